@@ -1,0 +1,27 @@
+"""Greedy search: always the best next token (Stahlberg et al. 2017, Algorithm 1).
+
+Searches one path. Guarantee: none; it is `beam` of size 1. Cost: one expansion a token.
+"""
+
+from __future__ import annotations
+
+import sgdec
+from sgdec import Decoder, Result, SearchSpace
+
+
+class GreedyDecoder(Decoder):
+    """Takes the best continuation until it is ``</s>``; no hypothesis where a prefix has no continuation."""
+
+    def decode(self, space: SearchSpace) -> Result:
+        node = space.root  # line 2
+        while not node.finished:  # line 8
+            (children,) = space.expand([node], limit=1)  # line 4
+            if not children:
+                return Result([])
+            node = children[0]  # lines 5-7
+        return Result([space.finish(node)])
+
+
+@sgdec.hookimpl
+def sgdec_decoders() -> dict[str, type[Decoder]]:
+    return {"greedy": GreedyDecoder}

@@ -1,0 +1,73 @@
+"""sgdec: predictors score the next token, decoders search the space they span together.
+
+The public names live here and are imported when they are first used, so that ``import sgdec`` costs nothing:
+
+>>> import sgdec
+>>> sgdec.EOS
+2
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sgdec.context import BOS, EOS, UNK, Context
+    from sgdec.errors import SgdecError, UsageError
+    from sgdec.hookspecs import hookimpl
+    from sgdec.node import Node
+    from sgdec.protocol import BatchPredictor, Decoder, Hypothesis, Predictor, Result, Scores, Source
+    from sgdec.search import SearchSpace
+
+    __version__: str
+
+__all__ = [
+    "BOS",
+    "EOS",
+    "UNK",
+    "BatchPredictor",
+    "Context",
+    "Decoder",
+    "Hypothesis",
+    "Node",
+    "Predictor",
+    "Result",
+    "Scores",
+    "SearchSpace",
+    "SgdecError",
+    "Source",
+    "UsageError",
+    "__version__",
+    "hookimpl",
+]
+
+_HOMES = {
+    "sgdec.context": ("BOS", "EOS", "UNK", "Context"),
+    "sgdec.errors": ("SgdecError", "UsageError"),
+    "sgdec.hookspecs": ("hookimpl",),
+    "sgdec.protocol": (
+        "BatchPredictor", "Decoder", "Hypothesis", "Predictor", "Result", "Scores", "Source",
+    ),
+    "sgdec.node": ("Node",),
+    "sgdec.search": ("SearchSpace",),
+}  # fmt: skip
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        value: Any = version("sgdec")
+    elif name in _HOME:
+        from importlib import import_module
+
+        value = getattr(import_module(_HOME[name]), name)
+    else:
+        raise AttributeError(f"module 'sgdec' has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

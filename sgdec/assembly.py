@@ -1,0 +1,173 @@
+"""From names and options to a constellation and a decoder: what ``sgdec decode`` puts together.
+
+Classes come from the plugin host, options from their constructors, vocabularies from whichever predictor brings
+one (a class with a classmethod ``read_vocabularies``, called with its options, that reads them without loading
+weights). All vocabularies of one side have to be the same.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sgdec.constellation import Constellation, Member
+from sgdec.context import Context, Vocabularies, Vocabulary
+from sgdec.errors import UsageError
+from sgdec.options import configure, refuse_unused
+from sgdec.plugins import Host
+from sgdec.predictor_list import ListEntry, parse_predictors
+from sgdec.protocol import BatchPredictor, Decoder, Predictor, lift
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """What a run is made of."""
+
+    predictors: str
+    """``[NAME=][WRAPPER:]...PREDICTOR``, separated by commas."""
+    decoder: str = "beam"
+    options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """By name of a part, then by option; ``weight`` for each entry of the list."""
+    tokenizer: str | None = None
+    vocab_size: int | None = None
+    device: str = "cpu"
+    precision: str = "fp32"
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Run:
+    """All parts, ready to decode."""
+
+    constellation: Constellation
+    decoder: Decoder
+    vocabularies: Vocabularies
+    signature: str
+    """What reproduces the run: version, predictors with weights and options, decoder with options, seed."""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """One plugin of the list: its name, class and checked options."""
+
+    name: str
+    cls: type[Any]
+    options: Mapping[str, Any]
+
+
+def assemble(config: RunConfig, host: Host) -> Run:
+    """Raises UsageError for unknown names and options, vocabularies that differ, or wrappers around nothing."""
+    decoder_class = host.load("decoder", config.decoder)
+    entries = parse_predictors(config.predictors, taken=[config.decoder])
+    parts = {part.name: host.load("predictor", part.plugin) for entry in entries for part in entry.parts}
+    refuse_unused(config.options, [*parts, config.decoder])
+    given = {name: dict(config.options.get(name, {})) for name in [*parts, config.decoder]}
+    weights = [_weight(given[entry.name].pop("weight", 1.0), entry.name) for entry in entries]
+    chains = [_chain(entry, parts, given) for entry in entries]
+    vocabularies = _vocabularies(chains, config.tokenizer)
+    context = Context(
+        device=config.device,
+        precision=config.precision,
+        vocabularies=vocabularies,
+        vocab_size=_vocab_size(config.vocab_size, vocabularies.target),
+        seed=config.seed,
+    )
+    decoder_options = configure(decoder_class, given[config.decoder], name=config.decoder)
+    decoder = _construct(_Part(config.decoder, decoder_class, decoder_options), context)
+    members = [
+        Member(entry.name, _wrap(chain, context), weight)
+        for entry, chain, weight in zip(entries, chains, weights, strict=True)
+    ]
+    constellation = Constellation(members, vocab_size=context.vocab_size)
+    return Run(constellation, decoder, vocabularies, _signature(config, entries, weights))
+
+
+def _weight(value: Any, name: str) -> float:
+    try:
+        weight = float(value)
+    except (TypeError, ValueError):
+        weight = float("nan")
+    if weight != weight or abs(weight) == float("inf"):
+        raise UsageError(f"--{name}.weight {value}: expected a number, such as 0.5")
+    return weight
+
+
+def _chain(entry: ListEntry, classes: Mapping[str, type[Any]], given: Mapping[str, Any]) -> list[_Part]:
+    """An entry's parts from the outside in, with their options checked."""
+    chain = []
+    for place, (name, plugin) in enumerate(entry.parts):
+        cls = classes[name]
+        wraps = "inner" in inspect.signature(cls.__init__).parameters
+        last = place == len(entry.parts) - 1
+        if wraps and last:
+            raise UsageError(f"{plugin!r} wraps another predictor: write {plugin}:PREDICTOR")
+        if not wraps and not last:
+            raise UsageError(f"{plugin!r} wraps no other predictor; it cannot stand before {entry.parts[-1].plugin!r}")
+        chain.append(_Part(name, cls, configure(cls, given[name], name=name)))
+    return chain
+
+
+def _construct(part: _Part, context: Context, **extra: Any) -> Any:
+    if "context" in inspect.signature(part.cls.__init__).parameters:
+        extra["context"] = context
+    return part.cls(**part.options, **extra)
+
+
+def _wrap(chain: list[_Part], context: Context) -> BatchPredictor:
+    """The innermost predictor, and each wrapper around it in the batch form."""
+    predictor: Predictor | BatchPredictor = _construct(chain[-1], context)
+    for part in reversed(chain[:-1]):
+        predictor = _construct(part, context, inner=lift(predictor))
+    return lift(predictor)
+
+
+def _vocabularies(chains: list[list[_Part]], tokenizer: str | None) -> Vocabularies:
+    """What the parts bring; a wrapper may speak another vocabulary than what it wraps, so only the outermost counts."""
+    found: dict[str, tuple[str, Vocabulary]] = {}
+    brought: list[tuple[str, Vocabularies]] = []
+    if tokenizer is not None:
+        from sgdec.text.sentencepiece import SentencePieceVocabulary
+
+        vocabulary = SentencePieceVocabulary.load(tokenizer)
+        brought.append((f"--tokenizer {tokenizer}", Vocabularies(vocabulary, vocabulary)))
+    for outermost, *_ in chains:
+        read = getattr(outermost.cls, "read_vocabularies", None)
+        if read is not None:
+            brought.append((f"predictor {outermost.name!r}", read(**outermost.options)))
+    for who, vocabularies in brought:
+        for side, vocabulary in zip(("source", "target"), vocabularies, strict=True):
+            if vocabulary is None:
+                continue
+            first, known = found.setdefault(side, (who, vocabulary))
+            if known.fingerprint != vocabulary.fingerprint:
+                raise UsageError(
+                    f"{who} and {first} have different {side} vocabularies ({vocabulary.size} and {known.size} "
+                    "tokens, or the same number of other pieces); predictors decode together only over one"
+                )
+    source, target = (found[side][1] if side in found else None for side in ("source", "target"))
+    return Vocabularies(source, target)
+
+
+def _vocab_size(given: int | None, target: Vocabulary | None) -> int | None:
+    if given is not None and target is not None and given != target.size:
+        raise UsageError(f"--vocab-size {given}, but the target vocabulary has {target.size} tokens; leave it out")
+    return given if target is None else target.size
+
+
+def _signature(config: RunConfig, entries: tuple[ListEntry, ...], weights: list[float]) -> str:
+    import sgdec
+
+    def options(name: str) -> str:
+        listed = [f"{key}={value}" for key, value in config.options.get(name, {}).items() if key != "weight"]
+        return f"({','.join(listed)})" if listed else ""
+
+    predictors = ",".join(
+        f"{weight:g}*" + ":".join(part.name + options(part.name) for part in entry.parts)
+        for entry, weight in zip(entries, weights, strict=True)
+    )
+    return (
+        f"sgdec:{sgdec.__version__}|predictors:{predictors}|decoder:{config.decoder}{options(config.decoder)}"
+        f"|precision:{config.precision}|device:{config.device}|seed:{config.seed}"
+    )

@@ -1,0 +1,225 @@
+"""``sgdec decode``: predictors, a decoder, an input; results in input order as they are ready."""
+
+from __future__ import annotations
+
+import sys
+import time
+import traceback
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, TextIO
+
+import click
+
+from sgdec.errors import SgdecError, UsageError
+from sgdec.options import load_config, merge_options, separate_dotted, split_config, split_dotted
+
+
+class DottedCommand(click.Command):
+    """A command that also takes ``--NAME.OPTION VALUE``, kept apart in the parameter ``dotted``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        rest, dotted = separate_dotted(args)
+        ctx.meta["dotted"] = split_dotted(dotted)
+        return super().parse_args(ctx, rest)
+
+
+@click.command("decode", cls=DottedCommand, short_help="Search for the best outputs of every source sentence.")
+@click.argument("input", default="-")
+@click.option("--predictors", metavar="LIST", help="Comma list of [NAME=][WRAPPER:]...PREDICTOR, such as nmt,fst.")
+@click.option("--decoder", metavar="NAME", default="beam", show_default=True, help="How to search.")
+@click.option("--config", metavar="FILE", help="TOML file with the same keys; the command line wins.")
+@click.option("--plugin-file", multiple=True, metavar="FILE.py", help="A plugin that is not installed.")
+@click.option("--nbest", type=click.IntRange(min=1), default=1, show_default=True, help="Hypotheses a sentence.")
+@click.option(
+    "--max-length-factor", type=click.FloatRange(min=0), default=2.0, show_default=True,
+    help="At most this many times the source tokens before </s>.",
+)  # fmt: skip
+@click.option("--max-length", type=click.IntRange(min=0), help="At most this many tokens before </s>; 0 = no limit.")
+@click.option(
+    "--max-source-length", type=click.IntRange(min=0), default=1000, show_default=True,
+    help="Longer sources (in tokens) fail; 0 = none does.",
+)  # fmt: skip
+@click.option("--output", metavar="FILE", help="Instead of standard output; with {id} for --output-format fst.")
+@click.option(
+    "--output-format", type=click.Choice(["text", "ids", "nbest", "jsonl", "fst"]), default="text", show_default=True,
+    help="Best text, best token ids, Moses n-best, JSON lines, or a lattice a sentence.",
+)  # fmt: skip
+@click.option(
+    "--input-format", type=click.Choice(["text", "ids"]), default="text", show_default=True,
+    help="Text goes through the tokenizer.",
+)  # fmt: skip
+@click.option("--range", "sentences", metavar="A:B", help="Only sentences A to B, inclusive, from 1.")
+@click.option("--tokenizer", metavar="FILE", help="The vocabulary where no model brings one.")
+@click.option("--vocab-size", type=click.IntRange(min=3), help="Target tokens where no model says how many.")
+@click.option("--batch-size", type=click.IntRange(min=1), default=64, show_default=True, help="Sentences in flight.")
+@click.option("--seed", type=int, default=0, show_default=True, help="For whatever draws at random.")
+@click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
+@click.option(
+    "--precision", type=click.Choice(["fp32", "bf16", "fp64"]), default="fp32", show_default=True,
+    help="Arithmetic of neural models.",
+)  # fmt: skip
+@click.option("--threads", type=click.IntRange(min=1), help="Threads of neural models; default: all cores.")
+@click.option("--signature", metavar="FILE", help="Also store what reproduces this run.")
+@click.pass_context
+def command(ctx: click.Context, **given: Any) -> int:
+    """Decode INPUT (a file, gzipped or not, or - for standard input), one sentence a line.
+
+    Options of a predictor or decoder are --NAME.OPTION VALUE; 'sgdec plugins NAME' lists them. Each entry of
+    --predictors also has --NAME.weight (1.0).
+
+    \b
+    sgdec decode --predictors nmt,fst --decoder beam --nmt.model run/best \\
+        --fst.path 'lattices/{id}.fst' --beam.size 5 input.txt
+
+    A sentence that fails is an empty line, a warning with its number, and exit status 1 at the end.
+    """
+    options = ctx.meta["dotted"]
+    if given["config"]:
+        run_options, tables = split_config(load_config(given["config"]))
+        options = merge_options(tables, options)
+        given = _under(ctx, run_options, given)
+    if not given["predictors"]:
+        raise UsageError("--predictors is missing; expected a comma list such as nmt,fst ('sgdec plugins' lists all)")
+    return decode(given, options)
+
+
+def _under(ctx: click.Context, config: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """The file's run options, checked like the command line's, which win."""
+    parameters = {parameter.name: parameter for parameter in ctx.command.params}
+    names = {"range": "sentences"}
+    merged = dict(given)
+    for key, value in config.items():
+        name = names.get(key, key)
+        parameter = parameters.get(name)
+        if parameter is None or name == "config":
+            from sgdec.suggest import suggest
+
+            raise UsageError(f"--config: no option {key!r}. {suggest(key, [str(p) for p in parameters])}")
+        if ctx.get_parameter_source(name) is click.core.ParameterSource.DEFAULT:
+            text = [str(item) for item in value] if isinstance(value, list) else str(value)
+            merged[name] = parameter.type_cast_value(ctx, text)
+    return merged
+
+
+def decode(given: dict[str, Any], options: dict[str, dict[str, Any]]) -> int:
+    """Put the run together, decode, write; 1 if a sentence failed."""
+    from sgdec.assembly import RunConfig, assemble
+    from sgdec.io.results import make_writer
+    from sgdec.io.sources import LengthRule, SourceReader, open_input, parse_range
+    from sgdec.plugins import Host
+    from sgdec.scheduler import Scheduler
+
+    first, last = parse_range(given["sentences"])
+    run = assemble(
+        RunConfig(
+            predictors=given["predictors"],
+            decoder=given["decoder"],
+            options=options,
+            tokenizer=given["tokenizer"],
+            vocab_size=given["vocab_size"],
+            device=given["device"],
+            precision=given["precision"],
+            seed=given["seed"],
+        ),
+        Host(given["plugin_file"]),
+    )
+    _set_threads(given["threads"])
+    lengths = LengthRule(given["max_length_factor"], given["max_length"])
+    reader = SourceReader(run.vocabularies.source, given["input_format"], lengths, given["max_source_length"])
+    scheduler = Scheduler(
+        run.constellation, run.decoder, nbest=given["nbest"], seed=given["seed"], batch_size=given["batch_size"]
+    )
+    progress = Progress()
+    with ExitStack() as files:
+        lines = files.enter_context(open_input(given["input"]))
+        stream = files.enter_context(_open_output(given["output"], given["output_format"]))
+        writer = make_writer(
+            given["output_format"], stream, given["output"], run.vocabularies.target, run.constellation.names
+        )
+        _store_signature(given["signature"], run.signature)
+        for outcome in scheduler.run(reader.read(lines, given["input"], first, last)):
+            writer.write(outcome)
+            progress.count(outcome)
+            if outcome.error is not None:
+                progress.clear()
+                _warn(outcome.source.id, outcome.error)
+            elif not outcome.result.hypotheses:
+                progress.fail()
+                _warn(outcome.source.id, SgdecError("no hypothesis: no path satisfies all predictors"))
+    progress.finish()
+    click.echo(f"signature: {run.signature}", err=True)
+    return 1 if progress.failed else 0
+
+
+class Progress:
+    """A line on a terminal's standard error while the work goes on, and a summary at its end."""
+
+    def __init__(self) -> None:
+        self.failed = 0
+        self._started = self._shown = time.monotonic()
+        self._sentences = self._tokens = self._expansions = 0
+        self._live = sys.stderr.isatty()
+
+    def count(self, outcome: Any) -> None:
+        self._sentences += 1
+        self._expansions += outcome.result.expansions
+        self.failed += outcome.error is not None
+        for hypothesis in outcome.result.hypotheses[:1]:
+            self._tokens += len(hypothesis.tokens) + 1
+        if self._live and time.monotonic() - self._shown > 0.5:
+            self._shown = time.monotonic()
+            click.echo(f"\r\x1b[K{self}", err=True, nl=False)
+
+    def fail(self) -> None:
+        """One more sentence without a hypothesis."""
+        self.failed += 1
+        self.clear()
+
+    def clear(self) -> None:
+        if self._live:
+            click.echo("\r\x1b[K", err=True, nl=False)
+
+    def finish(self) -> None:
+        self.clear()
+        click.echo(str(self), err=True)
+
+    def __str__(self) -> str:
+        seconds = max(time.monotonic() - self._started, 1e-9)
+        failed = f", {self.failed} failed" if self.failed else ""
+        return (
+            f"{self._sentences} sentences{failed}, {self._tokens} tokens, {self._expansions} expansions in "
+            f"{seconds:.1f} s: {self._sentences / seconds:.1f} sentences/s, {self._tokens / seconds:.0f} tokens/s"
+        )
+
+
+def _warn(sentence: int, error: Exception) -> None:
+    click.echo(f"Warning: sentence {sentence}: {error or type(error).__name__}", err=True)
+    if not isinstance(error, SgdecError):  # a defect, ours or a plugin's: show where
+        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+
+
+@contextmanager
+def _open_output(path: str | None, format: str) -> Iterator[TextIO | None]:
+    if format == "fst":
+        yield None
+    elif path is None:
+        yield sys.stdout
+    else:
+        try:
+            file = open(path, "w", encoding="utf-8")  # noqa: SIM115 - closed below
+        except OSError as error:
+            raise UsageError(f"--output {path}: {error.strerror}") from None
+        with file:
+            yield file
+
+
+def _store_signature(path: str | None, signature: str) -> None:
+    if path is not None:
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(signature + "\n")
+
+
+def _set_threads(threads: int | None) -> None:
+    if threads is not None and "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(threads)

@@ -1,0 +1,27 @@
+"""`sgdec evaluate`: BLEU and chrF of translations, with signatures."""
+
+from __future__ import annotations
+
+import click
+
+from sgdec.errors import SgdecError
+from sgdec.text.lines import read_lines
+
+
+@click.command()
+@click.option("--reference", required=True, metavar="FILE", help="One reference a line; may be gzipped.")
+@click.argument("hypotheses", default="-", metavar="[HYP]")
+def command(reference: str, hypotheses: str) -> None:
+    """Score translations, one a line from HYP or standard input, with sacreBLEU."""
+    references, translations = list(read_lines(reference)), list(read_lines(hypotheses))
+    if len(references) != len(translations):
+        raise SgdecError(
+            f"{reference} has {len(references)} lines but the translations have {len(translations)}. "
+            "Line N of one must belong to line N of the other."
+        )
+    if not references:
+        raise SgdecError(f"{reference}: there is no line to score.")
+    from sgdec.training.validation import bleu_and_chrf
+
+    for scored in bleu_and_chrf(translations, references):
+        click.echo(f"{scored.text}\n  {scored.signature}")

@@ -1,0 +1,110 @@
+"""The command ``sgdec``: one file a command, each imported only when it runs.
+
+A mistake of the user ends here as one line on standard error; a defect of ours keeps its traceback.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+from typing import Any
+
+import click
+
+from sgdec.errors import SgdecError, UsageError
+from sgdec.plugins import install_hint
+from sgdec.suggest import suggest
+
+COMMANDS = {
+    "decode": "Search for the best outputs of every source sentence.",
+    "evaluate": "BLEU and chrF of an output, with sacreBLEU's signatures.",
+    "train": "Train a model.",
+    "tokenizer": "Train a SentencePiece tokenizer.",
+    "lm": "Estimate an n-gram language model.",
+    "plugins": "List, check and describe the installed plugins.",
+    "new-plugin": "Write a plugin distribution to start from.",
+    "demo": "Train and decode a toy task in minutes, from nothing.",
+}
+"""Each command with its help; ``sgdec/cli/COMMAND.py`` holds the click command, named ``command``."""
+
+INTERRUPTED = 130
+"""The exit status after Ctrl-C, as shells report it: 128 + SIGINT."""
+
+
+class LazyGroup(click.Group):
+    """Knows its commands by name and imports one when it runs."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name.startswith("-"):
+            return None
+        if cmd_name not in COMMANDS:
+            raise UsageError(f"no command named {cmd_name!r}. {suggest(cmd_name, COMMANDS)}")
+        module = import_module(f"sgdec.cli.{cmd_name.replace('-', '_')}")
+        command: click.Command = module.command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="sgdec")
+def sgdec() -> None:
+    """Predictors score the next token, decoders search the space they span together."""
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run one command. Exit status: 0, 1 for a failed run, 2 for a wrong call, 130 after Ctrl-C."""
+    try:
+        status = sgdec.main(args=args, prog_name="sgdec", standalone_mode=False)
+        sys.stdout.flush()
+    except SgdecError as error:
+        return _fail(str(error), error.exit_status)
+    except click.ClickException as error:
+        return _fail(_one_line(error), error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except ModuleNotFoundError as error:  # a part of sgdec that needs an optional dependency
+        hint = install_hint(error.name or "")
+        if not hint:
+            raise
+        return _fail(f"{error.msg}{hint}.", SgdecError.exit_status)
+    except OSError as error:
+        return _world(error)
+    return status if isinstance(status, int) else 0
+
+
+def _world(error: OSError) -> int:
+    """The disk is full, a file cannot be read, whoever read our output has gone: no defect of ours."""
+    _abandon_output()
+    if error.errno == errno.EPIPE:
+        return 1
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT) and not error.filename:
+        raise error
+    where = f"{error.filename}: " if error.filename else ""
+    return _fail(f"{where}{error.strerror}.", SgdecError.exit_status)
+
+
+def _abandon_output() -> None:
+    """What standard output still holds cannot be written: let the interpreter's own last flush succeed."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _one_line(error: click.ClickException) -> str:
+    message = " ".join(error.format_message().split()).rstrip(".")
+    context: Any = getattr(error, "ctx", None)
+    return f"{message}. See '{context.command_path} --help'." if context else f"{message}."
+
+
+def _fail(message: str, status: int) -> int:
+    print(f"Error: {message}", file=sys.stderr)
+    return status

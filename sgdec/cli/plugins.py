@@ -1,0 +1,79 @@
+"""``sgdec plugins``: what is installed, whether it works, and what its options are."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+
+import click
+
+from sgdec.errors import UsageError
+from sgdec.plugins import Entry, Host
+from sgdec.suggest import suggest
+
+
+@click.command("plugins", short_help="List, check and describe the installed plugins.")
+@click.argument("name", required=False)
+@click.option("--check", is_flag=True, help="Import all and report what is broken; exit status 1 if any is.")
+@click.option("--plugin-file", multiple=True, metavar="FILE.py", help="A plugin that is not installed.")
+def command(name: str | None, check: bool, plugin_file: tuple[str, ...]) -> int:
+    """List the plugins by name, or describe the one called NAME: its documentation and its options.
+
+    Listing imports no plugin.
+    """
+    host = Host(plugin_file)
+    if check:
+        return check_all(host)
+    if name is not None:
+        describe_one(host, name)
+    else:
+        list_all(host)
+    return 0
+
+
+def list_all(host: Host) -> None:
+    entries = host.names()
+    width = max((len(entry.name) for entry in entries), default=0)
+    for entry in entries:
+        click.echo(f"{entry.kind:<9}  {entry.name:<{width}}  {entry.distribution}")
+
+
+def check_all(host: Host) -> int:
+    problems = list(host.problems())
+    for problem in problems:
+        click.echo(problem)
+    if not problems:
+        click.echo(f"All {len(host.names())} plugins import.")
+    return 1 if problems else 0
+
+
+def describe_one(host: Host, name: str) -> None:
+    found = [entry for entry in host.names() if name in (entry.name, f"{entry.kind}.{entry.name}")]
+    if not found:
+        raise UsageError(f"no plugin named {name!r}. {suggest(name, (entry.name for entry in host.names()))}")
+    click.echo("\n\n".join(description(host, entry) for entry in found))
+
+
+def description(host: Host, entry: Entry) -> str:
+    """Title, the module's docstring, the class's, and a table of options."""
+    from sgdec.options import describe
+
+    cls = host.load(entry.kind, entry.name)
+    rows = [(f"--{entry.name}.{o.name} {o.type}", _help(o.description, o.default)) for o in describe(cls)]
+    if entry.kind == "predictor":
+        rows.append((f"--{entry.name}.weight float", _help("what its scores are multiplied by", 1.0)))
+    table = click.HelpFormatter(width=100)
+    if rows:
+        with table.section("Options"):
+            table.write_dl(rows, col_max=40)
+    documents = [vars(thing).get("__doc__") for thing in (sys.modules[cls.__module__], cls)]
+    title = f"{entry.kind} {entry.name} ({entry.distribution}: {cls.__module__}.{cls.__qualname__})"
+    parts = [title, *(inspect.cleandoc(document) for document in documents if document), table.getvalue()]
+    return "\n\n".join(part.rstrip() for part in parts if part)
+
+
+def _help(description: str, default: object) -> str:
+    if default is inspect.Parameter.empty:
+        return f"{description}  [required]".strip()
+    shown = str(default).lower() if isinstance(default, bool) else default
+    return description if default is None else f"{description}  [default: {shown}]".strip()

@@ -1,0 +1,87 @@
+"""`sgdec train`: train a model from parallel text."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import click
+
+from sgdec.options import configure, describe, refuse_unused, split_dotted
+from sgdec.plugins import Host
+from sgdec.suggest import suggest
+from sgdec.training.config import TrainConfig
+from sgdec.errors import UsageError
+
+PATHS = ("train", "valid", "tokenizer", "output", "model", "options")
+"""Settings that the command line spells otherwise than `TrainConfig`."""
+
+
+def _settings(command: click.Command) -> click.Command:
+    """One option for each remaining setting of `TrainConfig`."""
+    types = {"int": int, "float": float}
+    for setting in describe(TrainConfig):
+        if setting.name not in PATHS:
+            first, *rest = setting.type.split()
+            kind = click.Choice(setting.type.split(" | ")) if "|" in rest else types.get(first, str)
+            flag = "--" + setting.name.replace("_", "-")
+            command.params.append(
+                click.Option([flag], type=kind, default=setting.default, show_default=True, help=setting.description)
+            )
+    return command
+
+
+@_settings
+@click.command(context_settings={"ignore_unknown_options": True})
+@click.option("--train", "train_files", nargs=2, required=True, metavar="SRC TGT", help="Training text, line by line; may be gzipped.")
+@click.option("--valid", "valid_files", nargs=2, required=True, metavar="SRC TGT", help="Held-out text.")
+@click.option("--tokenizer", multiple=True, required=True, metavar="FILE", help="SentencePiece model; twice for source and target.")
+@click.option("--output", required=True, metavar="DIR", help="Folder of the run: best, last, logs.")
+@click.option("--model", default="gnmt", show_default=True, help="A model plugin; its options are --NAME.OPTION VALUE.")
+@click.option("--preset", help="A named set of the model's options, such as gnmt8; single options win over it.")
+@click.option("--plugin-file", "plugin_files", multiple=True, metavar="FILE", help="A module with more plugins.")
+@click.option("--resume", is_flag=True, help="Go on with the run in --output after its last checkpoint.")
+@click.option("--quiet", is_flag=True, help="Say nothing but errors.")
+@click.argument("model_options", nargs=-1, type=click.UNPROCESSED, metavar="[--MODEL.OPTION VALUE]...")
+def command(
+    train_files: tuple[str, str],
+    valid_files: tuple[str, str],
+    tokenizer: tuple[str, ...],
+    output: str,
+    model: str,
+    preset: str | None,
+    plugin_files: tuple[str, ...],
+    resume: bool,
+    quiet: bool,
+    model_options: tuple[str, ...],
+    **settings: Any,
+) -> None:
+    """Train a translation model by maximum likelihood.
+
+    The folder DIR holds the checkpoints best and last, metrics.jsonl, TensorBoard events and curve.png.
+    """
+    host = Host(plugin_files)
+    cls = host.load("model", model)
+    given = split_dotted(model_options)
+    refuse_unused(given, [model])
+    if preset is not None and preset not in cls.presets:
+        raise UsageError(f"{model} has no preset {preset!r}. {suggest(preset, cls.presets)}")
+    chosen = {**(cls.presets[preset] if preset else {}), **given.get(model, {})}
+    defaults = {option.name: option.default for option in describe(cls) if not option.required}
+    config = TrainConfig(
+        train=train_files,
+        valid=valid_files,
+        tokenizer=tokenizer,
+        output=output,
+        model=model,
+        options={**defaults, **configure(cls, chosen, name=model)},
+        **settings,
+    )
+    from sgdec.training.trainer import train
+
+    done = train(config, resume=resume, host=host, quiet=quiet)
+    if not quiet:
+        click.echo(f"{done.best}: the best model, after {done.steps} steps of training", err=True)
+
+
+assert {f.name for f in fields(TrainConfig)} >= set(PATHS)

@@ -1,0 +1,214 @@
+"""A constellation: predictors with names and weights, and the batched questions about nodes of any sentences.
+
+Nothing here belongs to one sentence: what does, travels with the nodes. So one call can serve many searches that
+know nothing of each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sgdec.combination import Column, Combined, candidates_of
+from sgdec.context import EOS
+from sgdec.errors import UsageError
+from sgdec.node import PENDING, Node
+from sgdec.protocol import (
+    FORBIDDEN,
+    BatchPredictor,
+    Candidates,
+    Predictor,
+    Source,
+    SparseRow,
+    State,
+    ability,
+    lift,
+)
+from sgdec.ranking import Coverage, Ranking, add_attention
+
+END_ONLY = SparseRow((EOS,), (0.0,))
+"""At the length limit ``</s>`` is the only candidate, scored as usual."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One entry of ``--predictors``: its name, its predictor and its weight."""
+
+    name: str
+    predictor: BatchPredictor
+    weight: float | None = 1.0
+
+
+class Constellation:
+    """Predictors with names and weights, and the batched jobs over nodes of any sentences."""
+
+    def __init__(self, members: Sequence[Member], *, vocab_size: int | None = None) -> None:
+        """``vocab_size``: V, the number of target tokens; None where only the predictors' own rows say."""
+        self.members = tuple(members)
+        self.vocab_size = vocab_size
+        self.predictors = tuple(member.predictor for member in members)
+        self.weights = tuple(member.weight for member in members)
+        order = sorted(range(len(self.members)), key=lambda k: self.predictors[k].on_demand)
+        self._first = [k for k in order if not self.predictors[k].on_demand]
+        self._on_demand = [k for k in order if self.predictors[k].on_demand]
+        self._attentive = [k for k in order if ability(self.predictors[k], "attention") is not None]
+
+    @classmethod
+    def of(
+        cls,
+        predictors: Mapping[str, Predictor | BatchPredictor],
+        *,
+        weights: Sequence[float | None] | None = None,
+        vocab_size: int | None = None,
+    ) -> Constellation:
+        """From predictors of either form, by name."""
+        given = weights if weights is not None else [1.0] * len(predictors)
+        members = [
+            Member(name, lift(predictor), weight)
+            for (name, predictor), weight in zip(predictors.items(), given, strict=True)
+        ]
+        return cls(members, vocab_size=vocab_size)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(member.name for member in self.members)
+
+    def require_attention(self, ranking: Ranking) -> None:
+        """UsageError where ``ranking`` needs attention and no predictor has it."""
+        if ranking.uses_coverage and not self._attentive:
+            raise UsageError(
+                f"a coverage penalty (beta = {ranking.beta:g}) needs a predictor with attention; "
+                f"none of {', '.join(self.names)} has it: set beta to 0 or add an nmt model"
+            )
+
+    def roots(self, sources: Sequence[Source]) -> list[Node]:
+        """The root node of each sentence; predictors see all sentences at once."""
+        columns = [predictor.initialize_batch(sources) for predictor in self.predictors]
+        return [
+            Node(source, None, 0.0, 0, self.weights, [column[i] for column in columns], None, ())
+            for i, source in enumerate(sources)
+        ]
+
+    def combine(self, nodes: Sequence[Node]) -> Combined:
+        """Ask every predictor about the token after each node, and bring the answers together."""
+        columns: list[Column | None] = [None] * len(self.members)
+        listed: list[list[SparseRow]] = [[] for _ in nodes]
+        for i, node in enumerate(nodes):
+            if node.source.max_length is not None and node.length >= node.source.max_length:
+                listed[i].append(END_ONLY)
+        for k in self._first:
+            columns[k] = self._ask(k, nodes, None, listed)
+        candidates = [candidates_of(rows) for rows in listed]
+        for k in self._on_demand:
+            columns[k] = self._ask(k, nodes, candidates, listed)
+        if self._on_demand:
+            candidates = [candidates_of(rows) for rows in listed]
+        return Combined([column for column in columns if column is not None], candidates, self.vocab_size)
+
+    def coverage(self, nodes: Sequence[Node]) -> list[Coverage]:
+        """The coverage of the children of each node."""
+        attention = [ability(self.predictors[k], "attention") for k in self._attentive]
+        by_predictor = [
+            attend(self.states(k, nodes))
+            for k, attend in zip(self._attentive, attention, strict=True)
+            if attend is not None
+        ]
+        return [
+            add_attention(node.coverage, [rows[i] for rows in by_predictor]) for i, node in enumerate(nodes)
+        ]
+
+    def states(self, k: int, nodes: Sequence[Node]) -> list[State]:
+        """Predictor k's states of these nodes; consumes their last tokens where that is still to be done."""
+        pending = [node for node in nodes if node.states[k] is PENDING]
+        if pending:
+            before = [node.prior[k] for node in pending if node.prior is not None]
+            after = self.predictors[k].consume_batch(before, [node.last for node in pending])
+            for node, state in zip(pending, after, strict=True):
+                node.states[k] = state
+                if PENDING not in node.states:
+                    node.prior = None
+        return [node.states[k] for node in nodes]
+
+    def bounds(self, nodes: Sequence[Node]) -> list[float]:
+        """For each node the most that its continuations can still add; 0 for finished ones.
+
+        Raises UsageError where a predictor does not declare the bound that its weight needs.
+        """
+        open_nodes = [node for node in nodes if not node.finished]
+        best = {id(node): 0.0 for node in open_nodes}
+        for k, member in enumerate(self.members):
+            for name, chosen in (
+                ("best_remaining", [n for n in open_nodes if n.weights[k] is not None and n.weights[k] >= 0]),  # type: ignore[operator]
+                ("worst_remaining", [n for n in open_nodes if n.weights[k] is not None and n.weights[k] < 0]),  # type: ignore[operator]
+            ):
+                if not chosen:
+                    continue
+                method = ability(member.predictor, name)
+                if method is None:
+                    raise UsageError(
+                        f"predictor {member.name!r} does not declare {name}, so no search with a proof can use it "
+                        f"with weight {chosen[0].weights[k]:g}; choose another decoder or stopping rule"
+                    )
+                for node, remaining in zip(chosen, method(self.states(k, chosen)), strict=True):
+                    best[id(node)] += _weighted_bound(node.weights[k] or 0.0, remaining)
+        return [best.get(id(node), 0.0) for node in nodes]
+
+    def keys(self, nodes: Sequence[Node], ranking: Ranking) -> list[Hashable]:
+        """Equal keys = the same continuations with the same scores; finished nodes are equal to nothing else."""
+        methods = [ability(predictor, "state_key") for predictor in self.predictors]
+        keys: list[Hashable] = [object() for _ in nodes]
+        known = [
+            i
+            for i, node in enumerate(nodes)
+            if not node.finished
+            and all(
+                method is not None or weight is None
+                for method, weight in zip(methods, node.weights, strict=True)
+            )
+        ]
+        parts: dict[int, list[Hashable]] = {}
+        for i in known:
+            node = nodes[i]
+            timed = ranking.uses_length or node.source.max_length is not None
+            seen = tuple(row.tobytes() for row in node.coverage) if ranking.uses_coverage else ()
+            parts[i] = [node.weights, node.length if timed else None, seen]
+        for k, method in enumerate(methods):
+            chosen = [i for i in known if nodes[i].weights[k] is not None]
+            if method is not None and chosen:
+                for i, key in zip(chosen, method(self.states(k, [nodes[i] for i in chosen])), strict=True):
+                    parts[i].append(key)
+        for i, part in parts.items():
+            keys[i] = tuple(part)
+        return keys
+
+    def _ask(
+        self,
+        k: int,
+        nodes: Sequence[Node],
+        candidates: Sequence[Candidates | None] | None,
+        listed: list[list[SparseRow]],
+    ) -> Column:
+        """Predictor k's column; its restricting rows are added to ``listed``."""
+        weights = [node.weights[k] for node in nodes]
+        chosen = [i for i, weight in enumerate(weights) if weight is not None]
+        name = self.members[k].name
+        if not chosen:
+            return Column(name, None, [None] * len(nodes), weights)
+        wanted = None if candidates is None else [candidates[i] for i in chosen]
+        scores = self.predictors[k].predict_batch(self.states(k, [nodes[i] for i in chosen]), wanted)
+        if len(scores) != len(chosen):
+            raise ValueError(f"predictor {name!r} answered {len(scores)} rows to {len(chosen)} states")
+        places: list[int | None] = [None] * len(nodes)
+        for place, i in enumerate(chosen):
+            places[i] = place
+            if scores.values is None and scores.rows[place].restricts:
+                listed[i].append(scores.rows[place])
+        return Column(name, scores, places, weights)
+
+
+def _weighted_bound(weight: float, remaining: float) -> float:
+    """weight x remaining, where a dead end (-inf best, +inf worst) is -inf and weight 0 adds nothing else."""
+    if remaining == (FORBIDDEN if weight >= 0 else math.inf):
+        return FORBIDDEN
+    return weight * remaining if weight else 0.0

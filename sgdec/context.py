@@ -1,0 +1,55 @@
+"""What every part of one run shares: the device, the precision, the vocabularies, the seed.
+
+A predictor or decoder whose constructor names a parameter ``context`` receives it; it is never an option.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+UNK, BOS, EOS = 0, 1, 2
+"""Unknown (and epsilon inside FSTs), ``<s>`` and ``</s>``: the defaults of SentencePiece and SGNMT."""
+
+
+class Vocabulary(Protocol):
+    """Text to tokens and back. Tokens are 0..size-1; 0, 1, 2 are `UNK`, `BOS`, `EOS`."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def fingerprint(self) -> str:
+        """Equal fingerprints = the same pieces under the same numbers."""
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """The tokens of a line, without ``<s>`` and ``</s>``."""
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The line that these tokens spell."""
+
+    def piece(self, token: int) -> str:
+        """The string of one token; IndexError outside the vocabulary."""
+
+    def token(self, piece: str) -> int:
+        """The token of one string; `UNK` if there is none."""
+
+
+class Vocabularies(NamedTuple):
+    """The two sides of a run; None where nobody knows."""
+
+    source: Vocabulary | None = None
+    target: Vocabulary | None = None
+
+
+@dataclass(frozen=True)
+class Context:
+    """Handed to constructors that ask for it."""
+
+    device: str = "cpu"
+    precision: str = "fp32"
+    vocabularies: Vocabularies = Vocabularies()
+    vocab_size: int | None = None
+    """V, the number of target tokens; None if neither a vocabulary nor ``--vocab-size`` says."""
+    seed: int = 0

@@ -1,0 +1,40 @@
+"""The whole surface that a plugin extends: three functions, each of which names classes.
+
+A plugin is a module with one or more of them, marked with ``@sgdec.hookimpl``; an entry point ``KIND.NAME``
+of the group ``sgdec`` names that module (or ``--plugin-file`` does):
+
+    [options.entry_points]
+    sgdec =
+        predictor.repeat = sgdec_repeat
+
+The constructor of each class is its configuration, see `sgdec.options`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pluggy
+
+if TYPE_CHECKING:
+    from sgdec.models.base import Seq2Seq
+    from sgdec.protocol import BatchPredictor, Decoder, Predictor
+
+hookspec = pluggy.HookspecMarker("sgdec")
+hookimpl = pluggy.HookimplMarker("sgdec")
+"""Marks the functions of a plugin that answer the hooks below."""
+
+
+@hookspec
+def sgdec_predictors() -> dict[str, type[Predictor] | type[BatchPredictor]]:  # type: ignore[empty-body]
+    """Predictors by name. One with a constructor parameter ``inner`` is a wrapper."""
+
+
+@hookspec
+def sgdec_decoders() -> dict[str, type[Decoder]]:  # type: ignore[empty-body]
+    """Decoders by name."""
+
+
+@hookspec
+def sgdec_models() -> dict[str, type[Seq2Seq]]:  # type: ignore[empty-body]
+    """Trainable models by name; their constructor takes the vocabulary sizes beside its options."""

@@ -1,0 +1,138 @@
+"""Reading sentences to decode: text through a vocabulary, or token ids; one sentence a line.
+
+A line that cannot be read costs only itself: it comes out as `Unreadable`, with the file and the line.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Literal
+
+from sgdec.context import Vocabulary
+from sgdec.errors import SgdecError, UsageError
+from sgdec.protocol import Source
+from sgdec.scheduler import Unreadable
+
+
+@dataclass(frozen=True)
+class LengthRule:
+    """How long outputs may be: at most this many tokens before ``</s>``.
+
+    >>> LengthRule(factor=2.0).limit(7), LengthRule(fixed=5).limit(7), LengthRule(fixed=0).limit(7)
+    (14, 5, None)
+    """
+
+    factor: float = 2.0
+    """Times the source tokens, rounded down."""
+    fixed: int | None = None
+    """Overrides the factor; 0 = no limit."""
+
+    def limit(self, source_length: int) -> int | None:
+        if self.fixed is None:
+            return math.floor(self.factor * source_length)
+        return self.fixed or None
+
+
+@dataclass(frozen=True)
+class SourceReader:
+    """Turns lines into sources."""
+
+    vocabulary: Vocabulary | None
+    """The source vocabulary; text needs it."""
+    format: Literal["text", "ids"] = "text"
+    lengths: LengthRule = LengthRule()
+    longest: int = 1000
+    """Longer sources (in tokens) are refused; 0 = none is."""
+
+    def read(
+        self, lines: Iterable[bytes], name: str, first: int = 1, last: int | None = None
+    ) -> Iterator[Source | Unreadable]:
+        """Sentences ``first`` to ``last`` (1-based, inclusive) of a file called ``name`` in messages.
+
+        Raises UsageError where text cannot be read for want of a vocabulary.
+        """
+        if self.format == "text" and self.vocabulary is None:
+            raise UsageError(
+                "no predictor brings a source vocabulary, so text cannot be read; "
+                "give --tokenizer FILE, or token ids with --input-format ids"
+            )
+        for number, line in enumerate(lines, start=1):
+            if last is not None and number > last:
+                return
+            if number >= first:
+                try:
+                    yield self._source(number, line)
+                except SgdecError as error:
+                    yield Unreadable(number, SgdecError(f"{name}, line {number}: {error}"))
+
+    def _source(self, number: int, line: bytes) -> Source:
+        try:
+            text = line.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise SgdecError(f"not UTF-8 (byte {error.start + 1}); convert the file, for example with iconv") from None
+        tokens = self._tokens(text)
+        if not tokens:
+            raise SgdecError("empty; there is nothing to decode")
+        if self.longest and len(tokens) > self.longest:
+            raise SgdecError(
+                f"{len(tokens)} tokens, more than --max-source-length {self.longest}; split it, or raise the limit"
+            )
+        return Source(number, tokens, text, self.lengths.limit(len(tokens)))
+
+    def _tokens(self, text: str) -> tuple[int, ...]:
+        if self.format == "text":
+            assert self.vocabulary is not None
+            return self.vocabulary.encode(text)
+        try:
+            tokens = tuple(int(word) for word in text.split())
+        except ValueError as error:
+            word = str(error).rsplit(":", 1)[-1].strip()
+            raise SgdecError(f"{word} is not a token id; for text use --input-format text") from None
+        if min(tokens, default=0) < 0:
+            raise SgdecError(f"token ids start at 0, not {min(tokens)}")
+        if self.vocabulary is not None and max(tokens, default=0) >= self.vocabulary.size:
+            raise SgdecError(f"token {max(tokens)} is outside the source vocabulary 0..{self.vocabulary.size - 1}")
+        return tokens
+
+
+@contextmanager
+def open_input(path: str) -> Iterator[BinaryIO]:
+    """A file, gzipped or not, or standard input for ``-``; UsageError where there is none."""
+    if path == "-":
+        yield sys.stdin.buffer
+        return
+    try:
+        if path.endswith(".gz"):
+            import gzip
+
+            file: BinaryIO = gzip.open(path, "rb")  # type: ignore[assignment]  # noqa: SIM115
+        else:
+            file = Path(path).open("rb")  # noqa: SIM115
+    except OSError as error:
+        raise UsageError(f"input {path}: {error.strerror}") from None
+    with file:
+        yield file
+
+
+def parse_range(text: str | None) -> tuple[int, int | None]:
+    """``A:B`` (inclusive, 1-based), ``A:``, ``:B`` or one number.
+
+    >>> parse_range("3:5"), parse_range("7"), parse_range(":2"), parse_range(None)
+    ((3, 5), (7, 7), (1, 2), (1, None))
+    """
+    if text is None:
+        return 1, None
+    first, colon, last = text.partition(":")
+    try:
+        low = int(first) if first else 1
+        high = (int(last) if last else None) if colon else low
+    except ValueError:
+        low, high = 0, None
+    if low < 1 or (high is not None and high < low):
+        raise UsageError(f"--range {text}: expected A:B with 1 <= A <= B, such as 1:100")
+    return low, high

@@ -1,0 +1,84 @@
+"""What a sequence-to-sequence model offers: the one inference step that decoding and training share.
+
+A model is a torch module that can encode sources, and then predict one target token after another. It never
+normalises: `project` gives logits, and whoever wants log-probabilities takes their log-softmax.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+State = tuple[Tensor, ...]
+"""What a model knows about each prefix: row i of every tensor belongs to prefix i."""
+
+
+class Memory(NamedTuple):
+    """The encoded sources; dimension 0 of every tensor is the sentence."""
+
+    values: Tensor
+    """[B, S, H] what attention averages."""
+    keys: Tensor
+    """[B, S, A] what attention compares with, computed once a sentence."""
+    mask: Tensor
+    """[B, S] true where there is a source token, false where there is padding."""
+    first: Tensor
+    """[B, ...] what `Seq2Seq.start` needs."""
+
+
+@dataclass(frozen=True)
+class ModelContext:
+    """What the framework tells a model; never an option."""
+
+    source_vocab_size: int
+    target_vocab_size: int
+    shared: bool = False
+    """Source and target have one vocabulary."""
+
+
+class Seq2Seq(nn.Module, ABC):
+    """A model P(target | source), one target token at a time.
+
+    A subclass has a constructor ``__init__(self, context: ModelContext, ...)`` whose other parameters, typed
+    and described, are its options (``--gnmt.width 512``), and may name sets of them in `presets`.
+    """
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+
+    @abstractmethod
+    def encode(self, source: Tensor, lengths: Tensor) -> Memory:
+        """Source tokens [B, S] without ``<s>`` and ``</s>``, padded at will behind their ``lengths`` [B] >= 1."""
+
+    @abstractmethod
+    def start(self, memory: Memory) -> State:
+        """The states before anything is consumed, one row a sentence; the first token consumed is ``<s>``."""
+
+    @abstractmethod
+    def step(self, memory: Memory, state: State, tokens: Tensor) -> tuple[State, Tensor, Tensor]:
+        """Consume one token [B] a row: the states after it, the output [B, H], the attention [B, S].
+
+        Rows of ``memory`` belong to rows of ``state``. The output gives, through `project`, the scores of the
+        next token; the attention is the one with which that next token is predicted.
+        """
+
+    @abstractmethod
+    def project(self, output: Tensor) -> Tensor:
+        """Logits [..., V] of outputs [..., H]."""
+
+    def forward(self, source: Tensor, lengths: Tensor, target_in: Tensor) -> Tensor:
+        """Outputs [B, T, H] for the target prefixes ``<s> y_1 ... y_{T-1}`` [B, T], all steps.
+
+        This is the loop over `step`; a model that can do all steps at once overrides it and must agree with
+        the loop.
+        """
+        memory = self.encode(source, lengths)
+        state, outputs = self.start(memory), []
+        for tokens in target_in.unbind(1):
+            state, output, _ = self.step(memory, state, tokens)
+            outputs.append(output)
+        return torch.stack(outputs, 1)

@@ -1,0 +1,190 @@
+"""GNMT's stacked LSTM with attention (Wu et al. 2016, "Google's Neural Machine Translation System", section 3).
+
+Encoder: a bi-directional bottom layer, both directions concatenated, then uni-directional layers. Decoder: a
+bottom layer whose output is the query of the attention, then layers that each read the layer below and the
+context. Layers count from 1 at the bottom. Residual connections start at layer 3, in the encoder and in the
+decoder: the layer's input x^{i-1} is added to its output m^i (equation 6),
+
+    x^i = m^i                  for i = 1, 2      (equation 5)
+    x^i = m^i + x^{i-1}        for i >= 3        (equation 6; in the decoder without the context's half of the input)
+
+Attention (equation 4) is a feed-forward network with one hidden layer, between a query y and the top encoder
+outputs x_t:
+
+    s_t = v . tanh(W y + U x_t + b)        p = softmax(s)        a = sum_t p_t x_t
+
+Which y: the paper says the bottom layer's output "from the past decoding time step" and that the context is
+"sent directly to all the remaining decoder layers". Here the query for target word i is the bottom layer's output
+*after consuming word i-1*, the step at which word i is predicted, and the context goes to every layer above the
+bottom, but not into the bottom layer itself. So the bottom layer never waits for the attention: training runs it
+over all steps, then the attention for all steps, then the stack above, each as one fused kernel.
+
+The decoder's layer i starts from the final state of the encoder's layer i (the bottom: of the right-to-left
+direction); layers without a counterpart start from zeros. The paper leaves this open. Dropout acts on what goes
+into a layer, the attention's context and the softmax, never on recurrent connections (section 8.3).
+
+Cost of a step per row: 4 width (embedding + width) + (layers - 1) 4 width 3 width multiplications, the
+attention's S x attention size tanh, and width x V for the softmax.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar, Literal
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
+
+from sgdec import hookimpl
+from sgdec.errors import UsageError
+from sgdec.models.base import Memory, ModelContext, Seq2Seq, State
+
+FIRST_RESIDUAL = 2
+"""Index from 0 of the first layer with a residual connection: "the layer third from the bottom"."""
+
+
+class GNMT(Seq2Seq):
+    """The LSTM encoder-decoder of GNMT.
+
+    >>> model = GNMT(ModelContext(source_vocab_size=20, target_vocab_size=30), width=8)
+    >>> source, lengths = torch.tensor([[5, 6, 7]]), torch.tensor([3])
+    >>> model.project(model(source, lengths, torch.tensor([[1, 9]]))).shape
+    torch.Size([1, 2, 30])
+    """
+
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "gnmt8": {"layers": 8, "width": 1024, "embedding": 1024, "attention": 1024, "dropout": 0.2},
+    }
+
+    def __init__(
+        self,
+        context: ModelContext,
+        *,
+        layers: Annotated[int, Field(ge=2, description="layers of encoder and decoder each")] = 2,
+        encoder_layers: Annotated[int | None, Field(ge=1, description="if other than layers")] = None,
+        decoder_layers: Annotated[int | None, Field(ge=2, description="if other than layers")] = None,
+        width: Annotated[int, Field(ge=1, description="LSTM units of a layer (of each direction at the bottom)")] = 512,
+        embedding: Annotated[int | None, Field(ge=1, description="size of embeddings; width by default")] = None,
+        attention: Annotated[int | None, Field(ge=1, description="attention's hidden units; width by default")] = None,
+        dropout: Annotated[float, Field(ge=0, lt=1, description="dropout of non-recurrent connections")] = 0.2,
+        tied: Annotated[
+            Literal["none", "target", "all"],
+            Field(description="softmax weights = target embeddings (target), = source embeddings too (all)"),
+        ] = "none",
+        init: Annotated[float, Field(gt=0, description="parameters start uniformly in [-init, init]")] = 0.04,
+        forget_bias: Annotated[float, Field(description="added to the initial forget gate biases")] = 0.0,
+    ) -> None:
+        super().__init__()
+        encoder_layers, decoder_layers = encoder_layers or layers, decoder_layers or layers
+        embedding, attention = embedding or width, attention or width
+        if tied != "none" and embedding != width:
+            raise UsageError(f"gnmt: tied={tied} needs embeddings as wide as the LSTM: {embedding} is not {width}.")
+        if tied == "all" and not context.shared:
+            raise UsageError("gnmt: tied=all needs one vocabulary for source and target. Use tied=target.")
+
+        memory = 2 * width if encoder_layers == 1 else width
+        self.source_embedding = nn.Embedding(context.source_vocab_size, embedding)
+        self.target_embedding = nn.Embedding(context.target_vocab_size, embedding)
+        inputs = [embedding, 2 * width, *[width] * encoder_layers][:encoder_layers]
+        self.encoder = nn.ModuleList(
+            nn.LSTM(size, width, batch_first=True, bidirectional=layer == 0) for layer, size in enumerate(inputs)
+        )
+        inputs = [embedding, *[width + memory] * (decoder_layers - 1)]
+        self.decoder = nn.ModuleList(nn.LSTM(size, width, batch_first=True) for size in inputs)
+        self.key = nn.Linear(memory, attention)  # U and b of equation 4
+        self.query = nn.Linear(width, attention, bias=False)  # W
+        self.score = nn.Linear(attention, 1, bias=False)  # v
+        self.softmax = nn.Linear(width, context.target_vocab_size)
+        self.dropout = nn.Dropout(dropout)
+        if tied != "none":
+            self.softmax.weight = self.target_embedding.weight
+        if tied == "all":
+            self.source_embedding.weight = self.target_embedding.weight
+        self._initialise(init, forget_bias)
+
+    def encode(self, source: Tensor, lengths: Tensor) -> Memory:
+        """Source [B, S] to memory; padding is packed away, so that nothing is computed for it."""
+        embedded = self.dropout(self.source_embedding(source))
+        packed = pack_padded_sequence(embedded, lengths.cpu(), batch_first=True, enforce_sorted=False)
+        final: list[Tensor] = []
+        for layer, lstm in enumerate(self.encoder):
+            output, (hidden, cell) = lstm(packed)
+            data = self.dropout(output.data)
+            if layer >= FIRST_RESIDUAL:
+                data = data + packed.data
+            packed = PackedSequence(data, output.batch_sizes, output.sorted_indices, output.unsorted_indices)
+            final += [hidden[-1], cell[-1]]  # of the bottom layer: the right-to-left direction
+        values, _ = pad_packed_sequence(packed, batch_first=True, total_length=source.size(1))  # [B, S, H]
+        mask = torch.arange(source.size(1), device=source.device) < lengths.to(source.device)[:, None]  # [B, S]
+        return Memory(values, self.key(values), mask, torch.stack(final, 1))
+
+    def start(self, memory: Memory) -> State:
+        """Hidden and cell state [B, width] of each decoder layer, bottom first: (h_1, c_1, h_2, c_2, ...)."""
+        wanted = 2 * len(self.decoder)
+        given = memory.first[:, :wanted].unbind(1)
+        return (*given, *[torch.zeros_like(given[0])] * (wanted - len(given)))
+
+    def step(self, memory: Memory, state: State, tokens: Tensor) -> tuple[State, Tensor, Tensor]:
+        """Consume ``tokens`` [B]: new state, output [B, width], attention [B, S]."""
+        new: list[Tensor] = []
+        x = self.dropout(self.target_embedding(tokens))
+        context = weights = x  # set by the bottom layer
+        for layer, lstm in enumerate(self.decoder):
+            hidden, cell = torch.lstm_cell(
+                x if layer == 0 else torch.cat([x, context], -1),
+                (state[2 * layer], state[2 * layer + 1]),
+                lstm.weight_ih_l0,
+                lstm.weight_hh_l0,
+                lstm.bias_ih_l0,
+                lstm.bias_hh_l0,
+            )
+            new += [hidden, cell]
+            if layer == 0:
+                contexts, attention = self.attend(hidden[:, None], memory)
+                context, weights = self.dropout(contexts[:, 0]), attention[:, 0]
+            x = self.dropout(hidden) + (x if layer >= FIRST_RESIDUAL else 0)
+        return tuple(new), x, weights
+
+    def project(self, output: Tensor) -> Tensor:
+        """Logits [..., V]."""
+        logits: Tensor = self.softmax(output)
+        return logits
+
+    def forward(self, source: Tensor, lengths: Tensor, target_in: Tensor) -> Tensor:
+        """Outputs [B, T, width], layer by layer over all steps; equal to the loop over `step`."""
+        memory = self.encode(source, lengths)
+        state = self.start(memory)
+        x = self.dropout(self.target_embedding(target_in))  # [B, T, E]
+        context = x  # set by the bottom layer
+        for layer, lstm in enumerate(self.decoder):
+            first = state[2 * layer][None].contiguous(), state[2 * layer + 1][None].contiguous()
+            hidden, _ = lstm(x if layer == 0 else torch.cat([x, context], -1), first)
+            if layer == 0:
+                context = self.dropout(self.attend(hidden, memory)[0])
+            x = self.dropout(hidden) + (x if layer >= FIRST_RESIDUAL else 0)
+        return x
+
+    def attend(self, query: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+        """Equation 4 for queries [B, T, width]: contexts [B, T, H] and weights [B, T, S]."""
+        hidden = torch.tanh_(self.query(query)[:, :, None] + memory.keys[:, None])  # [B, T, S, A]
+        scores = self.score(hidden).squeeze(-1).masked_fill(~memory.mask[:, None], float("-inf"))  # [B, T, S]
+        weights = torch.softmax(scores, -1)
+        return weights @ memory.values, weights
+
+    def _initialise(self, init: float, forget_bias: float) -> None:
+        """Section 8.3: every parameter uniform in [-init, init]."""
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -init, init)
+        with torch.no_grad():
+            for name, parameter in self.named_parameters():
+                if "bias_ih" in name:  # gates are ordered input, forget, cell, output
+                    width = parameter.size(0) // 4
+                    parameter[width : 2 * width] += forget_bias
+
+
+@hookimpl
+def sgdec_models() -> dict[str, type[Seq2Seq]]:
+    """GNMT, as a plugin like any other."""
+    return {"gnmt": GNMT}

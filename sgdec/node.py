@@ -1,0 +1,107 @@
+"""Nodes: the partial hypotheses that a search keeps, compares and expands.
+
+A node links back only to the `Step` s before it, which hold tokens and scores, never to its ancestors' states: a
+search that keeps a million nodes keeps a million states at most, and a finished hypothesis keeps none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from sgdec.combination import Continuation
+from sgdec.context import BOS, EOS
+from sgdec.protocol import Source, State
+from sgdec.ranking import Coverage
+
+
+class _Pending:
+    """The state of a node whose last token this predictor has not consumed yet."""
+
+
+PENDING = _Pending()
+class Step(NamedTuple):
+    """One link of a hypothesis: what its ledger and tokens are read from. Holds no states."""
+
+    token: int
+    scores: tuple[float, ...]
+    weights: tuple[float | None, ...]
+    previous: Step | None
+
+
+class Node:
+    """A partial hypothesis. A value to its decoder; ``states`` are filled in when first needed."""
+
+    __slots__ = ("coverage", "length", "prior", "source", "states", "step", "total", "weights")
+
+    def __init__(
+        self,
+        source: Source,
+        step: Step | None,
+        total: float,
+        length: int,
+        weights: tuple[float | None, ...],
+        states: list[State],
+        prior: Sequence[State] | None,
+        coverage: Coverage,
+    ) -> None:
+        self.source = source
+        self.step = step
+        self.total = total
+        """Weighted sum of all scores so far."""
+        self.length = length
+        """Tokens so far, ``</s>`` included once it is there."""
+        self.weights = weights
+        """In force for this node's children; they inherit them."""
+        self.states = states
+        self.prior = prior
+        """The parent's states, until the last token is consumed."""
+        self.coverage = coverage
+
+    @property
+    def last(self) -> int:
+        """The last token; ``<s>`` for the root."""
+        return BOS if self.step is None else self.step.token
+
+    @property
+    def finished(self) -> bool:
+        return self.last == EOS
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """All tokens after ``<s>``, with ``</s>`` if it is there."""
+        return tuple(step.token for step in self.steps())
+
+    def steps(self) -> list[Step]:
+        """First token first."""
+        steps = []
+        step = self.step
+        while step is not None:
+            steps.append(step)
+            step = step.previous
+        return steps[::-1]
+
+    def with_weights(self, weights: Sequence[float | None]) -> Node:
+        """The same prefix, whose children will be scored with other weights (``[K]``)."""
+        states = list(self.states)
+        return Node(
+            self.source, self.step, self.total, self.length, tuple(weights), states, self.prior, self.coverage
+        )
+
+    def child(self, continuation: Continuation, coverage: Coverage) -> Node:
+        """This prefix with one more token."""
+        step = Step(continuation.token, continuation.scores, self.weights, self.step)
+        pending: list[State] = [PENDING] * len(self.states)
+        return Node(
+            self.source,
+            step,
+            self.total + continuation.score,
+            self.length + 1,
+            self.weights,
+            pending,
+            self.states,
+            coverage,
+        )
+
+    def __repr__(self) -> str:
+        return f"Node({' '.join(map(str, self.tokens))!r}, total={self.total:.4f})"

@@ -1,0 +1,261 @@
+"""The constructor is the configuration: typed parameters of ``__init__`` are the options of a plugin.
+
+    def __init__(self, size: Annotated[int, Field(ge=1, description="hypotheses kept a step")] = 4): ...
+
+is ``--beam.size 5`` on the command line, ``size = 5`` under ``[beam]`` in a TOML file, a line of the help,
+and the check that -1 is refused: nothing is registered twice. The parameters `NEVER` come from the framework.
+"""
+
+from __future__ import annotations
+
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple, Union
+
+from sgdec.errors import SgdecError, UsageError
+from sgdec.suggest import suggest
+
+NEVER = frozenset({"self", "inner", "context"})
+"""Parameters that are no options: a wrapper's predictor, and what all parts of a run share."""
+
+_SEQUENCES = ("list_type", "tuple_type", "set_type", "frozen_set_type", "sequence_str", "iterable_type")
+"""What pydantic says to a string where it expects a collection."""
+
+
+class Option(NamedTuple):
+    """One option of a plugin, for help texts."""
+
+    name: str
+    type: str
+    """In words: ``int >= 1``, ``gnmt | length``, ``true | false``."""
+    default: Any
+    """`inspect.Parameter.empty` if it has to be given."""
+    description: str
+
+    @property
+    def required(self) -> bool:
+        return self.default is inspect.Parameter.empty
+
+
+def is_dotted(argument: str) -> bool:
+    """Whether a word of a command line is ``--NAME.OPTION`` or ``--NAME.OPTION=VALUE``."""
+    return argument.startswith("--") and "." in argument.partition("=")[0]
+
+
+def separate_dotted(args: Sequence[str]) -> tuple[list[str], list[str]]:
+    """A command line without its plugin options, and these with their values; ``--`` ends them.
+
+    >>> separate_dotted(["--nbest", "3", "--beam.size", "5", "input.txt", "--fst.path=a.fst"])
+    (['--nbest', '3', 'input.txt'], ['--beam.size', '5', '--fst.path=a.fst'])
+    """
+    rest: list[str] = []
+    dotted: list[str] = []
+    words = iter(args)
+    for word in words:
+        if word == "--":
+            return [*rest, word, *words], dotted
+        if not is_dotted(word):
+            rest.append(word)
+            continue
+        dotted.append(word)
+        if "=" not in word:
+            dotted += [value for value in [next(words, None)] if value is not None]
+    return rest, dotted
+
+
+def split_dotted(args: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Plugin options by plugin; the last of equal ones counts. Raises UsageError for anything else.
+
+    >>> split_dotted(["--beam.size", "5", "--fst.use-weights=false", "--beam.alpha", "-0.5"])
+    {'beam': {'size': '5', 'alpha': '-0.5'}, 'fst': {'use_weights': 'false'}}
+    """
+    given: dict[str, dict[str, str]] = {}
+    words = iter(args)
+    for word in words:
+        key, equals, value = word.partition("=")
+        name, _, option = key.removeprefix("--").partition(".")
+        if not is_dotted(word) or not name or not option:
+            raise UsageError(f"unexpected {word!r}. Expected --NAME.OPTION VALUE, such as --beam.size 5.")
+        if not equals:
+            value = next(words, "--")
+            if value.startswith("--"):
+                raise UsageError(f"{key} needs a value: {key} VALUE.")
+        given.setdefault(name, {})[option.replace("-", "_")] = value
+    return given
+
+
+def load_config(path: str | Path) -> dict[str, Any]:
+    """A TOML file: options of the run at the top, one table a plugin. Hyphens in keys become underscores.
+
+    Raises UsageError naming the file, and the line where the file says what TOML does not.
+    """
+    import tomllib
+
+    try:
+        with open(path, "rb") as file:
+            config = tomllib.load(file)
+    except OSError as error:
+        raise UsageError(f"--config {path}: {error.strerror}.") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"--config {path} is no TOML file: {error}.") from error
+    tables = {key: _underscored(table) for key, table in config.items() if isinstance(table, dict)}
+    return {**_underscored(config), **tables}
+
+
+def split_config(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
+    """The options of the run, and the tables of the plugins.
+
+    >>> split_config({"nbest": 3, "beam": {"size": 5}})
+    ({'nbest': 3}, {'beam': {'size': 5}})
+    """
+    run = {key: value for key, value in config.items() if not isinstance(value, dict)}
+    return run, {key: dict(value) for key, value in config.items() if isinstance(value, dict)}
+
+
+def merge_options(
+    config: Mapping[str, Mapping[str, Any]], given: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """The plugin options of a file under those of the command line, which win.
+
+    >>> merge_options({"beam": {"size": 4, "alpha": 1.0}}, {"beam": {"size": "8"}, "fst": {"path": "a"}})
+    {'beam': {'size': '8', 'alpha': 1.0}, 'fst': {'path': 'a'}}
+    """
+    names = dict.fromkeys([*config, *given])
+    return {name: {**config.get(name, {}), **given.get(name, {})} for name in names}
+
+
+def refuse_unused(given: Iterable[str], used: Iterable[str]) -> None:
+    """Raises UsageError if options were given to a name that this run does not have."""
+    used = list(used)
+    for name in given:
+        if name not in used:
+            raise UsageError(f"options for {name!r}, which this run does not use. {suggest(name, used)}")
+
+
+def configure(cls: type[Any], given: Mapping[str, Any], *, name: str) -> dict[str, Any]:
+    """Keyword arguments for ``cls``: the given values, checked and converted to the types of its constructor.
+
+    Values are strings of a command line or values of TOML. Where a collection is expected a string is split
+    at its commas. ``name`` is what the user calls the plugin. Raises UsageError for an unknown or missing
+    option, and for a value that does not fit.
+    """
+    annotations = {key: hint for key, _, hint in _parameters(cls)}
+    for key in given:
+        if key not in annotations:
+            known = [f"--{name}.{option}" for option in annotations]
+            raise UsageError(f"no option --{name}.{key}. {suggest(f'--{name}.{key}', known)}")
+    options = {option.name: option for option in describe(cls)}
+    for option in options.values():
+        if option.required and option.name not in given:
+            raise UsageError(f"--{name}.{option.name} is missing: {_explain(option)}.")
+    return {key: _convert(given[key], annotations[key], f"--{name}.{key}", options[key]) for key in given}
+
+
+def describe(cls: type[Any]) -> list[Option]:
+    """The options of a plugin, in the order of its constructor.
+
+    >>> from pydantic import Field
+    >>> class Beam:
+    ...     def __init__(self, size: Annotated[int, Field(ge=1, description="kept a step")] = 4): ...
+    >>> describe(Beam)
+    [Option(name='size', type='int >= 1', default=4, description='kept a step')]
+    """
+    return [
+        Option(key, _type_text(hint), default, _description(hint)) for key, default, hint in _parameters(cls)
+    ]
+
+
+def _parameters(cls: type[Any]) -> list[tuple[str, Any, Any]]:
+    """Name, default and annotation of each constructor parameter that is an option."""
+    constructor: Callable[..., None] = cls.__init__
+    if constructor is object.__init__:
+        return []
+    parameters = [
+        parameter
+        for parameter in inspect.signature(constructor).parameters.values()
+        if parameter.name not in NEVER
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+    # Only the options are looked up: the types of `inner` and `context` may exist for the type checker alone.
+    annotations = {p.name: p.annotation for p in parameters if p.annotation is not p.empty}
+    wanted = types.SimpleNamespace(__annotations__=annotations)
+    try:
+        hints = typing.get_type_hints(wanted, globalns=_globals(constructor), include_extras=True)
+    except Exception as error:
+        raise SgdecError(f"{cls.__qualname__}: unreadable annotations of __init__: {error}.") from error
+    return [(parameter.name, parameter.default, hints.get(parameter.name, Any)) for parameter in parameters]
+
+
+def _globals(constructor: Callable[..., None]) -> dict[str, Any]:
+    return getattr(inspect.unwrap(constructor), "__globals__", {})
+
+
+def _convert(value: Any, annotation: Any, flag: str, option: Option) -> Any:
+    from pydantic import TypeAdapter, ValidationError
+
+    adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+    try:
+        try:
+            converted = adapter.validate_python(value)
+        except ValidationError as error:
+            if not isinstance(value, str) or not any(e["type"] in _SEQUENCES for e in error.errors()):
+                raise
+            converted = adapter.validate_python([item.strip() for item in value.split(",")])
+    except ValidationError as error:
+        complaint = " or ".join(dict.fromkeys(_complaint(e) for e in error.errors()))
+        raise UsageError(f"{flag}: {complaint} ({_explain(option)}).") from error
+    if isinstance(converted, float) and converted != converted:
+        raise UsageError(f"{flag}: 'nan' should be a number ({_explain(option)}).")
+    return converted
+
+
+def _complaint(error: Mapping[str, Any]) -> str:
+    """pydantic's words behind what was given: ``'x' should be a valid integer, ...``."""
+    given = repr(error["input"])
+    if error["type"].startswith("bool_"):
+        return f"{given} should be true or false"
+    message = str(error["msg"]).removeprefix("Value error, ")
+    if message.startswith("Input should"):
+        return f"{given} {message.removeprefix('Input ')}"
+    return f"{given}: {message[:1].lower()}{message[1:]}"
+
+
+def _explain(option: Option) -> str:
+    return f"{option.type}: {option.description}" if option.description else option.type
+
+
+def _description(annotation: Any) -> str:
+    for metadata in getattr(annotation, "__metadata__", ()):
+        if getattr(metadata, "description", None):
+            return " ".join(metadata.description.split()).rstrip(".")
+    return ""
+
+
+def _type_text(annotation: Any) -> str:
+    origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Annotated:
+        constraints = [_constraint(c) for m in arguments[1:] for c in getattr(m, "metadata", [m])]
+        return f"{_type_text(arguments[0])} {', '.join(filter(None, constraints))}".rstrip()
+    if origin is Literal:
+        return " | ".join(str(argument) for argument in arguments)
+    if origin in (Union, types.UnionType):
+        return " | ".join(_type_text(a) for a in arguments if a is not types.NoneType)
+    if origin is not None and arguments:
+        items = dict.fromkeys(_type_text(argument) for argument in arguments if argument is not Ellipsis)
+        return f"{', '.join(items)},..."
+    names = {bool: "true | false", str: "text", Any: "value"}
+    return names.get(annotation) or getattr(annotation, "__name__", str(annotation)).lower()
+
+
+def _constraint(constraint: object) -> str:
+    signs = {"Gt": ("gt", ">"), "Ge": ("ge", ">="), "Lt": ("lt", "<"), "Le": ("le", "<=")}
+    attribute, sign = signs.get(type(constraint).__name__, ("", ""))
+    return f"{sign} {getattr(constraint, attribute)}" if attribute else ""
+
+
+def _underscored(table: Mapping[str, Any]) -> dict[str, Any]:
+    """Keys as parameters are spelled; the names of tables stay."""
+    return {key if isinstance(item, dict) else key.replace("-", "_"): item for key, item in table.items()}

@@ -1,0 +1,240 @@
+"""The plugin host: finds predictors, decoders and models by name, and imports only those that a run names.
+
+Names come from the entry points of the group ``sgdec``, each called ``KIND.NAME``; reading them imports
+nothing. The bundled plugins are found exactly like those of strangers. Two plugins of one name, one that does
+not import, one whose dependency is missing: each is an error for who asks for that name, and for nobody else.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import traceback
+from collections.abc import Iterator, Sequence
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, requires
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pluggy
+
+from sgdec import hookspecs
+from sgdec.errors import SgdecError, UsageError
+from sgdec.suggest import suggest
+
+KINDS = ("predictor", "decoder", "model")
+BUNDLED = "sgdec"
+"""The distribution whose plugins are always there; all others are third parties."""
+NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
+"""What a plugin can be called: its options are ``--NAME.OPTION``."""
+
+
+class Entry(NamedTuple):
+    """One name that a plugin offers."""
+
+    kind: str
+    name: str
+    distribution: str
+    """Which distribution brings it, or the path of a plugin file."""
+    value: str
+    """The module with the hooks."""
+
+
+class Host:
+    """All plugins of one run.
+
+    ``plugin_files``: modules to load besides the installed ones. ``autoload``: whether third parties take
+    part; None = unless the environment says ``SGDEC_DISABLE_PLUGIN_AUTOLOAD=1``. Raises SgdecError for a
+    plugin file that does not import or offers nothing.
+
+    >>> [entry.name for entry in Host(autoload=False).names("decoder") if entry.name == "beam"]
+    ['beam']
+    """
+
+    def __init__(self, plugin_files: Sequence[str | Path] = (), autoload: bool | None = None) -> None:
+        if autoload is None:
+            autoload = os.environ.get("SGDEC_DISABLE_PLUGIN_AUTOLOAD", "") in ("", "0")
+        self._manager = pluggy.PluginManager("sgdec")
+        self._manager.add_hookspecs(hookspecs)
+        self._entries = [entry for entry in _installed() if autoload or entry.distribution == BUNDLED]
+        for path in plugin_files:
+            self._entries += self._offered_by_file(Path(path))
+
+    def names(self, kind: str | None = None) -> list[Entry]:
+        """What plugins offer, of one kind or of all, by name; a name offered twice is listed twice."""
+        kinds = KINDS if kind is None else (kind,)
+        return sorted(
+            (entry for entry in self._entries if entry.kind in kinds),
+            key=lambda entry: (KINDS.index(entry.kind), entry.name, entry.distribution),
+        )
+
+    def load(self, kind: str, name: str) -> type[Any]:
+        """The class behind a name; only the plugin that offers it is imported.
+
+        Raises UsageError for a name that nobody or that several offer, SgdecError for a broken plugin.
+        """
+        found = [entry for entry in self.names(kind) if entry.name == name]
+        if not found:
+            raise UsageError(self._unknown(kind, name))
+        if len(found) > 1:
+            raise UsageError(_clash(found))
+        return self._class(found[0])
+
+    def problems(self) -> Iterator[str]:
+        """Imports everything; a line for each entry that cannot be used."""
+        for entry in self._entries:
+            if entry.kind not in KINDS or not NAME.fullmatch(entry.name):
+                expected = ", ".join(f"{kind}.NAME" for kind in KINDS)
+                yield f"{entry.distribution}: entry point '{entry.kind}.{entry.name}': expected {expected}."
+        for entry in self.names():
+            same = [other for other in self.names(entry.kind) if other.name == entry.name]
+            if len(same) > 1 and entry == same[0]:
+                yield _clash(same)
+            try:
+                self._class(entry)
+            except SgdecError as error:
+                yield str(error)
+
+    def _unknown(self, kind: str, name: str) -> str:
+        if not self._entries:
+            return f"no {kind} named {name!r}, nor any plugin: sgdec itself is not installed (pip install .)."
+        names = [entry.name for entry in self.names(kind)]
+        elsewhere = [entry.kind for entry in self.names() if entry.name == name]
+        note = f" ({name!r} is a {elsewhere[0]})" if elsewhere else ""
+        return f"no {kind} named {name!r}{note}. {suggest(name, names)}"
+
+    def _class(self, entry: Entry) -> type[Any]:
+        what = f"{entry.kind} {entry.name!r} of {entry.distribution}"
+        try:
+            plugin = self._plugin(entry)
+            classes = self._classes(plugin, entry.kind)
+        except Exception as error:  # whatever a stranger's module may raise
+            reason = _reason(error, entry.distribution)
+            raise SgdecError(
+                f"{entry.kind} {entry.name!r} is installed but did not import: {reason}"
+            ) from error
+        if entry.name not in classes:
+            hook = f"sgdec_{entry.kind}s() of {entry.value}"
+            raise SgdecError(f"{what}: {hook} does not return it. {suggest(entry.name, classes)}")
+        found = classes[entry.name]
+        if not _is_a(entry.kind, found):
+            raise SgdecError(f"{what}: {found!r} is no subclass of sgdec's {entry.kind.capitalize()}.")
+        return found
+
+    def _plugin(self, entry: Entry) -> Any:
+        """The module of an entry, registered; imported when first asked for."""
+        plugin = self._manager.get_plugin(entry.value)
+        if plugin is None:
+            plugin = EntryPoint(entry.name, entry.value, "sgdec").load()
+            self._register(plugin, entry.value)
+        return plugin
+
+    def _register(self, plugin: Any, name: str) -> None:
+        self._manager.register(plugin, name)
+        try:
+            self._manager.check_pending()  # a hook that does not exist: a slip of the pen in its name
+        except pluggy.PluginValidationError:
+            self._manager.unregister(plugin)
+            raise
+
+    def _classes(self, plugin: Any, kind: str) -> dict[str, type[Any]]:
+        """What one plugin answers to the hook of one kind."""
+        others = [other for other in self._manager.get_plugins() if other is not plugin]
+        answers = self._manager.subset_hook_caller(f"sgdec_{kind}s", others)()
+        return dict(answers[0]) if answers else {}
+
+    def _offered_by_file(self, path: Path) -> list[Entry]:
+        try:
+            plugin = _import_file(path)
+            self._register(plugin, str(path))
+            offered = [(kind, name) for kind in KINDS for name in self._classes(plugin, kind)]
+        except FileNotFoundError as error:
+            raise UsageError(f"--plugin-file {path}: no such file.") from error
+        except Exception as error:
+            raise SgdecError(f"--plugin-file {path} did not import: {_reason(error, BUNDLED)}") from error
+        if not offered:
+            raise SgdecError(
+                f"--plugin-file {path}: no plugin in it. Expected a function such as sgdec_predictors(), "
+                "marked with @sgdec.hookimpl, that returns a dict of name to class."
+            )
+        return [Entry(kind, name, str(path), str(path)) for kind, name in offered]
+
+
+def install_hint(module: str, distribution: str = BUNDLED) -> str:
+    """The command that installs a missing module, if the distribution declares it; else an empty string.
+
+    >>> install_hint("kenlm")
+    ' (pip install "sgdec[kenlm]")'
+    >>> install_hint("antigravity")
+    ''
+    """
+    try:
+        requirements = requires(distribution) or []
+    except PackageNotFoundError:
+        return ""
+    for requirement in requirements:
+        package, _, marker = requirement.partition(";")
+        if re.split(r"[^\w-]", package)[0].lower().replace("-", "_") == module.lower():
+            extra = re.search(r"""extra\s*==\s*["']([^"']+)["']""", marker)
+            return f' (pip install "{distribution}{f"[{extra[1]}]" if extra else ""}")'
+    return ""
+
+
+def _installed() -> Iterator[Entry]:
+    for point in entry_points(group="sgdec"):
+        kind, _, name = point.name.partition(".")
+        yield Entry(kind, name, point.dist.name if point.dist else "?", point.value)
+
+
+def _import_file(path: Path) -> Any:
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    name = "sgdec_plugin_file_" + re.sub(r"\W", "_", str(path.resolve().with_suffix("")))
+    spec = spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError("a plugin file is a Python module and ends in .py")
+    module = module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses and annotations look their module up by name
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _is_a(kind: str, found: object) -> bool:
+    from sgdec.protocol import BatchPredictor, Decoder, Predictor
+
+    bases = {"predictor": (Predictor, BatchPredictor), "decoder": (Decoder,), "model": (object,)}
+    return isinstance(found, type) and issubclass(found, bases[kind])
+
+
+def _clash(entries: Sequence[Entry]) -> str:
+    kind, name = entries[0].kind, entries[0].name
+    where = " and ".join(entry.distribution for entry in entries)
+    return f"{kind} {name!r} is offered by {where}. Uninstall one, or rename it in its plugin."
+
+
+def _reason(error: Exception, distribution: str) -> str:
+    """What went wrong in a stranger's module, in one line: the message, and the way out or the place."""
+    message = " ".join(str(error).split())
+    if isinstance(error, ModuleNotFoundError):
+        hint = install_hint(error.name or "", distribution)
+        if hint:
+            return f"{message}{hint}."
+    elif not isinstance(error, ImportError):
+        message = f"{type(error).__name__}: {message}"
+    return f"{message}{_place(error)}."
+
+
+def _place(error: Exception) -> str:
+    if isinstance(error, SyntaxError):
+        return ""  # its message says it
+    frames = traceback.extract_tb(error.__traceback__)
+    outside = [frame for frame in frames if frame.filename != __file__ and not _is_machinery(frame.filename)]
+    return f" ({outside[-1].filename}, line {outside[-1].lineno})" if outside else ""
+
+
+def _is_machinery(filename: str) -> bool:
+    return "importlib" in filename or f"{os.sep}pluggy{os.sep}" in filename

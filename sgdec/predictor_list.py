@@ -1,0 +1,76 @@
+"""The syntax of ``--predictors``: a comma list of ``[NAME=][WRAPPER:]...PREDICTOR``.
+
+NAME is what the options of a part are called by. It is the plugin's own name; repeats of a name are numbered
+from left to right, wrappers included; ``NAME=`` names the innermost predictor of its entry instead:
+
+>>> for entry in parse_predictors("nmt,l2r=nmt,fsttok:nmt,fsttok:fst"):
+...     print(entry.name, entry.parts)
+nmt (Part(name='nmt', plugin='nmt'),)
+l2r (Part(name='l2r', plugin='nmt'),)
+fsttok (Part(name='fsttok', plugin='fsttok'), Part(name='nmt2', plugin='nmt'))
+fsttok2 (Part(name='fsttok2', plugin='fsttok'), Part(name='fst', plugin='fst'))
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from sgdec.errors import UsageError
+from sgdec.plugins import NAME
+
+_EXPECTED = "Expected a comma list of [NAME=][WRAPPER:]...PREDICTOR, such as 'nmt,fst' or 'l2r=nmt,fst'."
+
+
+class Part(NamedTuple):
+    """One plugin of the list: what its options are called by, and which plugin it is."""
+
+    name: str
+    plugin: str
+
+
+class ListEntry(NamedTuple):
+    """One entry of the list: wrappers from the outside in, then the predictor."""
+
+    parts: tuple[Part, ...]
+
+    @property
+    def name(self) -> str:
+        """The entry's column in the ledger, and the NAME of its ``--NAME.weight``: its outermost name."""
+        return self.parts[0].name
+
+
+def parse_predictors(text: str, taken: Iterable[str] = ()) -> tuple[ListEntry, ...]:
+    """The entries of a list. ``taken``: names that options already belong to, such as the decoder's.
+
+    Raises UsageError for what is not such a list, and for two parts of one name.
+    """
+    counts: Counter[str] = Counter()
+    entries = []
+    for number, item in enumerate(text.split(","), start=1):
+        given, equals, chain = item.rpartition("=")
+        *wrappers, innermost = (plugin.strip() for plugin in chain.split(":"))
+        given = given.strip()
+        for word in [*wrappers, innermost, *([given] if equals else [])]:
+            if not NAME.fullmatch(word):
+                what = f"{word!r} is no name" if word else "a name is missing"
+                raise UsageError(f"--predictors {text!r}: {what} in entry {number}. {_EXPECTED}")
+        parts = [_numbered(wrapper, counts) for wrapper in wrappers]
+        parts.append(Part(given, innermost) if equals else _numbered(innermost, counts))
+        entries.append(ListEntry(tuple(parts)))
+    _refuse_clashes(text, [part.name for entry in entries for part in entry.parts], list(taken))
+    return tuple(entries)
+
+
+def _numbered(plugin: str, counts: Counter[str]) -> Part:
+    counts[plugin] += 1
+    return Part(plugin if counts[plugin] == 1 else f"{plugin}{counts[plugin]}", plugin)
+
+
+def _refuse_clashes(text: str, names: list[str], taken: list[str]) -> None:
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise UsageError(f"--predictors {text!r}: {name!r} names two parts. Rename one: NAME=PREDICTOR.")
+        if name in taken:
+            raise UsageError(f"--predictors {text!r}: {name!r} is the decoder. Rename it: NAME=PREDICTOR.")

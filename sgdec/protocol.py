@@ -1,0 +1,370 @@
+"""The protocol: what a predictor scores, what a decoder returns, and how the two forms of a predictor meet.
+
+A **predictor** scores the next token of a prefix and knows nothing of the search. Most are written in the
+simple form, `Predictor`, one prefix at a time; a neural model takes the batch form, `BatchPredictor`, many
+prefixes at once. `lift` turns the first into the second, so that a search needs only one of them. A
+**decoder** searches the space that predictors span together and knows none of them.
+
+The five verbs are those of Stahlberg et al. 2017, "SGNMT", section 2. Scores are natural logs, higher is
+better, and ``-inf`` forbids a token whatever the weight.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, final
+
+import numpy as np
+import numpy.typing as npt
+
+from sgdec.ranking import Ranking
+
+if TYPE_CHECKING:
+    import torch
+
+    from sgdec.search import SearchSpace
+
+Array: TypeAlias = "npt.NDArray[Any] | torch.Tensor"
+State: TypeAlias = Any
+"""All a predictor knows about one prefix: an immutable value."""
+Candidates: TypeAlias = Sequence[int]
+"""Tokens in ascending order, each once."""
+
+FORBIDDEN = -math.inf
+
+
+@dataclass(frozen=True)
+class Source:
+    """One sentence to decode."""
+
+    id: int
+    """1-based number of the sentence in its input."""
+    tokens: tuple[int, ...]
+    """Source tokens, without ``<s>`` and ``</s>``."""
+    text: str | None = None
+    """The line as it was read, if it was text."""
+    max_length: int | None = None
+    """At most this many target tokens before ``</s>``; None = no limit."""
+
+
+@final
+class SparseRow:
+    """The scores of some tokens, and one ``default`` for every other token.
+
+    ``default = -inf`` makes the row *restricting*: only its tokens can follow. A finite default makes it *open*.
+
+    >>> row = SparseRow([5, 2], [-1.0, -0.5])
+    >>> row.restricts, row.get(5), row.get(7)
+    (True, -1.0, -inf)
+    """
+
+    __slots__ = ("_arrays", "_lookup", "default", "scores", "tokens")
+
+    def __init__(self, tokens: Sequence[int], scores: Sequence[float], default: float = FORBIDDEN) -> None:
+        """Parallel sequences, each token once, in any order."""
+        self.tokens = tokens
+        self.scores = scores
+        self.default = default
+        self._lookup: dict[int, float] | None = None
+        self._arrays: tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]] | None = None
+
+    @property
+    def restricts(self) -> bool:
+        return self.default == FORBIDDEN
+
+    @property
+    def lookup(self) -> Mapping[int, float]:
+        """The listed tokens with their scores; made once."""
+        if self._lookup is None:
+            tokens, scores = self.tokens, self.scores
+            if isinstance(tokens, np.ndarray):
+                tokens = tokens.tolist()
+            if isinstance(scores, np.ndarray):
+                scores = scores.tolist()
+            self._lookup = dict(zip(tokens, scores, strict=True))
+        return self._lookup
+
+    @property
+    def arrays(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+        """Tokens, ascending, and their scores; made once."""
+        if self._arrays is None:
+            tokens = np.asarray(self.tokens, dtype=np.int64)
+            order = np.argsort(tokens, kind="stable")
+            self._arrays = tokens[order], np.asarray(self.scores, dtype=np.float64)[order]
+        return self._arrays
+
+    def get(self, token: int) -> float:
+        """The score of one token."""
+        return self.lookup.get(token, self.default)
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def __repr__(self) -> str:
+        return f"SparseRow({dict(self.lookup)}, default={self.default})"
+
+
+@final
+class Scores:
+    """What a predictor says about the next token: one row a prefix, all dense or all sparse.
+
+    Dense: ``values`` is a NumPy array or tensor ``[rows, V]``. Sparse: ``rows`` lists one `SparseRow` each.
+
+    >>> Scores.sparse([7], [-0.5]).rows        # only token 7 can follow
+    [SparseRow({7: -0.5}, default=-inf)]
+    >>> Scores.sparse([2], [0.0], default=-1.0).rows[0].get(9)
+    -1.0
+    >>> Scores.dense(np.zeros(4)).values.shape
+    (1, 4)
+    """
+
+    __slots__ = ("rows", "values")
+
+    def __init__(self, *, values: Array | None = None, rows: list[SparseRow] | None = None) -> None:
+        if (values is None) == (rows is None):
+            raise ValueError("Scores are either dense (values) or sparse (rows)")
+        self.values = values
+        self.rows: list[SparseRow] = rows if rows is not None else []
+
+    @classmethod
+    def dense(cls, values: Array) -> Scores:
+        """Every token's score: ``[V]`` for one prefix, ``[rows, V]`` for many."""
+        return cls(values=values[None] if values.ndim == 1 else values)
+
+    @classmethod
+    def sparse(cls, tokens: Sequence[int], scores: Sequence[float], default: float = FORBIDDEN) -> Scores:
+        """One prefix: some tokens' scores, and a default for the others."""
+        return cls(rows=[SparseRow(tokens, scores, default)])
+
+    @classmethod
+    def constant(cls, score: float) -> Scores:
+        """One prefix: the same score for every token."""
+        return cls(rows=[SparseRow((), (), score)])
+
+    @classmethod
+    def stack(cls, parts: Iterable[Scores]) -> Scores:
+        """Several batches below each other. Where dense and sparse rows meet, the sparse ones are filled in."""
+        parts = list(parts)
+        if all(part.values is None for part in parts):
+            return cls(rows=[row for part in parts for row in part.rows])
+        width = next(part.values.shape[-1] for part in parts if part.values is not None)
+        matrices = [_as_numpy(part, width) for part in parts]
+        return cls(values=matrices[0] if len(matrices) == 1 else np.concatenate(matrices))
+
+    def __len__(self) -> int:
+        return len(self.rows) if self.values is None else int(self.values.shape[0])
+
+
+def _as_numpy(scores: Scores, width: int) -> npt.NDArray[Any]:
+    if scores.values is not None:
+        values = scores.values
+        return values if isinstance(values, np.ndarray) else values.detach().cpu().numpy()
+    filled = np.empty((len(scores.rows), width))  # [rows, V]
+    for target, row in zip(filled, scores.rows, strict=True):
+        tokens, listed = row.arrays
+        target.fill(row.default)
+        target[tokens] = listed
+    return filled
+
+
+class Predictor(ABC):
+    """The simple form: scores the next token of one prefix at a time.
+
+    A predictor without memory needs nothing but `predict_next`; one with memory also `consume`, `get_state` and
+    `set_state`; one that looks at the source also `initialize`. What ``__init__`` loads is shared by all
+    sentences; `initialize` *assigns* what belongs to one sentence, for the framework works on a shallow copy of
+    the predictor for each sentence, and several sentences are in flight at once.
+
+    Optional abilities, each a method over a list of states (absent = unknown):
+
+    - ``best_remaining(states) -> list[float]``: an upper bound on all that this predictor can still add;
+    - ``worst_remaining(states) -> list[float]``: its mirror, a lower bound, for negative weights;
+    - ``state_key(states) -> list[Hashable]``: equal keys = the same scores from here on;
+    - ``attention(states)``: for each state one row ``[source]``, the weights with which the token after that
+      state is predicted; each row sums to one.
+    """
+
+    on_demand: ClassVar[bool] = False
+    """Asked last, with the candidates that the other predictors leave."""
+
+    def initialize(self, source: Source) -> None:  # noqa: B027 - a predictor may not care about the source
+        """Run the encoder, load the lattice: all that belongs to one sentence."""
+
+    @abstractmethod
+    def predict_next(self, candidates: Candidates | None = None) -> Scores:
+        """One row of scores. Must not change what later calls return.
+
+        ``candidates``: the only tokens that the search still needs, or None for all. Others may be scored too.
+        """
+
+    def consume(self, token: int) -> None:  # noqa: B027 - a predictor may be without memory
+        """Add one token to the prefix."""
+
+    def get_state(self) -> State:
+        """The prefix as an immutable value; None for a predictor without memory."""
+        return None
+
+    def set_state(self, state: State) -> None:  # noqa: B027 - a predictor may be without memory
+        """Go back to a prefix of this sentence."""
+
+
+class BatchPredictor(ABC):
+    """The batch form: the same verbs over many prefixes at once, with the states explicit.
+
+    Row i of every answer belongs to state i of the question. The optional abilities are those of `Predictor`.
+    """
+
+    on_demand: ClassVar[bool] = False
+
+    @abstractmethod
+    def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
+        """The states of the empty prefixes of these sentences."""
+
+    @abstractmethod
+    def predict_batch(
+        self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None
+    ) -> Scores:
+        """One row a state. ``candidates``: for each row the only tokens still needed, or None for all."""
+
+    @abstractmethod
+    def consume_batch(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:
+        """The states after one more token each; the given states stay valid."""
+
+
+ABILITIES = ("best_remaining", "worst_remaining", "state_key", "attention")
+
+
+def ability(predictor: object, name: str) -> Callable[[Sequence[State]], Sequence[Any]] | None:
+    """The optional method ``name`` of a predictor, or None."""
+    return getattr(predictor, name, None)
+
+
+class _Prefix(NamedTuple):
+    """A lifted state: the predictor's copy for this sentence, and its own state."""
+
+    predictor: Predictor
+    state: State
+
+
+@final
+class Lifted(BatchPredictor):
+    """A simple-form predictor in the batch form: one shallow copy of it a sentence, rows one after the other."""
+
+    def __init__(self, predictor: Predictor) -> None:
+        self.predictor = predictor
+        self.on_demand = predictor.on_demand  # type: ignore[misc]  # the class attribute of what is lifted
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ABILITIES and ability(self.predictor, name) is not None:
+            return partial(self._ability, name)
+        raise AttributeError(f"{type(self.predictor).__name__!r} has no {name!r}")
+
+    def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
+        states = []
+        for source in sources:
+            predictor = copy.copy(self.predictor)
+            predictor.initialize(source)
+            states.append(_Prefix(predictor, predictor.get_state()))
+        return states
+
+    def predict_batch(
+        self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None
+    ) -> Scores:
+        parts = []
+        for i, (predictor, state) in enumerate(states):
+            predictor.set_state(state)
+            parts.append(predictor.predict_next(None if candidates is None else candidates[i]))
+        return parts[0] if len(parts) == 1 else Scores.stack(parts)
+
+    def consume_batch(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:
+        after = []
+        for (predictor, state), token in zip(states, tokens, strict=True):
+            predictor.set_state(state)
+            predictor.consume(token)
+            after.append(_Prefix(predictor, predictor.get_state()))
+        return after
+
+    def _ability(self, name: str, states: Sequence[State]) -> list[Any]:
+        return [getattr(predictor, name)([state])[0] for predictor, state in states]
+
+
+def lift(predictor: Predictor | BatchPredictor) -> BatchPredictor:
+    """The batch form of any predictor."""
+    return Lifted(predictor) if isinstance(predictor, Predictor) else predictor
+
+
+@final
+class Lowered(Predictor):
+    """A batch-form predictor in the simple form: a batch of one."""
+
+    def __init__(self, predictor: BatchPredictor) -> None:
+        self.predictor = predictor
+        self._state: State = None
+
+    def initialize(self, source: Source) -> None:
+        (self._state,) = self.predictor.initialize_batch([source])
+
+    def predict_next(self, candidates: Candidates | None = None) -> Scores:
+        return self.predictor.predict_batch([self._state], None if candidates is None else [candidates])
+
+    def consume(self, token: int) -> None:
+        (self._state,) = self.predictor.consume_batch([self._state], [token])
+
+    def get_state(self) -> State:
+        return self._state
+
+    def set_state(self, state: State) -> None:
+        self._state = state
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A finished search path. ``T`` counts ``</s>``; K predictors."""
+
+    tokens: tuple[int, ...]
+    """Without ``<s>`` and ``</s>``: T - 1 tokens."""
+    score: float
+    """The weighted total."""
+    rank_score: float
+    """What lists are sorted by: the total under the decoder's ranking (GNMT, equation 14)."""
+    ledger: tuple[tuple[float, ...], ...] = ()
+    """``[T, K]``: the unweighted score of each token by each predictor (0 where it was not consulted)."""
+    weights: tuple[tuple[float | None, ...], ...] = ()
+    """``[T, K]``: the weights that were in force for each token; None = not consulted."""
+
+    @property
+    def scores(self) -> tuple[float, ...]:
+        """``[K]``: the unweighted sum by predictor."""
+        return tuple(math.fsum(column) for column in zip(*self.ledger, strict=True))
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a decoder found in one space."""
+
+    hypotheses: list[Hypothesis]
+    """Best `Hypothesis.rank_score` first, no two with the same tokens and weights; at most ``space.nbest``."""
+    proven: bool | None = None
+    """True: no better list exists in the space; False: a budget ended the search; None: no claim."""
+    gap: float | None = None
+    """If not proven: how much better than the first hypothesis the optimum can be at most."""
+    expansions: int = field(default=0, compare=False)
+    """Filled in by the framework: how many nodes were expanded."""
+
+
+class Decoder(ABC):
+    """A search strategy: plain synchronous code over a `SearchSpace`, one sentence at a time."""
+
+    exact: ClassVar[bool] = False
+    """Whether the default options promise the true n-best of the space (checked by the conformance kit)."""
+    ranking: Ranking = Ranking()
+    """How finished hypotheses are compared; the default leaves the total as it is."""
+
+    @abstractmethod
+    def decode(self, space: SearchSpace) -> Result:
+        """Search one space; an empty list of hypotheses where nothing satisfies all predictors."""

@@ -1,0 +1,99 @@
+"""How finished hypotheses of different length are compared: GNMT's length and coverage penalties.
+
+Source: Wu et al. 2016, section 7, equation 14:  s(Y, X) = log P(Y|X) / lp(Y) + cp(X; Y)  with
+
+    lp(Y)    = (5 + |Y|)^alpha / (5 + 1)^alpha
+    cp(X; Y) = beta * sum_i log(min(sum_j p_ij, 1))
+
+|Y| counts ``</s>``, and so does the coverage sum over j. With several predictors that have attention, each over
+its own source, cp is their mean. ``length`` replaces lp by |Y|^alpha.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Coverage: TypeAlias = tuple[npt.NDArray[np.float64], ...]
+"""For each predictor with attention: ``[source]``, the attention that each source token received so far."""
+
+SMALLEST_COVERAGE = 1e-30
+"""A source token without any attention costs log(1e-30), about -69, times beta: finite, so that it still ranks."""
+
+
+@dataclass(frozen=True)
+class Ranking:
+    """Turns totals into rank scores. With alpha = beta = 0 a rank score is the total itself.
+
+    >>> Ranking(alpha=1.0).score(-14.0, length=9)       # lp = 14 / 6
+    -6.0
+    >>> Ranking(alpha=1.0, normalize="length").score(-14.0, length=7)
+    -2.0
+    """
+
+    alpha: float = 0.0
+    beta: float = 0.0
+    normalize: Literal["gnmt", "length"] = "gnmt"
+
+    @property
+    def uses_length(self) -> bool:
+        return self.alpha != 0.0
+
+    @property
+    def uses_coverage(self) -> bool:
+        return self.beta > 0.0
+
+    def length_penalty(self, length: int) -> float:
+        """lp(Y), for a hypothesis of ``length`` tokens with ``</s>``; what the total is divided by."""
+        if self.alpha == 0.0:
+            return 1.0
+        base = length if self.normalize == "length" else (5.0 + length) / 6.0
+        return float(base**self.alpha)
+
+    def coverage_penalty(self, coverage: Coverage) -> float:
+        """cp(X; Y) <= 0: what is added after the division."""
+        if not self.uses_coverage:
+            return 0.0
+        return self.beta * float(np.mean([_log_coverage(attended) for attended in coverage]))
+
+    def score(self, total: float, length: int, coverage: Coverage = ()) -> float:
+        """The rank score of a finished hypothesis of ``length`` tokens, ``</s>`` included."""
+        if not self.uses_length and not self.uses_coverage:
+            return total
+        return total / self.length_penalty(length) + self.coverage_penalty(coverage)
+
+    def best_possible(self, bound: float, shortest: int, longest: int | None) -> float:
+        """The highest rank score of any hypothesis with total <= ``bound`` and a length in shortest..longest.
+
+        lp grows (alpha > 0) or falls (alpha < 0) steadily with the length, so an end of the range is the best;
+        cp is at most 0. ``longest`` None = no limit.
+        """
+        ends = [self.length_penalty(shortest)]
+        if longest is not None:
+            ends.append(self.length_penalty(longest))
+        elif self.alpha != 0.0:
+            ends.append(math.inf if self.alpha > 0 else 0.0)
+        return max(_divide(bound, penalty) for penalty in ends)
+
+
+def add_attention(coverage: Coverage, attention: Sequence[Any]) -> Coverage:
+    """The coverage after one more token: ``[source]`` rows added predictor by predictor."""
+    rows = tuple(np.asarray(row, dtype=np.float64) for row in attention)
+    return tuple(old + new for old, new in zip(coverage, rows, strict=True)) if coverage else rows
+
+
+def _log_coverage(attended: npt.NDArray[np.float64]) -> float:
+    return float(np.log(np.clip(attended, SMALLEST_COVERAGE, 1.0)).sum())
+
+
+def _divide(bound: float, penalty: float) -> float:
+    if penalty == math.inf:
+        return 0.0 if math.isfinite(bound) else bound
+    if penalty == 0.0:
+        return 0.0 if bound == 0.0 else math.copysign(math.inf, bound)
+    return bound / penalty

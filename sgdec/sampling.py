@@ -1,0 +1,56 @@
+"""Drawing one token from combined scores: temperature, top-k, nucleus, and randomness that batching cannot change.
+
+Every draw has its own generator, Philox (Salmon et al. 2011) keyed by (seed, sentence, sample number, step), so a
+draw depends on nothing that was drawn before or beside it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+@dataclass(frozen=True)
+class Draw:
+    """How one token is drawn."""
+
+    seed: int
+    number: int
+    """Which sample of the sentence this is."""
+    temperature: float = 1.0
+    """Scores are divided by it, then renormalised."""
+    top_k: int = 0
+    """Only the k best candidates; 0 = all."""
+    top_p: float = 1.0
+    """Only the smallest set of best candidates whose probability reaches p (Holtzman et al. 2020)."""
+
+
+def draw(
+    tokens: npt.NDArray[np.int64], scores: npt.NDArray[np.float64], drawn: Draw, *, sentence: int, step: int
+) -> int:
+    """One of ``tokens`` ``[n]`` (ascending), with probability softmax(``scores`` / temperature).
+
+    >>> draw(np.array([4, 9]), np.array([0.0, -np.inf]), Draw(seed=1, number=0), sentence=1, step=0)
+    4
+    """
+    order = np.lexsort((tokens, -scores))
+    if drawn.top_k:
+        order = order[: drawn.top_k]
+    kept = scores[order]
+    probabilities = np.exp((kept - kept[0]) / drawn.temperature)
+    probabilities /= probabilities.sum()
+    if drawn.top_p < 1.0:
+        reached = int(np.searchsorted(np.cumsum(probabilities), drawn.top_p)) + 1
+        order, probabilities = order[:reached], probabilities[:reached]
+    cumulative = np.cumsum(probabilities)
+    generator = np.random.Generator(np.random.Philox(key=_key(drawn.seed, sentence, drawn.number, step)))
+    at = int(np.searchsorted(cumulative, generator.random() * cumulative[-1], side="right"))
+    return int(tokens[order[min(at, len(order) - 1)]])
+
+
+def _key(*parts: int) -> npt.NDArray[Any]:
+    """128 well mixed bits."""
+    return np.random.SeedSequence([part & 0xFFFFFFFFFFFFFFFF for part in parts]).generate_state(2, np.uint64)

@@ -1,0 +1,128 @@
+"""The search space: all predictors over one source sentence, as a decoder sees them.
+
+A decoder asks it five things: `expand`, `sample`, `bound`, `keys`, `finish`. It owns weights, combination, ledger,
+counting and lazy consumption: a node's token is consumed only when that node is itself expanded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from typing import Any, overload
+
+from sgdec.constellation import Constellation
+from sgdec.jobs import Bound, Expand, Keys, Request, Sample, answer
+from sgdec.node import Node
+from sgdec.protocol import FORBIDDEN, BatchPredictor, Hypothesis
+from sgdec.ranking import Ranking
+from sgdec.sampling import Draw
+
+
+class SearchSpace:
+    """What a decoder sees of one sentence."""
+
+    def __init__(
+        self,
+        constellation: Constellation,
+        root: Node,
+        *,
+        ranking: Ranking | None = None,
+        nbest: int = 1,
+        seed: int = 0,
+        ask: Callable[[Request], Any] | None = None,
+    ) -> None:
+        """``nbest``: how many hypotheses the run wants. ``ask``: who answers requests; by default, at once.
+
+        Raises UsageError where the ranking needs attention and no predictor has it.
+        """
+        self.constellation = constellation
+        self.root = root
+        self.source = root.source
+        self.ranking = ranking or Ranking()
+        self.nbest = nbest
+        self.seed = seed
+        self.expansions = 0
+        """How many nodes were expanded or sampled from so far: the unit of search cost."""
+        self._ask = ask or (lambda request: answer(constellation, [request])[0])
+        constellation.require_attention(self.ranking)
+
+    @property
+    def predictors(self) -> tuple[BatchPredictor, ...]:
+        """For decoders that work on whole tensors."""
+        return self.constellation.predictors
+
+    @property
+    def weights(self) -> tuple[float | None, ...]:
+        """The root's weights, one a predictor."""
+        return self.root.weights
+
+    @overload
+    def expand(self, nodes: Sequence[Node], limit: int, above: float = ...) -> list[list[Node]]: ...
+    @overload
+    def expand(
+        self, nodes: Sequence[Node], limit: None = None, above: float = ...
+    ) -> list[Iterator[Node]]: ...
+    def expand(
+        self, nodes: Sequence[Node], limit: int | None = None, above: float = FORBIDDEN
+    ) -> list[list[Node]] | list[Iterator[Node]]:
+        """For each node its children, best total first (ties: lower token), at most ``limit``, total > ``above``.
+
+        Without a limit they are produced lazily, in blocks. Finished nodes have none and must not be asked for.
+        Raises UsageError where no predictor restricts and V is unknown, SgdecError where a score is NaN.
+        """
+        self._count(nodes)
+        return self._ask(Expand(nodes, limit, above, self.ranking.uses_coverage))  # type: ignore[no-any-return]
+
+    def sample(
+        self,
+        nodes: Sequence[Node],
+        numbers: Sequence[int],
+        *,
+        temperature: float = 1.0,
+        top_k: int = 0,
+        top_p: float = 1.0,
+    ) -> list[Node | None]:
+        """One child of each node, drawn from the combined scores renormalised over the candidates.
+
+        ``numbers``: for each node which sample of the sentence it belongs to. A draw depends on (seed, sentence,
+        number, length) alone. None where a node has no child.
+        """
+        self._count(nodes)
+        draws = [Draw(self.seed, number, temperature, top_k, top_p) for number in numbers]
+        return self._ask(Sample(nodes, draws, self.ranking.uses_coverage))  # type: ignore[no-any-return]
+
+    def bound(self, nodes: Sequence[Node]) -> list[float]:
+        """For each node an upper bound on what its continuations can still add to its total.
+
+        -inf: no way to an end. Raises UsageError, naming the predictor, where one declares no bound.
+        """
+        return self._ask(Bound(nodes))  # type: ignore[no-any-return]
+
+    def keys(self, nodes: Sequence[Node]) -> list[Hashable]:
+        """Equal keys = the same future, so that only the best node of a key matters to the 1-best.
+
+        Unique keys where a predictor has no `state_key`, and for finished nodes.
+        """
+        return self._ask(Keys(nodes, self.ranking))  # type: ignore[no-any-return]
+
+    def rank_score(self, node: Node) -> float:
+        """What `finish` will rank this finished node by."""
+        return self.ranking.score(node.total, node.length, node.coverage)
+
+    def finish(self, node: Node) -> Hypothesis:
+        """The hypothesis of a node that ends with ``</s>``; ValueError for any other node."""
+        if not node.finished:
+            raise ValueError(f"only a node that ends with </s> is a hypothesis, not {node!r}")
+        steps = node.steps()
+        return Hypothesis(
+            tokens=tuple(step.token for step in steps[:-1]),
+            score=node.total,
+            rank_score=self.rank_score(node),
+            ledger=tuple(step.scores for step in steps),
+            weights=tuple(step.weights for step in steps),
+        )
+
+    def _count(self, nodes: Sequence[Node]) -> None:
+        for node in nodes:
+            if node.finished:
+                raise ValueError(f"a finished node has no continuations: {node!r}")
+        self.expansions += len(nodes)

@@ -1,0 +1,36 @@
+"""The conformance kit: classes that a plugin's author subclasses in their own pytest suite.
+
+    from sgdec import Source
+    from sgdec.testing import DecoderContract, PredictorContract
+
+    class TestMine(PredictorContract):
+        vocab_size = 8
+
+        def make(self):
+            return Mine(penalty=0.5)
+
+Every promise of the protocol is then one test, which names the broken promise when it fails.
+"""
+
+from sgdec.testing.decoder_contract import DecoderContract
+from sgdec.testing.enumeration import Path, enumerate_space, score_path
+from sgdec.testing.predictor_contract import PredictorContract
+from sgdec.testing.tiny_spaces import TinySpace, tiny_spaces
+from sgdec.testing.toys import BatchTable, Bonus, Forced, Lattice, OnDemandTable, PassThrough, Table
+
+__all__ = [
+    "BatchTable",
+    "Bonus",
+    "DecoderContract",
+    "Forced",
+    "Lattice",
+    "OnDemandTable",
+    "PassThrough",
+    "Path",
+    "PredictorContract",
+    "Table",
+    "TinySpace",
+    "enumerate_space",
+    "score_path",
+    "tiny_spaces",
+]

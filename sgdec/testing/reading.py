@@ -1,0 +1,72 @@
+"""Reading what a predictor answers, token by token, and saying in words where two answers differ.
+
+Written without the code that combines scores, so that the kit can be an oracle for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from sgdec.protocol import Predictor, Scores, Source
+
+Row: TypeAlias = npt.NDArray[np.float64]
+"""``[V]``: the score of every token."""
+
+
+def plain(values: Any) -> npt.NDArray[np.float64]:
+    """Any array or tensor, on whatever device, as float64 NumPy."""
+    if hasattr(values, "detach"):
+        values = values.detach().cpu().double().numpy()
+    return np.asarray(values, dtype=np.float64)
+
+
+def read_row(scores: Scores, place: int, vocab_size: int) -> Row:
+    """One row of an answer, as the scores of all tokens; AssertionError if it does not fit the vocabulary."""
+    if scores.values is not None:
+        row = plain(scores.values[place])
+        assert row.shape == (vocab_size,), (
+            f"a dense row must be as wide as the vocabulary: it has shape {row.shape}, V is {vocab_size}"
+        )
+        return row
+    sparse = scores.rows[place]
+    row = np.full(vocab_size, float(sparse.default))
+    for token, score in zip(plain_tokens(sparse.tokens), plain(sparse.scores), strict=True):
+        assert 0 <= token < vocab_size, (
+            f"a predictor must list tokens of the vocabulary only: it lists {token}, V is {vocab_size}"
+        )
+        row[token] = score
+    return row
+
+
+def plain_tokens(tokens: Sequence[int]) -> list[int]:
+    """The tokens of a sparse row, as integers."""
+    return [int(token) for token in tokens]
+
+
+def restricts(scores: Scores, place: int) -> bool:
+    """Whether one row is sparse with a default of -inf."""
+    return scores.values is None and scores.rows[place].default == -np.inf
+
+
+def ask(predictor: Predictor, vocab_size: int, candidates: Sequence[int] | None = None) -> Row:
+    """What a predictor in the simple form says now, about every token."""
+    return read_row(predictor.predict_next(candidates), 0, vocab_size)
+
+
+def difference(first: Row, second: Row, tolerance: float, tokens: Sequence[int] | None = None) -> str | None:
+    """Where two rows differ by more than ``tolerance``, in words; None if nowhere (or not at ``tokens``)."""
+    equal = np.isclose(first, second, rtol=tolerance, atol=tolerance, equal_nan=True)
+    wanted = range(len(first)) if tokens is None else tokens
+    for token in wanted:
+        if not equal[token]:
+            return f"token {token} scores {first[token]:g}, but then {second[token]:g}"
+    return None
+
+
+def where(source: Source, prefix: Sequence[int]) -> str:
+    """The place of a failure, for its message."""
+    return f"(sentence {source.id}, after {' '.join(map(str, prefix)) or '<s>'})"

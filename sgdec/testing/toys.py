@@ -1,0 +1,270 @@
+"""Tiny predictors with known scores, one for each way to answer: dense, sparse and restricting, sparse and open,
+on demand, in the batch form, wrapped. All declare exact bounds and keys, so that every decoder can run with them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import cache, partial
+from typing import Any, NamedTuple, final
+
+import numpy as np
+import numpy.typing as npt
+
+from sgdec.context import BOS, EOS
+from sgdec.protocol import (
+    ABILITIES,
+    FORBIDDEN,
+    BatchPredictor,
+    Candidates,
+    Predictor,
+    Scores,
+    Source,
+    State,
+    ability,
+)
+
+
+class Prefix(NamedTuple):
+    """The state of a `Table`: all that a bigram needs to know."""
+
+    last: int
+    left: float
+    """How many tokens the length limit still allows before ``</s>``."""
+
+
+class Table(Predictor):
+    """A bigram: the score of a token depends on the token before it. Dense; ``table``: ``[V, V]``."""
+
+    def __init__(self, table: npt.ArrayLike) -> None:
+        self.table = np.asarray(table, dtype=np.float64)
+        self._state = Prefix(BOS, math.inf)
+        self._extremes = {sign: _extremes(self.table, sign) for sign in (1, -1)}
+
+    def initialize(self, source: Source) -> None:
+        self._state = Prefix(BOS, _left(source))
+
+    def predict_next(self, candidates: Candidates | None = None) -> Scores:
+        return Scores.dense(self.table[self._state.last])
+
+    def consume(self, token: int) -> None:
+        self._state = Prefix(token, self._state.left - 1)
+
+    def get_state(self) -> Prefix:
+        return self._state
+
+    def set_state(self, state: Prefix) -> None:
+        self._state = state
+
+    def best_remaining(self, states: Sequence[Prefix]) -> list[float]:
+        return [self._extremes[1](state.last, state.left) for state in states]
+
+    def worst_remaining(self, states: Sequence[Prefix]) -> list[float]:
+        return [-self._extremes[-1](state.last, state.left) for state in states]
+
+    def state_key(self, states: Sequence[Prefix]) -> list[Hashable]:
+        return [state.last for state in states]
+
+
+class OnDemandTable(Table):
+    """The same, asked last and only about candidates."""
+
+    on_demand = True
+
+    def predict_next(self, candidates: Candidates | None = None) -> Scores:
+        if candidates is None:
+            return super().predict_next()
+        scores = self.table[self._state.last, list(candidates)]
+        return Scores.sparse(tuple(candidates), scores.tolist(), default=0.0)
+
+
+class BatchTable(BatchPredictor):
+    """The same in the batch form, with attention that depends on the last token."""
+
+    def __init__(self, table: npt.ArrayLike) -> None:
+        self._simple = Table(table)
+        self.best_remaining = self._on_prefixes(self._simple.best_remaining)
+        self.worst_remaining = self._on_prefixes(self._simple.worst_remaining)
+        self.state_key = self._on_prefixes(self._simple.state_key)
+
+    def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
+        return [(Prefix(BOS, _left(source)), len(source.tokens)) for source in sources]
+
+    def predict_batch(
+        self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None
+    ) -> Scores:
+        return Scores.dense(self._simple.table[[prefix.last for prefix, _ in states]])
+
+    def consume_batch(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:
+        return [
+            (Prefix(token, prefix.left - 1), length)
+            for (prefix, length), token in zip(states, tokens, strict=True)
+        ]
+
+    def attention(self, states: Sequence[State]) -> list[npt.NDArray[np.float64]]:
+        rows = [np.exp(np.sin((prefix.last + 1.0) * np.arange(1, length + 1))) for prefix, length in states]
+        return [row / row.sum() for row in rows]
+
+    @staticmethod
+    def _on_prefixes(method: Callable[[Sequence[Prefix]], list[Any]]) -> Callable[[Sequence[State]], list[Any]]:
+        return lambda states: method([prefix for prefix, _ in states])
+
+
+class Lattice(Predictor):
+    """A deterministic acyclic automaton: sparse and restricting.
+
+    ``arcs``: for each state its tokens, each with its score and the state it leads to; ``</s>`` leads anywhere.
+    """
+
+    def __init__(self, arcs: Mapping[int, Mapping[int, tuple[float, int]]], start: int = 0) -> None:
+        self._arcs = arcs
+        self._start = start
+        self._state = start
+        self._best = cache(partial(self._remaining, 1))
+        self._worst = cache(partial(self._remaining, -1))
+
+    def initialize(self, source: Source) -> None:
+        self._state = self._start
+
+    def predict_next(self, candidates: Candidates | None = None) -> Scores:
+        out = self._arcs.get(self._state, {})
+        return Scores.sparse(tuple(out), [score for score, _ in out.values()])
+
+    def consume(self, token: int) -> None:
+        self._state = self._arcs[self._state][token][1]
+
+    def get_state(self) -> int:
+        return self._state
+
+    def set_state(self, state: int) -> None:
+        self._state = state
+
+    def best_remaining(self, states: Sequence[int]) -> list[float]:
+        return [self._best(state) for state in states]
+
+    def worst_remaining(self, states: Sequence[int]) -> list[float]:
+        return [-self._worst(state) for state in states]
+
+    def state_key(self, states: Sequence[int]) -> list[Hashable]:
+        return list(states)
+
+    def _remaining(self, sign: int, state: int) -> float:
+        """The best path to the end of sign x score; -inf if there is none."""
+        again = self._best if sign == 1 else self._worst
+        return max(
+            (
+                sign * score + (0.0 if token == EOS else again(target))
+                for token, (score, target) in self._arcs.get(state, {}).items()
+            ),
+            default=FORBIDDEN,
+        )
+
+
+class Bonus(Predictor):
+    """The same scores after every prefix: sparse and open, or restricting with a default of -inf. No memory."""
+
+    def __init__(self, scores: Mapping[int, float], default: float = 0.0) -> None:
+        self._scores = Scores.sparse(tuple(scores), tuple(scores.values()), default)
+        every = [*scores.values(), default]
+        self._highest = max(0.0, *every)
+        self._lowest = min(0.0, *(score for score in every if score != FORBIDDEN))
+        self._left = math.inf
+
+    def initialize(self, source: Source) -> None:
+        self._left = _left(source)
+
+    def predict_next(self, candidates: Candidates | None = None) -> Scores:
+        return self._scores
+
+    def consume(self, token: int) -> None:
+        self._left -= 1
+
+    def get_state(self) -> float:
+        return self._left
+
+    def set_state(self, state: float) -> None:
+        self._left = state
+
+    def best_remaining(self, states: Sequence[float]) -> list[float]:
+        return [self._highest * (left + 1) if self._highest else 0.0 for left in states]
+
+    def worst_remaining(self, states: Sequence[float]) -> list[float]:
+        return [self._lowest * (left + 1) if self._lowest else 0.0 for left in states]
+
+    def state_key(self, states: Sequence[float]) -> list[Hashable]:
+        return [None] * len(states)
+
+
+class Forced(Predictor):
+    """One given hypothesis and nothing else, with score 0: every other predictor then scores just that."""
+
+    def __init__(self, tokens: Sequence[int]) -> None:
+        """``tokens``: without ``</s>``."""
+        self._tokens = (*tokens, EOS)
+        self._position = 0
+
+    def initialize(self, source: Source) -> None:
+        self._position = 0
+
+    def predict_next(self, candidates: Candidates | None = None) -> Scores:
+        return Scores.sparse((self._tokens[self._position],), (0.0,))
+
+    def consume(self, token: int) -> None:
+        self._position += 1
+
+    def get_state(self) -> int:
+        return self._position
+
+    def set_state(self, state: int) -> None:
+        self._position = state
+
+
+class _Wrapped(NamedTuple):
+    inner: State
+
+
+@final
+class PassThrough(BatchPredictor):
+    """The least wrapper: says what its inner predictor says, through explicit states only."""
+
+    def __init__(self, inner: BatchPredictor) -> None:
+        self.inner = inner
+        self.on_demand = inner.on_demand  # type: ignore[misc]  # the class attribute of what is wrapped
+
+    def __getattr__(self, name: str) -> Any:
+        method = ability(self.__dict__.get("inner"), name) if name in ABILITIES else None
+        if method is None:
+            raise AttributeError(name)
+        return lambda states: method([state.inner for state in states])
+
+    def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
+        return [_Wrapped(state) for state in self.inner.initialize_batch(sources)]
+
+    def predict_batch(
+        self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None
+    ) -> Scores:
+        return self.inner.predict_batch([state.inner for state in states], candidates)
+
+    def consume_batch(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:
+        return [_Wrapped(state) for state in self.inner.consume_batch([state.inner for state in states], tokens)]
+
+
+def _left(source: Source) -> float:
+    return math.inf if source.max_length is None else source.max_length
+
+
+def _extremes(table: npt.NDArray[np.float64], sign: int) -> Callable[[int, float], float]:
+    """The best completion of sign x score after a token, with so many tokens left; -inf if there is none."""
+    values = np.where(table == FORBIDDEN, FORBIDDEN, sign * table)
+    inner = np.delete(values, EOS, axis=1)
+    followers = np.delete(np.arange(len(values)), EOS)
+
+    @cache
+    def best(left: int) -> npt.NDArray[np.float64]:  # [V], by last token
+        if left == 0:
+            return values[:, EOS]
+        return np.maximum(values[:, EOS], (inner + best(left - 1)[followers]).max(axis=1))
+
+    unlimited = 0.0 if values.max() <= 0.0 else math.inf
+    return lambda last, left: unlimited if math.isinf(left) else float(best(max(int(left), 0))[last])

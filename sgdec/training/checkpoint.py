@@ -1,0 +1,243 @@
+"""Checkpoints: folders of safetensors, readable JSON and tokenizers; never a pickle.
+
+    RUN/best -> step-1900          links, replaced in one operation
+    RUN/last -> step-2000
+    RUN/step-2000/model.safetensors       the weights
+                  config.json             model, options, vocabulary sizes, training settings, scores so far
+                  tokenizer.spm           or source.spm and target.spm
+                  metrics.jsonl           the log up to here
+                  optimizer.safetensors   only where training can be taken up
+                  progress.json           likewise
+
+A checkpoint is written beside the others under a name that nobody reads and takes its place when it is complete:
+whatever interrupts the writing leaves the previous one intact.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sgdec.context import Vocabularies
+from sgdec.errors import SgdecError, UsageError
+from sgdec.text.sentencepiece import SentencePieceVocabulary
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sgdec.models.base import Seq2Seq
+    from sgdec.plugins import Host
+
+FORMAT = 1
+"""Of config.json; a reader refuses what it does not know."""
+
+WEIGHTS, CONFIG, SHARED, SOURCE, TARGET = (
+    "model.safetensors", "config.json", "tokenizer.spm", "source.spm", "target.spm",
+)  # fmt: skip
+
+
+def find_checkpoint(path: str | Path) -> Path:
+    """The checkpoint folder behind a path: itself, or the best (else the last) of a run's folder.
+
+    Raises `SgdecError` if there is none.
+    """
+    folder = Path(path)
+    for candidate in (folder, folder / "best", folder / "last"):
+        if (candidate / CONFIG).is_file():
+            return candidate
+    if not folder.is_dir():
+        raise SgdecError(f"{path}: no such folder. Expected a checkpoint, as `sgdec train` writes it.")
+    raise SgdecError(f"{path}: this is no checkpoint, {CONFIG} is missing. Expected a folder that `sgdec train` wrote.")
+
+
+def read_config(path: str | Path) -> dict[str, Any]:
+    """The content of config.json. Raises `SgdecError` if it is missing, damaged or of another format."""
+    folder = find_checkpoint(path)
+    config = read_json(folder / CONFIG)
+    if config.get("format") != FORMAT:
+        raise SgdecError(f"{folder / CONFIG}: format {config.get('format')!r}, expected {FORMAT}. Use another sgdec.")
+    missing = {"model", "options", "source_vocab_size", "target_vocab_size"} - config.keys()
+    if missing:
+        raise SgdecError(f"{folder / CONFIG}: {', '.join(sorted(missing))} missing. Train again, or copy it anew.")
+    return config
+
+
+def load_vocabularies(path: str | Path) -> Vocabularies:
+    """The tokenizers of a checkpoint, one value twice if it is shared. Imports no torch.
+
+    Raises `SgdecError` if a file is missing, damaged, or of another size than the model's vocabulary.
+    """
+    folder, config = find_checkpoint(path), read_config(path)
+    if (folder / SHARED).exists():
+        source = target = SentencePieceVocabulary.load(folder / SHARED)
+    else:
+        for name in (SOURCE, TARGET):
+            if not (folder / name).exists():
+                raise SgdecError(f"{folder}: the tokenizer is missing: neither {SHARED} nor {SOURCE} and {TARGET}.")
+        source, target = (SentencePieceVocabulary.load(folder / name) for name in (SOURCE, TARGET))
+    for side, vocabulary in (("source", source), ("target", target)):
+        expected = config[f"{side}_vocab_size"]
+        if vocabulary.size != expected:
+            raise SgdecError(f"{folder}: the {side} tokenizer has {vocabulary.size} pieces, the model {expected}.")
+    return Vocabularies(source, target)
+
+
+def load_model(
+    path: str | Path, *, device: str = "cpu", precision: str = "fp32", host: Host | None = None
+) -> tuple[Seq2Seq, Vocabularies]:
+    """The model of a checkpoint, ready to predict, and its vocabularies.
+
+    ``precision`` is that of the weights: fp32, bf16 or fp64. Raises `SgdecError`, naming the file, for whatever is
+    missing, damaged or does not fit, and for weights that are not finite.
+    """
+    import torch
+
+    dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp64": torch.float64}
+    if precision not in dtypes:
+        raise UsageError(f"a model cannot be loaded in precision {precision!r}. Available: {', '.join(dtypes)}.")
+    folder = find_checkpoint(path)
+    vocabularies = load_vocabularies(folder)
+    model = build_model(read_config(folder), where=str(folder / CONFIG), host=host)
+    load_weights(model, folder / WEIGHTS)
+    return model.to(device=device, dtype=dtypes[precision]).eval(), vocabularies
+
+
+def build_model(config: Mapping[str, Any], *, where: str, host: Host | None = None) -> Seq2Seq:
+    """The model that a config describes, with fresh weights."""
+    from sgdec.models.base import ModelContext
+    from sgdec.options import configure
+    from sgdec.plugins import Host
+
+    name = config["model"]
+    cls = (host or Host()).load("model", name)
+    try:
+        options = configure(cls, config["options"], name=name)
+        context = ModelContext(
+            config["source_vocab_size"], config["target_vocab_size"], bool(config.get("shared", False))
+        )
+        model: Seq2Seq = cls(context, **options)
+    except UsageError as error:
+        raise SgdecError(f"{where}: {error}") from None
+    return model
+
+
+def load_weights(model: Seq2Seq, file: Path) -> None:
+    """Fill a model from a safetensors file. Raises `SgdecError` as `load_model` says."""
+    tensors = load_tensors(file)
+    own = model.state_dict(keep_vars=True)
+    for name, tensor in tensors.items():
+        if name not in own:
+            raise SgdecError(f"{file}: tensor {name} does not belong to this model. Is {CONFIG} of the same run?")
+        if own[name].shape != tensor.shape:
+            expected = "x".join(map(str, own[name].shape))
+            raise SgdecError(f"{file}: tensor {name} is {'x'.join(map(str, tensor.shape))}, expected {expected}.")
+        if not tensor.isfinite().all():
+            raise SgdecError(f"{file}: tensor {name} holds NaN or infinite weights. Take an earlier checkpoint.")
+    filled = {id(own[name]) for name in tensors}  # tied weights are one parameter under several names
+    missing = [name for name, parameter in own.items() if id(parameter) not in filled]
+    if missing:
+        raise SgdecError(f"{file}: tensor {missing[0]} is missing. Is {CONFIG} of the same run?")
+    model.load_state_dict(tensors, strict=False)
+
+
+def model_tensors(model: Seq2Seq) -> dict[str, Tensor]:
+    """The weights by name, tied ones once, as `load_weights` takes them."""
+    seen: set[int] = set()
+    tensors = {}
+    for name, parameter in model.state_dict(keep_vars=True).items():
+        if id(parameter) not in seen:
+            tensors[name] = parameter.detach().contiguous()
+            seen.add(id(parameter))
+    return tensors
+
+
+def save_vocabularies(folder: Path, source: SentencePieceVocabulary, target: SentencePieceVocabulary) -> None:
+    """Write one shared tokenizer, or two."""
+    if source.fingerprint == target.fingerprint:
+        (folder / SHARED).write_bytes(source.serialized)
+    else:
+        (folder / SOURCE).write_bytes(source.serialized)
+        (folder / TARGET).write_bytes(target.serialized)
+
+
+def save_checkpoint(run: Path, name: str, write: Callable[[Path], None], links: tuple[str, ...]) -> None:
+    """Make ``run/name`` a complete folder with what ``write`` puts there, then point ``links`` at it.
+
+    Folders of earlier steps that no link points at any more are removed. Raises `SgdecError` if the disk is full or
+    cannot be written; links then still point where they did.
+    """
+    from safetensors import SafetensorError
+
+    partial, final = run / f".{name}.partial", run / name
+    try:
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        write(partial)
+        _flush(partial)
+        shutil.rmtree(final, ignore_errors=True)
+        partial.rename(final)
+        for link in links:
+            fresh = run / f".{link}.partial"
+            fresh.unlink(missing_ok=True)
+            fresh.symlink_to(name)
+            fresh.replace(run / link)
+    except (OSError, SafetensorError) as error:
+        shutil.rmtree(partial, ignore_errors=True)
+        reason = getattr(error, "strerror", None) or str(error)
+        raise SgdecError(f"{final}: cannot be written ({reason}). The checkpoint before it is intact.") from None
+    used = {entry.resolve() for entry in run.iterdir() if entry.is_symlink()}
+    for folder in [*run.glob("step-*"), *run.glob(".step-*.partial")]:
+        if folder.resolve() not in used:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def save_tensors(file: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write tensors as safetensors."""
+    from safetensors.torch import save_file
+
+    save_file({name: tensor.detach().cpu() for name, tensor in tensors.items()}, file)
+
+
+def load_tensors(file: Path) -> dict[str, Tensor]:
+    """Read a safetensors file; `SgdecError` if it is missing or damaged."""
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        return load_file(file)
+    except FileNotFoundError:
+        raise SgdecError(f"{file}: no such file. The checkpoint is incomplete; copy the whole folder.") from None
+    except (SafetensorError, OSError) as error:
+        raise SgdecError(f"{file}: the tensor file is damaged ({error}). Copy it anew or train again.") from None
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """Read a JSON object; `SgdecError` if it is missing or damaged."""
+    try:
+        value = json.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SgdecError(f"{file}: cannot be read ({error.strerror}).") from None
+    except ValueError as error:
+        raise SgdecError(f"{file}: this is not JSON ({error}).") from None
+    if not isinstance(value, dict):
+        raise SgdecError(f"{file}: expected a JSON object.")
+    return value
+
+
+def write_json(file: Path, value: Mapping[str, Any]) -> None:
+    """Write a JSON object, readable."""
+    file.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _flush(folder: Path) -> None:
+    """Have the files on the disk before their folder gets its name."""
+    for file in folder.iterdir():
+        descriptor = os.open(file, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,56 @@
+"""The optimiser of GNMT section 8.3: Adam, then plain SGD, with a learning rate that is a function of the step.
+
+The rate is that of the stage (Adam's or SGD's) times the product of: a linear rise over ``warmup`` steps; a half
+for every ``halve_every`` steps past ``anneal_after``; a half for each plateau met so far; a linear fall to zero
+over the last ``cooldown`` of all steps. The paper: Adam 0.0002 for 60k steps, SGD 0.5, halved every 200k steps
+after 1.2M. On small data Adam alone with a cooldown does better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from sgdec.training.config import TrainConfig
+
+
+def uses_sgd(config: TrainConfig, step: int) -> bool:
+    """Whether step (from 1) is one of the SGD stage."""
+    return 0 < config.sgd_after < step
+
+
+def learning_rate(config: TrainConfig, step: int, total_steps: int, plateaus: int = 0) -> float:
+    """The rate of a step (from 1) in a run of ``total_steps``, after ``plateaus`` halvings."""
+    rate = config.sgd_lr if uses_sgd(config, step) else config.lr
+    if step <= config.warmup:
+        rate *= step / config.warmup
+    if config.halve_every and step > config.anneal_after:
+        rate *= 0.5 ** ((step - config.anneal_after - 1) // config.halve_every + 1)
+    falling = config.cooldown * total_steps
+    if falling and step > total_steps - falling:
+        rate *= max(0.0, (total_steps - step + 1) / falling)
+    return rate * 0.5**plateaus
+
+
+def make_optimizer(config: TrainConfig, parameters: Iterable[nn.Parameter], step: int) -> torch.optim.Optimizer:
+    """The optimiser for the stage that ``step`` belongs to; its rate is set before each step."""
+    if uses_sgd(config, step):
+        return torch.optim.SGD(parameters, lr=config.sgd_lr)
+    return torch.optim.Adam(parameters, lr=config.lr, betas=(0.9, config.beta2), fused=True)
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The optimiser's memory, as flat names that safetensors takes: ``3.exp_avg``."""
+    state = optimizer.state_dict()["state"]
+    return {f"{index}.{name}": value for index, values in state.items() for name, value in values.items()}
+
+
+def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    """The inverse of `optimizer_tensors`."""
+    state: dict[int, dict[str, Tensor]] = {}
+    for key, value in tensors.items():
+        index, _, name = key.partition(".")
+        state.setdefault(int(index), {})[name] = value
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})

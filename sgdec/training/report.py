@@ -1,0 +1,123 @@
+"""What a run tells: metrics.jsonl, TensorBoard events, a learning curve, and progress on a terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from sgdec.errors import SgdecError
+
+Row = dict[str, Any]
+METRICS, CURVE = "metrics.jsonl", "curve.png"
+
+
+class Report:
+    """The log of one run. Rows have a ``step`` and numbers; validations have a ``perplexity`` too."""
+
+    def __init__(self, run: Path, *, step: int = 0, quiet: bool | None = None) -> None:
+        """Continue the log of ``run`` after ``step``; what an interrupted run wrote beyond it is dropped."""
+        from torch.utils.tensorboard.writer import SummaryWriter
+
+        self.run = run
+        self.live = sys.stderr.isatty() and not quiet
+        self.quiet = bool(quiet)
+        self.rows = [row for row in read_metrics(run / METRICS) if row["step"] <= step]
+        self._width = 0
+        try:
+            run.mkdir(parents=True, exist_ok=True)
+            (run / METRICS).write_text("".join(map(_line, self.rows)), encoding="utf-8")
+            self._file = open(run / METRICS, "a", encoding="utf-8", buffering=1)
+        except OSError as error:
+            raise SgdecError(f"{run}: cannot be written ({error.strerror}). Give another --output.") from None
+        self._events: Any = SummaryWriter(str(run), purge_step=step + 1 if step else None)  # type: ignore[no-untyped-call]
+
+    def add(self, row: Row) -> None:
+        """Write one row to all logs."""
+        self.rows.append(row)
+        try:
+            self._file.write(_line(row))
+            for name, value in row.items():
+                if name != "step" and isinstance(value, int | float):
+                    self._events.add_scalar(name, value, row["step"])
+        except OSError as error:
+            raise SgdecError(f"{self.run / METRICS}: cannot be written ({error.strerror}).") from None
+
+    def progress(self, text: str) -> None:
+        """Show where the run is, on the same line as before; nothing where there is no terminal."""
+        if self.live:
+            sys.stderr.write("\r" + text.ljust(self._width))
+            sys.stderr.flush()
+            self._width = len(text)
+
+    def line(self, text: str) -> None:
+        """Say something that stays."""
+        if not self.quiet:
+            self.progress("")
+            sys.stderr.write(("\r" if self.live else "") + text + "\n")
+            sys.stderr.flush()
+
+    def close(self) -> None:
+        """Finish the logs and draw the learning curve."""
+        self.progress("")
+        if self.live:
+            sys.stderr.write("\r")
+        self._file.close()
+        self._events.close()
+        draw_curve(self.rows, self.run / CURVE)
+
+
+def read_metrics(file: Path) -> list[Row]:
+    """The complete rows of a metrics.jsonl; none if there is no such file."""
+    if not file.exists():
+        return []
+    rows = []
+    for line in file.read_text(encoding="utf-8").splitlines():
+        try:
+            rows.append(json.loads(line))
+        except ValueError:  # cut short by a kill
+            break
+    return rows
+
+
+def draw_curve(rows: list[Row], file: Path) -> None:
+    """A PNG: training loss, validation perplexity and BLEU by step."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    panels = [("loss", "training loss (nats a token)"), ("perplexity", "validation perplexity"), ("bleu", "validation BLEU")]
+    panels = [panel for panel in panels if any(panel[0] in row for row in rows)]
+    if not panels:
+        return
+    figure = Figure(figsize=(4.5 * len(panels), 3.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    for axes, (name, label) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        points = [(row["step"], row[name]) for row in rows if name in row]
+        axes.plot(*zip(*points, strict=True), marker="." if name != "loss" else "")
+        axes.set(xlabel="step", title=label)
+        axes.grid(alpha=0.3)
+    try:
+        figure.savefig(file, dpi=100)
+    except OSError as error:
+        raise SgdecError(f"{file}: cannot be written ({error.strerror}).") from None
+
+
+def duration(seconds: float) -> str:
+    """Hours, minutes and seconds.
+
+    >>> duration(3725)
+    '1:02:05'
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
+
+
+def _line(row: Row) -> str:
+    return json.dumps(row) + "\n"
+
+
+def now() -> float:
+    """Seconds of a clock that never goes back."""
+    return time.monotonic()

@@ -1,0 +1,206 @@
+"""The promise of the command line's frame: quick to answer, one line for a mistake, the right exit status."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NoReturn
+
+import click
+import pytest
+
+from sgdec.cli.main import COMMANDS, LazyGroup, main, sgdec
+from sgdec.errors import SgdecError, UsageError
+
+HEAVY = ("torch", "pynini", "sentencepiece", "kenlm", "numpy", "pydantic", "sacrebleu")
+
+
+def run(*args: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, "-m", "sgdec.cli", *args], capture_output=True, text=True)
+
+
+@pytest.fixture
+def raising(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
+    """Makes the command ``demo`` raise something."""
+
+    def plant(error: BaseException) -> None:
+        @click.command("demo")
+        def command() -> NoReturn:
+            raise error
+
+        monkeypatch.setattr(LazyGroup, "get_command", lambda *_: command)
+
+    return plant
+
+
+@pytest.mark.parametrize("args", [["--help"], ["--version"], ["plugins"], ["plugins", "--help"]])
+def test_help_and_listing_import_nothing_heavy(args: list[str]) -> None:
+    code = (
+        f"import sys; from sgdec.cli.main import main; status = main({args!r})\n"
+        f"print('heavy:', [name for name in {HEAVY} if name in sys.modules]); sys.exit(status)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "heavy: []"
+
+
+def test_importing_sgdec_imports_nothing_heavy() -> None:
+    code = f"import sys, sgdec, sgdec.cli; assert not set({HEAVY}) & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_every_public_name_exists() -> None:
+    package = importlib.import_module("sgdec")
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+        assert name in dir(package)
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        _ = package.nothing
+
+
+def test_help_lists_every_command_with_one_line() -> None:
+    done = run("--help")
+    assert done.returncode == 0
+    for name, line in COMMANDS.items():
+        assert f"  {name}" in done.stdout
+        assert line in done.stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_a_file_and_answers_help(name: str) -> None:
+    module = f"sgdec.cli.{name.replace('-', '_')}"
+    assert find_spec(module), f"{module} is missing"
+    command = sgdec.get_command(click.Context(sgdec), name)
+    assert isinstance(command, click.Command)
+    assert command.name == name
+    assert command.help, "a command explains itself"
+
+
+def test_the_module_runs_like_the_script() -> None:
+    assert run("--version").stdout == f"sgdec, version {importlib.import_module('sgdec').__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["plugns"], "no command named 'plugns'. Did you mean 'plugins'? Available: decode, "),
+        (["plugins", "--chekc"], "See 'sgdec plugins --help'."),
+        (["--no-such-option"], "See 'sgdec --help'."),
+        (["plugins", "bean"], "no plugin named 'bean'. Did you mean 'beam'? Available: "),
+        (["plugins", "a", "b"], "unexpected extra argument"),
+    ],
+)
+def test_a_wrong_call_is_one_line_and_status_2(args: list[str], message: str) -> None:
+    done = run(*args)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("Error: ") and done.stderr.count("\n") == 1
+    assert message in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "message"),
+    [
+        (SgdecError("it failed"), 1, "Error: it failed\n"),
+        (UsageError("not so"), 2, "Error: not so\n"),
+        (click.UsageError("two\nlines."), 2, "Error: two lines."),
+        (KeyboardInterrupt(), 130, ""),
+        (OSError(28, "No space left on device"), 1, "Error: No space left on device.\n"),
+        (
+            FileNotFoundError(2, "No such file or directory", "a.txt"),
+            1,
+            "Error: a.txt: No such file or directory.\n",
+        ),
+        (ModuleNotFoundError("No module named 'pynini'", name="pynini"), 1, 'pip install "sgdec[fst]"'),
+    ],
+)
+def test_what_the_user_can_mend_is_one_line(
+    raising: Callable[[BaseException], None],
+    capsys: pytest.CaptureFixture[str],
+    error: BaseException,
+    status: int,
+    message: str,
+) -> None:
+    raising(error)
+    assert main(["demo"]) == status
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "error", [ZeroDivisionError(), OSError("odd"), ModuleNotFoundError("x", name="our_own")]
+)
+def test_a_defect_of_ours_keeps_its_traceback(
+    raising: Callable[[BaseException], None], error: Exception
+) -> None:
+    raising(error)
+    with pytest.raises(type(error)):
+        main(["demo"])
+
+
+def test_a_full_disk_behind_standard_output_is_one_line() -> None:
+    if not os.path.exists("/dev/full"):
+        pytest.skip("no /dev/full here")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "sgdec.cli", "plugins"], stdout=full, stderr=subprocess.PIPE
+        )
+    assert (done.returncode, done.stderr) == (1, b"Error: No space left on device.\n")
+
+
+def test_a_reader_that_went_away_is_no_error_message() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [sys.executable, "-m", "sgdec.cli", "plugins"], stdout=writer, stderr=subprocess.PIPE
+    )
+    os.close(writer)
+    assert (done.returncode, done.stderr) == (1, b"")
+
+
+def test_ctrl_c_is_status_130(tmp_path: Path) -> None:
+    waits = tmp_path / "waits.py"
+    waits.write_text("import time\nprint('ready', flush=True)\ntime.sleep(60)\n")
+    command = [sys.executable, "-m", "sgdec.cli", "plugins", "--plugin-file", str(waits)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 130
+        assert "Traceback" not in process.stderr.read()
+
+
+def test_plugins_lists_kind_name_and_distribution() -> None:
+    lines = [line.split() for line in run("plugins").stdout.splitlines()]
+    assert ["predictor", "fst", "sgdec"] in lines
+    assert ["decoder", "beam", "sgdec"] in lines
+    assert ["model", "gnmt", "sgdec"] in lines
+
+
+def test_plugins_describes_documentation_and_options() -> None:
+    for name in ("wc", "predictor.wc"):
+        text = run("plugins", name).stdout
+        assert text.startswith("predictor wc (sgdec: sgdec_predictors.wc.WordCount)\n\nWord count")
+        assert "--wc.token int >= -1" in text
+        assert "--wc.weight float" in text
+
+
+def test_plugins_check_reports_each_broken_plugin_and_fails(tmp_path: Path) -> None:
+    clash = tmp_path / "clash.py"
+    clash.write_text("import sgdec\n@sgdec.hookimpl\ndef sgdec_decoders():\n    return {'greedy': dict}\n")
+    done = run("plugins", "--check", "--plugin-file", str(clash))
+    assert done.returncode == 1
+    assert f"decoder 'greedy' is offered by {clash} and sgdec." in done.stdout
+    assert "is no subclass of sgdec's Decoder" in done.stdout
+
+
+def test_plugins_check_is_content_with_what_is_bundled(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SGDEC_DISABLE_PLUGIN_AUTOLOAD", "1")
+    assert main(["plugins", "--check"]) == 0
+    assert capsys.readouterr().out.startswith("All ")

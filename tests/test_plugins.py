@@ -1,0 +1,244 @@
+"""The promise of the plugin host: a name finds its class, whoever brings it; trouble stays with its name.
+
+Third parties are real distributions here: a ``dist-info`` folder and modules on ``sys.path``.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sgdec.errors import SgdecError, UsageError
+from sgdec.plugins import Entry, Host, install_hint
+from sgdec.protocol import Decoder, Predictor
+
+PREDICTOR = """
+import sgdec
+
+class Flat(sgdec.Predictor):
+    def predict_next(self, candidates=None):
+        return sgdec.Scores.constant(0.0)
+
+@sgdec.hookimpl
+def sgdec_predictors():
+    return {"flat": Flat, "plain": Flat}
+"""
+
+
+class Site:
+    """A folder on ``sys.path`` to install distributions into."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def install(
+        self, distribution: str, points: dict[str, str], modules: dict[str, str], requires: str = ""
+    ) -> None:
+        info = self.folder / f"{distribution.replace('-', '_')}-1.0.dist-info"
+        info.mkdir()
+        metadata = f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n{requires}"
+        (info / "METADATA").write_text(metadata)
+        lines = [f"{name} = {value}" for name, value in points.items()]
+        (info / "entry_points.txt").write_text("\n".join(["[sgdec]", *lines, ""]))
+        for name, text in modules.items():
+            (self.folder / f"{name}.py").write_text(text)
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delenv("SGDEC_DISABLE_PLUGIN_AUTOLOAD", raising=False)
+    loaded = set(sys.modules)
+    yield Site(tmp_path)  # type: ignore[misc]
+    for name in set(sys.modules) - loaded:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]
+
+
+def failure(host: Host, kind: str, name: str) -> str:
+    with pytest.raises(SgdecError) as caught:
+        host.load(kind, name)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message
+
+
+def test_the_bundled_plugins_are_found_through_entry_points() -> None:
+    host = Host(autoload=False)
+    assert {entry.distribution for entry in host.names()} == {"sgdec"}
+    assert issubclass(host.load("predictor", "wc"), Predictor)
+    assert issubclass(host.load("decoder", "greedy"), Decoder)
+
+
+def test_names_are_read_without_importing_and_loading_imports_only_what_is_named(site: Site) -> None:
+    points = {"predictor.flat": "plugin_a", "predictor.other": "plugin_b"}
+    site.install("party", points, {"plugin_a": PREDICTOR, "plugin_b": "raise AssertionError('imported')"})
+    host = Host()
+    assert Entry("predictor", "other", "party", "plugin_b") in host.names("predictor")
+    assert "plugin_a" not in sys.modules
+    assert host.load("predictor", "flat").__name__ == "Flat"
+    assert "plugin_b" not in sys.modules
+
+
+def test_loading_a_name_twice_gives_the_same_class(site: Site) -> None:
+    site.install(
+        "party", {"predictor.flat": "plugin_a", "predictor.plain": "plugin_a"}, {"plugin_a": PREDICTOR}
+    )
+    host = Host()
+    assert host.load("predictor", "flat") is host.load("predictor", "flat") is host.load("predictor", "plain")
+
+
+def test_two_entries_of_one_name_are_an_error_naming_both_distributions_and_for_that_name_only(
+    site: Site,
+) -> None:
+    site.install("party-one", {"predictor.flat": "plugin_a"}, {"plugin_a": PREDICTOR})
+    points = {"predictor.flat": "plugin_b", "predictor.plain": "plugin_b", "predictor.wc": "plugin_b"}
+    site.install("party-two", points, {"plugin_b": PREDICTOR})
+    host = Host()
+    assert "party-one and party-two" in failure(host, "predictor", "flat")
+    assert "sgdec" in failure(host, "predictor", "wc"), "a third party cannot replace a bundled plugin"
+    assert host.load("predictor", "plain").__module__ == "plugin_b"
+
+
+def test_an_unknown_name_is_a_usage_error_with_the_nearest_name(site: Site) -> None:
+    site.install("party", {"predictor.bigram": "nothing"}, {})
+    with pytest.raises(
+        UsageError, match=r"no predictor named 'bigrm'. Did you mean 'bigram'\? Available: bigram, "
+    ):
+        Host().load("predictor", "bigrm")
+
+
+def test_a_name_of_another_kind_says_which_kind() -> None:
+    assert "no predictor named 'greedy' ('greedy' is a decoder)" in failure(Host(), "predictor", "greedy")
+
+
+def test_a_plugin_that_raises_is_one_line_with_the_place_and_the_others_work(site: Site) -> None:
+    points = {"predictor.bad": "bad", "predictor.flat": "plugin_a"}
+    site.install("party", points, {"bad": "import os\n\nundefined_name\n", "plugin_a": PREDICTOR})
+    host = Host()
+    message = failure(host, "predictor", "bad")
+    assert message.startswith("predictor 'bad' is installed but did not import: NameError: ")
+    assert f"{site.folder / 'bad.py'}, line 3" in message
+    assert host.load("predictor", "flat")
+    assert host.load("predictor", "wc")
+
+
+def test_a_syntax_error_names_file_and_line(site: Site) -> None:
+    site.install("party", {"predictor.bad": "bad"}, {"bad": "x = 1\ndef f(:\n"})
+    message = failure(Host(), "predictor", "bad")
+    assert "SyntaxError" in message and "bad.py, line 2" in message
+
+
+def test_a_missing_optional_dependency_says_what_to_install(site: Site) -> None:
+    requires = 'Provides-Extra: fast\nRequires-Dist: no-such-module>=1; extra == "fast"\n'
+    site.install("party", {"predictor.bad": "bad"}, {"bad": "import no_such_module"}, requires)
+    assert failure(Host(), "predictor", "bad") == (
+        "predictor 'bad' is installed but did not import: No module named 'no_such_module' "
+        '(pip install "party[fast]").'
+    )
+
+
+def test_hints_come_from_the_declared_extras() -> None:
+    assert install_hint("torch") == ' (pip install "sgdec[nmt]")'
+    assert install_hint("pynini") == ' (pip install "sgdec[fst]")'
+    assert install_hint("click") == ' (pip install "sgdec")'
+    assert install_hint("sgdec_predictors.nothing") == install_hint("x", "no-such-distribution") == ""
+
+
+def test_a_module_without_the_promised_class_is_an_error(site: Site) -> None:
+    site.install("party", {"predictor.flta": "plugin_a", "decoder.flat": "plugin_a"}, {"plugin_a": PREDICTOR})
+    assert "does not return it. Did you mean 'flat'?" in failure(Host(), "predictor", "flta")
+    assert "does not return it. Available: none." in failure(Host(), "decoder", "flat")
+
+
+def test_a_class_that_is_no_predictor_is_an_error(site: Site) -> None:
+    module = "import sgdec\n@sgdec.hookimpl\ndef sgdec_predictors():\n    return {'x': dict}\n"
+    site.install("party", {"predictor.x": "plugin_x"}, {"plugin_x": module})
+    assert "is no subclass of sgdec's Predictor" in failure(Host(), "predictor", "x")
+
+
+def test_a_misspelt_hook_is_an_error_and_leaves_the_others_alone(site: Site) -> None:
+    module = "import sgdec\n@sgdec.hookimpl\ndef sgdec_predictor():\n    return {}\n"
+    site.install("party", {"predictor.x": "plugin_x"}, {"plugin_x": module})
+    host = Host()
+    assert "unknown hook 'sgdec_predictor'" in failure(host, "predictor", "x")
+    assert host.load("predictor", "wc")
+
+
+@pytest.mark.parametrize(("value", "seen"), [("1", False), ("0", True), ("", True)])
+def test_the_environment_switches_third_parties_off(
+    site: Site, monkeypatch: pytest.MonkeyPatch, value: str, seen: bool
+) -> None:
+    site.install("party", {"predictor.flat": "plugin_a"}, {"plugin_a": PREDICTOR})
+    monkeypatch.setenv("SGDEC_DISABLE_PLUGIN_AUTOLOAD", value)
+    names = [entry.name for entry in Host().names("predictor")]
+    assert ("flat" in names) == seen
+    assert "wc" in names
+
+
+def test_a_plugin_file_offers_all_its_names(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(PREDICTOR)
+    host = Host([path], autoload=False)
+    assert Entry("predictor", "plain", str(path), str(path)) in host.names("predictor")
+    assert host.load("predictor", "flat").__name__ == "Flat"
+
+
+def test_a_plugin_file_cannot_replace_an_installed_name(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(PREDICTOR.replace('"plain"', '"wc"'))
+    host = Host([path])
+    assert f"is offered by {path} and sgdec" in failure(host, "predictor", "wc")
+    assert host.load("predictor", "flat")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x = 1", "no plugin in it"),
+        ("import no_such_module", "No module named 'no_such_module'"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        (None, "no such file"),
+    ],
+)
+def test_a_bad_plugin_file_is_one_line(tmp_path: Path, text: str | None, message: str) -> None:
+    path = tmp_path / "mine.py"
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(SgdecError, match=message) as caught:
+        Host([path])
+    assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_problems_lists_every_broken_entry_and_nothing_else(site: Site) -> None:
+    points = {
+        "predictor.flat": "plugin_a",
+        "predictor.bad": "bad",
+        "predictors.x": "plugin_a",
+        "decoder.a.b": "c",
+    }
+    site.install("party", points, {"bad": "1 / 0", "plugin_a": PREDICTOR})
+    site.install("twin", {"predictor.flat": "plugin_a"}, {})
+    host = Host()
+    mine = [line for line in host.problems() if "party" in line or "'bad'" in line]
+    assert len(mine) == 4
+    assert sum("expected predictor.NAME, decoder.NAME, model.NAME" in line for line in mine) == 2
+    assert sum("is offered by party and twin" in line for line in mine) == 1
+    assert sum("ZeroDivisionError" in line for line in mine) == 1
+
+
+def test_every_bundled_plugin_imports() -> None:
+    assert list(Host(autoload=False).problems()) == []
+
+
+def test_a_symbolic_constellation_imports_no_torch() -> None:
+    code = (
+        "import sys; from sgdec.plugins import Host; host = Host(autoload=False)\n"
+        "host.load('predictor', 'wc'), host.load('decoder', 'greedy')\n"
+        "assert not {'torch', 'pynini', 'kenlm', 'sentencepiece'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)
