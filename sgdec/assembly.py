@@ -104,7 +104,9 @@ def _chain(entry: ListEntry, classes: Mapping[str, type[Any]], given: Mapping[st
         if wraps and last:
             raise UsageError(f"{plugin!r} wraps another predictor: write {plugin}:PREDICTOR")
         if not wraps and not last:
-            raise UsageError(f"{plugin!r} wraps no other predictor; it cannot stand before {entry.parts[-1].plugin!r}")
+            raise UsageError(
+                f"{plugin!r} wraps no other predictor; it cannot stand before {entry.parts[-1].plugin!r}"
+            )
         chain.append(_Part(name, cls, configure(cls, given[name], name=name)))
     return chain
 
@@ -130,8 +132,8 @@ def _vocabularies(chains: list[list[_Part]], tokenizer: str | None) -> Vocabular
     if tokenizer is not None:
         from sgdec.text.sentencepiece import SentencePieceVocabulary
 
-        vocabulary = SentencePieceVocabulary.load(tokenizer)
-        brought.append((f"--tokenizer {tokenizer}", Vocabularies(vocabulary, vocabulary)))
+        shared = SentencePieceVocabulary.load(tokenizer)
+        brought.append((f"--tokenizer {tokenizer}", Vocabularies(shared, shared)))
     for outermost, *_ in chains:
         read = getattr(outermost.cls, "read_vocabularies", None)
         if read is not None:
@@ -152,7 +154,9 @@ def _vocabularies(chains: list[list[_Part]], tokenizer: str | None) -> Vocabular
 
 def _vocab_size(given: int | None, target: Vocabulary | None) -> int | None:
     if given is not None and target is not None and given != target.size:
-        raise UsageError(f"--vocab-size {given}, but the target vocabulary has {target.size} tokens; leave it out")
+        raise UsageError(
+            f"--vocab-size {given}, but the target vocabulary has {target.size} tokens; leave it out"
+        )
     return given if target is None else target.size
 
 

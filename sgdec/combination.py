@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sgdec import arrays
 from sgdec.errors import SgdecError, UsageError
 from sgdec.protocol import FORBIDDEN, Array, Candidates, Scores, SparseRow
 from sgdec.topk import top_tokens
@@ -114,7 +115,7 @@ class Combined:
         row = self._matrix[place : place + 1]
         order = top_tokens(row, FIRST_BLOCK)[0]
         if len(order) < row.shape[1]:
-            values = _to_numpy(row)[0]
+            values = arrays.to_numpy(row)[0]
             order = np.lexsort((np.arange(len(values)), -values))
         for start in range(0, len(order), FIRST_BLOCK):
             block = self._gather([node], order[None, start : start + FIRST_BLOCK])[0]
@@ -128,7 +129,7 @@ class Combined:
         candidates = self._candidates[node]
         if candidates is None:
             assert self._matrix is not None
-            values = _to_numpy(self._matrix[self._dense.index(node)]).astype(np.float64)
+            values = arrays.to_numpy(self._matrix[self._dense.index(node)]).astype(np.float64)
             tokens = np.arange(len(values))
         else:
             continuations = self._listed_row(node)
@@ -168,7 +169,7 @@ class Combined:
         for column in self._columns:
             if column.scores is not None and column.scores.values is not None:
                 part = self._weighted_matrix(column)
-                total = part if total is None else _add(total, part)
+                total = part if total is None else arrays.add(total, part)
         if total is None:
             total = np.zeros((len(self._dense), self._vocab_size))
         owned = None
@@ -188,7 +189,7 @@ class Combined:
                     if isinstance(owned, np.ndarray):
                         owned[place, tokens] += bonus
                     else:
-                        owned[place, tokens] += _like(owned, bonus)
+                        owned[place, tokens] += arrays.like(owned, bonus)
         return total  # type: ignore[no-any-return]
 
     def _weighted_matrix(self, column: Column) -> Array:
@@ -196,22 +197,9 @@ class Combined:
         assert column.scores is not None and column.scores.values is not None
         values = column.scores.values
         places = [column.places[node] for node in self._dense]
-        weights = [column.weights[node] for node in self._dense]
         if places != list(range(len(values))):
-            chosen = values[[place if place is not None else 0 for place in places]]
-        else:
-            chosen = values
-        if all(weight == 1.0 for weight in weights):
-            return chosen
-        factors = _like(chosen, np.array([[weight or 0.0] for weight in weights]))
-        if all(weight is not None and weight > 0 for weight in weights):
-            return chosen * factors
-        consulted = _like(chosen, np.array([[weight is not None] for weight in weights]))
-        forbidden = (chosen == FORBIDDEN) & (consulted != 0)  # -inf stays -inf even where the weight is not > 0
-        if isinstance(chosen, np.ndarray):
-            safe = np.where(chosen == FORBIDDEN, 0.0, chosen) * factors
-            return np.where(forbidden, FORBIDDEN, safe).astype(chosen.dtype)
-        return (chosen.masked_fill(chosen == FORBIDDEN, 0.0) * factors).masked_fill(forbidden, FORBIDDEN)
+            values = arrays.rows(values, [place if place is not None else 0 for place in places])
+        return arrays.weighted(values, [column.weights[node] for node in self._dense])
 
     def _best_dense(self, limit: int) -> dict[int, list[Continuation]]:
         if self._matrix is None:
@@ -223,9 +211,7 @@ class Combined:
         """The given tokens ``[nodes, n]`` with their scores by predictor, combined in float64."""
         listed = tokens.tolist()
         columns = [_scores_at(column, nodes, listed) for column in self._columns]
-        return [
-            self._meet(node, listed[i], [column[i] for column in columns]) for i, node in enumerate(nodes)
-        ]
+        return [self._meet(node, listed[i], [column[i] for column in columns]) for i, node in enumerate(nodes)]
 
     # Listed rows.
 
@@ -235,38 +221,22 @@ class Combined:
             return {}
         tokens = [self._candidates[node] or () for node in nodes]
         columns = [_scores_at(column, nodes, tokens) for column in self._columns]
-        return {
-            node: self._meet(node, tokens[i], [column[i] for column in columns])
-            for i, node in enumerate(nodes)
-        }
+        return {node: self._meet(node, tokens[i], [column[i] for column in columns]) for i, node in enumerate(nodes)}
 
     def _listed_row(self, node: int) -> list[Continuation]:
         tokens = self._candidates[node] or ()
         return self._meet(node, tokens, [_scores_at(column, [node], [tokens])[0] for column in self._columns])
 
-    def _meet(
-        self, node: int, tokens: Sequence[int], scores: Sequence[Sequence[float] | None]
-    ) -> list[Continuation]:
+    def _meet(self, node: int, tokens: Sequence[int], scores: Sequence[Sequence[float] | None]) -> list[Continuation]:
         """Weighted sums, token by token; forbidden tokens are left out. ``scores``: by predictor, then token."""
-        consulted = [
-            (column.weights[node], by_token)
-            for column, by_token in zip(self._columns, scores, strict=True)
-            if by_token is not None
-        ]
         rows = [by_token if by_token is not None else [0.0] * len(tokens) for by_token in scores]
-        by_predictor = list(zip(*rows, strict=True)) if rows else [()] * len(tokens)
-        totals = [0.0] * len(tokens)
-        for weight, by_token in consulted:
-            assert weight is not None
-            if weight == 1.0:
-                totals = [total + score for total, score in zip(totals, by_token, strict=True)]
-            else:
-                totals = [
-                    total + (weight * score if score != FORBIDDEN else FORBIDDEN)
-                    for total, score in zip(totals, by_token, strict=True)
-                ]
+        totals: Sequence[float] = []
+        for column, by_token in zip(self._columns, scores, strict=True):
+            if by_token is not None:
+                part = _times(column.weights[node], by_token)
+                totals = [total + more for total, more in zip(totals, part, strict=True)] if totals else part
         found = []
-        for token, total, parts in zip(tokens, totals, by_predictor, strict=True):
+        for token, total, parts in zip(tokens, totals or [0.0] * len(tokens), zip(*rows, strict=True), strict=True):
             if total > FORBIDDEN:
                 found.append(Continuation(token, total, parts))
             elif total != total:
@@ -284,6 +254,13 @@ class Combined:
         raise SgdecError(f"the combined score of token {token} is NaN: infinite scores of both signs met")
 
 
+def _times(weight: float | None, scores: Sequence[float]) -> Sequence[float]:
+    """Weighted scores; -inf stays -inf whatever the weight."""
+    if weight is None or weight == 1.0:
+        return scores
+    return [weight * score if score != FORBIDDEN else FORBIDDEN for score in scores]
+
+
 def _select(found: list[Continuation], limit: int | None, above: float) -> list[Continuation]:
     """Sorted, cut: higher score first, then lower token."""
     if above > FORBIDDEN:
@@ -296,9 +273,7 @@ def _best_first(continuation: Continuation) -> tuple[float, int]:
     return -continuation.score, continuation.token
 
 
-def _scores_at(
-    column: Column, nodes: Sequence[int], tokens: Sequence[Sequence[int]]
-) -> list[Sequence[float] | None]:
+def _scores_at(column: Column, nodes: Sequence[int], tokens: Sequence[Sequence[int]]) -> list[Sequence[float] | None]:
     """One predictor's unweighted scores of the given tokens, node by node; None where it is not consulted."""
     if column.scores is None:
         return [None] * len(nodes)
@@ -318,7 +293,7 @@ def _scores_at(
             f"token {int(token_index.max())} is outside the vocabulary of predictor {column.name!r} "
             f"({width} tokens); lattice and model must share one target vocabulary"
         )
-    flat = _to_numpy(_pick(column.scores.values, row_index, token_index)).astype(np.float64).tolist()
+    flat = arrays.to_numpy(arrays.pick(column.scores.values, row_index, token_index)).astype(np.float64).tolist()
     found: list[Sequence[float] | None] = []
     start = 0
     for place, length in zip(places, lengths, strict=True):
@@ -338,37 +313,3 @@ def _look_up(row: SparseRow, tokens: Sequence[int]) -> Sequence[float]:
     at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
     found: list[float] = np.where(known[at] == wanted, scores[at], row.default).tolist()
     return found
-
-
-# Where NumPy and torch differ. Torch is imported only by those who already hold a tensor.
-
-
-def _pick(values: Array, rows: npt.NDArray[np.int64], tokens: npt.NDArray[np.int64]) -> Array:
-    if isinstance(values, np.ndarray) or values.device.type == "cpu":
-        return _to_numpy(values)[rows, tokens]
-    import torch
-
-    index = torch.from_numpy(np.stack([rows, tokens])).to(values.device)
-    return values[index[0], index[1]]
-
-
-def _to_numpy(values: Array) -> npt.NDArray[Any]:
-    return values if isinstance(values, np.ndarray) else values.detach().cpu().numpy()
-
-
-def _like(values: Array, given: npt.NDArray[Any]) -> Any:
-    """A small array where ``values`` is, in its type."""
-    if isinstance(values, np.ndarray):
-        return given.astype(values.dtype)
-    import torch
-
-    return torch.from_numpy(given).to(values)
-
-
-def _add(left: Array, right: Array) -> Array:
-    """The sum, as a tensor if either is one: conversion happens here, once."""
-    if isinstance(left, np.ndarray) != isinstance(right, np.ndarray):
-        if isinstance(left, np.ndarray):
-            left, right = right, left
-        right = _like(left, _to_numpy(right))
-    return left + right  # type: ignore[operator]

@@ -120,15 +120,23 @@ class Constellation:
 
     def states(self, k: int, nodes: Sequence[Node]) -> list[State]:
         """Predictor k's states of these nodes; consumes their last tokens where that is still to be done."""
-        pending = [node for node in nodes if node.states[k] is PENDING]
+        found: list[State] = []
+        pending = []
+        for node in nodes:
+            if node.states is None:
+                node.states = [PENDING] * len(self.members)
+            if node.states[k] is PENDING:
+                pending.append(node)
+            found.append(node.states)
         if pending:
             before = [node.prior[k] for node in pending if node.prior is not None]
             after = self.predictors[k].consume_batch(before, [node.last for node in pending])
             for node, state in zip(pending, after, strict=True):
+                assert node.states is not None
                 node.states[k] = state
                 if PENDING not in node.states:
                     node.prior = None
-        return [node.states[k] for node in nodes]
+        return [states[k] for states in found]
 
     def bounds(self, nodes: Sequence[Node]) -> list[float]:
         """For each node the most that its continuations can still add; 0 for finished ones.

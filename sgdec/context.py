@@ -6,7 +6,7 @@ A predictor or decoder whose constructor names a parameter ``context`` receives 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 UNK, BOS, EOS = 0, 1, 2
@@ -49,7 +49,7 @@ class Context:
 
     device: str = "cpu"
     precision: str = "fp32"
-    vocabularies: Vocabularies = Vocabularies()
+    vocabularies: Vocabularies = field(default_factory=Vocabularies)
     vocab_size: int | None = None
     """V, the number of target tokens; None if neither a vocabulary nor ``--vocab-size`` says."""
     seed: int = 0

@@ -20,6 +20,8 @@ class _Pending:
 
 
 PENDING = _Pending()
+
+
 class Step(NamedTuple):
     """One link of a hypothesis: what its ledger and tokens are read from. Holds no states."""
 
@@ -41,7 +43,7 @@ class Node:
         total: float,
         length: int,
         weights: tuple[float | None, ...],
-        states: list[State],
+        states: list[State] | None,
         prior: Sequence[State] | None,
         coverage: Coverage,
     ) -> None:
@@ -54,8 +56,9 @@ class Node:
         self.weights = weights
         """In force for this node's children; they inherit them."""
         self.states = states
+        """``[K]``; `PENDING` where the last token is still to be consumed; None = pending everywhere."""
         self.prior = prior
-        """The parent's states, until the last token is consumed."""
+        """The parent's states, until all of this node's are there."""
         self.coverage = coverage
 
     @property
@@ -83,7 +86,7 @@ class Node:
 
     def with_weights(self, weights: Sequence[float | None]) -> Node:
         """The same prefix, whose children will be scored with other weights (``[K]``)."""
-        states = list(self.states)
+        states = None if self.states is None else list(self.states)
         return Node(
             self.source, self.step, self.total, self.length, tuple(weights), states, self.prior, self.coverage
         )
@@ -91,14 +94,13 @@ class Node:
     def child(self, continuation: Continuation, coverage: Coverage) -> Node:
         """This prefix with one more token."""
         step = Step(continuation.token, continuation.scores, self.weights, self.step)
-        pending: list[State] = [PENDING] * len(self.states)
         return Node(
             self.source,
             step,
             self.total + continuation.score,
             self.length + 1,
             self.weights,
-            pending,
+            None,
             self.states,
             coverage,
         )

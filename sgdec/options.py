@@ -163,9 +163,7 @@ def describe(cls: type[Any]) -> list[Option]:
     >>> describe(Beam)
     [Option(name='size', type='int >= 1', default=4, description='kept a step')]
     """
-    return [
-        Option(key, _type_text(hint), default, _description(hint)) for key, default, hint in _parameters(cls)
-    ]
+    return [Option(key, _type_text(hint), default, _description(hint)) for key, default, hint in _parameters(cls)]
 
 
 def _parameters(cls: type[Any]) -> list[tuple[str, Any, Any]]:
@@ -176,8 +174,7 @@ def _parameters(cls: type[Any]) -> list[tuple[str, Any, Any]]:
     parameters = [
         parameter
         for parameter in inspect.signature(constructor).parameters.values()
-        if parameter.name not in NEVER
-        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if parameter.name not in NEVER and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
     # Only the options are looked up: the types of `inner` and `context` may exist for the type checker alone.
     annotations = {p.name: p.annotation for p in parameters if p.annotation is not p.empty}

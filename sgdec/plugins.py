@@ -110,9 +110,7 @@ class Host:
             classes = self._classes(plugin, entry.kind)
         except Exception as error:  # whatever a stranger's module may raise
             reason = _reason(error, entry.distribution)
-            raise SgdecError(
-                f"{entry.kind} {entry.name!r} is installed but did not import: {reason}"
-            ) from error
+            raise SgdecError(f"{entry.kind} {entry.name!r} is installed but did not import: {reason}") from error
         if entry.name not in classes:
             hook = f"sgdec_{entry.kind}s() of {entry.value}"
             raise SgdecError(f"{what}: {hook} does not return it. {suggest(entry.name, classes)}")
@@ -144,12 +142,12 @@ class Host:
         return dict(answers[0]) if answers else {}
 
     def _offered_by_file(self, path: Path) -> list[Entry]:
+        if not path.is_file():
+            raise UsageError(f"--plugin-file {path}: no such file.")
         try:
             plugin = _import_file(path)
             self._register(plugin, str(path))
             offered = [(kind, name) for kind in KINDS for name in self._classes(plugin, kind)]
-        except FileNotFoundError as error:
-            raise UsageError(f"--plugin-file {path}: no such file.") from error
         except Exception as error:
             raise SgdecError(f"--plugin-file {path} did not import: {_reason(error, BUNDLED)}") from error
         if not offered:

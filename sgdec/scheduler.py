@@ -177,8 +177,12 @@ class Scheduler:
             raise
         except Exception as error:
             given = error
-        search.request = None if search.coroutine.dead else given
-        if search.coroutine.dead:
-            result, error = (Result([]), given) if isinstance(given, Exception) else (given, None)
-            seconds = time.monotonic() - search.started
-            done[search.place] = Outcome(search.source, result, seconds, error)
+        if not search.coroutine.dead:
+            search.request = given
+            return
+        search.request = None
+        seconds = time.monotonic() - search.started
+        if isinstance(given, Exception):
+            done[search.place] = Outcome(search.source, Result([]), seconds, given)
+        else:
+            done[search.place] = Outcome(search.source, given, seconds)

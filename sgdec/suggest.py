@@ -16,5 +16,5 @@ def suggest(name: str, known: Iterable[str]) -> str:
     from difflib import get_close_matches  # only when something went wrong
 
     names = sorted(set(known))
-    near = get_close_matches(name, names, n=1)
+    near = get_close_matches(name, names, n=1, cutoff=0.5)  # wd is near to wc
     return f"{f'Did you mean {near[0]!r}? ' if near else ''}Available: {', '.join(names) or 'none'}."

@@ -37,32 +37,41 @@ def top_tokens(values: Array, k: int) -> npt.NDArray[np.int64]:
 
 def _top_numpy(values: npt.NDArray[Any], k: int) -> npt.NDArray[np.int64]:
     rows, width = values.shape
+    every = np.arange(rows)[:, None]
     blocks = width // BLOCK  # block b: tokens b, b + blocks, b + 2 * blocks, ...
     if blocks <= 2 * k:
-        shortlist, inside = np.arange(width)[None].repeat(rows, axis=0), values
-        maxima = None
+        maxima, shortlist, inside = None, None, values
     else:
         covered = BLOCK * blocks
         maxima = values[:, :covered].reshape(rows, BLOCK, blocks).max(axis=1)  # [rows, blocks]
-        best = np.argpartition(maxima, blocks - k, axis=1)[:, blocks - k :]  # [rows, k]
-        members = best[:, None, :] + blocks * np.arange(BLOCK)[:, None]  # [rows, BLOCK, k]
-        tail = np.arange(covered, width)[None].repeat(rows, axis=0)  # fewer than BLOCK tokens
-        shortlist = np.concatenate([members.reshape(rows, -1), tail], axis=1)
-        inside = np.take_along_axis(values, shortlist, axis=1)
-    pick = np.argpartition(inside, inside.shape[1] - k, axis=1)[:, inside.shape[1] - k :]
-    tokens = np.take_along_axis(shortlist, pick, axis=1)  # [rows, k]
-    scores = np.take_along_axis(inside, pick, axis=1)
+        best = maxima.argpartition(blocks - k, axis=1)[:, blocks - k :]  # [rows, k]
+        shortlist = (best[:, None, :] + np.arange(0, covered, blocks)[:, None]).reshape(
+            rows, -1
+        )  # [rows, BLOCK k]
+        if covered < width:
+            tail = np.broadcast_to(np.arange(covered, width), (rows, width - covered))
+            shortlist = np.concatenate([shortlist, tail], axis=1)
+        inside = values[every, shortlist]
+    beyond = inside.shape[1] - k
+    pick = inside.argpartition(beyond, axis=1)[:, beyond:]
+    tokens = pick if shortlist is None else shortlist[every, pick]  # [rows, k]
+    scores = inside[every, pick]
     threshold = scores.min(axis=1, keepdims=True)  # the k-th best score
-    tied = (inside >= threshold).sum(axis=1) > k
+    tied = np.count_nonzero(inside >= threshold, axis=1) > k
     if maxima is not None:
-        tied |= (maxima >= threshold).sum(axis=1) > k
-    for row in np.flatnonzero(tied):
-        above = np.flatnonzero(values[row] > threshold[row])
-        equal = np.flatnonzero(values[row] == threshold[row])
-        tokens[row] = np.concatenate([above, equal[: k - len(above)]])
-        scores[row] = values[row][tokens[row]]
-    order = np.lexsort((tokens, _descending(scores)))
-    return np.take_along_axis(tokens, order, axis=1)
+        tied |= np.count_nonzero(maxima >= threshold, axis=1) > k
+    if tied.any():
+        for row in np.flatnonzero(tied):
+            tokens[row] = _settle(values[row], threshold[row], k)
+        scores = values[every, tokens]
+    return tokens[every, np.lexsort((tokens, _descending(scores)))]
+
+
+def _settle(values: npt.NDArray[Any], threshold: npt.NDArray[Any], k: int) -> npt.NDArray[np.int64]:
+    """All tokens above the k-th best score, and the lowest of those that have it: ``[V]`` -> ``[k]``."""
+    above = np.flatnonzero(values > threshold)
+    equal = np.flatnonzero(values == threshold)
+    return np.concatenate([above, equal[: k - len(above)]])
 
 
 def _descending(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:

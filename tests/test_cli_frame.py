@@ -77,7 +77,6 @@ def test_every_command_has_a_file_and_answers_help(name: str) -> None:
     assert find_spec(module), f"{module} is missing"
     command = sgdec.get_command(click.Context(sgdec), name)
     assert isinstance(command, click.Command)
-    assert command.name == name
     assert command.help, "a command explains itself"
 
 
@@ -110,7 +109,7 @@ def test_a_wrong_call_is_one_line_and_status_2(args: list[str], message: str) ->
         (UsageError("not so"), 2, "Error: not so\n"),
         (click.UsageError("two\nlines."), 2, "Error: two lines."),
         (KeyboardInterrupt(), 130, ""),
-        (OSError(28, "No space left on device"), 1, "Error: No space left on device.\n"),
+        (OSError(28, "No space left on device"), 1, "Error: could not go on writing: No space left on device.\n"),
         (
             FileNotFoundError(2, "No such file or directory", "a.txt"),
             1,
@@ -131,12 +130,8 @@ def test_what_the_user_can_mend_is_one_line(
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "error", [ZeroDivisionError(), OSError("odd"), ModuleNotFoundError("x", name="our_own")]
-)
-def test_a_defect_of_ours_keeps_its_traceback(
-    raising: Callable[[BaseException], None], error: Exception
-) -> None:
+@pytest.mark.parametrize("error", [ZeroDivisionError(), OSError("odd"), ModuleNotFoundError("x", name="our_own")])
+def test_a_defect_of_ours_keeps_its_traceback(raising: Callable[[BaseException], None], error: Exception) -> None:
     raising(error)
     with pytest.raises(type(error)):
         main(["demo"])
@@ -146,18 +141,14 @@ def test_a_full_disk_behind_standard_output_is_one_line() -> None:
     if not os.path.exists("/dev/full"):
         pytest.skip("no /dev/full here")
     with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [sys.executable, "-m", "sgdec.cli", "plugins"], stdout=full, stderr=subprocess.PIPE
-        )
-    assert (done.returncode, done.stderr) == (1, b"Error: No space left on device.\n")
+        done = subprocess.run([sys.executable, "-m", "sgdec.cli", "plugins"], stdout=full, stderr=subprocess.PIPE)
+    assert (done.returncode, done.stderr) == (1, b"Error: could not go on writing: No space left on device.\n")
 
 
 def test_a_reader_that_went_away_is_no_error_message() -> None:
     reader, writer = os.pipe()
     os.close(reader)
-    done = subprocess.run(
-        [sys.executable, "-m", "sgdec.cli", "plugins"], stdout=writer, stderr=subprocess.PIPE
-    )
+    done = subprocess.run([sys.executable, "-m", "sgdec.cli", "plugins"], stdout=writer, stderr=subprocess.PIPE)
     os.close(writer)
     assert (done.returncode, done.stderr) == (1, b"")
 
@@ -172,6 +163,48 @@ def test_ctrl_c_is_status_130(tmp_path: Path) -> None:
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=30) == 130
         assert "Traceback" not in process.stderr.read()
+
+
+DECODE = ["decode", "--predictors", "wc", "--decoder", "greedy", "--input-format", "ids", "--vocab-size", "5"]
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["--predictors", "wd"], "no predictor named 'wd'. Did you mean 'wc'? Available: forced, fst, "),
+        (["--predictors", "beam"], "no predictor named 'beam' ('beam' is a decoder). "),
+        (["--predictors", "wc,,wc"], "a name is missing in entry 2. Expected a comma list"),
+        (["--decoder", "bean"], "no decoder named 'bean'. Did you mean 'beam'? Available: beam, greedy"),
+        (["--wc.tokn", "3"], "no option --wc.tokn. Did you mean '--wc.token'? "),
+        (["--wc.token", "three"], "--wc.token: 'three' should be a valid integer"),
+        (["--wc.token"], "--wc.token needs a value"),
+        (["--wv.token", "3"], "options for 'wv', which this run does not use. Did you mean 'wc'?"),
+        (["--config", "none.toml"], "--config none.toml: No such file or directory."),
+        (["--plugin-file", "none.py"], "--plugin-file none.py: no such file."),
+        (["--nbest", "many"], "See 'sgdec decode --help'."),
+    ],
+)
+def test_a_wrong_name_or_option_of_a_plugin_is_one_line_and_status_2(
+    capsys: pytest.CaptureFixture[str], args: list[str], message: str
+) -> None:
+    assert main([*DECODE, "no-input", *args]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("Error: ") and error.count("\n") == 1
+    assert message in error
+
+
+def test_a_configuration_file_is_the_command_line_and_the_command_line_wins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config, source = tmp_path / "run.toml", tmp_path / "ids.txt"
+    source.write_text("3\n")
+    config.write_text(
+        'predictors = "wc"\ndecoder = "greedy"\nmax-length = 3\ninput-format = "ids"\nvocab-size = 5\n'
+        'output-format = "ids"\n[wc]\ntoken = 4\nweight = -1\n'
+    )
+    for args, output in [([], "4 4 4\n"), (["--max-length", "2"], "4 4\n"), (["--wc.token", "3"], "3 3 3\n")]:
+        assert main(["decode", "--config", str(config), *args, str(source)]) == 0
+        assert capsys.readouterr().out == output
 
 
 def test_plugins_lists_kind_name_and_distribution() -> None:

@@ -125,9 +125,7 @@ def test_only_what_was_given_is_passed_on() -> None:
         ("path", 5, "--x.path: 5 should be a valid string"),
     ],
 )
-def test_a_value_that_does_not_fit_says_what_was_given_and_expected(
-    option: str, given: object, message: str
-) -> None:
+def test_a_value_that_does_not_fit_says_what_was_given_and_expected(option: str, given: object, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         configure(Everything, {**GOOD, option: given}, name="x")
     assert str(caught.value).startswith(message)
@@ -135,9 +133,7 @@ def test_a_value_that_does_not_fit_says_what_was_given_and_expected(
 
 
 def test_an_unknown_option_names_the_nearest_and_all_others() -> None:
-    with pytest.raises(
-        UsageError, match=r"no option --x.sizes. Did you mean '--x.size'\? Available: --x.alpha, "
-    ):
+    with pytest.raises(UsageError, match=r"no option --x.sizes. Did you mean '--x.size'\? Available: --x.alpha, "):
         configure(Everything, {**GOOD, "sizes": "3"}, name="x")
 
 
@@ -239,9 +235,7 @@ def test_the_command_line_wins_over_the_file() -> None:
     assert merged == {"fst": {"path": "b", "use_weights": False}}
 
 
-@pytest.mark.parametrize(
-    ("content", "message"), [(b"a = \n", "line 1"), (b'a = "\xff"', "utf-8"), (None, "No such")]
-)
+@pytest.mark.parametrize(("content", "message"), [(b"a = \n", "line 1"), (b'a = "\xff"', "utf-8"), (None, "No such")])
 def test_a_bad_configuration_file_is_one_line(tmp_path: Path, content: bytes | None, message: str) -> None:
     path = tmp_path / "run.toml"
     if content is not None:
@@ -253,7 +247,5 @@ def test_a_bad_configuration_file_is_one_line(tmp_path: Path, content: bytes | N
 
 def test_options_for_a_plugin_that_the_run_does_not_use_are_refused() -> None:
     refuse_unused(["fst"], ["fst", "beam"])
-    with pytest.raises(
-        UsageError, match=r"options for 'fts', which this run does not use. Did you mean 'fst'\?"
-    ):
+    with pytest.raises(UsageError, match=r"options for 'fts', which this run does not use. Did you mean 'fst'\?"):
         refuse_unused(["fts"], ["fst", "beam"])

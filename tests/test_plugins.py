@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,9 +36,7 @@ class Site:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def install(
-        self, distribution: str, points: dict[str, str], modules: dict[str, str], requires: str = ""
-    ) -> None:
+    def install(self, distribution: str, points: dict[str, str], modules: dict[str, str], requires: str = "") -> None:
         info = self.folder / f"{distribution.replace('-', '_')}-1.0.dist-info"
         info.mkdir()
         metadata = f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n{requires}"
@@ -49,11 +48,11 @@ class Site:
 
 
 @pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delenv("SGDEC_DISABLE_PLUGIN_AUTOLOAD", raising=False)
     loaded = set(sys.modules)
-    yield Site(tmp_path)  # type: ignore[misc]
+    yield Site(tmp_path)
     for name in set(sys.modules) - loaded:
         if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
             del sys.modules[name]
@@ -85,9 +84,7 @@ def test_names_are_read_without_importing_and_loading_imports_only_what_is_named
 
 
 def test_loading_a_name_twice_gives_the_same_class(site: Site) -> None:
-    site.install(
-        "party", {"predictor.flat": "plugin_a", "predictor.plain": "plugin_a"}, {"plugin_a": PREDICTOR}
-    )
+    site.install("party", {"predictor.flat": "plugin_a", "predictor.plain": "plugin_a"}, {"plugin_a": PREDICTOR})
     host = Host()
     assert host.load("predictor", "flat") is host.load("predictor", "flat") is host.load("predictor", "plain")
 
@@ -104,11 +101,18 @@ def test_two_entries_of_one_name_are_an_error_naming_both_distributions_and_for_
     assert host.load("predictor", "plain").__module__ == "plugin_b"
 
 
+def test_a_plugin_answers_for_its_own_entries_only(site: Site) -> None:
+    site.install("party-one", {"predictor.flat": "plugin_a"}, {"plugin_a": PREDICTOR})
+    site.install("party-two", {"predictor.plain": "plugin_b"}, {"plugin_b": PREDICTOR})  # has a "flat" as well
+    host = Host()
+    assert host.load("predictor", "plain").__module__ == "plugin_b"
+    assert host.load("predictor", "flat").__module__ == "plugin_a"
+    assert host.load("predictor", "plain").__module__ == "plugin_b"
+
+
 def test_an_unknown_name_is_a_usage_error_with_the_nearest_name(site: Site) -> None:
     site.install("party", {"predictor.bigram": "nothing"}, {})
-    with pytest.raises(
-        UsageError, match=r"no predictor named 'bigrm'. Did you mean 'bigram'\? Available: bigram, "
-    ):
+    with pytest.raises(UsageError, match=r"no predictor named 'bigrm'. Did you mean 'bigram'\? Available: bigram, "):
         Host().load("predictor", "bigrm")
 
 
@@ -202,6 +206,7 @@ def test_a_plugin_file_cannot_replace_an_installed_name(tmp_path: Path) -> None:
         ("x = 1", "no plugin in it"),
         ("import no_such_module", "No module named 'no_such_module'"),
         ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("open('nothing')", "FileNotFoundError: .*mine.py, line 1"),
         (None, "no such file"),
     ],
 )

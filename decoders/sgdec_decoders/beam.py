@@ -20,7 +20,7 @@ Departures: the paper's ``beamsize`` is two options, ``prune_local`` and ``prune
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -114,7 +114,7 @@ def prune_final(space: SearchSpace, candidates: list[Node], finished: list[Node]
 
 def recombine(space: SearchSpace, candidates: list[Node]) -> list[Node]:
     """Only the first, that is the best, of the candidates with the same key."""
-    kept = {}
+    kept: dict[Hashable, Node] = {}
     for node, key in zip(candidates, space.keys(candidates), strict=True):
         kept.setdefault(key, node)
     return list(kept.values())

@@ -4,12 +4,13 @@
 
     -1 if w completes an n-gram that y already contains, else 0
 
-so that its weight is the price of a repetition (the soft form of the trigram blocking of Paulus et al. 2018, "A
-deep reinforced model for abstractive summarization", section 2.5). State: the prefix. Cost: one pass over the
-prefix a token.
+so that its weight is the price of a repetition (the soft form of the trigram blocking of Paulus et al. 2018,
+"A deep reinforced model for abstractive summarization", section 2.5). State: the prefix. Cost: one pass over
+the prefix a token.
 
 `Lookahead` is greedy search over pairs: it takes the token whose own best continuation has the highest total.
-Guarantee: none, but it does not walk into a dead end that is one token away. Cost: 1 + width expansions a token.
+Guarantee: none, but it does not walk into a dead end that is one token away. Cost: 1 + width expansions a
+token.
 """
 
 from __future__ import annotations
@@ -45,9 +46,10 @@ class Repeat(Predictor):
         self._prefix = ()
 
     def predict_next(self, candidates: Sequence[int] | None = None) -> Scores:
-        *_, history = self._histories(self._prefix)
-        tokens = sorted({token for *before, token in self._ngrams(self._prefix) if tuple(before) == history})
-        return Scores.sparse(tokens, [-1.0] * len(tokens), default=0.0)
+        n, prefix = self._order, self._prefix
+        history = self._history(prefix)
+        repeats = {prefix[i + n - 1] for i in range(len(prefix) - n + 1) if prefix[i : i + n - 1] == history}
+        return Scores.sparse(sorted(repeats), [-1.0] * len(repeats), default=0.0)
 
     def consume(self, token: int) -> None:
         self._prefix = (*self._prefix, token)
@@ -57,3 +59,54 @@ class Repeat(Predictor):
 
     def set_state(self, state: tuple[int, ...]) -> None:
         self._prefix = state
+
+    def best_remaining(self, states: Sequence[tuple[int, ...]]) -> list[float]:
+        return [0.0] * len(states)  # nothing need be repeated
+
+    def state_key(self, states: Sequence[tuple[int, ...]]) -> list[Hashable]:
+        n = self._order
+        return [
+            (self._history(prefix), frozenset(prefix[i : i + n] for i in range(len(prefix) - n + 1)))
+            for prefix in states
+        ]
+
+    def _history(self, prefix: tuple[int, ...]) -> tuple[int, ...]:
+        """The last n - 1 tokens, with which the next one makes an n-gram."""
+        return prefix[max(0, len(prefix) - self._order + 1) :]
+
+
+class Lookahead(Decoder):
+    """Takes the child whose own best child has the highest total; ``</s>`` counts as it is."""
+
+    def __init__(
+        self, width: Annotated[int, Field(ge=1, description="continuations to look beyond at each step")] = 4
+    ) -> None:
+        self._width = width
+
+    def decode(self, space: SearchSpace) -> Result:
+        node = space.root
+        while not node.finished:
+            (children,) = space.expand([node], limit=self._width)
+            ahead = self._look_ahead(space, children)
+            if not ahead:
+                return Result([])
+            _, node = max(ahead, key=lambda pair: pair[0])  # the first of equals
+        return Result([space.finish(node)])
+
+    def _look_ahead(self, space: SearchSpace, children: Sequence[Node]) -> list[tuple[float, Node]]:
+        """Each child that is no dead end, behind the best total that it leads to."""
+        ahead = [(child.total, child) for child in children if child.finished]
+        going_on = [child for child in children if not child.finished]
+        for child, best in zip(going_on, space.expand(going_on, limit=1), strict=True):  # one batch
+            ahead += [(grandchild.total, child) for grandchild in best]
+        return ahead
+
+
+@sgdec.hookimpl
+def sgdec_predictors() -> dict[str, type[Predictor]]:
+    return {"repeat": Repeat}
+
+
+@sgdec.hookimpl
+def sgdec_decoders() -> dict[str, type[Decoder]]:
+    return {"lookahead": Lookahead}

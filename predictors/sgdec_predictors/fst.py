@@ -1,10 +1,11 @@
 """Lattice rescoring: the arcs of a deterministic weighted acceptor (Stahlberg et al. 2017, Table 1).
 
-Score of token w at state q: minus the cost of q's arc with label w; whatever has no arc is forbidden. A leading
-``<s>`` arc is taken silently, and the first token bears its score too. Score of ``</s>``: the better of minus (cost
-of q's ``</s>`` arc + final cost of its target) and minus (q's own final cost). So a total is minus the cost of a path.
+Score of token w at state q: minus the cost of q's arc with label w; whatever has no arc is forbidden. A
+leading ``<s>`` arc is taken silently, and the first token bears its score too. Score of ``</s>``: the better
+of minus (cost of q's ``</s>`` arc + final cost of its target) and minus (q's own final cost). So a total is
+minus the cost of a path.
 
-State: a state of the lattice, plus three of our own: before the first token, after ``</s>``, and off the lattice.
+State: a state of the lattice, or one of three more: before the first token, after ``</s>``, off the lattice.
 Cost: all rows are made when a lattice is loaded, in time linear in its arcs; then a look-up a prefix.
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Iterator, Sequence
 from functools import cached_property
-from itertools import count
+from itertools import pairwise
 from typing import Annotated
 
 from pydantic import Field
@@ -97,33 +98,35 @@ class FstPredictor(Predictor):
 
 
 class _Graph:
-    """A deterministic lattice as scores, ready to be walked. Shared by all prefixes of a sentence; never changed."""
+    """A deterministic lattice as scores, ready to be walked; all prefixes of a sentence share it."""
 
     def __init__(self, lattice: Lattice, path: str, use_weights: bool, normalize: bool) -> None:
         """Raises LatticeError for a lattice without any path, or with some paths that begin with ``<s>``."""
+        empty = LatticeError(path, "is empty: no path leads to a final state", "Check how it was made.")
+        if lattice.start < 0:
+            raise empty
         size = len(lattice.arcs)
         self.root, self.ended, self.dead = size, size + 1, size + 2
-        listed = [_scores(lattice, state, use_weights, normalize) for state in range(size)]
-        self.targets = [{arc.label: arc.target for arc in arcs} | {EOS: self.ended} for arcs in lattice.arcs]
-        first, bonus = lattice.start, 0.0
-        if lattice.start >= 0 and BOS in listed[first]:
-            if len(listed[first]) > 1:
-                raise LatticeError(
-                    path, "begins with <s> (label 1) on some paths only", "Begin all paths with <s>, or none."
-                )
-            bonus = listed[first][BOS]
-            first = self.targets[first][BOS]
-        root = {token: bonus + score for token, score in listed[first].items()} if size else {}
-        listed += [root, {}, {}]
-        self.targets += [self.targets[first] if size else {}, {}, {}]
-        self.targets = [
-            {token: targets[token] for token in scores} for scores, targets in zip(listed, self.targets, strict=True)
+        scores = [_scores(lattice, state, use_weights, normalize) for state in range(size)]
+        targets = [
+            {arc.label: arc.target for arc in arcs if arc.label in row}
+            | ({EOS: self.ended} if EOS in row else {})
+            for arcs, row in zip(lattice.arcs, scores, strict=True)
         ]
-        self.rows = [Scores.sparse(tuple(scores), tuple(scores.values())) for scores in listed]
-        self._listed = listed
+        first, bonus = lattice.start, 0.0
+        if BOS in scores[first]:
+            if len(scores[first]) > 1:
+                raise LatticeError(
+                    path, "has paths with and without <s> (label 1)", "Begin all paths with <s>, or none."
+                )
+            first, bonus = targets[first][BOS], scores[first][BOS]
+        begin = {token: bonus + score for token, score in scores[first].items()}
+        self.targets = [*targets, targets[first], {}, {}]
+        self._scores = [*scores, begin, {}, {}]
+        self.rows = [Scores.sparse(tuple(row), tuple(row.values())) for row in self._scores]
         self._order = list(self._children_first())
         if self.best[self.root] == FORBIDDEN:
-            raise LatticeError(path, "is empty: no path leads to a final state", "Check how it was made.")
+            raise empty
 
     @cached_property
     def best(self) -> list[float]:
@@ -136,30 +139,30 @@ class _Graph:
         return [-score for score in self._extreme(-1.0)]
 
     def _extreme(self, sign: float) -> list[float]:
-        """Max-plus distances to the end, of ``sign`` times the scores, after Bellman and Ford.
+        """By state the highest sum of ``sign`` x score to the end: Bellman-Ford, children first.
 
-        In the order of `_children_first` one sweep settles an acyclic lattice. A way that visits no state twice goes
-        back in that order once a state that has such an arc at most, so whatever still gains after as many sweeps
-        more gains on a cycle, without limit.
+        One sweep settles an acyclic lattice. Each arc that goes back in that order costs one sweep more, and
+        a way that visits no state twice has at most one from each state. What still gains after that gains on
+        a cycle, for ever.
         """
         place = {state: i for i, state in enumerate(self._order)}
         edges = [
-            (state, [(sign * score, self.targets[state][token]) for token, score in self._listed[state].items()])
-            for state in self._order
+            (state, [(sign * score, targets[token]) for token, score in self._scores[state].items()])
+            for state, targets in ((state, self.targets[state]) for state in self._order)
         ]
         going_back = sum(any(place[target] >= place[state] for _, target in ways) for state, ways in edges)
         found = [FORBIDDEN] * len(self.rows)
         found[self.ended] = 0.0
-        for sweep in count():
+        sweep, gained = 0, True
+        while gained:
             gained = False
             for state, ways in edges:
                 score = max([score + found[target] for score, target in ways], default=FORBIDDEN)
                 if score > found[state]:
                     found[state] = score if sweep <= going_back else math.inf
-                    gained = True
-            if not gained or (sweep == 0 and not going_back):
-                return found
-        raise AssertionError("unreachable")
+                    gained = going_back > 0
+            sweep += 1
+        return found
 
     def _children_first(self) -> Iterator[int]:
         """The states that can be reached, each after those that its arcs lead to, as far as cycles allow."""
@@ -204,18 +207,17 @@ def _require_deterministic(lattice: Lattice, path: str, vocab_size: int | None) 
                 "Use nfst, which follows them, or remove them with pynini.rmepsilon.",
             )
         if len(set(labels)) < len(labels):
-            twice = next(a for a, b in zip(labels, labels[1:], strict=False) if a == b)
+            twice = next(a for a, b in pairwise(labels) if a == b)
             raise LatticeError(
                 path,
                 f"not deterministic: state {state} has two arcs with label {twice}",
                 "Use nfst, which follows both, or pynini.determinize.",
             )
-        if labels and (labels[0] < 0 or (vocab_size is not None and labels[-1] >= vocab_size)):
-            label = labels[0] if labels[0] < 0 else labels[-1]
+        if labels and vocab_size is not None and labels[-1] >= vocab_size:
             raise LatticeError(
                 path,
-                f"state {state} has an arc with label {label}, outside the target vocabulary (0..{(vocab_size or 0) - 1})",
-                "Lattice and models must share one vocabulary.",
+                f"state {state} has an arc with label {labels[-1]}, but there are {vocab_size} target tokens",
+                "Lattices and models must share one vocabulary.",
             )
 
 

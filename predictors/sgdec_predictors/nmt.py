@@ -126,11 +126,11 @@ class NmtPredictor(BatchPredictor):
 
     def _check(self, source: Source) -> None:
         if not source.tokens:
-            raise SgdecError(f"sentence {source.id} is empty; a translation model needs at least one token")
+            raise SgdecError("the source is empty; a translation model needs at least one token")
         size = self._source_size
         if max(source.tokens) >= size or min(source.tokens) < 0:
             raise SgdecError(
-                f"sentence {source.id}: source token {max(source.tokens)} is outside the model's vocabulary 0..{size - 1}"
+                f"source token {max(source.tokens)} is outside the model's vocabulary 0..{size - 1}"
             )
 
     def _memory(self, memories: Sequence[Memory], sentences: Sequence[int]) -> Memory:

@@ -28,7 +28,9 @@ class WordCount(Predictor):
 
     def __init__(
         self,
-        token: Annotated[int, Field(ge=-1, description="count this token only; -1 = every token but </s>")] = -1,
+        token: Annotated[
+            int, Field(ge=-1, description="count this token only; -1 = every token but </s>")
+        ] = -1,
     ) -> None:
         if token >= 0:
             self._scores = Scores.sparse([token], [-1.0], default=0.0)

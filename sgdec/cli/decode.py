@@ -24,23 +24,33 @@ class DottedCommand(click.Command):
         return super().parse_args(ctx, rest)
 
 
-@click.command("decode", cls=DottedCommand, short_help="Search for the best outputs of every source sentence.")
+@click.command(
+    "decode", cls=DottedCommand, short_help="Search for the best outputs of every source sentence."
+)
 @click.argument("input", default="-")
-@click.option("--predictors", metavar="LIST", help="Comma list of [NAME=][WRAPPER:]...PREDICTOR, such as nmt,fst.")
+@click.option(
+    "--predictors", metavar="LIST", help="Comma list of [NAME=][WRAPPER:]...PREDICTOR, such as nmt,fst."
+)
 @click.option("--decoder", metavar="NAME", default="beam", show_default=True, help="How to search.")
 @click.option("--config", metavar="FILE", help="TOML file with the same keys; the command line wins.")
 @click.option("--plugin-file", multiple=True, metavar="FILE.py", help="A plugin that is not installed.")
-@click.option("--nbest", type=click.IntRange(min=1), default=1, show_default=True, help="Hypotheses a sentence.")
+@click.option(
+    "--nbest", type=click.IntRange(min=1), default=1, show_default=True, help="Hypotheses a sentence."
+)
 @click.option(
     "--max-length-factor", type=click.FloatRange(min=0), default=2.0, show_default=True,
     help="At most this many times the source tokens before </s>.",
 )  # fmt: skip
-@click.option("--max-length", type=click.IntRange(min=0), help="At most this many tokens before </s>; 0 = no limit.")
+@click.option(
+    "--max-length", type=click.IntRange(min=0), help="At most this many tokens before </s>; 0 = no limit."
+)
 @click.option(
     "--max-source-length", type=click.IntRange(min=0), default=1000, show_default=True,
     help="Longer sources (in tokens) fail; 0 = none does.",
 )  # fmt: skip
-@click.option("--output", metavar="FILE", help="Instead of standard output; with {id} for --output-format fst.")
+@click.option(
+    "--output", metavar="FILE", help="Instead of standard output; with {id} for --output-format fst."
+)
 @click.option(
     "--output-format", type=click.Choice(["text", "ids", "nbest", "jsonl", "fst"]), default="text", show_default=True,
     help="Best text, best token ids, Moses n-best, JSON lines, or a lattice a sentence.",
@@ -52,7 +62,9 @@ class DottedCommand(click.Command):
 @click.option("--range", "sentences", metavar="A:B", help="Only sentences A to B, inclusive, from 1.")
 @click.option("--tokenizer", metavar="FILE", help="The vocabulary where no model brings one.")
 @click.option("--vocab-size", type=click.IntRange(min=3), help="Target tokens where no model says how many.")
-@click.option("--batch-size", type=click.IntRange(min=1), default=64, show_default=True, help="Sentences in flight.")
+@click.option(
+    "--batch-size", type=click.IntRange(min=1), default=64, show_default=True, help="Sentences in flight."
+)
 @click.option("--seed", type=int, default=0, show_default=True, help="For whatever draws at random.")
 @click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
 @click.option(
@@ -62,7 +74,7 @@ class DottedCommand(click.Command):
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of neural models; default: all cores.")
 @click.option("--signature", metavar="FILE", help="Also store what reproduces this run.")
 @click.pass_context
-def command(ctx: click.Context, **given: Any) -> int:
+def command(ctx: click.Context, /, **given: Any) -> int:
     """Decode INPUT (a file, gzipped or not, or - for standard input), one sentence a line.
 
     Options of a predictor or decoder are --NAME.OPTION VALUE; 'sgdec plugins NAME' lists them. Each entry of
@@ -80,7 +92,9 @@ def command(ctx: click.Context, **given: Any) -> int:
         options = merge_options(tables, options)
         given = _under(ctx, run_options, given)
     if not given["predictors"]:
-        raise UsageError("--predictors is missing; expected a comma list such as nmt,fst ('sgdec plugins' lists all)")
+        raise UsageError(
+            "--predictors is missing; expected a comma list such as nmt,fst ('sgdec plugins' lists all)"
+        )
     return decode(given, options)
 
 
@@ -128,7 +142,11 @@ def decode(given: dict[str, Any], options: dict[str, dict[str, Any]]) -> int:
     lengths = LengthRule(given["max_length_factor"], given["max_length"])
     reader = SourceReader(run.vocabularies.source, given["input_format"], lengths, given["max_source_length"])
     scheduler = Scheduler(
-        run.constellation, run.decoder, nbest=given["nbest"], seed=given["seed"], batch_size=given["batch_size"]
+        run.constellation,
+        run.decoder,
+        nbest=given["nbest"],
+        seed=given["seed"],
+        batch_size=given["batch_size"],
     )
     progress = Progress()
     with ExitStack() as files:

@@ -84,19 +84,23 @@ def main(args: Sequence[str] | None = None) -> int:
 
 def _world(error: OSError) -> int:
     """The disk is full, a file cannot be read, whoever read our output has gone: no defect of ours."""
-    _abandon_output()
+    _settle_output()
     if error.errno == errno.EPIPE:
         return 1
-    if error.errno not in (errno.ENOSPC, errno.EDQUOT) and not error.filename:
-        raise error
-    where = f"{error.filename}: " if error.filename else ""
-    return _fail(f"{where}{error.strerror}.", SgdecError.exit_status)
+    if error.filename:
+        return _fail(f"{error.filename}: {error.strerror}.", SgdecError.exit_status)
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return _fail(f"could not go on writing: {error.strerror}.", SgdecError.exit_status)
+    raise error
 
 
-def _abandon_output() -> None:
-    """What standard output still holds cannot be written: let the interpreter's own last flush succeed."""
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+def _settle_output() -> None:
+    """Write what standard output still holds; if that fails, let the interpreter's own last try succeed."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _one_line(error: click.ClickException) -> str:

@@ -73,7 +73,10 @@ def description(host: Host, entry: Entry) -> str:
 
 
 def _help(description: str, default: object) -> str:
+    """A line of the table; a default as one would type it."""
     if default is inspect.Parameter.empty:
         return f"{description}  [required]".strip()
-    shown = str(default).lower() if isinstance(default, bool) else default
-    return description if default is None else f"{description}  [default: {shown}]".strip()
+    if default is None or default == ():
+        return description
+    shown = ",".join(map(str, default)) if isinstance(default, tuple | list) else str(default)
+    return f"{description}  [default: {shown.lower() if isinstance(default, bool) else shown}]".strip()

@@ -13,18 +13,38 @@ from sgdec.text.sentencepiece import KINDS, train_vocabulary
 
 
 @click.command()
-@click.option("--input", "inputs", multiple=True, required=True, metavar="FILE", help="Text, may be gzipped; repeat it for a vocabulary shared by source and target.")
+@click.option(
+    "--input",
+    "inputs",
+    multiple=True,
+    required=True,
+    metavar="FILE",
+    help="Text, may be gzipped; repeat it for a vocabulary shared by source and target.",
+)
 @click.option("--output", required=True, metavar="FILE", help="Where to write the model, such as tok.spm.")
 @click.option("--vocab-size", type=click.IntRange(min=4), default=8000, show_default=True)
 @click.option("--kind", type=click.Choice(KINDS), default="bpe", show_default=True)
-@click.option("--coverage", type=click.FloatRange(0, 1), default=1.0, show_default=True, help="Share of characters that get a piece.")
-@click.option("--normalization", default="nmt_nfkc", show_default=True, help="SentencePiece's rule; identity changes nothing.")
+@click.option(
+    "--coverage",
+    type=click.FloatRange(0, 1),
+    default=1.0,
+    show_default=True,
+    help="Share of characters that get a piece.",
+)
+@click.option(
+    "--normalization",
+    default="nmt_nfkc",
+    show_default=True,
+    help="SentencePiece's rule; identity changes nothing.",
+)
 def command(
     inputs: tuple[str, ...], output: str, vocab_size: int, kind: str, coverage: float, normalization: str
 ) -> None:
     """Train a SentencePiece tokenizer on text: ids 0 <unk>, 1 <s>, 2 </s>, then the pieces."""
     lines = chain.from_iterable(read_lines(path) for path in inputs)
-    vocabulary = train_vocabulary(lines, vocab_size, kind=kind, coverage=coverage, normalization=normalization)  # type: ignore[arg-type]
+    vocabulary = train_vocabulary(
+        lines, vocab_size, kind=kind, coverage=coverage, normalization=normalization
+    )  # type: ignore[arg-type]
     try:
         Path(output).write_bytes(vocabulary.serialized)
     except OSError as error:

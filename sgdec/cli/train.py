@@ -7,11 +7,11 @@ from typing import Any
 
 import click
 
+from sgdec.errors import UsageError
 from sgdec.options import configure, describe, refuse_unused, split_dotted
 from sgdec.plugins import Host
 from sgdec.suggest import suggest
 from sgdec.training.config import TrainConfig
-from sgdec.errors import UsageError
 
 PATHS = ("train", "valid", "tokenizer", "output", "model", "options")
 """Settings that the command line spells otherwise than `TrainConfig`."""
@@ -26,20 +26,41 @@ def _settings(command: click.Command) -> click.Command:
             kind = click.Choice(setting.type.split(" | ")) if "|" in rest else types.get(first, str)
             flag = "--" + setting.name.replace("_", "-")
             command.params.append(
-                click.Option([flag], type=kind, default=setting.default, show_default=True, help=setting.description)
+                click.Option(
+                    [flag], type=kind, default=setting.default, show_default=True, help=setting.description
+                )
             )
     return command
 
 
 @_settings
 @click.command(context_settings={"ignore_unknown_options": True})
-@click.option("--train", "train_files", nargs=2, required=True, metavar="SRC TGT", help="Training text, line by line; may be gzipped.")
+@click.option(
+    "--train",
+    "train_files",
+    nargs=2,
+    required=True,
+    metavar="SRC TGT",
+    help="Training text, line by line; may be gzipped.",
+)
 @click.option("--valid", "valid_files", nargs=2, required=True, metavar="SRC TGT", help="Held-out text.")
-@click.option("--tokenizer", multiple=True, required=True, metavar="FILE", help="SentencePiece model; twice for source and target.")
+@click.option(
+    "--tokenizer",
+    multiple=True,
+    required=True,
+    metavar="FILE",
+    help="SentencePiece model; twice for source and target.",
+)
 @click.option("--output", required=True, metavar="DIR", help="Folder of the run: best, last, logs.")
-@click.option("--model", default="gnmt", show_default=True, help="A model plugin; its options are --NAME.OPTION VALUE.")
-@click.option("--preset", help="A named set of the model's options, such as gnmt8; single options win over it.")
-@click.option("--plugin-file", "plugin_files", multiple=True, metavar="FILE", help="A module with more plugins.")
+@click.option(
+    "--model", default="gnmt", show_default=True, help="A model plugin; its options are --NAME.OPTION VALUE."
+)
+@click.option(
+    "--preset", help="A named set of the model's options, such as gnmt8; single options win over it."
+)
+@click.option(
+    "--plugin-file", "plugin_files", multiple=True, metavar="FILE", help="A module with more plugins."
+)
 @click.option("--resume", is_flag=True, help="Go on with the run in --output after its last checkpoint.")
 @click.option("--quiet", is_flag=True, help="Say nothing but errors.")
 @click.argument("model_options", nargs=-1, type=click.UNPROCESSED, metavar="[--MODEL.OPTION VALUE]...")

@@ -1,7 +1,7 @@
 """Lattices: weighted acceptors over token ids, read from and written to OpenFst binary files.
 
-Weights are costs, as OpenFst keeps them: negated natural-log scores, lower is better, infinite = no way. Label 0 is
-epsilon, 1 ``<s>`` and 2 ``</s>``. pynini does the reading and writing, and is imported only then.
+Weights are costs, as OpenFst keeps them: negated natural-log scores, lower is better, infinite = no way.
+Label 0 is epsilon, 1 ``<s>`` and 2 ``</s>``. pynini reads and writes, and is imported only then.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Lattice:
 def read_lattice(path: str | Path) -> Lattice:
     """Reads an OpenFst binary, plain or gzipped, with standard (tropical) or log arcs.
 
-    Raises LatticeError for a file that is missing, cut short or no lattice, and for a transducer; SgdecError where
-    pynini is not installed.
+    Raises LatticeError for a file that is missing, cut short or no lattice, and for a transducer; SgdecError
+    where pynini is not installed.
     """
     pynini = _pynini()
     data = _read_bytes(path)
@@ -71,7 +71,8 @@ def read_lattice(path: str | Path) -> Lattice:
             path, "cut short, or not an OpenFst file", "Write it again, for example with pynini's Fst.write."
         ) from None
     if fst.arc_type() not in ARC_TYPES:
-        raise LatticeError(path, f"has arcs of type {fst.arc_type()!r}", f"Expected one of {', '.join(ARC_TYPES)}.")
+        expected = ", ".join(ARC_TYPES)
+        raise LatticeError(path, f"has arcs of type {fst.arc_type()!r}", f"Expected one of {expected}.")
     states = range(fst.num_states())
     return Lattice(
         start=fst.start(),
@@ -87,11 +88,11 @@ def write_nbest(path: str | Path, hypotheses: Sequence[Hypothesis]) -> int:
     precision; its arcs bear the weighted scores of its tokens, the ``</s>`` arc what is left of the total. Of
     hypotheses with equal tokens the best one counts. Without hypotheses the lattice is empty.
 
-    Returns how many hypotheses are not in it since they contain token 0, which a lattice reads as epsilon. Raises
-    SgdecError where the file cannot be written or pynini is not installed.
+    Returns how many hypotheses are not in it since they contain token 0, which a lattice reads as epsilon.
+    Raises SgdecError where the file cannot be written or pynini is not installed.
     """
     pynini = _pynini()
-    fst = pynini.VectorFst()
+    fst = pynini.Fst()
     listed = [hypothesis for hypothesis in hypotheses if UNK not in hypothesis.tokens]
     if listed:
         tree, end = _prefix_tree(listed)
@@ -162,6 +163,10 @@ def _arcs(path: str | Path, fst: Any, state: int) -> Iterator[Arc]:
                 f"is a transducer: state {state} has an arc {arc.ilabel}:{arc.olabel}",
                 "Expected an acceptor; keep one side, for example with pynini.project(fst, 'output').",
             )
+        if arc.ilabel < 0:
+            raise LatticeError(
+                path, f"has an arc with label {arc.ilabel} (state {state})", "Expected token ids."
+            )
         yield Arc(arc.ilabel, _cost(path, state, arc.weight), arc.nextstate)
 
 
@@ -182,7 +187,7 @@ def _pynini() -> Any:
 
 @contextmanager
 def _standard_error_closed() -> Iterator[None]:
-    """OpenFst's C++ code writes what it dislikes to standard error, before the exception that says the same."""
+    """OpenFst's C++ code writes to standard error what the exception then says again."""
     saved = os.dup(2)
     sink = os.open(os.devnull, os.O_WRONLY)
     try:

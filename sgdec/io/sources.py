@@ -74,7 +74,9 @@ class SourceReader:
         try:
             text = line.decode("utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
-            raise SgdecError(f"not UTF-8 (byte {error.start + 1}); convert the file, for example with iconv") from None
+            raise SgdecError(
+                f"not UTF-8 (byte {error.start + 1}); convert the file, for example with iconv"
+            ) from None
         tokens = self._tokens(text)
         if not tokens:
             raise SgdecError("empty; there is nothing to decode")
@@ -96,7 +98,9 @@ class SourceReader:
         if min(tokens, default=0) < 0:
             raise SgdecError(f"token ids start at 0, not {min(tokens)}")
         if self.vocabulary is not None and max(tokens, default=0) >= self.vocabulary.size:
-            raise SgdecError(f"token {max(tokens)} is outside the source vocabulary 0..{self.vocabulary.size - 1}")
+            raise SgdecError(
+                f"token {max(tokens)} is outside the source vocabulary 0..{self.vocabulary.size - 1}"
+            )
         return tokens
 
 

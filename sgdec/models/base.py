@@ -52,7 +52,7 @@ class Seq2Seq(nn.Module, ABC):
 
     @abstractmethod
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
-        """Source tokens [B, S] without ``<s>`` and ``</s>``, padded at will behind their ``lengths`` [B] >= 1."""
+        """Source tokens [B, S] without ``<s>`` and ``</s>``; behind their ``lengths`` [B] >= 1 is padding."""
 
     @abstractmethod
     def start(self, memory: Memory) -> State:

@@ -1,30 +1,31 @@
-"""GNMT's stacked LSTM with attention (Wu et al. 2016, "Google's Neural Machine Translation System", section 3).
+"""GNMT's stacked LSTM with attention: Wu et al. 2016, "Google's Neural Machine Translation System", section 3.
 
 Encoder: a bi-directional bottom layer, both directions concatenated, then uni-directional layers. Decoder: a
 bottom layer whose output is the query of the attention, then layers that each read the layer below and the
-context. Layers count from 1 at the bottom. Residual connections start at layer 3, in the encoder and in the
-decoder: the layer's input x^{i-1} is added to its output m^i (equation 6),
+context. Layers count from 1 at the bottom. Residual connections start at layer 3, in encoder and decoder:
 
     x^i = m^i                  for i = 1, 2      (equation 5)
-    x^i = m^i + x^{i-1}        for i >= 3        (equation 6; in the decoder without the context's half of the input)
+    x^i = m^i + x^{i-1}        for i >= 3        (equation 6)
 
-Attention (equation 4) is a feed-forward network with one hidden layer, between a query y and the top encoder
+m^i is the output of layer i, x^i what the layer above reads; in the decoder that is [x^i; context], and only x^i is
+added. Attention (equation 4) is a feed-forward network with one hidden layer, between a query y and the top encoder
 outputs x_t:
 
     s_t = v . tanh(W y + U x_t + b)        p = softmax(s)        a = sum_t p_t x_t
 
-Which y: the paper says the bottom layer's output "from the past decoding time step" and that the context is
-"sent directly to all the remaining decoder layers". Here the query for target word i is the bottom layer's output
-*after consuming word i-1*, the step at which word i is predicted, and the context goes to every layer above the
-bottom, but not into the bottom layer itself. So the bottom layer never waits for the attention: training runs it
-over all steps, then the attention for all steps, then the stack above, each as one fused kernel.
+Which y: the paper takes the bottom decoder layer's output "from the past decoding time step", and its Figure 1 sends
+the context "directly to all the remaining decoder layers". Read here as: the query for target word i is the bottom
+layer's output after consuming word i-1, in the very step that predicts word i, and the context enters every layer
+above the bottom but not the bottom layer. So the bottom layer never waits for the attention: training runs it over
+all steps, then the attention for all steps, then the stack above, each as one fused kernel.
 
-The decoder's layer i starts from the final state of the encoder's layer i (the bottom: of the right-to-left
-direction); layers without a counterpart start from zeros. The paper leaves this open. Dropout acts on what goes
-into a layer, the attention's context and the softmax, never on recurrent connections (section 8.3).
+Decoder layer i starts from the final state of encoder layer i (the bottom one: of the right-to-left direction);
+layers without a counterpart start from zeros. The paper leaves this open. Dropout acts on embeddings, layer outputs
+and the context, never on recurrent connections (section 8.3). The source gets no ``</s>``: attention and source
+tokens correspond one to one.
 
-Cost of a step per row: 4 width (embedding + width) + (layers - 1) 4 width 3 width multiplications, the
-attention's S x attention size tanh, and width x V for the softmax.
+Cost of a step per row, in multiplications: 4 width (embedding + width) for the bottom layer, 12 width^2 for each
+layer above, S x attention for the scores, width x V for the softmax.
 """
 
 from __future__ import annotations
@@ -65,10 +66,18 @@ class GNMT(Seq2Seq):
         layers: Annotated[int, Field(ge=2, description="layers of encoder and decoder each")] = 2,
         encoder_layers: Annotated[int | None, Field(ge=1, description="if other than layers")] = None,
         decoder_layers: Annotated[int | None, Field(ge=2, description="if other than layers")] = None,
-        width: Annotated[int, Field(ge=1, description="LSTM units of a layer (of each direction at the bottom)")] = 512,
-        embedding: Annotated[int | None, Field(ge=1, description="size of embeddings; width by default")] = None,
-        attention: Annotated[int | None, Field(ge=1, description="attention's hidden units; width by default")] = None,
-        dropout: Annotated[float, Field(ge=0, lt=1, description="dropout of non-recurrent connections")] = 0.2,
+        width: Annotated[
+            int, Field(ge=1, description="LSTM units of a layer (of each direction at the bottom)")
+        ] = 512,
+        embedding: Annotated[
+            int | None, Field(ge=1, description="size of embeddings; width by default")
+        ] = None,
+        attention: Annotated[
+            int | None, Field(ge=1, description="attention's hidden units; width by default")
+        ] = None,
+        dropout: Annotated[
+            float, Field(ge=0, lt=1, description="dropout of non-recurrent connections")
+        ] = 0.2,
         tied: Annotated[
             Literal["none", "target", "all"],
             Field(description="softmax weights = target embeddings (target), = source embeddings too (all)"),
@@ -80,7 +89,9 @@ class GNMT(Seq2Seq):
         encoder_layers, decoder_layers = encoder_layers or layers, decoder_layers or layers
         embedding, attention = embedding or width, attention or width
         if tied != "none" and embedding != width:
-            raise UsageError(f"gnmt: tied={tied} needs embeddings as wide as the LSTM: {embedding} is not {width}.")
+            raise UsageError(
+                f"gnmt: tied={tied} needs embeddings as wide as the LSTM: {embedding} is not {width}."
+            )
         if tied == "all" and not context.shared:
             raise UsageError("gnmt: tied=all needs one vocabulary for source and target. Use tied=target.")
 
@@ -89,7 +100,8 @@ class GNMT(Seq2Seq):
         self.target_embedding = nn.Embedding(context.target_vocab_size, embedding)
         inputs = [embedding, 2 * width, *[width] * encoder_layers][:encoder_layers]
         self.encoder = nn.ModuleList(
-            nn.LSTM(size, width, batch_first=True, bidirectional=layer == 0) for layer, size in enumerate(inputs)
+            nn.LSTM(size, width, batch_first=True, bidirectional=layer == 0)
+            for layer, size in enumerate(inputs)
         )
         inputs = [embedding, *[width + memory] * (decoder_layers - 1)]
         self.decoder = nn.ModuleList(nn.LSTM(size, width, batch_first=True) for size in inputs)
@@ -117,7 +129,9 @@ class GNMT(Seq2Seq):
             packed = PackedSequence(data, output.batch_sizes, output.sorted_indices, output.unsorted_indices)
             final += [hidden[-1], cell[-1]]  # of the bottom layer: the right-to-left direction
         values, _ = pad_packed_sequence(packed, batch_first=True, total_length=source.size(1))  # [B, S, H]
-        mask = torch.arange(source.size(1), device=source.device) < lengths.to(source.device)[:, None]  # [B, S]
+        mask = (
+            torch.arange(source.size(1), device=source.device) < lengths.to(source.device)[:, None]
+        )  # [B, S]
         return Memory(values, self.key(values), mask, torch.stack(final, 1))
 
     def start(self, memory: Memory) -> State:

@@ -8,12 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
 
 from sgdec.constellation import Constellation
 from sgdec.context import EOS
-from sgdec.protocol import FORBIDDEN, Source, State, ability
+from sgdec.protocol import FORBIDDEN, Scores, Source, State, ability
 from sgdec.ranking import Coverage, Ranking
-from sgdec.testing.reading import Row, plain, plain_tokens, read_row, restricts
+from sgdec.testing.reading import plain, plain_tokens, restricts
 
 
 @dataclass(frozen=True)
@@ -31,17 +34,25 @@ class Path:
         return ranking.score(self.total, len(self.ledger), self.coverage)
 
 
+class _Prefix(NamedTuple):
+    tokens: tuple[int, ...]
+    states: Sequence[State]
+    ledger: tuple[tuple[float, ...], ...]
+    coverage: Coverage
+
+
 def enumerate_space(
     constellation: Constellation, source: Source, *, ranking: Ranking | None = None, most: int = 100_000
 ) -> list[Path]:
     """All complete hypotheses, best rank score first, equal ones by their tokens.
 
-    ``source`` needs a ``max_length``, or the predictors an end of their own. ValueError beyond ``most`` prefixes.
+    ``source`` needs a ``max_length``, or the predictors an end of their own. Raises ValueError beyond ``most``
+    prefixes.
     """
     ranking = ranking or Ranking()
     states = [predictor.initialize_batch([source])[0] for predictor in constellation.predictors]
-    budget = iter(range(most))
-    paths = list(_walk(constellation, source, states, (), (), _nothing_attended(ranking), budget))
+    root = _Prefix((), states, (), ())
+    paths = _walk(constellation, source, root, ranking.uses_coverage, iter(range(most)))
     return sorted(paths, key=lambda path: (-path.rank_score(ranking), path.tokens))
 
 
@@ -53,53 +64,90 @@ def score_path(
 ) -> tuple[float, list[list[float]]]:
     """Total and ledger ``[T, K]`` of one hypothesis (without ``</s>``), each predictor asked on its own.
 
-    ``weights``: ``[T, K]``, those in force for each token; by default the constellation's own.
+    ``weights``: ``[T, K]``, those in force for each token; by default the constellation's own. A predictor that
+    is not consulted for a token stays out from there on.
     """
     end = [*tokens, EOS]
-    if weights is None:
-        weights = [constellation.weights] * len(end)
+    weights = weights if weights is not None else [constellation.weights] * len(end)
     ledger = [[0.0] * len(constellation.members) for _ in end]
-    total = 0.0
     for k, predictor in enumerate(constellation.predictors):
         states = predictor.initialize_batch([source])
         for t, token in enumerate(end):
-            weight = weights[t][k]
-            if weight is None:
+            if weights[t][k] is None:
                 break
             ledger[t][k] = _score_of(predictor.predict_batch(states), token)
-            total += _weighted(weight, ledger[t][k])
             if token != EOS:
                 states = predictor.consume_batch(states, [token])
+    total = sum(_total(now, [step]) for now, step in zip(weights, ledger, strict=True))
     return total, ledger
 
 
+def followers(
+    constellation: Constellation, source: Source, states: Sequence[State], length: int
+) -> list[tuple[int, tuple[float, ...]]]:
+    """The tokens that can follow a prefix of ``length`` tokens, ascending, with their scores by predictor."""
+    answers = [
+        None if weight is None else predictor.predict_batch([state])
+        for predictor, state, weight in zip(constellation.predictors, states, constellation.weights, strict=True)
+    ]
+    asked = [answer for answer in answers if answer is not None]
+    allowed = [set(plain_tokens(answer.rows[0].tokens)) for answer in asked if restricts(answer, 0)]
+    if length == source.max_length:
+        allowed.append({EOS})
+    if not allowed:
+        widths = [answer.values.shape[-1] for answer in asked if answer.values is not None]
+        allowed = [set(range(constellation.vocab_size or widths[0]))]
+    found = []
+    for token in sorted(set.intersection(*allowed)):
+        scores = tuple(0.0 if answer is None else _score_of(answer, token) for answer in answers)
+        if FORBIDDEN not in scores:
+            found.append((token, scores))
+    return found
+
+
 def _walk(
-    constellation: Constellation,
-    source: Source,
-    states: Sequence[State],
-    tokens: tuple[int, ...],
-    ledger: tuple[tuple[float, ...], ...],
-    coverage: Coverage | None,
-    budget: Iterator[int],
+    constellation: Constellation, source: Source, prefix: _Prefix, wanted: bool, budget: Iterator[int]
 ) -> Iterator[Path]:
+    """``wanted``: whether coverage is."""
     if next(budget, None) is None:
         raise ValueError("the space is too large to enumerate")
-    if coverage is not None:
-        attended = [
-            plain(attention([state])[0])
-            for predictor, state in zip(constellation.predictors, states, strict=True)
-            if (attention := ability(predictor, "attention")) is not None
-        ]
-        coverage = tuple(old + new for old, new in zip(coverage, attended, strict=True)) or tuple(attended)
-    for token, scores, _ in followers(constellation, source, states, len(tokens)):
-        after = (*ledger, scores)
+    coverage = _attend(constellation, prefix) if wanted else ()
+    for token, scores in followers(constellation, source, prefix.states, len(prefix.tokens)):
+        ledger = (*prefix.ledger, scores)
         if token == EOS:
-            yield Path(tokens, _total(constellation, after), after, coverage or ())
+            yield Path(prefix.tokens, _total(constellation.weights, ledger), ledger, coverage)
             continue
-        next_states = [
+        states = [
             state if weight is None else predictor.consume_batch([state], [token])[0]
             for predictor, state, weight in zip(
-                constellation.predictors, states, constellation.weights, strict=True
+                constellation.predictors, prefix.states, constellation.weights, strict=True
             )
         ]
-        yield from _walk(constellation, source, next_states, (*tokens, token), after, coverage, budget)
+        longer = _Prefix((*prefix.tokens, token), states, ledger, coverage)
+        yield from _walk(constellation, source, longer, wanted, budget)
+
+
+def _attend(constellation: Constellation, prefix: _Prefix) -> Coverage:
+    """The coverage with the attention of the next token."""
+    rows = [
+        plain(attention([state])[0])
+        for predictor, state in zip(constellation.predictors, prefix.states, strict=True)
+        if (attention := ability(predictor, "attention")) is not None
+    ]
+    before = prefix.coverage or [np.zeros_like(row) for row in rows]
+    return tuple(old + new for old, new in zip(before, rows, strict=True))
+
+
+def _score_of(scores: Scores, token: int) -> float:
+    """One token's score in the only row of an answer."""
+    if scores.values is not None:
+        return float(scores.values[0][token])
+    row = scores.rows[0]
+    listed = plain_tokens(row.tokens)
+    return float(row.scores[listed.index(token)]) if token in listed else float(row.default)
+
+
+def _total(weights: Sequence[float | None], ledger: Sequence[Sequence[float]]) -> float:
+    return math.fsum(
+        weight * score for step in ledger for weight, score in zip(weights, step, strict=True) if weight is not None
+    )

@@ -1,5 +1,6 @@
-"""Tiny predictors with known scores, one for each way to answer: dense, sparse and restricting, sparse and open,
-on demand, in the batch form, wrapped. All declare exact bounds and keys, so that every decoder can run with them.
+"""Tiny predictors with known scores, one for each way to answer: dense, restricting, open, on demand, in batches.
+
+All declare bounds and keys, so that every decoder can run with them.
 """
 
 from __future__ import annotations
@@ -91,15 +92,12 @@ class BatchTable(BatchPredictor):
     def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
         return [(Prefix(BOS, _left(source)), len(source.tokens)) for source in sources]
 
-    def predict_batch(
-        self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None
-    ) -> Scores:
+    def predict_batch(self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None) -> Scores:
         return Scores.dense(self._simple.table[[prefix.last for prefix, _ in states]])
 
     def consume_batch(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:
         return [
-            (Prefix(token, prefix.left - 1), length)
-            for (prefix, length), token in zip(states, tokens, strict=True)
+            (Prefix(token, prefix.left - 1), length) for (prefix, length), token in zip(states, tokens, strict=True)
         ]
 
     def attention(self, states: Sequence[State]) -> list[npt.NDArray[np.float64]]:
@@ -107,14 +105,17 @@ class BatchTable(BatchPredictor):
         return [row / row.sum() for row in rows]
 
     @staticmethod
-    def _on_prefixes(method: Callable[[Sequence[Prefix]], list[Any]]) -> Callable[[Sequence[State]], list[Any]]:
+    def _on_prefixes(
+        method: Callable[[Sequence[Prefix]], list[Any]],
+    ) -> Callable[[Sequence[State]], list[Any]]:
         return lambda states: method([prefix for prefix, _ in states])
 
 
 class Lattice(Predictor):
     """A deterministic acyclic automaton: sparse and restricting.
 
-    ``arcs``: for each state its tokens, each with its score and the state it leads to; ``</s>`` leads anywhere.
+    ``arcs``: for each state its tokens, each with its score and the state it leads to, which is never entered
+    by ``</s>``.
     """
 
     def __init__(self, arcs: Mapping[int, Mapping[int, tuple[float, int]]], start: int = 0) -> None:
@@ -162,7 +163,7 @@ class Lattice(Predictor):
 
 
 class Bonus(Predictor):
-    """The same scores after every prefix: sparse and open, or restricting with a default of -inf. No memory."""
+    """The same scores after every prefix: sparse and open, or restricting with a default of -inf."""
 
     def __init__(self, scores: Mapping[int, float], default: float = 0.0) -> None:
         self._scores = Scores.sparse(tuple(scores), tuple(scores.values()), default)
@@ -241,9 +242,7 @@ class PassThrough(BatchPredictor):
     def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
         return [_Wrapped(state) for state in self.inner.initialize_batch(sources)]
 
-    def predict_batch(
-        self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None
-    ) -> Scores:
+    def predict_batch(self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None) -> Scores:
         return self.inner.predict_batch([state.inner for state in states], candidates)
 
     def consume_batch(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:
@@ -263,8 +262,9 @@ def _extremes(table: npt.NDArray[np.float64], sign: int) -> Callable[[int, float
     @cache
     def best(left: int) -> npt.NDArray[np.float64]:  # [V], by last token
         if left == 0:
-            return values[:, EOS]
-        return np.maximum(values[:, EOS], (inner + best(left - 1)[followers]).max(axis=1))
+            return np.asarray(values[:, EOS])
+        longer: npt.NDArray[np.float64] = (inner + best(left - 1)[followers]).max(axis=1)
+        return np.maximum(values[:, EOS], longer)
 
     unlimited = 0.0 if values.max() <= 0.0 else math.inf
     return lambda last, left: unlimited if math.isinf(left) else float(best(max(int(left), 0))[last])

@@ -29,7 +29,7 @@ def read_lines(path: str | Path) -> Iterator[str]:
                     yield raw.decode("utf-8").rstrip("\r\n")
                 except UnicodeDecodeError as error:
                     raise SgdecError(
-                        f"{name}: line {number} is not UTF-8 (byte {error.start + 1}). Convert the file to UTF-8."
+                        f"{name}: line {number} is not UTF-8 (byte {error.start + 1} of it). Convert the file."
                     ) from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise SgdecError(f"{name}: the gzip file is damaged or cut short ({error}).") from None

@@ -2,15 +2,15 @@
 
     RUN/best -> step-1900          links, replaced in one operation
     RUN/last -> step-2000
-    RUN/step-2000/model.safetensors       the weights
-                  config.json             model, options, vocabulary sizes, training settings, scores so far
-                  tokenizer.spm           or source.spm and target.spm
-                  metrics.jsonl           the log up to here
-                  optimizer.safetensors   only where training can be taken up
-                  progress.json           likewise
+    RUN/step-2000/model.safetensors      the weights
+                  config.json            model, options, vocabulary sizes, training settings, scores so far
+                  tokenizer.spm          or source.spm and target.spm
+                  metrics.jsonl          the log up to here
+                  optimizer.safetensors  what training needs to go on
+                  progress.json          likewise
 
-A checkpoint is written beside the others under a name that nobody reads and takes its place when it is complete:
-whatever interrupts the writing leaves the previous one intact.
+A checkpoint is written beside the others under a name that nobody reads and takes its place when it is
+complete: whatever interrupts the writing leaves the previous one intact.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ def find_checkpoint(path: str | Path) -> Path:
             return candidate
     if not folder.is_dir():
         raise SgdecError(f"{path}: no such folder. Expected a checkpoint, as `sgdec train` writes it.")
-    raise SgdecError(f"{path}: this is no checkpoint, {CONFIG} is missing. Expected a folder that `sgdec train` wrote.")
+    raise SgdecError(
+        f"{path}: this is no checkpoint, {CONFIG} is missing. Expected a folder that `sgdec train` wrote."
+    )
 
 
 def read_config(path: str | Path) -> dict[str, Any]:
@@ -59,10 +61,14 @@ def read_config(path: str | Path) -> dict[str, Any]:
     folder = find_checkpoint(path)
     config = read_json(folder / CONFIG)
     if config.get("format") != FORMAT:
-        raise SgdecError(f"{folder / CONFIG}: format {config.get('format')!r}, expected {FORMAT}. Use another sgdec.")
+        raise SgdecError(
+            f"{folder / CONFIG}: format {config.get('format')!r}, expected {FORMAT}. Use another sgdec."
+        )
     missing = {"model", "options", "source_vocab_size", "target_vocab_size"} - config.keys()
     if missing:
-        raise SgdecError(f"{folder / CONFIG}: {', '.join(sorted(missing))} missing. Train again, or copy it anew.")
+        raise SgdecError(
+            f"{folder / CONFIG}: {', '.join(sorted(missing))} missing. Train again, or copy it anew."
+        )
     return config
 
 
@@ -77,12 +83,16 @@ def load_vocabularies(path: str | Path) -> Vocabularies:
     else:
         for name in (SOURCE, TARGET):
             if not (folder / name).exists():
-                raise SgdecError(f"{folder}: the tokenizer is missing: neither {SHARED} nor {SOURCE} and {TARGET}.")
+                raise SgdecError(
+                    f"{folder}: the tokenizer is missing: neither {SHARED} nor {SOURCE} and {TARGET}."
+                )
         source, target = (SentencePieceVocabulary.load(folder / name) for name in (SOURCE, TARGET))
     for side, vocabulary in (("source", source), ("target", target)):
         expected = config[f"{side}_vocab_size"]
         if vocabulary.size != expected:
-            raise SgdecError(f"{folder}: the {side} tokenizer has {vocabulary.size} pieces, the model {expected}.")
+            raise SgdecError(
+                f"{folder}: the {side} tokenizer has {vocabulary.size} pieces, the model {expected}."
+            )
     return Vocabularies(source, target)
 
 
@@ -91,14 +101,16 @@ def load_model(
 ) -> tuple[Seq2Seq, Vocabularies]:
     """The model of a checkpoint, ready to predict, and its vocabularies.
 
-    ``precision`` is that of the weights: fp32, bf16 or fp64. Raises `SgdecError`, naming the file, for whatever is
-    missing, damaged or does not fit, and for weights that are not finite.
+    ``precision`` is that of the weights: fp32, bf16 or fp64. Raises `SgdecError`, naming the file, for
+    whatever is missing, damaged or does not fit, and for weights that are not finite.
     """
     import torch
 
     dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp64": torch.float64}
     if precision not in dtypes:
-        raise UsageError(f"a model cannot be loaded in precision {precision!r}. Available: {', '.join(dtypes)}.")
+        raise UsageError(
+            f"a model cannot be loaded in precision {precision!r}. Available: {', '.join(dtypes)}."
+        )
     folder = find_checkpoint(path)
     vocabularies = load_vocabularies(folder)
     model = build_model(read_config(folder), where=str(folder / CONFIG), host=host)
@@ -131,12 +143,18 @@ def load_weights(model: Seq2Seq, file: Path) -> None:
     own = model.state_dict(keep_vars=True)
     for name, tensor in tensors.items():
         if name not in own:
-            raise SgdecError(f"{file}: tensor {name} does not belong to this model. Is {CONFIG} of the same run?")
+            raise SgdecError(
+                f"{file}: tensor {name} does not belong to this model. Is {CONFIG} of the same run?"
+            )
         if own[name].shape != tensor.shape:
             expected = "x".join(map(str, own[name].shape))
-            raise SgdecError(f"{file}: tensor {name} is {'x'.join(map(str, tensor.shape))}, expected {expected}.")
+            raise SgdecError(
+                f"{file}: tensor {name} is {'x'.join(map(str, tensor.shape))}, expected {expected}."
+            )
         if not tensor.isfinite().all():
-            raise SgdecError(f"{file}: tensor {name} holds NaN or infinite weights. Take an earlier checkpoint.")
+            raise SgdecError(
+                f"{file}: tensor {name} holds NaN or infinite weights. Take an earlier checkpoint."
+            )
     filled = {id(own[name]) for name in tensors}  # tied weights are one parameter under several names
     missing = [name for name, parameter in own.items() if id(parameter) not in filled]
     if missing:
@@ -167,8 +185,8 @@ def save_vocabularies(folder: Path, source: SentencePieceVocabulary, target: Sen
 def save_checkpoint(run: Path, name: str, write: Callable[[Path], None], links: tuple[str, ...]) -> None:
     """Make ``run/name`` a complete folder with what ``write`` puts there, then point ``links`` at it.
 
-    Folders of earlier steps that no link points at any more are removed. Raises `SgdecError` if the disk is full or
-    cannot be written; links then still point where they did.
+    Folders of earlier steps that no link points at any more are removed. Raises `SgdecError` if the disk is
+    full or cannot be written; links then still point where they did.
     """
     from safetensors import SafetensorError
 
@@ -188,7 +206,9 @@ def save_checkpoint(run: Path, name: str, write: Callable[[Path], None], links: 
     except (OSError, SafetensorError) as error:
         shutil.rmtree(partial, ignore_errors=True)
         reason = getattr(error, "strerror", None) or str(error)
-        raise SgdecError(f"{final}: cannot be written ({reason}). The checkpoint before it is intact.") from None
+        raise SgdecError(
+            f"{final}: cannot be written ({reason}). The checkpoint before it is intact."
+        ) from None
     used = {entry.resolve() for entry in run.iterdir() if entry.is_symlink()}
     for folder in [*run.glob("step-*"), *run.glob(".step-*.partial")]:
         if folder.resolve() not in used:
@@ -210,9 +230,13 @@ def load_tensors(file: Path) -> dict[str, Tensor]:
     try:
         return load_file(file)
     except FileNotFoundError:
-        raise SgdecError(f"{file}: no such file. The checkpoint is incomplete; copy the whole folder.") from None
+        raise SgdecError(
+            f"{file}: no such file. The checkpoint is incomplete; copy the whole folder."
+        ) from None
     except (SafetensorError, OSError) as error:
-        raise SgdecError(f"{file}: the tensor file is damaged ({error}). Copy it anew or train again.") from None
+        raise SgdecError(
+            f"{file}: the tensor file is damaged ({error}). Copy it anew or train again."
+        ) from None
 
 
 def read_json(file: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The settings of one training run, as one value: the options of `sgdec train`, and what a checkpoint remembers."""
+"""The settings of one training run: the options of `sgdec train`, and what a checkpoint remembers of it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,17 @@ from pydantic import Field
 Precision = Literal["auto", "fp32", "bf16", "fp64"]
 
 CHANGEABLE = frozenset(
-    {"epochs", "max_steps", "patience", "validate_every", "save_every", "bleu", "cooldown", "device", "threads"}
+    {
+        "epochs",
+        "max_steps",
+        "patience",
+        "validate_every",
+        "save_every",
+        "bleu",
+        "cooldown",
+        "device",
+        "threads",
+    }
 )
 """What a resumed run may set otherwise than the run that it continues; so may the paths of the files."""
 
@@ -33,30 +43,50 @@ class TrainConfig:
 
     epochs: Annotated[float, Field(gt=0, description="passes over the training data")] = 20.0
     max_steps: Annotated[int, Field(ge=0, description="end after this many steps, 0 = as epochs says")] = 0
-    batch_tokens: Annotated[int, Field(ge=1, description="tokens in a batch, the longer side, with padding")] = 1024
-    max_line: Annotated[int, Field(ge=1, description="leave out training pairs with more tokens on a side")] = 250
+    batch_tokens: Annotated[
+        int, Field(ge=1, description="tokens in a batch, the longer side, with padding")
+    ] = 1024
+    max_line: Annotated[
+        int, Field(ge=1, description="leave out training pairs with more tokens on a side")
+    ] = 250
     label_smoothing: Annotated[float, Field(ge=0, lt=1, description="share spread over all tokens")] = 0.1
     clip: Annotated[float, Field(gt=0, description="the largest norm of a gradient")] = 5.0
 
     lr: Annotated[float, Field(gt=0, description="learning rate of Adam")] = 0.001
     beta2: Annotated[float, Field(gt=0, lt=1, description="Adam's decay of squared gradients")] = 0.999
     warmup: Annotated[int, Field(ge=0, description="steps over which the rate rises from zero")] = 0
-    cooldown: Annotated[float, Field(ge=0, le=1, description="share of the last steps in which the rate falls to 0")] = 0.0
-    plateau: Annotated[int, Field(ge=0, description="halve the rate after this many validations without gain, 0 = never")] = 0
-    sgd_after: Annotated[int, Field(ge=0, description="switch from Adam to SGD after this many steps, 0 = never")] = 0
+    cooldown: Annotated[
+        float, Field(ge=0, le=1, description="share of the last steps in which the rate falls to 0")
+    ] = 0.0
+    plateau: Annotated[
+        int, Field(ge=0, description="halve the rate after this many validations without gain, 0 = never")
+    ] = 0
+    sgd_after: Annotated[
+        int, Field(ge=0, description="switch from Adam to SGD after this many steps, 0 = never")
+    ] = 0
     sgd_lr: Annotated[float, Field(gt=0, description="learning rate of SGD")] = 0.5
     anneal_after: Annotated[int, Field(ge=0, description="start to halve the rate after this many steps")] = 0
     halve_every: Annotated[int, Field(ge=0, description="halve it again every so many steps, 0 = never")] = 0
 
-    validate_every: Annotated[int, Field(ge=0, description="steps between validations, 0 = once an epoch")] = 0
-    save_every: Annotated[int, Field(ge=0, description="steps between checkpoints, 0 = at validations only")] = 0
-    patience: Annotated[int, Field(ge=0, description="stop after this many validations without gain, 0 = never")] = 0
+    validate_every: Annotated[
+        int, Field(ge=0, description="steps between validations, 0 = once an epoch")
+    ] = 0
+    save_every: Annotated[
+        int, Field(ge=0, description="steps between checkpoints, 0 = at validations only")
+    ] = 0
+    patience: Annotated[
+        int, Field(ge=0, description="stop after this many validations without gain, 0 = never")
+    ] = 0
     bleu: Annotated[int, Field(ge=0, description="validation lines translated for BLEU, 0 = none")] = 1000
-    metric: Annotated[Literal["perplexity", "bleu"], Field(description="what the best checkpoint is best in")] = "perplexity"
+    metric: Annotated[
+        Literal["perplexity", "bleu"], Field(description="what the best checkpoint is best in")
+    ] = "perplexity"
 
     seed: Annotated[int, Field(ge=0, description="decides everything drawn at random")] = 1
     device: Annotated[str, Field(description="cpu or cuda")] = "cpu"
-    precision: Annotated[Precision, Field(description="auto: bf16 autocast where the hardware has it")] = "auto"
+    precision: Annotated[Precision, Field(description="auto: bf16 autocast where the hardware has it")] = (
+        "auto"
+    )
     threads: Annotated[int, Field(ge=0, description="CPU threads, 0 = PyTorch's choice")] = 0
 
     def to_json(self) -> dict[str, Any]:

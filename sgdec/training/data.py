@@ -1,7 +1,7 @@
 """Parallel text as token ids, cut into batches of similar lengths.
 
-The order of an epoch is a function of (seed, epoch) alone, so that a run can be taken up at any batch. Batches
-hold pairs of nearly equal lengths: hardly anything is computed for padding.
+The order of an epoch is a function of (seed, epoch) alone, so that a run can be taken up at any batch. A batch
+holds pairs of nearly equal lengths: hardly anything is computed for padding.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class Batch(NamedTuple):
 
     def to(self, device: str) -> Batch:
         """The same on a device; the lengths stay where packing needs them."""
-        moved = {name: getattr(self, name).to(device) for name in ("source", "target_in", "target_out", "mask")}
+        moved = {
+            name: getattr(self, name).to(device) for name in ("source", "target_in", "target_out", "mask")
+        }
         return self._replace(**moved)
 
 
@@ -81,14 +83,16 @@ class ParallelText:
                     f"{paths[0]} has {counts[0]} lines but {paths[1]} has {counts[1]}. "
                     "Line N of one must be the translation of line N of the other."
                 )
-            pairs.append(pair)
+            pairs.append((pair[0], pair[1]))
         sources = source.encode_all([pair[0] for pair in pairs])
         targets = target.encode_all([pair[1] for pair in pairs])
         full = [n for n in range(len(pairs)) if sources[n] and targets[n]]
         kept = [n for n in full if max_line is None or max(len(sources[n]), len(targets[n])) <= max_line]
         if not kept:
             why = f", or more than {max_line} tokens (--max-line)" if full else ""
-            raise SgdecError(f"{paths[0]}, {paths[1]}: no pair is left. All {len(pairs)} have an empty side{why}.")
+            raise SgdecError(
+                f"{paths[0]}, {paths[1]}: no pair is left. All {len(pairs)} have an empty side{why}."
+            )
         return cls(
             [sources[n] for n in kept],
             [targets[n] for n in kept],

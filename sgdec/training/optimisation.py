@@ -1,9 +1,9 @@
-"""The optimiser of GNMT section 8.3: Adam, then plain SGD, with a learning rate that is a function of the step.
+"""The optimiser of GNMT section 8.3: Adam, then plain SGD; the learning rate is a function of the step.
 
-The rate is that of the stage (Adam's or SGD's) times the product of: a linear rise over ``warmup`` steps; a half
-for every ``halve_every`` steps past ``anneal_after``; a half for each plateau met so far; a linear fall to zero
-over the last ``cooldown`` of all steps. The paper: Adam 0.0002 for 60k steps, SGD 0.5, halved every 200k steps
-after 1.2M. On small data Adam alone with a cooldown does better.
+The rate is that of the stage (Adam's or SGD's) times all of these: a linear rise over ``warmup`` steps; a half
+for every ``halve_every`` steps begun after ``anneal_after``; a half for each plateau met so far; a linear fall
+to zero over the share ``cooldown`` of the last steps. The paper: Adam at 0.0002 for 60k steps, then SGD at 0.5,
+halved every 200k steps after 1.2M.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ def learning_rate(config: TrainConfig, step: int, total_steps: int, plateaus: in
     return rate * 0.5**plateaus
 
 
-def make_optimizer(config: TrainConfig, parameters: Iterable[nn.Parameter], step: int) -> torch.optim.Optimizer:
+def make_optimizer(
+    config: TrainConfig, parameters: Iterable[nn.Parameter], step: int
+) -> torch.optim.Optimizer:
     """The optimiser for the stage that ``step`` belongs to; its rate is set before each step."""
     if uses_sgd(config, step):
         return torch.optim.SGD(parameters, lr=config.sgd_lr)

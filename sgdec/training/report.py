@@ -87,7 +87,11 @@ def draw_curve(rows: list[Row], file: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    panels = [("loss", "training loss (nats a token)"), ("perplexity", "validation perplexity"), ("bleu", "validation BLEU")]
+    panels = [
+        ("loss", "training loss (nats a token)"),
+        ("perplexity", "validation perplexity"),
+        ("bleu", "validation BLEU"),
+    ]
     panels = [panel for panel in panels if any(panel[0] in row for row in rows)]
     if not panels:
         return

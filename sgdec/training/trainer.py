@@ -1,8 +1,8 @@
 """Maximum likelihood training (GNMT, Wu et al. 2016, equation 7 and section 8.3), step by step and resumable.
 
-Everything random is a function of the seed: the order of epoch e of (seed, e), the first weights of the seed, dropout
-in step s of (seed, s). So a run that was killed and is taken up at its last checkpoint repeats the steps that were
-lost, number for number, and goes on as if nothing had happened.
+Everything random is a function of the seed: the first weights of the seed, the order of epoch e of (seed, e),
+dropout in step s of (seed, s). So a run that was killed and is taken up at its last checkpoint repeats the lost
+steps number for number, and goes on as if nothing had happened.
 """
 
 from __future__ import annotations
@@ -25,7 +25,13 @@ from sgdec.text.sentencepiece import SentencePieceVocabulary
 from sgdec.training import checkpoint, validation
 from sgdec.training.config import TrainConfig
 from sgdec.training.data import Batch, ParallelText
-from sgdec.training.optimisation import learning_rate, make_optimizer, optimizer_tensors, restore_optimizer, uses_sgd
+from sgdec.training.optimisation import (
+    learning_rate,
+    make_optimizer,
+    optimizer_tensors,
+    restore_optimizer,
+    uses_sgd,
+)
 from sgdec.training.report import METRICS, Report, duration
 
 OPTIMIZER, PROGRESS = "optimizer.safetensors", "progress.json"
@@ -78,10 +84,15 @@ def train(
 
 
 class Trainer:
-    """One run. `run` trains to the end; a caller that wants to watch asks `steps` for one loss after another."""
+    """One run. `run` trains to the end; a caller who wants to watch asks `steps` for one loss after another."""
 
     def __init__(
-        self, config: TrainConfig, *, resume: bool = False, host: Host | None = None, quiet: bool | None = None
+        self,
+        config: TrainConfig,
+        *,
+        resume: bool = False,
+        host: Host | None = None,
+        quiet: bool | None = None,
     ) -> None:
         self.config, self.folder = config, Path(config.output)
         self.precision = choose_precision(config.device, config.precision)
@@ -164,12 +175,14 @@ class Trainer:
         torch.manual_seed(hash_seed(config.seed, p.step))
         self.model.train()
         moved = batch.to(config.device)
-        with torch.autocast(torch.device(config.device).type, torch.bfloat16, enabled=self.precision == "bf16"):
+        with torch.autocast(
+            torch.device(config.device).type, torch.bfloat16, enabled=self.precision == "bf16"
+        ):
             loss = validation.batch_nll(self.model, moved, config.label_smoothing) / moved.mask.sum()
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), config.clip)
-        value, size = float(loss), float(norm)
+        value, size = loss.item(), norm.item()
         if not (math.isfinite(value) and math.isfinite(size)):
             what = f"the loss is {value}" if not math.isfinite(value) else f"the gradient's norm is {size}"
             lines = ", ".join(map(str, batch.lines[:8])) + (", ..." if len(batch.lines) > 8 else "")
@@ -181,9 +194,10 @@ class Trainer:
         return value, size
 
     def _validate(self) -> None:
-        """Perplexity and BLEU of held-out text; the rate, the best checkpoint and the last follow from them."""
+        """Perplexity and BLEU of held-out text; the rate and the checkpoints follow from them."""
         config, p = self.config, self.progress
         started = time.monotonic()
+        self.report.progress("validation")
         self._scores = {"perplexity": validation.perplexity(self.model, self.valid, device=config.device)}
         if config.bleu:
             lines, references = self.valid.source_lines[: config.bleu], self.valid.target_lines[: config.bleu]
@@ -198,12 +212,12 @@ class Trainer:
             if config.plateau and p.since_halved >= config.plateau:
                 p.plateaus, p.since_halved = p.plateaus + 1, 0
         p.seconds += time.monotonic() - started
-        self.report.add({"step": p.step, "epoch": self._epoch(), **self._scores, "seconds": round(p.seconds, 1)})
-        scores = ", ".join(f"{name} {score:.2f}" for name, score in self._scores.items())
-        self.report.line(
-            f"epoch {self._epoch():.2f}, step {p.step}/{self.total_steps}: {scores}{' (best)' if better else ''}, "
-            f"{duration(p.seconds)}"
+        self.report.add(
+            {"step": p.step, "epoch": self._epoch(), **self._scores, "seconds": round(p.seconds, 1)}
         )
+        scores = ", ".join(f"{name} {score:.2f}" for name, score in self._scores.items())
+        where = f"epoch {self._epoch():.2f}, step {p.step}/{self.total_steps}"
+        self.report.line(f"{where}: {scores}{' (best)' if better else ''}, {duration(p.seconds)}")
         self._save("last", *(["best"] if better else []))
 
     def _save(self, *links: str) -> None:
@@ -217,7 +231,12 @@ class Trainer:
             scores = {"step": self.progress.step, "epoch": self._epoch(), **self._scores}
             checkpoint.write_json(
                 folder / checkpoint.CONFIG,
-                {**self._model_config(), **scores, "training": self.config.to_json(), "precision": self.precision},
+                {
+                    **self._model_config(),
+                    **scores,
+                    "training": self.config.to_json(),
+                    "precision": self.precision,
+                },
             )
             shutil.copyfile(self.folder / METRICS, folder / METRICS)
 
@@ -252,7 +271,9 @@ class Trainer:
         last = self.folder / "last"
         if not resume:
             if last.exists():
-                raise UsageError(f"{self.folder} holds a run already. Go on with it: --resume, or give another --output.")
+                raise UsageError(
+                    f"{self.folder} holds a run already. Go on with it: --resume, or give another --output."
+                )
             return {}
         if not last.exists():
             raise UsageError(f"--resume: {self.folder} holds no checkpoint yet. Start without --resume.")
@@ -277,7 +298,9 @@ class Trainer:
     def _introduce(self) -> None:
         """What is trained on what."""
         data, parameters = self.data, sum(parameter.numel() for parameter in self.model.parameters())
-        skipped = [f"{n} {what} left out" for n, what in ((data.empty, "empty"), (data.long, "too long")) if n]
+        skipped = [
+            f"{n} {what} left out" for n, what in ((data.empty, "empty"), (data.long, "too long")) if n
+        ]
         self.report.line(
             f"{self.config.model}: {parameters / 1e6:.1f} M parameters, {self.precision} on {self.config.device}; "
             f"{len(data)} pairs{''.join(f', {text}' for text in skipped)}; "
@@ -288,7 +311,13 @@ class Trainer:
 
     def _log(self, rate: float, norm: float) -> None:
         p, speed = self.progress, self.progress.tokens / self._window_seconds
-        row = {"step": p.step, "epoch": self._epoch(), "loss": p.loss_sum / p.tokens, "lr": rate, "grad_norm": norm}
+        row = {
+            "step": p.step,
+            "epoch": self._epoch(),
+            "loss": p.loss_sum / p.tokens,
+            "lr": rate,
+            "grad_norm": norm,
+        }
         self.report.add({**row, "tokens_per_second": round(speed, 1), "seconds": round(p.seconds, 1)})
         self._show(p.loss_sum / p.tokens)
         p.loss_sum, p.tokens, self._window_seconds = 0.0, 0, 0.0
@@ -313,7 +342,10 @@ def hash_seed(seed: int, step: int) -> int:
 
 
 def choose_precision(device: str, precision: str) -> str:
-    """``auto`` made definite: bf16 where the device multiplies it in hardware, else fp32. Checks the device too."""
+    """``auto`` made definite: bf16 where the device multiplies it in hardware, else fp32.
+
+    Raises `UsageError` for a device that is not there.
+    """
     try:
         kind = torch.device(device).type
     except RuntimeError:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.nn.functional as F
+from torch import Tensor
 
 from sgdec.context import BOS, EOS, UNK, Vocabularies
 from sgdec.models.base import Memory, Seq2Seq
@@ -26,17 +27,13 @@ class Scored(NamedTuple):
     signature: str
 
 
-def batch_nll(model: Seq2Seq, batch: Batch, label_smoothing: float = 0.0) -> torch.Tensor:
+def batch_nll(model: Seq2Seq, batch: Batch, label_smoothing: float = 0.0) -> Tensor:
     """Sum of -ln P over the target tokens of a batch, ``</s>`` included; padding is not even projected."""
     outputs = model(batch.source, batch.lengths, batch.target_in)[batch.mask]  # [tokens, H]
-    logits = model.project(outputs)
-    loss = F.cross_entropy(
-        logits.float() if logits.dtype != torch.float64 else logits,
-        batch.target_out[batch.mask],
-        reduction="sum",
-        label_smoothing=label_smoothing,
-    )
-    return loss
+    logits = model.project(outputs)  # [tokens, V]
+    logits = logits.float() if logits.dtype == torch.bfloat16 else logits
+    targets = batch.target_out[batch.mask]
+    return F.cross_entropy(logits, targets, reduction="sum", label_smoothing=label_smoothing)
 
 
 @torch.inference_mode()
@@ -54,11 +51,16 @@ def perplexity(model: Seq2Seq, data: ParallelText, *, batch_tokens: int = 4096, 
 
 @torch.inference_mode()
 def translate(
-    model: Seq2Seq, vocabularies: Vocabularies, lines: Sequence[str], *, device: str = "cpu", batch_size: int = 64
+    model: Seq2Seq,
+    vocabularies: Vocabularies,
+    lines: Sequence[str],
+    *,
+    device: str = "cpu",
+    batch_size: int = 64,
 ) -> list[str]:
     """Greedy translations, in the order of the lines; an empty line stays empty.
 
-    A translation ends with ``</s>`` or after twice as many tokens as its source has; ``<unk>`` is never chosen.
+    A translation ends with ``</s>`` or after twice as many tokens as its source; ``<unk>`` is never chosen.
     """
     assert vocabularies.source is not None and vocabularies.target is not None
     model.eval()

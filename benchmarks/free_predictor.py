@@ -1,0 +1,121 @@
+"""How many tokens a second can the core combine when the predictor costs nothing?
+
+The question: the price of the framework itself. One predictor answers every prefix with the same 32,000 scores
+(no model, no arithmetic); beam search with 4 hypotheses runs over it on one core, one sentence at a time. SGNMT's
+dictionaries reach 180 to 235 tokens/s on this constellation, so 2,350 is asked for here. Beside it the floor: finding
+the best 4 of 32,000 in 4 rows a token, by a plain partial sort and by our top-k of block maxima.
+
+First the beam's result is compared with the one that plain sorting gives.
+
+    python benchmarks/free_predictor.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import numpy as np
+from sgdec_decoders.beam import BeamDecoder
+
+from sgdec.constellation import Constellation
+from sgdec.protocol import BatchPredictor, Candidates, Scores, Source, State
+from sgdec.scheduler import Scheduler
+from sgdec.topk import top_tokens
+
+
+class Free(BatchPredictor):
+    """The same scores after every prefix; a view, so that nothing is even copied."""
+
+    def __init__(self, scores: np.ndarray) -> None:
+        self.scores = scores
+
+    def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
+        return [None] * len(sources)
+
+    def predict_batch(
+        self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None
+    ) -> Scores:
+        return Scores.dense(np.broadcast_to(self.scores, (len(states), len(self.scores))))
+
+    def consume_batch(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:
+        return [None] * len(states)
+
+
+def decode(
+    constellation: Constellation, size: int, length: int, sentences: int, batch: int
+) -> list[tuple[int, ...]]:
+    sources = [Source(i, (3,) * 5, max_length=length) for i in range(1, sentences + 1)]
+    outcomes = Scheduler(constellation, BeamDecoder(size=size), batch_size=batch).run(sources)
+    return [outcome.result.hypotheses[0].tokens for outcome in outcomes]
+
+
+def tokens_per_second(work: Callable[[], int], runs: int) -> list[float]:
+    work()
+    rates = []
+    for _ in range(runs):
+        started = time.perf_counter()
+        tokens = work()
+        rates.append(tokens / (time.perf_counter() - started))
+    return rates
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--vocab-size", type=int, default=32_000)
+    parser.add_argument("--beam", type=int, default=4)
+    parser.add_argument("--length", type=int, default=50)
+    parser.add_argument("--sentences", type=int, default=10)
+    parser.add_argument("--runs", type=int, default=7)
+    given = parser.parse_args()
+
+    generator = np.random.default_rng(1)
+    scores = np.log(generator.dirichlet(np.full(given.vocab_size, 0.5)) + 1e-12).astype(np.float32)
+    scores[2] = -30.0  # </s> only at the length limit
+    rows = np.ascontiguousarray(np.broadcast_to(scores, (given.beam, given.vocab_size)))
+
+    one = Constellation.of({"free": Free(scores)})
+    two = Constellation.of({"free": Free(scores), "free2": Free(scores)}, weights=[0.7, 0.3])
+    best = int(np.argmax(scores))
+    assert decode(one, given.beam, given.length, 1, 1) == [(best,) * given.length]
+    assert (top_tokens(rows, given.beam) == np.argsort(-rows, kind="stable", axis=1)[:, : given.beam]).all()
+
+    tokens = given.sentences * given.length
+
+    def search(constellation: Constellation, batch: int) -> Callable[[], int]:
+        def work() -> int:
+            decode(constellation, given.beam, given.length, given.sentences, batch)
+            return tokens
+
+        return work
+
+    def floor(pick: Callable[[], object]) -> Callable[[], int]:
+        def work() -> int:
+            for _ in range(tokens):
+                pick()
+            return tokens
+
+        return work
+
+    cases = {
+        "beam, one predictor": search(one, 1),
+        "beam, two predictors": search(two, 1),
+        "beam, one predictor, 64 sentences in flight": search(one, 64),
+        "floor: plain partial sort": floor(lambda: np.argpartition(rows, -given.beam, axis=1)),
+        "floor: top-k of block maxima": floor(lambda: top_tokens(rows, given.beam)),
+    }
+    print(
+        f"{given.vocab_size} words, beam {given.beam}, one core; tokens/s: median (min - max) of {given.runs}"
+    )
+    for name, work in cases.items():
+        rates = tokens_per_second(work, given.runs)
+        print(f"{name:<46}{statistics.median(rates):>9.0f}   ({min(rates):.0f} - {max(rates):.0f})")
+
+
+if __name__ == "__main__":
+    main()

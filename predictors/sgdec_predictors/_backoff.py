@@ -1,0 +1,201 @@
+"""A back-off language model as arrays: the score of every token after a history without a loop over the vocabulary.
+
+    p(w | h) = p*(w | h)                    if the model lists the n-gram h w
+             = b(h) p(w | suffix of h)      otherwise                               (Katz 1987)
+
+All n-grams form one trie, numbered level by level: node 0 is the empty history, node k + 1 is the k-th n-gram in the
+order of (node of its history, last symbol). So the n-grams that continue a history are one range of the arrays, and
+a row is the unigrams, shifted by the sum of all back-offs, overlaid with the range of each suffix of the history, the
+shortest first. Scores are natural logs in float32, as precise as KenLM's.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sgdec.errors import SgdecError
+from sgdec.io.arpa import LN_10, Arpa, NGrams
+
+Ints = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float32]
+
+UNKNOWN, START, END = "<unk>", "<s>", "</s>"
+NEVER_SEEN = -100 * LN_10
+"""KenLM's score of ``<unk>`` where the model lists none."""
+
+
+class BackoffTable:
+    """Scores of words after a history.
+
+    A history is a node of the trie: the longest suffix of all words so far that the model can tell from shorter
+    ones. Column c of a row is the word ``columns[c]``; a word that the model does not list is ``<unk>``. N-grams
+    with a word that is no column can never be met: they are left out.
+
+    >>> unigrams = NGrams(np.array([[0], [1], [2]], np.int32), np.log([0.75, 0.25, 1e-9]), np.zeros(3))
+    >>> table = BackoffTable(Arpa(["a", "</s>", "<s>"], [unigrams]), ["</s>", "a"])
+    >>> np.exp(table.rows([table.start])).tolist()
+    [[0.25, 0.75]]
+    """
+
+    def __init__(self, arpa: Arpa, columns: Sequence[str]) -> None:
+        """Raises `SgdecError` for a model that lacks ``<s>``, ``</s>`` or an n-gram's history, or repeats one."""
+        words = [UNKNOWN if word == "<UNK>" else word for word in arpa.words]  # KenLM takes both
+        for word in (START, END):
+            if word not in words:
+                raise SgdecError(f"the model does not list {word} among its 1-grams")
+        unigrams, *longer = arpa.orders
+        if UNKNOWN not in words:
+            words.append(UNKNOWN)
+            unigrams = NGrams(
+                np.append(unigrams.words, [[len(words) - 1]], axis=0),
+                np.append(unigrams.scores, NEVER_SEEN),
+                np.append(unigrams.backoffs, 0.0),
+            )
+        self._symbol_of = self._name(set(words), columns)
+        self._unknown = self._symbol_of[UNKNOWN]
+        self._width = 1 + max(self._symbol_of.values())
+        self._grow(np.array([self._symbol_of.get(word, -1) for word in words]), [unigrams, *longer])
+        self._prepare_rows(columns)
+        self.start = self.advance(0, START)
+
+    def rows(self, histories: Sequence[int]) -> Floats:
+        """``[rows, columns]``: ln p of every column after each history."""
+        chain = [np.asarray(histories, np.int64)]  # the histories, their longest known suffixes, theirs, ...
+        while chain[-1].any():
+            chain.append(self._suffix[chain[-1]])
+        backoff = np.zeros((len(chain), len(histories)), np.float32)  # before each of them, summed
+        for i, nodes in enumerate(chain[:-1]):
+            backoff[i + 1] = backoff[i] + self._backoff[nodes]
+        out = self._base + backoff[-1][:, None]  # [rows, width]
+        for nodes, handed_on in zip(chain[-2::-1], backoff[-2::-1], strict=True):
+            self._overlay(out, nodes, handed_on)
+        if len(self._doubles):
+            out[:, self._doubles] = out[:, self._originals]
+        wanted: Floats = out[:, : self._columns]
+        return wanted
+
+    def score(self, history: int, word: str) -> float:
+        """ln p of one word."""
+        symbol = self._symbol_of.get(word, self._unknown)
+        backoff = 0.0
+        while not (node := self._child(history, symbol)):
+            backoff += self._backoff_view[history]
+            history = self._suffix_view[history]
+        return backoff + self._score_view[node - 1]
+
+    def advance(self, history: int, word: str) -> int:
+        """The history after one more word."""
+        symbol = self._symbol_of.get(word, self._unknown)
+        while not 0 < (node := self._child(history, symbol)) < len(self._suffix):
+            if not history:
+                return 0
+            history = self._suffix_view[history]
+        return self._distinct_view[node]
+
+    def _child(self, history: int, symbol: int) -> int:
+        """The node of ``history symbol``, or 0."""
+        key = history * self._width + symbol
+        at = bisect_left(self._key_view, key)
+        return at + 1 if at < len(self._key_view) and self._key_view[at] == key else 0
+
+    def _children(self, histories: Ints, symbols: Ints) -> Ints:
+        """`_child` for arrays."""
+        keys = histories * self._width + symbols
+        at = np.searchsorted(self._keys, keys)
+        found = np.zeros(len(keys), bool)
+        inside = at < len(self._keys)
+        found[inside] = self._keys[at[inside]] == keys[inside]
+        return np.where(found, at + 1, 0)
+
+    def _overlay(self, out: Floats, nodes: Ints, handed_on: Floats) -> None:
+        """Write what the model lists after each row's node; the root's list is there from the start."""
+        lengths = np.where(nodes > 0, self._first[nodes + 1] - self._first[nodes], 0)
+        rows = np.repeat(np.arange(len(nodes)), lengths)
+        within = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        listed = self._first[nodes][rows] + within
+        out[rows, self._last[listed]] = self._scores[listed] + handed_on[rows]
+
+    @staticmethod
+    def _name(words: set[str], columns: Sequence[str]) -> dict[str, int]:
+        """Each word's symbol: the first column that it stands in; ``<s>`` and ``<unk>`` may need one of their own."""
+        symbol_of: dict[str, int] = {}
+        for column, word in enumerate(columns):
+            symbol_of.setdefault(word if word in words else UNKNOWN, column)
+        for extra, word in enumerate([word for word in (START, END, UNKNOWN) if word not in symbol_of]):
+            symbol_of[word] = len(columns) + extra
+        return symbol_of
+
+    def _grow(self, symbol_of: Ints, orders: Sequence[NGrams]) -> None:
+        """The trie, level by level. ``symbol_of``: by position in the model's list of words; -1 = no column."""
+        self._keys = np.empty(0, np.int64)  # history x width + symbol, ascending
+        scores, backoffs = [np.empty(0)], [np.zeros(1)]
+        self._suffix = np.zeros(1, np.int64)  # of each node that can be a history: its longest known proper suffix
+        levels = []
+        for n, ngrams in enumerate(orders, 1):
+            symbols = symbol_of[ngrams.words]  # [count, n]
+            kept = (symbols >= 0).all(axis=1)
+            symbols = symbols[kept]
+            histories = np.zeros(len(symbols), np.int64)
+            for column in symbols.T[:-1]:
+                histories = self._children(histories, column)
+                if not histories.all():
+                    raise SgdecError(f"the model lists a {n}-gram whose first {n - 1} words it does not list")
+            keys = histories * self._width + symbols[:, -1]
+            order = np.argsort(keys)
+            keys = keys[order]
+            if (keys[1:] == keys[:-1]).any():
+                raise SgdecError(f"the model lists a {n}-gram twice")
+            if n < len(orders):
+                levels.append(slice(len(self._suffix), len(self._suffix) + len(keys)))
+                self._suffix = np.append(self._suffix, self._longest_suffix(keys, root=n == 1))
+                backoffs.append(ngrams.backoffs[kept][order])
+            self._keys = np.append(self._keys, keys)
+            scores.append(ngrams.scores[kept][order])
+        self._last = (self._keys % self._width).astype(np.int32)
+        self._scores: Floats = np.concatenate(scores).astype(np.float32)
+        self._backoff: Floats = np.concatenate(backoffs).astype(np.float32)
+        self._first = np.searchsorted(self._keys, np.arange(len(self._suffix) + 1) * self._width)
+        self._merge_equals(levels)
+        # A memoryview gives single numbers faster than an array does.
+        self._key_view: memoryview[int] = self._keys.data
+        self._score_view: memoryview[Any] = self._scores.data
+        self._backoff_view: memoryview[Any] = self._backoff.data
+        self._suffix_view: memoryview[int] = self._suffix.data
+        self._distinct_view: memoryview[int] = self._distinct.data
+
+    def _longest_suffix(self, keys: Ints, *, root: bool) -> Ints:
+        """For new n-grams: the node of the longest known n-gram that is a proper suffix."""
+        if root:
+            return np.zeros(len(keys), np.int64)
+        histories, symbols = self._suffix[keys // self._width], keys % self._width
+        while True:
+            nodes = self._children(histories, symbols)
+            missing = (nodes == 0) & (histories > 0)
+            if not missing.any():
+                return nodes
+            histories = np.where(missing, self._suffix[histories], histories)
+
+    def _merge_equals(self, levels: Sequence[slice]) -> None:
+        """A history with nothing listed after it and no back-off has the future of its suffix: make them one."""
+        self._distinct = np.arange(len(self._suffix))
+        alike = (self._first[1:] == self._first[:-1]) & (self._backoff == 0)
+        for level in levels:
+            self._distinct[level] = np.where(alike[level], self._distinct[self._suffix[level]], self._distinct[level])
+        self._suffix = self._distinct[self._suffix]
+
+    def _prepare_rows(self, columns: Sequence[str]) -> None:
+        """The unigram row, and which columns repeat another one's word."""
+        self._columns = len(columns)
+        symbols = np.array([self._symbol_of.get(word, self._unknown) for word in columns], np.int64)
+        unigrams = self._children(np.zeros(len(columns), np.int64), symbols) - 1
+        self._base: Floats = np.zeros(self._width, np.float32)
+        self._base[: self._columns] = self._scores[unigrams]
+        overlaid = np.zeros(self._width, bool)
+        overlaid[self._last[self._first[1] :]] = True
+        self._doubles = np.flatnonzero((symbols != np.arange(self._columns)) & overlaid[symbols])
+        self._originals = symbols[self._doubles]

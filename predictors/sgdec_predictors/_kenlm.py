@@ -1,0 +1,62 @@
+"""A language model in KenLM's binary format, asked through KenLM (Heafield 2011).
+
+KenLM does not list its n-grams, so a full row asks for every column, one after the other: exact, and slow. The last
+rows are kept. Whoever needs full rows (a neural model without a lattice) gives the ARPA file instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sgdec.errors import SgdecError
+from sgdec.io.arpa import LN_10
+
+ROWS_KEPT = 256
+
+
+class KenlmModel:
+    """Scores of words after a history; the same questions as `BackoffTable`. A history is a ``kenlm.State``."""
+
+    def __init__(self, path: str, columns: Sequence[str]) -> None:
+        """Raises `SgdecError` for a file that KenLM does not read."""
+        import kenlm
+
+        config = kenlm.Config()
+        config.show_progress = False
+        config.arpa_complain = kenlm.ARPALoadComplain.NONE
+        try:
+            self._model: Any = kenlm.Model(path, config)
+        except (OSError, RuntimeError) as error:
+            raise SgdecError(f"{path}: KenLM cannot read it: {' '.join(str(error).split())}.") from None
+        self._new_state = kenlm.State
+        self._columns = columns
+        self._row = lru_cache(ROWS_KEPT)(self._score_columns)
+        self.start: Any = kenlm.State()
+        self._model.BeginSentenceWrite(self.start)
+
+    def __contains__(self, word: str) -> bool:
+        return word in self._model
+
+    def rows(self, histories: Sequence[Any]) -> npt.NDArray[np.float32]:
+        """``[rows, columns]``: ln p of every column after each history."""
+        return np.stack([self._row(history) for history in histories])
+
+    def score(self, history: Any, word: str) -> float:
+        """ln p of one word."""
+        log10: float = self._model.BaseScore(history, word, self._new_state())
+        return log10 * LN_10  # KenLM speaks log10
+
+    def advance(self, history: Any, word: str) -> Any:
+        """The history after one more word."""
+        state = self._new_state()
+        self._model.BaseScore(history, word, state)
+        return state
+
+    def _score_columns(self, history: Any) -> npt.NDArray[np.float32]:
+        scores = (self.score(history, word) for word in self._columns)
+        return np.fromiter(scores, np.float32, len(self._columns))

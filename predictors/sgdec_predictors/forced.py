@@ -1,0 +1,113 @@
+"""Forced decoding: one given target sentence and nothing else (Stahlberg et al. 2017, Table 2).
+
+Score of token w: 0 if w comes next in the reference (``</s>`` after its last token); everything else is
+forbidden. Beside other predictors it makes any decoder score that reference.
+
+State: how many tokens of the reference were consumed. Cost: a constant a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Annotated
+
+from pydantic import Field
+
+import sgdec
+from sgdec import BOS, EOS, Context, Predictor, Scores, SgdecError, Source
+from sgdec.protocol import FORBIDDEN, Candidates
+from sgdec.text.lines import read_lines
+
+OFF = -1
+"""The state off the reference."""
+NOTHING = Scores.sparse((), ())
+"""No token can follow."""
+
+
+class ForcedPredictor(Predictor):
+    """Allows exactly the reference: line N of the file belongs to sentence N.
+
+    >>> import os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "references.ids")
+    ...     with open(path, "w") as file:
+    ...         _ = file.write("17 4\\n")
+    ...     predictor = ForcedPredictor(path)
+    >>> predictor.initialize(Source(id=1, tokens=()))
+    >>> predictor.predict_next().rows
+    [SparseRow({17: 0.0}, default=-inf)]
+    """
+
+    def __init__(
+        self,
+        path: Annotated[
+            str, Field(description="references, one a line: text, or token ids where there is no vocabulary")
+        ],
+        context: Context | None = None,
+    ) -> None:
+        """Raises SgdecError for a file that cannot be read."""
+        self._path = path
+        self._vocabulary = context.vocabularies.target if context else None
+        self._vocab_size = context.vocab_size if context else None
+        try:
+            self._lines = tuple(read_lines(path))
+        except SgdecError as error:
+            raise SgdecError(f"forced: {error}") from None
+        self._allowed: tuple[int, ...] = ()
+        self._state = 0
+
+    def initialize(self, source: Source) -> None:
+        """Raises SgdecError where there is no line for this sentence, or it is no list of tokens."""
+        self._allowed = (*self._reference(source.id), EOS)
+        self._state = 0
+
+    def predict_next(self, candidates: Candidates | None = None) -> Scores:
+        if not 0 <= self._state < len(self._allowed):
+            return NOTHING
+        return Scores.sparse((self._allowed[self._state],), (0.0,))
+
+    def consume(self, token: int) -> None:
+        on_path = 0 <= self._state < len(self._allowed) and self._allowed[self._state] == token
+        self._state = self._state + 1 if on_path else OFF
+
+    def get_state(self) -> int:
+        return self._state
+
+    def set_state(self, state: int) -> None:
+        self._state = state
+
+    def best_remaining(self, states: Sequence[int]) -> list[float]:
+        return [FORBIDDEN if state == OFF else 0.0 for state in states]
+
+    def worst_remaining(self, states: Sequence[int]) -> list[float]:
+        return [-FORBIDDEN if state == OFF else 0.0 for state in states]
+
+    def state_key(self, states: Sequence[int]) -> list[Hashable]:
+        return list(states)
+
+    def _reference(self, sentence: int) -> tuple[int, ...]:
+        if sentence > len(self._lines):
+            raise SgdecError(
+                f"forced: {self._path} has {len(self._lines)} lines, so none for sentence {sentence}. "
+                "Expected one reference a source sentence."
+            )
+        line = self._lines[sentence - 1]
+        if self._vocabulary is not None:
+            return self._vocabulary.encode(line)
+        return tuple(self._token(word, sentence) for word in line.split())
+
+    def _token(self, word: str, sentence: int) -> int:
+        where = f"forced: {self._path}: line {sentence}: {word!r}"
+        if not (word.isascii() and word.isdecimal()):
+            raise SgdecError(f"{where} is no token id. Without a target vocabulary, lines are token ids.")
+        token = int(word)
+        if token in (BOS, EOS):
+            raise SgdecError(f"{where} stands for <s> or </s>. Leave both out; they are added.")
+        if self._vocab_size is not None and token >= self._vocab_size:
+            raise SgdecError(f"{where} is outside the target vocabulary of {self._vocab_size} tokens.")
+        return token
+
+
+@sgdec.hookimpl
+def sgdec_predictors() -> dict[str, type[Predictor]]:
+    return {"forced": ForcedPredictor}

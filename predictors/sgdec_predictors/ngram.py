@@ -1,0 +1,240 @@
+r"""N-gram language model: the score of token w is ``ln p(w | the tokens before it)`` under a back-off model.
+
+The model is an ARPA file (``.gz`` too) or a KenLM binary (Heafield 2011). The prefix starts in ``<s>``; token 2 is
+the model's ``</s>``, token 1 its ``<s>`` (scored as the model lists it, mostly log10 -99), and a token whose word the
+model does not list is its ``<unk>`` (log10 -100 where it lists none, as in KenLM). State: the history that the
+model can still tell from others. Also found as ``kenlm`` and ``srilm``.
+
+Cost: asked on demand, it scores the few candidates that other predictors leave, from a cache. Without candidates a
+row is exact over the whole vocabulary: from an ARPA file a copy of the unigrams and one write for each n-gram that
+the model lists after the history; from a KenLM binary one KenLM call a token, which is slow: give the ARPA file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from functools import lru_cache
+from itertools import islice
+from typing import Annotated, Any, ClassVar, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+import sgdec
+from sgdec import BOS, EOS, BatchPredictor, Context, Scores, SgdecError, Source, UsageError
+from sgdec.io.arpa import read_arpa
+from sgdec.protocol import Candidates, SparseRow
+from sgdec.text.lines import read_lines
+from sgdec_predictors._backoff import END, START, UNKNOWN, BackoffTable
+from sgdec_predictors._kenlm import KenlmModel
+
+SPECIAL = (UNKNOWN, START, END)
+KENLM_MAGIC = b"mmap lm http://kheafield.com/code"
+"""How a KenLM binary begins."""
+KEPT = 1 << 16
+"""How many histories keep the scores that were asked for, and how many steps are remembered."""
+MANY = 256
+"""A row for more candidates than this is a full one, where full rows are cheap."""
+MAX_ID = 1_000_000
+"""How far a KenLM binary of ids is searched for the first one, where V is unknown."""
+
+
+class LanguageModel(Protocol):
+    """What `BackoffTable` and `KenlmModel` have in common. Histories are hashable values."""
+
+    start: Any
+
+    def rows(self, histories: Sequence[Any]) -> npt.NDArray[np.float32]: ...
+    def score(self, history: Any, word: str) -> float: ...
+    def advance(self, history: Any, word: str) -> Any: ...
+
+
+class NGram(BatchPredictor):
+    r"""ln p of a token under an n-gram model.
+
+    >>> import math, tempfile
+    >>> from pathlib import Path
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = Path(folder, "lm.arpa")
+    ...     lines = ["\\data\\", "ngram 1=3", "", "\\1-grams:", "-99 <s>", "-0.5 </s>", "-0.25 7", "", "\\end\\", ""]
+    ...     _ = path.write_text("\n".join(lines))
+    ...     ngram = NGram(str(path), context=Context(vocab_size=10))
+    >>> states = ngram.initialize_batch([Source(1, (4, 4))])
+    >>> values = ngram.predict_batch(states).values
+    >>> [f"{values[0, token] / math.log(10):.2f}" for token in (2, 7, 8)]
+    ['-0.50', '-0.25', '-100.00']
+    """
+
+    on_demand: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        path: Annotated[str, Field(description="an ARPA file (.gz too) or a KenLM binary")],
+        words: Annotated[
+            str,
+            Field(description="what the model's words are: ids, pieces, or a file with 'word id' on each line"),
+        ] = "ids",
+        context: Context | None = None,
+    ) -> None:
+        """Raises UsageError where model and vocabulary share no entry, SgdecError for a file that is broken."""
+        context = context or Context()
+        self._spell, listed = _spelling(words, context)
+        size = _vocabulary_size(context)
+        self._full_rows_are_cheap = not _is_kenlm_binary(path)
+        self._model: LanguageModel
+        if self._full_rows_are_cheap:
+            arpa = read_arpa(path)
+            tokens = range(size) if size is not None else sorted({BOS, EOS, *(listed or _ids_among(arpa.words))})
+            columns = [self._spell(token) for token in tokens]
+            _require_overlap(path, words, columns, set(arpa.words).__contains__, arpa.words)
+            try:
+                self._model = BackoffTable(arpa, columns)
+            except SgdecError as error:
+                raise SgdecError(f"{path}: {error}.") from None
+        else:
+            tokens = range(size) if size is not None else sorted(listed)
+            columns = [self._spell(token) for token in tokens]
+            self._model = model = KenlmModel(path, columns)
+            _require_overlap(path, words, columns or map(str, range(MAX_ID)), model.__contains__)
+        self._tokens = None if size is not None else tokens
+        """Which token each column is, where V is unknown."""
+        self._known = lru_cache(KEPT)(self._new_memory)
+        self._after = lru_cache(KEPT)(self._advance)
+
+    def initialize_batch(self, sources: Sequence[Source]) -> list[Hashable]:
+        return [self._model.start] * len(sources)
+
+    def predict_batch(
+        self, states: Sequence[Hashable], candidates: Sequence[Candidates | None] | None = None
+    ) -> Scores:
+        if candidates is None or any(self._wants_all(wanted) for wanted in candidates):
+            return self._full_rows(states)
+        rows = []
+        for state, wanted in zip(states, candidates, strict=True):
+            known = self._known(state)
+            rows.append(SparseRow(wanted or (), [known[token] for token in wanted or ()], known.unlisted))
+        return Scores(rows=rows)
+
+    def consume_batch(self, states: Sequence[Hashable], tokens: Sequence[int]) -> list[Hashable]:
+        return list(map(self._after, states, tokens))
+
+    def best_remaining(self, states: Sequence[Hashable]) -> list[float]:
+        return [0.0] * len(states)
+
+    def state_key(self, states: Sequence[Hashable]) -> list[Hashable]:
+        return list(states)
+
+    def _wants_all(self, wanted: Candidates | None) -> bool:
+        return wanted is None or (len(wanted) > MANY and self._full_rows_are_cheap)
+
+    def _full_rows(self, states: Sequence[Hashable]) -> Scores:
+        if self._tokens is None:
+            return Scores.dense(self._model.rows(states))
+        if not self._tokens:
+            raise UsageError("a KenLM binary does not list its words: give --vocab-size, or the model's ARPA file")
+        unlisted = [self._known(state).unlisted for state in states]
+        rows = zip(self._model.rows(states), unlisted, strict=True)
+        return Scores(rows=[SparseRow(self._tokens, row.tolist(), default) for row, default in rows])
+
+    def _advance(self, history: Hashable, token: int) -> Hashable:
+        after: Hashable = self._model.advance(history, self._spell(token))
+        return after
+
+    def _new_memory(self, history: Hashable) -> _Memory:
+        return _Memory(self._model, self._spell, history)
+
+
+class _Memory(dict[int, float]):
+    """The scores of tokens after one history, each worked out when it is first asked for."""
+
+    __slots__ = ("history", "model", "spell", "unlisted")
+
+    def __init__(self, model: LanguageModel, spell: Callable[[int], str], history: Hashable) -> None:
+        self.model = model
+        self.spell = spell
+        self.history = history
+        self.unlisted = model.score(history, UNKNOWN)
+        """The score of every token that the model does not list."""
+
+    def __missing__(self, token: int) -> float:
+        score = self[token] = self.model.score(self.history, self.spell(token))
+        return score
+
+
+def _spelling(words: str, context: Context) -> tuple[Callable[[int], str], Sequence[int]]:
+    """The model's word for a token, and the tokens that have one where ``words`` says so."""
+    word_of: dict[int, str] = {}
+    if words == "pieces":
+        vocabulary = context.vocabularies.target
+        if vocabulary is None:
+            raise UsageError(
+                "words = pieces needs a target vocabulary, and this run has none: add a model that brings one, "
+                "or set words to a file with 'word id' on each line."
+            )
+        word_of = {token: vocabulary.piece(token) for token in range(vocabulary.size)}
+    elif words != "ids":
+        word_of = _read_word_map(words)
+    name = str if words == "ids" else word_of.get
+    special = {BOS: START, EOS: END}
+
+    def spell(token: int) -> str:
+        return special.get(token) or name(token) or UNKNOWN
+
+    return spell, list(word_of)
+
+
+def _read_word_map(path: str) -> dict[int, str]:
+    """A file with a word and its token on each line."""
+    words: dict[int, str] = {}
+    for number, line in enumerate(read_lines(path), 1):
+        fields = line.split()
+        if not fields:
+            continue
+        if len(fields) != 2 or not fields[1].isdecimal():
+            raise SgdecError(f"{path}: line {number}: expected 'word id', not {line!r}.")
+        if words.setdefault(int(fields[1]), fields[0]) != fields[0]:
+            raise SgdecError(f"{path}: line {number}: token {fields[1]} is already {words[int(fields[1])]!r}.")
+    return words
+
+
+def _vocabulary_size(context: Context) -> int | None:
+    """V, if anybody knows."""
+    vocabulary = context.vocabularies.target
+    return context.vocab_size if context.vocab_size is not None or vocabulary is None else vocabulary.size
+
+
+def _ids_among(words: Iterable[str]) -> list[int]:
+    return [int(word) for word in words if word.isascii() and word.isdecimal()]
+
+
+def _require_overlap(
+    path: str, words: str, wanted: Iterable[str], lists: Callable[[str], bool], model_words: Sequence[str] = ()
+) -> None:
+    """UsageError where the model lists none of the vocabulary's words, or is a model over something else than ids.
+
+    A model over text lists a few numbers too, so among the words of a model over ids most have to be ids.
+    """
+    seen = list(islice((word for word in wanted if word not in SPECIAL), MAX_ID))
+    ids_are_rare = words == "ids" and len(model_words) > 2 * (len(_ids_among(model_words)) + len(SPECIAL))
+    if ids_are_rare or not any(map(lists, seen)):
+        looked_for = f"token ids such as {seen[-1]!r}" if words == "ids" and seen else ", ".join(map(repr, seen[:3]))
+        theirs = [word for word in model_words if word not in SPECIAL and not word.isdecimal()][:3]
+        has = f"; it lists {', '.join(map(repr, theirs))}, ..." if theirs else ""
+        raise UsageError(
+            f"{path}: this model shares no entry with the target vocabulary. Looked for {looked_for or 'token ids'} "
+            f"(words = {words}){has}. Set words to ids, pieces, or a file with 'word id' on each line."
+        )
+
+
+def _is_kenlm_binary(path: str) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return file.read(len(KENLM_MAGIC)) == KENLM_MAGIC
+    except OSError as error:
+        raise SgdecError(f"{path}: cannot be read ({error.strerror}).") from None
+
+
+@sgdec.hookimpl
+def sgdec_predictors() -> dict[str, type[BatchPredictor]]:
+    return {"ngram": NGram, "kenlm": NGram, "srilm": NGram}

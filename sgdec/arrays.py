@@ -1,0 +1,69 @@
+"""The few array operations of combination, for NumPy arrays and torch tensors alike.
+
+Torch is never imported here but by those who already hold a tensor, so symbolic constellations run without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sgdec.protocol import FORBIDDEN, Array
+
+
+def to_numpy(values: Array) -> npt.NDArray[Any]:
+    """The same values in NumPy; without a copy where they are on the CPU."""
+    return values if isinstance(values, np.ndarray) else values.detach().cpu().numpy()
+
+
+def like(values: Array, given: npt.NDArray[Any]) -> Any:
+    """A small array, where ``values`` is and in its type."""
+    if isinstance(values, np.ndarray):
+        return given.astype(values.dtype)
+    import torch
+
+    return torch.from_numpy(given).to(values)
+
+
+def rows(values: Array, places: Sequence[int]) -> Array:
+    """Some rows of a matrix, in that order: ``[rows, V]`` -> ``[len(places), V]``."""
+    return values[list(places)]
+
+
+def pick(values: Array, at_rows: npt.NDArray[np.int64], at_tokens: npt.NDArray[np.int64]) -> Array:
+    """Single scores: ``[rows, V]`` -> ``[n]``; only these leave another device."""
+    if isinstance(values, np.ndarray) or values.device.type == "cpu":
+        return to_numpy(values)[at_rows, at_tokens]
+    import torch
+
+    index = torch.from_numpy(np.stack([at_rows, at_tokens])).to(values.device)
+    return values[index[0], index[1]]
+
+
+def add(left: Array, right: Array) -> Array:
+    """The sum, as a tensor if either is one: an array is converted here, once, to the tensor's type."""
+    if isinstance(left, np.ndarray) != isinstance(right, np.ndarray):
+        if isinstance(left, np.ndarray):
+            left, right = right, left
+        right = like(left, to_numpy(right))
+    total: Array = left + right
+    return total
+
+
+def weighted(values: Array, weights: Sequence[float | None]) -> Array:
+    """Each row times its weight; a row whose weight is None becomes 0, and -inf stays -inf in all others."""
+    if all(weight == 1.0 for weight in weights):
+        return values
+    factors = like(values, np.array([[weight or 0.0] for weight in weights]))  # [rows, 1]
+    if all(weight is not None and weight > 0 for weight in weights):
+        product: Array = values * factors
+        return product
+    forbidden = (values == FORBIDDEN) & like(values == FORBIDDEN, np.array([[w is not None] for w in weights]))
+    if isinstance(values, np.ndarray):
+        finite = np.where(values == FORBIDDEN, 0.0, values) * factors
+        return np.where(forbidden, FORBIDDEN, finite).astype(values.dtype)
+    product = (values.masked_fill(values == FORBIDDEN, 0.0) * factors).masked_fill(forbidden, FORBIDDEN)
+    return product

@@ -1,0 +1,160 @@
+"""``sgdec lm``: text in, an n-gram language model in an ARPA file out."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+
+import click
+
+from sgdec.context import BOS, EOS
+from sgdec.errors import SgdecError, UsageError
+from sgdec.text.lines import read_lines
+
+SPECIAL = ("<unk>", "<s>", "</s>")
+"""The words of the tokens 0, 1, 2."""
+LINES_AT_ONCE = 10_000
+MANY_VALUES = ("--input", "--prune", "--discounts")
+"""Options that take one value or more: ``--prune 0 0 1``."""
+
+
+def repeat_options(args: Iterable[str]) -> list[str]:
+    """A command line where an option with several values is written once for each.
+
+    >>> repeat_options(["--prune", "0", "1", "--order", "3"])
+    ['--prune', '0', '--prune', '1', '--order', '3']
+    """
+    repeated: list[str] = []
+    option = None
+    for arg in args:
+        if arg.startswith("-") and arg != "-":
+            option = arg if arg in MANY_VALUES else None
+        elif option is not None and (not repeated or repeated[-1] != option):
+            repeated.append(option)
+        repeated.append(arg)
+    return repeated
+
+
+class ManyValues(click.Command):
+    """A command with options of `MANY_VALUES`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, repeat_options(args))
+
+
+@click.command("lm", cls=ManyValues, short_help="Estimate an n-gram language model.")
+@click.option("--input", "inputs", multiple=True, required=True, metavar="FILE...", help="Text, may be gzipped.")
+@click.option("--output", required=True, metavar="FILE.arpa[.gz]", help="Where to write the model.")
+@click.option("--tokenizer", metavar="FILE.spm", help="Cuts the text; without it words are what blanks separate.")
+@click.option("--order", type=click.IntRange(1, 6), default=5, show_default=True, help="KenLM reads 2 to 6.")
+@click.option(
+    "--words",
+    type=click.Choice(["ids", "pieces"]),
+    default="ids",
+    show_default=True,
+    help="What the model calls the tokenizer's tokens.",
+)
+@click.option(
+    "--prune",
+    type=click.IntRange(min=0),
+    multiple=True,
+    metavar="N...",
+    help="For each order, drop n-grams that occur at most N times; the last N is for all higher orders.",
+)
+@click.option(
+    "--discounts",
+    type=float,
+    multiple=True,
+    metavar="D1 D2 D3...",
+    help="Three for all orders, or three for each, in place of the text's own.",
+)
+@click.option("--discount-fallback", is_flag=True, help="0.5 1 1.5 where the text does not determine the discounts.")
+def command(
+    inputs: tuple[str, ...],
+    output: str,
+    tokenizer: str | None,
+    order: int,
+    words: str,
+    prune: tuple[int, ...],
+    discounts: tuple[float, ...],
+    discount_fallback: bool,
+) -> None:
+    """Estimate an interpolated modified Kneser-Ney model; write it as ARPA, for the predictor ngram and for KenLM.
+
+    Every token of the tokenizer gets a probability, seen or not. Empty lines are skipped.
+    """
+    from sgdec.io.arpa import write_arpa
+    from sgdec.training.kneser_ney import estimate, join
+
+    if words == "pieces" and tokenizer is None:
+        raise UsageError("--words pieces needs --tokenizer; without one the model's words are those of the text.")
+    if not Path(output).absolute().parent.is_dir():
+        raise SgdecError(f"{output}: cannot be written (no such folder).")
+    sentences, names = split_words(inputs) if tokenizer is None else tokenize(inputs, tokenizer, words)
+    text = join(sentences)
+    model, used = estimate(
+        text,
+        names,
+        order=order,
+        prune=prune,
+        discounts=[discounts[i : i + 3] for i in range(0, len(discounts), 3)],
+        fallback=discount_fallback,
+        report=report,
+    )
+    report(f"writing {output}")
+    try:
+        write_arpa(output, model)
+    except OSError as error:
+        raise SgdecError(f"{output}: cannot be written ({error.strerror or error}).") from None
+    report("")
+    click.echo(f"{output}: {len(text):,} tokens with <s> and </s>, {len(names):,} words", err=True)
+    for n, (ngrams, by_count) in enumerate(zip(model.orders, used, strict=False), 1):
+        shown = ", ".join(f"{discount:.3f}" for discount in by_count)
+        click.echo(f"  {n}-grams: {len(ngrams.scores):,}; discounts {shown}", err=True)
+
+
+def tokenize(paths: Iterable[str], tokenizer: str, words: str) -> tuple[Iterator[list[int]], list[str]]:
+    """The sentences as tokens, and what each token is called."""
+    from sgdec.text.sentencepiece import SentencePieceVocabulary
+
+    vocabulary = SentencePieceVocabulary.load(tokenizer)
+    names = [*SPECIAL, *map(str if words == "ids" else vocabulary.piece, range(len(SPECIAL), vocabulary.size))]
+    for token, name in enumerate(names):
+        if len(name.encode().split()) != 1:
+            raise UsageError(f"{tokenizer}: an ARPA file cannot hold piece {token}, {name!r}; set --words ids.")
+
+    def sentences() -> Iterator[list[int]]:
+        lines = (line for _, _, line in read_all(paths))
+        while block := list(islice(lines, LINES_AT_ONCE)):
+            yield from vocabulary.encode_all(block)
+
+    return sentences(), names
+
+
+def split_words(paths: Iterable[str]) -> tuple[list[list[int]], list[str]]:
+    """The sentences with words numbered as they come, and the words."""
+    numbers = {word: token for token, word in enumerate(SPECIAL)}
+    sentences = []
+    for path, number, line in read_all(paths):
+        sentence = [numbers.setdefault(word, len(numbers)) for word in line.split()]
+        if BOS in sentence or EOS in sentence:
+            raise SgdecError(f"{path}: line {number}: <s> and </s> are added around each line; take them out.")
+        sentences.append(sentence)
+    return sentences, list(numbers)
+
+
+def read_all(paths: Iterable[str]) -> Iterator[tuple[str, int, str]]:
+    """File, number and text of each line."""
+    for path in paths:
+        for number, line in enumerate(read_lines(path), 1):
+            if number % LINES_AT_ONCE == 0:
+                report(f"reading {path}: {number:,} lines")
+            yield path, number, line
+
+
+def report(message: str) -> None:
+    """What is being done, on one line of a terminal; nothing where standard error is none."""
+    if sys.stderr.isatty():
+        click.echo(f"\r\033[K{message}", nl=False, err=True)

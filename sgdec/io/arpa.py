@@ -1,0 +1,198 @@
+"""ARPA files: back-off n-gram language models as text, plain or gzipped.
+
+A file lists for each order n its n-grams, one a line: ``log10 p(w_n | w_1..w_n-1)``, the words, and the log10 of the
+back-off weight, which a line may leave out (then it is 0). In memory everything is a natural log and lies in arrays,
+so a million n-grams take seconds.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import IO, NamedTuple, cast
+
+import numpy as np
+import numpy.typing as npt
+
+from sgdec.errors import SgdecError
+
+LN_10 = math.log(10.0)
+"""Natural log = log10 x this: the border between ARPA (and KenLM) and the rest of sgdec."""
+
+
+class NGrams(NamedTuple):
+    """All n-grams of one order, in the order of the file."""
+
+    words: npt.NDArray[np.int32]
+    """``[count, n]``: positions in `Arpa.words`."""
+    scores: npt.NDArray[np.float64]
+    """``[count]``: ln p of the last word after the others."""
+    backoffs: npt.NDArray[np.float64]
+    """``[count]``: ln of the weight with which this n-gram, as a history, hands on to its suffix."""
+
+
+@dataclass(frozen=True)
+class Arpa:
+    """One language model."""
+
+    words: list[str]
+    """The unigrams' words, in the order of the file."""
+    orders: list[NGrams]
+    """``orders[n - 1]`` has the n-grams."""
+
+
+def read_arpa(path: str | Path) -> Arpa:
+    """Read an ARPA file; a name that ends in ``.gz`` is unpacked.
+
+    Raises `SgdecError`, naming the line, for a file that cannot be read, is no ARPA file, ends early, or has a line
+    that is no n-gram of its section. Words need not be UTF-8: stray bytes become surrogates, as in file names.
+    """
+    try:
+        with _open(path, "rb") as file:
+            return _Reader(str(path), file).read()
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise SgdecError(f"{path}: the gzip file is damaged or cut short ({error}).") from None
+    except OSError as error:
+        raise SgdecError(f"{path}: cannot be read ({error.strerror or error}).") from None
+
+
+def write_arpa(path: str | Path, model: Arpa) -> None:
+    """Write an ARPA file, gzipped if its name ends in ``.gz``. Numbers keep 7 digits, more than a float32 has."""
+    with _open(path, "wb") as file:
+        file.write(b"\\data\\\n")
+        for n, ngrams in enumerate(model.orders, 1):
+            file.write(f"ngram {n}={len(ngrams.scores)}\n".encode())
+        for n, ngrams in enumerate(model.orders, 1):
+            file.write(f"\n\\{n}-grams:\n".encode())
+            lines = _lines(model.words, ngrams, last=n == len(model.orders))
+            while block := "".join(islice(lines, 100_000)):
+                file.write(block.encode("utf-8", "surrogateescape"))
+        file.write(b"\n\\end\\\n")
+
+
+def _lines(words: list[str], ngrams: NGrams, *, last: bool) -> Iterator[str]:
+    columns = [[words[i] for i in column] for column in ngrams.words.T.tolist()]
+    phrases = map(" ".join, zip(*columns, strict=True))
+    log10 = (ngrams.scores / LN_10).tolist(), (ngrams.backoffs / LN_10).tolist()  # natural logs to log10
+    for score, phrase, backoff in zip(log10[0], phrases, log10[1], strict=True):
+        yield f"{score:.7g}\t{phrase}\n" if last else f"{score:.7g}\t{phrase}\t{backoff:.7g}\n"
+
+
+def _open(path: str | Path, mode: str) -> IO[bytes]:
+    if str(path).endswith(".gz"):
+        return cast(IO[bytes], gzip.open(path, mode))
+    return cast(IO[bytes], open(path, mode))
+
+
+class _Reader:
+    """One pass over an open file; ``line`` is the number of the last line read."""
+
+    def __init__(self, path: str, file: IO[bytes]) -> None:
+        self.path = path
+        self.file = file
+        self.line = 0
+
+    def read(self) -> Arpa:
+        counts = self._counts()
+        words: list[bytes] = []
+        index: dict[bytes, int] = {}
+        orders = []
+        for n, count in enumerate(counts, 1):
+            self._expect(b"\\%d-grams:" % n)
+            lines = list(islice(self.file, count))
+            if n == 1:
+                words = [line.split(None, 2)[1] if len(line.split(None, 2)) > 1 else b"" for line in lines]
+                index = {word: i for i, word in enumerate(words)}
+            orders.append(self._section(lines, count, n, last=n == len(counts), index=index))
+            if n == 1 and len(index) < count:
+                twice = next(word for i, word in enumerate(words) if index[word] != i)
+                raise self._error(f"the word {_text(twice)!r} is listed twice among the 1-grams")
+            self.line += count
+        self._expect(b"\\end\\")
+        return Arpa([_text(word) for word in words], orders)
+
+    def _counts(self) -> list[int]:
+        """What the header announces."""
+        self._expect(b"\\data\\", "this is no ARPA file: it does not begin with \\data\\")
+        counts: list[int] = []
+        for raw in self.file:
+            self.line += 1
+            if not raw.strip():
+                if counts:
+                    break
+                continue
+            found = re.fullmatch(rb"ngram\s+(\d+)\s*=\s*(\d+)", raw.strip())
+            if found is None or int(found[1]) != len(counts) + 1:
+                raise self._error(f"expected 'ngram {len(counts) + 1}=COUNT', not {_text(raw.strip())!r}")
+            counts.append(int(found[2]))
+        if not counts:
+            raise self._error("the header announces no n-grams")
+        return counts
+
+    def _expect(self, wanted: bytes, complaint: str = "") -> None:
+        """Skip blank lines up to this one."""
+        for raw in self.file:
+            self.line += 1
+            found = raw.strip()
+            if found == wanted:
+                return
+            if found:
+                message = f"expected {_text(wanted)!r}, as the header's counts say, not {_text(found[:40])!r}"
+                raise self._error(complaint or message)
+        raise self._error(complaint or f"the file ends before {_text(wanted)!r}: it is cut short")
+
+    def _section(self, lines: list[bytes], count: int, n: int, *, last: bool, index: dict[bytes, int]) -> NGrams:
+        """The n-grams of some lines. All fields lie in one list; every n-th and so on is a column."""
+        width = n + 1 if last else n + 2
+        fields = b"".join(lines).split()
+        if len(fields) != width * count:  # some lines leave the back-off out, or lines are missing
+            fields = b"".join([_with_backoff(line, n + 1) for line in lines]).split()
+            width = n + 2
+        try:
+            columns = [
+                np.fromiter(map(index.__getitem__, fields[j::width]), np.int32, count) for j in range(1, n + 1)
+            ]
+            scores = np.fromiter(map(float, fields[::width]), np.float64, count)
+            backoffs = np.zeros(count)
+            if width == n + 2:
+                backoffs = np.fromiter(map(float, fields[n + 1 :: width]), np.float64, count)
+            if len(fields) != width * count or not (scores <= 0).all() or not np.isfinite(backoffs).all():
+                raise ValueError
+        except (KeyError, ValueError):
+            raise self._fault(lines, count, n, index) from None
+        return NGrams(np.stack(columns, axis=1), scores * LN_10, backoffs * LN_10)  # log10 to natural logs
+
+    def _fault(self, lines: list[bytes], count: int, n: int, index: dict[bytes, int]) -> SgdecError:
+        """Which line of a section is wrong, and how."""
+        for line in lines:
+            self.line += 1
+            fields = line.split()
+            unknown = [_text(word) for word in fields[1 : n + 1] if word not in index]
+            if len(fields) not in (n + 1, n + 2) or line.startswith(b"\\"):
+                return self._error(f"expected a {n}-gram, as the header's counts say, not {_text(line.strip())!r}")
+            if unknown:
+                return self._error(f"the word {unknown[0]!r} is not among the 1-grams")
+            try:
+                numbers = [float(field) for field in (fields[0], *fields[n + 1 :])]
+            except ValueError:
+                return self._error(f"expected 'LOG10 WORDS [BACK-OFF]', not {_text(line.strip())!r}")
+            if not numbers[0] <= 0 or not all(map(math.isfinite, numbers[1:])):
+                return self._error(f"{_text(fields[0])} is not the log10 of a probability, or the back-off no number")
+        return self._error(f"the file ends after {len(lines)} of {count} {n}-grams: it is cut short")
+
+    def _error(self, message: str) -> SgdecError:
+        return SgdecError(f"{self.path}: line {self.line}: {message}.")
+
+
+def _with_backoff(line: bytes, width: int) -> bytes:
+    return line.rstrip() + b"\t0\n" if len(line.split()) == width else line
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "surrogateescape")

@@ -1,0 +1,130 @@
+"""What a predictor promises with its optional abilities; the tests pass where an ability is absent."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from sgdec.protocol import ABILITIES, BatchPredictor, Source, State, ability, lift
+from sgdec.testing.reading import plain, read_row, where
+from sgdec.testing.snapshot import snapshot
+from sgdec.testing.subject import Subject
+from sgdec.testing.walks import can_follow, completions
+
+
+class AbilityChecks(Subject):
+    """The part of `PredictorContract` that tests bounds, keys and attention."""
+
+    def test_best_remaining_is_never_exceeded(self) -> None:
+        self._check_bound("best_remaining", sign=1)
+
+    def test_worst_remaining_is_never_undercut(self) -> None:
+        self._check_bound("worst_remaining", sign=-1)
+
+    def test_equal_state_keys_have_equal_futures(self) -> None:
+        """Under a length limit only for prefixes of one length: the space's own key has the length."""
+        predictor = lift(self.make())
+        method = ability(predictor, "state_key")
+        if method is None:
+            return
+        for source in self._with_limits(None):
+            groups: defaultdict[Hashable, list[tuple[tuple[int, ...], State]]] = defaultdict(list)
+            for prefix, state in self._states(predictor, source, walks=3 * self.walks):
+                key = method([state])[0]
+                groups[key if source.max_length is None else (key, len(prefix))].append((prefix, state))
+            for group in groups.values():
+                self._check_futures(predictor, source, group)
+
+    def test_attention_is_a_distribution_over_the_source(self) -> None:
+        predictor = lift(self.make())
+        method = ability(predictor, "attention")
+        if method is None:
+            return
+        for source in self.sources:
+            expected = self.attention_length(source)
+            for prefix, state in self._states(predictor, source):
+                row = plain(method([state])[0])
+                assert row.shape == (expected,), (
+                    f"attention must have a weight for each of {expected} source tokens, not shape "
+                    f"{row.shape} {where(source, prefix)}"
+                )
+                assert (row >= 0).all() and abs(row.sum() - 1) <= 1e-4, (
+                    f"attention must be a distribution: its weights sum to {row.sum():g} {where(source, prefix)}"
+                )
+
+    def test_abilities_answer_each_state_on_its_own(self) -> None:
+        predictor = lift(self.make())
+        found = [pair for source in self.sources for pair in self._states(predictor, source)]
+        for name in ABILITIES:
+            method = ability(predictor, name)
+            if method is None:
+                continue
+            together = method([state for _, state in found])
+            assert len(together) == len(found), f"{name} must give one answer a state"
+            for (prefix, state), answer in zip(found, together, strict=True):
+                alone = method([state])[0]
+                assert self._alike(name, alone, answer), (
+                    f"{name} must say the same of a state alone and in a batch: {alone}, but {answer} after {prefix}"
+                )
+
+    def test_abilities_change_nothing(self) -> None:
+        predictor = lift(self.make())
+        for source in self.sources:
+            for prefix, state in self._states(predictor, source):
+                before = read_row(predictor.predict_batch([state]), 0, self.vocab_size)
+                image = snapshot(state)
+                for name in ABILITIES:
+                    method = ability(predictor, name)
+                    if method is not None:
+                        method([state])
+                after = read_row(predictor.predict_batch([state]), 0, self.vocab_size)
+                self._same(before, after, "asking for abilities must change nothing", source, prefix)
+                assert snapshot(state) == image, f"asking for abilities must change no state {where(source, prefix)}"
+
+    def _alike(self, name: str, first: Any, second: Any) -> bool:
+        if name == "state_key":
+            return bool(first == second)
+        return bool(np.allclose(plain(first), plain(second), rtol=self.tolerance, atol=self.tolerance))
+
+    def _check_bound(self, name: str, sign: int) -> None:
+        """A bound against many ways to ``</s>`` from each prefix."""
+        predictor = lift(self.make())
+        method = ability(predictor, name)
+        if method is None:
+            return
+        for source in self._with_limits(3):
+            longest = 2 * self.walk_length if source.max_length is None else source.max_length
+            found = self._states(predictor, source)
+            states = [state for _, state in found]
+            bounds = [float(bound) for bound in method(states)]
+            left = [longest - len(prefix) for prefix, _ in found]
+            for added in completions(
+                predictor, states, left, self.vocab_size, self._rng(), sign=sign, tries=20, tokens=self.tokens
+            ):
+                for (prefix, _), bound, reached in zip(found, bounds, added, strict=True):
+                    if reached is not None:
+                        slack = self.tolerance * (1 + abs(reached))
+                        assert sign * bound >= sign * reached - slack, (
+                            f"{name} must bound all that can still be added: it says {bound:g}, but one way "
+                            f"to </s> adds {reached:g} {where(source, prefix)}"
+                        )
+
+    def _check_futures(
+        self, predictor: BatchPredictor, source: Source, group: Sequence[tuple[tuple[int, ...], State]]
+    ) -> None:
+        """Prefixes with one key: scored alike, now and along a few more tokens."""
+        rng = self._rng()
+        states = [state for _, state in group]
+        for _ in range(4 if len(group) > 1 else 0):
+            scores = predictor.predict_batch(states)
+            rows = [read_row(scores, i, self.vocab_size) for i in range(len(states))]
+            for (prefix, _), row in zip(group, rows, strict=True):
+                promise = f"equal state keys must mean equal scores from here on, here those of {group[0][0]}"
+                self._same(rows[0], row, promise, source, prefix)
+            choice = can_follow(rows[0], self.tokens)
+            if not choice:
+                return
+            states = predictor.consume_batch(states, [int(rng.choice(choice))] * len(states))

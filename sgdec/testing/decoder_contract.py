@@ -1,0 +1,257 @@
+"""What every decoder promises, each promise as one test over several `tiny_spaces`.
+
+A decoder may miss hypotheses; it must not invent, cut or miscount any. One that claims exactness, by its class
+attribute ``exact``, by the contract's, or by ``Result.proven``, is held to the enumeration of the whole space.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from greenlet import getcurrent, greenlet
+
+from sgdec.constellation import Constellation, Member
+from sgdec.context import EOS
+from sgdec.errors import UsageError
+from sgdec.jobs import answer
+from sgdec.protocol import Decoder, Hypothesis, Result, Source, ability, lift
+from sgdec.search import SearchSpace
+from sgdec.testing.enumeration import Path, enumerate_space, score_path
+from sgdec.testing.tiny_spaces import TinySpace, tiny_spaces
+from sgdec.testing.toys import Forced, Table
+
+
+class DecoderContract(ABC):
+    """Subclass it, name the subclass ``Test...``, and give `make`; pytest does the rest.
+
+    >>> from sgdec_decoders.greedy import GreedyDecoder
+    >>> class TestGreedy(DecoderContract):
+    ...     def make(self):
+    ...         return GreedyDecoder()
+    >>> TestGreedy().test_hypotheses_come_best_first()
+    """
+
+    spaces: Sequence[TinySpace] = tiny_spaces()
+    """Where the decoder is tested; add your own."""
+    nbests: Sequence[int] = (1, 3)
+    """The lengths of the lists that are asked for."""
+    exact: bool | None = None
+    """Whether `make` gives a decoder that promises the true n-best; None = what its class says."""
+    tolerance: float = 1e-4
+    """How much two sums of the same scores may differ."""
+
+    @abstractmethod
+    def make(self) -> Decoder:
+        """A new decoder, each time."""
+
+    def test_hypotheses_come_best_first(self) -> None:
+        for at, _, result in self._results():
+            scores = [hypothesis.rank_score for hypothesis in result.hypotheses]
+            assert scores == sorted(scores, reverse=True), f"a list must come best rank_score first: {scores} {at}"
+
+    def test_no_hypothesis_comes_twice(self) -> None:
+        for at, _, result in self._results():
+            found = [(hypothesis.tokens, hypothesis.weights) for hypothesis in result.hypotheses]
+            twice = [tokens for tokens, weights in found if found.count((tokens, weights)) > 1]
+            assert not twice, f"a list must not hold a hypothesis twice: {twice[0]} {at}"
+
+    def test_a_list_is_no_longer_than_asked_for(self) -> None:
+        for at, space, result in self._results():
+            found = len(result.hypotheses)
+            assert found <= space.nbest, f"a list must hold at most nbest hypotheses: {found} {at}"
+
+    def test_a_ledger_adds_up_to_its_score(self) -> None:
+        for at, _, hypothesis in self._hypotheses():
+            rows, weights = hypothesis.ledger, hypothesis.weights
+            length = len(hypothesis.tokens) + 1
+            assert len(rows) == len(weights) == length, (
+                f"a ledger must have a row a token and one for </s>: {len(rows)} for {hypothesis.tokens} {at}"
+            )
+            total = math.fsum(
+                weight * score
+                for row, row_weights in zip(rows, weights, strict=True)
+                for weight, score in zip(row_weights, row, strict=True)
+                if weight is not None
+            )
+            assert self._close(total, hypothesis.score), (
+                f"a ledger must add up, with its weights, to the score: {total:g}, not {hypothesis.score:g} {at}"
+            )
+
+    def test_scoring_the_tokens_again_gives_the_same_numbers(self) -> None:
+        """Each predictor asked on its own, and the framework forced along the same tokens."""
+        for at, space, hypothesis in self._hypotheses():
+            total, ledger = score_path(space.constellation, space.source, hypothesis.tokens, hypothesis.weights)
+            assert self._close(total, hypothesis.score), (
+                f"a score must be what the predictors say: {total:g}, not {hypothesis.score:g}, for "
+                f"{hypothesis.tokens} {at}"
+            )
+            assert np.allclose(ledger, hypothesis.ledger, rtol=self.tolerance, atol=self.tolerance), (
+                f"a ledger must hold what the predictors say about {hypothesis.tokens} {at}"
+            )
+            forced = _force(space, hypothesis)
+            assert forced is not None and self._close(forced, hypothesis.score), (
+                f"forcing {hypothesis.tokens} must give its score: {forced}, not {hypothesis.score:g} {at}"
+            )
+
+    def test_hypotheses_are_complete_and_within_the_length_limit(self) -> None:
+        for at, space, hypothesis in self._hypotheses():
+            limit = space.source.max_length
+            assert EOS not in hypothesis.tokens, f"tokens must come without </s>: {hypothesis.tokens} {at}"
+            assert limit is None or len(hypothesis.tokens) <= limit, (
+                f"at most {limit} tokens may come before </s>: {hypothesis.tokens} {at}"
+            )
+            assert (
+                score_path(space.constellation, space.source, hypothesis.tokens, hypothesis.weights)[0] > -math.inf
+            ), f"a hypothesis must be one that all predictors allow: {hypothesis.tokens} {at}"
+
+    def test_rank_scores_follow_the_ranking(self) -> None:
+        for at, space, result in self._results():
+            paths = {path.tokens: path for path in self._enumerate(space)}
+            for hypothesis in result.hypotheses:
+                path = paths.get(hypothesis.tokens)
+                if path is not None and self._close(path.total, hypothesis.score):  # else under weights of its own
+                    expected, found = path.rank_score(space.ranking), hypothesis.rank_score
+                    assert self._close(expected, found), (
+                        f"a rank_score must be what the ranking says: {expected:g}, not {found:g}, for "
+                        f"{hypothesis.tokens} {at}"
+                    )
+
+    def test_two_runs_are_equal(self) -> None:
+        for (at, _, first), (_, _, second) in zip(self._results(), self._results(), strict=True):
+            assert first == second, f"two runs must give the same list, ties included: {first}, then {second} {at}"
+
+    def test_one_decoder_searches_many_spaces_side_by_side(self) -> None:
+        expected = [result for _, _, result in self._results()]
+        found = _side_by_side(self.make(), [self._open(tiny, nbest) for tiny, nbest in self._cases()])
+        for (tiny, nbest), first, second in zip(self._cases(), expected, found, strict=True):
+            assert first == second, (
+                f"a search must not depend on others of the same decoder: {first}, but {second} {_at(tiny, nbest)}"
+            )
+
+    def test_expansions_are_counted(self) -> None:
+        for at, space, result in self._results():
+            fewest = max((len(hypothesis.tokens) + 1 for hypothesis in result.hypotheses), default=0)
+            assert space.expansions >= fewest, (
+                f"every node expanded must be counted: {space.expansions}, for a hypothesis of {fewest} tokens {at}"
+            )
+
+    def test_an_empty_space_gives_an_empty_list(self) -> None:
+        for tiny, nbest in self._cases():
+            if tiny.empty:
+                result = self.make().decode(self._open(tiny, nbest))
+                assert result.hypotheses == [], (
+                    f"an empty space has no hypothesis: {result.hypotheses} {_at(tiny, nbest)}"
+                )
+
+    def test_an_exact_search_equals_enumeration(self) -> None:
+        if self.make().exact if self.exact is None else self.exact:
+            for at, space, result in self._results():
+                self._equals_enumeration(at, space, result)
+
+    def test_a_proof_is_true(self) -> None:
+        for at, space, result in self._results():
+            if result.proven:
+                self._equals_enumeration(at, space, result)
+            elif result.gap is not None and result.hypotheses:
+                best = self._enumerate(space)[0].rank_score(space.ranking)
+                assert best <= result.hypotheses[0].rank_score + result.gap + self.tolerance, (
+                    f"the optimum must lie within the gap: it is {best:g}, found was "
+                    f"{result.hypotheses[0].rank_score:g}, with a gap of {result.gap:g} {at}"
+                )
+
+    def test_a_bound_that_is_missing_is_named_or_not_needed(self) -> None:
+        source = Source(1, (3,), max_length=2)
+        constellation = Constellation.of({"silent": _Silent(np.zeros((4, 4)))})
+        decoder = self.make()
+        if decoder.ranking.uses_coverage:
+            return
+        (root,) = constellation.roots([source])
+        try:
+            decoder.decode(SearchSpace(constellation, root, ranking=decoder.ranking))
+        except UsageError as error:
+            assert "silent" in str(error), f"a refusal must name the predictor without a bound: {error}"
+
+    # Helpers.
+
+    def _cases(self) -> list[tuple[TinySpace, int]]:
+        """Spaces and lengths of lists; only spaces with attention where the ranking needs it."""
+        needs = self.make().ranking.uses_coverage
+        return [
+            (tiny, nbest)
+            for tiny in self.spaces
+            if not needs or any(ability(p, "attention") for p in tiny.constellation().predictors)
+            for nbest in self.nbests
+        ]
+
+    def _open(self, tiny: TinySpace, nbest: int) -> SearchSpace:
+        constellation = tiny.constellation()
+        (root,) = constellation.roots([tiny.source])
+        return SearchSpace(constellation, root, ranking=self.make().ranking, nbest=nbest)
+
+    def _results(self) -> Iterator[tuple[str, SearchSpace, Result]]:
+        for tiny, nbest in self._cases():
+            space = self._open(tiny, nbest)
+            yield _at(tiny, nbest), space, self.make().decode(space)
+
+    def _hypotheses(self) -> Iterator[tuple[str, SearchSpace, Hypothesis]]:
+        for at, space, result in self._results():
+            for hypothesis in result.hypotheses:
+                yield at, space, hypothesis
+
+    def _enumerate(self, space: SearchSpace) -> list[Path]:
+        return enumerate_space(space.constellation, space.source, ranking=space.ranking)
+
+    def _equals_enumeration(self, at: str, space: SearchSpace, result: Result) -> None:
+        best = self._enumerate(space)[: space.nbest]
+        expected = [path.rank_score(space.ranking) for path in best]
+        found = [hypothesis.rank_score for hypothesis in result.hypotheses]
+        assert len(found) == len(expected) and np.allclose(found, expected, atol=self.tolerance), (
+            f"an exact search must find the best of the space: {[path.tokens for path in best]} with {expected}, "
+            f"not {[hypothesis.tokens for hypothesis in result.hypotheses]} with {found} {at}"
+        )
+
+    def _close(self, first: float, second: float) -> bool:
+        return math.isclose(first, second, rel_tol=self.tolerance, abs_tol=self.tolerance)
+
+
+class _Silent(Table):
+    """Declares nothing."""
+
+    best_remaining = worst_remaining = state_key = None  # type: ignore[assignment]
+
+
+def _at(tiny: TinySpace, nbest: int) -> str:
+    return f"(space {tiny.name!r}, nbest {nbest})"
+
+
+def _force(space: SearchSpace, hypothesis: Hypothesis) -> float | None:
+    """The total of one hypothesis in the same space with a `Forced` predictor added; None if it is not in there."""
+    members = [*space.constellation.members, Member("forced", lift(Forced(hypothesis.tokens)))]
+    constellation = Constellation(members, vocab_size=space.constellation.vocab_size)
+    (node,) = constellation.roots([space.source])
+    forced = SearchSpace(constellation, node)
+    for weights in hypothesis.weights:
+        (children,) = forced.expand([node.with_weights((*weights, 1.0))], limit=2)
+        if len(children) != 1:
+            return None
+        node = children[0]
+    return node.total if node.finished else None
+
+
+def _side_by_side(decoder: Decoder, spaces: Sequence[SearchSpace]) -> list[Result]:
+    """Searches of one decoder that take turns: each goes on until it asks something."""
+    here = getcurrent()
+    for space in spaces:
+        space._ask = here.switch
+    searches = [greenlet(partial(decoder.decode, space)) for space in spaces]
+    said: list[Any] = [search.switch() for search in searches]
+    while not all(search.dead for search in searches):
+        for i, search in enumerate(searches):
+            if not search.dead:
+                said[i] = search.switch(answer(spaces[i].constellation, [said[i]])[0])
+    return said

@@ -1,0 +1,249 @@
+"""What every predictor promises (``docs/architecture.md``, "The protocol"), each promise as one test.
+
+The kit asks predictors of both forms: one in the simple form also in batches, one in the batch form also one
+prefix at a time. It never consumes ``</s>`` and asks nothing after it, nor does any search. The promises of the
+optional abilities are in `sgdec.testing.ability_checks`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from sgdec.context import EOS
+from sgdec.protocol import BatchPredictor, Lowered, Predictor, Scores, Source, State, lift
+from sgdec.testing.ability_checks import AbilityChecks
+from sgdec.testing.reading import Row, ask, plain, plain_tokens, read_row, where
+from sgdec.testing.snapshot import snapshot
+from sgdec.testing.toys import PassThrough
+
+
+class PredictorContract(AbilityChecks):
+    """Subclass it, name the subclass ``Test...``, and give `make`; pytest does the rest.
+
+    >>> from sgdec.testing import Table
+    >>> class TestTable(PredictorContract):
+    ...     vocab_size = 4
+    ...     def make(self):
+    ...         return Table(np.zeros((4, 4)))
+    >>> TestTable().test_two_fresh_instances_agree()
+    """
+
+    def test_an_answer_has_one_row_a_state_and_fits_the_vocabulary(self) -> None:
+        for source, prefix, scores in self._answers():
+            at = where(source, prefix)
+            assert isinstance(scores, Scores), f"predict_next must return Scores, not {type(scores)} {at}"
+            assert len(scores) == 1, f"predict_next must answer with one row, not {len(scores)} {at}"
+            try:
+                read_row(scores, 0, self.vocab_size)
+            except (AssertionError, ValueError) as error:
+                raise AssertionError(f"{error} {at}") from error
+
+    def test_no_score_is_nan(self) -> None:
+        for source, prefix, scores in self._answers():
+            row = read_row(scores, 0, self.vocab_size)
+            broken = np.flatnonzero(np.isnan(row) | (row == np.inf)).tolist()
+            assert not broken, (
+                f"a score must be a number or -inf: token {broken[0]} scores {row[broken[0]]} {where(source, prefix)}"
+            )
+            for sparse in scores.rows:
+                assert sparse.default < np.inf, (
+                    f"a default must be a number or -inf, not {sparse.default} {where(source, prefix)}"
+                )
+
+    def test_a_sparse_row_lists_each_token_once(self) -> None:
+        for source, prefix, scores in self._answers():
+            for row in scores.rows:
+                tokens = plain_tokens(row.tokens)
+                assert len(set(tokens)) == len(tokens), (
+                    f"a row must list each token once, not {sorted(tokens)} {where(source, prefix)}"
+                )
+                assert len(tokens) == len(plain(row.scores)), (
+                    f"a row must have one score a token: {len(tokens)} tokens, {len(row.scores)} scores "
+                    f"{where(source, prefix)}"
+                )
+
+    def test_predict_next_may_be_called_never_once_or_often(self) -> None:
+        for source, prefix in self._prefixes:
+            never, often = self._begin(source), self._begin(source)
+            for t, token in enumerate(prefix):
+                rows = [ask(often, self.vocab_size) for _ in range(3)]
+                self._same(rows[0], rows[2], "predict_next must say the same when asked again", source, prefix[:t])
+                never.consume(token)
+                often.consume(token)
+            self._same(
+                ask(often, self.vocab_size),
+                ask(never, self.vocab_size),
+                "predict_next must change nothing: asked before each consume, and never asked",
+                source,
+                prefix,
+            )
+
+    def test_restoring_a_state_restores_its_scores(self) -> None:
+        for source, prefix in self._prefixes:
+            predictor = self._begin(source)
+            states, rows = self._visit(predictor, prefix)
+            for t in self._rng().permutation(len(states)).tolist():
+                predictor.set_state(states[t])
+                again = ask(predictor, self.vocab_size)
+                self._same(rows[t], again, "a restored state must score as before", source, prefix[:t])
+                if t < len(prefix):  # its successor, by way of the restored state
+                    predictor.consume(prefix[t])
+                    again = ask(predictor, self.vocab_size)
+                    what = "consume after set_state must lead where it led before"
+                    self._same(rows[t + 1], again, what, source, prefix[: t + 1])
+
+    def test_a_state_is_a_value_that_later_calls_leave_alone(self) -> None:
+        for source, prefix in self._prefixes:
+            predictor = self._begin(source)
+            states, images = [], []
+            for token in (*prefix, None):
+                states.append(predictor.get_state())
+                images.append(snapshot(states[-1]))
+                ask(predictor, self.vocab_size)
+                if token is not None:
+                    predictor.consume(token)
+            for t, (state, image) in enumerate(zip(states, images, strict=True)):
+                now = snapshot(state)
+                assert now == image, (
+                    f"a state must stay as it was when later calls are made: {image} became {now} "
+                    f"{where(source, prefix[:t])}"
+                )
+
+    def test_setting_the_state_just_got_changes_nothing(self) -> None:
+        for source, prefix in self._prefixes:
+            left_alone, restored = self._begin(source), self._begin(source)
+            for t, token in enumerate((*prefix, None)):
+                restored.set_state(restored.get_state())
+                first, second = ask(left_alone, self.vocab_size), ask(restored, self.vocab_size)
+                what = "set_state(get_state()) must change nothing"
+                self._same(first, second, what, source, prefix[:t])
+                if token is not None:
+                    left_alone.consume(token)
+                    restored.consume(token)
+
+    def test_initialize_starts_a_sentence_afresh(self) -> None:
+        predictor = self._simple()
+        for source, prefix in self._prefixes * 2:
+            predictor.initialize(source)
+            _, rows = self._visit(predictor, prefix)
+            _, fresh = self._visit(self._begin(source), prefix)
+            for t, (row, expected) in enumerate(zip(rows, fresh, strict=True)):
+                what = "initialize must forget the sentence before"
+                self._same(expected, row, what, source, prefix[:t])
+
+    def test_sentences_in_flight_do_not_disturb_each_other(self) -> None:
+        predictor = lift(self.make())
+        states = [predictor.initialize_batch([source])[0] for source, _ in self._prefixes]
+        self._compare(
+            self._walk(predictor, states, together=False),
+            "initialize must assign what belongs to one sentence, never change what others see: "
+            "alone, and with other sentences in between",
+        )
+
+    def test_a_batch_says_what_single_prefixes_say(self) -> None:
+        self._compare(self._walk(lift(self.make())), "row i of a batch must be what the simple form says for state i")
+
+    def test_a_batch_of_single_prefixes_says_what_single_prefixes_say(self) -> None:
+        predictor = lift(Lowered(lift(self.make())))
+        self._compare(self._walk(predictor), "lowered and lifted again, a predictor must say the same")
+
+    def test_inside_a_wrapper_it_says_the_same(self) -> None:
+        predictor = PassThrough(lift(self.make()))
+        self._compare(
+            self._walk(predictor), "inside a wrapper that passes all through, a predictor must say the same"
+        )
+
+    def test_two_fresh_instances_agree(self) -> None:
+        first, second = self.make(), self.make()
+        assert first is not second, "make must return a new predictor each time"
+        self._compare(self._walk(lift(second)), "two predictors made alike must agree")
+
+    def test_candidates_score_as_they_do_among_all_tokens(self) -> None:
+        rng = self._rng()
+        for source, prefix in self._prefixes:
+            predictor = self._begin(source)
+            for token in prefix:
+                predictor.consume(token)
+            full = ask(predictor, self.vocab_size)
+            single = [[token] for token in range(self.vocab_size)] if self.vocab_size <= 64 else []
+            some = [np.flatnonzero(rng.random(self.vocab_size) < share).tolist() for share in (0.2, 0.5, 0.9)]
+            for candidates in [[], [EOS], *some, *single]:
+                row = ask(predictor, self.vocab_size, candidates)
+                what = "a candidate must score as it does when all tokens are asked for"
+                self._same(full, row, what, source, prefix, candidates)
+            what = "candidates must not change what later calls return"
+            self._same(full, ask(predictor, self.vocab_size), what, source, prefix)
+
+    def test_each_row_of_a_batch_has_candidates_of_its_own(self) -> None:
+        predictor = lift(self.make())
+        sources = self.sources
+        states = predictor.initialize_batch(sources)
+        full = predictor.predict_batch(states)
+        wanted = [None if i % 3 == 2 else list(range(i % 2, self.vocab_size, 2)) for i in range(len(sources))]
+        some = predictor.predict_batch(states, wanted)
+        for i, source in enumerate(sources):
+            first, second = read_row(full, i, self.vocab_size), read_row(some, i, self.vocab_size)
+            what = "a row of a batch must honour its own candidates"
+            self._same(first, second, what, source, (), wanted[i])
+
+    # Helpers.
+
+    def _visit(self, predictor: Predictor, prefix: Sequence[int]) -> tuple[list[State], list[Row]]:
+        """States and rows before, between and after the tokens of a prefix."""
+        states, rows = [predictor.get_state()], [ask(predictor, self.vocab_size)]
+        for token in prefix:
+            predictor.consume(token)
+            states.append(predictor.get_state())
+            rows.append(ask(predictor, self.vocab_size))
+        return states, rows
+
+    def _answers(self) -> Iterator[tuple[Source, tuple[int, ...], Scores]]:
+        """Raw answers after every prefix; each is asked for all tokens, and for two candidates."""
+        for source, whole in self._prefixes:
+            predictor = self._begin(source)
+            for t, token in enumerate((*whole, None)):
+                yield source, whole[:t], predictor.predict_next()
+                yield source, whole[:t], predictor.predict_next(sorted({EOS, self.vocab_size - 1}))
+                if token is not None:
+                    predictor.consume(token)
+
+    def _walk(
+        self, predictor: BatchPredictor, states: list[State] | None = None, *, together: bool = True
+    ) -> list[list[Row]]:
+        """For each prefix its rows, all prefixes side by side; in one batch, or one by one in turn.
+
+        Rows are asked for in a different order at each step: states come from wherever they were made.
+        """
+        walks = self._prefixes
+        if states is None:
+            roots = predictor.initialize_batch(self.sources)
+            states = [roots[list(self.sources).index(source)] for source, _ in walks]
+        found: list[list[Row]] = [[] for _ in walks]
+        active = list(range(len(walks)))
+        while active:
+            active.reverse()
+            for batch in [active] if together else [[i] for i in active]:
+                scores = predictor.predict_batch([states[i] for i in batch])
+                assert len(scores) == len(batch), (
+                    f"a batch must have one row a state: {len(batch)} states, {len(scores)} rows"
+                )
+                for place, i in enumerate(batch):
+                    found[i].append(read_row(scores, place, self.vocab_size))
+            active = [i for i in active if len(found[i]) <= len(walks[i][1])]
+            tokens = [walks[i][1][len(found[i]) - 1] for i in active]
+            for some in [range(len(active))] if together else [[j] for j in range(len(active))]:
+                if active:
+                    before = [states[active[j]] for j in some]
+                    after = predictor.consume_batch(before, [tokens[j] for j in some])
+                    for j, state in zip(some, after, strict=True):
+                        states[active[j]] = state
+        return found
+
+    def _compare(self, found: list[list[Row]], promise: str) -> None:
+        """Each walk against a fresh predictor that sees that prefix alone."""
+        for (source, prefix), rows in zip(self._prefixes, found, strict=True):
+            _, expected = self._visit(self._begin(source), prefix)
+            for t, (first, second) in enumerate(zip(expected, rows, strict=True)):
+                self._same(first, second, promise, source, prefix[:t])

@@ -1,0 +1,97 @@
+"""What a contract tests: a predictor, sentences, prefixes to try it on."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from functools import cached_property
+
+import numpy as np
+
+from sgdec.protocol import BatchPredictor, Lowered, Predictor, Source, State
+from sgdec.testing.reading import Row, difference, where
+from sgdec.testing.walks import random_prefix
+
+
+class Subject(ABC):
+    """The configuration of `PredictorContract`, and what its tests share."""
+
+    vocab_size: int
+    """V, the number of target tokens."""
+    sources: Sequence[Source] = (
+        Source(1, (3, 4, 5), max_length=5),
+        Source(2, (4,), max_length=3),
+        Source(3, (5, 5)),
+    )
+    """At least two sentences, with and without a length limit."""
+    tokens: Collection[int] | None = None
+    """The tokens that random prefixes are made of; None = whatever the predictor allows."""
+    prefixes: Sequence[tuple[int, ...]] = ()
+    """More prefixes to test in each sentence, beside random ones: corners that chance would miss."""
+    walk_length: int = 6
+    """The length of random prefixes."""
+    walks: int = 3
+    """How many random prefixes each sentence is tested with."""
+    tolerance: float = 1e-5
+    """How much two answers that must be equal may differ, absolutely and relatively."""
+
+    @abstractmethod
+    def make(self) -> Predictor | BatchPredictor:
+        """A new predictor, each time."""
+
+    def attention_length(self, source: Source) -> int:
+        """How many source tokens attention is spread over."""
+        return len(source.tokens)
+
+    @cached_property
+    def _prefixes(self) -> list[tuple[Source, tuple[int, ...]]]:
+        """The sentences and prefixes that every promise is tested with."""
+        return [(source, prefix) for source in self.sources for prefix in self._prefixes_of(source, self.walks)]
+
+    def _prefixes_of(self, source: Source, walks: int) -> list[tuple[int, ...]]:
+        rng = self._rng()
+        predictor = self._simple()
+        length = self.walk_length if source.max_length is None else min(self.walk_length, source.max_length)
+        found = [random_prefix(predictor, source, self.vocab_size, length, rng, self.tokens) for _ in range(walks)]
+        return [*found, *(prefix[:length] for prefix in self.prefixes)]
+
+    def _states(
+        self, predictor: BatchPredictor, source: Source, walks: int | None = None
+    ) -> list[tuple[tuple[int, ...], State]]:
+        """Different prefixes of one sentence with their states, the empty one first."""
+        found: dict[tuple[int, ...], State] = {(): predictor.initialize_batch([source])[0]}
+        for whole in self._prefixes_of(source, walks or self.walks):
+            for t, token in enumerate(whole):
+                if whole[: t + 1] not in found:
+                    found[whole[: t + 1]] = predictor.consume_batch([found[whole[:t]]], [token])[0]
+        return list(found.items())
+
+    def _with_limits(self, limit: int | None) -> list[Source]:
+        """The sentences, and once more with another length limit."""
+        return [*self.sources, *(replace(source, max_length=limit) for source in self.sources)]
+
+    def _simple(self) -> Predictor:
+        predictor = self.make()
+        return predictor if isinstance(predictor, Predictor) else Lowered(predictor)
+
+    def _begin(self, source: Source) -> Predictor:
+        predictor = self._simple()
+        predictor.initialize(source)
+        return predictor
+
+    def _rng(self) -> np.random.Generator:
+        return np.random.default_rng(20170804)
+
+    def _same(
+        self,
+        first: Row,
+        second: Row,
+        promise: str,
+        source: Source,
+        prefix: Sequence[int],
+        tokens: Sequence[int] | None = None,
+    ) -> None:
+        """Fails with the promise if two rows differ (at ``tokens``)."""
+        found = difference(first, second, self.tolerance, tokens)
+        assert found is None, f"{promise}: {found} {where(source, prefix)}"

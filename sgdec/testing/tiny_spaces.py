@@ -1,0 +1,109 @@
+"""Spaces small enough to enumerate, one for each way in which searches go wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from sgdec.constellation import Constellation
+from sgdec.context import EOS
+from sgdec.protocol import FORBIDDEN, BatchPredictor, Predictor, Source
+from sgdec.testing.toys import BatchTable, Bonus, Lattice, OnDemandTable, Table
+
+V = 5
+"""Tokens of these spaces, where anything says how many there are."""
+
+
+@dataclass(frozen=True)
+class TinySpace:
+    """One constellation and one sentence."""
+
+    name: str
+    constellation: Callable[[], Constellation]
+    """A new one, each time."""
+    source: Source
+    empty: bool = False
+    """Whether no hypothesis satisfies all predictors."""
+
+
+def tiny_spaces() -> list[TinySpace]:
+    """All of them."""
+    table, log_probabilities = _random_table, _log_probabilities
+    lattice, other, trap = Lattice(LATTICE), Lattice(OTHER_LATTICE), Lattice(TRAP)
+    return [
+        _space("dense", Table(log_probabilities(1))),
+        _space("two models in both forms", Table(table(2)), BatchTable(table(3)), weights=[0.6, 0.4]),
+        _space("dense and sparse", Table(table(4)), Bonus({3: 0.5}, default=-0.3), weights=[1.0, 0.7]),
+        _space("sparse and open alone", Bonus({3: 0.5, 4: -1.0}, default=-0.3), vocab_size=V),
+        _space("a reward for length", Table(table(5)), Bonus({EOS: 0.0}, default=-1.5), weights=[1.0, -1.0]),
+        _space("a negative weight", Table(table(6)), Table(table(7)), weights=[1.0, -0.5]),
+        _space("all scores equal", Table(np.zeros((4, 4)))),
+        _space("all totals of one length equal", Table(np.full((4, 4), -1.0))),
+        _space("lattice alone", lattice, max_length=None),
+        _space("lattice and model", lattice, BatchTable(table(8)), weights=[0.5, 1.0], max_length=None),
+        _space("lattice longer than the limit", lattice, Table(table(9)), max_length=2),
+        _space("two lattices", lattice, other, max_length=None),
+        _space("the best way is a dead end", trap, Table(0.1 * table(10)), max_length=None),
+        _space("on demand", OnDemandTable(table(11)), Table(table(12)), weights=[0.3, 0.7]),
+        _space("on demand after a lattice", OnDemandTable(table(13)), lattice),
+        _space("forbidden with weight 0", Table(table(14)), Bonus({3: FORBIDDEN}), weights=[1.0, 0.0]),
+        _space("restricted with weight 0", Table(table(15)), lattice, weights=[1.0, 0.0]),
+        _space("forbidden by dense rows", Table(table(16, 0.3)), Table(table(17, 0.1)), weights=[1.0, -1.0]),
+        _space("one not consulted", Table(table(18)), trap, weights=[1.0, None]),
+        _space("nothing but the end", Table(table(19)), max_length=0),
+        _space("no end in reach", lattice, Table(table(20)), max_length=1, empty=True),
+        _space("no end at all", Lattice({0: {3: (0.0, 1), 4: (0.0, 1)}}), max_length=None, empty=True),
+        _space("lattices that do not meet", lattice, Lattice({0: {0: (0.0, 1)}}), max_length=None, empty=True),
+    ]
+
+
+LATTICE: Mapping[int, Mapping[int, tuple[float, int]]] = {
+    0: {3: (-0.5, 1), 4: (-0.7, 2), 0: (-1.1, 1)},
+    1: {3: (-0.4, 3), 4: (-0.2, 3)},
+    2: {0: (-0.1, 3), 3: (-0.9, 4)},
+    3: {EOS: (-0.6, 9), 4: (-0.3, 4)},
+    4: {EOS: (-0.25, 9)},
+}
+"""Paths of two and three tokens."""
+OTHER_LATTICE: Mapping[int, Mapping[int, tuple[float, int]]] = {
+    0: {3: (-0.1, 1), 4: (-0.3, 1)},
+    1: {3: (-0.2, 2), 4: (-0.25, 2), 0: (-1.0, 2)},
+    2: {EOS: (0.0, 9), 4: (-2.0, 3)},
+    3: {EOS: (-0.5, 9)},
+}
+TRAP: Mapping[int, Mapping[int, tuple[float, int]]] = {
+    0: {3: (-0.1, 1), 4: (-4.0, 2)},
+    1: {3: (-0.1, 3), 4: (-0.1, 3)},
+    2: {4: (-0.2, 4)},
+    4: {EOS: (0.0, 9)},
+}
+
+
+def _space(
+    name: str,
+    *predictors: Predictor | BatchPredictor,
+    weights: Sequence[float | None] | None = None,
+    vocab_size: int | None = None,
+    max_length: int | None = 3,
+    empty: bool = False,
+) -> TinySpace:
+    named = dict(zip("abc", predictors, strict=False))
+    source = Source(1, (3, 4, 3), max_length=max_length)
+    make = partial(Constellation.of, named, weights=weights, vocab_size=vocab_size)
+    return TinySpace(name, make, source, empty)
+
+
+def _random_table(seed: int, forbid: float = 0.0) -> npt.NDArray[np.float64]:
+    """``[V, V]``: scores of both signs, a part of them -inf."""
+    rng = np.random.default_rng(seed)
+    table = rng.normal(-0.5, 1.0, (V, V))
+    return np.where(rng.random((V, V)) < forbid, FORBIDDEN, table)
+
+
+def _log_probabilities(seed: int) -> npt.NDArray[np.float64]:
+    table = _random_table(seed)
+    return np.asarray(table - np.log(np.exp(table).sum(axis=1, keepdims=True)))

@@ -1,0 +1,247 @@
+"""The promise: every registered predictor and decoder keeps all the promises of its contract.
+
+A name that is registered and has no contract here is a failing test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from sgdec.context import EOS, Context
+from sgdec.plugins import Host
+from sgdec.protocol import BatchPredictor, Decoder, Predictor, Source
+from sgdec.testing import DecoderContract, PredictorContract
+
+V = 9
+"""Target tokens of the tiny models below."""
+HOST = Host(autoload=False)
+
+
+class PluginContract(PredictorContract):
+    """The contract of a registered predictor."""
+
+    plugin: ClassVar[str]
+    vocab_size = V
+    options: dict[str, Any]
+
+    @pytest.fixture(autouse=True)
+    def _prepare(self, tmp_path: Path) -> None:
+        self.options = self.prepare(tmp_path)
+
+    def prepare(self, folder: Path) -> dict[str, Any]:
+        """Writes what the predictor reads; its options."""
+        return {}
+
+    def make(self) -> Predictor | BatchPredictor:
+        predictor: Predictor | BatchPredictor = HOST.load("predictor", self.plugin)(**self.options)
+        return predictor
+
+
+class TestWordCount(PluginContract):
+    plugin = "wc"
+
+
+class TestWordCountOfOneToken(PluginContract):
+    plugin = "wc"
+
+    def prepare(self, folder: Path) -> dict[str, Any]:
+        return {"token": 5}
+
+
+class TestUnkCount(PluginContract):
+    plugin = "unkc"
+    prefixes = ((0,), (0, 0), (0, 3, 0), (3, 0))
+    sources = (Source(1, (3, 0, 0), max_length=5), Source(2, (4,), max_length=3), Source(3, (0, 5)))
+
+    def prepare(self, folder: Path) -> dict[str, Any]:
+        return {"lambdas": (0.3, 1.7, 4.0)}
+
+
+class TestForced(PluginContract):
+    plugin = "forced"
+
+    def prepare(self, folder: Path) -> dict[str, Any]:
+        references = folder / "references.ids"
+        references.write_text("3 4 3\n\n8 0 7 6 5\n")
+        return {"path": str(references)}
+
+
+class TestFst(PluginContract):
+    plugin = "fst"
+
+    def prepare(self, folder: Path) -> dict[str, Any]:
+        write_lattices(folder)
+        return {"path": f"{folder}/{{id}}.fst"}
+
+
+class TestNormalizedFst(TestFst):
+    def prepare(self, folder: Path) -> dict[str, Any]:
+        return {**super().prepare(folder), "normalize": True}
+
+
+class TestUnweightedFst(TestFst):
+    def prepare(self, folder: Path) -> dict[str, Any]:
+        return {**super().prepare(folder), "use_weights": False}
+
+
+class TestNmt(PluginContract):
+    plugin = "nmt"
+    walk_length = 4
+
+    @pytest.fixture(autouse=True)
+    def _prepare(self, checkpoint: Path) -> None:  # type: ignore[override]
+        from sgdec.training.checkpoint import load_vocabularies
+
+        self.options = {"model": str(checkpoint)}
+        target = load_vocabularies(checkpoint).target
+        assert target is not None
+        self.vocab_size = target.size
+
+
+class TestGreedy(DecoderContract):
+    def make(self) -> Decoder:
+        return decoder("greedy")
+
+
+class BeamContract(DecoderContract):
+    options: ClassVar[dict[str, Any]]
+
+    def make(self) -> Decoder:
+        return decoder("beam", **self.options)
+
+
+class TestBeam(BeamContract):
+    options: ClassVar[dict[str, Any]] = {}
+
+
+class TestBeamThatFinishesAll(BeamContract):
+    options: ClassVar[dict[str, Any]] = {"size": 3, "stop": "full"}
+
+
+class TestBeamThatRecombines(BeamContract):
+    options: ClassVar[dict[str, Any]] = {"size": 3, "recombine": True}
+
+
+class TestBeamThatPrunes(BeamContract):
+    options: ClassVar[dict[str, Any]] = {"size": 4, "prune_local": 0.5, "prune_final": 0.5, "stop": "full"}
+
+
+class TestBeamWithLengthPenalty(BeamContract):
+    options: ClassVar[dict[str, Any]] = {"size": 4, "alpha": 0.8, "stop": "full"}
+
+
+class TestBeamWithCoverage(BeamContract):
+    options: ClassVar[dict[str, Any]] = {"size": 4, "alpha": 0.6, "beta": 0.4, "stop": "full"}
+
+
+class TestWideBeamWithProof(BeamContract):
+    options: ClassVar[dict[str, Any]] = {"size": 200, "stop": "proven"}
+    exact = True
+
+
+class TestWideBeamWithProofAndLengthPenalty(BeamContract):
+    options: ClassVar[dict[str, Any]] = {"size": 200, "stop": "proven", "alpha": 0.7, "normalize": "length"}
+    exact = True
+
+
+class TestWideBeamWithProofAndCoverage(BeamContract):
+    options: ClassVar[dict[str, Any]] = {"size": 200, "stop": "proven", "alpha": 0.7, "beta": 0.3}
+    exact = True
+
+
+class TestWideBeamWithProofAndRecombination(BeamContract):
+    options: ClassVar[dict[str, Any]] = {"size": 200, "stop": "proven", "recombine": True}
+    exact = True
+    nbests = (1,)
+
+
+def decoder(name: str, **options: Any) -> Decoder:
+    made: Decoder = HOST.load("decoder", name)(**options)
+    return made
+
+
+def contracts(base: type) -> Iterator[type]:
+    for found in base.__subclasses__():
+        yield found
+        yield from contracts(found)
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in HOST.names("predictor")])
+def test_every_registered_predictor_has_a_contract(name: str) -> None:
+    tested = {HOST.load("predictor", found.plugin) for found in contracts(PluginContract)}  # type: ignore[attr-defined]
+    assert HOST.load("predictor", name) in tested, f"add a contract for predictor {name!r} to {__file__}"
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in HOST.names("decoder")])
+def test_every_registered_decoder_has_a_contract(name: str) -> None:
+    here = [found for found in contracts(DecoderContract) if found.__module__ == __name__]
+    tested = {type(found().make()) for found in here if found is not BeamContract}
+    assert HOST.load("decoder", name) in tested, f"add a contract for decoder {name!r} to {__file__}"
+
+
+def write_lattices(folder: Path) -> None:
+    """One lattice for each of the contract's sentences: with <s>, with a final weight, with a cycle."""
+    import pynini
+
+    lattices = [
+        "0 1 1 0.25, 1 2 3 0.5, 1 3 4 0.7, 2 3 5 0.1, 2 4 6 1.5, 3 4 3 0.2, 3 4 8 0.0, 4 5 2 0.3, 5 0.1, 4 1.0",
+        "0 1 3 1.0, 0 2 4 0.5, 1 3 5 0.25, 2 3 5 0.75, 3 0.5, 2 4 7 0.1",
+        "0 1 3 0.5, 1 1 4 0.4, 1 2 5 0.1, 2 0.0, 1 3 2 2.0, 3 0.0",
+    ]
+    for number, text in enumerate(lattices, start=1):
+        compiler = pynini.Fst()
+        lines = [line.split() for line in text.split(", ")]
+        for _ in range(1 + max(int(word) for line in lines for word in line[: 2 if len(line) == 4 else 1])):
+            compiler.add_state()
+        compiler.set_start(0)
+        for *numbers, cost in lines:
+            if len(numbers) == 1:
+                compiler.set_final(int(numbers[0]), cost)
+            else:
+                origin, target, label = map(int, numbers)
+                compiler.add_arc(origin, pynini.Arc(label, label, cost, target))
+        compiler.write(str(folder / f"{number}.fst"))
+
+
+assert EOS == 2  # the label of </s> in the lattices above
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny GNMT model with random weights."""
+    import torch
+
+    from sgdec.text.sentencepiece import train_vocabulary
+    from sgdec.training.checkpoint import (
+        CONFIG,
+        FORMAT,
+        SHARED,
+        WEIGHTS,
+        build_model,
+        model_tensors,
+        save_tensors,
+        write_json,
+    )
+
+    folder = tmp_path_factory.mktemp("checkpoint")
+    vocabulary = train_vocabulary(["one two three", "vier fünf sechs sieben", "acht neun zehn elf"], 40, kind="char")
+    (folder / SHARED).write_bytes(vocabulary.serialized)
+    config = {
+        "format": FORMAT,
+        "model": "gnmt",
+        "options": {"layers": 3, "width": 8},
+        "source_vocab_size": vocabulary.size,
+        "target_vocab_size": vocabulary.size,
+        "shared": True,
+    }
+    write_json(folder / CONFIG, config)
+    torch.manual_seed(1)
+    model = build_model(config, where="the test's own model")
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.5)  # far from uniform
+    save_tensors(folder / WEIGHTS, model_tensors(model))
+    return folder

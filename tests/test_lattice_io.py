@@ -1,0 +1,224 @@
+"""Lattice files: what pynini wrote is what is read, what is written rescores to the same totals, and a damaged file
+is one clear line of ours and nothing on standard error.
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+import pynini
+import pytest
+import pywrapfst
+from sgdec_predictors.fst import FstPredictor
+
+from sgdec.constellation import Constellation
+from sgdec.context import BOS, EOS
+from sgdec.errors import SgdecError
+from sgdec.io.lattice import Arc, LatticeError, read_lattice, write_nbest
+from sgdec.protocol import Hypothesis, Source
+from sgdec.testing.enumeration import enumerate_space
+
+
+def compiled(text: str, **options: Any) -> Any:
+    compiler = pywrapfst.Compiler(**options)
+    compiler.write(text)
+    return pynini.Fst.from_pywrapfst(compiler.compile())
+
+
+def hypothesis(
+    tokens: tuple[int, ...],
+    ledger: tuple[tuple[float, ...], ...],
+    weights: tuple[float | None, ...] = (1.0, 1.0),
+) -> Hypothesis:
+    total = sum(weight * score for row in ledger for weight, score in zip(weights, row, strict=True) if weight)
+    return Hypothesis(tokens, total, total, ledger, tuple(weights for _ in ledger))
+
+
+def totals_in(path: Path) -> dict[tuple[int, ...], float]:
+    """All paths of a lattice, as the predictor reads them."""
+    paths = enumerate_space(Constellation.of({"fst": FstPredictor(str(path))}), Source(1, ()))
+    return {found.tokens: found.total for found in paths}
+
+
+@pytest.mark.parametrize("arc_type", ["standard", "log", "log64"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_states_arcs_and_final_costs_are_read(tmp_path: Path, arc_type: str, packed: bool) -> None:
+    fst = compiled("0 1 7 0.5\n0 2 3 -1.5\n1 2 2 0\n2 0.25\n0 4\n", acceptor=True, arc_type=arc_type)
+    data = fst.write_to_string()
+    (tmp_path / "a.fst").write_bytes(gzip.compress(data) if packed else data)
+    lattice = read_lattice(tmp_path / "a.fst")
+    assert lattice.start == 0
+    assert lattice.arcs == ((Arc(3, -1.5, 2), Arc(7, 0.5, 1)), (Arc(2, 0.0, 2),), ())
+    assert lattice.final == (4.0, math.inf, 0.25)
+
+
+def test_symbol_tables_do_not_matter(tmp_path: Path) -> None:
+    fst = compiled("0 1 7 0.5\n1\n", acceptor=True)
+    symbols = pynini.SymbolTable()
+    symbols.add_symbol("seven", 7)
+    fst.set_input_symbols(symbols)
+    fst.write(str(tmp_path / "a.fst"))
+    assert read_lattice(tmp_path / "a.fst").arcs == ((Arc(7, 0.5, 1),), ())
+
+
+def _write(path: Path, what: str) -> None:
+    data = compiled("".join(f"{i} {i + 1} 3 1\n" for i in range(50)) + "50 0\n", acceptor=True).write_to_string()
+    if what == "transducer":
+        data = compiled("0 1 3 4 0\n1 0\n").write_to_string()
+    elif what == "not a number":
+        data = compiled("0 1 3 nan\n1 0\n", acceptor=True).write_to_string()
+    elif what == "gzip cut short":
+        data = gzip.compress(data)[:-20]
+    elif what == "gzip damaged":
+        data = gzip.compress(data)[:30] + b"\xff" * 40
+    elif what == "cut short":
+        data = data[:-20]
+    elif what == "text":
+        data = b"0 1 3 3 0.5\n1\n"
+    elif what == "nothing":
+        data = b""
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("what", "complaint"),
+    [
+        ("transducer", "is a transducer: state 0 has an arc 3:4. Expected an acceptor"),
+        ("not a number", "a weight at state 0 is nan. Expected costs"),
+        ("gzip cut short", "the gzip file is damaged or cut short."),
+        ("gzip damaged", "the gzip file is damaged or cut short."),
+        ("cut short", "cut short, or not an OpenFst file."),
+        ("text", "cut short, or not an OpenFst file."),
+        ("nothing", "cut short, or not an OpenFst file."),
+    ],
+)
+def test_a_bad_file_is_one_clear_line_and_openfst_stays_silent(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], what: str, complaint: str
+) -> None:
+    _write(tmp_path / "3.fst", what)
+    with pytest.raises(LatticeError) as error:
+        read_lattice(tmp_path / "3.fst")
+    assert str(error.value).startswith(f"{tmp_path}/3.fst: {complaint}")
+    assert "\n" not in str(error.value)
+    assert capfd.readouterr().err == ""
+
+
+def test_standard_error_works_again_after_reading(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    _write(tmp_path / "3.fst", "cut short")
+    with pytest.raises(LatticeError):
+        read_lattice(tmp_path / "3.fst")
+    print("heard", file=sys.stderr)
+    assert capfd.readouterr().err == "heard\n"
+
+
+@pytest.mark.parametrize("path", ["missing.fst", "."])
+def test_what_cannot_be_opened_is_named(tmp_path: Path, path: str) -> None:
+    with pytest.raises(LatticeError, match=r"no such file|cannot be read \(Is a directory\)"):
+        read_lattice(tmp_path / path)
+
+
+def test_without_pynini_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "pynini", None)
+    with pytest.raises(SgdecError, match=r'lattices need pynini.* \(pip install "sgdec\[fst\]"\)'):
+        read_lattice(tmp_path / "1.fst")
+
+
+@pytest.mark.parametrize("name", ["1.fst", "1.fst.gz"])
+@pytest.mark.parametrize("seed", range(10))
+def test_a_written_list_rescores_to_the_same_totals(tmp_path: Path, seed: int, name: str) -> None:
+    rng = random.Random(seed)
+    scores: dict[tuple[int, ...], tuple[float, ...]] = {}  # of each prefix, so that equal prefixes score the same
+    hypotheses = []
+    for tokens in {tuple(rng.choices(range(3, 6), k=rng.randint(0, 6))) for _ in range(20)}:
+        prefixes = [(*tokens, EOS)[:length] for length in range(1, len(tokens) + 2)]
+        ledger = tuple(scores.setdefault(p, (rng.uniform(-9, 9), rng.uniform(-9, 9))) for p in prefixes)
+        hypotheses.append(hypothesis(tokens, ledger, (0.7, -0.2)))
+    assert write_nbest(tmp_path / name, hypotheses) == 0
+    assert totals_in(tmp_path / name) == pytest.approx({h.tokens: h.score for h in hypotheses}, abs=1e-5)
+
+
+def test_arcs_bear_the_weighted_scores_of_their_tokens(tmp_path: Path) -> None:
+    write_nbest(
+        tmp_path / "1.fst",
+        [
+            hypothesis((5, 3), ((-1.0, -2.0), (-0.5, 0.0), (-0.25, -1.0)), (1.0, 0.5)),
+            hypothesis((5, 4), ((-1.0, -2.0), (-4.0, 0.0), (-0.5, 0.0)), (1.0, 0.5)),
+        ],
+    )
+    lattice = read_lattice(tmp_path / "1.fst")
+    (begin,) = lattice.arcs[lattice.start]
+    (shared,) = lattice.arcs[begin.target]
+    three, four = lattice.arcs[shared.target]
+    (end,) = lattice.arcs[three.target]
+    assert [(arc.label, arc.cost) for arc in (begin, shared, three, four, end)] == [
+        (BOS, 0.0),
+        (5, 2.0),
+        (3, 0.5),
+        (4, 4.0),
+        (EOS, 0.75),
+    ]
+    assert lattice.final[end.target] == 0.0
+
+
+def test_pynini_finds_the_best_hypothesis_as_shortest_path(tmp_path: Path) -> None:
+    worse = hypothesis((5, 3), ((-1.0, 0.0), (-2.0, 0.0), (-1.0, 0.0)))
+    best = hypothesis((7,), ((-1.0, -1.0), (0.5, 0.0)))
+    write_nbest(tmp_path / "1.fst", [worse, best])
+    path = pynini.shortestpath(pynini.Fst.read(str(tmp_path / "1.fst"))).paths()
+    assert (path.ilabels(), float(path.weight())) == ([BOS, 7, EOS], 1.5)
+
+
+def test_equal_prefixes_with_different_scores_keep_their_totals(tmp_path: Path) -> None:
+    first = hypothesis((5, 3), ((-1.0, -2.0), (-0.5, 0.0), (0.0, 0.0)), (1.0, None))
+    second = hypothesis((5, 4), ((-1.0, -2.0), (-4.0, -1.0), (-0.5, 0.0)), (None, 1.0))
+    write_nbest(tmp_path / "1.fst", [first, second])
+    assert totals_in(tmp_path / "1.fst") == pytest.approx({(5, 3): -1.5, (5, 4): -3.0}, abs=1e-6)
+
+
+def test_of_equal_hypotheses_the_best_counts(tmp_path: Path) -> None:
+    pair = [hypothesis((5,), ((-3.0,), (0.0,)), (1.0,)), hypothesis((5,), ((-2.0,), (0.0,)), (1.0,))]
+    for number, hypotheses in enumerate((pair, pair[::-1])):
+        write_nbest(tmp_path / f"{number}.fst", hypotheses)
+        assert totals_in(tmp_path / f"{number}.fst") == {(5,): -2.0}
+
+
+def test_a_hypothesis_without_a_ledger_has_its_total_at_the_end(tmp_path: Path) -> None:
+    write_nbest(tmp_path / "1.fst", [Hypothesis((5, 6), -2.5, -2.5), Hypothesis((), -0.5, -0.5)])
+    assert totals_in(tmp_path / "1.fst") == {(5, 6): -2.5, (): -0.5}
+
+
+def test_long_hypotheses_do_not_gather_rounding_errors(tmp_path: Path) -> None:
+    rng = random.Random(1)
+    long = hypothesis(tuple([4] * 2000), tuple((rng.uniform(-9, 0),) for _ in range(2001)), (1.0,))
+    write_nbest(tmp_path / "1.fst", [long])
+    assert totals_in(tmp_path / "1.fst")[long.tokens] == pytest.approx(long.score, abs=1e-4)
+
+
+def test_hypotheses_with_the_unknown_token_are_left_out_and_counted(tmp_path: Path) -> None:
+    known = hypothesis((5,), ((-3.0,), (0.0,)), (1.0,))
+    unknown = hypothesis((0, 5), ((-1.0,), (-1.0,), (0.0,)), (1.0,))
+    assert write_nbest(tmp_path / "1.fst", [unknown, known]) == 1
+    assert totals_in(tmp_path / "1.fst") == {(5,): -3.0}
+
+
+def test_no_hypotheses_are_an_empty_lattice(tmp_path: Path) -> None:
+    assert write_nbest(tmp_path / "1.fst", []) == 0
+    assert read_lattice(tmp_path / "1.fst").start == -1
+
+
+def test_a_full_disk_or_a_missing_folder_is_one_line(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for path in (tmp_path / "missing" / "1.fst", Path("/dev/full")):
+        with pytest.raises(SgdecError, match=rf"{path}: cannot be written \(No s"):
+            write_nbest(path, [hypothesis((5,), ((-3.0,), (0.0,)), (1.0,))])
+    assert capfd.readouterr().err == ""
+
+
+def test_equal_lists_are_equal_files(tmp_path: Path) -> None:
+    for name in ("a.fst.gz", "b.fst.gz"):
+        write_nbest(tmp_path / name, [hypothesis((5,), ((-3.0,), (0.0,)), (1.0,))])
+    assert (tmp_path / "a.fst.gz").read_bytes() == (tmp_path / "b.fst.gz").read_bytes()
