@@ -8,12 +8,14 @@ weights). All vocabularies of one side have to be the same.
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from sgdec.constellation import Constellation, Member
 from sgdec.context import Context, Vocabularies, Vocabulary
+from sgdec.device import require_device
 from sgdec.errors import UsageError
 from sgdec.options import configure, refuse_unused
 from sgdec.plugins import Host
@@ -59,6 +61,7 @@ class _Part:
 
 def assemble(config: RunConfig, host: Host) -> Run:
     """Raises UsageError for unknown names and options, vocabularies that differ, or wrappers around nothing."""
+    require_device(config.device)
     decoder_class = host.load("decoder", config.decoder)
     entries = parse_predictors(config.predictors, taken=[config.decoder])
     parts = {part.name: host.load("predictor", part.plugin) for entry in entries for part in entry.parts}
@@ -81,6 +84,7 @@ def assemble(config: RunConfig, host: Host) -> Run:
         for entry, chain, weight in zip(entries, chains, weights, strict=True)
     ]
     constellation = Constellation(members, vocab_size=context.vocab_size)
+    constellation.require_attention(decoder.ranking)
     return Run(constellation, decoder, vocabularies, _signature(config, entries, weights))
 
 
@@ -126,7 +130,7 @@ def _wrap(chain: list[_Part], context: Context) -> BatchPredictor:
 
 
 def _vocabularies(chains: list[list[_Part]], tokenizer: str | None) -> Vocabularies:
-    """What the parts bring; a wrapper may speak another vocabulary than what it wraps, so only the outermost counts."""
+    """What the parts bring. A wrapper may speak another vocabulary than what it wraps: only the outermost counts."""
     found: dict[str, tuple[str, Vocabulary]] = {}
     brought: list[tuple[str, Vocabularies]] = []
     if tokenizer is not None:
@@ -144,9 +148,12 @@ def _vocabularies(chains: list[list[_Part]], tokenizer: str | None) -> Vocabular
                 continue
             first, known = found.setdefault(side, (who, vocabulary))
             if known.fingerprint != vocabulary.fingerprint:
+                sizes = f"{known.size} and {vocabulary.size} tokens"
+                if known.size == vocabulary.size:
+                    sizes = f"{known.size} tokens each, but not the same ones"
                 raise UsageError(
-                    f"{who} and {first} have different {side} vocabularies ({vocabulary.size} and {known.size} "
-                    "tokens, or the same number of other pieces); predictors decode together only over one"
+                    f"{first} and {who} have different {side} vocabularies ({sizes}). Predictors decode together "
+                    "only over one: use models with the same tokenizer"
                 )
     source, target = (found[side][1] if side in found else None for side in ("source", "target"))
     return Vocabularies(source, target)
@@ -154,24 +161,32 @@ def _vocabularies(chains: list[list[_Part]], tokenizer: str | None) -> Vocabular
 
 def _vocab_size(given: int | None, target: Vocabulary | None) -> int | None:
     if given is not None and target is not None and given != target.size:
-        raise UsageError(
-            f"--vocab-size {given}, but the target vocabulary has {target.size} tokens; leave it out"
-        )
+        raise UsageError(f"--vocab-size {given}, but the target vocabulary has {target.size} tokens; leave it out")
     return given if target is None else target.size
 
 
 def _signature(config: RunConfig, entries: tuple[ListEntry, ...], weights: list[float]) -> str:
     import sgdec
 
-    def options(name: str) -> str:
-        listed = [f"{key}={value}" for key, value in config.options.get(name, {}).items() if key != "weight"]
-        return f"({','.join(listed)})" if listed else ""
+    def part(name: str, plugin: str) -> str:
+        given = config.options.get(name, {})
+        listed = ",".join(f"{key}={value}" for key, value in given.items() if key != "weight")
+        called = name if name == plugin else f"{name}={plugin}"
+        return f"{called}({listed})" if listed else called
 
     predictors = ",".join(
-        f"{weight:g}*" + ":".join(part.name + options(part.name) for part in entry.parts)
+        f"{weight:g}*" + ":".join(part(name, plugin) for name, plugin in entry.parts)
         for entry, weight in zip(entries, weights, strict=True)
     )
-    return (
-        f"sgdec:{sgdec.__version__}|predictors:{predictors}|decoder:{config.decoder}{options(config.decoder)}"
-        f"|precision:{config.precision}|device:{config.device}|seed:{config.seed}"
+    torch = sys.modules.get("torch")
+    versions = [f"sgdec:{sgdec.__version__}", *([f"torch:{torch.__version__}"] if torch else [])]
+    return "|".join(
+        [
+            *versions,
+            f"predictors:{predictors}",
+            f"decoder:{part(config.decoder, config.decoder)}",
+            f"precision:{config.precision}",
+            f"device:{config.device}",
+            f"seed:{config.seed}",
+        ]
     )

@@ -96,33 +96,33 @@ class Combined:
         self._dense = [node for node, listed in enumerate(candidates) if listed is None]
         self._matrix = self._sum_dense_rows() if self._dense else None
 
-    def best(self, limit: int, above: Sequence[float]) -> list[list[Continuation]]:
-        """For each node its ``limit`` best continuations with a score > ``above``, best first, lower token first."""
+    def best(self, limit: int) -> list[list[Continuation]]:
+        """For each node its ``limit`` best continuations, best first, lower token first."""
         dense = self._best_dense(limit)
         listed = self._listed()
         return [
-            _select(dense[node] if node in dense else listed[node], limit, above[node])
-            for node in range(len(self._candidates))
+            _sorted(dense[node] if node in dense else listed[node])[:limit] for node in range(len(self._candidates))
         ]
 
-    def all(self, node: int, above: float) -> Iterator[Continuation]:
-        """One node's continuations with a score > ``above``, best first; produced lazily."""
+    def all(self, node: int) -> Iterator[Continuation]:
+        """One node's continuations, best first; a dense row is sorted and turned into values block by block."""
         if self._candidates[node] is not None:
-            yield from _select(self._listed_row(node), None, above)
+            yield from _sorted(self._listed_row(node))
             return
         assert self._matrix is not None
         place = self._dense.index(node)
-        row = self._matrix[place : place + 1]
-        order = top_tokens(row, FIRST_BLOCK)[0]
-        if len(order) < row.shape[1]:
-            values = arrays.to_numpy(row)[0]
-            order = np.lexsort((np.arange(len(values)), -values))
-        for start in range(0, len(order), FIRST_BLOCK):
+        row = self._matrix[place : place + 1]  # [1, V]
+        first = top_tokens(row, FIRST_BLOCK)
+        yield from _sorted(self._gather([node], first)[0])
+        if first.shape[1] == row.shape[1]:
+            return
+        values = arrays.to_numpy(row)[0]
+        order = np.lexsort((np.arange(len(values)), -values))
+        for start in range(FIRST_BLOCK, len(order), FIRST_BLOCK):
             block = self._gather([node], order[None, start : start + FIRST_BLOCK])[0]
-            survivors = _select(block, None, above)
-            yield from survivors
-            if not survivors:
+            if not block:  # only forbidden tokens are left
                 return
+            yield from _sorted(block)
 
     def distribution(self, node: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
         """One node's candidates, ascending, and their combined scores (float64)."""
@@ -261,12 +261,10 @@ def _times(weight: float | None, scores: Sequence[float]) -> Sequence[float]:
     return [weight * score if score != FORBIDDEN else FORBIDDEN for score in scores]
 
 
-def _select(found: list[Continuation], limit: int | None, above: float) -> list[Continuation]:
-    """Sorted, cut: higher score first, then lower token."""
-    if above > FORBIDDEN:
-        found = [continuation for continuation in found if continuation.score > above]
+def _sorted(found: list[Continuation]) -> list[Continuation]:
+    """Higher score first, then lower token."""
     found.sort(key=_best_first)
-    return found if limit is None else found[:limit]
+    return found
 
 
 def _best_first(continuation: Continuation) -> tuple[float, int]:

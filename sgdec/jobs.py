@@ -7,14 +7,13 @@ suspends the searches, gathers their requests, calls `answer`, and hands the ans
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
-from sgdec.combination import Combined
+from sgdec.combination import Combined, Continuation
 from sgdec.constellation import Constellation
 from sgdec.node import Node
 from sgdec.protocol import FORBIDDEN
@@ -61,86 +60,99 @@ Request: TypeAlias = Expand | Sample | Bound | Keys
 
 
 def answer(constellation: Constellation, requests: Sequence[Request]) -> list[Any]:
-    """The answers, in the order of the requests.
+    """The answers, in the order of the requests; all requests of one kind are one job.
 
     Expand: ``list[list[Node]]`` or ``list[Iterator[Node]]``; Sample: ``list[Node | None]``; Bound: ``list[float]``;
     Keys: ``list[Hashable]``.
     """
     answers: list[Any] = [None] * len(requests)
-    scored = [i for i, request in enumerate(requests) if isinstance(request, Expand | Sample)]
-    if scored:
-        _answer_scored(constellation, requests, scored, answers)
-    for i, request in enumerate(requests):
-        if isinstance(request, Bound):
-            answers[i] = constellation.bounds(request.nodes)
-        elif isinstance(request, Keys):
-            answers[i] = constellation.keys(request.nodes, request.ranking)
+    for kind, job in _JOBS.items():
+        chosen = [i for i, request in enumerate(requests) if isinstance(request, kind)]
+        if chosen:
+            for i, reply in zip(chosen, job(constellation, [requests[i] for i in chosen]), strict=True):
+                answers[i] = reply
     return answers
 
 
-def _answer_scored(
-    constellation: Constellation, requests: Sequence[Request], scored: Sequence[int], answers: list[Any]
-) -> None:
-    """Expansions and samples: every predictor is asked once, about the nodes of all of them."""
-    nodes: list[Node] = []
-    starts = []
-    for i in scored:
-        starts.append(len(nodes))
-        nodes.extend(requests[i].nodes)
-    if not nodes:
-        for i in scored:
-            answers[i] = []
-        return
+def _expand(constellation: Constellation, requests: Sequence[Expand]) -> Iterator[list[Any]]:
+    nodes = _all_nodes(requests)
     combined = constellation.combine(nodes)
-    coverages: list[Coverage] = [()] * len(nodes)
-    if any(request.coverage for request in requests if isinstance(request, Expand | Sample)):
-        coverages = constellation.coverage(nodes)
-    limits = [r.limit for r in (requests[i] for i in scored) if isinstance(r, Expand) and r.limit is not None]
-    best = combined.best(max(limits), _thresholds(requests, scored)) if limits else []
-    for i, start in zip(scored, starts, strict=True):
-        request = requests[i]
-        places = range(start, start + len(request.nodes))
-        if isinstance(request, Sample):
-            answers[i] = [
-                _sampled(combined, place, nodes[place], coverages[place], drawn)
-                for place, drawn in zip(places, request.draws, strict=True)
-            ]
-        elif isinstance(request, Expand) and request.limit is not None:
-            answers[i] = [
-                [nodes[place].child(found, coverages[place]) for found in best[place][: request.limit]]
-                for place in places
-            ]
-        elif isinstance(request, Expand):
-            answers[i] = [
-                _lazy_children(combined, place, nodes[place], coverages[place], request.above)
+    coverages = _coverages(constellation, nodes, requests)
+    limits = [request.limit for request in requests if request.limit is not None]
+    best = combined.best(max(limits)) if limits else []
+    for request, places in zip(requests, _places(requests), strict=True):
+        if request.limit is None:
+            yield [_above(request.above, nodes[place], combined.all(place), coverages[place]) for place in places]
+        else:
+            yield [
+                list(_above(request.above, nodes[place], best[place][: request.limit], coverages[place]))
                 for place in places
             ]
 
 
-def _thresholds(requests: Sequence[Request], scored: Sequence[int]) -> list[float]:
-    """For each node the combined score that a child's token must exceed, so that its total exceeds ``above``."""
-    thresholds = []
-    for i in scored:
-        request = requests[i]
-        above = request.above if isinstance(request, Expand) else FORBIDDEN
-        thresholds.extend([_threshold(above, node) for node in request.nodes])
-    return thresholds
+def _above(above: float, node: Node, continuations: Iterable[Continuation], coverage: Coverage) -> Iterator[Node]:
+    """A node's children, best first, as long as their totals exceed ``above``."""
+    for found in continuations:
+        child = node.child(found, coverage)
+        if child.total <= above:
+            return
+        yield child
 
 
-def _threshold(above: float, node: Node) -> float:
-    return FORBIDDEN if above == FORBIDDEN else above - node.total
+def _sample(constellation: Constellation, requests: Sequence[Sample]) -> Iterator[list[Any]]:
+    nodes = _all_nodes(requests)
+    combined = constellation.combine(nodes)
+    coverages = _coverages(constellation, nodes, requests)
+    for request, places in zip(requests, _places(requests), strict=True):
+        yield [
+            _drawn(combined, place, nodes[place], coverages[place], drawn)
+            for place, drawn in zip(places, request.draws, strict=True)
+        ]
 
 
-def _lazy_children(
-    combined: Combined, place: int, node: Node, coverage: Coverage, above: float
-) -> Iterator[Node]:
-    for found in combined.all(place, _threshold(above, node)):
-        yield node.child(found, coverage)
-
-
-def _sampled(combined: Combined, place: int, node: Node, coverage: Coverage, drawn: Draw) -> Node | None:
+def _drawn(combined: Combined, place: int, node: Node, coverage: Coverage, drawn: Draw) -> Node | None:
     tokens, scores = combined.distribution(place)
-    if not len(tokens) or np.max(scores) == -math.inf:
+    if not len(tokens) or np.max(scores) == FORBIDDEN:
         return None
     token = draw(tokens, scores, drawn, sentence=node.source.id, step=node.length)
     return node.child(combined.continuation(place, token), coverage)
+
+
+def _bound(constellation: Constellation, requests: Sequence[Bound]) -> Iterator[list[Any]]:
+    bounds = constellation.bounds(_all_nodes(requests))
+    return ([bounds[place] for place in places] for places in _places(requests))
+
+
+def _keys(constellation: Constellation, requests: Sequence[Keys]) -> Iterator[list[Any]]:
+    assert all(request.ranking == requests[0].ranking for request in requests), "one decoder, one ranking"
+    keys = constellation.keys(_all_nodes(requests), requests[0].ranking)
+    return ([keys[place] for place in places] for places in _places(requests))
+
+
+_JOBS: dict[type[Any], Callable[[Constellation, Sequence[Any]], Iterator[list[Any]]]] = {
+    Expand: _expand,
+    Sample: _sample,
+    Bound: _bound,
+    Keys: _keys,
+}
+
+
+def _all_nodes(requests: Sequence[Request]) -> list[Node]:
+    return [node for request in requests for node in request.nodes]
+
+
+def _places(requests: Sequence[Request]) -> Iterator[range]:
+    """Where the nodes of each request are among all."""
+    start = 0
+    for request in requests:
+        yield range(start, start + len(request.nodes))
+        start += len(request.nodes)
+
+
+def _coverages(
+    constellation: Constellation, nodes: Sequence[Node], requests: Sequence[Expand] | Sequence[Sample]
+) -> list[Coverage]:
+    """The coverage of each node's children, if any request wants it."""
+    if any(request.coverage for request in requests):
+        return constellation.coverage(nodes)
+    return [()] * len(nodes)

@@ -11,49 +11,26 @@ A batch that raises is asked again question by question, so that only the culpri
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from greenlet import getcurrent, greenlet
 
 from sgdec.constellation import Constellation
-from sgdec.errors import UsageError
+from sgdec.errors import SgdecError, UsageError
 from sgdec.jobs import Request, answer
 from sgdec.node import Node
+from sgdec.outcome import Outcome, Unreadable
 from sgdec.protocol import Decoder, Result, Source
 from sgdec.search import SearchSpace
 
+READ_AHEAD = 16
+"""Batches' worth of sentences in flight or waiting for a slower one before them."""
 
-@dataclass(frozen=True)
-class Outcome:
-    """What became of one sentence."""
-
-    source: Source
-    result: Result
-    """No hypotheses where the search failed."""
-    seconds: float
-    error: Exception | None = None
-
-
-@dataclass(frozen=True)
-class Unreadable:
-    """A sentence that never became a `Source`: its number and why."""
-
-    id: int
-    error: Exception
-
-
-@dataclass
-class _Search:
-    """One sentence in flight."""
-
-    place: int
-    source: Source
-    started: float
-    coroutine: greenlet
-    request: Request | None = None
+Item = TypeVar("Item")
 
 
 class Scheduler:
@@ -74,63 +51,45 @@ class Scheduler:
         self._seed = seed
         self._batch_size = batch_size
 
-    def run(self, sources: Iterable[Source | Unreadable]) -> Iterator[Outcome]:
-        """Outcomes in the order of the sources, as soon as all before them are there.
+    def run(self, sentences: Iterable[Source | Unreadable]) -> Iterator[Outcome]:
+        """Outcomes in the order of the sentences, each as soon as all before it are there.
 
         An error of one sentence is part of its outcome; a UsageError, which all would share, is raised.
         """
-        waiting = enumerate(sources)
+        waiting = enumerate(sentences)
         active: list[_Search] = []
         done: dict[int, Outcome] = {}
         due = 0
         while True:
-            # A slow sentence must not let the finished ones behind it pile up without end.
-            room = min(self._batch_size - len(active), due + 16 * self._batch_size - len(done))
-            admitted = list(islice(waiting, max(room, 0)))
-            active.extend(self._admit(admitted, done))
+            room = min(self._batch_size, READ_AHEAD * self._batch_size - len(done)) - len(active)
+            admitted = list(islice(waiting, room))
             if not active and not admitted:
                 return
-            self._advance(active, done)
-            active = [search for search in active if search.request is not None]
+            active = _in_flight([*active, *self._started(admitted, done)], done)
+            questions = [search.question for search in active if search.question is not None]
+            for search, reply in zip(active, _each(partial(answer, self._constellation), questions), strict=True):
+                search.resume(reply)
+            active = _in_flight(active, done)
             while due in done:
                 yield done.pop(due)
                 due += 1
 
-    def _admit(
+    def _started(
         self, admitted: Sequence[tuple[int, Source | Unreadable]], done: dict[int, Outcome]
     ) -> list[_Search]:
-        """Searches of new sentences, each run up to its first question."""
-        readable = []
-        for place, source in admitted:
-            if isinstance(source, Unreadable):
-                done[place] = Outcome(Source(source.id, ()), Result([]), 0.0, source.error)
-            else:
-                readable.append((place, source))
-        if not readable:
-            return []
-        started = time.monotonic()
+        """The searches of new sentences, each run up to its first question; unreadable ones are done."""
         searches = []
-        for (place, source), root in zip(readable, self._roots([s for _, s in readable]), strict=True):
-            if isinstance(root, Node):
-                coroutine = greenlet(self._search)
-                search = _Search(place, source, started, coroutine)
-                self._resume(search, (root,), done)
-                searches.append(search)
+        for place, sentence in admitted:
+            if isinstance(sentence, Unreadable):
+                done[place] = Outcome(Source(sentence.id, ()), Result([]), 0.0, sentence.error)
             else:
-                done[place] = Outcome(source, Result([]), time.monotonic() - started, root)
-        return [search for search in searches if search.request is not None]
+                searches.append(_Search(place, sentence, greenlet(self._decode)))
+        roots = _each(self._constellation.roots, [search.source for search in searches])
+        for search, root in zip(searches, roots, strict=True):
+            search.resume(root)
+        return searches
 
-    def _roots(self, sources: Sequence[Source]) -> Sequence[Node | Exception]:
-        try:
-            return self._constellation.roots(sources)
-        except UsageError:
-            raise
-        except Exception as error:
-            if len(sources) == 1:
-                return [error]
-            return [self._roots([source])[0] for source in sources]
-
-    def _search(self, root: Node) -> Result:
+    def _decode(self, root: Node) -> Result:
         """The body of a coroutine: one sentence, decoded by code that knows nothing of all this."""
         scheduler = getcurrent().parent
         assert scheduler is not None
@@ -145,44 +104,53 @@ class Scheduler:
         result = self._decoder.decode(space)
         return replace(result, expansions=space.expansions)
 
-    def _advance(self, active: Sequence[_Search], done: dict[int, Outcome]) -> None:
-        """One round: all questions answered, every search run up to its next one."""
-        requests = [search.request for search in active if search.request is not None]
-        if not requests:
-            return
-        for search, reply in zip(active, self._answers(requests), strict=True):
-            self._resume(search, reply, done)
 
-    def _answers(self, requests: Sequence[Request]) -> Sequence[Any]:
-        """Answers, or the exception that a question raises on its own."""
+@dataclass
+class _Search:
+    """One sentence in flight: its decoder's code, suspended at a question until it has come to an outcome."""
+
+    place: int
+    source: Source
+    coroutine: greenlet
+    started: float = field(default_factory=time.monotonic)
+    question: Request | None = None
+    outcome: Outcome | None = None
+
+    def resume(self, reply: Any) -> None:
+        """Go on with a reply (the first one is the root), or with an exception, raised where the question was."""
         try:
-            return answer(self._constellation, requests)
+            given = self.coroutine.throw(reply) if isinstance(reply, Exception) else self.coroutine.switch(reply)
         except UsageError:
             raise
         except Exception as error:
-            if len(requests) == 1:
-                return [error]
-            return [self._answers([request])[0] for request in requests]
-
-    def _resume(self, search: _Search, reply: Any, done: dict[int, Outcome]) -> None:
-        """Hand a reply over (first: the arguments of `_search`) and take the next question, or the result."""
-        try:
-            if isinstance(reply, Exception):
-                given = search.coroutine.throw(reply)
-            elif search.request is None:
-                given = search.coroutine.switch(*reply)
-            else:
-                given = search.coroutine.switch(reply)
-        except UsageError:
-            raise
-        except Exception as error:
-            given = error
-        if not search.coroutine.dead:
-            search.request = given
-            return
-        search.request = None
-        seconds = time.monotonic() - search.started
-        if isinstance(given, Exception):
-            done[search.place] = Outcome(search.source, Result([]), seconds, given)
+            self._finish(Result([]), error)
         else:
-            done[search.place] = Outcome(search.source, given, seconds)
+            if not self.coroutine.dead:
+                self.question = given
+            elif given.hypotheses:
+                self._finish(given)
+            else:
+                self._finish(given, SgdecError("no hypothesis: no path satisfies all predictors"))
+
+    def _finish(self, result: Result, error: Exception | None = None) -> None:
+        self.outcome = Outcome(self.source, result, time.monotonic() - self.started, error)
+
+
+def _in_flight(searches: Sequence[_Search], done: dict[int, Outcome]) -> list[_Search]:
+    """The searches that are suspended; the outcomes of the others are done."""
+    done.update((search.place, search.outcome) for search in searches if search.outcome is not None)
+    return [search for search in searches if search.outcome is None]
+
+
+def _each(ask: Callable[[list[Item]], Sequence[Any]], items: list[Item]) -> Sequence[Any]:
+    """``ask(items)``; if that raises, asked about one item at a time, with the exception of an item as its reply."""
+    if not items:
+        return []
+    try:
+        return ask(items)
+    except UsageError:
+        raise
+    except Exception as error:
+        if len(items) == 1:
+            return [error]
+        return [reply for item in items for reply in _each(ask, [item])]

@@ -88,7 +88,7 @@ def _top_torch(values: torch.Tensor, k: int) -> npt.NDArray[np.int64]:
     if best.shape[1] > k:
         for row in np.flatnonzero(best[:, k - 1] == best[:, k]):
             threshold = scores[row, k - 1]
-            above = torch.nonzero(values[row] > threshold).flatten()
+            above = torch.nonzero(~(values[row] <= threshold)).flatten()  # a NaN, too
             equal = torch.nonzero(values[row] == threshold).flatten()
             chosen = torch.cat([above, equal[: k - len(above)]])
             found[row, :k] = chosen.cpu().numpy()

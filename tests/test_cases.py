@@ -148,7 +148,7 @@ def _translated(case: Mapping[str, Any]) -> RunConfig:
         elif plugin == "wc":
             options[name] |= {"token": given.get("wc_word", -1)}
     if _searched_exactly(case):
-        decoder, options["beam"] = "beam", {"size": 100_000, "stop": "proven"}
+        decoder, options["beam"] = "beam", {"size": 100_000, "stop": "proven", "recombine": True}
     else:
         decoder = case["decoder"]
         options[decoder] = {}
@@ -165,7 +165,7 @@ def _dropped_there(case: Mapping[str, Any], sentence: int) -> float:
     """What our total has more: the weighted scores of the leading <s> arcs."""
     config = _translated(case)
     return sum(
-        _bos_score(part["path"].replace("{id}", str(sentence))) * part["weight"]
+        _bos_score(part["path"].replace("{id}", str(sentence))) * float(part["weight"])
         for name, part in config.options.items()
         if name in ("fst", "fst2")
         and part["use_weights"] == "true"

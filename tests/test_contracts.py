@@ -88,6 +88,21 @@ class TestUnweightedFst(TestFst):
         return {**super().prepare(folder), "use_weights": False}
 
 
+class TestNgram(PluginContract):
+    plugin = "ngram"
+    prefixes = ((3, 4, 5), (5, 3, 4), (8, 3, 4), (0, 4), (7, 7, 4))
+
+    def prepare(self, folder: Path) -> dict[str, Any]:
+        return {"path": str(write_arpa(folder)), "context": Context(vocab_size=V)}
+
+
+class TestNgramWithoutVocabulary(TestNgram):
+    """V unknown: only the words of the model are listed."""
+
+    def prepare(self, folder: Path) -> dict[str, Any]:
+        return {"path": str(write_arpa(folder))}
+
+
 class TestNmt(PluginContract):
     plugin = "nmt"
     walk_length = 4
@@ -181,6 +196,24 @@ def test_every_registered_decoder_has_a_contract(name: str) -> None:
     here = [found for found in contracts(DecoderContract) if found.__module__ == __name__]
     tested = {type(found().make()) for found in here if found is not BeamContract}
     assert HOST.load("decoder", name) in tested, f"add a contract for decoder {name!r} to {__file__}"
+
+
+def write_arpa(folder: Path) -> Path:
+    """A trigram model whose words are token ids; it does not know 7 and 8."""
+    sections = {
+        1: ["-99 <s> -0.5", "-0.9 </s>", "-1.5 <unk>", "-0.6 3 -0.3", "-0.8 4 -0.2", "-1.1 5 -0.4", "-1.3 6"],
+        2: ["-0.4 <s> 3 -0.1", "-0.3 3 4 -0.25", "-0.7 4 5", "-0.5 4 </s>", "-0.2 5 3 -0.15"],
+        3: ["-0.1 <s> 3 4", "-0.35 3 4 5", "-0.05 5 3 4"],
+    }
+    lines = ["\\data\\", *(f"ngram {order}={len(entries)}" for order, entries in sections.items())]
+    for order, entries in sections.items():
+        lines += ["", f"\\{order}-grams:"]
+        for entry in entries:
+            score, *words = entry.split()
+            lines.append("\t".join([score, " ".join(words[:order]), *words[order:]]))
+    path = folder / "lm.arpa"
+    path.write_text("\n".join([*lines, "", "\\end\\", ""]))
+    return path
 
 
 def write_lattices(folder: Path) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import gzip
 import math
+import os
 import random
 import sys
 from pathlib import Path
@@ -59,7 +60,7 @@ def test_states_arcs_and_final_costs_are_read(tmp_path: Path, arc_type: str, pac
 
 def test_symbol_tables_do_not_matter(tmp_path: Path) -> None:
     fst = compiled("0 1 7 0.5\n1\n", acceptor=True)
-    symbols = pynini.SymbolTable()
+    symbols = pywrapfst.SymbolTable()
     symbols.add_symbol("seven", 7)
     fst.set_input_symbols(symbols)
     fst.write(str(tmp_path / "a.fst"))
@@ -112,7 +113,7 @@ def test_standard_error_works_again_after_reading(tmp_path: Path, capfd: pytest.
     _write(tmp_path / "3.fst", "cut short")
     with pytest.raises(LatticeError):
         read_lattice(tmp_path / "3.fst")
-    print("heard", file=sys.stderr)
+    os.write(2, b"heard\n")
     assert capfd.readouterr().err == "heard\n"
 
 
@@ -194,9 +195,9 @@ def test_a_hypothesis_without_a_ledger_has_its_total_at_the_end(tmp_path: Path) 
 
 def test_long_hypotheses_do_not_gather_rounding_errors(tmp_path: Path) -> None:
     rng = random.Random(1)
-    long = hypothesis(tuple([4] * 2000), tuple((rng.uniform(-9, 0),) for _ in range(2001)), (1.0,))
+    long = hypothesis(tuple([4] * 300), tuple((rng.uniform(-9e3, 0),) for _ in range(301)), (1.0,))
     write_nbest(tmp_path / "1.fst", [long])
-    assert totals_in(tmp_path / "1.fst")[long.tokens] == pytest.approx(long.score, abs=1e-4)
+    assert totals_in(tmp_path / "1.fst")[long.tokens] == pytest.approx(long.score, abs=1e-2)  # of a million
 
 
 def test_hypotheses_with_the_unknown_token_are_left_out_and_counted(tmp_path: Path) -> None:
@@ -221,4 +222,6 @@ def test_a_full_disk_or_a_missing_folder_is_one_line(tmp_path: Path, capfd: pyte
 def test_equal_lists_are_equal_files(tmp_path: Path) -> None:
     for name in ("a.fst.gz", "b.fst.gz"):
         write_nbest(tmp_path / name, [hypothesis((5,), ((-3.0,), (0.0,)), (1.0,))])
-    assert (tmp_path / "a.fst.gz").read_bytes() == (tmp_path / "b.fst.gz").read_bytes()
+    first, second = ((tmp_path / name).read_bytes() for name in ("a.fst.gz", "b.fst.gz"))
+    assert first == second
+    assert first[4:8] == bytes(4)  # gzip would keep the time of writing there

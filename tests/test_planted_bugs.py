@@ -6,38 +6,33 @@ Each class below is right but for one planted bug.
 from __future__ import annotations
 
 import math
-import random
-from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
 import numpy as np
 import pytest
 
-from sgdec.context import EOS
-from sgdec.errors import UsageError
-from sgdec.node import Node
-from sgdec.protocol import (
-    BatchPredictor,
-    Candidates,
-    Decoder,
-    Hypothesis,
-    Predictor,
-    Result,
-    Scores,
-    Source,
-    SparseRow,
-    State,
-)
-from sgdec.ranking import Ranking
-from sgdec.search import SearchSpace
-from sgdec.testing import BatchTable, DecoderContract, PassThrough, PredictorContract, Table
+from sgdec.protocol import BatchPredictor, Candidates, Predictor, Scores, Source, SparseRow, State
+from sgdec.testing import BatchTable, Bonus, Lattice, OnDemandTable, PredictorContract, Table
+from sgdec.testing.tiny_spaces import LATTICE
 from sgdec.testing.toys import Prefix
-from tests.oracles import Exhaustive
 
 V = 6
 TABLE = np.random.default_rng(5).normal(-1.0, 1.0, (V, V))
+Make = Callable[[], Predictor | BatchPredictor]
+BUGS: dict[str, tuple[Make, str]] = {}
+"""By class: how to make one, and the test that must fail."""
+
+
+def breaks(test: str) -> Callable[[type[Any]], type[Any]]:
+    """Marks a class with one planted bug, and names the test that must catch it."""
+
+    def mark(cls: type[Any]) -> type[Any]:
+        BUGS[cls.__name__] = (lambda: cls(TABLE) if issubclass(cls, Table | BatchTable) else cls()), test
+        return cls
+
+    return mark
 
 
 class History(Predictor):
@@ -65,41 +60,49 @@ class History(Predictor):
         self.history = state
 
 
+@breaks("test_an_answer_has_one_row_a_state_and_fits_the_vocabulary")
 class TooWide(Table):
     def predict_next(self, candidates: Candidates | None = None) -> Scores:
         return Scores.dense(np.zeros(V + 1))
 
 
+@breaks("test_an_answer_has_one_row_a_state_and_fits_the_vocabulary")
 class OutsideTheVocabulary(Table):
     def predict_next(self, candidates: Candidates | None = None) -> Scores:
         return Scores.sparse((3, V), (0.0, 0.0), default=-1.0)
 
 
+@breaks("test_an_answer_has_one_row_a_state_and_fits_the_vocabulary")
 class TwoRows(Table):
     def predict_next(self, candidates: Candidates | None = None) -> Scores:
         return Scores.dense(np.zeros((2, V)))
 
 
+@breaks("test_no_score_is_nan")
 class NanScore(Table):
     def predict_next(self, candidates: Candidates | None = None) -> Scores:
         return Scores.dense(np.where(np.arange(V) == 4, math.nan, self.table[self._state.last]))
 
 
+@breaks("test_no_score_is_nan")
 class NanDefault(Table):
     def predict_next(self, candidates: Candidates | None = None) -> Scores:
         return Scores.sparse(tuple(range(V)), (0.0,) * V, default=math.nan)
 
 
+@breaks("test_no_score_is_nan")
 class InfiniteScore(Table):
     def predict_next(self, candidates: Candidates | None = None) -> Scores:
         return Scores.sparse((4,), (math.inf,), default=0.0)
 
 
+@breaks("test_a_sparse_row_lists_each_token_once")
 class TokenListedTwice(Table):
     def predict_next(self, candidates: Candidates | None = None) -> Scores:
         return Scores.sparse((3, 4, 3), (-1.0, -1.0, -1.0), default=0.0)
 
 
+@breaks("test_predict_next_may_be_called_never_once_or_often")
 class PredictionMovesOn(History):
     """The second question is answered as if something had been consumed."""
 
@@ -109,6 +112,7 @@ class PredictionMovesOn(History):
         return scores
 
 
+@breaks("test_predict_next_may_be_called_never_once_or_often")
 class ConsumeNeedsPrediction(History):
     """What consume does depends on whether anybody asked before."""
 
@@ -123,6 +127,7 @@ class ConsumeNeedsPrediction(History):
         self.asked = 0
 
 
+@breaks("test_restoring_a_state_restores_its_scores")
 class StateIsTheWorkingList(History):
     """get_state gives away the list that consume goes on writing to."""
 
@@ -130,11 +135,13 @@ class StateIsTheWorkingList(History):
         self.history.append(token)
 
 
+@breaks("test_restoring_a_state_restores_its_scores")
 class StateForgetsTheStart(History):
     def get_state(self) -> State:
-        return self.history[-2:]
+        return self.history[-1:]
 
 
+@breaks("test_a_state_is_a_value_that_later_calls_leave_alone")
 class StateHasAScratchpad(History):
     """A state that later calls write to, without any effect on scores."""
 
@@ -153,18 +160,21 @@ class StateHasAScratchpad(History):
         self.notes["consumed"] = len(self.history)
 
 
+@breaks("test_setting_the_state_just_got_changes_nothing")
 class SettingAStateShifts(History):
     def set_state(self, state: State) -> None:
         super().set_state(state)
         self.source += 1
 
 
+@breaks("test_initialize_starts_a_sentence_afresh")
 class KeepsTheSentenceBefore(History):
     def initialize(self, source: Source) -> None:
         self.source += sum(source.tokens)
         self.history = []
 
 
+@breaks("test_sentences_in_flight_do_not_disturb_each_other")
 class SentencesShareMemory(History):
     """initialize fills a list that the copies for other sentences hold, too."""
 
@@ -182,28 +192,26 @@ class SentencesShareMemory(History):
         return super().predict_next()
 
 
+@breaks("test_a_batch_says_what_single_prefixes_say")
 class RowsChangePlaces(BatchTable):
-    def predict_batch(
-        self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None
-    ) -> Scores:
+    def predict_batch(self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None) -> Scores:
         return super().predict_batch(list(reversed(states)), candidates)
 
 
+@breaks("test_a_batch_says_what_single_prefixes_say")
 class NormalizesOverTheBatch(BatchTable):
-    def predict_batch(
-        self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None
-    ) -> Scores:
+    def predict_batch(self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None) -> Scores:
         values = super().predict_batch(states).values
         return Scores.dense(values - values.max())  # type: ignore[union-attr,operator]
 
 
+@breaks("test_a_batch_says_what_single_prefixes_say")
 class OneRowForAll(BatchTable):
-    def predict_batch(
-        self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None
-    ) -> Scores:
+    def predict_batch(self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None) -> Scores:
         return super().predict_batch(states[:1])
 
 
+@breaks("test_inside_a_wrapper_it_says_the_same")
 class RemembersTheLastBatch(BatchTable):
     """What was consumed last counts, whichever states are asked about."""
 
@@ -213,12 +221,11 @@ class RemembersTheLastBatch(BatchTable):
         self.latest = tokens[-1]
         return super().consume_batch(states, tokens)
 
-    def predict_batch(
-        self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None
-    ) -> Scores:
+    def predict_batch(self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None) -> Scores:
         return Scores.dense(self._simple.table[[prefix.last for prefix, _ in states]] + self.latest)
 
 
+@breaks("test_a_batch_says_what_single_prefixes_say")
 class OneForAllSentences(BatchTable):
     """Encodes only the first sentence of a batch."""
 
@@ -226,13 +233,15 @@ class OneForAllSentences(BatchTable):
         return [(Prefix(sum(sources[0].tokens) % V, math.inf), 1) for _ in sources]
 
 
+@breaks("test_two_fresh_instances_agree")
 class NeverTheSame(Table):
     numbers = count()
 
-    def __init__(self) -> None:
-        super().__init__(TABLE + next(self.numbers))
+    def __init__(self, table: Any) -> None:
+        super().__init__(table + next(self.numbers))
 
 
+@breaks("test_candidates_score_as_they_do_among_all_tokens")
 class BestThreeOnly(Table):
     """Lists its best tokens and calls the rest forbidden; asked about candidates, it scores any."""
 
@@ -242,13 +251,15 @@ class BestThreeOnly(Table):
         return Scores.sparse(chosen, row[chosen])  # type: ignore[arg-type]
 
 
+@breaks("test_candidates_score_as_they_do_among_all_tokens")
 class NormalizesOverCandidates(Table):
     def predict_next(self, candidates: Candidates | None = None) -> Scores:
         row = self.table[self._state.last]
         wanted = list(range(V)) if candidates is None else list(candidates)
-        return Scores.sparse(wanted, row[wanted] - np.log(np.exp(row[wanted]).sum()))  # type: ignore[arg-type]
+        return Scores.sparse(wanted, row[wanted] - np.logaddexp.reduce(row[wanted]))  # type: ignore[arg-type]
 
 
+@breaks("test_candidates_score_as_they_do_among_all_tokens")
 class KeepsCandidates(Table):
     """Answers about all tokens as it answered about candidates."""
 
@@ -260,54 +271,61 @@ class KeepsCandidates(Table):
         return Scores.dense(row if candidates is not None else np.where(np.isin(range(V), list(kept)), row, -9.0))
 
 
+@breaks("test_each_row_of_a_batch_has_candidates_of_its_own")
 class FirstCandidatesForAll(BatchTable):
-    def predict_batch(
-        self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None
-    ) -> Scores:
+    def predict_batch(self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None) -> Scores:
         values = super().predict_batch(states).values
         if candidates is None:
             return Scores.dense(values)  # type: ignore[arg-type]
-        wanted = [c for c in candidates if c is not None][0]
+        wanted = next(c for c in candidates if c is not None)
         return Scores(rows=[SparseRow(wanted, row[list(wanted)]) for row in values])  # type: ignore[union-attr,arg-type]
 
 
+@breaks("test_best_remaining_is_never_exceeded")
 class BestTooLow(Table):
     def best_remaining(self, states: Sequence[Prefix]) -> list[float]:
         return [bound - 0.1 for bound in super().best_remaining(states)]
 
 
+@breaks("test_worst_remaining_is_never_undercut")
 class WorstTooHigh(Table):
     def worst_remaining(self, states: Sequence[Prefix]) -> list[float]:
         return [bound + 0.1 for bound in super().worst_remaining(states)]
 
 
+@breaks("test_best_remaining_is_never_exceeded")
 class CallsAWayADeadEnd(Table):
     def best_remaining(self, states: Sequence[Prefix]) -> list[float]:
         return [-math.inf if state.left < 2 else 99.0 for state in states]
 
 
+@breaks("test_equal_state_keys_have_equal_futures")
 class CoarseKey(Table):
     def state_key(self, states: Sequence[Prefix]) -> list[Hashable]:
         return [state.last // 2 for state in states]
 
 
+@breaks("test_attention_is_a_distribution_over_the_source")
 class AttentionNotNormalized(BatchTable):
     def attention(self, states: Sequence[State]) -> list[Any]:
         return [row / 2 for row in super().attention(states)]
 
 
+@breaks("test_attention_is_a_distribution_over_the_source")
 class AttentionToMore(BatchTable):
     def attention(self, states: Sequence[State]) -> list[Any]:
         return [np.append(row, 0.0) for row in super().attention(states)]
 
 
-class BoundOfTheBatch(Table):
-    """As a batch predictor, one bound for all states of a question."""
+@breaks("test_abilities_answer_each_state_on_its_own")
+class BoundOfTheBatch(BatchTable):
+    """One bound for all states of a question."""
 
-    def best_remaining(self, states: Sequence[Prefix]) -> list[float]:
+    def best_remaining(self, states: Sequence[State]) -> list[float]:
         return [max(super().best_remaining(states))] * len(states)
 
 
+@breaks("test_abilities_change_nothing")
 class KeyConsumes(History):
     def state_key(self, states: Sequence[State]) -> list[Hashable]:
         keys: list[Hashable] = [tuple(state) for state in states]
@@ -316,12 +334,64 @@ class KeyConsumes(History):
         return keys
 
 
-class _BoundOfTheBatch(PassThrough.__mro__[1]):  # type: ignore[misc]
-    pass
+@breaks("test_two_fresh_instances_agree")
+class OnlyOne(Table):
+    """make gives the same object each time."""
+
+    one: Any = None
+
+    def __new__(cls, table: Any) -> Any:
+        cls.one = cls.one or super().__new__(cls)
+        return cls.one
 
 
-ONE = BoundOfTheBatch(TABLE)
-PREDICTOR_BUGS: list[tuple[Callable[[], Predictor | BatchPredictor], str]] = [
-    (lambda: TooWide(TABLE), "test_an_answer_has_one_row_a_state_and_fits_the_vocabulary"),
-    (lambda: OutsideTheVocabulary(TABLE), "test_an_answer_has_one_row_a_state_and_fits_the_vocabulary"),
-]
+@breaks("test_a_batch_of_single_prefixes_says_what_single_prefixes_say")
+class CountsRows(BatchTable):
+    """Right only for more than one row at a time."""
+
+    def predict_batch(self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None) -> Scores:
+        self.calls = getattr(self, "calls", 0) + 1
+        return Scores.dense(self._simple.table[[prefix.last for prefix, _ in states]] + self.calls)
+
+
+RIGHT: dict[str, Make] = {
+    "History": History,
+    "Table": lambda: Table(TABLE),
+    "OnDemandTable": lambda: OnDemandTable(TABLE),
+    "BatchTable": lambda: BatchTable(TABLE),
+    "Lattice": lambda: Lattice(LATTICE),
+    "Bonus": lambda: Bonus({3: 0.5, 5: -math.inf}, default=-0.1),
+}
+
+
+def contract(made: Make) -> PredictorContract:
+    class Contract(PredictorContract):
+        vocab_size = V
+
+        def make(self) -> Predictor | BatchPredictor:
+            return made()
+
+    return Contract()
+
+
+def promises(subject: object) -> Iterator[str]:
+    yield from (name for name in dir(subject) if name.startswith("test_"))
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_a_right_predictor_passes_every_test(name: str) -> None:
+    subject = contract(RIGHT[name])
+    for test in promises(subject):
+        getattr(subject, test)()
+
+
+@pytest.mark.parametrize("name", BUGS)
+def test_the_kit_catches(name: str) -> None:
+    make, test = BUGS[name]
+    with pytest.raises(AssertionError) as caught:
+        getattr(contract(make), test)()
+    assert "must" in str(caught.value), f"the failure should say which promise is broken: {caught.value}"
+
+
+def test_every_promise_has_a_planted_bug() -> None:
+    assert {test for _, test in BUGS.values()} == set(promises(contract(History)))

@@ -109,8 +109,7 @@ class _Graph:
         self.root, self.ended, self.dead = size, size + 1, size + 2
         scores = [_scores(lattice, state, use_weights, normalize) for state in range(size)]
         targets = [
-            {arc.label: arc.target for arc in arcs if arc.label in row}
-            | ({EOS: self.ended} if EOS in row else {})
+            {arc.label: arc.target for arc in arcs if arc.label in row} | ({EOS: self.ended} if EOS in row else {})
             for arcs, row in zip(lattice.arcs, scores, strict=True)
         ]
         first, bonus = lattice.start, 0.0
@@ -147,8 +146,8 @@ class _Graph:
         """
         place = {state: i for i, state in enumerate(self._order)}
         edges = [
-            (state, [(sign * score, targets[token]) for token, score in self._scores[state].items()])
-            for state, targets in ((state, self.targets[state]) for state in self._order)
+            (state, [(sign * score, self.targets[state][token]) for token, score in self._scores[state].items()])
+            for state in self._order
         ]
         going_back = sum(any(place[target] >= place[state] for _, target in ways) for state, ways in edges)
         found = [FORBIDDEN] * len(self.rows)

@@ -112,8 +112,9 @@ class NGram(BatchPredictor):
             return self._full_rows(states)
         rows = []
         for state, wanted in zip(states, candidates, strict=True):
+            tokens = wanted if wanted is not None else ()
             known = self._known(state)
-            rows.append(SparseRow(wanted or (), [known[token] for token in wanted or ()], known.unlisted))
+            rows.append(SparseRow(tokens, [known[token] for token in tokens], known.unlisted))
         return Scores(rows=rows)
 
     def consume_batch(self, states: Sequence[Hashable], tokens: Sequence[int]) -> list[Hashable]:
@@ -188,13 +189,13 @@ def _read_word_map(path: str) -> dict[int, str]:
     """A file with a word and its token on each line."""
     words: dict[int, str] = {}
     for number, line in enumerate(read_lines(path), 1):
-        fields = line.split()
-        if not fields:
+        if not line.strip():
             continue
-        if len(fields) != 2 or not fields[1].isdecimal():
+        word, _, token = line.replace("\t", " ").strip(" ").rpartition(" ")
+        if not word or not _ids_among([token]):
             raise SgdecError(f"{path}: line {number}: expected 'word id', not {line!r}.")
-        if words.setdefault(int(fields[1]), fields[0]) != fields[0]:
-            raise SgdecError(f"{path}: line {number}: token {fields[1]} is already {words[int(fields[1])]!r}.")
+        if words.setdefault(int(token), word) != word:
+            raise SgdecError(f"{path}: line {number}: token {token} is already {words[int(token)]!r}.")
     return words
 
 

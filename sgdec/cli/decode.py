@@ -5,14 +5,17 @@ from __future__ import annotations
 import sys
 import time
 import traceback
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from typing import Any, TextIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from sgdec.errors import SgdecError, UsageError
 from sgdec.options import load_config, merge_options, separate_dotted, split_config, split_dotted
+from sgdec.suggest import suggest
+
+if TYPE_CHECKING:
+    from sgdec.outcome import Outcome
 
 
 class DottedCommand(click.Command):
@@ -24,33 +27,23 @@ class DottedCommand(click.Command):
         return super().parse_args(ctx, rest)
 
 
-@click.command(
-    "decode", cls=DottedCommand, short_help="Search for the best outputs of every source sentence."
-)
+@click.command("decode", cls=DottedCommand)
 @click.argument("input", default="-")
-@click.option(
-    "--predictors", metavar="LIST", help="Comma list of [NAME=][WRAPPER:]...PREDICTOR, such as nmt,fst."
-)
+@click.option("--predictors", metavar="LIST", help="Comma list of [NAME=][WRAPPER:]...PREDICTOR, such as nmt,fst.")
 @click.option("--decoder", metavar="NAME", default="beam", show_default=True, help="How to search.")
 @click.option("--config", metavar="FILE", help="TOML file with the same keys; the command line wins.")
 @click.option("--plugin-file", multiple=True, metavar="FILE.py", help="A plugin that is not installed.")
-@click.option(
-    "--nbest", type=click.IntRange(min=1), default=1, show_default=True, help="Hypotheses a sentence."
-)
+@click.option("--nbest", type=click.IntRange(min=1), default=1, show_default=True, help="Hypotheses a sentence.")
 @click.option(
     "--max-length-factor", type=click.FloatRange(min=0), default=2.0, show_default=True,
     help="At most this many times the source tokens before </s>.",
 )  # fmt: skip
-@click.option(
-    "--max-length", type=click.IntRange(min=0), help="At most this many tokens before </s>; 0 = no limit."
-)
+@click.option("--max-length", type=click.IntRange(min=0), help="At most this many tokens before </s>; 0 = no limit.")
 @click.option(
     "--max-source-length", type=click.IntRange(min=0), default=1000, show_default=True,
     help="Longer sources (in tokens) fail; 0 = none does.",
 )  # fmt: skip
-@click.option(
-    "--output", metavar="FILE", help="Instead of standard output; with {id} for --output-format fst."
-)
+@click.option("--output", metavar="FILE", help="Instead of standard output; with {id} for --output-format fst.")
 @click.option(
     "--output-format", type=click.Choice(["text", "ids", "nbest", "jsonl", "fst"]), default="text", show_default=True,
     help="Best text, best token ids, Moses n-best, JSON lines, or a lattice a sentence.",
@@ -59,12 +52,10 @@ class DottedCommand(click.Command):
     "--input-format", type=click.Choice(["text", "ids"]), default="text", show_default=True,
     help="Text goes through the tokenizer.",
 )  # fmt: skip
-@click.option("--range", "sentences", metavar="A:B", help="Only sentences A to B, inclusive, from 1.")
+@click.option("--range", metavar="A:B", help="Only sentences A to B, inclusive, from 1.")
 @click.option("--tokenizer", metavar="FILE", help="The vocabulary where no model brings one.")
 @click.option("--vocab-size", type=click.IntRange(min=3), help="Target tokens where no model says how many.")
-@click.option(
-    "--batch-size", type=click.IntRange(min=1), default=64, show_default=True, help="Sentences in flight."
-)
+@click.option("--batch-size", type=click.IntRange(min=1), default=64, show_default=True, help="Sentences in flight.")
 @click.option("--seed", type=int, default=0, show_default=True, help="For whatever draws at random.")
 @click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
 @click.option(
@@ -92,39 +83,35 @@ def command(ctx: click.Context, /, **given: Any) -> int:
         options = merge_options(tables, options)
         given = _under(ctx, run_options, given)
     if not given["predictors"]:
-        raise UsageError(
-            "--predictors is missing; expected a comma list such as nmt,fst ('sgdec plugins' lists all)"
-        )
+        raise UsageError("--predictors is missing; expected a comma list such as nmt,fst ('sgdec plugins' lists all)")
     return decode(given, options)
 
 
 def _under(ctx: click.Context, config: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     """The file's run options, checked like the command line's, which win."""
     parameters = {parameter.name: parameter for parameter in ctx.command.params}
-    names = {"range": "sentences"}
     merged = dict(given)
-    for key, value in config.items():
-        name = names.get(key, key)
+    for name, value in config.items():
         parameter = parameters.get(name)
         if parameter is None or name == "config":
-            from sgdec.suggest import suggest
-
-            raise UsageError(f"--config: no option {key!r}. {suggest(key, [str(p) for p in parameters])}")
+            known = [str(key) for key in parameters if key != "config"]
+            raise UsageError(f"--config {given['config']}: no option {name!r}. {suggest(name, known)}")
         if ctx.get_parameter_source(name) is click.core.ParameterSource.DEFAULT:
-            text = [str(item) for item in value] if isinstance(value, list) else str(value)
-            merged[name] = parameter.type_cast_value(ctx, text)
+            values = [str(item) for item in (value if isinstance(value, list) else [value])]
+            merged[name] = parameter.type_cast_value(ctx, values if parameter.multiple else ",".join(values))
     return merged
 
 
 def decode(given: dict[str, Any], options: dict[str, dict[str, Any]]) -> int:
     """Put the run together, decode, write; 1 if a sentence failed."""
     from sgdec.assembly import RunConfig, assemble
-    from sgdec.io.results import make_writer
+    from sgdec.io.results import open_writer
     from sgdec.io.sources import LengthRule, SourceReader, open_input, parse_range
     from sgdec.plugins import Host
     from sgdec.scheduler import Scheduler
 
-    first, last = parse_range(given["sentences"])
+    first, last = parse_range(given["range"])
+    _refuse_overwriting(given["input"], given["output"])
     run = assemble(
         RunConfig(
             predictors=given["predictors"],
@@ -148,25 +135,28 @@ def decode(given: dict[str, Any], options: dict[str, dict[str, Any]]) -> int:
         seed=given["seed"],
         batch_size=given["batch_size"],
     )
+    shaping = {name: given[name] for name in ("nbest", "max_length_factor", "max_length", "batch_size")}
+    signature = "|".join(
+        [run.signature, *(f"{name}:{value}" for name, value in shaping.items() if value is not None)]
+    )
+    if given["signature"]:
+        Path(given["signature"]).write_text(signature + "\n", encoding="utf-8")
     progress = Progress()
-    with ExitStack() as files:
-        lines = files.enter_context(open_input(given["input"]))
-        stream = files.enter_context(_open_output(given["output"], given["output_format"]))
-        writer = make_writer(
-            given["output_format"], stream, given["output"], run.vocabularies.target, run.constellation.names
-        )
-        _store_signature(given["signature"], run.signature)
+    with (
+        open_input(given["input"]) as lines,
+        open_writer(
+            given["output_format"], given["output"], run.vocabularies.target, run.constellation.names
+        ) as writer,
+    ):
         for outcome in scheduler.run(reader.read(lines, given["input"], first, last)):
-            writer.write(outcome)
+            warning = writer.write(outcome)
             progress.count(outcome)
-            if outcome.error is not None:
-                progress.clear()
-                _warn(outcome.source.id, outcome.error)
-            elif not outcome.result.hypotheses:
-                progress.fail()
-                _warn(outcome.source.id, SgdecError("no hypothesis: no path satisfies all predictors"))
+            for problem in (outcome.error, warning):
+                if problem is not None:
+                    progress.clear()
+                    _warn(outcome.source.id, problem)
     progress.finish()
-    click.echo(f"signature: {run.signature}", err=True)
+    click.echo(f"signature: {signature}", err=True)
     return 1 if progress.failed else 0
 
 
@@ -179,7 +169,7 @@ class Progress:
         self._sentences = self._tokens = self._expansions = 0
         self._live = sys.stderr.isatty()
 
-    def count(self, outcome: Any) -> None:
+    def count(self, outcome: Outcome) -> None:
         self._sentences += 1
         self._expansions += outcome.result.expansions
         self.failed += outcome.error is not None
@@ -188,11 +178,6 @@ class Progress:
         if self._live and time.monotonic() - self._shown > 0.5:
             self._shown = time.monotonic()
             click.echo(f"\r\x1b[K{self}", err=True, nl=False)
-
-    def fail(self) -> None:
-        """One more sentence without a hypothesis."""
-        self.failed += 1
-        self.clear()
 
     def clear(self) -> None:
         if self._live:
@@ -211,31 +196,16 @@ class Progress:
         )
 
 
-def _warn(sentence: int, error: Exception) -> None:
-    click.echo(f"Warning: sentence {sentence}: {error or type(error).__name__}", err=True)
-    if not isinstance(error, SgdecError):  # a defect, ours or a plugin's: show where
-        click.echo("".join(traceback.format_exception(error)), err=True, nl=False)
+def _warn(sentence: int, problem: Exception | str) -> None:
+    click.echo(f"Warning: sentence {sentence}: {problem or type(problem).__name__}", err=True)
+    if isinstance(problem, Exception) and not isinstance(problem, SgdecError):  # a defect: show where
+        click.echo("".join(traceback.format_exception(problem)), err=True, nl=False)
 
 
-@contextmanager
-def _open_output(path: str | None, format: str) -> Iterator[TextIO | None]:
-    if format == "fst":
-        yield None
-    elif path is None:
-        yield sys.stdout
-    else:
-        try:
-            file = open(path, "w", encoding="utf-8")  # noqa: SIM115 - closed below
-        except OSError as error:
-            raise UsageError(f"--output {path}: {error.strerror}") from None
-        with file:
-            yield file
-
-
-def _store_signature(path: str | None, signature: str) -> None:
-    if path is not None:
-        with open(path, "w", encoding="utf-8") as file:
-            file.write(signature + "\n")
+def _refuse_overwriting(input: str, output: str | None) -> None:
+    """Opening the output would empty the input before it is read."""
+    if output is not None and Path(input).exists() and Path(output).exists() and Path(output).samefile(input):
+        raise UsageError(f"--output {output} is the input. Write to another file.")
 
 
 def _set_threads(threads: int | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -15,6 +16,8 @@ from sgdec.text.lines import read_lines
 
 SPECIAL = ("<unk>", "<s>", "</s>")
 """The words of the tokens 0, 1, 2."""
+WORD = re.compile(r"\S+", re.ASCII)
+"""As in an ARPA file only ASCII blanks separate words: a no-break space may be part of one."""
 LINES_AT_ONCE = 10_000
 MANY_VALUES = ("--input", "--prune", "--discounts")
 """Options that take one value or more: ``--prune 0 0 1``."""
@@ -44,7 +47,7 @@ class ManyValues(click.Command):
         return super().parse_args(ctx, repeat_options(args))
 
 
-@click.command("lm", cls=ManyValues, short_help="Estimate an n-gram language model.")
+@click.command("lm", cls=ManyValues)
 @click.option("--input", "inputs", multiple=True, required=True, metavar="FILE...", help="Text, may be gzipped.")
 @click.option("--output", required=True, metavar="FILE.arpa[.gz]", help="Where to write the model.")
 @click.option("--tokenizer", metavar="FILE.spm", help="Cuts the text; without it words are what blanks separate.")
@@ -138,7 +141,7 @@ def split_words(paths: Iterable[str]) -> tuple[list[list[int]], list[str]]:
     numbers = {word: token for token, word in enumerate(SPECIAL)}
     sentences = []
     for path, number, line in read_all(paths):
-        sentence = [numbers.setdefault(word, len(numbers)) for word in line.split()]
+        sentence = [numbers.setdefault(word, len(numbers)) for word in WORD.findall(line)]
         if BOS in sentence or EOS in sentence:
             raise SgdecError(f"{path}: line {number}: <s> and </s> are added around each line; take them out.")
         sentences.append(sentence)

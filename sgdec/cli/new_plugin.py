@@ -22,7 +22,7 @@ FILES = {
 """Each file of the new distribution, with the template in ``sgdec/templates/plugin`` that it comes from."""
 
 
-@click.command("new-plugin", short_help="Write a plugin distribution to start from.")
+@click.command("new-plugin")
 @click.argument("name")
 @click.option("--directory", metavar="D", help="Where to write it; default: sgdec-NAME, which must be new or empty.")
 def command(name: str, directory: str | None) -> None:

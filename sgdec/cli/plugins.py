@@ -12,7 +12,7 @@ from sgdec.plugins import Entry, Host
 from sgdec.suggest import suggest
 
 
-@click.command("plugins", short_help="List, check and describe the installed plugins.")
+@click.command("plugins")
 @click.argument("name", required=False)
 @click.option("--check", is_flag=True, help="Import all and report what is broken; exit status 1 if any is.")
 @click.option("--plugin-file", multiple=True, metavar="FILE.py", help="A plugin that is not installed.")

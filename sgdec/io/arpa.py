@@ -112,9 +112,11 @@ class _Reader:
             orders.append(self._section(lines, count, n, last=n == len(counts), index=index))
             if n == 1 and len(index) < count:
                 twice = next(word for i, word in enumerate(words) if index[word] != i)
+                self.line += index[twice] + 1
                 raise self._error(f"the word {_text(twice)!r} is listed twice among the 1-grams")
             self.line += count
         self._expect(b"\\end\\")
+        self.file.read()  # up to the checksum of a gzip file
         return Arpa([_text(word) for word in words], orders)
 
     def _counts(self) -> list[int]:

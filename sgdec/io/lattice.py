@@ -164,15 +164,16 @@ def _arcs(path: str | Path, fst: Any, state: int) -> Iterator[Arc]:
                 "Expected an acceptor; keep one side, for example with pynini.project(fst, 'output').",
             )
         if arc.ilabel < 0:
-            raise LatticeError(
-                path, f"has an arc with label {arc.ilabel} (state {state})", "Expected token ids."
-            )
+            raise LatticeError(path, f"has an arc with label {arc.ilabel} (state {state})", "Expected token ids.")
         yield Arc(arc.ilabel, _cost(path, state, arc.weight), arc.nextstate)
 
 
 def _cost(path: str | Path, state: int, weight: Any) -> float:
-    cost = float(weight)
-    if math.isnan(cost) or cost == -math.inf:
+    try:
+        cost = float(weight)
+    except ValueError:  # OpenFst spells what is no weight "BadNumber"
+        cost = math.nan
+    if not cost > -math.inf:
         raise LatticeError(path, f"a weight at state {state} is {cost}", "Expected costs: numbers, or inf.")
     return cost
 

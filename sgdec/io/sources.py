@@ -5,18 +5,19 @@ A line that cannot be read costs only itself: it comes out as `Unreadable`, with
 
 from __future__ import annotations
 
+import gzip
 import math
 import sys
+import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
-from typing import BinaryIO, Literal
+from typing import IO, Literal, cast
 
 from sgdec.context import Vocabulary
 from sgdec.errors import SgdecError, UsageError
+from sgdec.outcome import Unreadable
 from sgdec.protocol import Source
-from sgdec.scheduler import Unreadable
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class LengthRule:
 
 @dataclass(frozen=True)
 class SourceReader:
-    """Turns lines into sources."""
+    """Turns lines into sources. Raises UsageError where text cannot be read for want of a vocabulary."""
 
     vocabulary: Vocabulary | None
     """The source vocabulary; text needs it."""
@@ -49,26 +50,30 @@ class SourceReader:
     longest: int = 1000
     """Longer sources (in tokens) are refused; 0 = none is."""
 
-    def read(
-        self, lines: Iterable[bytes], name: str, first: int = 1, last: int | None = None
-    ) -> Iterator[Source | Unreadable]:
-        """Sentences ``first`` to ``last`` (1-based, inclusive) of a file called ``name`` in messages.
-
-        Raises UsageError where text cannot be read for want of a vocabulary.
-        """
+    def __post_init__(self) -> None:
         if self.format == "text" and self.vocabulary is None:
             raise UsageError(
                 "no predictor brings a source vocabulary, so text cannot be read; "
                 "give --tokenizer FILE, or token ids with --input-format ids"
             )
-        for number, line in enumerate(lines, start=1):
+
+    def read(
+        self, lines: Iterable[bytes], name: str, first: int = 1, last: int | None = None
+    ) -> Iterator[Source | Unreadable]:
+        """Sentences ``first`` to ``last`` (1-based, inclusive) of a file called ``name`` in messages.
+
+        A file that breaks off ends with one `Unreadable`.
+        """
+        for number, line in enumerate(_guarded(lines), start=1):
             if last is not None and number > last:
                 return
-            if number >= first:
-                try:
+            try:
+                if isinstance(line, SgdecError):
+                    raise line
+                if number >= first:
                     yield self._source(number, line)
-                except SgdecError as error:
-                    yield Unreadable(number, SgdecError(f"{name}, line {number}: {error}"))
+            except SgdecError as error:
+                yield Unreadable(number, SgdecError(f"{name}, line {number}: {error}"))
 
     def _source(self, number: int, line: bytes) -> Source:
         try:
@@ -90,35 +95,33 @@ class SourceReader:
         if self.format == "text":
             assert self.vocabulary is not None
             return self.vocabulary.encode(text)
-        try:
-            tokens = tuple(int(word) for word in text.split())
-        except ValueError as error:
-            word = str(error).rsplit(":", 1)[-1].strip()
-            raise SgdecError(f"{word} is not a token id; for text use --input-format text") from None
-        if min(tokens, default=0) < 0:
-            raise SgdecError(f"token ids start at 0, not {min(tokens)}")
+        for word in text.split():
+            if not (word.isascii() and word.isdecimal()):
+                raise SgdecError(f"{word!r} is not a token id (0, 1, 2, ...); for text use --input-format text")
+        tokens = tuple(map(int, text.split()))
         if self.vocabulary is not None and max(tokens, default=0) >= self.vocabulary.size:
-            raise SgdecError(
-                f"token {max(tokens)} is outside the source vocabulary 0..{self.vocabulary.size - 1}"
-            )
+            raise SgdecError(f"token {max(tokens)} is outside the source vocabulary 0..{self.vocabulary.size - 1}")
         return tokens
 
 
+def _guarded(lines: Iterable[bytes]) -> Iterator[bytes | SgdecError]:
+    """The lines, and at the end what kept us from reading on, if anything did."""
+    try:
+        yield from lines
+    except (EOFError, zlib.error, OSError) as error:
+        yield SgdecError(f"the file cannot be read from here on ({error}); what was before it is decoded")
+
+
 @contextmanager
-def open_input(path: str) -> Iterator[BinaryIO]:
+def open_input(path: str) -> Iterator[IO[bytes]]:
     """A file, gzipped or not, or standard input for ``-``; UsageError where there is none."""
     if path == "-":
         yield sys.stdin.buffer
         return
     try:
-        if path.endswith(".gz"):
-            import gzip
-
-            file: BinaryIO = gzip.open(path, "rb")  # type: ignore[assignment]  # noqa: SIM115
-        else:
-            file = Path(path).open("rb")  # noqa: SIM115
+        file = cast(IO[bytes], gzip.open(path)) if path.endswith(".gz") else open(path, "rb")  # noqa: SIM115
     except OSError as error:
-        raise UsageError(f"input {path}: {error.strerror}") from None
+        raise UsageError(f"input {path}: {error.strerror}; expected a text file, one sentence a line") from None
     with file:
         yield file
 

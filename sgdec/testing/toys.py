@@ -85,9 +85,6 @@ class BatchTable(BatchPredictor):
 
     def __init__(self, table: npt.ArrayLike) -> None:
         self._simple = Table(table)
-        self.best_remaining = self._on_prefixes(self._simple.best_remaining)
-        self.worst_remaining = self._on_prefixes(self._simple.worst_remaining)
-        self.state_key = self._on_prefixes(self._simple.state_key)
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
         return [(Prefix(BOS, _left(source)), len(source.tokens)) for source in sources]
@@ -104,11 +101,14 @@ class BatchTable(BatchPredictor):
         rows = [np.exp(np.sin((prefix.last + 1.0) * np.arange(1, length + 1))) for prefix, length in states]
         return [row / row.sum() for row in rows]
 
-    @staticmethod
-    def _on_prefixes(
-        method: Callable[[Sequence[Prefix]], list[Any]],
-    ) -> Callable[[Sequence[State]], list[Any]]:
-        return lambda states: method([prefix for prefix, _ in states])
+    def best_remaining(self, states: Sequence[State]) -> list[float]:
+        return self._simple.best_remaining([prefix for prefix, _ in states])
+
+    def worst_remaining(self, states: Sequence[State]) -> list[float]:
+        return self._simple.worst_remaining([prefix for prefix, _ in states])
+
+    def state_key(self, states: Sequence[State]) -> list[Hashable]:
+        return self._simple.state_key([prefix for prefix, _ in states])
 
 
 class Lattice(Predictor):

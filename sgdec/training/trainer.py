@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from sgdec.context import Vocabularies
+from sgdec.device import require_device
 from sgdec.errors import SgdecError, UsageError
 from sgdec.plugins import Host
 from sgdec.text.sentencepiece import SentencePieceVocabulary
@@ -346,17 +347,10 @@ def choose_precision(device: str, precision: str) -> str:
 
     Raises `UsageError` for a device that is not there.
     """
-    try:
-        kind = torch.device(device).type
-    except RuntimeError:
-        kind = ""
-    if kind not in ("cpu", "cuda"):
-        raise UsageError(f"--device {device}: expected cpu or cuda.")
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise UsageError(f"--device {device}: PyTorch sees no CUDA device here. Use --device cpu.")
+    require_device(device)
     if precision != "auto":
         return precision
-    if kind == "cuda":
+    if device.startswith("cuda"):
         has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
     else:
         has_bf16 = any(torch.cpu.get_capabilities().get(name) for name in ("avx512_bf16", "amx_bf16"))

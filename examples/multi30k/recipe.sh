@@ -1,0 +1,93 @@
+#!/usr/bin/env bash
+# Multi30k English-German from raw text to shallow fusion, lattice rescoring and an ensemble.
+#
+#   recipe.sh DATA WORK [STEP...]
+#
+# DATA holds {train,val,test_2016_flickr}.{en,de}.gz; WORK receives everything that is made. Without STEPs all run, in
+# this order: tokenizer train beam lm fusion second lattices rescore ensemble. Each step prints its commands.
+set -euo pipefail
+
+data=${1:?usage: recipe.sh DATA WORK [STEP...]}
+work=${2:?usage: recipe.sh DATA WORK [STEP...]}
+shift 2
+steps=${*:-tokenizer train beam lm fusion second lattices rescore ensemble}
+epochs=${EPOCHS:-4.2}
+threads=${THREADS:-2}
+export OMP_NUM_THREADS=$threads
+mkdir -p "$work"
+
+test_in=$data/test_2016_flickr.en.gz
+test_ref=$work/test.de
+val_ref=$work/val.de
+gunzip -c "$data/test_2016_flickr.de.gz" > "$test_ref"
+gunzip -c "$data/val.de.gz" > "$val_ref"
+
+say() { printf '\n== %s\n' "$*"; }
+run() { printf '+ %s\n' "$*" >&2; "$@"; }
+bleu() { run sgdec evaluate --reference "$1" "$2"; }
+search="--decoder beam --beam.size 5 --beam.stop proven --beam.alpha 0.6 --beam.beta 0.2"
+
+# A model: 2+2 layers x 512, 8k shared vocabulary. The second one differs by its seed.
+train_model() {
+    run sgdec train --train "$data/train.en.gz" "$data/train.de.gz" --valid "$data/val.en.gz" "$data/val.de.gz" \
+        --tokenizer "$work/tok.spm" --output "$work/$1" --seed "$2" --epochs "$epochs" --threads "$threads" \
+        --lr 0.001 --beta2 0.98 --warmup 0 --cooldown 0.6 --label-smoothing 0.1 --batch-tokens 1024 \
+        --gnmt.layers 2 --gnmt.width 512 --gnmt.embedding 512 --gnmt.dropout 0.3 --gnmt.forget-bias 1.0
+}
+
+for step in $steps; do
+    say "$step"
+    case $step in
+    tokenizer)
+        run sgdec tokenizer --input "$data/train.en.gz" --input "$data/train.de.gz" --output "$work/tok.spm" \
+            --vocab-size 8000 --kind bpe
+        ;;
+    train) train_model a 1 ;;
+    second) train_model b 2 ;;
+    beam)
+        for model in a b; do
+            [ -e "$work/$model/best" ] || continue
+            run sgdec decode --predictors nmt $search --nmt.model "$work/$model/best" --threads "$threads" \
+                --output "$work/$model.beam.de" "$test_in"
+            bleu "$test_ref" "$work/$model.beam.de"
+        done
+        ;;
+    lm)
+        run sgdec lm --input "$data/train.de.gz" --tokenizer "$work/tok.spm" --order 5 --output "$work/lm.arpa"
+        ;;
+    fusion) # the weight is chosen on the validation set, then used once on the test set
+        best_weight=0
+        best_bleu=0
+        for weight in 0 0.05 0.1 0.15 0.2; do
+            run sgdec decode --predictors nmt,ngram $search --nmt.model "$work/a/best" --threads "$threads" \
+                --ngram.path "$work/lm.arpa" --ngram.weight "$weight" --output "$work/val.$weight.de" "$data/val.en.gz"
+            score=$(sgdec evaluate --reference "$val_ref" "$work/val.$weight.de" | awk '/BLEU/ {print $3; exit}')
+            echo "weight $weight: validation BLEU $score"
+            if awk "BEGIN {exit !($score > $best_bleu)}"; then best_weight=$weight best_bleu=$score; fi
+        done
+        run sgdec decode --predictors nmt,ngram $search --nmt.model "$work/a/best" --threads "$threads" \
+            --ngram.path "$work/lm.arpa" --ngram.weight "$best_weight" --output "$work/fusion.de" "$test_in"
+        bleu "$test_ref" "$work/fusion.de"
+        ;;
+    lattices) # the second model's 20-best, one lattice a sentence
+        run sgdec decode --predictors nmt --decoder beam --beam.size 20 --beam.stop full --nbest 20 \
+            --nmt.model "$work/b/best" --threads "$threads" \
+            --output-format fst --output "$work/lattices/{id}.fst" "$test_in"
+        ;;
+    rescore)
+        run sgdec decode --predictors nmt,fst $search --beam.beta 0 --nmt.model "$work/a/best" --threads "$threads" \
+            --fst.path "$work/lattices/{id}.fst" --output "$work/rescored.de" "$test_in"
+        bleu "$test_ref" "$work/rescored.de"
+        ;;
+    ensemble)
+        run sgdec decode --predictors nmt,nmt $search --nmt.model "$work/a/best" --nmt.weight 0.5 \
+            --nmt2.model "$work/b/best" --nmt2.weight 0.5 --threads "$threads" \
+            --output "$work/ensemble.de" "$test_in"
+        bleu "$test_ref" "$work/ensemble.de"
+        ;;
+    *)
+        echo "no step named '$step'" >&2
+        exit 2
+        ;;
+    esac
+done

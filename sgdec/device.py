@@ -1,0 +1,27 @@
+"""Whether a device is there, asked before anything heavy is loaded."""
+
+from __future__ import annotations
+
+import re
+
+from sgdec.errors import UsageError
+
+
+def require_device(name: str) -> None:
+    """Raises UsageError for what is no device, or none of this machine. Imports torch for ``cuda`` only.
+
+    >>> require_device("cpu")
+    >>> require_device("gpu")
+    Traceback (most recent call last):
+    sgdec.errors.UsageError: --device gpu: expected cpu, cuda or cuda:N.
+    """
+    if name == "cpu":
+        return
+    match = re.fullmatch(r"cuda(?::(\d+))?", name)
+    if match is None:
+        raise UsageError(f"--device {name}: expected cpu, cuda or cuda:N.")
+    import torch
+
+    count = torch.cuda.device_count()
+    if int(match[1] or 0) >= count:
+        raise UsageError(f"--device {name}: PyTorch sees {count or 'no'} CUDA devices here. Use --device cpu.")
