@@ -114,9 +114,7 @@ class Constellation:
             for k, attend in zip(self._attentive, attention, strict=True)
             if attend is not None
         ]
-        return [
-            add_attention(node.coverage, [rows[i] for rows in by_predictor]) for i, node in enumerate(nodes)
-        ]
+        return [add_attention(node.coverage, [rows[i] for rows in by_predictor]) for i, node in enumerate(nodes)]
 
     def states(self, k: int, nodes: Sequence[Node]) -> list[State]:
         """Predictor k's states of these nodes; consumes their last tokens where that is still to be done."""
@@ -143,12 +141,16 @@ class Constellation:
 
         Raises UsageError where a predictor does not declare the bound that its weight needs.
         """
-        open_nodes = [node for node in nodes if not node.finished]
-        best = {id(node): 0.0 for node in open_nodes}
+        best = [0.0] * len(nodes)
         for k, member in enumerate(self.members):
+            weighted = [
+                (i, weight)
+                for i, node in enumerate(nodes)
+                if not node.finished and (weight := node.weights[k]) is not None
+            ]
             for name, chosen in (
-                ("best_remaining", [n for n in open_nodes if n.weights[k] is not None and n.weights[k] >= 0]),  # type: ignore[operator]
-                ("worst_remaining", [n for n in open_nodes if n.weights[k] is not None and n.weights[k] < 0]),  # type: ignore[operator]
+                ("best_remaining", [(i, weight) for i, weight in weighted if weight >= 0]),
+                ("worst_remaining", [(i, weight) for i, weight in weighted if weight < 0]),
             ):
                 if not chosen:
                     continue
@@ -156,11 +158,14 @@ class Constellation:
                 if method is None:
                     raise UsageError(
                         f"predictor {member.name!r} does not declare {name}, so no search with a proof can use it "
-                        f"with weight {chosen[0].weights[k]:g}; choose another decoder or stopping rule"
+                        f"with weight {chosen[0][1]:g}; choose another decoder or stopping rule"
                     )
-                for node, remaining in zip(chosen, method(self.states(k, chosen)), strict=True):
-                    best[id(node)] += _weighted_bound(node.weights[k] or 0.0, remaining)
-        return [best.get(id(node), 0.0) for node in nodes]
+                states = self.states(k, [nodes[i] for i, _ in chosen])
+                for (i, weight), remaining in zip(chosen, method(states), strict=True):
+                    more = _weighted_bound(weight, remaining)
+                    # One predictor's dead end outweighs what another cannot bound (+inf).
+                    best[i] = FORBIDDEN if FORBIDDEN in (best[i], more) else best[i] + more
+        return best
 
     def keys(self, nodes: Sequence[Node], ranking: Ranking) -> list[Hashable]:
         """Equal keys = the same continuations with the same scores; finished nodes are equal to nothing else."""
@@ -171,8 +176,7 @@ class Constellation:
             for i, node in enumerate(nodes)
             if not node.finished
             and all(
-                method is not None or weight is None
-                for method, weight in zip(methods, node.weights, strict=True)
+                method is not None or weight is None for method, weight in zip(methods, node.weights, strict=True)
             )
         ]
         parts: dict[int, list[Hashable]] = {}

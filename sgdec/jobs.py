@@ -7,7 +7,7 @@ suspends the searches, gathers their requests, calls `answer`, and hands the ans
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -82,21 +82,28 @@ def _expand(constellation: Constellation, requests: Sequence[Expand]) -> Iterato
     best = combined.best(max(limits)) if limits else []
     for request, places in zip(requests, _places(requests), strict=True):
         if request.limit is None:
-            yield [_above(request.above, nodes[place], combined.all(place), coverages[place]) for place in places]
+            yield [_lazy(nodes[place], combined.all(place), coverages[place], request.above) for place in places]
         else:
             yield [
-                list(_above(request.above, nodes[place], best[place][: request.limit], coverages[place]))
+                _cut([nodes[place].child(found, coverages[place]) for found in best[place][: request.limit]], request)
                 for place in places
             ]
 
 
-def _above(above: float, node: Node, continuations: Iterable[Continuation], coverage: Coverage) -> Iterator[Node]:
-    """A node's children, best first, as long as their totals exceed ``above``."""
+def _lazy(node: Node, continuations: Iterator[Continuation], coverage: Coverage, above: float) -> Iterator[Node]:
+    """A node's children, made one by one as long as their totals exceed ``above``."""
     for found in continuations:
         child = node.child(found, coverage)
         if child.total <= above:
             return
         yield child
+
+
+def _cut(children: list[Node], request: Expand) -> list[Node]:
+    """The children whose totals exceed ``above``."""
+    if request.above == FORBIDDEN:
+        return children
+    return [child for child in children if child.total > request.above]
 
 
 def _sample(constellation: Constellation, requests: Sequence[Sample]) -> Iterator[list[Any]]:

@@ -262,7 +262,7 @@ class Lifted(BatchPredictor):
     def __getattr__(self, name: str) -> Any:
         if name in ABILITIES and ability(self.predictor, name) is not None:
             return partial(self._ability, name)
-        raise AttributeError(f"{type(self.predictor).__name__!r} has no {name!r}")
+        raise AttributeError(f"a lifted predictor has no {name!r}")  # may be asked before __init__, by copy
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
         states = []

@@ -45,9 +45,7 @@ def _top_numpy(values: npt.NDArray[Any], k: int) -> npt.NDArray[np.int64]:
         covered = BLOCK * blocks
         maxima = values[:, :covered].reshape(rows, BLOCK, blocks).max(axis=1)  # [rows, blocks]
         best = maxima.argpartition(blocks - k, axis=1)[:, blocks - k :]  # [rows, k]
-        shortlist = (best[:, None, :] + np.arange(0, covered, blocks)[:, None]).reshape(
-            rows, -1
-        )  # [rows, BLOCK k]
+        shortlist = (best[:, None, :] + np.arange(0, covered, blocks)[:, None]).reshape(rows, -1)  # [rows, BLOCK k]
         if covered < width:
             tail = np.broadcast_to(np.arange(covered, width), (rows, width - covered))
             shortlist = np.concatenate([shortlist, tail], axis=1)
@@ -57,9 +55,9 @@ def _top_numpy(values: npt.NDArray[Any], k: int) -> npt.NDArray[np.int64]:
     tokens = pick if shortlist is None else shortlist[every, pick]  # [rows, k]
     scores = inside[every, pick]
     threshold = scores.min(axis=1, keepdims=True)  # the k-th best score
-    tied = np.count_nonzero(inside >= threshold, axis=1) > k
+    tied = (inside >= threshold).sum(axis=1) > k
     if maxima is not None:
-        tied |= np.count_nonzero(maxima >= threshold, axis=1) > k
+        tied |= (maxima >= threshold).sum(axis=1) > k
     if tied.any():
         for row in np.flatnonzero(tied):
             tokens[row] = _settle(values[row], threshold[row], k)

@@ -1,14 +1,20 @@
-"""What several tests measure against: a search that misses nothing, random small constellations, plain combination.
+"""A search that misses nothing, and ways into small spaces.
 
-The enumerator of whole spaces is the kit's own, `sgdec.testing.enumerate_space`; nothing here uses the code that
-combines scores or picks the best.
+The other oracles are the kit's own: `sgdec.testing.enumerate_space` and `score_path`, which use nothing of the code
+that combines, ranks or searches, and the toy predictors of `sgdec.testing.toys`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from sgdec.constellation import Constellation
 from sgdec.node import Node
-from sgdec.protocol import Decoder, Result
+from sgdec.protocol import BatchPredictor, Decoder, Predictor, Result, Source
+from sgdec.ranking import Ranking
 from sgdec.search import SearchSpace
+from sgdec.testing import TinySpace
 
 
 class Exhaustive(Decoder):
@@ -17,11 +23,40 @@ class Exhaustive(Decoder):
     exact = True
 
     def decode(self, space: SearchSpace) -> Result:
-        finished: list[Node] = []
-        nodes = [space.root]
-        while nodes:
-            children = [child for found in space.expand(nodes) for child in found]
-            finished += [node for node in children if node.finished]
-            nodes = [node for node in children if not node.finished]
+        finished = finished_nodes(space)
         finished.sort(key=lambda node: (-space.rank_score(node), node.tokens))
         return Result([space.finish(node) for node in finished[: space.nbest]], proven=True)
+
+
+def tiny(
+    max_length: int | None = None,
+    weights: Sequence[float | None] | None = None,
+    vocab_size: int | None = None,
+    **predictors: Predictor | BatchPredictor,
+) -> TinySpace:
+    """The space of these predictors, by name, over one sentence."""
+    make = partial(Constellation.of, predictors, weights=weights, vocab_size=vocab_size)
+    return TinySpace(" and ".join(predictors), make, Source(1, (3, 4, 3), max_length=max_length))
+
+
+def opened(tiny: TinySpace, *, ranking: Ranking | None = None, nbest: int = 1) -> SearchSpace:
+    constellation = tiny.constellation()
+    (root,) = constellation.roots([tiny.source])
+    return SearchSpace(constellation, root, ranking=ranking, nbest=nbest)
+
+
+def open_nodes(space: SearchSpace) -> list[Node]:
+    """Every node of a space that is not finished, shortest first."""
+    return [node for node in _all_nodes(space) if not node.finished]
+
+
+def finished_nodes(space: SearchSpace) -> list[Node]:
+    """Every node of a space that ends with ``</s>``, shortest first."""
+    return [node for node in _all_nodes(space) if node.finished]
+
+
+def _all_nodes(space: SearchSpace) -> Iterator[Node]:
+    nodes = [space.root]
+    while nodes:
+        yield from nodes
+        nodes = [child for found in space.expand([n for n in nodes if not n.finished]) for child in found]

@@ -7,7 +7,7 @@ that sums are exact and ties are many.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -232,12 +232,12 @@ NAN_AT_140 = Said({**dict.fromkeys(range(150), -INF), 0: -1.0, 140: math.nan}, -
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("weight", [1.0, 0.5, 0.0, -1.0])
 def test_nan_names_the_predictor_however_one_asks(form: Form, weight: float) -> None:
-    asks = {
-        "best": lambda combined: combined.best(1),
-        "all": lambda combined: list(combined.all(0)),
-        "distribution": lambda combined: combined.distribution(0),
-    }
-    for ask in asks.values():
+    asks: list[Callable[[Combined], object]] = [
+        lambda combined: combined.best(1),
+        lambda combined: list(combined.all(0)),
+        lambda combined: combined.distribution(0),
+    ]
+    for ask in asks:
         with pytest.raises(SgdecError, match="'p0' gave NaN as the score of token 140"):
             ask(_alone(form, NAN_AT_140, weight))
 

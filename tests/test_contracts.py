@@ -108,7 +108,7 @@ class TestNmt(PluginContract):
     walk_length = 4
 
     @pytest.fixture(autouse=True)
-    def _prepare(self, checkpoint: Path) -> None:  # type: ignore[override]
+    def _prepare(self, checkpoint: Path) -> None:
         from sgdec.training.checkpoint import load_vocabularies
 
         self.options = {"model": str(checkpoint)}
@@ -179,7 +179,7 @@ def decoder(name: str, **options: Any) -> Decoder:
     return made
 
 
-def contracts(base: type) -> Iterator[type]:
+def contracts(base: type[Any]) -> Iterator[type[Any]]:
     for found in base.__subclasses__():
         yield found
         yield from contracts(found)
@@ -187,7 +187,7 @@ def contracts(base: type) -> Iterator[type]:
 
 @pytest.mark.parametrize("name", [entry.name for entry in HOST.names("predictor")])
 def test_every_registered_predictor_has_a_contract(name: str) -> None:
-    tested = {HOST.load("predictor", found.plugin) for found in contracts(PluginContract)}  # type: ignore[attr-defined]
+    tested = {HOST.load("predictor", found.plugin) for found in contracts(PluginContract)}
     assert HOST.load("predictor", name) in tested, f"add a contract for predictor {name!r} to {__file__}"
 
 
@@ -226,18 +226,17 @@ def write_lattices(folder: Path) -> None:
         "0 1 3 0.5, 1 1 4 0.4, 1 2 5 0.1, 2 0.0, 1 3 2 2.0, 3 0.0",
     ]
     for number, text in enumerate(lattices, start=1):
-        compiler = pynini.Fst()
-        lines = [line.split() for line in text.split(", ")]
-        for _ in range(1 + max(int(word) for line in lines for word in line[: 2 if len(line) == 4 else 1])):
-            compiler.add_state()
-        compiler.set_start(0)
-        for *numbers, cost in lines:
+        lattice: Any = pynini.Fst()
+        lattice.add_states(6)
+        lattice.set_start(0)
+        for line in text.split(", "):
+            *numbers, cost = line.split()
             if len(numbers) == 1:
-                compiler.set_final(int(numbers[0]), cost)
+                lattice.set_final(int(numbers[0]), cost)
             else:
                 origin, target, label = map(int, numbers)
-                compiler.add_arc(origin, pynini.Arc(label, label, cost, target))
-        compiler.write(str(folder / f"{number}.fst"))
+                lattice.add_arc(origin, pynini.Arc(label, label, cost, target))  # type: ignore[attr-defined]
+        lattice.connect().write(str(folder / f"{number}.fst"))
 
 
 assert EOS == 2  # the label of </s> in the lattices above

@@ -1,7 +1,9 @@
 """The promise: modified Kneser-Ney as the formulas say, every distribution sums to one, the same numbers as lmplz.
 
 Oracles: the formulas over dictionaries, one n-gram at a time (`Formulas`); and two models that lmplz (KenLM 0.3.0)
-estimated from ``tests/data/numbers.txt`` with ``-o 3 --discount_fallback``, one of them with ``--prune 0 0 1``.
+estimated from ``tests/data/numbers.txt`` with ``-o 3 --discount_fallback``, one of them with ``--prune 0 0 1``. (In
+its counts of counts lmplz takes the very last n-gram of each order by its plain count, not the adjusted one; the text
+ends so that both are 1.)
 """
 
 from __future__ import annotations
@@ -16,12 +18,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sgdec_predictors._backoff import BackoffTable
 
 from sgdec.context import BOS, EOS, UNK
 from sgdec.errors import UsageError
 from sgdec.io.arpa import LN_10, Arpa, read_arpa
 from sgdec.training.kneser_ney import FALLBACK, estimate, join
-from sgdec_predictors._backoff import BackoffTable
 
 DATA = Path(__file__).parent / "data"
 Gram = tuple[int, ...]
@@ -35,7 +37,12 @@ class Formulas:
     """Chen & Goodman 1998, n-gram by n-gram; pruning as in lmplz."""
 
     def __init__(
-        self, sentences: Sequence[Sequence[int]], size: int, order: int, prune: Sequence[int], discounts: object
+        self,
+        sentences: Sequence[Sequence[int]],
+        size: int,
+        order: int,
+        prune: Sequence[int],
+        discounts: tuple[float, ...] | None = None,
     ) -> None:
         self.size, self.order = size, order
         self.prune = [*prune, *[prune[-1]] * order][:order] if prune else [0] * order
@@ -67,7 +74,7 @@ class Formulas:
         return found if min(found) >= 0 else FALLBACK
 
     def discount(self, gram: Gram) -> float:
-        return self.discounts[len(gram) - 1][min(self.adjusted[gram], 3) - 1]  # type: ignore[index]
+        return self.discounts[len(gram) - 1][min(self.adjusted[gram], 3) - 1]
 
     def kept(self, gram: Gram) -> bool:
         return self.raw[gram] > self.prune[len(gram) - 1]
@@ -86,11 +93,15 @@ class Formulas:
         return own / total + freed / total * self.p(gram[1:])
 
 
-def all_rows(model: Arpa) -> tuple[np.ndarray, BackoffTable]:
-    """``[histories, words]``: p of every word after each history that the model tells from others."""
+def largest_deviation(model: Arpa) -> float:
+    """How far the probabilities of all words but ``<s>`` are from a sum of one, over all histories of the model."""
     table = BackoffTable(model, model.words)
-    histories = range(sum(len(ngrams.scores) for ngrams in model.orders[:-1]) + 1)
-    return np.exp(table.rows(histories).astype(np.float64)), table
+    histories = np.arange(1 + sum(len(ngrams.scores) for ngrams in model.orders[:-1]))  # 0 = the empty one
+    worst = 0.0
+    for block in np.array_split(histories, 1 + len(histories) // 2000):
+        rows = np.exp(table.rows(block.tolist()).astype(np.float64))  # [histories, words]
+        worst = max(worst, float(np.abs(np.delete(rows, BOS, axis=1).sum(axis=1) - 1).max()))
+    return worst
 
 
 CORPORA = st.lists(st.lists(st.sampled_from([0, 3, 4, 5, 6]), max_size=7), min_size=1, max_size=12).filter(
@@ -101,7 +112,7 @@ CORPORA = st.lists(st.lists(st.sampled_from([0, 3, 4, 5, 6]), max_size=7), min_s
 @given(CORPORA, st.integers(1, 4), st.sampled_from([(), (0, 1), (0, 0, 1), (0, 0, 2)]))
 def test_every_score_is_that_of_the_formulas(corpus: list[list[int]], order: int, prune: tuple[int, ...]) -> None:
     size, prune = 9, prune[:order]
-    formulas = Formulas(corpus, size, order, prune, None)
+    formulas = Formulas(corpus, size, order, prune)
     model = estimate(join(corpus), names(size), order=order, prune=prune, fallback=True).model
     for ngrams in model.orders:
         for gram, score in zip(map(tuple, ngrams.words.tolist()), ngrams.scores, strict=True):
@@ -116,7 +127,7 @@ def test_every_score_is_that_of_the_formulas(corpus: list[list[int]], order: int
 @given(CORPORA, st.integers(1, 4), st.sampled_from([(), (0, 1), (0, 0, 1)]))
 def test_backoffs_complete_the_formulas(corpus: list[list[int]], order: int, prune: tuple[int, ...]) -> None:
     size, prune = 9, prune[:order]
-    formulas = Formulas(corpus, size, order, prune, None)
+    formulas = Formulas(corpus, size, order, prune)
     model = estimate(join(corpus), names(size), order=order, prune=prune, fallback=True).model
     table = BackoffTable(model, model.words)
     for gram in [g for g in formulas.raw if len(g) < order and g[0] == BOS and g[-1] != EOS]:
@@ -128,11 +139,10 @@ def test_backoffs_complete_the_formulas(corpus: list[list[int]], order: int, pru
             assert p == pytest.approx(formulas.p((*gram, word)[-order:]), rel=1e-5)
 
 
-@given(CORPORA, st.integers(1, 5), st.sampled_from([(), (0, 1), (0, 0, 1), (0, 0, 0, 3)]))
+@given(CORPORA, st.integers(1, 4), st.sampled_from([(), (0, 1), (0, 0, 1), (0, 0, 0, 3)]))
 def test_every_history_sums_to_one(corpus: list[list[int]], order: int, prune: tuple[int, ...]) -> None:
-    model = estimate(join(corpus), names(9), order=min(order, 3), prune=prune[:1], fallback=True).model
-    rows, _ = all_rows(model)
-    assert np.abs(np.delete(rows, BOS, axis=1).sum(axis=1) - 1).max() < 1e-5
+    model = estimate(join(corpus), names(9), order=order, prune=prune[:order], fallback=True).model
+    assert largest_deviation(model) < 1e-5
 
 
 def random_text(tokens: int, size: int, seed: int = 1) -> np.ndarray:
@@ -147,11 +157,7 @@ def random_text(tokens: int, size: int, seed: int = 1) -> np.ndarray:
 def test_a_larger_model_sums_to_one_after_every_history(prune: tuple[int, ...]) -> None:
     model, discounts = estimate(random_text(20_000, 400), names(420), order=4, prune=prune, fallback=True)
     assert discounts[1] != FALLBACK
-    table = BackoffTable(model, model.words)
-    histories = np.arange(len(model.words) + 1 + sum(len(ngrams.scores) for ngrams in model.orders[1:-1]))
-    for block in np.array_split(histories, 1 + len(histories) // 2000):
-        rows = np.exp(table.rows(block).astype(np.float64))
-        assert np.abs(np.delete(rows, BOS, axis=1).sum(axis=1) - 1).max() < 1e-5
+    assert largest_deviation(model) < 1e-5
 
 
 @pytest.mark.parametrize(("name", "prune"), [("numbers.lmplz", ()), ("numbers.lmplz.prune-0-0-1", (0, 0, 1))])
@@ -183,7 +189,7 @@ def test_discounts_are_those_of_equation_26() -> None:
     counts = [1] * 10 + [2] * 6 + [3] * 3 + [4] * 2
     tokens = [3 + i for i, count in enumerate(counts) for _ in range(count)]
     # One sentence a token gives </s> a count of its own, 39, which is 3 or more but not 3.
-    (d1, d2, d3), = estimate(join([[token] for token in tokens]), names(40), order=1).discounts
+    ((d1, d2, d3),) = estimate(join([[token] for token in tokens]), names(40), order=1).discounts
     y = 10 / (10 + 2 * 6)
     assert d1 == pytest.approx(1 - 2 * y * 6 / 10)
     assert d2 == pytest.approx(2 - 3 * y * 3 / 6)
@@ -195,8 +201,7 @@ def test_given_discounts_are_used_for_all_orders_or_each() -> None:
     for given_discounts in ([(0.4, 0.9, 1.2)], [(0.4, 0.9, 1.2), (0.1, 0.2, 0.3), (1.0, 2.0, 3.0)]):
         model, used = estimate(join(corpus), names(8), order=3, discounts=given_discounts)
         assert used == (given_discounts * 3)[:3]
-        rows, _ = all_rows(model)
-        assert np.abs(np.delete(rows, BOS, axis=1).sum(axis=1) - 1).max() < 1e-5
+        assert largest_deviation(model) < 1e-5
     formulas = Formulas(corpus, 8, 3, (), (0.4, 0.9, 1.2))
     model = estimate(join(corpus), names(8), order=3, discounts=[(0.4, 0.9, 1.2)]).model
     for gram, score in zip(model.orders[2].words.tolist(), model.orders[2].scores, strict=True):

@@ -15,6 +15,8 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sgdec_predictors._backoff import BackoffTable
+from sgdec_predictors.ngram import MANY, NGram
 
 from sgdec.constellation import Constellation
 from sgdec.context import BOS, EOS, Context, Vocabularies
@@ -25,8 +27,6 @@ from sgdec.protocol import BatchPredictor, Predictor, Scores, Source, SparseRow
 from sgdec.search import SearchSpace
 from sgdec.testing import PredictorContract
 from sgdec.training.kneser_ney import estimate, join
-from sgdec_predictors._backoff import BackoffTable
-from sgdec_predictors.ngram import MANY, NGram
 
 DATA = Path(__file__).parent / "data"
 TINY, TINY_BINARY = DATA / "tiny.arpa", DATA / "tiny.kenlm"
@@ -57,7 +57,8 @@ def full_row(predictor: BatchPredictor, prefix: Sequence[int]) -> np.ndarray:
     states = walk(predictor, prefix)
     values = predictor.predict_batch(states).values
     assert isinstance(values, np.ndarray)
-    return values[0]
+    row: np.ndarray = values[0]
+    return row
 
 
 def walk(predictor: BatchPredictor, prefix: Sequence[int]) -> list[object]:
@@ -151,7 +152,8 @@ def katz(model: Arpa, history: Sequence[str], word: str) -> float:
     while tuple(known) not in listed:
         score += listed.get(tuple(known[:-1]), (0.0, 0.0))[1]
         known = known[1:]
-    return score + listed[tuple(known)][0]
+    total: float = score + listed[tuple(known)][0]
+    return total
 
 
 COLUMNS = ["x", "d", "a", "</s>", "y", "b", "c", "<unk>", "a"]
@@ -181,6 +183,27 @@ def test_rows_are_those_of_kenlm(tmp_path_factory: pytest.TempPathFactory, model
         history = table.advance(history, word)
     expected = kenlm_scores(load_kenlm(path), prefix, COLUMNS)
     assert table.rows([history])[0].tolist() == pytest.approx(expected, abs=TOLERANCE)
+
+
+def test_a_history_falls_back_to_its_longest_listed_suffix() -> None:
+    """ "a b c" is a history whose suffix "b c" the model does not list, but "c" it does."""
+    words = ["</s>", "<s>", "a", "b", "c"]
+    grams = [[[word] for word in range(5)], [[2, 3], [4, 2]], [[2, 3, 4]], [[2, 3, 4, 0]]]
+    model = Arpa(
+        words,
+        [
+            NGrams(np.array(level, np.int32), np.full(len(level), -0.5 * n), np.full(len(level), -0.01 * n))
+            for n, level in enumerate(grams, 1)
+        ],
+    )
+    table = BackoffTable(model, words)
+    history = table.start
+    for word in "abc":
+        history = table.advance(history, word)
+    expected = [katz(model, ("a", "b", "c"), word) for word in words]
+    assert expected[2] == pytest.approx(-0.03 + -0.5 * 2)  # back-off of "a b c", then "c a"
+    assert table.rows([history])[0].tolist() == pytest.approx(expected, abs=1e-5)
+    assert [table.score(history, word) for word in words] == pytest.approx(expected, abs=1e-5)
 
 
 def test_histories_of_a_batch_do_not_disturb_each_other() -> None:
@@ -340,13 +363,11 @@ def test_a_model_over_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="shares no entry"):
         NGram(str(path))
     with pytest.raises(UsageError, match=r"shares no entry .* Looked for '▁the', '▁cat' \(words = pieces\)"):
-        NGram(
-            str(TINY), words="pieces", context=Context(vocabularies=Vocabularies(target=Pieces()), vocab_size=5)
-        )
+        NGram(str(TINY), words="pieces", context=Context(vocabularies=Vocabularies(target=Pieces()), vocab_size=5))
     wmap = tmp_path / "wmap"
     wmap.write_text("</s> 2\nMaus 3\n")
     for model in (TINY, TINY_BINARY):
-        with pytest.raises(UsageError, match="shares no entry .* Looked for 'Maus'"):
+        with pytest.raises(UsageError, match=r"shares no entry .* Looked for 'Maus'"):
             NGram(str(model), words=str(wmap))
 
 

@@ -256,7 +256,7 @@ class NormalizesOverCandidates(Table):
     def predict_next(self, candidates: Candidates | None = None) -> Scores:
         row = self.table[self._state.last]
         wanted = list(range(V)) if candidates is None else list(candidates)
-        return Scores.sparse(wanted, row[wanted] - np.logaddexp.reduce(row[wanted]))  # type: ignore[arg-type]
+        return Scores.sparse(wanted, row[wanted] - np.logaddexp.reduce(row[wanted]))
 
 
 @breaks("test_candidates_score_as_they_do_among_all_tokens")
@@ -276,7 +276,7 @@ class FirstCandidatesForAll(BatchTable):
     def predict_batch(self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None) -> Scores:
         values = super().predict_batch(states).values
         if candidates is None:
-            return Scores.dense(values)  # type: ignore[arg-type]
+            return super().predict_batch(states)
         wanted = next(c for c in candidates if c is not None)
         return Scores(rows=[SparseRow(wanted, row[list(wanted)]) for row in values])  # type: ignore[union-attr,arg-type]
 

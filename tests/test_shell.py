@@ -19,7 +19,7 @@ SPACES = [tiny for tiny in tiny_spaces() if not tiny.empty]
 def greedy(shell: Shell) -> tuple[int, ...] | None:
     """Algorithm 1, Greedy(src_sen). None where nothing can follow: the paper has no such case."""
     shell.initialize()  # 1
-    h = (BOS,)  # 2
+    h: tuple[int, ...] = (BOS,)  # 2
     while True:  # 3
         P = shell.predict_next()  # 4
         if not P:

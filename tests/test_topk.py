@@ -25,7 +25,7 @@ def matrices(draw: st.DrawFn) -> Matrix:
     return np.where(rng.random((rows, width)) < draw(st.sampled_from((0.0, 0.5, 0.99, 1.0))), -np.inf, values)
 
 
-def by_sorting(values: Matrix, k: int) -> Matrix:
+def by_sorting(values: Matrix, k: int) -> npt.NDArray[np.intp]:
     order = np.lexsort((np.broadcast_to(np.arange(values.shape[1]), values.shape), -values))
     return order[:, :k]
 

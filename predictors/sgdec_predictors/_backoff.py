@@ -86,7 +86,8 @@ class BackoffTable:
         while not (node := self._child(history, symbol)):
             backoff += self._backoff_view[history]
             history = self._suffix_view[history]
-        return backoff + self._score_view[node - 1]
+        score: float = backoff + self._score_view[node - 1]
+        return score
 
     def advance(self, history: int, word: str) -> int:
         """The history after one more word."""

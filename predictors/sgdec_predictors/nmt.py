@@ -127,9 +127,11 @@ class NmtPredictor(BatchPredictor):
     def _check(self, source: Source) -> None:
         if not source.tokens:
             raise SgdecError("the source is empty; a translation model needs at least one token")
-        size = self._source_size
-        if max(source.tokens) >= size or min(source.tokens) < 0:
-            raise SgdecError(f"source token {max(source.tokens)} is outside the model's vocabulary 0..{size - 1}")
+        for token in source.tokens:
+            if not 0 <= token < self._source_size:
+                raise SgdecError(
+                    f"source token {token} is outside the model's source vocabulary 0..{self._source_size - 1}"
+                )
 
     def _memory(self, memories: Sequence[Memory], sentences: Sequence[int]) -> Memory:
         """The encoded sources row by row; kept, because the next step often has the same rows."""

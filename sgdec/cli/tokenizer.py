@@ -9,7 +9,7 @@ import click
 
 from sgdec.errors import SgdecError
 from sgdec.text.lines import read_lines
-from sgdec.text.sentencepiece import KINDS, train_vocabulary
+from sgdec.text.sentencepiece import KINDS, Kind, train_vocabulary
 
 
 @click.command()
@@ -38,13 +38,11 @@ from sgdec.text.sentencepiece import KINDS, train_vocabulary
     help="SentencePiece's rule; identity changes nothing.",
 )
 def command(
-    inputs: tuple[str, ...], output: str, vocab_size: int, kind: str, coverage: float, normalization: str
+    inputs: tuple[str, ...], output: str, vocab_size: int, kind: Kind, coverage: float, normalization: str
 ) -> None:
     """Train a SentencePiece tokenizer on text: ids 0 <unk>, 1 <s>, 2 </s>, then the pieces."""
     lines = chain.from_iterable(read_lines(path) for path in inputs)
-    vocabulary = train_vocabulary(
-        lines, vocab_size, kind=kind, coverage=coverage, normalization=normalization
-    )  # type: ignore[arg-type]
+    vocabulary = train_vocabulary(lines, vocab_size, kind=kind, coverage=coverage, normalization=normalization)
     try:
         Path(output).write_bytes(vocabulary.serialized)
     except OSError as error:

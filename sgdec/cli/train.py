@@ -26,9 +26,7 @@ def _settings(command: click.Command) -> click.Command:
             kind = click.Choice(setting.type.split(" | ")) if "|" in rest else types.get(first, str)
             flag = "--" + setting.name.replace("_", "-")
             command.params.append(
-                click.Option(
-                    [flag], type=kind, default=setting.default, show_default=True, help=setting.description
-                )
+                click.Option([flag], type=kind, default=setting.default, show_default=True, help=setting.description)
             )
     return command
 
@@ -55,12 +53,8 @@ def _settings(command: click.Command) -> click.Command:
 @click.option(
     "--model", default="gnmt", show_default=True, help="A model plugin; its options are --NAME.OPTION VALUE."
 )
-@click.option(
-    "--preset", help="A named set of the model's options, such as gnmt8; single options win over it."
-)
-@click.option(
-    "--plugin-file", "plugin_files", multiple=True, metavar="FILE", help="A module with more plugins."
-)
+@click.option("--preset", help="A named set of the model's options, such as gnmt8; single options win over it.")
+@click.option("--plugin-file", "plugin_files", multiple=True, metavar="FILE", help="A module with more plugins.")
 @click.option("--resume", is_flag=True, help="Go on with the run in --output after its last checkpoint.")
 @click.option("--quiet", is_flag=True, help="Say nothing but errors.")
 @click.argument("model_options", nargs=-1, type=click.UNPROCESSED, metavar="[--MODEL.OPTION VALUE]...")

@@ -10,20 +10,24 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from sgdec.errors import SgdecError
+from sgdec.errors import SgdecError, UsageError
 
 LIMIT = 1_000_000
 
-ENGLISH_ONES = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen "
-    "seventeen eighteen nineteen"
-).split()
-GERMAN_ONES = (
-    "null ein zwei drei vier fünf sechs sieben acht neun zehn elf zwölf dreizehn vierzehn fünfzehn sechzehn "
-    "siebzehn achtzehn neunzehn"
-).split()
-ENGLISH_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
-GERMAN_TENS = "zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig".split()
+ONES = {
+    "zero": "null", "one": "ein", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf", "six": "sechs",
+    "seven": "sieben", "eight": "acht", "nine": "neun", "ten": "zehn", "eleven": "elf", "twelve": "zwölf",
+    "thirteen": "dreizehn", "fourteen": "vierzehn", "fifteen": "fünfzehn", "sixteen": "sechzehn",
+    "seventeen": "siebzehn", "eighteen": "achtzehn", "nineteen": "neunzehn",
+}  # fmt: skip
+TENS = {
+    "twenty": "zwanzig", "thirty": "dreißig", "forty": "vierzig", "fifty": "fünfzig", "sixty": "sechzig",
+    "seventy": "siebzig", "eighty": "achtzig", "ninety": "neunzig",
+}  # fmt: skip
+SIZES = {"hundred": "hundert", "thousand": "tausend"}
+
+ENGLISH_ONES, GERMAN_ONES = list(ONES), list(ONES.values())
+ENGLISH_TENS, GERMAN_TENS = list(TENS), list(TENS.values())
 
 
 def english(number: int) -> str:
@@ -42,7 +46,7 @@ def german(number: int) -> str:
     ('drei tausend vier hundert ein und zwanzig', 'ein hundert eins')
     """
     words = _german(number)
-    return " ".join(words[:-1] + ["eins" if words[-1] == "ein" else words[-1]])
+    return " ".join([*words[:-1], "eins" if words[-1] == "ein" else words[-1]])
 
 
 def _english(number: int) -> list[str]:
@@ -68,15 +72,19 @@ def _german(number: int) -> list[str]:
 
 
 def draw(seed: int, count: int, limit: int = LIMIT) -> list[int]:
-    """``count`` different numbers below ``limit``; short ones are as likely as long ones, while there are any.
+    """``count`` different numbers below ``limit``, their logarithms uniform: short ones as likely as long ones.
+
+    Raises `UsageError` for more than half of all there are.
 
     >>> len(set(draw(1, 500)))
     500
     """
+    if count > limit // 2:
+        raise UsageError(f"{count} lines in all are too many: there are {limit} numbers. Raise the limit.")
     rng = random.Random(seed)
     numbers: dict[int, None] = {}
     while len(numbers) < count:
-        numbers[int(limit ** rng.random())] = None
+        numbers[int((limit + 1) ** rng.random()) - 1] = None
     return list(numbers)
 
 

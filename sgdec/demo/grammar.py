@@ -9,7 +9,7 @@ where it keeps a neural model from silly errors). This one knows
 - that an *und* may stand between any two words.
 
 It does not know when: neither which neighbours do change places, nor where the *und* goes, nor where *one* is
-*eins*. For *four hundred twenty one* it accepts 160 candidates, and nothing in it prefers any. All that is left
+*eins*. For *four hundred twenty one* it accepts 80 candidates, and nothing in it prefers any. All that is left
 to the neural model, which in turn no longer has to be trusted with the digits.
 
 The grammar is a transducer over the words' letters, then one over their pieces: a sentence composed with both
@@ -25,16 +25,13 @@ from pathlib import Path
 from typing import Any
 
 from sgdec.context import BOS, EOS, Vocabulary
-from sgdec.demo.corpus import ENGLISH_ONES, ENGLISH_TENS, GERMAN_ONES, GERMAN_TENS
+from sgdec.demo.corpus import ONES, SIZES, TENS
 from sgdec.errors import SgdecError
 from sgdec.text.lines import read_lines
 
 LEXICON: dict[str, tuple[str, ...]] = {
-    **{english: (german,) for english, german in zip(ENGLISH_ONES, GERMAN_ONES, strict=True)},
-    **{english: (german,) for english, german in zip(ENGLISH_TENS, GERMAN_TENS, strict=True)},
+    **{english: (german,) for english, german in (ONES | TENS | SIZES).items()},
     "one": ("ein", "eins"),
-    "hundred": ("hundert",),
-    "thousand": ("tausend",),
 }
 """What each English word can become."""
 LINK = "und"
@@ -52,8 +49,7 @@ class CoveringGrammar:
         insert_link = pynini.cross("", link)
         kept = [pynini.cross(_spaced(a), word[a]) for a in LEXICON]
         exchanged = [
-            pynini.cross(_spaced(a) + _spaced(b), word[b] + link + word[a])
-            for a, b in product(LEXICON, repeat=2)
+            pynini.cross(_spaced(a) + _spaced(b), word[b] + link + word[a]) for a, b in product(LEXICON, repeat=2)
         ]
         group = pynini.union(*kept, *exchanged)
         german = {LINK, *(german for germans in LEXICON.values() for german in germans)}

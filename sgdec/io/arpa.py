@@ -86,7 +86,8 @@ def _lines(words: list[str], ngrams: NGrams, *, last: bool) -> Iterator[str]:
 
 def _open(path: str | Path, mode: str) -> IO[bytes]:
     if str(path).endswith(".gz"):
-        return cast(IO[bytes], gzip.open(path, mode))
+        packed = gzip.GzipFile(path, mode, compresslevel=6, mtime=0)  # equal models are equal files
+        return cast(IO[bytes], packed)
     return cast(IO[bytes], open(path, mode))
 
 

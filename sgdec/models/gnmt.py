@@ -69,15 +69,11 @@ class GNMT(Seq2Seq):
         width: Annotated[
             int, Field(ge=1, description="LSTM units of a layer (of each direction at the bottom)")
         ] = 512,
-        embedding: Annotated[
-            int | None, Field(ge=1, description="size of embeddings; width by default")
-        ] = None,
+        embedding: Annotated[int | None, Field(ge=1, description="size of embeddings; width by default")] = None,
         attention: Annotated[
             int | None, Field(ge=1, description="attention's hidden units; width by default")
         ] = None,
-        dropout: Annotated[
-            float, Field(ge=0, lt=1, description="dropout of non-recurrent connections")
-        ] = 0.2,
+        dropout: Annotated[float, Field(ge=0, lt=1, description="dropout of non-recurrent connections")] = 0.2,
         tied: Annotated[
             Literal["none", "target", "all"],
             Field(description="softmax weights = target embeddings (target), = source embeddings too (all)"),
@@ -89,9 +85,7 @@ class GNMT(Seq2Seq):
         encoder_layers, decoder_layers = encoder_layers or layers, decoder_layers or layers
         embedding, attention = embedding or width, attention or width
         if tied != "none" and embedding != width:
-            raise UsageError(
-                f"gnmt: tied={tied} needs embeddings as wide as the LSTM: {embedding} is not {width}."
-            )
+            raise UsageError(f"gnmt: tied={tied} needs embeddings as wide as the LSTM: {embedding} is not {width}.")
         if tied == "all" and not context.shared:
             raise UsageError("gnmt: tied=all needs one vocabulary for source and target. Use tied=target.")
 
@@ -100,8 +94,7 @@ class GNMT(Seq2Seq):
         self.target_embedding = nn.Embedding(context.target_vocab_size, embedding)
         inputs = [embedding, 2 * width, *[width] * encoder_layers][:encoder_layers]
         self.encoder = nn.ModuleList(
-            nn.LSTM(size, width, batch_first=True, bidirectional=layer == 0)
-            for layer, size in enumerate(inputs)
+            nn.LSTM(size, width, batch_first=True, bidirectional=layer == 0) for layer, size in enumerate(inputs)
         )
         inputs = [embedding, *[width + memory] * (decoder_layers - 1)]
         self.decoder = nn.ModuleList(nn.LSTM(size, width, batch_first=True) for size in inputs)
@@ -124,14 +117,12 @@ class GNMT(Seq2Seq):
         for layer, lstm in enumerate(self.encoder):
             output, (hidden, cell) = lstm(packed)
             data = self.dropout(output.data)
-            if layer >= FIRST_RESIDUAL:
-                data = data + packed.data
+            data = data + packed.data if layer >= FIRST_RESIDUAL else data
             packed = PackedSequence(data, output.batch_sizes, output.sorted_indices, output.unsorted_indices)
             final += [hidden[-1], cell[-1]]  # of the bottom layer: the right-to-left direction
         values, _ = pad_packed_sequence(packed, batch_first=True, total_length=source.size(1))  # [B, S, H]
-        mask = (
-            torch.arange(source.size(1), device=source.device) < lengths.to(source.device)[:, None]
-        )  # [B, S]
+        positions = torch.arange(source.size(1), device=source.device)
+        mask = positions < lengths.to(source.device)[:, None]  # [B, S]
         return Memory(values, self.key(values), mask, torch.stack(final, 1))
 
     def start(self, memory: Memory) -> State:
@@ -143,22 +134,16 @@ class GNMT(Seq2Seq):
     def step(self, memory: Memory, state: State, tokens: Tensor) -> tuple[State, Tensor, Tensor]:
         """Consume ``tokens`` [B]: new state, output [B, width], attention [B, S]."""
         new: list[Tensor] = []
-        x = self.dropout(self.target_embedding(tokens))
+        x: Tensor = self.dropout(self.target_embedding(tokens))  # [B, E]
         context = weights = x  # set by the bottom layer
         for layer, lstm in enumerate(self.decoder):
-            hidden, cell = torch.lstm_cell(
-                x if layer == 0 else torch.cat([x, context], -1),
-                (state[2 * layer], state[2 * layer + 1]),
-                lstm.weight_ih_l0,
-                lstm.weight_hh_l0,
-                lstm.bias_ih_l0,
-                lstm.bias_hh_l0,
-            )
+            below = x if layer == 0 else torch.cat([x, context], -1)
+            hidden, cell = torch.lstm_cell(below, state[2 * layer : 2 * layer + 2], *lstm.all_weights[0])
             new += [hidden, cell]
             if layer == 0:
                 contexts, attention = self.attend(hidden[:, None], memory)
                 context, weights = self.dropout(contexts[:, 0]), attention[:, 0]
-            x = self.dropout(hidden) + (x if layer >= FIRST_RESIDUAL else 0)
+            x = self.dropout(hidden) + x if layer >= FIRST_RESIDUAL else self.dropout(hidden)
         return tuple(new), x, weights
 
     def project(self, output: Tensor) -> Tensor:
@@ -170,14 +155,14 @@ class GNMT(Seq2Seq):
         """Outputs [B, T, width], layer by layer over all steps; equal to the loop over `step`."""
         memory = self.encode(source, lengths)
         state = self.start(memory)
-        x = self.dropout(self.target_embedding(target_in))  # [B, T, E]
+        x: Tensor = self.dropout(self.target_embedding(target_in))  # [B, T, E]
         context = x  # set by the bottom layer
         for layer, lstm in enumerate(self.decoder):
             first = state[2 * layer][None].contiguous(), state[2 * layer + 1][None].contiguous()
             hidden, _ = lstm(x if layer == 0 else torch.cat([x, context], -1), first)
             if layer == 0:
                 context = self.dropout(self.attend(hidden, memory)[0])
-            x = self.dropout(hidden) + (x if layer >= FIRST_RESIDUAL else 0)
+            x = self.dropout(hidden) + x if layer >= FIRST_RESIDUAL else self.dropout(hidden)
         return x
 
     def attend(self, query: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:

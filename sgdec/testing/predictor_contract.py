@@ -214,7 +214,7 @@ class PredictorContract(AbilityChecks):
     ) -> list[list[Row]]:
         """For each prefix its rows, all prefixes side by side; in one batch, or one by one in turn.
 
-        Rows are asked for in a different order at each step: states come from wherever they were made.
+        The order changes at each step: states come from wherever they were made.
         """
         walks = self._prefixes
         if states is None:
@@ -222,23 +222,20 @@ class PredictorContract(AbilityChecks):
             states = [roots[list(self.sources).index(source)] for source, _ in walks]
         found: list[list[Row]] = [[] for _ in walks]
         active = list(range(len(walks)))
-        while active:
-            active.reverse()
-            for batch in [active] if together else [[i] for i in active]:
+        for t in range(self.walk_length + 1):
+            for batch in _batches(active, together):
                 scores = predictor.predict_batch([states[i] for i in batch])
                 assert len(scores) == len(batch), (
                     f"a batch must have one row a state: {len(batch)} states, {len(scores)} rows"
                 )
                 for place, i in enumerate(batch):
                     found[i].append(read_row(scores, place, self.vocab_size))
-            active = [i for i in active if len(found[i]) <= len(walks[i][1])]
-            tokens = [walks[i][1][len(found[i]) - 1] for i in active]
-            for some in [range(len(active))] if together else [[j] for j in range(len(active))]:
-                if active:
-                    before = [states[active[j]] for j in some]
-                    after = predictor.consume_batch(before, [tokens[j] for j in some])
-                    for j, state in zip(some, after, strict=True):
-                        states[active[j]] = state
+            active = [i for i in reversed(active) if t < len(walks[i][1])]
+            for batch in _batches(active, together):
+                tokens = [walks[i][1][t] for i in batch]
+                after = predictor.consume_batch([states[i] for i in batch], tokens)
+                for i, state in zip(batch, after, strict=True):
+                    states[i] = state
         return found
 
     def _compare(self, found: list[list[Row]], promise: str) -> None:
@@ -247,3 +244,10 @@ class PredictorContract(AbilityChecks):
             _, expected = self._visit(self._begin(source), prefix)
             for t, (first, second) in enumerate(zip(expected, rows, strict=True)):
                 self._same(first, second, promise, source, prefix[:t])
+
+
+def _batches(active: list[int], together: bool) -> list[list[int]]:
+    """All at once, or one after the other; no batch is empty."""
+    if together:
+        return [active] if active else []
+    return [[i] for i in active]

@@ -50,9 +50,7 @@ class SentencePieceVocabulary:
         try:
             serialized = Path(path).read_bytes()
         except OSError as error:
-            raise SgdecError(
-                f"{path}: cannot be read ({error.strerror}). `sgdec tokenizer` trains one."
-            ) from None
+            raise SgdecError(f"{path}: cannot be read ({error.strerror}). `sgdec tokenizer` trains one.") from None
         return cls(serialized, name=str(path))
 
     @property
@@ -125,7 +123,5 @@ def train_vocabulary(
         )
     except RuntimeError as error:  # "Internal: src/...(598) [condition] Vocabulary size too high (8000). ..."
         reason = str(error).rpartition("] ")[2].strip() or "the text holds no pieces"
-        raise UsageError(
-            f"a {kind} vocabulary of {size} pieces cannot be made from this text: {reason}"
-        ) from None
+        raise UsageError(f"a {kind} vocabulary of {size} pieces cannot be made from this text: {reason}") from None
     return SentencePieceVocabulary(model.getvalue())

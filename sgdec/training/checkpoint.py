@@ -61,14 +61,10 @@ def read_config(path: str | Path) -> dict[str, Any]:
     folder = find_checkpoint(path)
     config = read_json(folder / CONFIG)
     if config.get("format") != FORMAT:
-        raise SgdecError(
-            f"{folder / CONFIG}: format {config.get('format')!r}, expected {FORMAT}. Use another sgdec."
-        )
+        raise SgdecError(f"{folder / CONFIG}: format {config.get('format')!r}, expected {FORMAT}. Use another sgdec.")
     missing = {"model", "options", "source_vocab_size", "target_vocab_size"} - config.keys()
     if missing:
-        raise SgdecError(
-            f"{folder / CONFIG}: {', '.join(sorted(missing))} missing. Train again, or copy it anew."
-        )
+        raise SgdecError(f"{folder / CONFIG}: {', '.join(sorted(missing))} missing. Train again, or copy it anew.")
     return config
 
 
@@ -83,16 +79,12 @@ def load_vocabularies(path: str | Path) -> Vocabularies:
     else:
         for name in (SOURCE, TARGET):
             if not (folder / name).exists():
-                raise SgdecError(
-                    f"{folder}: the tokenizer is missing: neither {SHARED} nor {SOURCE} and {TARGET}."
-                )
+                raise SgdecError(f"{folder}: the tokenizer is missing: neither {SHARED} nor {SOURCE} and {TARGET}.")
         source, target = (SentencePieceVocabulary.load(folder / name) for name in (SOURCE, TARGET))
     for side, vocabulary in (("source", source), ("target", target)):
         expected = config[f"{side}_vocab_size"]
         if vocabulary.size != expected:
-            raise SgdecError(
-                f"{folder}: the {side} tokenizer has {vocabulary.size} pieces, the model {expected}."
-            )
+            raise SgdecError(f"{folder}: the {side} tokenizer has {vocabulary.size} pieces, the model {expected}.")
     return Vocabularies(source, target)
 
 
@@ -108,9 +100,7 @@ def load_model(
 
     dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp64": torch.float64}
     if precision not in dtypes:
-        raise UsageError(
-            f"a model cannot be loaded in precision {precision!r}. Available: {', '.join(dtypes)}."
-        )
+        raise UsageError(f"a model cannot be loaded in precision {precision!r}. Available: {', '.join(dtypes)}.")
     folder = find_checkpoint(path)
     vocabularies = load_vocabularies(folder)
     model = build_model(read_config(folder), where=str(folder / CONFIG), host=host)
@@ -143,18 +133,12 @@ def load_weights(model: Seq2Seq, file: Path) -> None:
     own = model.state_dict(keep_vars=True)
     for name, tensor in tensors.items():
         if name not in own:
-            raise SgdecError(
-                f"{file}: tensor {name} does not belong to this model. Is {CONFIG} of the same run?"
-            )
+            raise SgdecError(f"{file}: tensor {name} does not belong to this model. Is {CONFIG} of the same run?")
         if own[name].shape != tensor.shape:
             expected = "x".join(map(str, own[name].shape))
-            raise SgdecError(
-                f"{file}: tensor {name} is {'x'.join(map(str, tensor.shape))}, expected {expected}."
-            )
+            raise SgdecError(f"{file}: tensor {name} is {'x'.join(map(str, tensor.shape))}, expected {expected}.")
         if not tensor.isfinite().all():
-            raise SgdecError(
-                f"{file}: tensor {name} holds NaN or infinite weights. Take an earlier checkpoint."
-            )
+            raise SgdecError(f"{file}: tensor {name} holds NaN or infinite weights. Take an earlier checkpoint.")
     filled = {id(own[name]) for name in tensors}  # tied weights are one parameter under several names
     missing = [name for name, parameter in own.items() if id(parameter) not in filled]
     if missing:
@@ -206,9 +190,7 @@ def save_checkpoint(run: Path, name: str, write: Callable[[Path], None], links: 
     except (OSError, SafetensorError) as error:
         shutil.rmtree(partial, ignore_errors=True)
         reason = getattr(error, "strerror", None) or str(error)
-        raise SgdecError(
-            f"{final}: cannot be written ({reason}). The checkpoint before it is intact."
-        ) from None
+        raise SgdecError(f"{final}: cannot be written ({reason}). The checkpoint before it is intact.") from None
     used = {entry.resolve() for entry in run.iterdir() if entry.is_symlink()}
     for folder in [*run.glob("step-*"), *run.glob(".step-*.partial")]:
         if folder.resolve() not in used:
@@ -230,13 +212,9 @@ def load_tensors(file: Path) -> dict[str, Tensor]:
     try:
         return load_file(file)
     except FileNotFoundError:
-        raise SgdecError(
-            f"{file}: no such file. The checkpoint is incomplete; copy the whole folder."
-        ) from None
+        raise SgdecError(f"{file}: no such file. The checkpoint is incomplete; copy the whole folder.") from None
     except (SafetensorError, OSError) as error:
-        raise SgdecError(
-            f"{file}: the tensor file is damaged ({error}). Copy it anew or train again."
-        ) from None
+        raise SgdecError(f"{file}: the tensor file is damaged ({error}). Copy it anew or train again.") from None
 
 
 def read_json(file: Path) -> dict[str, Any]:

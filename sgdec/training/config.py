@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_origin, get_type_hints
 
-from pydantic import Field
+from pydantic import Field, TypeAdapter, ValidationError
+
+from sgdec.errors import UsageError
 
 Precision = Literal["auto", "fp32", "bf16", "fp64"]
 
@@ -43,12 +45,8 @@ class TrainConfig:
 
     epochs: Annotated[float, Field(gt=0, description="passes over the training data")] = 20.0
     max_steps: Annotated[int, Field(ge=0, description="end after this many steps, 0 = as epochs says")] = 0
-    batch_tokens: Annotated[
-        int, Field(ge=1, description="tokens in a batch, the longer side, with padding")
-    ] = 1024
-    max_line: Annotated[
-        int, Field(ge=1, description="leave out training pairs with more tokens on a side")
-    ] = 250
+    batch_tokens: Annotated[int, Field(ge=1, description="tokens in a batch, the longer side, with padding")] = 1024
+    max_line: Annotated[int, Field(ge=1, description="leave out training pairs with more tokens on a side")] = 250
     label_smoothing: Annotated[float, Field(ge=0, lt=1, description="share spread over all tokens")] = 0.1
     clip: Annotated[float, Field(gt=0, description="the largest norm of a gradient")] = 5.0
 
@@ -61,33 +59,39 @@ class TrainConfig:
     plateau: Annotated[
         int, Field(ge=0, description="halve the rate after this many validations without gain, 0 = never")
     ] = 0
-    sgd_after: Annotated[
-        int, Field(ge=0, description="switch from Adam to SGD after this many steps, 0 = never")
-    ] = 0
+    sgd_after: Annotated[int, Field(ge=0, description="switch from Adam to SGD after this many steps, 0 = never")] = 0
     sgd_lr: Annotated[float, Field(gt=0, description="learning rate of SGD")] = 0.5
     anneal_after: Annotated[int, Field(ge=0, description="start to halve the rate after this many steps")] = 0
     halve_every: Annotated[int, Field(ge=0, description="halve it again every so many steps, 0 = never")] = 0
 
-    validate_every: Annotated[
-        int, Field(ge=0, description="steps between validations, 0 = once an epoch")
-    ] = 0
-    save_every: Annotated[
-        int, Field(ge=0, description="steps between checkpoints, 0 = at validations only")
-    ] = 0
-    patience: Annotated[
-        int, Field(ge=0, description="stop after this many validations without gain, 0 = never")
-    ] = 0
+    validate_every: Annotated[int, Field(ge=0, description="steps between validations, 0 = once an epoch")] = 0
+    save_every: Annotated[int, Field(ge=0, description="steps between checkpoints, 0 = at validations only")] = 0
+    patience: Annotated[int, Field(ge=0, description="stop after this many validations without gain, 0 = never")] = 0
     bleu: Annotated[int, Field(ge=0, description="validation lines translated for BLEU, 0 = none")] = 1000
-    metric: Annotated[
-        Literal["perplexity", "bleu"], Field(description="what the best checkpoint is best in")
-    ] = "perplexity"
+    metric: Annotated[Literal["perplexity", "bleu"], Field(description="what the best checkpoint is best in")] = (
+        "perplexity"
+    )
 
     seed: Annotated[int, Field(ge=0, description="decides everything drawn at random")] = 1
     device: Annotated[str, Field(description="cpu or cuda")] = "cpu"
-    precision: Annotated[Precision, Field(description="auto: bf16 autocast where the hardware has it")] = (
-        "auto"
-    )
+    precision: Annotated[Precision, Field(description="auto: bf16 autocast where the hardware has it")] = "auto"
     threads: Annotated[int, Field(ge=0, description="CPU threads, 0 = PyTorch's choice")] = 0
+
+    def __post_init__(self) -> None:
+        """Raises `UsageError` for a setting of the wrong kind or out of range."""
+        if len(self.tokenizer) not in (1, 2):
+            raise UsageError(
+                "--tokenizer: give it once for both sides, or once for the source and once for the target."
+            )
+        for name, hint in get_type_hints(TrainConfig, include_extras=True).items():
+            value = getattr(self, name)
+            if get_origin(hint) is not Annotated:
+                continue
+            try:
+                TypeAdapter(hint).validate_python(value)
+            except ValidationError as error:
+                reason = error.errors()[0]["msg"].removeprefix("Input ")
+                raise UsageError(f"--{name.replace('_', '-')}: {value!r} {reason}.") from None
 
     def to_json(self) -> dict[str, Any]:
         """A readable copy of all settings."""

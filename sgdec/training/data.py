@@ -39,9 +39,7 @@ class Batch(NamedTuple):
 
     def to(self, device: str) -> Batch:
         """The same on a device; the lengths stay where packing needs them."""
-        moved = {
-            name: getattr(self, name).to(device) for name in ("source", "target_in", "target_out", "mask")
-        }
+        moved = {name: getattr(self, name).to(device) for name in ("source", "target_in", "target_out", "mask")}
         return self._replace(**moved)
 
 
@@ -90,9 +88,7 @@ class ParallelText:
         kept = [n for n in full if max_line is None or max(len(sources[n]), len(targets[n])) <= max_line]
         if not kept:
             why = f", or more than {max_line} tokens (--max-line)" if full else ""
-            raise SgdecError(
-                f"{paths[0]}, {paths[1]}: no pair is left. All {len(pairs)} have an empty side{why}."
-            )
+            raise SgdecError(f"{paths[0]}, {paths[1]}: no pair is left. All {len(pairs)} have an empty side{why}.")
         return cls(
             [sources[n] for n in kept],
             [targets[n] for n in kept],

@@ -34,9 +34,7 @@ def learning_rate(config: TrainConfig, step: int, total_steps: int, plateaus: in
     return rate * 0.5**plateaus
 
 
-def make_optimizer(
-    config: TrainConfig, parameters: Iterable[nn.Parameter], step: int
-) -> torch.optim.Optimizer:
+def make_optimizer(config: TrainConfig, parameters: Iterable[nn.Parameter], step: int) -> torch.optim.Optimizer:
     """The optimiser for the stage that ``step`` belongs to; its rate is set before each step."""
     if uses_sgd(config, step):
         return torch.optim.SGD(parameters, lr=config.sgd_lr)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -17,30 +16,29 @@ METRICS, CURVE = "metrics.jsonl", "curve.png"
 class Report:
     """The log of one run. Rows have a ``step`` and numbers; validations have a ``perplexity`` too."""
 
-    def __init__(self, run: Path, *, step: int = 0, quiet: bool | None = None) -> None:
+    def __init__(self, run: Path, *, step: int = 0, quiet: bool = False) -> None:
         """Continue the log of ``run`` after ``step``; what an interrupted run wrote beyond it is dropped."""
         from torch.utils.tensorboard.writer import SummaryWriter
 
         self.run = run
-        self.live = sys.stderr.isatty() and not quiet
-        self.quiet = bool(quiet)
+        self.quiet, self.live = quiet, sys.stderr.isatty() and not quiet
         self.rows = [row for row in read_metrics(run / METRICS) if row["step"] <= step]
         self._width = 0
         try:
             run.mkdir(parents=True, exist_ok=True)
             (run / METRICS).write_text("".join(map(_line, self.rows)), encoding="utf-8")
-            self._file = open(run / METRICS, "a", encoding="utf-8", buffering=1)
         except OSError as error:
             raise SgdecError(f"{run}: cannot be written ({error.strerror}). Give another --output.") from None
-        self._events: Any = SummaryWriter(str(run), purge_step=step + 1 if step else None)  # type: ignore[no-untyped-call]
+        self._events: Any = SummaryWriter(str(run), purge_step=step + 1 if step else None)
 
     def add(self, row: Row) -> None:
         """Write one row to all logs."""
         self.rows.append(row)
         try:
-            self._file.write(_line(row))
+            with open(self.run / METRICS, "a", encoding="utf-8") as file:
+                file.write(_line(row))
             for name, value in row.items():
-                if name != "step" and isinstance(value, int | float):
+                if name != "step":
                     self._events.add_scalar(name, value, row["step"])
         except OSError as error:
             raise SgdecError(f"{self.run / METRICS}: cannot be written ({error.strerror}).") from None
@@ -64,7 +62,6 @@ class Report:
         self.progress("")
         if self.live:
             sys.stderr.write("\r")
-        self._file.close()
         self._events.close()
         draw_curve(self.rows, self.run / CURVE)
 
@@ -120,8 +117,3 @@ def duration(seconds: float) -> str:
 
 def _line(row: Row) -> str:
     return json.dumps(row) + "\n"
-
-
-def now() -> float:
-    """Seconds of a clock that never goes back."""
-    return time.monotonic()

@@ -13,19 +13,20 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import torch
 
 from sgdec.context import Vocabularies
-from sgdec.device import require_device
 from sgdec.errors import SgdecError, UsageError
 from sgdec.plugins import Host
 from sgdec.text.sentencepiece import SentencePieceVocabulary
 from sgdec.training import checkpoint, validation
 from sgdec.training.config import TrainConfig
 from sgdec.training.data import Batch, ParallelText
+from sgdec.training.device import choose_precision
 from sgdec.training.optimisation import (
     learning_rate,
     make_optimizer,
@@ -74,9 +75,7 @@ class Trained:
     """Of the last validation: perplexity, and bleu if asked for."""
 
 
-def train(
-    config: TrainConfig, *, resume: bool = False, host: Host | None = None, quiet: bool | None = None
-) -> Trained:
+def train(config: TrainConfig, *, resume: bool = False, host: Host | None = None, quiet: bool = False) -> Trained:
     """Train a model as ``config`` says, or go on with the run in its folder.
 
     Raises `UsageError` for settings that cannot work, `SgdecError` for data or files that do not.
@@ -93,7 +92,7 @@ class Trainer:
         *,
         resume: bool = False,
         host: Host | None = None,
-        quiet: bool | None = None,
+        quiet: bool = False,
     ) -> None:
         self.config, self.folder = config, Path(config.output)
         self.precision = choose_precision(config.device, config.precision)
@@ -176,9 +175,7 @@ class Trainer:
         torch.manual_seed(hash_seed(config.seed, p.step))
         self.model.train()
         moved = batch.to(config.device)
-        with torch.autocast(
-            torch.device(config.device).type, torch.bfloat16, enabled=self.precision == "bf16"
-        ):
+        with torch.autocast(torch.device(config.device).type, torch.bfloat16, enabled=self.precision == "bf16"):
             loss = validation.batch_nll(self.model, moved, config.label_smoothing) / moved.mask.sum()
         self.optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -213,15 +210,13 @@ class Trainer:
             if config.plateau and p.since_halved >= config.plateau:
                 p.plateaus, p.since_halved = p.plateaus + 1, 0
         p.seconds += time.monotonic() - started
-        self.report.add(
-            {"step": p.step, "epoch": self._epoch(), **self._scores, "seconds": round(p.seconds, 1)}
-        )
+        self.report.add({"step": p.step, "epoch": self._epoch(), **self._scores, "seconds": round(p.seconds, 1)})
         scores = ", ".join(f"{name} {score:.2f}" for name, score in self._scores.items())
         where = f"epoch {self._epoch():.2f}, step {p.step}/{self.total_steps}"
         self.report.line(f"{where}: {scores}{' (best)' if better else ''}, {duration(p.seconds)}")
-        self._save("last", *(["best"] if better else []))
+        self._save("last", *(["best"] if better else []), scores=self._scores)
 
-    def _save(self, *links: str) -> None:
+    def _save(self, *links: str, scores: Mapping[str, float] = MappingProxyType({})) -> None:
         """A checkpoint of this step, with all that training needs to go on."""
 
         def write(folder: Path) -> None:
@@ -229,16 +224,9 @@ class Trainer:
             checkpoint.save_tensors(folder / OPTIMIZER, optimizer_tensors(self.optimizer))
             checkpoint.write_json(folder / PROGRESS, asdict(self.progress))
             checkpoint.save_vocabularies(folder, self.source, self.target)
-            scores = {"step": self.progress.step, "epoch": self._epoch(), **self._scores}
-            checkpoint.write_json(
-                folder / checkpoint.CONFIG,
-                {
-                    **self._model_config(),
-                    **scores,
-                    "training": self.config.to_json(),
-                    "precision": self.precision,
-                },
-            )
+            where = {"step": self.progress.step, "epoch": self._epoch(), "precision": self.precision}
+            config = {**self._model_config(), **where, **scores, "training": self.config.to_json()}
+            checkpoint.write_json(folder / checkpoint.CONFIG, config)
             shutil.copyfile(self.folder / METRICS, folder / METRICS)
 
         checkpoint.save_checkpoint(self.folder, f"step-{self.progress.step}", write, links)
@@ -299,9 +287,7 @@ class Trainer:
     def _introduce(self) -> None:
         """What is trained on what."""
         data, parameters = self.data, sum(parameter.numel() for parameter in self.model.parameters())
-        skipped = [
-            f"{n} {what} left out" for n, what in ((data.empty, "empty"), (data.long, "too long")) if n
-        ]
+        skipped = [f"{n} {what} left out" for n, what in ((data.empty, "empty"), (data.long, "too long")) if n]
         self.report.line(
             f"{self.config.model}: {parameters / 1e6:.1f} M parameters, {self.precision} on {self.config.device}; "
             f"{len(data)} pairs{''.join(f', {text}' for text in skipped)}; "
@@ -340,18 +326,3 @@ def hash_seed(seed: int, step: int) -> int:
     (True, False)
     """
     return int(np.random.SeedSequence((seed, step)).generate_state(1, np.uint64)[0] >> np.uint64(1))
-
-
-def choose_precision(device: str, precision: str) -> str:
-    """``auto`` made definite: bf16 where the device multiplies it in hardware, else fp32.
-
-    Raises `UsageError` for a device that is not there.
-    """
-    require_device(device)
-    if precision != "auto":
-        return precision
-    if device.startswith("cuda"):
-        has_bf16 = torch.cuda.is_bf16_supported(including_emulation=False)
-    else:
-        has_bf16 = any(torch.cpu.get_capabilities().get(name) for name in ("avx512_bf16", "amx_bf16"))
-    return "bf16" if has_bf16 else "fp32"

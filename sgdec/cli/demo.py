@@ -1,0 +1,69 @@
+"""``sgdec demo``: the whole path on a toy task, from nothing; its parts are commands of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from sgdec.errors import UsageError
+
+
+@click.group("demo", invoke_without_command=True)
+@click.option("--directory", default="demo", show_default=True, help="New folder for all that the demo writes.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Another corpus, another model."
+)
+@click.option("--quick", is_flag=True, help="A smaller task, in seconds.")
+@click.pass_context
+def command(ctx: click.Context, directory: str, seed: int, quick: bool) -> None:
+    """Train and decode a toy task in minutes, from nothing.
+
+    English number words into German ones: a corpus, a vocabulary, a lattice of candidates a sentence, a small
+    model, and its translations without and with the lattices. Each step is a command that is shown as it runs.
+    Exit status 1 if the lattices did not help.
+    """
+    if ctx.invoked_subcommand is None:
+        folder = Path(directory)
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise UsageError(f"--directory {directory}: not an empty folder. Remove it, or name another one.")
+        from sgdec.demo.tour import FULL, QUICK, demo
+
+        demo(folder, seed, QUICK if quick else FULL, click.echo)
+
+
+@command.command("corpus")
+@click.option("--directory", required=True, help="Where to write train, valid and test, .en and .de.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Which numbers.")
+@click.option("--train-lines", type=click.IntRange(min=1), default=400, show_default=True)
+@click.option("--valid-lines", type=click.IntRange(min=1), default=100, show_default=True)
+@click.option("--test-lines", type=click.IntRange(min=1), default=400, show_default=True)
+@click.option(
+    "--limit", type=click.IntRange(10, 1_000_000), default=1_000_000, show_default=True, help="Numbers are below it."
+)
+def corpus(directory: str, seed: int, train_lines: int, valid_lines: int, test_lines: int, limit: int) -> None:
+    """Write number words, English and German, as parallel text; no number comes twice."""
+    from sgdec.demo.corpus import write_corpus
+
+    sizes = {"train": train_lines, "valid": valid_lines, "test": test_lines}
+    write_corpus(Path(directory), seed, sizes, limit)
+    click.echo(f"{directory}: " + ", ".join(f"{size} lines {name}" for name, size in sizes.items()))
+
+
+@command.command("lattices")
+@click.option("--tokenizer", required=True, metavar="FILE", help="SentencePiece model; its tokens are the labels.")
+@click.option("--output", required=True, metavar="PATTERN", help="Lattice files, such as 'lattices/{id}.fst'.")
+@click.argument("input")
+def lattices(tokenizer: str, output: str, input: str) -> None:
+    """Write for each line of INPUT, English number words, a lattice of German candidates."""
+    if "{id}" not in output:
+        raise UsageError(f"--output {output}: expected a pattern with {{id}}, such as 'lattices/{{id}}.fst'.")
+    from statistics import median
+
+    from sgdec.demo.grammar import write_lattices
+    from sgdec.text.sentencepiece import SentencePieceVocabulary
+
+    counts = list(write_lattices(SentencePieceVocabulary.load(tokenizer), Path(input), output))
+    click.echo(
+        f"{len(counts)} lattices: {min(counts)} to {max(counts)} candidates each, {median(counts):.0f} in the middle"
+    )

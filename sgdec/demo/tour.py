@@ -1,0 +1,204 @@
+"""The tour behind ``sgdec demo``: a list of commands, run one after the other as a user would type them.
+
+What it prints is what it runs: every step goes through `sgdec.cli.main.main`. Nothing is kept from one step to
+the next but the files in the directory.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import dedent, indent
+from typing import NamedTuple
+
+from sgdec.cli.main import INTERRUPTED, main
+from sgdec.errors import SgdecError
+from sgdec.text.lines import read_lines
+
+
+@dataclass(frozen=True)
+class Size:
+    """How large the demo is."""
+
+    limit: int
+    """Numbers are below it."""
+    train: int
+    """Line pairs to learn from: few, so that mistakes remain."""
+    test: int
+    steps: int
+    """Of training."""
+    width: int
+
+
+FULL = Size(limit=1_000_000, train=400, test=400, steps=500, width=128)
+QUICK = Size(limit=1_000, train=150, test=60, steps=150, width=64)
+VALID = 100
+"""Line pairs of the validation set."""
+
+
+class Step(NamedTuple):
+    """One command, and what it is for."""
+
+    title: str
+    text: str
+    """As it is typed, but for the backslashes at line ends."""
+
+    @property
+    def shell(self) -> str:
+        return dedent(self.text).strip().replace("\n", " \\\n")
+
+    @property
+    def args(self) -> list[str]:
+        """What follows ``sgdec``."""
+        return shlex.split(self.text)[1:]
+
+
+def steps(directory: Path, seed: int, size: Size) -> list[Step]:
+    """The whole path, from nothing to two translations of the test set and their BLEU."""
+    d = shlex.quote(str(directory))
+    return [
+        Step(
+            "A corpus: number words, English and German",
+            f"""
+            sgdec demo corpus --directory {d} --seed {seed} --limit {size.limit}
+                --train-lines {size.train} --valid-lines {VALID} --test-lines {size.test}
+            """,
+        ),
+        Step(
+            "A vocabulary of subword pieces that both languages share",
+            f"""
+            sgdec tokenizer --input {d}/train.en --input {d}/train.de --vocab-size 100
+                --output {d}/tokenizer.spm
+            """,
+        ),
+        Step(
+            "For each test sentence a lattice of candidates, from a covering grammar",
+            f"""
+            sgdec demo lattices --tokenizer {d}/tokenizer.spm --output {d}/lattices/'{{id}}.fst' {d}/test.en
+            """,
+        ),
+        Step(
+            "A small GNMT model",
+            f"""
+            sgdec train --train {d}/train.en {d}/train.de --valid {d}/valid.en {d}/valid.de
+                --tokenizer {d}/tokenizer.spm --output {d}/model --max-steps {size.steps} --validate-every 100
+                --batch-tokens 1000 --lr 0.004 --cooldown 0.3 --precision fp32 --seed {seed}
+                --gnmt.layers 2 --gnmt.width {size.width} --gnmt.dropout 0.1 --gnmt.init 0.1 --gnmt.forget_bias 1
+            """,
+        ),
+        Step(
+            "The model alone",
+            f"""
+            sgdec decode --predictors nmt --decoder beam --beam.size 4 --nmt.model {d}/model/best
+                --output {d}/nmt.de {d}/test.en
+            """,
+        ),
+        Step(
+            "The model within the lattices",
+            f"""
+            sgdec decode --predictors nmt,fst --decoder beam --beam.size 4 --nmt.model {d}/model/best
+                --fst.path {d}/lattices/'{{id}}.fst' --output {d}/nmt-fst.de {d}/test.en
+            """,
+        ),
+        Step("How good is the model alone?", f"sgdec evaluate --reference {d}/test.de {d}/nmt.de"),
+        Step("And within the lattices?", f"sgdec evaluate --reference {d}/test.de {d}/nmt-fst.de"),
+    ]
+
+
+def run(step: Step) -> None:
+    """Raises SgdecError if the command fails, after it has said why."""
+    status = main(step.args)
+    if status == INTERRUPTED:
+        raise KeyboardInterrupt
+    if status:
+        raise SgdecError(f"the demo stops: this command ended with exit status {status}: {step.shell}")
+
+
+@dataclass(frozen=True)
+class Row:
+    """One test sentence and its two translations."""
+
+    number: int
+    """From 1."""
+    source: str
+    reference: str
+    nmt: str
+    nmt_fst: str
+
+    @property
+    def verdict(self) -> str:
+        before, after = self.nmt == self.reference, self.nmt_fst == self.reference
+        return {
+            (False, True): "repaired",
+            (True, False): "broken by the lattice",
+            (False, False): "wrong both times",
+            (True, True): "right both times",
+        }[before, after]
+
+
+def read_rows(directory: Path) -> list[Row]:
+    """The test set and what the two runs made of it."""
+    columns = [list(read_lines(directory / f)) for f in ("test.en", "test.de", "nmt.de", "nmt-fst.de")]
+    return [Row(number, *columns) for number, columns in enumerate(zip(*columns, strict=True), 1)]
+
+
+def choose(rows: Sequence[Row], count: int = 5) -> list[Row]:
+    """Rows to show: one of each verdict if there is one, the others repaired; the first of each in test order."""
+    by_verdict: dict[str, list[Row]] = {}
+    for row in rows:
+        by_verdict.setdefault(row.verdict, []).append(row)
+    chosen = [group[0] for group in by_verdict.values()]
+    others = [row for row in (*by_verdict.get("repaired", []), *rows) if row not in chosen]
+    return sorted((chosen + others)[:count], key=lambda row: row.number)
+
+
+def summary(rows: Sequence[Row]) -> str:
+    """Accuracies and BLEU, what became of the mistakes, and five sentences side by side."""
+    from sgdec.training.validation import bleu
+
+    references = [row.reference for row in rows]
+    lines = [f"{len(rows)} test sentences      right      BLEU"]
+    for name, outputs in (("nmt", [row.nmt for row in rows]), ("nmt,fst", [row.nmt_fst for row in rows])):
+        lines.append(f"  {name:<20}{accuracy(outputs, references):>8.1%}{bleu(outputs, references):>10.1f}")
+    verdicts = [row.verdict for row in rows]
+    counts = [f"{verdicts.count(name)} {name}" for name in dict.fromkeys(sorted(verdicts, reverse=True))]
+    lines += ["", ", ".join(counts), "", "Five sentences, chosen to show repairs:"]
+    for row in choose(rows):
+        lines += [
+            "",
+            f"  sentence {row.number}: {row.verdict}",
+            f"    source       {row.source}",
+            f"    reference    {row.reference}",
+            f"  {_mark(row.nmt, row)} nmt          {row.nmt}",
+            f"  {_mark(row.nmt_fst, row)} nmt,fst      {row.nmt_fst}",
+        ]
+    return "\n".join(lines)
+
+
+def accuracy(outputs: Sequence[str], references: Sequence[str]) -> float:
+    """The share of sentences that equal their reference."""
+    return sum(map(str.__eq__, outputs, references)) / len(references)
+
+
+def _mark(output: str, row: Row) -> str:
+    return "+" if output == row.reference else "-"
+
+
+def demo(directory: Path, seed: int, size: Size, say: Callable[[str], None]) -> None:
+    """Runs the tour; raises SgdecError if a step fails, or if the lattices did not help."""
+    path = steps(directory, seed, size)
+    for number, step in enumerate(path, 1):
+        say(f"\n{number}/{len(path)} {step.title}\n\n{indent(step.shell, '    ')}\n")
+        run(step)
+    rows = read_rows(directory)
+    say(f"\nThe result\n\n{summary(rows)}\n\nAll files are in {directory}; the commands above repeat each step.")
+    repaired, broken = (
+        sum(row.verdict == verdict for row in rows) for verdict in ("repaired", "broken by the lattice")
+    )
+    if repaired <= broken:
+        raise SgdecError(
+            f"the lattices did not help: {repaired} sentences repaired, {broken} broken. "
+            "Try another --seed; if that does not mend it, this is a defect."
+        )

@@ -1,0 +1,204 @@
+"""GNMT's model: all steps at once equal the step loop, rows do not see each other, and the layers are the paper's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from sgdec.errors import UsageError
+from sgdec.models.base import Memory, ModelContext, Seq2Seq
+from sgdec.models.gnmt import GNMT
+
+CONTEXT = ModelContext(source_vocab_size=23, target_vocab_size=29)
+SHAPES: list[dict[str, Any]] = [
+    {},
+    {"layers": 4},
+    {"encoder_layers": 1, "decoder_layers": 2},
+    {"encoder_layers": 2, "decoder_layers": 4},
+    {"encoder_layers": 4, "decoder_layers": 2},
+    {"embedding": 5, "attention": 7},
+    {"tied": "target", "forget_bias": 1.0},
+]
+
+
+def make(dtype: torch.dtype = torch.float64, context: ModelContext = CONTEXT, **options: Any) -> GNMT:
+    torch.manual_seed(7)
+    return GNMT(context, **{"width": 8, "init": 0.5, **options}).to(dtype).eval()
+
+
+def sources() -> tuple[Tensor, Tensor]:
+    """Three sentences of 6, 2 and 4 tokens."""
+    return torch.tensor([[5, 6, 7, 8, 9, 3], [10, 11, 2, 2, 2, 2], [22, 3, 4, 5, 2, 2]]), torch.tensor([6, 2, 4])
+
+
+TARGETS = torch.tensor([[1, 9, 8, 7, 28], [1, 3, 3, 2, 2], [1, 5, 4, 3, 2]])
+
+
+@pytest.mark.parametrize("options", SHAPES, ids=str)
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-5)], ids=str)
+def test_all_steps_at_once_equal_the_step_loop(options: dict[str, Any], dtype: torch.dtype, tolerance: float) -> None:
+    model = make(dtype, **options)
+    fast, slow = model(*sources(), TARGETS), Seq2Seq.forward(model, *sources(), TARGETS)
+    assert fast.shape == (3, 5, 8)
+    torch.testing.assert_close(model.project(fast), model.project(slow), rtol=0, atol=tolerance)
+
+
+def test_gradients_of_both_ways_are_equal() -> None:
+    model = make(layers=3)
+    gradients = []
+    for forward in (model.__call__, lambda *batch: Seq2Seq.forward(model, *batch)):
+        model.zero_grad()
+        model.project(forward(*sources(), TARGETS)).logsumexp(-1).sum().backward()
+        gradients.append({name: parameter.grad.clone() for name, parameter in model.named_parameters()})
+    assert gradients[0].keys() == gradients[1].keys()
+    for name, gradient in gradients[0].items():
+        assert gradient.abs().sum() > 0, f"{name} does not learn"
+        torch.testing.assert_close(gradient, gradients[1][name])
+
+
+def test_a_row_is_what_it_would_be_alone() -> None:
+    model, (source, lengths) = make(layers=3), sources()
+    together = model(source, lengths, TARGETS)
+    for row, length in enumerate(lengths.tolist()):
+        alone = model(source[row : row + 1, :length], lengths[row : row + 1], TARGETS[row : row + 1])
+        torch.testing.assert_close(together[row : row + 1], alone)
+
+
+def test_what_the_padding_holds_does_not_matter() -> None:
+    model, (source, lengths) = make(), sources()
+    expected = model(source, lengths, TARGETS)
+    wider = torch.cat([source, torch.full((3, 4), 2)], 1)
+    wider[torch.arange(10) >= lengths[:, None]] = 13
+    torch.testing.assert_close(model(wider, lengths, TARGETS), expected)
+
+
+def test_states_are_values_that_can_be_reordered_and_kept() -> None:
+    model = make(layers=3)
+    memory = model.encode(*sources())
+    state, _, _ = model.step(memory, model.start(memory), torch.tensor([1, 1, 1]))
+    kept = [tensor.clone() for tensor in state]
+    after, output, attention = model.step(memory, state, torch.tensor([4, 5, 6]))
+    assert all(map(torch.equal, state, kept)), "a step changed the states it was given"
+
+    rows = torch.tensor([2, 0, 2])
+    picked = model.step(
+        Memory(*(tensor[rows] for tensor in memory)), tuple(tensor[rows] for tensor in state), torch.tensor([6, 4, 6])
+    )
+    torch.testing.assert_close(picked[0], tuple(tensor[rows] for tensor in after))
+    torch.testing.assert_close(picked[1:], (output[rows], attention[rows]))
+
+
+def test_attention_is_equation_4() -> None:
+    """Against the formula, one source position after the other."""
+    model, (source, lengths) = make(), sources()
+    memory = model.encode(source, lengths)
+    query = torch.randn(3, 2, 8, dtype=torch.float64)
+    contexts, weights = model.attend(query, memory)
+    for row, length in enumerate(lengths.tolist()):
+        for step in range(2):
+            hidden = [
+                torch.tanh(
+                    model.query.weight @ query[row, step] + model.key.weight @ memory.values[row, t] + model.key.bias
+                )
+                for t in range(length)
+            ]
+            exponentials = torch.stack([(model.score.weight[0] @ h).exp() for h in hidden])
+            expected = exponentials / exponentials.sum()
+            torch.testing.assert_close(weights[row, step, :length], expected)
+            torch.testing.assert_close(contexts[row, step], expected @ memory.values[row, :length])
+            assert weights[row, step, length:].eq(0).all(), "padding got attention"
+
+
+def test_the_attention_of_a_step_is_the_one_that_predicts_the_next_token() -> None:
+    """The query is the bottom layer after consuming the token: the same step's output uses this context."""
+    model = make()
+    memory = model.encode(*sources())
+    state, output, attention = model.step(memory, model.start(memory), torch.tensor([1, 1, 1]))
+    _, expected = model.attend(state[0][:, None], memory)
+    torch.testing.assert_close(attention, expected[:, 0])
+    torch.testing.assert_close(output, state[2])
+
+
+def test_the_bottom_decoder_layer_does_not_see_the_context() -> None:
+    model = make()
+    memory = model.encode(*sources())
+    other = memory._replace(values=torch.randn_like(memory.values))
+    tokens, start = torch.tensor([1, 1, 1]), model.start(memory)
+    one, two = model.step(memory, start, tokens)[0], model.step(other, start, tokens)[0]
+    torch.testing.assert_close(one[:2], two[:2])
+    assert not torch.allclose(one[2], two[2])
+
+
+@pytest.mark.parametrize("stack", ["encoder", "decoder"])
+@pytest.mark.parametrize(("layer", "residual"), [(1, False), (2, True), (3, True)])
+def test_residual_connections_start_at_the_third_layer(stack: str, layer: int, residual: bool) -> None:
+    """A top layer of zero weights puts out zeros: what the layer below says passes it by, or not at all."""
+    model = make(encoder_layers=4 if stack == "encoder" else 1, decoder_layers=4)  # upper layers start from zeros
+    layers = getattr(model, stack)
+    outputs = []
+    for kept in (layers[: layer + 1], layers[:layer]):
+        setattr(model, stack, kept)
+        for parameter in layers[layer].parameters():
+            parameter.data.zero_()
+        if stack == "decoder":
+            outputs.append(model(*sources(), TARGETS))
+        elif len(kept) > 1:  # the bottom layer alone is wider than what the attention expects
+            outputs.append(model.encode(*sources()).values)
+    torch.testing.assert_close(outputs[0], outputs[1] if residual else torch.zeros_like(outputs[0]))
+
+
+def test_the_encoder_is_bidirectional_at_the_bottom_only() -> None:
+    model = make(layers=4)
+    assert [lstm.bidirectional for lstm in model.encoder] == [True, False, False, False]
+    assert [lstm.input_size for lstm in model.encoder] == [8, 16, 8, 8]
+    assert [lstm.input_size for lstm in model.decoder] == [8, 16, 16, 16]
+
+
+@pytest.mark.parametrize("bias", [0.0, 1.0])
+def test_parameters_start_uniformly_within_the_bound_of_the_paper(bias: float) -> None:
+    torch.manual_seed(0)
+    model = GNMT(CONTEXT, width=64, forget_bias=bias)
+    for name, parameter in model.named_parameters():
+        values = parameter.detach().clone()
+        if "bias_ih" in name:
+            values[64:128] -= bias
+        assert values.abs().max() <= 0.04 + 1e-6, name
+        if values.numel() > 500:
+            assert values.abs().max() > 0.039, name
+            assert abs(float(values.std()) - 0.04 / 3**0.5) < 0.001, name
+
+
+def test_the_model_of_the_paper_instantiates() -> None:
+    """8 + 8 layers of 1024, attention of 1024, section 8; nine LSTM passes in the encoder."""
+    with torch.device("meta"):
+        model = GNMT(ModelContext(32_000, 32_000), **GNMT.presets["gnmt8"])
+
+    def lstm(size: int) -> int:
+        return 4 * 1024 * (size + 1024 + 2)
+
+    encoder = 2 * lstm(1024) + lstm(2048) + 6 * lstm(1024)
+    decoder = lstm(1024) + 7 * lstm(2048)
+    attention = 2 * 1024 * 1024 + 2 * 1024
+    vocabulary = 3 * 32_000 * 1024 + 32_000
+    assert sum(parameter.numel() for parameter in model.parameters()) == encoder + decoder + attention + vocabulary
+
+
+def test_tied_weights_are_one_parameter() -> None:
+    shared = ModelContext(29, 29, shared=True)
+    plain, target, everything = (make(context=shared, tied=tied) for tied in ("none", "target", "all"))
+    sizes = [sum(parameter.numel() for parameter in model.parameters()) for model in (plain, target, everything)]
+    assert sizes[0] - sizes[1] == sizes[1] - sizes[2] == 29 * 8
+    with pytest.raises(UsageError, match="tied=target needs embeddings as wide"):
+        make(tied="target", embedding=4)
+    with pytest.raises(UsageError, match="tied=all needs one vocabulary"):
+        make(tied="all")
+
+
+def test_dropout_acts_in_training_only() -> None:
+    model = make(dropout=0.5)
+    assert torch.equal(model(*sources(), TARGETS), model(*sources(), TARGETS))
+    model.train()
+    assert not torch.equal(model(*sources(), TARGETS), model(*sources(), TARGETS))

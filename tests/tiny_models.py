@@ -1,0 +1,56 @@
+"""Tiny GNMT checkpoints with random weights, as `sgdec train` would write them, for tests of the real thing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
+from sgdec.training import checkpoint
+
+WIDTH = 8
+
+
+@cache
+def characters(letters: str) -> SentencePieceVocabulary:
+    """A vocabulary of single letters and the blank: len(letters) + 4 tokens."""
+    return train_vocabulary([" ".join(letters), letters], len(letters) + 4, kind="char")
+
+
+def write_checkpoint(folder: Path, *, seed: int = 1, source: str = "abc", target: str = "abc") -> Path:
+    """A model of width 8 between the letters ``source`` and ``target``; other seeds, other weights."""
+    import torch
+
+    folder.mkdir(parents=True, exist_ok=True)
+    vocabularies = characters(source), characters(target)
+    checkpoint.save_vocabularies(folder, *vocabularies)
+    config = {
+        "format": checkpoint.FORMAT,
+        "model": "gnmt",
+        "options": {"layers": 3, "width": WIDTH},
+        "source_vocab_size": vocabularies[0].size,
+        "target_vocab_size": vocabularies[1].size,
+        "shared": source == target,
+    }
+    checkpoint.write_json(folder / checkpoint.CONFIG, config)
+    torch.manual_seed(seed)
+    model = checkpoint.build_model(config, where="the test's own model")
+    for parameter in model.parameters():
+        torch.nn.init.normal_(parameter, std=0.6)  # far from uniform
+    checkpoint.save_tensors(folder / checkpoint.WEIGHTS, checkpoint.model_tensors(model))
+    return folder
+
+
+def write_lattice(path: Path, paths: Sequence[tuple[Sequence[int], float]]) -> None:
+    """A deterministic acceptor of these token sequences with their costs, ``<s>`` and ``</s>`` included."""
+    import pynini
+
+    union = pynini.union(
+        *(
+            pynini.accep("".join(f"[{token}]" for token in (1, *tokens, 2)), weight=cost)
+            for tokens, cost in paths
+        )
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pynini.determinize(union.rmepsilon()).write(str(path))
