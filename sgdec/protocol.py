@@ -14,28 +14,41 @@ from __future__ import annotations
 import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, final
 
-import numpy as np
-import numpy.typing as npt
-
 from sgdec.ranking import Ranking
+from sgdec.scores import FORBIDDEN, Array, Scores, SparseRow
 
 if TYPE_CHECKING:
-    import torch
-
     from sgdec.search import SearchSpace
 
-Array: TypeAlias = "npt.NDArray[Any] | torch.Tensor"
+__all__ = [
+    "ABILITIES",
+    "FORBIDDEN",
+    "Array",
+    "BatchPredictor",
+    "Candidates",
+    "Decoder",
+    "Hypothesis",
+    "Lifted",
+    "Lowered",
+    "Predictor",
+    "Result",
+    "Scores",
+    "Source",
+    "SparseRow",
+    "State",
+    "ability",
+    "lift",
+]
+
 State: TypeAlias = Any
 """All a predictor knows about one prefix: an immutable value."""
 Candidates: TypeAlias = Sequence[int]
 """Tokens in ascending order, each once."""
-
-FORBIDDEN = -math.inf
 
 
 @dataclass(frozen=True)
@@ -50,126 +63,6 @@ class Source:
     """The line as it was read, if it was text."""
     max_length: int | None = None
     """At most this many target tokens before ``</s>``; None = no limit."""
-
-
-@final
-class SparseRow:
-    """The scores of some tokens, and one ``default`` for every other token.
-
-    ``default = -inf`` makes the row *restricting*: only its tokens can follow. A finite default makes it *open*.
-
-    >>> row = SparseRow([5, 2], [-1.0, -0.5])
-    >>> row.restricts, row.get(5), row.get(7)
-    (True, -1.0, -inf)
-    """
-
-    __slots__ = ("_arrays", "_lookup", "default", "scores", "tokens")
-
-    def __init__(self, tokens: Sequence[int], scores: Sequence[float], default: float = FORBIDDEN) -> None:
-        """Parallel sequences, each token once, in any order."""
-        self.tokens = tokens
-        self.scores = scores
-        self.default = default
-        self._lookup: dict[int, float] | None = None
-        self._arrays: tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]] | None = None
-
-    @property
-    def restricts(self) -> bool:
-        return self.default == FORBIDDEN
-
-    @property
-    def lookup(self) -> Mapping[int, float]:
-        """The listed tokens with their scores; made once."""
-        if self._lookup is None:
-            tokens, scores = self.tokens, self.scores
-            if isinstance(tokens, np.ndarray):
-                tokens = tokens.tolist()
-            if isinstance(scores, np.ndarray):
-                scores = scores.tolist()
-            self._lookup = dict(zip(tokens, scores, strict=True))
-        return self._lookup
-
-    @property
-    def arrays(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """Tokens, ascending, and their scores; made once."""
-        if self._arrays is None:
-            tokens = np.asarray(self.tokens, dtype=np.int64)
-            order = np.argsort(tokens, kind="stable")
-            self._arrays = tokens[order], np.asarray(self.scores, dtype=np.float64)[order]
-        return self._arrays
-
-    def get(self, token: int) -> float:
-        """The score of one token."""
-        return self.lookup.get(token, self.default)
-
-    def __len__(self) -> int:
-        return len(self.tokens)
-
-    def __repr__(self) -> str:
-        return f"SparseRow({dict(self.lookup)}, default={self.default})"
-
-
-@final
-class Scores:
-    """What a predictor says about the next token: one row a prefix, all dense or all sparse.
-
-    Dense: ``values`` is a NumPy array or tensor ``[rows, V]``. Sparse: ``rows`` lists one `SparseRow` each.
-
-    >>> Scores.sparse([7], [-0.5]).rows        # only token 7 can follow
-    [SparseRow({7: -0.5}, default=-inf)]
-    >>> Scores.sparse([2], [0.0], default=-1.0).rows[0].get(9)
-    -1.0
-    >>> Scores.dense(np.zeros(4)).values.shape
-    (1, 4)
-    """
-
-    __slots__ = ("rows", "values")
-
-    def __init__(self, *, values: Array | None = None, rows: list[SparseRow] | None = None) -> None:
-        if (values is None) == (rows is None):
-            raise ValueError("Scores are either dense (values) or sparse (rows)")
-        self.values = values
-        self.rows: list[SparseRow] = rows if rows is not None else []
-
-    @classmethod
-    def dense(cls, values: Array) -> Scores:
-        """Every token's score: ``[V]`` for one prefix, ``[rows, V]`` for many."""
-        return cls(values=values[None] if values.ndim == 1 else values)
-
-    @classmethod
-    def sparse(cls, tokens: Sequence[int], scores: Sequence[float], default: float = FORBIDDEN) -> Scores:
-        """One prefix: some tokens' scores, and a default for the others."""
-        return cls(rows=[SparseRow(tokens, scores, default)])
-
-    @classmethod
-    def constant(cls, score: float) -> Scores:
-        """One prefix: the same score for every token."""
-        return cls(rows=[SparseRow((), (), score)])
-
-    @classmethod
-    def stack(cls, parts: Iterable[Scores]) -> Scores:
-        """Several batches below each other. Where dense and sparse rows meet, the sparse ones are filled in."""
-        parts = list(parts)
-        if all(part.values is None for part in parts):
-            return cls(rows=[row for part in parts for row in part.rows])
-        width = next(part.values.shape[-1] for part in parts if part.values is not None)
-        matrices = [_as_numpy(part, width) for part in parts]
-        return cls(values=matrices[0] if len(matrices) == 1 else np.concatenate(matrices))
-
-    def __len__(self) -> int:
-        return len(self.rows) if self.values is None else int(self.values.shape[0])
-
-
-def _as_numpy(scores: Scores, width: int) -> npt.NDArray[Any]:
-    if scores.values is not None:
-        values = scores.values
-        return values if isinstance(values, np.ndarray) else values.detach().cpu().numpy()
-    filled = np.empty((len(scores.rows), width))  # [rows, V]
-    for target, row in zip(filled, scores.rows, strict=True):
-        tokens, listed = row.arrays
-        target.fill(row.default)
-        target[tokens] = listed
-    return filled
 
 
 class Predictor(ABC):

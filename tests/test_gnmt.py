@@ -21,6 +21,9 @@ SHAPES: list[dict[str, Any]] = [
     {"encoder_layers": 4, "decoder_layers": 2},
     {"embedding": 5, "attention": 7},
     {"tied": "target", "forget_bias": 1.0},
+    {"encoder_layers": 2, "decoder_layers": 4, "bridge": True},
+    {"encoder_layers": 4, "decoder_layers": 2, "bridge": True},
+    {"normed": True},
 ]
 
 
@@ -91,9 +94,15 @@ def test_states_are_values_that_can_be_reordered_and_kept() -> None:
     torch.testing.assert_close(picked[1:], (output[rows], attention[rows]))
 
 
-def test_attention_is_equation_4() -> None:
+@pytest.mark.parametrize("normed", [False, True])
+def test_attention_is_equation_4(normed: bool) -> None:
     """Against the formula, one source position after the other."""
-    model, (source, lengths) = make(), sources()
+    model, (source, lengths) = make(normed=normed), sources()
+    v = model.score.weight[0]
+    if normed:
+        assert model.gain is not None
+        model.gain.data.fill_(1.7)
+        v = 1.7 * v / v.norm()
     memory = model.encode(source, lengths)
     query = torch.randn(3, 2, 8, dtype=torch.float64)
     contexts, weights = model.attend(query, memory)
@@ -105,11 +114,24 @@ def test_attention_is_equation_4() -> None:
                 )
                 for t in range(length)
             ]
-            exponentials = torch.stack([(model.score.weight[0] @ h).exp() for h in hidden])
+            exponentials = torch.stack([(v @ h).exp() for h in hidden])
             expected = exponentials / exponentials.sum()
             torch.testing.assert_close(weights[row, step, :length], expected)
             torch.testing.assert_close(contexts[row, step], expected @ memory.values[row, :length])
             assert weights[row, step, length:].eq(0).all(), "padding got attention"
+
+
+def test_the_decoder_starts_from_zeros_or_from_the_encoder() -> None:
+    plain, bridged = make(), make(bridge=True)
+    assert not any(tensor.any() for tensor in plain.start(plain.encode(*sources())))
+    source, _ = sources()
+    for row in range(3):  # the right-to-left direction ends at the first word and the other layers at the last
+        alone = bridged.source_embedding(source[row : row + 1, : sources()[1][row]])
+        bottom, (hidden, cell) = bridged.encoder[0](alone)
+        _, (upper_hidden, upper_cell) = bridged.encoder[1](bottom)
+        state = bridged.start(bridged.encode(*sources()))
+        expected = hidden[1, 0], cell[1, 0], upper_hidden[0, 0], upper_cell[0, 0]
+        torch.testing.assert_close(tuple(tensor[row] for tensor in state), expected)
 
 
 def test_the_attention_of_a_step_is_the_one_that_predicts_the_next_token() -> None:
@@ -136,7 +158,7 @@ def test_the_bottom_decoder_layer_does_not_see_the_context() -> None:
 @pytest.mark.parametrize(("layer", "residual"), [(1, False), (2, True), (3, True)])
 def test_residual_connections_start_at_the_third_layer(stack: str, layer: int, residual: bool) -> None:
     """A top layer of zero weights puts out zeros: what the layer below says passes it by, or not at all."""
-    model = make(encoder_layers=4 if stack == "encoder" else 1, decoder_layers=4)  # upper layers start from zeros
+    model = make(layers=4)
     layers = getattr(model, stack)
     outputs = []
     for kept in (layers[: layer + 1], layers[:layer]):

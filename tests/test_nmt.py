@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -40,9 +41,14 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     return [str(write_checkpoint(folder / str(seed), seed=seed)) for seed in (1, 2)]
 
 
+@cache
+def module_of(model: str, precision: str) -> Any:
+    return load_model(model, precision=precision)[0]
+
+
 def teacher_forced(model: str, source: Source, tokens: tuple[int, ...], precision: str = "fp64") -> Any:
     """``[T + 1, V]``: the log-probabilities after each prefix of ``tokens``, from the model's own `forward`."""
-    module, _ = load_model(model, precision=precision)
+    module = module_of(model, precision)
     with torch.inference_mode():
         lengths = torch.tensor([len(source.tokens)])
         outputs = module(torch.tensor([source.tokens]), lengths, torch.tensor([(BOS, *tokens)]))
@@ -51,7 +57,7 @@ def teacher_forced(model: str, source: Source, tokens: tuple[int, ...], precisio
 
 def attention_alone(model: str, source: Source, tokens: tuple[int, ...]) -> Any:
     """``[T + 1, source]``: the attention that predicts the token after each prefix, one unpadded step at a time."""
-    module, _ = load_model(model, precision="fp64")
+    module = module_of(model, "fp64")
     rows = []
     with torch.inference_mode():
         memory = module.encode(torch.tensor([source.tokens]), torch.tensor([len(source.tokens)]))

@@ -38,7 +38,7 @@ LINK = "und"
 
 
 class CoveringGrammar:
-    """The grammar over the pieces of one vocabulary; compiled once, in well under a second."""
+    """The grammar over the pieces of one vocabulary; compiled once, in about a second."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         import pynini

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent, indent
 from typing import NamedTuple
@@ -18,24 +17,27 @@ from sgdec.errors import SgdecError
 from sgdec.text.lines import read_lines
 
 
-@dataclass(frozen=True)
-class Size:
+class Size(NamedTuple):
     """How large the demo is."""
 
     limit: int
     """Numbers are below it."""
     train: int
-    """Line pairs to learn from: few, so that mistakes remain."""
+    """Line pairs to learn from: few, so that mistakes remain however long the training."""
     test: int
     steps: int
     """Of training."""
+    batch_tokens: int
     width: int
 
 
-FULL = Size(limit=1_000_000, train=400, test=400, steps=500, width=128)
-QUICK = Size(limit=1_000, train=150, test=60, steps=150, width=64)
-VALID = 100
+FULL = Size(limit=1_000_000, train=300, test=400, steps=600, batch_tokens=500, width=128)
+QUICK = Size(limit=1_000, train=150, test=60, steps=300, batch_tokens=250, width=64)
+VALID = 50
 """Line pairs of the validation set."""
+
+REPAIRED, BROKEN, WRONG, RIGHT = "repaired", "broken by the lattice", "wrong both times", "right both times"
+VERDICTS = (REPAIRED, BROKEN, WRONG, RIGHT)
 
 
 class Step(NamedTuple):
@@ -84,7 +86,7 @@ def steps(directory: Path, seed: int, size: Size) -> list[Step]:
             f"""
             sgdec train --train {d}/train.en {d}/train.de --valid {d}/valid.en {d}/valid.de
                 --tokenizer {d}/tokenizer.spm --output {d}/model --max-steps {size.steps} --validate-every 100
-                --batch-tokens 1000 --lr 0.004 --cooldown 0.3 --precision fp32 --seed {seed}
+                --batch-tokens {size.batch_tokens} --lr 0.004 --cooldown 0.3 --precision fp32 --seed {seed}
                 --gnmt.layers 2 --gnmt.width {size.width} --gnmt.dropout 0.1 --gnmt.init 0.1 --gnmt.forget_bias 1
             """,
         ),
@@ -116,8 +118,7 @@ def run(step: Step) -> None:
         raise SgdecError(f"the demo stops: this command ended with exit status {status}: {step.shell}")
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(NamedTuple):
     """One test sentence and its two translations."""
 
     number: int
@@ -129,13 +130,11 @@ class Row:
 
     @property
     def verdict(self) -> str:
-        before, after = self.nmt == self.reference, self.nmt_fst == self.reference
-        return {
-            (False, True): "repaired",
-            (True, False): "broken by the lattice",
-            (False, False): "wrong both times",
-            (True, True): "right both times",
-        }[before, after]
+        """What the lattice did: one of `VERDICTS`."""
+        right = self.nmt_fst == self.reference
+        if self.nmt == self.reference:
+            return RIGHT if right else BROKEN
+        return REPAIRED if right else WRONG
 
 
 def read_rows(directory: Path) -> list[Row]:
@@ -150,7 +149,7 @@ def choose(rows: Sequence[Row], count: int = 5) -> list[Row]:
     for row in rows:
         by_verdict.setdefault(row.verdict, []).append(row)
     chosen = [group[0] for group in by_verdict.values()]
-    others = [row for row in (*by_verdict.get("repaired", []), *rows) if row not in chosen]
+    others = [row for row in (*by_verdict.get(REPAIRED, []), *rows) if row not in chosen]
     return sorted((chosen + others)[:count], key=lambda row: row.number)
 
 
@@ -163,7 +162,7 @@ def summary(rows: Sequence[Row]) -> str:
     for name, outputs in (("nmt", [row.nmt for row in rows]), ("nmt,fst", [row.nmt_fst for row in rows])):
         lines.append(f"  {name:<20}{accuracy(outputs, references):>8.1%}{bleu(outputs, references):>10.1f}")
     verdicts = [row.verdict for row in rows]
-    counts = [f"{verdicts.count(name)} {name}" for name in dict.fromkeys(sorted(verdicts, reverse=True))]
+    counts = [f"{verdicts.count(name)} {name}" for name in VERDICTS]
     lines += ["", ", ".join(counts), "", "Five sentences, chosen to show repairs:"]
     for row in choose(rows):
         lines += [
@@ -194,9 +193,7 @@ def demo(directory: Path, seed: int, size: Size, say: Callable[[str], None]) -> 
         run(step)
     rows = read_rows(directory)
     say(f"\nThe result\n\n{summary(rows)}\n\nAll files are in {directory}; the commands above repeat each step.")
-    repaired, broken = (
-        sum(row.verdict == verdict for row in rows) for verdict in ("repaired", "broken by the lattice")
-    )
+    repaired, broken = (sum(row.verdict == verdict for row in rows) for verdict in (REPAIRED, BROKEN))
     if repaired <= broken:
         raise SgdecError(
             f"the lattices did not help: {repaired} sentences repaired, {broken} broken. "

@@ -13,14 +13,19 @@ outputs x_t:
 
     s_t = v . tanh(W y + U x_t + b)        p = softmax(s)        a = sum_t p_t x_t
 
+With ``normed``, v is replaced by g v / |v| with a learned gain g that starts at 1 / sqrt(size of v) (Salimans and
+Kingma 2016): scores start near zero, so that attention starts soft and does not settle on one position before it has
+learned where to look. On small data this decides whether it ever looks elsewhere than at the first word.
+
 Which y: the paper takes the bottom decoder layer's output "from the past decoding time step", and its Figure 1 sends
 the context "directly to all the remaining decoder layers". Read here as: the query for target word i is the bottom
 layer's output after consuming word i-1, in the very step that predicts word i, and the context enters every layer
 above the bottom but not the bottom layer. So the bottom layer never waits for the attention: training runs it over
 all steps, then the attention for all steps, then the stack above, each as one fused kernel.
 
-Decoder layer i starts from the final state of encoder layer i (the bottom one: of the right-to-left direction);
-layers without a counterpart start from zeros. The paper leaves this open. Dropout acts on embeddings, layer outputs
+The paper leaves open where the decoder starts: here from zeros, so that all it learns of the source comes through the
+attention; with ``bridge`` layer i starts from the final state of encoder layer i (the bottom one: of the right-to-left
+direction). Dropout acts on embeddings, layer outputs
 and the context, never on recurrent connections (section 8.3). The source gets no ``</s>``: attention and source
 tokens correspond one to one.
 
@@ -74,6 +79,10 @@ class GNMT(Seq2Seq):
             int | None, Field(ge=1, description="attention's hidden units; width by default")
         ] = None,
         dropout: Annotated[float, Field(ge=0, lt=1, description="dropout of non-recurrent connections")] = 0.2,
+        normed: Annotated[bool, Field(description="normalise v of equation 4, with a learned gain")] = False,
+        bridge: Annotated[
+            bool, Field(description="decoder starts from the encoder's last states, not from 0")
+        ] = False,
         tied: Annotated[
             Literal["none", "target", "all"],
             Field(description="softmax weights = target embeddings (target), = source embeddings too (all)"),
@@ -101,8 +110,10 @@ class GNMT(Seq2Seq):
         self.key = nn.Linear(memory, attention)  # U and b of equation 4
         self.query = nn.Linear(width, attention, bias=False)  # W
         self.score = nn.Linear(attention, 1, bias=False)  # v
+        self.gain = nn.Parameter(torch.empty(())) if normed else None
         self.softmax = nn.Linear(width, context.target_vocab_size)
         self.dropout = nn.Dropout(dropout)
+        self.bridge = bridge
         if tied != "none":
             self.softmax.weight = self.target_embedding.weight
         if tied == "all":
@@ -123,13 +134,14 @@ class GNMT(Seq2Seq):
         values, _ = pad_packed_sequence(packed, batch_first=True, total_length=source.size(1))  # [B, S, H]
         positions = torch.arange(source.size(1), device=source.device)
         mask = positions < lengths.to(source.device)[:, None]  # [B, S]
-        return Memory(values, self.key(values), mask, torch.stack(final, 1))
+        return Memory(values, self.key(values), mask, torch.stack(final, 1)[:, : None if self.bridge else 0])
 
     def start(self, memory: Memory) -> State:
         """Hidden and cell state [B, width] of each decoder layer, bottom first: (h_1, c_1, h_2, c_2, ...)."""
         wanted = 2 * len(self.decoder)
         given = memory.first[:, :wanted].unbind(1)
-        return (*given, *[torch.zeros_like(given[0])] * (wanted - len(given)))
+        zeros = memory.values.new_zeros(len(memory.values), self.decoder[0].hidden_size)
+        return (*given, *[zeros] * (wanted - len(given)))
 
     def step(self, memory: Memory, state: State, tokens: Tensor) -> tuple[State, Tensor, Tensor]:
         """Consume ``tokens`` [B]: new state, output [B, width], attention [B, S]."""
@@ -168,7 +180,9 @@ class GNMT(Seq2Seq):
     def attend(self, query: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """Equation 4 for queries [B, T, width]: contexts [B, T, H] and weights [B, T, S]."""
         hidden = torch.tanh_(self.query(query)[:, :, None] + memory.keys[:, None])  # [B, T, S, A]
-        scores = self.score(hidden).squeeze(-1).masked_fill(~memory.mask[:, None], float("-inf"))  # [B, T, S]
+        v = self.score.weight  # [1, A]
+        v = v if self.gain is None else self.gain * v / v.norm()
+        scores = (hidden @ v[0]).masked_fill(~memory.mask[:, None], float("-inf"))  # [B, T, S]
         weights = torch.softmax(scores, -1)
         return weights @ memory.values, weights
 
@@ -177,6 +191,8 @@ class GNMT(Seq2Seq):
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -init, init)
         with torch.no_grad():
+            if self.gain is not None:
+                self.gain.fill_(self.score.in_features**-0.5)
             for name, parameter in self.named_parameters():
                 if "bias_ih" in name:  # gates are ordered input, forget, cell, output
                     width = parameter.size(0) // 4

@@ -1,0 +1,28 @@
+# `make demo` and `make test` work in a fresh clone: the first of them makes the environment.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+
+.PHONY: demo test install clean
+
+demo: install
+	rm -rf demo
+	$(BIN)/sgdec demo --directory demo
+
+test: install
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
+
+install: $(INSTALLED)
+
+# Again whenever the dependencies, their pinned versions or the entry points change.
+$(INSTALLED): setup.cfg pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[all,test]"
+	touch $@
+
+clean:
+	rm -rf demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,50 @@
+"""`sgdec evaluate` prints what sacreBLEU computes, with signatures, and refuses files that do not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import sacrebleu
+from click.testing import CliRunner
+
+from sgdec.cli.evaluate import command
+from sgdec.errors import SgdecError
+
+REFERENCES = ["Zwei Männer gehen über die Straße.", "Ein Hund läuft am Strand entlang, schnell."]
+TRANSLATIONS = ["Zwei Männer gehen auf die Straße.", "Der Hund läuft am Strand entlang."]
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> tuple[Path, Path]:
+    reference, translation = tmp_path / "ref", tmp_path / "hyp"
+    reference.write_text("\n".join(REFERENCES) + "\n")
+    translation.write_text("\n".join(TRANSLATIONS) + "\n")
+    return reference, translation
+
+
+def test_scores_are_those_of_sacrebleu_with_signatures(files: tuple[Path, Path]) -> None:
+    bleu = sacrebleu.corpus_bleu(TRANSLATIONS, [REFERENCES])
+    chrf = sacrebleu.corpus_chrf(TRANSLATIONS, [REFERENCES])
+    for arguments, text in (([str(files[1])], None), (["-"], files[1].read_text()), ([], files[1].read_text())):
+        result = CliRunner().invoke(command, ["--reference", str(files[0]), *arguments], input=text)
+        assert result.exit_code == 0
+        lines = result.stdout.splitlines()
+        assert lines[0] == str(bleu) and lines[2] == str(chrf)
+        assert "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp" in lines[1]
+        assert "nrefs:1|case:mixed|eff:yes|nc:6|nw:0" in lines[3]
+
+
+def test_known_values() -> None:
+    """The identity is 100, and nothing in common is 0 (up to smoothing)."""
+    from sgdec.training.validation import bleu
+
+    assert bleu(REFERENCES, REFERENCES) == pytest.approx(100)
+    assert bleu(["x y z w v"] * 2, REFERENCES) < 5
+
+
+def test_unequal_line_counts_are_refused(files: tuple[Path, Path]) -> None:
+    files[1].write_text("one line\n")
+    result = CliRunner().invoke(command, ["--reference", str(files[0]), str(files[1])])
+    assert isinstance(result.exception, SgdecError)
+    assert "has 2 lines but the translations have 1" in str(result.exception)
