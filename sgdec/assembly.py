@@ -94,7 +94,7 @@ def _weight(value: Any, name: str) -> float:
     except (TypeError, ValueError):
         weight = float("nan")
     if weight != weight or abs(weight) == float("inf"):
-        raise UsageError(f"--{name}.weight {value}: expected a number, such as 0.5")
+        raise UsageError(f"--{name}.weight {value}: expected a number, such as 0.5.")
     return weight
 
 
@@ -106,10 +106,10 @@ def _chain(entry: ListEntry, classes: Mapping[str, type[Any]], given: Mapping[st
         wraps = "inner" in inspect.signature(cls.__init__).parameters
         last = place == len(entry.parts) - 1
         if wraps and last:
-            raise UsageError(f"{plugin!r} wraps another predictor: write {plugin}:PREDICTOR")
+            raise UsageError(f"{plugin!r} wraps another predictor: write {plugin}:PREDICTOR.")
         if not wraps and not last:
             raise UsageError(
-                f"{plugin!r} wraps no other predictor; it cannot stand before {entry.parts[-1].plugin!r}"
+                f"{plugin!r} wraps no other predictor; it cannot stand before {entry.parts[-1].plugin!r}."
             )
         chain.append(_Part(name, cls, configure(cls, given[name], name=name)))
     return chain
@@ -153,7 +153,7 @@ def _vocabularies(chains: list[list[_Part]], tokenizer: str | None) -> Vocabular
                     sizes = f"{known.size} tokens each, but not the same ones"
                 raise UsageError(
                     f"{first} and {who} have different {side} vocabularies ({sizes}). Predictors decode together "
-                    "only over one: use models with the same tokenizer"
+                    "only over one: use models with the same tokenizer."
                 )
     source, target = (found[side][1] if side in found else None for side in ("source", "target"))
     return Vocabularies(source, target)
@@ -161,7 +161,7 @@ def _vocabularies(chains: list[list[_Part]], tokenizer: str | None) -> Vocabular
 
 def _vocab_size(given: int | None, target: Vocabulary | None) -> int | None:
     if given is not None and target is not None and given != target.size:
-        raise UsageError(f"--vocab-size {given}, but the target vocabulary has {target.size} tokens; leave it out")
+        raise UsageError(f"--vocab-size {given}, but the target vocabulary has {target.size} tokens; leave it out.")
     return given if target is None else target.size
 
 

@@ -154,7 +154,7 @@ class Combined:
                 elif width != vocab_size:
                     raise UsageError(
                         f"predictor {column.name!r} scores {width} tokens, but the vocabulary has {vocab_size}; "
-                        "all predictors must share one target vocabulary"
+                        "all predictors must share one target vocabulary."
                     )
         return vocab_size
 
@@ -163,7 +163,7 @@ class Combined:
         if self._vocab_size is None:
             raise UsageError(
                 "no predictor restricts the next token and none says how many tokens there are; "
-                "give --vocab-size, or add a model or a lattice"
+                "give --vocab-size, or add a model or a lattice."
             )
         total: Any = None
         for column in self._columns:
@@ -249,9 +249,9 @@ class Combined:
             if scores is not None and math.isnan(scores[0]):
                 raise SgdecError(
                     f"predictor {column.name!r} gave NaN as the score of token {token}; "
-                    "its model is broken (NaN weights?)"
+                    "its model is broken (NaN weights?)."
                 )
-        raise SgdecError(f"the combined score of token {token} is NaN: infinite scores of both signs met")
+        raise SgdecError(f"the combined score of token {token} is NaN: infinite scores of both signs met.")
 
 
 def _times(weight: float | None, scores: Sequence[float]) -> Sequence[float]:
@@ -289,7 +289,7 @@ def _scores_at(column: Column, nodes: Sequence[int], tokens: Sequence[Sequence[i
     if len(token_index) and int(token_index.max()) >= width:
         raise SgdecError(
             f"token {int(token_index.max())} is outside the vocabulary of predictor {column.name!r} "
-            f"({width} tokens); lattice and model must share one target vocabulary"
+            f"({width} tokens); lattice and model must share one target vocabulary."
         )
     flat = arrays.to_numpy(arrays.pick(column.scores.values, row_index, token_index)).astype(np.float64).tolist()
     found: list[Sequence[float] | None] = []

@@ -79,7 +79,7 @@ class Constellation:
         if ranking.uses_coverage and not self._attentive:
             raise UsageError(
                 f"a coverage penalty (beta = {ranking.beta:g}) needs a predictor with attention; "
-                f"none of {', '.join(self.names)} has it: set beta to 0 or add an nmt model"
+                f"none of {', '.join(self.names)} has it: set beta to 0 or add an nmt model."
             )
 
     def roots(self, sources: Sequence[Source]) -> list[Node]:
@@ -158,7 +158,7 @@ class Constellation:
                 if method is None:
                     raise UsageError(
                         f"predictor {member.name!r} does not declare {name}, so no search with a proof can use it "
-                        f"with weight {chosen[0][1]:g}; choose another decoder or stopping rule"
+                        f"with weight {chosen[0][1]:g}; choose another decoder or stopping rule."
                     )
                 states = self.states(k, [nodes[i] for i, _ in chosen])
                 for (i, weight), remaining in zip(chosen, method(states), strict=True):

@@ -130,7 +130,7 @@ class _Search:
             elif given.hypotheses:
                 self._finish(given)
             else:
-                self._finish(given, SgdecError("no hypothesis: no path satisfies all predictors"))
+                self._finish(given, SgdecError("no hypothesis: no path satisfies all predictors."))
 
     def _finish(self, result: Result, error: Exception | None = None) -> None:
         self.outcome = Outcome(self.source, result, time.monotonic() - self.started, error)

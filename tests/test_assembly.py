@@ -100,7 +100,9 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Host:
     return Host([path], autoload=False)
 
 
-def make(host: Host, predictors: str, decoder: str = "mine", *, given: dict[str, Any] | None = None, **rest: Any) -> Run:
+def make(
+    host: Host, predictors: str, decoder: str = "mine", *, given: dict[str, Any] | None = None, **rest: Any
+) -> Run:
     return assemble(RunConfig(predictors, decoder, given or {}, **rest), host)
 
 
@@ -209,7 +211,7 @@ def test_a_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) 
 
 def test_the_signature_says_what_the_run_is_made_of(host: Host) -> None:
     given = {"plain": {"bonus": "1", "weight": "0.5"}, "twice": {"factor": "3"}, "mine": {"beta": "0"}}
-    signature = make(host, "plain,twice:x=plain", given=given, vocab_size=4, seed=3).signature
+    signature = make(host, "plain,x=twice:plain", given=given, vocab_size=4, seed=3).signature
     version, *parts = [part for part in signature.split("|") if not part.startswith("torch:")]
     assert version.startswith("sgdec:")
     assert parts == [

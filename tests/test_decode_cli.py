@@ -187,8 +187,6 @@ def test_a_configuration_says_what_the_command_line_says_and_the_command_line_wi
     )  # fmt: skip
     wins = decode("--config", "run.toml", "--nbest", "1", "--range", "1", "--wc.weight=0", "--output-format", "ids")
     assert wins.lines == ["3 5"]
-    (tmp_path / "other.toml").write_text(CONFIG.replace("[beam]", 'decoder = "mine"\n[mine]'))
-    assert "no option" in decode("--config", "other.toml", status=2).err  # `decoder` stands in the table [wc]
     (tmp_path / "other.toml").write_text('decoder = "mine"\n' + CONFIG.replace("[beam]", "[mine]"))
     assert decode("--config", "other.toml").out == by_file.out
 
@@ -198,17 +196,15 @@ def test_a_configuration_says_what_the_command_line_says_and_the_command_line_wi
     [
         ("nbset = 2", "--config run.toml: no option 'nbset'. Did you mean 'nbest'?"),
         ('config = "other.toml"', "--config run.toml: no option 'config'."),
-        ("nbest = 0", "Invalid value: 0 is not in the range x>=1"),
-        ('nbest = "many"', "'many' is not a valid integer range"),
+        ("nbest = 0", "--config run.toml: nbest: 0 is not in the range x>=1"),
+        ('nbest = "many"', "--config run.toml: nbest: 'many' is not a valid integer range"),
         ("nbest = ", "--config run.toml is no TOML file"),
         ("[beem]\nsize = 3", "options for 'beem', which this run does not use. Did you mean 'beam'?"),
         ("[beam]\nsize = 0", "--beam.size: 0 should be greater than or equal to 1"),
         ("[beam]\nsice = 3", "no option --beam.sice. Did you mean '--beam.size'?"),
     ],
 )
-def test_a_configuration_that_is_wrong_is_one_line(
-    decode: Decode, tmp_path: Path, config: str, message: str
-) -> None:
+def test_a_configuration_that_is_wrong_is_one_line(decode: Decode, tmp_path: Path, config: str, message: str) -> None:
     (tmp_path / "run.toml").write_text(config)
     ran = decode("--config", "run.toml", "--predictors", "wc", "--vocab-size", "5", status=2)
     assert message in ran.err and ran.err.startswith("Error: ") and ran.err.count("\n") == 1

@@ -133,7 +133,9 @@ def test_sentences_decode_together_as_they_decode_alone(
     models: list[str], decoder: BeamDecoder, batch_size: int
 ) -> None:
     constellation = Constellation.of({"nmt": NmtPredictor(models[0], Context(precision="fp64"))}, vocab_size=V)
-    for ours, theirs in zip(decode(constellation, decoder, batch_size), decode(constellation, decoder, 1), strict=True):
+    for ours, theirs in zip(
+        decode(constellation, decoder, batch_size), decode(constellation, decoder, 1), strict=True
+    ):
         assert len(ours.result.hypotheses) == len(theirs.result.hypotheses)
         for one, other in zip(ours.result.hypotheses, theirs.result.hypotheses, strict=True):
             assert one.tokens == other.tokens

@@ -278,7 +278,7 @@ class FirstCandidatesForAll(BatchTable):
         if candidates is None:
             return super().predict_batch(states)
         wanted = next(c for c in candidates if c is not None)
-        return Scores(rows=[SparseRow(wanted, row[list(wanted)]) for row in values])  # type: ignore[union-attr,arg-type]
+        return Scores(rows=[SparseRow(wanted, row[list(wanted)]) for row in values])  # type: ignore[union-attr]
 
 
 @breaks("test_best_remaining_is_never_exceeded")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
+import subprocess
+import sys
 from collections.abc import Sequence
 
 import numpy as np
@@ -183,7 +185,12 @@ def test_scores_by_predictor_are_sums_over_the_ledger() -> None:
     assert Hypothesis((3,), -3.0, -3.0, ledger, ((1.0, 0.0),) * 2).scores == (-3.0, 0.75)
 
 
-# The kit's own eyes.
+# The kit.
+
+
+def test_the_kit_imports_without_torch() -> None:
+    code = "import sys, sgdec.testing; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_a_snapshot_sees_changes_at_any_depth() -> None:

@@ -116,7 +116,7 @@ def test_hypotheses_that_a_lattice_cannot_hold_are_reported(tmp_path: Path) -> N
 @pytest.mark.parametrize("path", [None, "out.fst"])
 def test_lattices_need_a_pattern(path: str | None) -> None:
     with (
-        pytest.raises(UsageError, match="give --output a pattern such as 'out/{id}.fst'"),
+        pytest.raises(UsageError, match=r"give --output a pattern such as 'out/{id}\.fst'"),
         open_writer("fst", path, None, NAMES),
     ):
         pass

@@ -179,7 +179,7 @@ class Sampling(Decoder):
     """As many samples as the n-best asks for."""
 
     def decode(self, space: SearchSpace) -> Result:
-        nodes = {number: space.root for number in range(space.nbest)}
+        nodes = dict.fromkeys(range(space.nbest), space.root)
         found = {}
         while nodes:
             children = space.sample(list(nodes.values()), list(nodes))
@@ -344,7 +344,7 @@ def test_a_sentence_without_any_hypothesis_says_so() -> None:
     trap = Lattice({0: {3: (-0.1, 1)}, 1: {}})
     (outcome,) = together(Constellation.of({"a": trap}), BeamDecoder(), [Source(1, (3,))])
     assert outcome.result.hypotheses == []
-    assert str(outcome.error) == "no hypothesis: no path satisfies all predictors"
+    assert str(outcome.error) == "no hypothesis: no path satisfies all predictors."
 
 
 def test_unreadable_sentences_keep_their_places() -> None:

@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +15,11 @@ from hypothesis import strategies as st
 
 from sgdec.context import EOS
 from sgdec.errors import SgdecError, UsageError
+from sgdec.jobs import Bound, Expand, Keys, Request, Sample, answer
+from sgdec.node import Node
 from sgdec.protocol import BatchPredictor, Candidates, Scores, Source, State
 from sgdec.ranking import Ranking
+from sgdec.sampling import Draw
 from sgdec.search import SearchSpace
 from sgdec.testing import BatchTable, Lattice, Table, TinySpace, enumerate_space, score_path, tiny_spaces
 from sgdec.testing.tiny_spaces import LATTICE
@@ -281,6 +285,32 @@ def test_nan_is_an_error_that_names_the_predictor() -> None:
     ):
         with pytest.raises(SgdecError, match="'bad' gave NaN"):
             ask()
+
+
+def test_requests_of_many_searches_are_answered_as_each_alone() -> None:
+    """Several limits, lists that are lazy, samples, bounds and keys, of two sentences, as one job a predictor."""
+    case = next(case for case in SPACES if case.name == "two models in both forms")
+    constellation = case.constellation()
+    roots = constellation.roots([case.source, replace(case.source, id=2)])
+    requests: list[Request] = [
+        Expand([roots[0]], 1, -INF, coverage=False),
+        Expand([roots[1], roots[0]], 3, -0.5, coverage=False),
+        Sample([roots[1]], [Draw(seed=1, number=4)], coverage=False),
+        Expand([roots[1]], None, -INF, coverage=True),
+        Bound([roots[1], roots[0]]),
+        Expand([roots[0]], 2, -INF, coverage=True),
+        Keys([roots[0]], Ranking()),
+    ]
+
+    def told(reply: Any) -> Any:
+        if isinstance(reply, Node):
+            return reply.tokens, reply.total, reply.source.id
+        return reply if isinstance(reply, float | tuple) else [told(part) for part in reply]
+
+    together = [told(reply) for reply in answer(constellation, requests)]
+    alone = [told(answer(constellation, [request])[0]) for request in requests]
+    assert together == alone
+    assert [len(children) for children in together[0] + together[5]] == [1, 2]
 
 
 def test_sentences_of_one_constellation_share_nothing_but_the_predictors() -> None:

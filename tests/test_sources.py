@@ -84,7 +84,11 @@ def test_outputs_are_limited_by_the_source_or_by_a_number(
         (IDS, b"", "in.txt, line 1: empty; there is nothing to decode"),
         (TEXT, b"ab\xffc\n", "in.txt, line 1: not UTF-8 (byte 3); convert the file, for example with iconv"),
         (IDS, b"\xc3\n", "in.txt, line 1: not UTF-8 (byte 1)"),
-        (IDS, b"3 vier\n", "in.txt, line 1: 'vier' is not a token id (0, 1, 2, ...); for text use --input-format text"),
+        (
+            IDS,
+            b"3 vier\n",
+            "in.txt, line 1: 'vier' is not a token id (0, 1, 2, ...); for text use --input-format text",
+        ),
         (IDS, b"3 -4\n", "'-4' is not a token id"),
         (IDS, b"3 4.0\n", "'4.0' is not a token id"),
         (IDS, b"1_0\n", "'1_0' is not a token id"),
@@ -141,7 +145,10 @@ def test_a_gzipped_file_is_unpacked(tmp_path: Path) -> None:
     path = tmp_path / "in.gz"
     path.write_bytes(gzip.compress(b"3 4\n5"))
     with open_input(str(path)) as lines:
-        assert [source.tokens for source in IDS.read(lines, str(path)) if isinstance(source, Source)] == [(3, 4), (5,)]
+        assert [source.tokens for source in IDS.read(lines, str(path)) if isinstance(source, Source)] == [
+            (3, 4),
+            (5,),
+        ]
 
 
 @pytest.mark.parametrize("first", [1, 500_000])

@@ -47,10 +47,7 @@ def write_lattice(path: Path, paths: Sequence[tuple[Sequence[int], float]]) -> N
     import pynini
 
     union = pynini.union(
-        *(
-            pynini.accep("".join(f"[{token}]" for token in (1, *tokens, 2)), weight=cost)
-            for tokens, cost in paths
-        )
+        *(pynini.accep("".join(f"[{token}]" for token in (1, *tokens, 2)), weight=cost) for tokens, cost in paths)
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     pynini.determinize(union.rmepsilon()).write(str(path))

@@ -126,11 +126,11 @@ class NmtPredictor(BatchPredictor):
 
     def _check(self, source: Source) -> None:
         if not source.tokens:
-            raise SgdecError("the source is empty; a translation model needs at least one token")
+            raise SgdecError("the source is empty; a translation model needs at least one token.")
         for token in source.tokens:
             if not 0 <= token < self._source_size:
                 raise SgdecError(
-                    f"source token {token} is outside the model's source vocabulary 0..{self._source_size - 1}"
+                    f"source token {token} is outside the model's source vocabulary 0..{self._source_size - 1}."
                 )
 
     def _memory(self, memories: Sequence[Memory], sentences: Sequence[int]) -> Memory:

@@ -83,7 +83,9 @@ def command(ctx: click.Context, /, **given: Any) -> int:
         options = merge_options(tables, options)
         given = _under(ctx, run_options, given)
     if not given["predictors"]:
-        raise UsageError("--predictors is missing; expected a comma list such as nmt,fst ('sgdec plugins' lists all)")
+        raise UsageError(
+            "--predictors is missing; expected a comma list such as nmt,fst ('sgdec plugins' lists all)."
+        )
     return decode(given, options)
 
 
@@ -98,7 +100,10 @@ def _under(ctx: click.Context, config: dict[str, Any], given: dict[str, Any]) ->
             raise UsageError(f"--config {given['config']}: no option {name!r}. {suggest(name, known)}")
         if ctx.get_parameter_source(name) is click.core.ParameterSource.DEFAULT:
             values = [str(item) for item in (value if isinstance(value, list) else [value])]
-            merged[name] = parameter.type_cast_value(ctx, values if parameter.multiple else ",".join(values))
+            try:
+                merged[name] = parameter.type_cast_value(ctx, values if parameter.multiple else ",".join(values))
+            except click.BadParameter as error:
+                raise UsageError(f"--config {given['config']}: {name}: {error.message.rstrip('.')}.") from None
     return merged
 
 

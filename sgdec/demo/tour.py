@@ -86,7 +86,7 @@ def steps(directory: Path, seed: int, size: Size) -> list[Step]:
             f"""
             sgdec train --train {d}/train.en {d}/train.de --valid {d}/valid.en {d}/valid.de
                 --tokenizer {d}/tokenizer.spm --output {d}/model --max-steps {size.steps} --validate-every 100
-                --batch-tokens {size.batch_tokens} --lr 0.004 --cooldown 0.3 --precision fp32 --seed {seed}
+                --batch-tokens {size.batch_tokens} --lr 0.004 --cooldown 0.3 --precision fp32 --threads 1 --seed {seed}
                 --gnmt.layers 2 --gnmt.width {size.width} --gnmt.dropout 0.1 --gnmt.init 0.1 --gnmt.forget_bias 1
             """,
         ),

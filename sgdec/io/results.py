@@ -44,7 +44,7 @@ def open_writer(
     if format == "fst":
         if path is None or "{id}" not in path:
             raise UsageError(
-                "--output-format fst writes one lattice a sentence: give --output a pattern such as 'out/{id}.fst'"
+                "--output-format fst writes one lattice a sentence: give --output a pattern such as 'out/{id}.fst'."
             )
         yield LatticeWriter(path)
         return
@@ -69,7 +69,7 @@ def open_output(path: str | None) -> Iterator[TextIO]:
     try:
         file = open(path, "w", encoding="utf-8")  # noqa: SIM115 - closed below
     except OSError as error:
-        raise UsageError(f"--output {path}: {error.strerror}; expected a file in a folder that exists") from None
+        raise UsageError(f"--output {path}: {error.strerror}; expected a file in a folder that exists.") from None
     try:
         with file:
             yield file
@@ -161,7 +161,7 @@ class LatticeWriter(Writer):
         path.parent.mkdir(parents=True, exist_ok=True)
         left_out = write_nbest(path, outcome.result.hypotheses)
         if left_out:
-            return f"{path} lacks {left_out} hypotheses with token 0 (unknown), which a lattice reads as epsilon"
+            return f"{path} lacks {left_out} hypotheses with token 0 (unknown), which a lattice reads as epsilon."
         return None
 
 

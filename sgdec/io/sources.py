@@ -54,7 +54,7 @@ class SourceReader:
         if self.format == "text" and self.vocabulary is None:
             raise UsageError(
                 "no predictor brings a source vocabulary, so text cannot be read; "
-                "give --tokenizer FILE, or token ids with --input-format ids"
+                "give --tokenizer FILE, or token ids with --input-format ids."
             )
 
     def read(
@@ -80,14 +80,14 @@ class SourceReader:
             text = line.decode("utf-8").rstrip("\r\n")
         except UnicodeDecodeError as error:
             raise SgdecError(
-                f"not UTF-8 (byte {error.start + 1}); convert the file, for example with iconv"
+                f"not UTF-8 (byte {error.start + 1}); convert the file, for example with iconv."
             ) from None
         tokens = self._tokens(text)
         if not tokens:
-            raise SgdecError("empty; there is nothing to decode")
+            raise SgdecError("empty; there is nothing to decode.")
         if self.longest and len(tokens) > self.longest:
             raise SgdecError(
-                f"{len(tokens)} tokens, more than --max-source-length {self.longest}; split it, or raise the limit"
+                f"{len(tokens)} tokens, more than --max-source-length {self.longest}; split it, or raise the limit."
             )
         return Source(number, tokens, text, self.lengths.limit(len(tokens)))
 
@@ -97,10 +97,10 @@ class SourceReader:
             return self.vocabulary.encode(text)
         for word in text.split():
             if not (word.isascii() and word.isdecimal()):
-                raise SgdecError(f"{word!r} is not a token id (0, 1, 2, ...); for text use --input-format text")
+                raise SgdecError(f"{word!r} is not a token id (0, 1, 2, ...); for text use --input-format text.")
         tokens = tuple(map(int, text.split()))
         if self.vocabulary is not None and max(tokens, default=0) >= self.vocabulary.size:
-            raise SgdecError(f"token {max(tokens)} is outside the source vocabulary 0..{self.vocabulary.size - 1}")
+            raise SgdecError(f"token {max(tokens)} is outside the source vocabulary 0..{self.vocabulary.size - 1}.")
         return tokens
 
 
@@ -109,7 +109,7 @@ def _guarded(lines: Iterable[bytes]) -> Iterator[bytes | SgdecError]:
     try:
         yield from lines
     except (EOFError, zlib.error, OSError) as error:
-        yield SgdecError(f"the file cannot be read from here on ({error}); what was before it is decoded")
+        yield SgdecError(f"the file cannot be read from here on ({error}); what was before it is decoded.")
 
 
 @contextmanager
@@ -121,7 +121,7 @@ def open_input(path: str) -> Iterator[IO[bytes]]:
     try:
         file = cast(IO[bytes], gzip.open(path)) if path.endswith(".gz") else open(path, "rb")  # noqa: SIM115
     except OSError as error:
-        raise UsageError(f"input {path}: {error.strerror}; expected a text file, one sentence a line") from None
+        raise UsageError(f"input {path}: {error.strerror}; expected a text file, one sentence a line.") from None
     with file:
         yield file
 
@@ -141,5 +141,5 @@ def parse_range(text: str | None) -> tuple[int, int | None]:
     except ValueError:
         low, high = 0, None
     if low < 1 or (high is not None and high < low):
-        raise UsageError(f"--range {text}: expected A:B with 1 <= A <= B, such as 1:100")
+        raise UsageError(f"--range {text}: expected A:B with 1 <= A <= B, such as 1:100.")
     return low, high

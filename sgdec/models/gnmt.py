@@ -23,11 +23,10 @@ layer's output after consuming word i-1, in the very step that predicts word i, 
 above the bottom but not the bottom layer. So the bottom layer never waits for the attention: training runs it over
 all steps, then the attention for all steps, then the stack above, each as one fused kernel.
 
-The paper leaves open where the decoder starts: here from zeros, so that all it learns of the source comes through the
-attention; with ``bridge`` layer i starts from the final state of encoder layer i (the bottom one: of the right-to-left
-direction). Dropout acts on embeddings, layer outputs
-and the context, never on recurrent connections (section 8.3). The source gets no ``</s>``: attention and source
-tokens correspond one to one.
+The paper leaves open where the decoder starts: here from zeros, so that all it knows of the source comes through
+the attention; with ``bridge`` layer i starts from the final state of encoder layer i (the bottom one: of the
+right-to-left direction). Dropout acts on what enters a layer or the softmax, never on recurrent connections (section
+8.3). The source gets no ``</s>``: attention and source tokens correspond one to one.
 
 Cost of a step per row, in multiplications: 4 width (embedding + width) for the bottom layer, 12 width^2 for each
 layer above, S x attention for the scores, width x V for the softmax.
@@ -36,7 +35,7 @@ layer above, S x attention for the scores, width x V for the softmax.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import torch
 from pydantic import Field
@@ -113,7 +112,7 @@ class GNMT(Seq2Seq):
         self.gain = nn.Parameter(torch.empty(())) if normed else None
         self.softmax = nn.Linear(width, context.target_vocab_size)
         self.dropout = nn.Dropout(dropout)
-        self.bridge = bridge
+        self.width, self.bridge = width, bridge
         if tied != "none":
             self.softmax.weight = self.target_embedding.weight
         if tied == "all":
@@ -122,14 +121,13 @@ class GNMT(Seq2Seq):
 
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
         """Source [B, S] to memory; padding is packed away, so that nothing is computed for it."""
-        embedded = self.dropout(self.source_embedding(source))
+        embedded = self.source_embedding(source)
         packed = pack_padded_sequence(embedded, lengths.cpu(), batch_first=True, enforce_sorted=False)
         final: list[Tensor] = []
         for layer, lstm in enumerate(self.encoder):
-            output, (hidden, cell) = lstm(packed)
-            data = self.dropout(output.data)
-            data = data + packed.data if layer >= FIRST_RESIDUAL else data
-            packed = PackedSequence(data, output.batch_sizes, output.sorted_indices, output.unsorted_indices)
+            output, (hidden, cell) = lstm(with_data(packed, self.dropout(packed.data)))
+            residual = layer >= FIRST_RESIDUAL
+            packed = with_data(output, output.data + packed.data) if residual else output
             final += [hidden[-1], cell[-1]]  # of the bottom layer: the right-to-left direction
         values, _ = pad_packed_sequence(packed, batch_first=True, total_length=source.size(1))  # [B, S, H]
         positions = torch.arange(source.size(1), device=source.device)
@@ -140,23 +138,24 @@ class GNMT(Seq2Seq):
         """Hidden and cell state [B, width] of each decoder layer, bottom first: (h_1, c_1, h_2, c_2, ...)."""
         wanted = 2 * len(self.decoder)
         given = memory.first[:, :wanted].unbind(1)
-        zeros = memory.values.new_zeros(len(memory.values), self.decoder[0].hidden_size)
+        zeros = memory.values.new_zeros(len(memory.values), self.width)
         return (*given, *[zeros] * (wanted - len(given)))
 
     def step(self, memory: Memory, state: State, tokens: Tensor) -> tuple[State, Tensor, Tensor]:
         """Consume ``tokens`` [B]: new state, output [B, width], attention [B, S]."""
         new: list[Tensor] = []
-        x: Tensor = self.dropout(self.target_embedding(tokens))  # [B, E]
-        context = weights = x  # set by the bottom layer
+        x: Tensor = self.target_embedding(tokens)  # [B, E]
+        context = attention = x  # set by the bottom layer
         for layer, lstm in enumerate(self.decoder):
-            below = x if layer == 0 else torch.cat([x, context], -1)
-            hidden, cell = torch.lstm_cell(below, state[2 * layer : 2 * layer + 2], *lstm.all_weights[0])
+            below = self.dropout(x if layer == 0 else torch.cat([x, context], -1))
+            weights = cast(nn.LSTM, lstm).all_weights[0]
+            hidden, cell = torch.lstm_cell(below, state[2 * layer : 2 * layer + 2], *weights)
             new += [hidden, cell]
             if layer == 0:
-                contexts, attention = self.attend(hidden[:, None], memory)
-                context, weights = self.dropout(contexts[:, 0]), attention[:, 0]
-            x = self.dropout(hidden) + x if layer >= FIRST_RESIDUAL else self.dropout(hidden)
-        return tuple(new), x, weights
+                contexts, attentions = self.attend(hidden[:, None], memory)
+                context, attention = contexts[:, 0], attentions[:, 0]
+            x = hidden + x if layer >= FIRST_RESIDUAL else hidden
+        return tuple(new), self.dropout(x), attention
 
     def project(self, output: Tensor) -> Tensor:
         """Logits [..., V]."""
@@ -167,15 +166,16 @@ class GNMT(Seq2Seq):
         """Outputs [B, T, width], layer by layer over all steps; equal to the loop over `step`."""
         memory = self.encode(source, lengths)
         state = self.start(memory)
-        x: Tensor = self.dropout(self.target_embedding(target_in))  # [B, T, E]
+        x: Tensor = self.target_embedding(target_in)  # [B, T, E]
         context = x  # set by the bottom layer
         for layer, lstm in enumerate(self.decoder):
             first = state[2 * layer][None].contiguous(), state[2 * layer + 1][None].contiguous()
-            hidden, _ = lstm(x if layer == 0 else torch.cat([x, context], -1), first)
+            below = self.dropout(x if layer == 0 else torch.cat([x, context], -1))
+            hidden, _ = lstm(below, first)
             if layer == 0:
-                context = self.dropout(self.attend(hidden, memory)[0])
-            x = self.dropout(hidden) + x if layer >= FIRST_RESIDUAL else self.dropout(hidden)
-        return x
+                context, _ = self.attend(hidden, memory)
+            x = hidden + x if layer >= FIRST_RESIDUAL else hidden
+        return self.dropout(x)
 
     def attend(self, query: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """Equation 4 for queries [B, T, width]: contexts [B, T, H] and weights [B, T, S]."""
@@ -197,6 +197,11 @@ class GNMT(Seq2Seq):
                 if "bias_ih" in name:  # gates are ordered input, forget, cell, output
                     width = parameter.size(0) // 4
                     parameter[width : 2 * width] += forget_bias
+
+
+def with_data(packed: PackedSequence, data: Tensor) -> PackedSequence:
+    """The same sentences, with other vectors at their tokens."""
+    return PackedSequence(data, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
 
 
 @hookimpl
