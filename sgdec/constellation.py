@@ -156,6 +156,8 @@ class Constellation:
                     continue
                 method = ability(member.predictor, name)
                 if method is None:
+                    if not any(weight for _, weight in chosen):
+                        continue  # weight 0 adds nothing, whatever the score
                     raise UsageError(
                         f"predictor {member.name!r} does not declare {name}, so no search with a proof can use it "
                         f"with weight {chosen[0][1]:g}; choose another decoder or stopping rule."

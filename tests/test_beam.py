@@ -191,6 +191,12 @@ def test_proof_is_refused_in_one_line_where_a_predictor_declares_no_bound() -> N
         decode(BeamDecoder(stop="proven"), constellation, Source(1, (3,), max_length=3))
 
 
+def test_a_predictor_of_weight_zero_needs_no_bound() -> None:
+    constellation = Constellation.of({"mystery": NoBound()}, weights=[0.0])
+    (best,) = decode(BeamDecoder(stop="proven"), constellation, Source(1, (3,), max_length=3)).hypotheses
+    assert best.score == 0.0
+
+
 def test_a_coverage_penalty_without_attention_is_refused() -> None:
     with pytest.raises(UsageError, match="needs a predictor with attention"):
         decode(BeamDecoder(beta=0.2), table(RISING), Source(1, (3,), max_length=3))

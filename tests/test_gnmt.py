@@ -224,3 +224,13 @@ def test_dropout_acts_in_training_only() -> None:
     assert torch.equal(model(*sources(), TARGETS), model(*sources(), TARGETS))
     model.train()
     assert not torch.equal(model(*sources(), TARGETS), model(*sources(), TARGETS))
+
+
+def test_an_output_that_starts_from_frequencies_predicts_them_at_first() -> None:
+    torch.manual_seed(0)
+    model = GNMT(ModelContext(12, 9), width=8, init=1e-6)
+    log_frequencies = torch.log_softmax(torch.arange(9.0), -1)
+    model.bias_output(log_frequencies)
+    source, lengths = torch.tensor([[4, 5, 6]]), torch.tensor([3])
+    scores = torch.log_softmax(model.project(model(source, lengths, torch.tensor([[1, 4]]))), -1)
+    torch.testing.assert_close(scores, log_frequencies.expand_as(scores), rtol=0, atol=1e-4)

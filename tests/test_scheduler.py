@@ -90,6 +90,7 @@ class InBatches(BatchPredictor):
 
     def __init__(self, raises: dict[tuple[str, int], Exception] | None = None, slow: bool = False) -> None:
         self.asked: list[list[int]] = []
+        self.raised = 0
         self._raises = raises or {}
         self._slow = slow
 
@@ -115,6 +116,7 @@ class InBatches(BatchPredictor):
     def _perhaps(self, verb: str, sentences: list[int]) -> None:
         for sentence in sentences:
             if (verb, sentence) in self._raises:
+                self.raised += 1
                 raise self._raises[verb, sentence]
 
 
@@ -295,13 +297,13 @@ def test_a_decoder_that_raises_costs_only_its_sentence() -> None:
 
 @pytest.mark.parametrize("verb", ["initialize", "predict", "consume", "bound"])
 def test_a_predictor_that_raises_for_one_sentence_costs_only_that_one(verb: str) -> None:
-    error = SgdecError("broken for sentence 3")
-    constellation = Constellation.of({"a": InBatches({(verb, 3): error})})
+    error = SgdecError("broken for sentence 5")
+    constellation = Constellation.of({"a": InBatches({(verb, 5): error})})
     outcomes = together(constellation, BestFirst())
-    assert [outcome.source.id for outcome in outcomes if outcome.error] == [3]
-    assert outcomes[2].error is error
+    assert [outcome.source.id for outcome in outcomes if outcome.error] == [5]
+    assert outcomes[4].error is error
     for source, outcome in zip(SOURCES, outcomes, strict=True):
-        if source.id != 3:
+        if source.id != 5:
             assert outcome.result.hypotheses == alone(MIXES["in batches"](), BestFirst(), source)[0].hypotheses
 
 
@@ -335,9 +337,10 @@ def test_a_decoder_can_mend_what_its_question_raised() -> None:
 
 @pytest.mark.parametrize("verb", ["initialize", "predict", "consume", "bound"])
 def test_an_error_of_the_call_is_raised_and_not_repeated_for_each_sentence(verb: str) -> None:
-    predictor = InBatches({(verb, 3): UsageError("wrong option")})
+    predictor = InBatches({(verb, 5): UsageError("wrong option")})
     with pytest.raises(UsageError, match="wrong option"):
         together(Constellation.of({"a": predictor}), BestFirst())
+    assert predictor.raised == 1
 
 
 def test_a_sentence_without_any_hypothesis_says_so() -> None:

@@ -31,8 +31,8 @@ search="--decoder beam --beam.size 5 --beam.stop proven --beam.alpha 0.6 --beam.
 train_model() {
     run sgdec train --train "$data/train.en.gz" "$data/train.de.gz" --valid "$data/val.en.gz" "$data/val.de.gz" \
         --tokenizer "$work/tok.spm" --output "$work/$1" --seed "$2" --epochs "$epochs" --threads "$threads" \
-        --lr 0.001 --beta2 0.98 --warmup 0 --cooldown 0.6 --label-smoothing 0.1 --batch-tokens 1024 \
-        --gnmt.layers 2 --gnmt.width 512 --gnmt.embedding 512 --gnmt.dropout 0.3 --gnmt.forget-bias 1.0
+        --lr 0.002 --beta2 0.98 --cooldown 0.6 --label-smoothing 0.1 --batch-tokens 1024 --unigram-bias true \
+        --gnmt.layers 2 --gnmt.width 512 --gnmt.dropout 0.2 --gnmt.init 0.2 --gnmt.normed true
 }
 
 for step in $steps; do

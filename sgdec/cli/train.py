@@ -23,7 +23,10 @@ def _settings(command: click.Command) -> click.Command:
     for setting in describe(TrainConfig):
         if setting.name not in PATHS:
             first, *rest = setting.type.split()
-            kind = click.Choice(setting.type.split(" | ")) if "|" in rest else types.get(first, str)
+            if isinstance(setting.default, bool):
+                kind: Any = click.BOOL
+            else:
+                kind = click.Choice(setting.type.split(" | ")) if "|" in rest else types.get(first, str)
             flag = "--" + setting.name.replace("_", "-")
             command.params.append(
                 click.Option([flag], type=kind, default=setting.default, show_default=True, help=setting.description)

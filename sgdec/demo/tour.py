@@ -86,8 +86,9 @@ def steps(directory: Path, seed: int, size: Size) -> list[Step]:
             f"""
             sgdec train --train {d}/train.en {d}/train.de --valid {d}/valid.en {d}/valid.de
                 --tokenizer {d}/tokenizer.spm --output {d}/model --max-steps {size.steps} --validate-every 100
-                --batch-tokens {size.batch_tokens} --lr 0.004 --cooldown 0.3 --precision fp32 --threads 1 --seed {seed}
-                --gnmt.layers 2 --gnmt.width {size.width} --gnmt.dropout 0.1 --gnmt.init 0.1 --gnmt.forget_bias 1
+                --batch-tokens {size.batch_tokens} --lr 0.004 --cooldown 0.3 --precision fp32 --threads 1
+                --seed {seed} --gnmt.layers 2 --gnmt.width {size.width} --gnmt.dropout 0.1 --gnmt.init 0.1
+                --gnmt.forget_bias 1 --gnmt.bridge true
             """,
         ),
         Step(
@@ -115,7 +116,9 @@ def run(step: Step) -> None:
     if status == INTERRUPTED:
         raise KeyboardInterrupt
     if status:
-        raise SgdecError(f"the demo stops: this command ended with exit status {status}: {step.shell}")
+        raise SgdecError(
+            f"the demo stops: this command ended with exit status {status}: {shlex.join(['sgdec', *step.args])}"
+        )
 
 
 class Row(NamedTuple):

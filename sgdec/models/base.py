@@ -14,6 +14,8 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from sgdec.errors import UsageError
+
 State = tuple[Tensor, ...]
 """What a model knows about each prefix: row i of every tensor belongs to prefix i."""
 
@@ -69,6 +71,14 @@ class Seq2Seq(nn.Module, ABC):
     @abstractmethod
     def project(self, output: Tensor) -> Tensor:
         """Logits [..., V] of outputs [..., H]."""
+
+    def bias_output(self, log_probabilities: Tensor) -> None:
+        """Start from these scores [V] of target tokens, before anything is learnt.
+
+        Otherwise the first steps push whole layers into saturation to tell frequent tokens from rare ones, and
+        a recurrent encoder that is saturated learns no attention. Raises UsageError where a model has no bias.
+        """
+        raise UsageError(f"{type(self).__name__} has no output bias to start from frequencies; leave the option out.")
 
     def forward(self, source: Tensor, lengths: Tensor, target_in: Tensor) -> Tensor:
         """Outputs [B, T, H] for the target prefixes ``<s> y_1 ... y_{T-1}`` [B, T], all steps.

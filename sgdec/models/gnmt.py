@@ -162,6 +162,11 @@ class GNMT(Seq2Seq):
         logits: Tensor = self.softmax(output)
         return logits
 
+    def bias_output(self, log_probabilities: Tensor) -> None:
+        """The softmax's bias [V]; with small initial weights these are the first predictions."""
+        with torch.no_grad():
+            self.softmax.bias.copy_(log_probabilities)
+
     def forward(self, source: Tensor, lengths: Tensor, target_in: Tensor) -> Tensor:
         """Outputs [B, T, width], layer by layer over all steps; equal to the loop over `step`."""
         memory = self.encode(source, lengths)
@@ -175,7 +180,8 @@ class GNMT(Seq2Seq):
             if layer == 0:
                 context, _ = self.attend(hidden, memory)
             x = hidden + x if layer >= FIRST_RESIDUAL else hidden
-        return self.dropout(x)
+        output: Tensor = self.dropout(x)
+        return output
 
     def attend(self, query: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """Equation 4 for queries [B, T, width]: contexts [B, T, H] and weights [B, T, S]."""

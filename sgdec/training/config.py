@@ -48,6 +48,9 @@ class TrainConfig:
     batch_tokens: Annotated[int, Field(ge=1, description="tokens in a batch, the longer side, with padding")] = 1024
     max_line: Annotated[int, Field(ge=1, description="leave out training pairs with more tokens on a side")] = 250
     label_smoothing: Annotated[float, Field(ge=0, lt=1, description="share spread over all tokens")] = 0.1
+    unigram_bias: Annotated[
+        bool, Field(description="start the softmax's bias from the log frequencies of the target tokens")
+    ] = False
     clip: Annotated[float, Field(gt=0, description="the largest norm of a gradient")] = 5.0
 
     lr: Annotated[float, Field(gt=0, description="learning rate of Adam")] = 0.001

@@ -120,6 +120,11 @@ class ParallelText:
             generator.shuffle(batches)
         return batches
 
+    def log_frequencies(self, vocab_size: int) -> Tensor:
+        """log of the share of each target token, ``</s>`` included, each counted once more than it occurs: [V]."""
+        counts = np.bincount([token for target in self.targets for token in (*target, EOS)], minlength=vocab_size) + 1
+        return torch.from_numpy(np.log(counts / counts.sum())).float()
+
     def batch(self, pairs: Sequence[int]) -> Batch:
         """The tensors of these pairs."""
         source, lengths = pad([self.sources[n] for n in pairs])

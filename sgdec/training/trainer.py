@@ -110,6 +110,8 @@ class Trainer:
         torch.manual_seed(config.seed)
         self.model = checkpoint.build_model(self._model_config(), where="sgdec train", host=host)
         self.model.to(config.device, torch.float64 if self.precision == "fp64" else torch.float32)
+        if config.unigram_bias:
+            self.model.bias_output(self.data.log_frequencies(self.target.size))
         self.progress = Progress()
         if resume:
             self._restore(earlier)
