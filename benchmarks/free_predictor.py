@@ -105,7 +105,7 @@ def main() -> None:
     cases = {
         "beam, one predictor": search(one, 1),
         "beam, two predictors": search(two, 1),
-        "beam, one predictor, 64 sentences in flight": search(one, 64),
+        "beam, one predictor, all sentences in flight": search(one, 64),
         "floor: plain partial sort": floor(lambda: np.argpartition(rows, -given.beam, axis=1)),
         "floor: top-k of block maxima": floor(lambda: top_tokens(rows, given.beam)),
     }

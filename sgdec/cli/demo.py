@@ -35,7 +35,7 @@ def command(ctx: click.Context, directory: str, seed: int, quick: bool) -> None:
 @command.command("corpus")
 @click.option("--directory", required=True, help="Where to write train, valid and test, .en and .de.")
 @click.option("--seed", type=int, default=1, show_default=True, help="Which numbers.")
-@click.option("--train-lines", type=click.IntRange(min=1), default=300, show_default=True)
+@click.option("--train-lines", type=click.IntRange(min=1), default=260, show_default=True)
 @click.option("--valid-lines", type=click.IntRange(min=1), default=50, show_default=True)
 @click.option("--test-lines", type=click.IntRange(min=1), default=400, show_default=True)
 @click.option(

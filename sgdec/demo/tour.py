@@ -31,7 +31,7 @@ class Size(NamedTuple):
     width: int
 
 
-FULL = Size(limit=1_000_000, train=300, test=400, steps=600, batch_tokens=500, width=128)
+FULL = Size(limit=1_000_000, train=260, test=400, steps=600, batch_tokens=500, width=128)
 QUICK = Size(limit=1_000, train=150, test=60, steps=300, batch_tokens=250, width=64)
 VALID = 50
 """Line pairs of the validation set."""
