@@ -210,7 +210,7 @@ class Combined:
     def _gather(self, nodes: Sequence[int], tokens: npt.NDArray[np.int64]) -> list[list[Continuation]]:
         """The given tokens ``[nodes, n]`` with their scores by predictor, combined in float64."""
         listed = tokens.tolist()
-        columns = [_scores_at(column, nodes, listed) for column in self._columns]
+        columns = [_dense_at(column, nodes, tokens) or _scores_at(column, nodes, listed) for column in self._columns]
         return [self._meet(node, listed[i], [column[i] for column in columns]) for i, node in enumerate(nodes)]
 
     # Listed rows.
@@ -298,6 +298,20 @@ def _scores_at(column: Column, nodes: Sequence[int], tokens: Sequence[Sequence[i
         found.append(None if place is None else flat[start : start + length])
         start += length
     return found
+
+
+def _dense_at(
+    column: Column, nodes: Sequence[int], tokens: npt.NDArray[np.int64]
+) -> Sequence[Sequence[float]] | None:
+    """The same as `_scores_at` where all nodes have as many tokens (``[nodes, n]``) and dense rows; else None."""
+    if column.scores is None or column.scores.values is None:
+        return None
+    places = [column.places[node] for node in nodes]
+    if None in places:
+        return None
+    at_rows = np.repeat(np.array(places), tokens.shape[1])
+    picked = arrays.to_numpy(arrays.pick(column.scores.values, at_rows, tokens.ravel()))
+    return [row.tolist() for row in picked.astype(np.float64).reshape(tokens.shape)]
 
 
 def _look_up(row: SparseRow, tokens: Sequence[int]) -> Sequence[float]:

@@ -1,9 +1,9 @@
 """The k best tokens of dense rows, ties broken by the lower token.
 
 A plain partial sort of a whole row is most of the cost of a cheap search step. Here each row is first reduced to
-the maxima of interleaved blocks, a pass that vectorises; the k best tokens lie in the k blocks with the highest
-maxima, and only those few tokens are sorted. Neither step says which of several equal scores it takes, so rows
-with a tie at the boundary are settled by one more look at the whole row.
+the maxima of interleaved blocks, a pass that vectorises. The k-th highest maximum is no higher than the k-th best
+score, so the few tokens that reach it, found in the blocks whose maxima do, hold the k best and all that tie with
+them; only these are sorted.
 """
 
 from __future__ import annotations
@@ -37,39 +37,30 @@ def top_tokens(values: Array, k: int) -> npt.NDArray[np.int64]:
 
 def _top_numpy(values: npt.NDArray[Any], k: int) -> npt.NDArray[np.int64]:
     rows, width = values.shape
-    every = np.arange(rows)[:, None]
     blocks = width // BLOCK  # block b: tokens b, b + blocks, b + 2 * blocks, ...
     if blocks <= 2 * k:
-        maxima, shortlist, inside = None, None, values
+        at_row, tokens = np.nonzero(~(values < _kth_best(values, k)))  # written so that a NaN stays in
     else:
         covered = BLOCK * blocks
-        maxima = values[:, :covered].reshape(rows, BLOCK, blocks).max(axis=1)  # [rows, blocks]
-        best = maxima.argpartition(blocks - k, axis=1)[:, blocks - k :]  # [rows, k]
-        shortlist = (best[:, None, :] + np.arange(0, covered, blocks)[:, None]).reshape(rows, -1)  # [rows, BLOCK k]
+        grid = values[:, :covered].reshape(rows, BLOCK, blocks)
+        maxima = grid.max(axis=1)  # [rows, blocks]
+        least = _kth_best(maxima, k)
+        at_row, block = np.nonzero(~(maxima < least))
+        found, place = np.nonzero(~(grid[at_row, :, block] < least[at_row]))
+        at_row, tokens = at_row[found], block[found] + place * blocks
         if covered < width:
-            tail = np.broadcast_to(np.arange(covered, width), (rows, width - covered))
-            shortlist = np.concatenate([shortlist, tail], axis=1)
-        inside = values[every, shortlist]
-    beyond = inside.shape[1] - k
-    pick = inside.argpartition(beyond, axis=1)[:, beyond:]
-    tokens = pick if shortlist is None else shortlist[every, pick]  # [rows, k]
-    scores = inside[every, pick]
-    threshold = scores.min(axis=1, keepdims=True)  # the k-th best score
-    tied = (inside >= threshold).sum(axis=1) > k
-    if maxima is not None:
-        tied |= (maxima >= threshold).sum(axis=1) > k
-    if tied.any():
-        for row in np.flatnonzero(tied):
-            tokens[row] = _settle(values[row], threshold[row], k)
-        scores = values[every, tokens]
-    return tokens[every, np.lexsort((tokens, _descending(scores)))]
+            also, beyond = np.nonzero(~(values[:, covered:] < least))
+            at_row, tokens = np.concatenate([at_row, also]), np.concatenate([tokens, covered + beyond])
+    order = np.lexsort((tokens, _descending(values[at_row, tokens]), at_row))
+    starts = np.searchsorted(at_row[order], np.arange(rows))  # where the tokens of each row begin
+    best: npt.NDArray[np.int64] = tokens[order][starts[:, None] + np.arange(k)]
+    return best
 
 
-def _settle(values: npt.NDArray[Any], threshold: npt.NDArray[Any], k: int) -> npt.NDArray[np.int64]:
-    """All tokens above the k-th best score, and the lowest of those that have it: ``[V]`` -> ``[k]``."""
-    above = np.flatnonzero(values > threshold)
-    equal = np.flatnonzero(values == threshold)
-    return np.concatenate([above, equal[: k - len(above)]])
+def _kth_best(values: npt.NDArray[Any], k: int) -> npt.NDArray[Any]:
+    """``[rows, n]`` -> ``[rows, 1]``."""
+    place = values.shape[1] - k
+    return np.partition(values, place, axis=1)[:, place, None]
 
 
 def _descending(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
