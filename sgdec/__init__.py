@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sgdec.errors import SgdecError, UsageError
     from sgdec.hookspecs import hookimpl
     from sgdec.node import Node
-    from sgdec.protocol import BatchPredictor, Decoder, Hypothesis, Predictor, Result, Scores, Source
+    from sgdec.protocol import BatchDecoder, BatchPredictor, Decoder, Hypothesis, Predictor, Result, Scores, Source
     from sgdec.search import SearchSpace
 
     __version__: str
@@ -25,6 +25,7 @@ __all__ = [
     "BOS",
     "EOS",
     "UNK",
+    "BatchDecoder",
     "BatchPredictor",
     "Context",
     "Decoder",
@@ -46,7 +47,7 @@ _HOMES = {
     "sgdec.errors": ("SgdecError", "UsageError"),
     "sgdec.hookspecs": ("hookimpl",),
     "sgdec.protocol": (
-        "BatchPredictor", "Decoder", "Hypothesis", "Predictor", "Result", "Scores", "Source",
+        "BatchDecoder", "BatchPredictor", "Decoder", "Hypothesis", "Predictor", "Result", "Scores", "Source",
     ),
     "sgdec.node": ("Node",),
     "sgdec.search": ("SearchSpace",),

@@ -235,13 +235,11 @@ class Combined:
             if by_token is not None:
                 part = _times(column.weights[node], by_token)
                 totals = [total + more for total, more in zip(totals, part, strict=True)] if totals else part
-        found = []
-        for token, total, parts in zip(tokens, totals or [0.0] * len(tokens), zip(*rows, strict=True), strict=True):
-            if total > FORBIDDEN:
-                found.append(Continuation(token, total, parts))
-            elif total != total:
-                self._blame(node, token)
-        return found
+        totals = totals or [0.0] * len(tokens)
+        if any(map(math.isnan, totals)):
+            self._blame(node, next(token for token, total in zip(tokens, totals, strict=True) if math.isnan(total)))
+        found = list(map(Continuation, tokens, totals, zip(*rows, strict=True)))
+        return [each for each in found if each.score != FORBIDDEN] if FORBIDDEN in totals else found
 
     def _blame(self, node: int, token: int) -> None:
         for column in self._columns:

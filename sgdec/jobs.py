@@ -8,7 +8,7 @@ suspends the searches, gathers their requests, calls `answer`, and hands the ans
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -59,19 +59,52 @@ class Keys:
 Request: TypeAlias = Expand | Sample | Bound | Keys
 
 
-def answer(constellation: Constellation, requests: Sequence[Request]) -> list[Any]:
-    """The answers, in the order of the requests; all requests of one kind are one job.
+def answer(
+    constellation: Constellation, requests: Sequence[Request], max_rows: int | None = None
+) -> list[list[Any]]:
+    """The answers, in the order of the requests; all requests of one kind are one job, or jobs of ``max_rows`` nodes.
 
     Expand: ``list[list[Node]]`` or ``list[Iterator[Node]]``; Sample: ``list[Node | None]``; Bound: ``list[float]``;
     Keys: ``list[Hashable]``.
     """
-    answers: list[Any] = [None] * len(requests)
+    answers: list[list[Any]] = [[] for _ in requests]
     for kind, job in _JOBS.items():
         chosen = [i for i, request in enumerate(requests) if isinstance(request, kind)]
-        if chosen:
-            for i, reply in zip(chosen, job(constellation, [requests[i] for i in chosen]), strict=True):
-                answers[i] = reply
+        for batch in _batches(chosen, requests, max_rows):
+            for (i, _), reply in zip(batch, job(constellation, [piece for _, piece in batch]), strict=True):
+                answers[i] += reply
     return answers
+
+
+def _batches(
+    chosen: Sequence[int], requests: Sequence[Request], max_rows: int | None
+) -> Iterator[list[tuple[int, Request]]]:
+    """Requests with their numbers, in batches of at most ``max_rows`` nodes; a large request is cut into pieces."""
+    if max_rows is None:
+        if chosen:
+            yield [(i, requests[i]) for i in chosen]
+        return
+    batch: list[tuple[int, Request]] = []
+    room = max_rows
+    for i in chosen:
+        request = requests[i]
+        start = 0
+        while start < len(request.nodes):
+            piece = _piece(request, slice(start, start + room))
+            batch.append((i, piece))
+            start, room = start + len(piece.nodes), room - len(piece.nodes)
+            if not room:
+                yield batch
+                batch, room = [], max_rows
+    if batch:
+        yield batch
+
+
+def _piece(request: Request, part: slice) -> Request:
+    """The same question about some of its nodes."""
+    if isinstance(request, Sample):
+        return replace(request, nodes=request.nodes[part], draws=request.draws[part])
+    return replace(request, nodes=request.nodes[part])
 
 
 def _expand(constellation: Constellation, requests: Sequence[Expand]) -> Iterator[list[Any]]:

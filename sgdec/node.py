@@ -34,7 +34,9 @@ class Step(NamedTuple):
 class Node:
     """A partial hypothesis. A value to its decoder; ``states`` are filled in when first needed."""
 
-    __slots__ = ("coverage", "length", "prior", "source", "states", "step", "total", "weights")
+    __slots__ = (
+        "_continuation", "_step", "coverage", "last", "length", "prior", "source", "states", "total", "weights",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -46,9 +48,17 @@ class Node:
         states: list[State] | None,
         prior: Sequence[State] | None,
         coverage: Coverage,
+        continuation: Continuation | None = None,
     ) -> None:
+        """``continuation``: the last token, if ``step`` is still the link of the one before it."""
         self.source = source
-        self.step = step
+        self._step = step
+        self._continuation = continuation
+        if continuation is not None:
+            self.last = continuation.token
+        else:
+            self.last = BOS if step is None else step.token
+        """The last token; ``<s>`` for the root."""
         self.total = total
         """Weighted sum of all scores so far."""
         self.length = length
@@ -62,9 +72,12 @@ class Node:
         self.coverage = coverage
 
     @property
-    def last(self) -> int:
-        """The last token; ``<s>`` for the root."""
-        return BOS if self.step is None else self.step.token
+    def step(self) -> Step | None:
+        """The last link; None for the root. Made when first asked for: most children are never looked at again."""
+        if self._continuation is not None:
+            token, _, scores = self._continuation
+            self._step, self._continuation = Step(token, scores, self.weights, self._step), None
+        return self._step
 
     @property
     def finished(self) -> bool:
@@ -93,16 +106,16 @@ class Node:
 
     def child(self, continuation: Continuation, coverage: Coverage) -> Node:
         """This prefix with one more token."""
-        step = Step(continuation.token, continuation.scores, self.weights, self.step)
         return Node(
             self.source,
-            step,
+            self.step,
             self.total + continuation.score,
             self.length + 1,
             self.weights,
             None,
             self.states,
             coverage,
+            continuation,
         )
 
     def __repr__(self) -> str:

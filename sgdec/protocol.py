@@ -29,6 +29,7 @@ __all__ = [
     "ABILITIES",
     "FORBIDDEN",
     "Array",
+    "BatchDecoder",
     "BatchPredictor",
     "Candidates",
     "Decoder",
@@ -261,3 +262,17 @@ class Decoder(ABC):
     @abstractmethod
     def decode(self, space: SearchSpace) -> Result:
         """Search one space; an empty list of hypotheses where nothing satisfies all predictors."""
+
+
+class BatchDecoder(Decoder):
+    """A search strategy over whole tensors: many spaces of one constellation at once.
+
+    It reads ``space.predictors`` and ``space.weights`` and may call the predictors itself.
+    """
+
+    @abstractmethod
+    def decode_batch(self, spaces: Sequence[SearchSpace]) -> list[Result]:
+        """One result a space, with its ``expansions``; an exception may be raised for all of them."""
+
+    def decode(self, space: SearchSpace) -> Result:
+        return self.decode_batch([space])[0]

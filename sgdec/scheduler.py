@@ -2,17 +2,20 @@
 
 Each sentence's ``decode`` is plain synchronous code and runs in a greenlet. Where its space asks a question, the
 search is suspended; when all searches in flight are suspended, one `answer` serves them all, and as one finishes
-the next sentence takes its place (continuous batching). Which questions meet depends on the input and the options
-only, never on timing.
+the next sentence takes its place (continuous batching). Sentences are read a window at a time and begun in order of
+their length, so that similar ones are in flight together; their roots are made a batch at a time. Which questions
+meet depends on the input and the options only, never on timing.
 
-A batch that raises is asked again question by question, so that only the culprit's sentence fails.
+A batch that raises is asked again question by question, so that only the culprit's sentence fails. A decoder that
+works on whole tensors (`BatchDecoder`) is given batches of spaces instead.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
@@ -24,11 +27,11 @@ from sgdec.errors import SgdecError, UsageError
 from sgdec.jobs import Request, answer
 from sgdec.node import Node
 from sgdec.outcome import Outcome, Unreadable
-from sgdec.protocol import Decoder, Result, Source
+from sgdec.protocol import BatchDecoder, Decoder, Result, Source
 from sgdec.search import SearchSpace
 
-READ_AHEAD = 16
-"""Batches' worth of sentences in flight or waiting for a slower one before them."""
+WINDOW = 16
+"""Batches' worth of sentences in a window, unless the run says otherwise."""
 
 Item = TypeVar("Item")
 
@@ -44,105 +47,185 @@ class Scheduler:
         nbest: int = 1,
         seed: int = 0,
         batch_size: int = 64,
+        window: int | None = None,
+        max_rows: int | None = None,
+        deterministic: bool = False,
     ) -> None:
+        """``window``: sentences read and sorted at a time; at most two windows are begun, waiting or unwritten.
+
+        ``max_rows``: at most so many nodes a job. ``deterministic``: each question is a job of its own, so that
+        results do not depend on ``batch_size`` in the last bit, at the price of what batching gains.
+        """
         self._constellation = constellation
         self._decoder = decoder
         self._nbest = nbest
         self._seed = seed
         self._batch_size = batch_size
+        self._window = window or (WINDOW * batch_size if batch_size > 1 else 1)
+        self._max_rows = max_rows
+        self._deterministic = deterministic
 
     def run(self, sentences: Iterable[Source | Unreadable]) -> Iterator[Outcome]:
         """Outcomes in the order of the sentences, each as soon as all before it are there.
 
         An error of one sentence is part of its outcome; a UsageError, which all would share, is raised.
         """
-        waiting = enumerate(sentences)
-        active: list[_Search] = []
+        waiting = _Window(enumerate(sentences), self._window)
+        work = self._whole_batches if isinstance(self._decoder, BatchDecoder) else self._continuously
         done: dict[int, Outcome] = {}
         due = 0
-        while True:
-            room = min(self._batch_size, READ_AHEAD * self._batch_size - len(done)) - len(active)
-            admitted = list(islice(waiting, room))
-            if not active and not admitted:
-                return
-            active = _in_flight([*active, *self._started(admitted, done)], done)
-            questions = [search.question for search in active if search.question is not None]
-            for search, reply in zip(active, _each(partial(answer, self._constellation), questions), strict=True):
-                search.resume(reply)
-            active = _in_flight(active, done)
+        for finished in work(waiting, done):
+            done.update(finished)
             while due in done:
                 yield done.pop(due)
                 due += 1
 
-    def _started(
-        self, admitted: Sequence[tuple[int, Source | Unreadable]], done: dict[int, Outcome]
-    ) -> list[_Search]:
-        """The searches of new sentences, each run up to its first question; unreadable ones are done."""
-        searches = []
-        for place, sentence in admitted:
-            if isinstance(sentence, Unreadable):
-                done[place] = Outcome(Source(sentence.id, ()), Result([]), 0.0, sentence.error)
+    def _continuously(self, waiting: _Window, done: Mapping[int, Outcome]) -> Iterator[dict[int, Outcome]]:
+        """Searches in flight, a question each; what has finished after each round of answers."""
+        ready: deque[_Search] = deque()
+        active: list[_Search] = []
+        while True:
+            if not ready:
+                ready.extend(self._searches(waiting.next(self._batch_size, len(done))))
+            begun = [ready.popleft() for _ in range(min(self._batch_size - len(active), len(ready)))]
+            for search in begun:
+                search.begin(self._decode)
+            active = [search for search in [*active, *begun] if search.outcome is None]
+            ended = [search for search in begun if search.outcome is not None]
+            if not active and not ended:
+                return
+            questions = [search.question for search in active if search.question is not None]
+            for search, reply in zip(active, self._answers(questions), strict=True):
+                search.resume(reply)
+            ended += [search for search in active if search.outcome is not None]
+            active = [search for search in active if search.outcome is None]
+            yield {search.place: search.outcome for search in ended if search.outcome is not None}
+
+    def _whole_batches(self, waiting: _Window, done: Mapping[int, Outcome]) -> Iterator[dict[int, Outcome]]:
+        """One batch of spaces after the other."""
+        decoder = self._decoder
+        assert isinstance(decoder, BatchDecoder)
+
+        def decode(searches: list[_Search]) -> list[Result]:
+            spaces = [self._space(search.root) for search in searches]
+            results = decoder.decode_batch(spaces)
+            return [replace(r, expansions=space.expansions) for r, space in zip(results, spaces, strict=True)]
+
+        while searches := self._searches(waiting.next(self._batch_size, len(done))):
+            rooted = [search for search in searches if search.outcome is None]
+            for search, reply in zip(rooted, self._each(decode, rooted), strict=True):
+                search.finish(reply)
+            yield {search.place: search.outcome for search in searches if search.outcome is not None}
+
+    def _searches(self, sentences: Sequence[tuple[int, Source | Unreadable]]) -> list[_Search]:
+        """The searches of new sentences, their roots made together; where that fails they have their outcome."""
+        searches = [_Search(place, sentence) for place, sentence in sentences]
+        readable = [search for search in searches if search.outcome is None]
+        roots = self._each(self._constellation.roots, [search.source for search in readable])
+        for search, root in zip(readable, roots, strict=True):
+            if isinstance(root, Exception):
+                search.finish(root)
             else:
-                searches.append(_Search(place, sentence, greenlet(self._decode)))
-        roots = _each(self._constellation.roots, [search.source for search in searches])
-        for search, root in zip(searches, roots, strict=True):
-            search.resume(root)
+                search.root = root
         return searches
+
+    def _answers(self, questions: list[Request]) -> Sequence[Any]:
+        return self._each(partial(answer, self._constellation, max_rows=self._max_rows), questions)
+
+    def _each(self, ask: Callable[[list[Item]], Sequence[Any]], items: list[Item]) -> Sequence[Any]:
+        """``ask(items)``, in one job or one by one."""
+        if self._deterministic:
+            return [reply for item in items for reply in _safely(ask, [item])]
+        return _safely(ask, items)
+
+    def _space(self, root: Node, ask: Callable[[Request], Any] | None = None) -> SearchSpace:
+        return SearchSpace(
+            self._constellation, root, ranking=self._decoder.ranking, nbest=self._nbest, seed=self._seed, ask=ask
+        )
 
     def _decode(self, root: Node) -> Result:
         """The body of a coroutine: one sentence, decoded by code that knows nothing of all this."""
         scheduler = getcurrent().parent
         assert scheduler is not None
-        space = SearchSpace(
-            self._constellation,
-            root,
-            ranking=self._decoder.ranking,
-            nbest=self._nbest,
-            seed=self._seed,
-            ask=scheduler.switch,
-        )
+        space = self._space(root, scheduler.switch)
         result = self._decoder.decode(space)
         return replace(result, expansions=space.expansions)
 
 
+class _Window:
+    """The sentences still to be begun: read a window at a time, shortest first."""
+
+    def __init__(self, sentences: Iterator[tuple[int, Source | Unreadable]], size: int) -> None:
+        self._sentences = sentences
+        self._size = size
+        self._read: list[tuple[int, Source | Unreadable]] = []
+
+    def next(self, wanted: int, unwritten: int) -> list[tuple[int, Source | Unreadable]]:
+        """At most ``wanted`` sentences; none while a window's worth of outcomes waits for a slower sentence."""
+        if not self._read and unwritten < self._size:
+            self._read = sorted(islice(self._sentences, self._size), key=_length)
+        taken, self._read = self._read[:wanted], self._read[wanted:]
+        return taken
+
+
+def _length(numbered: tuple[int, Source | Unreadable]) -> int:
+    return 0 if isinstance(numbered[1], Unreadable) else len(numbered[1].tokens)
+
+
 @dataclass
 class _Search:
-    """One sentence in flight: its decoder's code, suspended at a question until it has come to an outcome."""
+    """One sentence: its decoder's code, suspended at a question until it has come to an outcome."""
 
     place: int
-    source: Source
-    coroutine: greenlet
+    sentence: InitVar[Source | Unreadable]
+    source: Source = field(init=False)
+    root: Node = field(init=False)
+    coroutine: greenlet = field(init=False)
     started: float = field(default_factory=time.monotonic)
     question: Request | None = None
     outcome: Outcome | None = None
 
+    def __post_init__(self, sentence: Source | Unreadable) -> None:
+        if isinstance(sentence, Unreadable):
+            self.source = Source(sentence.id, ())
+            self.outcome = Outcome(self.source, Result([]), 0.0, sentence.error)
+        else:
+            self.source = sentence
+
+    def begin(self, decode: Callable[[Node], Result]) -> None:
+        """Run up to the first question."""
+        if self.outcome is None:
+            self.started = time.monotonic()
+            self.coroutine = greenlet(decode)
+            self.resume(self.root)
+
     def resume(self, reply: Any) -> None:
-        """Go on with a reply (the first one is the root), or with an exception, raised where the question was."""
+        """Go on with a reply (first the root), or with an exception, raised where the question was."""
         try:
             given = self.coroutine.throw(reply) if isinstance(reply, Exception) else self.coroutine.switch(reply)
         except UsageError:
             raise
         except Exception as error:
-            self._finish(Result([]), error)
+            self.finish(error)
         else:
-            if not self.coroutine.dead:
-                self.question = given
-            elif given.hypotheses:
-                self._finish(given)
+            if self.coroutine.dead:
+                self.finish(given)
             else:
-                self._finish(given, SgdecError("no hypothesis: no path satisfies all predictors."))
+                self.question = given
 
-    def _finish(self, result: Result, error: Exception | None = None) -> None:
-        self.outcome = Outcome(self.source, result, time.monotonic() - self.started, error)
+    def finish(self, found: Result | Exception) -> None:
+        """Ended with a result or an exception."""
+        seconds = time.monotonic() - self.started
+        if isinstance(found, Exception):
+            self.outcome = Outcome(self.source, Result([]), seconds, found)
+        elif found.hypotheses:
+            self.outcome = Outcome(self.source, found, seconds)
+        else:
+            nothing = SgdecError("no hypothesis: no path satisfies all predictors.")
+            self.outcome = Outcome(self.source, found, seconds, nothing)
 
 
-def _in_flight(searches: Sequence[_Search], done: dict[int, Outcome]) -> list[_Search]:
-    """The searches that are suspended; the outcomes of the others are done."""
-    done.update((search.place, search.outcome) for search in searches if search.outcome is not None)
-    return [search for search in searches if search.outcome is None]
-
-
-def _each(ask: Callable[[list[Item]], Sequence[Any]], items: list[Item]) -> Sequence[Any]:
+def _safely(ask: Callable[[list[Item]], Sequence[Any]], items: list[Item]) -> Sequence[Any]:
     """``ask(items)``; if that raises, asked about one item at a time, with the exception of an item as its reply."""
     if not items:
         return []
@@ -153,4 +236,4 @@ def _each(ask: Callable[[list[Item]], Sequence[Any]], items: list[Item]) -> Sequ
     except Exception as error:
         if len(items) == 1:
             return [error]
-        return [reply for item in items for reply in _each(ask, [item])]
+        return [reply for item in items for reply in _safely(ask, [item])]

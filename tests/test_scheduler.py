@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 import time
+import tracemalloc
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from itertools import count
@@ -20,8 +21,8 @@ from sgdec.errors import SgdecError, UsageError
 from sgdec.node import Node
 from sgdec.outcome import Outcome, Unreadable
 from sgdec.plugins import Host
-from sgdec.protocol import BatchPredictor, Candidates, Decoder, Predictor, Result, Scores, Source, lift
-from sgdec.scheduler import READ_AHEAD, Scheduler
+from sgdec.protocol import BatchDecoder, BatchPredictor, Candidates, Decoder, Predictor, Result, Scores, Source, lift
+from sgdec.scheduler import WINDOW, Scheduler
 from sgdec.search import SearchSpace
 from sgdec.testing.toys import Bonus, Lattice, PassThrough
 
@@ -392,7 +393,8 @@ def test_sources_are_read_as_they_are_needed_even_behind_a_slow_sentence(slow: i
         furthest = max(furthest, read - yielded)
         assert outcome.source.id == yielded
     assert yielded == 300
-    assert 2 * READ_AHEAD - 2 <= furthest < 2 * READ_AHEAD
+    window = 2 * WINDOW
+    assert window <= furthest < 2 * window
 
 
 def test_an_outcome_comes_before_the_rest_is_read_and_the_run_can_be_left() -> None:
@@ -403,9 +405,9 @@ def test_an_outcome_comes_before_the_rest_is_read_and_the_run_can_be_left() -> N
             read.append(n)
             yield Source(n, (3,), max_length=3)
 
-    outcomes = Scheduler(MIXES["in batches"](), GreedyDecoder(), batch_size=2).run(sentences())
+    outcomes = Scheduler(MIXES["in batches"](), GreedyDecoder(), batch_size=2, window=5).run(sentences())
     assert next(outcomes).source.id == 1
-    assert len(read) < 10
+    assert len(read) <= 10
     outcomes.close()  # type: ignore[attr-defined]
 
 
@@ -420,3 +422,80 @@ def test_an_interrupt_stops_the_run() -> None:
     assert [next(outcomes).source.id, next(outcomes).source.id] == [1, 2]
     with pytest.raises(KeyboardInterrupt):
         next(outcomes)
+
+
+def test_sentences_are_begun_by_length_within_a_window_and_come_out_in_order() -> None:
+    lengths = [5, 1, 4, 2, 3, 1, 2, 9]
+    sources = [Source(n, (3,) * length, max_length=0) for n, length in enumerate(lengths, 1)]
+    predictor = InBatches()
+    outcomes = together(
+        Constellation.of({"a": predictor}), GreedyDecoder(), sources, batch_size=2, window=6
+    )
+    assert predictor.asked == [[2, 6], [4, 5], [3, 1], [7, 8]]
+    assert [outcome.source.id for outcome in outcomes] == list(range(1, 9))
+
+
+@pytest.mark.parametrize("max_rows", [1, 2, 3, 5])
+@pytest.mark.parametrize("name", ["beam", "best first", "sampling"])
+def test_jobs_have_at_most_the_given_rows_and_the_same_answers(name: str, max_rows: int) -> None:
+    predictor = InBatches()
+    outcomes = together(Constellation.of({"a": predictor}), DECODERS[name](), max_rows=max_rows)
+    assert max(map(len, predictor.asked)) == (min(max_rows, 4) if name == "best first" else max_rows)
+    expected = together(MIXES["in batches"](), DECODERS[name]())
+    assert [o.result for o in outcomes] == [o.result for o in expected]
+
+
+def test_a_deterministic_run_asks_sentence_by_sentence() -> None:
+    predictor = InBatches()
+    together(Constellation.of({"a": predictor}), BeamDecoder(), deterministic=True)
+    assert all(len(set(sentences)) == 1 for sentences in predictor.asked)
+
+
+def test_memory_does_not_grow_with_the_input() -> None:
+    def peak(sentences: int) -> int:
+        outcomes = Scheduler(MIXES["a lattice"](), GreedyDecoder(), batch_size=8, window=16).run(
+            Source(n, (3,), max_length=2) for n in range(sentences)
+        )
+        tracemalloc.start()
+        try:
+            assert sum(1 for _ in outcomes) == sentences
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    peak(100)
+    assert peak(3000) < 1.1 * peak(300) + 10_000
+
+
+class Together(BatchDecoder):
+    """Greedy, all spaces side by side; raises for the sentences that it is told."""
+
+    def __init__(self, raises: Sequence[int] = ()) -> None:
+        self._raises = raises
+        self.batches: list[list[int]] = []
+
+    def decode_batch(self, spaces: Sequence[SearchSpace]) -> list[Result]:
+        self.batches.append([space.source.id for space in spaces])
+        if any(space.source.id in self._raises for space in spaces):
+            raise SgdecError("not this one")
+        return [GreedyDecoder().decode(space) for space in spaces]
+
+
+def test_a_decoder_over_whole_batches_is_given_them_by_length() -> None:
+    decoder = Together()
+    outcomes = together(MIXES["in batches"](), decoder, window=8)
+    expected = together(MIXES["in batches"](), GreedyDecoder())
+    assert [o.result for o in outcomes] == [o.result for o in expected]
+    assert [o.result.expansions for o in outcomes] == [o.result.expansions for o in expected]
+    lengths = [[len(SOURCES[n - 1].tokens) for n in batch] for batch in decoder.batches]
+    assert lengths == [[1, 1, 2, 2], [3, 3, 4, 4], [1, 2, 2, 3], [4]]
+    (expansion,) = together(MIXES["in batches"](), decoder, SOURCES[:1])
+    assert 0 <= expansion.seconds < 10
+
+
+def test_in_a_whole_batch_too_only_the_culprit_fails() -> None:
+    outcomes = together(MIXES["in batches"](), Together(raises=[3, 8]))
+    assert [o.source.id for o in outcomes if o.error is not None] == [3, 8]
+    broken_root = {("initialize", 5): SgdecError("no lattice")}
+    outcomes = together(Constellation.of({"a": InBatches(broken_root)}), Together())
+    assert [o.source.id for o in outcomes if o.error is not None] == [5]

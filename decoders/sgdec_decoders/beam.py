@@ -21,6 +21,7 @@ Departures: the paper's ``beamsize`` is two options, ``prune_local`` and ``prune
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
+from operator import attrgetter
 from typing import Annotated, Literal
 
 from pydantic import Field
@@ -28,6 +29,9 @@ from pydantic import Field
 import sgdec
 from sgdec import Decoder, Node, Result, SearchSpace
 from sgdec.ranking import Ranking
+
+
+_total = attrgetter("total")
 
 
 class BeamDecoder(Decoder):
@@ -93,7 +97,7 @@ class BeamDecoder(Decoder):
                 candidates.append(node)
             else:
                 candidates.extend(prune_local(next(expanded), self.prune_local))
-        return sorted(candidates, key=_best_total_first)  # stable: ties stay in the order of the beam
+        return sorted(candidates, key=_total, reverse=True)  # stable: ties stay in the order of the beam
 
 
 def prune_local(children: list[Node], width: float) -> list[Node]:
@@ -151,10 +155,6 @@ def still_promising(space: SearchSpace, beam: list[Node], finished: list[Node]) 
         for node, bound in zip(beam, space.bound(beam), strict=True)
         if space.ranking.best_possible(node.total + bound, node.length + 1, longest) > lowest
     ]
-
-
-def _best_total_first(node: Node) -> float:
-    return -node.total
 
 
 @sgdec.hookimpl

@@ -1,9 +1,8 @@
 """Neural machine translation: log P(token | prefix, source) of a trained model (Stahlberg et al. 2017, Table 1).
 
 Any model that `sgdec train` makes; several entries are an ensemble. `initialize_batch` runs the encoder and feeds
-``<s>``, `consume_batch` is one inference step, `predict_batch` projects and normalises. So a state is one row of
-what a step left behind; it names the tensors of that step and its place in them, and nothing is copied until rows
-of different steps meet in the next one.
+``<s>``, `consume_batch` is one inference step, `predict_batch` projects and normalises. A state is a handle of a slot
+in one pool of tensors, and its sentence: it keeps nothing else alive.
 
 Cost: one inference step a consumed token, one softmax over V a prediction, many rows at once.
 """
@@ -11,7 +10,6 @@ Cost: one inference step a consumed token, one softmax over V a prediction, many
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from pydantic import Field
@@ -20,6 +18,7 @@ import sgdec
 from sgdec import BOS, BatchPredictor, Context, Scores, SgdecError, Source
 from sgdec.context import Vocabularies
 from sgdec.protocol import Candidates
+from sgdec.slots import Slot, SlotPool
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,27 +26,26 @@ if TYPE_CHECKING:
     from sgdec.models.base import Memory, Seq2Seq
 
 
-@dataclass(frozen=True, eq=False)
-class Block:
-    """What one inference step left behind, for all its rows."""
+class Sentence(NamedTuple):
+    """One encoded source, without padding."""
 
-    state: tuple[Tensor, ...]
-    """Each ``[rows, ...]``."""
-    output: Tensor
-    """``[rows, H]``; its projection scores the next token."""
-    attention: Tensor
-    """``[rows, source]``, with which the next token is predicted."""
-    memories: list[Memory]
-    """For each row the encoded batch of sentences that it attends to ..."""
-    sentences: list[int]
-    """... and its sentence there."""
+    values: Tensor
+    """``[S, H]``"""
+    keys: Tensor
+    """``[S, A]``"""
+    first: Tensor
 
 
 class NmtState(NamedTuple):
-    """One prefix: a row of a block."""
+    """One prefix."""
 
-    block: Block
+    slot: Slot
+    """Of the decoder's state and of the output whose projection scores the next token."""
+    sentence: Sentence
+    attention: Tensor
+    """``[rows, source]``, of the step that made this state; the next token is predicted with ..."""
     row: int
+    """... this row of it."""
 
 
 class NmtPredictor(BatchPredictor):
@@ -65,7 +63,8 @@ class NmtPredictor(BatchPredictor):
         self._model: Seq2Seq = module
         self._device = context.device
         self._source_size = self.vocabularies.source.size if self.vocabularies.source else 0
-        self._gathered: tuple[list[tuple[int, int]], Memory, list[Memory]] | None = None
+        self._pool = SlotPool()
+        self._batch: tuple[list[Sentence], Memory] | None = None
 
     @classmethod
     def read_vocabularies(cls, model: str) -> Vocabularies:
@@ -85,11 +84,13 @@ class NmtPredictor(BatchPredictor):
             row[: len(source.tokens)] = torch.tensor(source.tokens)
         with torch.inference_mode():
             memory = self._model.encode(tokens.to(self._device), lengths)
-            start = self._model.start(memory)
             first = torch.full((len(sources),), BOS, device=self._device)
-            state, output, attention = self._model.step(memory, start, first)
-        rows = range(len(sources))
-        return _states(Block(state, output, attention, [memory] * len(sources), list(rows)))
+            step = self._model.step(memory, self._model.start(memory), first)
+            sentences = [
+                Sentence(memory.values[i, :length].clone(), memory.keys[i, :length].clone(), memory.first[i].clone())
+                for i, length in enumerate(lengths.tolist())
+            ]
+            return self._states(sentences, *step)
 
     def predict_batch(
         self, states: Sequence[NmtState], candidates: Sequence[Candidates | None] | None = None
@@ -97,32 +98,53 @@ class NmtPredictor(BatchPredictor):
         import torch
 
         with torch.inference_mode():
-            (output,) = _gather(states, lambda block: (block.output,))
-            logits = self._model.project(output)
-            return Scores.dense(torch.log_softmax(logits.to(_wide(logits)), dim=-1))
+            return Scores.dense(self._log_probabilities(self._outputs(states)))
 
     def consume_batch(self, states: Sequence[NmtState], tokens: Sequence[int]) -> list[NmtState]:
         import torch
 
-        memories = [state.block.memories[state.row] for state in states]
-        sentences = [state.block.sentences[state.row] for state in states]
+        sentences = [state.sentence for state in states]
         with torch.inference_mode():
-            memory = self._memory(memories, sentences)
-            before = _gather(states, lambda block: block.state)
-            consumed = torch.tensor(tokens, device=self._device)
-            state, output, attention = self._model.step(memory, before, consumed)
-        return _states(Block(state, output, attention, memories, sentences))
+            memory = self._memory(sentences)
+            before = self._pool.part([state.slot for state in states], slice(0, -1))
+            step = self._model.step(memory, before, torch.tensor(tokens, device=self._device))
+            return self._states(sentences, *step)
 
     def best_remaining(self, states: Sequence[NmtState]) -> list[float]:
         return [0.0] * len(states)  # log-probabilities
 
     def attention(self, states: Sequence[NmtState]) -> list[Any]:
         """For each state the attention ``[source]`` with which the token after it is predicted."""
-        rows = []
-        for block, row in states:
-            length = int(block.memories[row].mask[block.sentences[row]].sum())
-            rows.append(block.attention[row, :length].double().cpu().numpy())
-        return rows
+        blocks = {id(state.attention): state.attention for state in states}
+        rows = {name: block.double().cpu().numpy() for name, block in blocks.items()}
+        return [rows[id(state.attention)][state.row, : len(state.sentence.values)] for state in states]
+
+    def _outputs(self, states: Sequence[NmtState]) -> Tensor:
+        """``[rows, H]``: what the model projects to the scores of the next token."""
+        (output,) = self._pool.part([state.slot for state in states], slice(-1, None))
+        return output
+
+    def _log_probabilities(self, output: Tensor) -> Tensor:
+        """``[rows, V]`` of outputs ``[rows, H]``; at least fp32, whatever the model computes in."""
+        import torch
+
+        logits = self._model.project(output)
+        return torch.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), dim=-1)
+
+    def _states(
+        self, sentences: Sequence[Sentence], state: tuple[Tensor, ...], output: Tensor, attention: Tensor
+    ) -> list[NmtState]:
+        slots = self._pool.put((*state, output))
+        return [
+            NmtState(slot, sentence, attention, row)
+            for row, (slot, sentence) in enumerate(zip(slots, sentences, strict=True))
+        ]
+
+    def _memory(self, sentences: list[Sentence]) -> Memory:
+        """The encoded sources row by row; kept, because the next step often has the same rows."""
+        if self._batch is None or not _same(self._batch[0], sentences):
+            self._batch = sentences, _batch(sentences)
+        return self._batch[1]
 
     def _check(self, source: Source) -> None:
         if not source.tokens:
@@ -133,77 +155,30 @@ class NmtPredictor(BatchPredictor):
                     f"source token {token} is outside the model's source vocabulary 0..{self._source_size - 1}."
                 )
 
-    def _memory(self, memories: Sequence[Memory], sentences: Sequence[int]) -> Memory:
-        """The encoded sources row by row; kept, because the next step often has the same rows."""
-        rows = [(id(memory), sentence) for memory, sentence in zip(memories, sentences, strict=True)]
-        if self._gathered is None or self._gathered[0] != rows:
-            # The memories are kept beside their ids, so that no new one can have an old one's id.
-            self._gathered = (rows, _gather_memory(memories, sentences), list(memories))
-        return self._gathered[1]
+
+def _same(before: Sequence[Sentence], sentences: Sequence[Sentence]) -> bool:
+    return len(before) == len(sentences) and all(old is new for old, new in zip(before, sentences, strict=True))
 
 
-def _states(block: Block) -> list[NmtState]:
-    return [NmtState(block, row) for row in range(len(block.sentences))]
-
-
-def _gather(states: Sequence[NmtState], select: Any) -> tuple[Tensor, ...]:
-    """The rows of these states, tensor by tensor."""
+def _batch(sentences: Sequence[Sentence]) -> Memory:
+    """One row a state, ``[rows, longest source, ...]``; what is added to shorter ones is masked away."""
     import torch
+    from torch.nn.utils.rnn import pad_sequence
 
-    blocks = list({id(state.block): state.block for state in states}.values())
-    offsets, total = {}, 0
-    for block in blocks:
-        offsets[id(block)] = total
-        total += len(block.sentences)
-    index = [offsets[id(state.block)] + state.row for state in states]
-    parts = zip(*(select(block) for block in blocks), strict=True)
-    tensors = [part[0] if len(blocks) == 1 else torch.cat(part) for part in parts]
-    if index == list(range(total)):
-        return tuple(tensors)
-    where = torch.tensor(index, device=tensors[0].device)
-    return tuple(tensor.index_select(0, where) for tensor in tensors)
+    from sgdec.models.base import Memory
 
-
-def _gather_memory(memories: Sequence[Memory], sentences: Sequence[int]) -> Memory:
-    """One row a state, ``[rows, longest source, ...]``."""
-    import torch
-
-    unique = list({id(memory): memory for memory in memories}.values())
-    if len(unique) == 1 and len(set(sentences)) == 1:  # one sentence: its rows share memory
-        first = sentences[0]
-        return type(unique[0])(
-            *(part[first : first + 1].expand(len(sentences), *part.shape[1:]) for part in unique[0])
-        )
-    offsets, total = {}, 0
-    for memory in unique:
-        offsets[id(memory)] = total
-        total += len(memory.mask)
-    longest = max(memory.mask.shape[1] for memory in unique)
-    where = torch.tensor([offsets[id(m)] + s for m, s in zip(memories, sentences, strict=True)])
-    padded = [_pad(memory, longest) for memory in unique]
-    parts = (torch.cat(part) for part in zip(*padded, strict=True))
-    return type(unique[0])(*(part.index_select(0, where.to(part.device)) for part in parts))
-
-
-def _pad(memory: Memory, longest: int) -> Memory:
-    """Rows as long as the longest source; what is added is masked away."""
-    import torch
-
-    missing = longest - memory.mask.shape[1]
-    if not missing:
-        return memory
-
-    def pad(part: Tensor) -> Tensor:
-        return torch.cat([part, part.new_zeros(part.shape[0], missing, *part.shape[2:])], dim=1)
-
-    return memory._replace(values=pad(memory.values), keys=pad(memory.keys), mask=pad(memory.mask))
-
-
-def _wide(logits: Tensor) -> Any:
-    """Scores are at least fp32, whatever the model computes in."""
-    import torch
-
-    return torch.promote_types(logits.dtype, torch.float32)
+    unique = list({id(sentence): sentence for sentence in sentences}.values())
+    places = {id(sentence): place for place, sentence in enumerate(unique)}
+    values = pad_sequence([sentence.values for sentence in unique], batch_first=True)
+    keys = pad_sequence([sentence.keys for sentence in unique], batch_first=True)
+    lengths = torch.tensor([len(sentence.values) for sentence in unique], device=values.device)
+    mask = torch.arange(values.shape[1], device=values.device) < lengths[:, None]
+    first = torch.stack([sentence.first for sentence in unique])
+    parts = (values, keys, mask, first)
+    if len(unique) == 1:  # its rows share memory
+        return Memory(*(part.expand(len(sentences), *part.shape[1:]) for part in parts))
+    where = torch.tensor([places[id(sentence)] for sentence in sentences], device=values.device)
+    return Memory(*(part.index_select(0, where) for part in parts))
 
 
 @sgdec.hookimpl

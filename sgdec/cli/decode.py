@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 import time
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +19,10 @@ from sgdec.suggest import suggest
 
 if TYPE_CHECKING:
     from sgdec.outcome import Outcome
+
+
+SHAPING = ("nbest", "max_length_factor", "max_length", "batch_size", "window", "max_rows", "deterministic")
+"""Options that can change a result, beside those of predictors and decoder: they belong to the signature."""
 
 
 class DottedCommand(click.Command):
@@ -56,6 +63,12 @@ class DottedCommand(click.Command):
 @click.option("--tokenizer", metavar="FILE", help="The vocabulary where no model brings one.")
 @click.option("--vocab-size", type=click.IntRange(min=3), help="Target tokens where no model says how many.")
 @click.option("--batch-size", type=click.IntRange(min=1), default=64, show_default=True, help="Sentences in flight.")
+@click.option("--window", type=click.IntRange(min=1), help="Sentences sorted by length; default: 16 batches.")
+@click.option("--max-rows", type=click.IntRange(min=1), help="At most this many rows a job of the predictors.")
+@click.option(
+    "--deterministic", is_flag=True,
+    help="Results do not depend on --batch-size, bit for bit: sentences share no arithmetic, which is slower.",
+)  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True, help="For whatever draws at random.")
 @click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
 @click.option(
@@ -139,8 +152,11 @@ def decode(given: dict[str, Any], options: dict[str, dict[str, Any]]) -> int:
         nbest=given["nbest"],
         seed=given["seed"],
         batch_size=given["batch_size"],
+        window=given["window"],
+        max_rows=given["max_rows"],
+        deterministic=given["deterministic"],
     )
-    shaping = {name: given[name] for name in ("nbest", "max_length_factor", "max_length", "batch_size")}
+    shaping = {name: given[name] for name in SHAPING}
     signature = "|".join(
         [run.signature, *(f"{name}:{value}" for name, value in shaping.items() if value is not None)]
     )
@@ -148,6 +164,7 @@ def decode(given: dict[str, Any], options: dict[str, dict[str, Any]]) -> int:
         Path(given["signature"]).write_text(signature + "\n", encoding="utf-8")
     progress = Progress()
     with (
+        _collector_spared(),
         open_input(given["input"]) as lines,
         open_writer(
             given["output_format"], given["output"], run.vocabularies.target, run.constellation.names
@@ -163,6 +180,20 @@ def decode(given: dict[str, Any], options: dict[str, dict[str, Any]]) -> int:
     progress.finish()
     click.echo(f"signature: {signature}", err=True)
     return 1 if progress.failed else 0
+
+
+@contextmanager
+def _collector_spared() -> Iterator[None]:
+    """Searches make many small values and hardly a cycle: looking for those at every turn costs a fifth of them."""
+    before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
 
 
 class Progress:
