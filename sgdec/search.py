@@ -70,7 +70,7 @@ class SearchSpace:
         Raises UsageError where no predictor restricts and V is unknown, SgdecError where a score is NaN.
         """
         self._count(nodes)
-        return self._ask(Expand(nodes, limit, above, self.ranking.uses_coverage))  # type: ignore[no-any-return]
+        return self._ask(Expand(nodes, limit, above, self.ranking.uses_coverage))
 
     def sample(
         self,
@@ -88,21 +88,21 @@ class SearchSpace:
         """
         self._count(nodes)
         draws = [Draw(self.seed, number, temperature, top_k, top_p) for number in numbers]
-        return self._ask(Sample(nodes, draws, self.ranking.uses_coverage))  # type: ignore[no-any-return]
+        return self._ask(Sample(nodes, draws, self.ranking.uses_coverage))
 
     def bound(self, nodes: Sequence[Node]) -> list[float]:
         """For each node an upper bound on what its continuations can still add to its total.
 
         -inf: no way to an end. Raises UsageError, naming the predictor, where one declares no bound.
         """
-        return self._ask(Bound(nodes))  # type: ignore[no-any-return]
+        return self._ask(Bound(nodes))
 
     def keys(self, nodes: Sequence[Node]) -> list[Hashable]:
         """Equal keys = the same future, so that only the best node of a key matters to the 1-best.
 
         Unique keys where a predictor has no `state_key`, and for finished nodes.
         """
-        return self._ask(Keys(nodes, self.ranking))  # type: ignore[no-any-return]
+        return self._ask(Keys(nodes, self.ranking))
 
     def rank_score(self, node: Node) -> float:
         """What `finish` will rank this finished node by."""

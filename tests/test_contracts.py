@@ -15,6 +15,7 @@ from sgdec.context import EOS, Context
 from sgdec.plugins import Host
 from sgdec.protocol import BatchPredictor, Decoder, Predictor, Source
 from sgdec.testing import DecoderContract, PredictorContract
+from sgdec.testing.tiny_spaces import TinySpace, tiny_spaces
 
 V = 9
 """Target tokens of the tiny models below."""
@@ -174,6 +175,39 @@ class TestWideBeamWithProofAndRecombination(BeamContract):
     nbests = (1,)
 
 
+def is_dense(tiny: TinySpace) -> bool:
+    constellation = tiny.constellation()
+    (root,) = constellation.roots([tiny.source])
+    consulted = zip(constellation.predictors, root.states or [], root.weights, strict=True)
+    answers = [predictor.predict_batch([state]) for predictor, state, weight in consulted if weight is not None]
+    return not any(row.restricts for answer in answers for row in answer.rows)
+
+
+class VanillaContract(DecoderContract):
+    spaces = [tiny for tiny in tiny_spaces() if is_dense(tiny)]  # noqa: RUF012 - as the kit has it
+    options: ClassVar[dict[str, Any]]
+
+    def make(self) -> Decoder:
+        return HOST.load("decoder", "vanilla")(**self.options)
+
+
+class TestVanilla(VanillaContract):
+    options: ClassVar[dict[str, Any]] = {}
+
+
+class TestVanillaThatPrunes(VanillaContract):
+    options: ClassVar[dict[str, Any]] = {"size": 4, "prune_local": 0.5, "prune_final": 0.5, "stop": "full"}
+
+
+class TestVanillaWithCoverage(VanillaContract):
+    options: ClassVar[dict[str, Any]] = {"size": 4, "alpha": 0.6, "beta": 0.4, "stop": "full"}
+
+
+class TestWideVanillaWithProof(VanillaContract):
+    options: ClassVar[dict[str, Any]] = {"size": 200, "stop": "proven", "alpha": 0.7, "normalize": "length"}
+    exact = True
+
+
 def decoder(name: str, **options: Any) -> Decoder:
     made: Decoder = HOST.load("decoder", name)(**options)
     return made
@@ -194,7 +228,7 @@ def test_every_registered_predictor_has_a_contract(name: str) -> None:
 @pytest.mark.parametrize("name", [entry.name for entry in HOST.names("decoder")])
 def test_every_registered_decoder_has_a_contract(name: str) -> None:
     here = [found for found in contracts(DecoderContract) if found.__module__ == __name__]
-    tested = {type(found().make()) for found in here if found is not BeamContract}
+    tested = {type(found().make()) for found in here if found not in (BeamContract, VanillaContract)}
     assert HOST.load("decoder", name) in tested, f"add a contract for decoder {name!r} to {__file__}"
 
 
@@ -277,3 +311,8 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
         torch.nn.init.normal_(parameter, std=0.5)  # far from uniform
     save_tensors(folder / WEIGHTS, model_tensors(model))
     return folder
+
+
+def test_the_contract_is_tested_on_every_kind_of_dense_space() -> None:
+    names = {space.name for space in VanillaContract.spaces}
+    assert {"dense", "sparse and open alone", "on demand", "one not consulted", "nothing but the end"} <= names

@@ -30,7 +30,6 @@ import sgdec
 from sgdec import Decoder, Node, Result, SearchSpace
 from sgdec.ranking import Ranking
 
-
 _total = attrgetter("total")
 
 

@@ -1,0 +1,220 @@
+"""What the predictors say about the open hypotheses of many sentences, where every row covers the whole vocabulary.
+
+For `vanilla`. Scores meet as in `sgdec.combination`, number for number, but in a few operations on whole arrays: a
+weighted sum ``[R, V]`` in the precision and on the device of the scores, the C best tokens of each row, and the
+totals of these once more in float64 from the scores that the ledger keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from sgdec import EOS, Node, SearchSpace, SgdecError, UsageError, arrays
+from sgdec.protocol import FORBIDDEN, Array, Scores, ability
+from sgdec.ranking import SMALLEST_COVERAGE
+from sgdec.topk import top_tokens
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Floats: TypeAlias = npt.NDArray[np.float64]
+Flags: TypeAlias = npt.NDArray[np.bool_]
+
+
+class Children(NamedTuple):
+    """The best continuations of each row: higher score first, then lower token; forbidden ones last."""
+
+    tokens: Ints
+    """``[R, C]``"""
+    scores: Floats
+    """``[R, C]``: combined."""
+    ledger: Floats
+    """``[R, C, K]``: unweighted, by predictor; 0 where a predictor is not consulted."""
+
+
+class OpenRows(NamedTuple):
+    """Sparse rows that restrict nothing: a default each, and n tokens in all that differ from it."""
+
+    default: Floats
+    """``[R]``"""
+    row: Ints
+    """``[n]``, as the following."""
+    token: Ints
+    score: Floats
+
+    @classmethod
+    def of(cls, scores: Scores) -> OpenRows:
+        listed = [row.arrays for row in scores.rows]
+        return cls(
+            np.array([row.default for row in scores.rows]),
+            np.repeat(np.arange(len(listed)), [len(tokens) for tokens, _ in listed]),
+            np.concatenate([tokens for tokens, _ in listed]),
+            np.concatenate([values for _, values in listed]),
+        )
+
+
+Column: TypeAlias = "Array | OpenRows"
+"""One predictor's answer: a matrix ``[R, V]``, or open rows."""
+
+
+class DenseRows:
+    """The predictors' states of R open hypotheses, and the coverage of these."""
+
+    def __init__(self, spaces: Sequence[SearchSpace]) -> None:
+        """At first R = number of sentences. ValueError unless all spaces are of one constellation."""
+        self._constellation = spaces[0].constellation
+        self._ranking = spaces[0].ranking
+        if any(space.constellation is not self._constellation for space in spaces):
+            raise ValueError("the spaces of one batch must share a constellation")
+        self._predictors, self._weights = spaces[0].predictors, spaces[0].weights
+        self._consulted = [k for k, weight in enumerate(self._weights) if weight is not None]
+        attentive = [k for k, predictor in enumerate(self._predictors) if ability(predictor, "attention") is not None]
+        self._attentive = attentive if self._ranking.uses_coverage else []
+        roots = [space.root.states or [] for space in spaces]
+        self._states = {k: [states[k] for states in roots] for k in sorted({*self._consulted, *self._attentive})}
+        self._coverage: dict[int, Floats] = {}
+        """By predictor with attention ``[R, source]``; what pads a source counts as covered."""
+
+    @np.errstate(invalid="ignore")  # NaN is reported below, with the predictor's name
+    def best_children(self, size: int, ending: Flags) -> Children:
+        """The ``size`` best continuations of each row; where ``ending`` ``[R]``, only ``</s>``.
+
+        Raises UsageError where a row restricts or widths differ, SgdecError where a score is NaN.
+        """
+        columns = {k: self._ask(k) for k in self._consulted}
+        tokens = top_tokens(self._sum(columns, len(ending)), size)  # [R, C]
+        tokens[ending] = EOS
+        ledger = np.zeros((*tokens.shape, len(self._weights)))
+        scores = np.zeros(tokens.shape)
+        for k, column in columns.items():
+            ledger[:, :, k] = _scores_at(column, tokens)
+            scores += _times(self._weights[k] or 0.0, ledger[:, :, k])
+        scores[ending, 1:] = FORBIDDEN
+        if np.isnan(scores).any():
+            self._blame(scores, tokens, ledger)
+        order = np.lexsort((tokens, -scores))
+        return Children(
+            np.take_along_axis(tokens, order, 1),
+            np.take_along_axis(scores, order, 1),
+            np.take_along_axis(ledger, order[:, :, None], 1),
+        )
+
+    def cover(self) -> Floats:
+        """Adds the attention that predicts the next token. ``[R]``: cp (equation 14) of what ends with that token."""
+        penalties = []
+        for k in self._attentive:
+            attend = ability(self._predictors[k], "attention")
+            assert attend is not None
+            self._coverage[k] = _add_attention(self._coverage.get(k), attend(self._states[k]))
+            penalties.append(np.log(np.clip(self._coverage[k], SMALLEST_COVERAGE, 1.0)).sum(axis=1))
+        return self._ranking.beta * np.mean(penalties, axis=0) if penalties else np.zeros(1)
+
+    def consume(self, rows: Ints, tokens: Ints) -> None:
+        """From here on these rows, each with one more token; a row may be taken more than once."""
+        self.keep(rows)
+        for k, states in self._states.items():
+            self._states[k] = self._predictors[k].consume_batch(states, tokens.tolist()) if states else []
+
+    def keep(self, rows: Ints) -> None:
+        """From here on these rows only, in this order."""
+        places = rows.tolist()
+        self._states = {k: [states[place] for place in places] for k, states in self._states.items()}
+        self._coverage = {k: coverage[rows] for k, coverage in self._coverage.items()}
+
+    def node(self, row: int, space: SearchSpace) -> Node:
+        """An open hypothesis as far as the predictors' bounds need it."""
+        states = [self._states[k][row] if k in self._states else None for k in range(len(self._weights))]
+        return Node(space.source, None, 0.0, 0, self._weights, states, None, ())
+
+    def _ask(self, k: int) -> Column:
+        name, states = self._constellation.names[k], self._states[k]
+        scores = self._predictors[k].predict_batch(states, None)
+        if len(scores) != len(states):
+            raise ValueError(f"predictor {name!r} answered {len(scores)} rows to {len(states)} states")
+        if scores.values is not None:
+            return scores.values
+        if any(row.restricts for row in scores.rows):
+            raise UsageError(
+                f"predictor {name!r} lists the only tokens that can follow, but vanilla needs a score for every "
+                "token; use --decoder beam."
+            )
+        return OpenRows.of(scores)
+
+    def _sum(self, columns: dict[int, Column], rows: int) -> Array:
+        """``[R, V]``: the combined scores."""
+        vocab_size = self._constellation.vocab_size
+        total: Array | None = None
+        for k, column in columns.items():
+            if isinstance(column, OpenRows):
+                continue
+            width = column.shape[1]
+            if vocab_size is not None and width != vocab_size:
+                raise UsageError(
+                    f"predictor {self._constellation.names[k]!r} scores {width} tokens, but the vocabulary has "
+                    f"{vocab_size}; all predictors must share one target vocabulary."
+                )
+            vocab_size = width
+            part = arrays.weighted(column, [self._weights[k]])  # one for all rows
+            total = part if total is None else arrays.add(total, part)
+        if total is None:
+            if vocab_size is None:
+                raise UsageError("no predictor says how many tokens there are; give --vocab-size, or add a model.")
+            total = np.zeros((rows, vocab_size))
+        for k, column in columns.items():
+            if isinstance(column, OpenRows):
+                total = _add_open_rows(total, column, self._weights[k] or 0.0)
+        return total
+
+    def _blame(self, scores: Floats, tokens: Ints, ledger: Floats) -> None:
+        row, column = np.argwhere(np.isnan(scores))[0]
+        for k in self._consulted:
+            if np.isnan(ledger[row, column, k]):
+                raise SgdecError(
+                    f"predictor {self._constellation.names[k]!r} gave NaN as the score of token "
+                    f"{tokens[row, column]}; its model is broken (NaN weights?)."
+                )
+        raise SgdecError(
+            f"the combined score of token {tokens[row, column]} is NaN: infinite scores of both signs met."
+        )
+
+
+def _add_open_rows(total: Array, column: OpenRows, weight: float) -> Array:
+    """A new matrix ``[R, V]``."""
+    forbidden = column.score == FORBIDDEN
+    if not weight and not forbidden.any():
+        return total
+    total = total + arrays.like(total, weight * column.default[:, None])
+    more = weight * (np.where(forbidden, 0.0, column.score) - column.default[column.row])
+    more[forbidden] = FORBIDDEN
+    total[column.row, column.token] += arrays.like(total, more)
+    return total
+
+
+def _scores_at(column: Column, tokens: Ints) -> Floats:
+    """One predictor's unweighted scores of tokens ``[R, C]``."""
+    if not isinstance(column, OpenRows):
+        rows = np.repeat(np.arange(len(tokens)), tokens.shape[1])
+        return arrays.to_numpy(arrays.pick(column, rows, tokens.ravel())).astype(np.float64).reshape(tokens.shape)
+    found = np.tile(column.default[:, None], tokens.shape[1])
+    listed, place = np.nonzero(tokens[column.row] == column.token[:, None])  # both [matches]
+    found[column.row[listed], place] = column.score[listed]
+    return found
+
+
+def _times(weight: float, scores: Floats) -> Floats:
+    """Weighted scores; -inf stays -inf whatever the weight."""
+    forbidden = scores == FORBIDDEN
+    product = weight * np.where(forbidden, 0.0, scores)
+    product[forbidden] = FORBIDDEN
+    return product
+
+
+def _add_attention(coverage: Floats | None, attention: Sequence[Sequence[float]]) -> Floats:
+    """``[R, source]``; rows may be shorter than the longest source."""
+    width = max(map(len, attention), default=0) if coverage is None else coverage.shape[1]
+    more = np.ones((len(attention), width))
+    for target, row in zip(more, attention, strict=True):
+        target[: len(row)] = np.asarray(row, dtype=np.float64)
+    return more if coverage is None else coverage + more

@@ -1,0 +1,254 @@
+"""Beam search as operations on whole arrays, over the hypotheses of many sentences at once.
+
+Searches, stops, prunes and ranks exactly as `beam` does (Stahlberg et al. 2017, Algorithm 2; Wu et al. 2016, section
+7), with the same hypotheses, scores, ties and expansions, but only where scores are dense: every token has one, as
+with models, or is covered by the default of an open row, as with ``wc``. A row that restricts, a lattice's, is
+refused. There are no nodes: hypotheses are rows of arrays, and are read from back-pointers at their end. What `beam`
+costs beside it is the price of generality.
+
+H hypotheses are in the beams of all sentences together, R of them open, one row each in every predictor's batch. Each
+step turns the matrix of their combined scores ``[R, V]`` into C = min(size, V) children a row, on the device where
+the matrix is; only these ``[R, C]`` come back, because states are gathered by the caller. A sentence that is done has
+no hypotheses left, and so no rows.
+
+Guarantee: that of `beam`. Cost: one batch a predictor and target position, R <= sentences x ``size``; besides, one
+pass over ``[R, V]`` and a number of array operations that depends on neither V nor R. ``recombine`` is not offered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+import sgdec
+from sgdec import BOS, EOS, Decoder, Hypothesis, Result, SearchSpace
+from sgdec.protocol import FORBIDDEN, BatchDecoder
+from sgdec.ranking import Ranking
+from sgdec_decoders._dense import Children, DenseRows
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Floats: TypeAlias = npt.NDArray[np.float64]
+Flags: TypeAlias = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Beams:
+    """The hypotheses of all sentences: by sentence, and within a sentence in the order of its beam."""
+
+    sentence: Ints
+    """``[H]``: its place in the batch."""
+    total: Floats
+    rank: Floats
+    """``[H]``: rank scores; only those of finished hypotheses mean anything."""
+    token: Ints
+    """``[H]``: the last one."""
+    length: Ints
+    trail: Ints
+    """``[H]``: the place of its last link among the `Links` of its length."""
+
+    @property
+    def finished(self) -> Flags:
+        return np.equal(self.token, EOS)
+
+    def at(self, chosen: Any) -> Beams:
+        """Some of them: ``[H]`` -> ``[len(chosen)]``."""
+        return Beams(**{name: part[chosen] for name, part in vars(self).items()})
+
+
+class Links(NamedTuple):
+    """The last steps of all hypotheses that were once in a beam with a certain length, n in all."""
+
+    previous: Ints
+    """``[n]``: back-pointers, to places among the links of one token less."""
+    token: Ints
+    scores: Floats
+    """``[n, K]``: unweighted, by predictor."""
+
+
+class Ended(NamedTuple):
+    """A finished hypothesis that has left its beam."""
+
+    rank: float
+    total: float
+    length: int
+    trail: int
+
+
+class VanillaDecoder(BatchDecoder):
+    """`beam` for dense scores only, without its generality: the fastest search here."""
+
+    def __init__(
+        self,
+        size: Annotated[int, Field(ge=1, description="hypotheses kept at each length")] = 4,
+        alpha: Annotated[float, Field(description="length normalisation; 0 = none")] = 0.0,
+        beta: Annotated[float, Field(ge=0, description="coverage penalty; 0 = none")] = 0.0,
+        normalize: Annotated[
+            Literal["gnmt", "length"], Field(description="lp of equation 14, or |Y|^alpha")
+        ] = "gnmt",
+        prune_local: Annotated[
+            float, Field(ge=0, description="drop tokens more than this below their expansion's best; 0 = off")
+        ] = 0.0,
+        prune_final: Annotated[
+            float, Field(ge=0, description="drop finished hypotheses more than this below the best; 0 = off")
+        ] = 0.0,
+        stop: Annotated[
+            Literal["best", "full", "proven"], Field(description="when the search ends; see beam")
+        ] = "best",
+    ) -> None:
+        self.size = size
+        self.prune_local = prune_local
+        self.prune_final = prune_final
+        self.stop = stop
+        self.ranking = Ranking(alpha, beta, normalize)
+
+    def decode_batch(self, spaces: Sequence[SearchSpace]) -> list[Result]:
+        """Raises UsageError where a row restricts, and SgdecError, for all sentences, where a score is NaN."""
+        if not spaces:
+            return []
+        rows = DenseRows(spaces)
+        limits = np.array([np.inf if n is None else n for n in (space.source.max_length for space in spaces)])
+        ended: list[list[Ended]] = [[] for _ in spaces]
+        links: list[Links] = []
+        beams = _roots(len(spaces))  # line 2
+        while beams.total.size:  # line 16
+            is_open = ~beams.finished
+            for sentence, expanded in enumerate(np.bincount(beams.sentence[is_open]).tolist()):
+                spaces[sentence].expansions += expanded
+            children = rows.best_children(self.size, limits[beams.sentence[is_open]] <= len(links))
+            candidates, parent, column = self._candidates(beams, children, rows.cover(), len(links) + 1)  # lines 4-9
+            chosen = self._chosen(candidates, ended)  # lines 10-15
+            beams, parent, column = candidates.at(chosen), parent[chosen], column[chosen]
+
+            made = is_open[parent]  # the others were finished before, and keep their links
+            row = (np.cumsum(is_open) - 1)[parent[made]]
+            links.append(Links(beams.trail[made], beams.token[made], children.ledger[row, column[made]]))
+            beams.trail[made] = np.arange(len(row))
+
+            leaving = self._leaving(beams)
+            _set_aside(beams.at(leaving & beams.finished), ended, spaces)
+            goes_on = ~leaving & ~beams.finished
+            rows.consume(row[goes_on[made]], beams.token[goes_on])
+            beams = beams.at(~leaving)
+            if self.stop == "proven":
+                promising = still_promising(spaces, rows, beams, ended)
+                rows.keep(np.flatnonzero(promising))
+                beams = beams.at(promising)
+        return [
+            Result([_hypothesis(found, links, space.weights) for found in finished], expansions=space.expansions)
+            for finished, space in zip(ended, spaces, strict=True)
+        ]
+
+    def _candidates(self, beams: Beams, children: Children, cover: Floats, length: int) -> tuple[Beams, Ints, Ints]:
+        """All that can be in the next beams, in the order of the beams, with their places in a grid ``[H, C]``.
+
+        An open hypothesis has its children there, of that ``length``; a finished one itself, in column 0.
+        """
+        is_open = ~beams.finished
+        shape = len(is_open), children.tokens.shape[1]
+        token = np.full(shape, EOS)
+        token[is_open] = children.tokens
+        total = np.full(shape, FORBIDDEN)
+        total[:, 0] = beams.total
+        total[is_open] = prune_local(beams.total[is_open, None] + children.scores, self.prune_local)
+        rank = np.tile(beams.rank[:, None], shape[1])
+        rank[is_open] = total[is_open] / self.ranking.length_penalty(length) + cover[:, None]
+        parent, column = found = np.nonzero(total > FORBIDDEN)
+        lengths = np.where(is_open, length, beams.length)
+        candidates = Beams(
+            beams.sentence[parent], total[found], rank[found], token[found], lengths[parent], beams.trail[parent]
+        )
+        return candidates, parent, column
+
+    def _chosen(self, candidates: Beams, ended: Sequence[Sequence[Ended]]) -> Ints:
+        """The places of the candidates of which the next beams consist, in their order."""
+        sentence, finished = candidates.sentence, candidates.finished
+        chosen = np.arange(len(sentence))
+        if self.prune_final:
+            best = np.array([max([FORBIDDEN, *(found.rank for found in known)]) for known in ended])
+            np.maximum.at(best, sentence[finished], candidates.rank[finished])
+            chosen = np.flatnonzero(~finished | (candidates.rank >= best[sentence] - self.prune_final))
+        # A stable sort: ties stay in the order of the beam.
+        chosen = chosen[np.lexsort((-candidates.total[chosen], sentence[chosen]))]
+        takes_slot = ~finished[chosen] if self.stop == "proven" else np.ones(len(chosen), dtype=bool)
+        return chosen[first_slots(sentence[chosen], takes_slot, self.size)]
+
+    def _leaving(self, beams: Beams) -> Flags:
+        """``[H]``: finished hypotheses that are set aside, and all those of a sentence that is done."""
+        if self.stop == "proven":
+            return beams.finished
+        if self.stop == "best":
+            return beams.finished[_heads(beams.sentence)]
+        still_open = np.bincount(beams.sentence, weights=~beams.finished)  # [sentences]
+        return np.equal(still_open[beams.sentence], 0)
+
+
+def prune_local(totals: Floats, width: float) -> Floats:
+    """Children ``[R, C]``, best first, without those more than ``width`` below the first (0 = all stay)."""
+    return np.where(totals < totals[:, :1] - width, FORBIDDEN, totals) if width else totals
+
+
+def first_slots(sentence: Ints, takes_slot: Flags, size: int) -> Flags:
+    """``[n]``: the first candidates of each sentence, until one would need slot ``size + 1``.
+
+    >>> first_slots(np.array([0, 0, 0, 4, 4]), np.array([True, False, True, True, False]), 1).tolist()
+    [True, True, False, True, True]
+    """
+    taken: Ints = np.cumsum(takes_slot)
+    before: Ints = (taken - takes_slot)[_heads(sentence)]
+    return np.less_equal(taken, before + size)
+
+
+def still_promising(
+    spaces: Sequence[SearchSpace], rows: DenseRows, beams: Beams, ended: Sequence[Sequence[Ended]]
+) -> Flags:
+    """``[H]``: the open hypotheses that can still enter the n-best."""
+    promising = np.ones(len(beams.total), dtype=bool)
+    doubted = [row for row, b in enumerate(beams.sentence.tolist()) if len(ended[b]) >= spaces[b].nbest]
+    nodes = [rows.node(row, spaces[beams.sentence[row]]) for row in doubted]
+    for row, bound in zip(doubted, spaces[0].constellation.bounds(nodes), strict=True):
+        space, worst = spaces[beams.sentence[row]], ended[beams.sentence[row]][-1].rank
+        longest = None if space.source.max_length is None else space.source.max_length + 1
+        best = space.ranking.best_possible(beams.total[row] + bound, int(beams.length[row]) + 1, longest)
+        promising[row] = best > worst
+    return promising
+
+
+def _roots(sentences: int) -> Beams:
+    """One open hypothesis a sentence: nothing after ``<s>``."""
+    places, none, zero = np.arange(sentences), np.zeros(sentences, dtype=np.int64), np.zeros(sentences)
+    return Beams(places, zero, zero, none + BOS, none, places)
+
+
+def _heads(sentence: Ints) -> Ints:
+    """``[n]``: for each the place of its sentence's first; sentences ascend."""
+    heads: Ints = np.searchsorted(sentence, sentence)
+    return heads
+
+
+def _set_aside(finished: Beams, ended: list[list[Ended]], spaces: Sequence[SearchSpace]) -> None:
+    """Keep the n-best of what each sentence has finished; equal rank scores in the order given."""
+    columns = (finished.rank, finished.total, finished.length, finished.trail)
+    for sentence, *found in zip(finished.sentence.tolist(), *(column.tolist() for column in columns), strict=True):
+        known = [*ended[sentence], Ended(*found)]
+        known.sort(key=lambda hypothesis: -hypothesis.rank)
+        ended[sentence] = known[: spaces[sentence].nbest]
+
+
+def _hypothesis(ended: Ended, links: Sequence[Links], weights: tuple[float | None, ...]) -> Hypothesis:
+    """Follow the back-pointers from the end to the start."""
+    tokens, ledger, place = [], [], ended.trail
+    for link in reversed(links[: ended.length]):
+        tokens.append(int(link.token[place]))
+        ledger.append(tuple(link.scores[place].tolist()))
+        place = int(link.previous[place])
+    return Hypothesis(tuple(tokens[:0:-1]), ended.total, ended.rank, tuple(ledger[::-1]), (weights,) * ended.length)
+
+
+@sgdec.hookimpl
+def sgdec_decoders() -> dict[str, type[Decoder]]:
+    return {"vanilla": VanillaDecoder}
