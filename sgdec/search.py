@@ -67,8 +67,11 @@ class SearchSpace:
         """For each node its children, best total first (ties: lower token), at most ``limit``, total > ``above``.
 
         Without a limit they are produced lazily, in blocks. Finished nodes have none and must not be asked for.
-        Raises UsageError where no predictor restricts and V is unknown, SgdecError where a score is NaN.
+        Raises UsageError where no predictor restricts and V is unknown, SgdecError where a score is NaN,
+        ValueError for a finished node or a limit below 1.
         """
+        if limit is not None and limit < 1:
+            raise ValueError(f"limit is {limit}; expected 1 or more, or None for all")
         self._count(nodes)
         return self._ask(Expand(nodes, limit, above, self.ranking.uses_coverage))
 

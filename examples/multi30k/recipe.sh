@@ -4,14 +4,15 @@
 #   recipe.sh DATA WORK [STEP...]
 #
 # DATA holds {train,val,test_2016_flickr}.{en,de}.gz; WORK receives everything that is made. Without STEPs all run, in
-# this order: tokenizer train beam lm fusion second lattices rescore ensemble. Each step prints its commands.
+# this order: tokenizer train beam lm fusion second lattices rescore ensemble longer. Each step prints its commands.
 set -euo pipefail
 
 data=${1:?usage: recipe.sh DATA WORK [STEP...]}
 work=${2:?usage: recipe.sh DATA WORK [STEP...]}
 shift 2
-steps=${*:-tokenizer train beam lm fusion second lattices rescore ensemble}
+steps=${*:-tokenizer train beam lm fusion second lattices rescore ensemble longer}
 epochs=${EPOCHS:-4.2}
+longer=${LONGER:-7}
 threads=${THREADS:-2}
 export OMP_NUM_THREADS=$threads
 mkdir -p "$work"
@@ -25,14 +26,23 @@ gunzip -c "$data/val.de.gz" > "$val_ref"
 say() { printf '\n== %s\n' "$*"; }
 run() { printf '+ %s\n' "$*" >&2; "$@"; }
 bleu() { run sgdec evaluate --reference "$1" "$2"; }
-search="--decoder beam --beam.size 5 --beam.stop proven --beam.alpha 0.6 --beam.beta 0.2"
+search="--decoder beam --beam.size 5 --beam.stop full --beam.alpha 0.6 --beam.beta 0.2"
 
-# A model: 2+2 layers x 512, 8k shared vocabulary. The second one differs by its seed.
+# A model: 2+2 layers x 512, 8k shared vocabulary.
 train_model() {
+    output=$work/$1
+    shift
     run sgdec train --train "$data/train.en.gz" "$data/train.de.gz" --valid "$data/val.en.gz" "$data/val.de.gz" \
-        --tokenizer "$work/tok.spm" --output "$work/$1" --seed "$2" --epochs "$epochs" --threads "$threads" \
+        --tokenizer "$work/tok.spm" --output "$output" --threads "$threads" \
         --lr 0.002 --beta2 0.98 --cooldown 0.6 --label-smoothing 0.1 --batch-tokens 1024 --unigram-bias true \
-        --gnmt.layers 2 --gnmt.width 512 --gnmt.dropout 0.2 --gnmt.init 0.2 --gnmt.normed true
+        --gnmt.layers 2 --gnmt.width 512 --gnmt.init 0.2 --gnmt.normed true "$@"
+}
+
+# Decode the test set with one model, and score it.
+beam() {
+    run sgdec decode --predictors nmt $search --nmt.model "$work/$1/best" --threads "$threads" \
+        --output "$work/$1.beam.de" "$test_in"
+    bleu "$test_ref" "$work/$1.beam.de"
 }
 
 for step in $steps; do
@@ -42,16 +52,17 @@ for step in $steps; do
         run sgdec tokenizer --input "$data/train.en.gz" --input "$data/train.de.gz" --output "$work/tok.spm" \
             --vocab-size 8000 --kind bpe
         ;;
-    train) train_model a 1 ;;
-    second) train_model b 2 ;;
-    beam)
-        for model in a b; do
-            [ -e "$work/$model/best" ] || continue
-            run sgdec decode --predictors nmt $search --nmt.model "$work/$model/best" --threads "$threads" \
-                --output "$work/$model.beam.de" "$test_in"
-            bleu "$test_ref" "$work/$model.beam.de"
-        done
+    train) train_model a --epochs "$epochs" --gnmt.dropout 0.2 ;;
+    second) # one matrix for source and target embeddings and the softmax, and less dropout
+        train_model b --epochs "$epochs" --gnmt.dropout 0.1 --gnmt.tied all
+        beam b
         ;;
+    longer) # the first model goes on, until its validation scores hardly change
+        cp -r "$work/a" "$work/longer"
+        train_model longer --resume --epochs "$longer" --gnmt.dropout 0.2
+        beam longer
+        ;;
+    beam) beam a ;;
     lm)
         run sgdec lm --input "$data/train.de.gz" --tokenizer "$work/tok.spm" --order 5 --output "$work/lm.arpa"
         ;;
