@@ -118,6 +118,29 @@ class TestNmt(PluginContract):
         self.vocab_size = target.size
 
 
+class TestClusterNmt(TestNmt):
+    plugin = "clusternmt"
+
+    @pytest.fixture(autouse=True)
+    def _prepare_clusters(self, _prepare: None, tmp_path: Path) -> None:
+        """Random active sets around two random centroids."""
+        import torch
+
+        from sgdec.models.clusters import Clusters
+        from sgdec.training.checkpoint import load_model
+        from sgdec.training.cluster_files import checksum, save_clusters
+
+        checkpoint = self.options["model"]
+        module, _ = load_model(checkpoint)
+        size, active = self.vocab_size, [(EOS, 4, 5, 6), (EOS, 3, 5, 7, 8)]
+        tokens = torch.tensor([token for row in active for token in row])
+        starts = torch.tensor([0, 4, 9])
+        centroids = torch.randn(2, module.softmax.in_features, generator=torch.Generator().manual_seed(1))  # type: ignore
+        clusters = Clusters(centroids, starts, tokens, torch.ones(9, dtype=torch.uint8), torch.ones(2).long(), size)
+        save_clusters(tmp_path, clusters, model=checksum(checkpoint), about={})
+        self.options = {"model": checkpoint, "clusters": str(tmp_path)}
+
+
 class TestGreedy(DecoderContract):
     def make(self) -> Decoder:
         return decoder("greedy")

@@ -72,7 +72,7 @@ class DottedCommand(click.Command):
 @click.option("--seed", type=int, default=0, show_default=True, help="For whatever draws at random.")
 @click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
 @click.option(
-    "--precision", type=click.Choice(["fp32", "bf16", "fp64"]), default="fp32", show_default=True,
+    "--precision", type=click.Choice(["fp32", "bf16", "fp64", "int8"]), default="fp32", show_default=True,
     help="Arithmetic of neural models.",
 )  # fmt: skip
 @click.option("--threads", type=click.IntRange(min=1), help="Threads of neural models; default: all cores.")
@@ -158,7 +158,7 @@ def decode(given: dict[str, Any], options: dict[str, dict[str, Any]]) -> int:
     )
     shaping = {name: given[name] for name in SHAPING}
     signature = "|".join(
-        [run.signature, *(f"{name}:{value}" for name, value in shaping.items() if value is not None)]
+        [run.signature, *(f"{name}:{value}" for name, value in shaping.items() if value is not None and value is not False)]
     )
     if given["signature"]:
         Path(given["signature"]).write_text(signature + "\n", encoding="utf-8")
@@ -178,6 +178,9 @@ def decode(given: dict[str, Any], options: dict[str, dict[str, Any]]) -> int:
                     progress.clear()
                     _warn(outcome.source.id, problem)
     progress.finish()
+    for member in run.constellation.members:
+        if (summary := getattr(member.predictor, "summary", None)) is not None:
+            click.echo(f"{member.name}: {summary()}", err=True)
     click.echo(f"signature: {signature}", err=True)
     return 1 if progress.failed else 0
 

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from sgdec.errors import UsageError
+from sgdec.models.kernels import Kernels
 
 State = tuple[Tensor, ...]
 """What a model knows about each prefix: row i of every tensor belongs to prefix i."""
@@ -51,6 +52,8 @@ class Seq2Seq(nn.Module, ABC):
     """
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    replaced: ClassVar[tuple[str, ...]] = ()
+    """How the names of those parameters begin that `freeze` hands to `Kernels.bounded` and needs no more."""
 
     @abstractmethod
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
@@ -79,6 +82,16 @@ class Seq2Seq(nn.Module, ABC):
         a recurrent encoder that is saturated learns no attention. Raises UsageError where a model has no bias.
         """
         raise UsageError(f"{type(self).__name__} has no output bias to start from frequencies; leave the option out.")
+
+    def anneal(self, progress: float) -> None:
+        """Training is at this share of its updates, from 0 to 1: for what a model changes on the way."""
+
+    def freeze(self, kernels: Kernels) -> None:
+        """Predict with products that ``kernels`` makes of the parameters, which do not change any more.
+
+        `encode`, `step` and `project` then use these. A model that does not override this stays as it is, and
+        cannot be quantised.
+        """
 
     def forward(self, source: Tensor, lengths: Tensor, target_in: Tensor) -> Tensor:
         """Outputs [B, T, H] for the target prefixes ``<s> y_1 ... y_{T-1}`` [B, T], all steps.

@@ -28,6 +28,10 @@ the attention; with ``bridge`` layer i starts from the final state of encoder la
 right-to-left direction). Dropout acts on what enters a layer or the softmax, never on recurrent connections (section
 8.3). The source gets no ``</s>``: attention and source tokens correspond one to one.
 
+With ``constrained`` the model can be quantised (section 6): cells c and residual sums x are clipped to [-delta,
+delta] (equation 10) and logits to [-gamma, gamma] (equation 13), in training and after it. `anneal` narrows delta
+from 8 to 1; the checkpoint keeps where it is.
+
 Cost of a step per row, in multiplications: 4 width (embedding + width) for the bottom layer, 12 width^2 for each
 layer above, S x attention for the scores, width x V for the softmax.
 """
@@ -45,9 +49,14 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from sgdec import hookimpl
 from sgdec.errors import UsageError
 from sgdec.models.base import Memory, ModelContext, Seq2Seq, State
+from sgdec.models.gnmt_products import FIRST_RESIDUAL, Products, make_products
+from sgdec.models.kernels import Kernels
+from sgdec.models.lstm import lstm_cell, run_lstm, unpacked
 
-FIRST_RESIDUAL = 2
-"""Index from 0 of the first layer with a residual connection: "the layer third from the bottom"."""
+WIDEST_DELTA, FINAL_DELTA, GAMMA = 8.0, 1.0, 25.0
+"""Section 6: where delta starts and ends, and the bound of logits."""
+ANNEALED = 0.8
+"""The share of training after which delta is final; the paper says "towards the end"."""
 
 
 class GNMT(Seq2Seq):
@@ -59,6 +68,7 @@ class GNMT(Seq2Seq):
     torch.Size([1, 2, 30])
     """
 
+    replaced = ("encoder.", "decoder.", "softmax.")
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "gnmt8": {"layers": 8, "width": 1024, "embedding": 1024, "attention": 1024, "dropout": 0.2},
     }
@@ -88,6 +98,9 @@ class GNMT(Seq2Seq):
         ] = "none",
         init: Annotated[float, Field(gt=0, description="parameters start uniformly in [-init, init]")] = 0.04,
         forget_bias: Annotated[float, Field(description="added to the initial forget gate biases")] = 0.0,
+        constrained: Annotated[
+            bool, Field(description="clip cells, sums and logits, so that the model can be quantised")
+        ] = False,
     ) -> None:
         super().__init__()
         encoder_layers, decoder_layers = encoder_layers or layers, decoder_layers or layers
@@ -112,7 +125,13 @@ class GNMT(Seq2Seq):
         self.gain = nn.Parameter(torch.empty(())) if normed else None
         self.softmax = nn.Linear(width, context.target_vocab_size)
         self.dropout = nn.Dropout(dropout)
-        self.width, self.bridge = width, bridge
+        self.width, self.bridge, self.constrained = width, bridge, constrained
+        self.delta: float | None = None
+        self._products: Products | None = None
+        if constrained:
+            self.register_buffer("stored_delta", torch.tensor(0.0))
+            self.register_load_state_dict_post_hook(_restore_delta)  # type: ignore[no-untyped-call]
+            self.anneal(0.0)
         if tied != "none":
             self.softmax.weight = self.target_embedding.weight
         if tied == "all":
@@ -124,15 +143,16 @@ class GNMT(Seq2Seq):
         embedded = self.source_embedding(source)
         packed = pack_padded_sequence(embedded, lengths.cpu(), batch_first=True, enforce_sorted=False)
         final: list[Tensor] = []
-        for layer, lstm in enumerate(self.encoder):
-            output, (hidden, cell) = lstm(with_data(packed, self.dropout(packed.data)))
+        for layer in range(len(self.encoder)):
+            output, hidden, cell = self._encoder_layer(layer, with_data(packed, self.dropout(packed.data)))
             residual = layer >= FIRST_RESIDUAL
-            packed = with_data(output, output.data + packed.data) if residual else output
-            final += [hidden[-1], cell[-1]]  # of the bottom layer: the right-to-left direction
+            packed = with_data(output, self._clip(output.data + packed.data)) if residual else output
+            final += [hidden, cell]
         values, _ = pad_packed_sequence(packed, batch_first=True, total_length=source.size(1))  # [B, S, H]
         positions = torch.arange(source.size(1), device=source.device)
         mask = positions < lengths.to(source.device)[:, None]  # [B, S]
-        return Memory(values, self.key(values), mask, torch.stack(final, 1)[:, : None if self.bridge else 0])
+        keys = self.key(values) if self._products is None else self._products.key(values)
+        return Memory(values, keys, mask, torch.stack(final, 1)[:, : None if self.bridge else 0])
 
     def start(self, memory: Memory) -> State:
         """Hidden and cell state [B, width] of each decoder layer, bottom first: (h_1, c_1, h_2, c_2, ...)."""
@@ -146,21 +166,21 @@ class GNMT(Seq2Seq):
         new: list[Tensor] = []
         x: Tensor = self.target_embedding(tokens)  # [B, E]
         context = attention = x  # set by the bottom layer
-        for layer, lstm in enumerate(self.decoder):
-            below = self.dropout(x if layer == 0 else torch.cat([x, context], -1))
-            weights = cast(nn.LSTM, lstm).all_weights[0]
-            hidden, cell = torch.lstm_cell(below, state[2 * layer : 2 * layer + 2], *weights)
+        for layer in range(len(self.decoder)):
+            below = [x] if layer == 0 else [x, context]
+            hidden, cell = state[2 * layer : 2 * layer + 2]
+            hidden, cell = lstm_cell(self._gates(layer, below, hidden), cell, self.delta)
             new += [hidden, cell]
             if layer == 0:
                 contexts, attentions = self.attend(hidden[:, None], memory)
                 context, attention = contexts[:, 0], attentions[:, 0]
-            x = hidden + x if layer >= FIRST_RESIDUAL else hidden
+            x = self._clip(hidden + x) if layer >= FIRST_RESIDUAL else hidden
         return tuple(new), self.dropout(x), attention
 
     def project(self, output: Tensor) -> Tensor:
         """Logits [..., V]."""
-        logits: Tensor = self.softmax(output)
-        return logits
+        logits: Tensor = self.softmax(output) if self._products is None else self._products.softmax(output)
+        return logits.clamp_(-GAMMA, GAMMA) if self.constrained else logits  # equation 13
 
     def bias_output(self, log_probabilities: Tensor) -> None:
         """The softmax's bias [V]; with small initial weights these are the first predictions."""
@@ -169,28 +189,85 @@ class GNMT(Seq2Seq):
 
     def forward(self, source: Tensor, lengths: Tensor, target_in: Tensor) -> Tensor:
         """Outputs [B, T, width], layer by layer over all steps; equal to the loop over `step`."""
+        if self.softmax.weight.is_meta:  # only the quantised products are here
+            return super().forward(source, lengths, target_in)
         memory = self.encode(source, lengths)
         state = self.start(memory)
         x: Tensor = self.target_embedding(target_in)  # [B, T, E]
         context = x  # set by the bottom layer
-        for layer, lstm in enumerate(self.decoder):
-            first = state[2 * layer][None].contiguous(), state[2 * layer + 1][None].contiguous()
+        for layer in range(len(self.decoder)):
             below = self.dropout(x if layer == 0 else torch.cat([x, context], -1))
-            hidden, _ = lstm(below, first)
+            hidden = self._decoder_layer(layer, below, (state[2 * layer], state[2 * layer + 1]))
             if layer == 0:
                 context, _ = self.attend(hidden, memory)
-            x = hidden + x if layer >= FIRST_RESIDUAL else hidden
+            x = self._clip(hidden + x) if layer >= FIRST_RESIDUAL else hidden
         output: Tensor = self.dropout(x)
         return output
 
     def attend(self, query: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """Equation 4 for queries [B, T, width]: contexts [B, T, H] and weights [B, T, S]."""
-        hidden = torch.tanh_(self.query(query)[:, :, None] + memory.keys[:, None])  # [B, T, S, A]
-        v = self.score.weight  # [1, A]
-        v = v if self.gain is None else self.gain * v / v.norm()
-        scores = (hidden @ v[0]).masked_fill(~memory.mask[:, None], float("-inf"))  # [B, T, S]
-        weights = torch.softmax(scores, -1)
+        products = self._products
+        asked = self.query(query) if products is None else products.query(query)
+        hidden = torch.tanh_(asked[:, :, None] + memory.keys[:, None])  # [B, T, S, A]
+        scores = hidden @ self.score_weight[0] if products is None else products.score(hidden)[..., 0]
+        weights = torch.softmax(scores.masked_fill(~memory.mask[:, None], float("-inf")), -1)  # [B, T, S]
         return weights @ memory.values, weights
+
+    def anneal(self, progress: float) -> None:
+        """Section 6: delta from 8 down to 1, by the same factor in equal times."""
+        if self.constrained:
+            self.delta = WIDEST_DELTA * (FINAL_DELTA / WIDEST_DELTA) ** min(1.0, progress / ANNEALED)
+            cast(Tensor, self.stored_delta).fill_(self.delta)
+
+    @torch.no_grad()
+    def freeze(self, kernels: Kernels) -> None:
+        """Equations 11 and 13 with products of ``kernels``."""
+        self._products = make_products(self, kernels)
+        self.requires_grad_(False)  # whoever tries to go on training is told
+
+    def _encoder_layer(self, layer: int, x: PackedSequence) -> tuple[PackedSequence, Tensor, Tensor]:
+        """Outputs, both directions side by side, and the last m and c [B, width] of the last direction."""
+        lstm = cast(nn.LSTM, self.encoder[layer])
+        if self._products is None and self.delta is None:
+            output, (hidden, cell) = lstm(x)
+            return output, hidden[-1], cell[-1]
+        directions = unpacked(lstm) if self._products is None else self._products.encoder[layer]
+        zeros = x.data.new_zeros(int(x.batch_sizes[0]), self.width)
+        runs = [
+            run_lstm(recurrence, x.data, x.batch_sizes.tolist(), (zeros, zeros), self.delta, reverse=direction == 1)
+            for direction, recurrence in enumerate(directions)
+        ]
+        (_, hidden, cell), order = runs[-1], x.unsorted_indices
+        return with_data(x, torch.cat([run[0] for run in runs], -1)), hidden[order], cell[order]
+
+    def _decoder_layer(self, layer: int, below: Tensor, first: tuple[Tensor, Tensor]) -> Tensor:
+        """Outputs [B, T, width] over all steps, from m and c [B, width]."""
+        lstm = cast(nn.LSTM, self.decoder[layer])
+        if self.delta is None:
+            hidden: Tensor = lstm(below, tuple(part[None].contiguous() for part in first))[0]
+            return hidden
+        rows, steps = below.shape[:2]
+        inputs = below.transpose(0, 1).flatten(0, 1)  # [T B, K]
+        outputs, _, _ = run_lstm(unpacked(lstm)[0], inputs, [rows] * steps, first, self.delta)
+        return outputs.view(steps, rows, -1).transpose(0, 1)
+
+    def _gates(self, layer: int, below: list[Tensor], hidden: Tensor) -> Tensor:
+        """Pre-activations [B, 4 width] of one step of a decoder layer."""
+        if self._products is not None and layer > 0:
+            return self._products.layers[layer - 1](torch.cat([*below, hidden], -1))
+        bottom = self._products.bottom if self._products is not None else None
+        inputs, recurrent = bottom or unpacked(cast(nn.LSTM, self.decoder[layer]))[0]
+        return inputs(self.dropout(torch.cat(below, -1))) + recurrent(hidden)
+
+    def _clip(self, x: Tensor) -> Tensor:
+        """Equation 10: a residual sum."""
+        return x if self.delta is None else x.clamp(-self.delta, self.delta)
+
+    @property
+    def score_weight(self) -> Tensor:
+        """v of equation 4: [1, A]."""
+        v = self.score.weight
+        return v if self.gain is None else self.gain * v / v.norm()
 
     def _initialise(self, init: float, forget_bias: float) -> None:
         """Section 8.3: every parameter uniform in [-init, init]."""
@@ -208,6 +285,12 @@ class GNMT(Seq2Seq):
 def with_data(packed: PackedSequence, data: Tensor) -> PackedSequence:
     """The same sentences, with other vectors at their tokens."""
     return PackedSequence(data, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
+
+
+def _restore_delta(module: nn.Module, _: object) -> None:
+    """After weights were loaded: delta is what was stored with them."""
+    gnmt = cast(GNMT, module)
+    gnmt.delta = float(cast(Tensor, gnmt.stored_delta))
 
 
 @hookimpl

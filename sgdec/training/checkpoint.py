@@ -93,19 +93,34 @@ def load_model(
 ) -> tuple[Seq2Seq, Vocabularies]:
     """The model of a checkpoint, ready to predict, and its vocabularies.
 
-    ``precision`` is that of the weights: fp32, bf16 or fp64. Raises `SgdecError`, naming the file, for
-    whatever is missing, damaged or does not fit, and for weights that are not finite.
+    ``precision`` is that of the weights: fp32, bf16, fp64, or int8 for a quantised checkpoint (on a CPU). In fp32 on
+    a CPU the weights are packed (`Seq2Seq.freeze`): they cannot be trained or changed. Raises `SgdecError`, naming
+    the file, for whatever is missing, damaged or does not fit, and for weights that are not finite.
     """
     import torch
 
+    from sgdec.models.kernels import Kernels
+
     dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp64": torch.float64}
-    if precision not in dtypes:
-        raise UsageError(f"a model cannot be loaded in precision {precision!r}. Available: {', '.join(dtypes)}.")
+    if precision not in (*dtypes, "int8"):
+        available = ", ".join([*dtypes, "int8"])
+        raise UsageError(f"a model cannot be loaded in precision {precision!r}. Available: {available}.")
     folder = find_checkpoint(path)
-    vocabularies = load_vocabularies(folder)
-    model = build_model(read_config(folder), where=str(folder / CONFIG), host=host)
+    config, vocabularies = read_config(folder), load_vocabularies(folder)
+    if precision == "int8":
+        from sgdec.training.quantise import load_quantised
+
+        if device != "cpu":
+            raise UsageError(f"--precision int8 runs on a CPU only. Give --device cpu, not {device}.")
+        return load_quantised(folder, config, host=host), vocabularies
+    if "quantised" in config:
+        raise SgdecError(f"{path}: this model is quantised. Give --precision int8, or the model that it was made of.")
+    model = build_model(config, where=str(folder / CONFIG), host=host)
     load_weights(model, folder / WEIGHTS)
-    return model.to(device=device, dtype=dtypes[precision]).eval(), vocabularies
+    model = model.to(device=device, dtype=dtypes[precision]).eval()
+    if device == "cpu" and precision == "fp32":
+        model.freeze(Kernels())
+    return model, vocabularies
 
 
 def build_model(config: Mapping[str, Any], *, where: str, host: Host | None = None) -> Seq2Seq:
@@ -129,21 +144,29 @@ def build_model(config: Mapping[str, Any], *, where: str, host: Host | None = No
 
 def load_weights(model: Seq2Seq, file: Path) -> None:
     """Fill a model from a safetensors file. Raises `SgdecError` as `load_model` says."""
-    tensors = load_tensors(file)
+    fill(model, load_tensors(file), str(file))
+
+
+def fill(model: Seq2Seq, tensors: Mapping[str, Tensor], where: str, *, assign: bool = False) -> None:
+    """Give a model these weights; ``where`` names them in errors. Raises `SgdecError` as `load_model` says.
+
+    With ``assign`` the tensors become the model's own, and those that `Seq2Seq.replaced` names may be missing.
+    """
     own = model.state_dict(keep_vars=True)
     for name, tensor in tensors.items():
         if name not in own:
-            raise SgdecError(f"{file}: tensor {name} does not belong to this model. Is {CONFIG} of the same run?")
+            raise SgdecError(f"{where}: tensor {name} does not belong to this model. Is {CONFIG} of the same run?")
         if own[name].shape != tensor.shape:
             expected = "x".join(map(str, own[name].shape))
-            raise SgdecError(f"{file}: tensor {name} is {'x'.join(map(str, tensor.shape))}, expected {expected}.")
+            raise SgdecError(f"{where}: tensor {name} is {'x'.join(map(str, tensor.shape))}, expected {expected}.")
         if not tensor.isfinite().all():
-            raise SgdecError(f"{file}: tensor {name} holds NaN or infinite weights. Take an earlier checkpoint.")
+            raise SgdecError(f"{where}: tensor {name} holds NaN or infinite weights. Take an earlier checkpoint.")
     filled = {id(own[name]) for name in tensors}  # tied weights are one parameter under several names
-    missing = [name for name, parameter in own.items() if id(parameter) not in filled]
+    optional = model.replaced if assign else ()
+    missing = [n for n, parameter in own.items() if id(parameter) not in filled and not n.startswith(optional)]
     if missing:
-        raise SgdecError(f"{file}: tensor {missing[0]} is missing. Is {CONFIG} of the same run?")
-    model.load_state_dict(tensors, strict=False)
+        raise SgdecError(f"{where}: tensor {missing[0]} is missing. Is {CONFIG} of the same run?")
+    model.load_state_dict(dict(tensors), strict=False, assign=assign)
 
 
 def model_tensors(model: Seq2Seq) -> dict[str, Tensor]:
@@ -172,9 +195,30 @@ def save_checkpoint(run: Path, name: str, write: Callable[[Path], None], links: 
     Folders of earlier steps that no link points at any more are removed. Raises `SgdecError` if the disk is
     full or cannot be written; links then still point where they did.
     """
+    final = run / name
+    write_folder(final, write)
+    try:
+        for link in links:
+            fresh = run / f".{link}.partial"
+            fresh.unlink(missing_ok=True)
+            fresh.symlink_to(name)
+            fresh.replace(run / link)
+    except OSError as error:
+        raise _unwritten(final, error) from None
+    used = {entry.resolve() for entry in run.iterdir() if entry.is_symlink()}
+    for folder in [*run.glob("step-*"), *run.glob(".step-*.partial")]:
+        if folder.resolve() not in used:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def write_folder(final: Path, write: Callable[[Path], None]) -> None:
+    """Make ``final`` a complete folder with what ``write`` puts there, in place of one that may be there.
+
+    Raises `SgdecError` if the disk is full or cannot be written; what was there is then left as it was.
+    """
     from safetensors import SafetensorError
 
-    partial, final = run / f".{name}.partial", run / name
+    partial = final.parent / f".{final.name}.partial"
     try:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
@@ -182,19 +226,14 @@ def save_checkpoint(run: Path, name: str, write: Callable[[Path], None], links: 
         _flush(partial)
         shutil.rmtree(final, ignore_errors=True)
         partial.rename(final)
-        for link in links:
-            fresh = run / f".{link}.partial"
-            fresh.unlink(missing_ok=True)
-            fresh.symlink_to(name)
-            fresh.replace(run / link)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(partial, ignore_errors=True)
-        reason = getattr(error, "strerror", None) or str(error)
-        raise SgdecError(f"{final}: cannot be written ({reason}). The checkpoint before it is intact.") from None
-    used = {entry.resolve() for entry in run.iterdir() if entry.is_symlink()}
-    for folder in [*run.glob("step-*"), *run.glob(".step-*.partial")]:
-        if folder.resolve() not in used:
-            shutil.rmtree(folder, ignore_errors=True)
+        raise _unwritten(final, error) from None
+
+
+def _unwritten(final: Path, error: Exception) -> SgdecError:
+    reason = getattr(error, "strerror", None) or str(error)
+    return SgdecError(f"{final}: cannot be written ({reason}). The checkpoint before it is intact.")
 
 
 def save_tensors(file: Path, tensors: Mapping[str, Tensor]) -> None:

@@ -175,6 +175,7 @@ class Trainer:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         torch.manual_seed(hash_seed(config.seed, p.step))
+        self.model.anneal((p.step - 1) / max(1, self.total_steps - 1))
         self.model.train()
         moved = batch.to(config.device)
         with torch.autocast(torch.device(config.device).type, torch.bfloat16, enabled=self.precision == "bf16"):

@@ -1,0 +1,150 @@
+"""How much faster are packed and 8-bit weights than plain ones, in the products of one decoder step and in the step?
+
+The question: the price of the matrix products alone (the floor of decoding), and of a whole step with attention,
+gates and softmax's logits, when weights are fp32 as they are (`F.linear`), fp32 packed for the processor, or int8
+with fixed ranges (GNMT section 6). Models with random weights, constrained, of two sizes: 2+2 x 512 with a vocabulary
+of 8,000 and 8+8 x 1024 with 32,000; beam 5, so 5, 80 and 320 rows for 1, 16 and 64 sentences of 20 tokens.
+
+First the packed side has to give the same scores as the plain one (1e-4), and int8 log-probabilities near them. Then
+all sides run in turn in one process, one warm-up each; medians, the range in brackets, and the ratio to plain fp32.
+Tokens/s are rows / beam / time: tokens of the best hypotheses. Run it on a quiet machine:
+
+    python benchmarks/quantised.py [--threads 2] [--repeats 7] [--shape small|gnmt8] [--cpu-time]
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable, Mapping
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sgdec.models.base import Memory, ModelContext
+from sgdec.models.gnmt import GNMT
+from sgdec.models.kernels import Kernels, Product, int8_linear, plain_linear, quantise_rows
+
+BEAM, SOURCE = 5, 20
+SHAPES = {"small": (2, 512, 8_000), "gnmt8": (8, 1024, 32_000)}
+"""Layers each, width, vocabulary."""
+
+
+class Plain(Kernels):
+    """The same products, with weights as they are."""
+
+    def linear(self, weight: Tensor, bias: Tensor | None = None) -> Product:
+        return plain_linear(weight, bias)
+
+
+class Int8(Kernels):
+    """8 bits, without a file between."""
+
+    def bounded(self, name: str, weight: Tensor, bias: Tensor | None, bound: float | None) -> Product:
+        assert bound is not None
+        return int8_linear(*quantise_rows(weight), bias, bound)
+
+
+class Sizes(Kernels):
+    """The shapes [N, K] of a decoder's products."""
+
+    def __init__(self) -> None:
+        self.weights: list[Tensor] = []
+
+    def linear(self, weight: Tensor, bias: Tensor | None = None) -> Product:
+        return plain_linear(weight, bias)
+
+    def bounded(self, name: str, weight: Tensor, bias: Tensor | None, bound: float | None) -> Product:
+        if not name.startswith("encoder"):
+            self.weights.append(weight)
+        return self.linear(weight, bias)
+
+
+SIDES: Mapping[str, type[Kernels]] = {"plain fp32": Plain, "packed fp32": Kernels, "int8": Int8}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--shape", choices=SHAPES)
+    parser.add_argument("--sentences", type=int, nargs="*", default=[1, 16, 64])
+    parser.add_argument("--cpu-time", action="store_true", help="of this thread, not of the clock; for one thread")
+    args = parser.parse_args()
+    torch.set_num_threads(args.threads)
+    clock = time.thread_time if args.cpu_time else time.perf_counter
+    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; tokens/s at beam {BEAM}")
+    with torch.inference_mode():
+        for name in [args.shape] if args.shape else SHAPES:
+            measure(name, args.sentences, args.repeats, clock)
+
+
+def measure(name: str, batches: list[int], repeats: int, clock: Callable[[], float]) -> None:
+    """All sides of one shape."""
+    layers, width, vocabulary = SHAPES[name]
+    torch.manual_seed(1)
+    model = GNMT(ModelContext(vocabulary, vocabulary), layers=layers, width=width, constrained=True).eval()
+    model.anneal(1.0)
+    sizes = Sizes()
+    model.freeze(sizes)
+    query = model.query.weight.detach()
+    weights = [*sizes.weights, query]
+    print(f"\n{layers}+{layers} x {width}, {vocabulary:,} words: {sum(w.numel() for w in weights) / 1e6:.1f} MMAC")
+    products = {
+        side: [*(kernels().bounded("", w, None, 1.0) for w in sizes.weights), kernels().linear(query)]
+        for side, kernels in SIDES.items()
+    }
+    frozen = {side: model._products for side, kernels in SIDES.items() if model.freeze(kernels()) is None}
+    for sentences in batches:
+        rows = BEAM * sentences
+        inputs = [torch.rand(rows, weight.size(1)) * 2 - 1 for weight in weights]
+        memory, tokens = random_memory(rows, width), torch.randint(3, vocabulary, (rows,))
+
+        def floor(side: str, inputs: list[Tensor] = inputs) -> None:
+            for multiply, x in zip(products[side], inputs, strict=True):
+                multiply(x)
+
+        def step(side: str, memory: Memory = memory, tokens: Tensor = tokens) -> Tensor:
+            model._products = frozen[side]
+            _, output, _ = model.step(memory, model.start(memory), tokens)
+            return model.project(output)
+
+        plain, packed, int8 = (F.log_softmax(step(side), -1) for side in SIDES)
+        assert (packed - plain).abs().max() < 1e-4, "packed products differ"
+        assert (int8 - plain).abs().mean() < 0.05, "8 bits lose too much"
+        report("products", sentences, rows, times(floor, repeats, clock))
+        report("step", sentences, rows, times(step, repeats, clock))
+
+
+def random_memory(rows: int, width: int) -> Memory:
+    """Encoded sources, one a row."""
+    values, keys = torch.rand(2, rows, SOURCE, width) * 2 - 1
+    return Memory(values, keys, torch.ones(rows, SOURCE, dtype=torch.bool), values[:, :0])
+
+
+def times(work: Callable[[str], object], repeats: int, clock: Callable[[], float]) -> dict[str, list[float]]:
+    """Seconds by side, the sides in turn."""
+    taken: dict[str, list[float]] = {side: [] for side in SIDES}
+    for repeat in range(-1, repeats):
+        for side, seconds in taken.items():
+            started = clock()
+            work(side)
+            if repeat >= 0:
+                seconds.append(clock() - started)
+    return taken
+
+
+def report(what: str, sentences: int, rows: int, taken: Mapping[str, list[float]]) -> None:
+    base = statistics.median(next(iter(taken.values())))
+    for side, seconds in taken.items():
+        median = statistics.median(seconds)
+        print(
+            f"{what:8}  {sentences:2} sentences  {side:11} {rows / BEAM / median:8,.0f} tokens/s "
+            f"[{rows / BEAM / max(seconds):,.0f} to {rows / BEAM / min(seconds):,.0f}]  x {base / median:.2f}"
+        )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Neural machine translation over the active part of the vocabulary ("Fast Vocabulary Projection Method via
+Clustering for Multilingual Machine Translation on GPU", section 2.3).
+
+The model's output vector h selects a cluster (equation 2), the cluster an active set A of tokens, and
+
+    log P(token | h) = z_token - log sum_{t in A} exp z_t    for tokens in A, -inf for all others
+
+So the softmax is over the active tokens alone, as in the paper's steps 4 and 5: they share among them what `nmt`
+gives to the others, and score that much more. ``</s>`` is always active. A token outside A cannot follow, whatever
+other predictors say: lattices and forced references may die of it.
+
+Which A? The paper projects onto the *union* of the active sets of all rows of a batch, and lets every row use all of
+it, so that scores depend on what shares a batch. Here too the product is done once, over the union, but each row
+keeps only its own cluster's set: row i of a batch is what that prefix gets alone. ``shared`` is the paper's way.
+(Of two centroids that are equally near, to within rounding, either may win.)
+
+State: that of `nmt`. Cost of a row: r x d to find its centroid, u x d to project, V to fill in -inf; and once a
+batch, gathering columns of d. Here u is the size of the union; `summary` tells u / V.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Field
+
+import sgdec
+from sgdec import BatchPredictor, Context, SgdecError, UsageError
+from sgdec.context import Vocabularies
+from sgdec_predictors.nmt import NmtPredictor
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class ClusterNmtPredictor(NmtPredictor):
+    """A sequence-to-sequence model that scores the active tokens of a context's cluster."""
+
+    def __init__(
+        self,
+        model: Annotated[str, Field(description="checkpoint folder, such as 'run/best'")],
+        clusters: Annotated[str, Field(description="folder that `sgdec cluster` wrote for this model")],
+        k: Annotated[int, Field(ge=0, description="likely tokens of each context that count; 0 = all")] = 0,
+        shared: Annotated[bool, Field(description="a row uses the active tokens of its whole batch")] = False,
+        context: Context | None = None,
+    ) -> None:
+        from sgdec.models.clusters import ClusterProjection, output_layer
+        from sgdec.training.cluster_files import load_clusters
+
+        found = load_clusters(clusters, model=model)
+        if k > found.k:
+            raise UsageError(f"--clusternmt.k {k}: {clusters} was built with the {found.k} likeliest tokens at most.")
+        super().__init__(model, context)
+        layer = output_layer(self._model)
+        if layer.weight.shape != (found.vocab_size, found.centroids.shape[1]):
+            raise SgdecError(f"{clusters}: the clusters do not fit the model's projection. Run `sgdec cluster`.")
+        self._projection = ClusterProjection(found, k or found.k, layer, shared=shared)
+        self._projections = self._columns = 0
+
+    @classmethod
+    def read_vocabularies(cls, model: str, **options: Any) -> Vocabularies:
+        """The vocabularies of a checkpoint, without loading its weights."""
+        return super().read_vocabularies(model)
+
+    @property
+    def active_share(self) -> float:
+        """The mean share of the vocabulary's columns that a projection used so far: the union of its rows' sets."""
+        return self._columns / (self._projections * self._projection.vocab_size) if self._projections else 0.0
+
+    def summary(self) -> str:
+        """For the end of a run."""
+        return f"{self.active_share:.2%} of the vocabulary active, mean of {self._projections} projections"
+
+    def _log_probabilities(self, output: Tensor) -> Tensor:
+        """Outputs ``[rows, d]`` to scores ``[rows, V]``."""
+        scores, columns = self._projection(output)
+        self._projections += 1
+        self._columns += columns
+        return scores
+
+
+@sgdec.hookimpl
+def sgdec_predictors() -> dict[str, type[BatchPredictor]]:
+    return {"clusternmt": ClusterNmtPredictor}

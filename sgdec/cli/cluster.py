@@ -1,0 +1,129 @@
+"""``sgdec cluster``: the active part of a model's vocabulary by cluster of contexts, for the predictor clusternmt."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sgdec.errors import SgdecError, UsageError
+
+if TYPE_CHECKING:
+    from sgdec.training.data import ParallelText
+
+
+@click.command("cluster")
+@click.option("--model", required=True, metavar="DIR", help="Checkpoint folder, such as run/best.")
+@click.option("--input", "source", required=True, metavar="FILE", help="Unlabelled source text; may be gzipped.")
+@click.option("--output", required=True, metavar="DIR", help="Where to write the clusters.")
+@click.option("--held-out", metavar="FILE", help="Source text on which to measure what the clusters miss.")
+@click.option(
+    "--centroids", type=click.IntRange(min=1), default=500, show_default=True,
+    help="Clusters; 1 = all tokens that were ever likely.",
+)  # fmt: skip
+@click.option("--k", type=click.IntRange(1, 255), default=5, show_default=True, help="Likely tokens of a context.")
+@click.option(
+    "--beam", type=click.IntRange(min=1), default=1, show_default=True,
+    help="Decode with this beam and take all that it finds; 1 = greedy.",
+)  # fmt: skip
+@click.option("--iterations", type=click.IntRange(min=1), default=20, show_default=True, help="Of k-means.")
+@click.option("--seed", type=int, default=0, show_default=True)
+@click.option(
+    "--backend", type=click.Choice(["auto", "faiss", "torch"]), default="auto", show_default=True,
+    help="Whose k-means; auto = faiss where it is installed.",
+)  # fmt: skip
+@click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
+@click.option("--threads", type=click.IntRange(min=1), help="Default: all cores.")
+def command(
+    model: str,
+    source: str,
+    output: str,
+    held_out: str | None,
+    centroids: int,
+    k: int,
+    beam: int,
+    iterations: int,
+    seed: int,
+    backend: Any,
+    device: str,
+    threads: int | None,
+) -> None:
+    """Cluster a model's contexts and record which tokens are likely in each cluster.
+
+    The model translates the text, then its context vectors are clustered; a cluster's active set holds the K
+    likeliest tokens of each of its members. Build one folder for each language direction.
+
+    \b
+    sgdec cluster --model run/best --input train.en --output run/clusters
+    sgdec decode --predictors clusternmt --clusternmt.model run/best --clusternmt.clusters run/clusters test.en
+    """
+    import torch
+
+    from sgdec.device import require_device
+    from sgdec.training.checkpoint import load_model
+    from sgdec.training.cluster_files import checksum, save_clusters
+    from sgdec.training.clusters import build_clusters, miss_rates
+
+    require_device(device)
+    if threads is not None:
+        torch.set_num_threads(threads)
+    module, vocabularies = load_model(model, device=device)
+    assert vocabularies.target is not None
+    size = vocabularies.target.size
+    if k > size:
+        raise UsageError(f"--k {k}: the target vocabulary has only {size} tokens.")
+    data = own_outputs(model, source, beam=beam, device=device)
+    clusters = build_clusters(
+        module, data, centroids=centroids, k=k, vocab_size=size,
+        iterations=iterations, seed=seed, backend=backend, device=device,
+    )  # fmt: skip
+    contexts, active = int(clusters.members.sum()), torch.unique(clusters.tokens)
+    click.echo(
+        f"{output}: {len(clusters.centroids)} clusters of {contexts:,} contexts; "
+        f"{len(active):,} of {size:,} tokens are in an active set", err=True,
+    )  # fmt: skip
+    about: dict[str, Any] = {
+        "input": source,
+        "beam": beam,
+        "contexts": contexts,
+        "iterations": iterations,
+        "seed": seed,
+    }
+    if held_out is not None:
+        outputs = own_outputs(model, held_out, beam=beam, device=device)
+        rates, shares = miss_rates(clusters, module, outputs, device=device)
+        about["held_out"] = {"input": held_out, "miss_rate": rates, "active_share": shares}
+        for n, (rate, share) in enumerate(zip(rates, shares, strict=True), start=1):
+            click.echo(f"k = {n}: {share:.2%} of the vocabulary active, {rate:.2%} of best tokens missed", err=True)
+    save_clusters(output, clusters, model=checksum(model), about=about)
+
+
+def own_outputs(model: str, source: str, *, beam: int = 1, device: str = "cpu") -> ParallelText:
+    """What a checkpoint makes of a source text: all hypotheses that a beam search finds, or greedy for ``beam`` = 1.
+
+    Lines without a hypothesis are left out. Raises `SgdecError` if nothing is left.
+    """
+    from sgdec.assembly import RunConfig, assemble
+    from sgdec.io.sources import LengthRule, SourceReader, open_input
+    from sgdec.plugins import Host
+    from sgdec.scheduler import Scheduler
+    from sgdec.training.data import ParallelText
+
+    options: dict[str, dict[str, Any]] = {"nmt": {"model": model}, "beam": {"size": beam}}
+    run = assemble(RunConfig("nmt", "beam", options, device=device), Host())
+    reader = SourceReader(run.vocabularies.source, lengths=LengthRule())
+    with open_input(source) as lines:
+        outcomes = list(Scheduler(run.constellation, run.decoder, nbest=beam).run(reader.read(lines, source)))
+    for outcome in outcomes:
+        if outcome.error is not None and not isinstance(outcome.error, SgdecError):
+            raise outcome.error
+    found = [(outcome.source, hypothesis) for outcome in outcomes for hypothesis in outcome.result.hypotheses]
+    if not found:
+        raise SgdecError(f"{source}: no line of it could be translated; give text in the source language.")
+    return ParallelText(
+        sources=[list(sentence.tokens) for sentence, _ in found],
+        targets=[list(hypothesis.tokens) for _, hypothesis in found],
+        lines=[sentence.id for sentence, _ in found],
+        source_lines=[],
+        target_lines=[],
+    )

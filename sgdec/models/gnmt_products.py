@@ -1,0 +1,80 @@
+"""What a frozen GNMT multiplies with: the products of equations 11 and 13 and of the attention, made once.
+
+A decoder layer has one product, over [x; context; hidden]. The bottom layer keeps two, because embeddings have a
+range of their own; so do the encoder's layers, whose inputs are multiplied for all steps at once.
+
+In what range inputs are, which decides how finely section 6 can represent them: an LSTM's output is within
+tanh(delta), a residual sum within delta, without the constraints 1 and unknown. Embeddings are a table, and a context
+is a mean of the encoder's outputs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from sgdec.models.kernels import Kernels, Product
+from sgdec.models.lstm import Recurrence
+
+if TYPE_CHECKING:
+    from sgdec.models.gnmt import GNMT
+
+FIRST_RESIDUAL = 2
+"""Index from 0 of the first layer with a residual connection: "the layer third from the bottom"."""
+
+
+class Products(NamedTuple):
+    """Ready to multiply."""
+
+    encoder: list[list[Recurrence]]
+    """By layer, then direction."""
+    bottom: Recurrence
+    """Of the decoder."""
+    layers: list[Product]
+    """Of the decoder's layers above: [x; context; hidden] to pre-activations."""
+    key: Product
+    query: Product
+    score: Product
+    softmax: Product
+
+
+def make_products(model: GNMT, kernels: Kernels) -> Products:
+    """The products of a model; those of the attention stay in floating point, as section 6 says."""
+    output = 1.0 if model.delta is None else math.tanh(model.delta)
+
+    def above(layers: int) -> float | None:
+        """The bound of what a stack of so many layers puts out."""
+        return model.delta if layers > FIRST_RESIDUAL else output
+
+    def recurrence(name: str, weights: Sequence[Tensor], bound: float | None) -> Recurrence:
+        w_ih, w_hh, b_ih, b_hh = weights
+        inputs = kernels.bounded(f"{name}.input", w_ih, b_ih + b_hh, bound)
+        return Recurrence(inputs, kernels.bounded(f"{name}.hidden", w_hh, None, output))
+
+    def joint(layer: int, weights: Sequence[Tensor]) -> Product:
+        w_ih, w_hh, b_ih, b_hh = weights
+        bounds = [above(layer), above(len(model.encoder)), output]
+        bound = None if None in bounds else max(filter(None, bounds))
+        return kernels.bounded(f"decoder.{layer}", torch.cat([w_ih, w_hh], 1), b_ih + b_hh, bound)
+
+    source, target = (float(table.weight.abs().max()) for table in (model.source_embedding, model.target_embedding))
+    bottom, *layers = (cast(nn.LSTM, lstm).all_weights[0] for lstm in model.decoder)
+    return Products(
+        encoder=[
+            [
+                recurrence(f"encoder.{layer}.{direction}", weights, above(layer) if layer else source)
+                for direction, weights in enumerate(cast(nn.LSTM, lstm).all_weights)
+            ]
+            for layer, lstm in enumerate(model.encoder)
+        ],
+        bottom=recurrence("decoder.0", bottom, target),
+        layers=[joint(layer, weights) for layer, weights in enumerate(layers, 1)],
+        key=kernels.linear(model.key.weight, model.key.bias),
+        query=kernels.linear(model.query.weight),
+        score=kernels.linear(model.score_weight),
+        softmax=kernels.bounded("softmax", model.softmax.weight, model.softmax.bias, above(len(model.decoder))),
+    )

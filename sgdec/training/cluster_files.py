@@ -1,0 +1,101 @@
+"""Vocabulary clusters on disk: a folder of tensors and a JSON file that a person can read; never a pickle.
+
+FOLDER/clusters.safetensors    centroids [r, d], starts [r + 1], tokens [n], ranks [n], members [r]
+       clusters.json           sizes, what they were built from, the checksum of the model they belong to
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from sgdec.context import EOS
+from sgdec.errors import SgdecError
+from sgdec.models.clusters import Clusters
+from sgdec.training.checkpoint import WEIGHTS, find_checkpoint, load_tensors, read_json, save_tensors, write_json
+
+FORMAT = 1
+"""Of clusters.json; a reader refuses what it does not know."""
+TENSORS, DESCRIPTION = "clusters.safetensors", "clusters.json"
+
+
+def save_clusters(folder: str | Path, clusters: Clusters, *, model: str, about: Mapping[str, Any]) -> None:
+    """Write the folder. ``model``: the `checksum` of the model; ``about``: more for the reader of the JSON file.
+
+    Raises `SgdecError` where it cannot be written.
+    """
+    folder = Path(folder)
+    tensors = {name: getattr(clusters, name) for name in ("centroids", "starts", "tokens", "ranks", "members")}
+    description = {
+        "format": FORMAT,
+        "model": model,
+        "vocab_size": clusters.vocab_size,
+        "dimension": clusters.centroids.shape[1],
+        "centroids": len(clusters.centroids),
+        "k": clusters.k,
+        **about,
+    }
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        save_tensors(folder / TENSORS, tensors)
+        write_json(folder / DESCRIPTION, description)
+    except OSError as error:
+        raise SgdecError(f"{folder}: cannot be written ({error.strerror}). Give another --output.") from None
+
+
+def load_clusters(folder: str | Path, *, model: str | Path | None = None) -> Clusters:
+    """Read what `save_clusters` wrote.
+
+    Raises `SgdecError`, naming the file, for what is missing or damaged, and for clusters that do not belong to the
+    checkpoint ``model``, if one is given.
+    """
+    folder = Path(folder)
+    if not (folder / DESCRIPTION).is_file():
+        raise SgdecError(f"{folder}: no {DESCRIPTION} here. Expected a folder that `sgdec cluster` wrote.")
+    description = read_json(folder / DESCRIPTION)
+    if description.get("format") != FORMAT:
+        raise SgdecError(
+            f"{folder / DESCRIPTION}: format {description.get('format')!r}, expected {FORMAT}. Use another sgdec."
+        )
+    if model is not None and description.get("model") != checksum(model):
+        raise SgdecError(f"{folder}: these clusters are of another model than {model}; run `sgdec cluster` for it.")
+    tensors = load_tensors(folder / TENSORS)
+    try:
+        clusters = Clusters(**tensors, vocab_size=description["vocab_size"])
+        _check(clusters)
+    except (KeyError, TypeError, ValueError, IndexError, RuntimeError) as error:
+        raise SgdecError(f"{folder}: the clusters are damaged ({error}). Run `sgdec cluster` again.") from None
+    return clusters
+
+
+def checksum(model: str | Path) -> str:
+    """Of a checkpoint's weights, to tell which clusters belong to it. Raises `SgdecError` where there is none."""
+    file = find_checkpoint(model) / WEIGHTS
+    try:
+        with open(file, "rb") as content:
+            return hashlib.file_digest(content, "sha256").hexdigest()[:16]
+    except OSError as error:
+        raise SgdecError(f"{file}: cannot be read ({error.strerror}). Copy the whole folder.") from None
+
+
+def _check(clusters: Clusters) -> None:
+    """ValueError where the tensors do not belong together; what is broken otherwise raises by itself."""
+    r, n = len(clusters.centroids), len(clusters.tokens)
+    starts, tokens, ranks = clusters.starts, clusters.tokens, clusters.ranks
+    if not (len(starts) == r + 1 and len(clusters.members) == r and len(ranks) == n):
+        raise ValueError("the numbers of centroids, tokens and ranks differ")
+    if not clusters.centroids.isfinite().all():
+        raise ValueError("a centroid is not finite")
+    if int(starts[0]) != 0 or int(starts[-1]) != n or bool((starts.diff() < 1).any()):
+        raise ValueError("starts do not lead from 0 to the number of tokens")
+    if int(tokens.min()) < 0 or int(tokens.max()) >= clusters.vocab_size or int(ranks.min()) < 1:
+        raise ValueError("a token or a rank is out of range")
+    keys = torch.repeat_interleave(torch.arange(r), starts.diff()) * clusters.vocab_size + tokens
+    if bool((keys.diff() <= 0).any()):
+        raise ValueError("the tokens of a cluster do not ascend")
+    if int(((tokens == EOS) & (ranks == 1)).sum()) != r:
+        raise ValueError("a cluster is without </s>")

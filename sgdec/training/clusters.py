@@ -1,0 +1,117 @@
+"""Building vocabulary clusters offline, and measuring what they miss (`sgdec.models.clusters` says what they are).
+
+Section 2.2 of "Fast Vocabulary Projection Method via Clustering": record the context vectors of a model on
+unlabelled text with the K tokens that it finds likeliest after each; k-means over the vectors; a cluster's active
+set is the union of its members' tokens. The text is what the model itself makes of source sentences, so that
+contexts are those that a search meets; the model is then run over it in one go, with the targets forced.
+
+Memory is bounded: k-means sees a sample of at most `POINTS_PER_CENTROID` vectors a centroid (Faiss's own limit), and
+the active sets are collected in a second pass that keeps no vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from sgdec.context import EOS
+from sgdec.models.base import Seq2Seq
+from sgdec.models.clusters import NEVER, Clusters, Nearest
+from sgdec.training.data import ParallelText
+from sgdec.training.kmeans import Backend, kmeans
+
+POINTS_PER_CENTROID = 256
+BATCH_TOKENS = 1024
+
+
+@torch.inference_mode()
+def contexts(
+    model: Seq2Seq, data: ParallelText, k: int, *, order: tuple[int, int] | None = None, device: str = "cpu"
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Batch by batch the context vectors [n, d] before each target token, and the k likeliest tokens [n, k] there.
+
+    ``</s>`` is a target token. With ``order`` = (seed, epoch) the batches are shuffled; k may be 0.
+    """
+    model.eval()
+    for pairs in data.batches(BATCH_TOKENS, order=order):
+        batch = data.batch(pairs).to(device)
+        outputs = model(batch.source, batch.lengths, batch.target_in)[batch.mask]  # [n, d]
+        yield outputs, model.project(outputs).topk(k, dim=-1).indices if k else outputs.new_zeros(len(outputs), 0)
+
+
+def build_clusters(
+    model: Seq2Seq,
+    data: ParallelText,
+    *,
+    centroids: int,
+    k: int,
+    vocab_size: int,
+    iterations: int = 20,
+    seed: int = 0,
+    backend: Backend = "auto",
+    device: str = "cpu",
+) -> Clusters:
+    """Clusters of the contexts in ``data``, whose targets are outputs of the model (several a source if you like).
+
+    Centroids that no context is nearest to are left out. Raises UsageError as `kmeans` does.
+    """
+    sample = _sample(model, data, centroids * POINTS_PER_CENTROID, seed, device)
+    found = kmeans(sample, centroids, iterations=iterations, seed=seed, backend=backend)
+    return collect(model, data, found, k=k, vocab_size=vocab_size, device=device)
+
+
+def collect(
+    model: Seq2Seq, data: ParallelText, centroids: Tensor, *, k: int, vocab_size: int, device: str = "cpu"
+) -> Clusters:
+    """The clusters around given centroids [r, d]: active sets and members, from all contexts in ``data``."""
+    r, nearest = len(centroids), Nearest(centroids)
+    best = torch.full((r, vocab_size), NEVER, dtype=torch.uint8, device=device)
+    members = torch.zeros(r, dtype=torch.long, device=device)
+    for outputs, top in contexts(model, data, k, device=device):
+        cluster = nearest(outputs)
+        members += cluster.bincount(minlength=r)
+        for rank, tokens in enumerate(top.unbind(1), start=1):
+            so_far = best[cluster, tokens]
+            best[cluster, tokens] = torch.where(so_far == NEVER, rank, so_far.clamp(max=rank)).to(torch.uint8)
+    best[:, EOS] = 1
+    used = (members > 0).cpu()
+    best, members, centroids = best.cpu()[used], members.cpu()[used], centroids.cpu()[used]
+    entries = best != NEVER  # [r, V]
+    starts = torch.cat([torch.zeros(1, dtype=torch.long), entries.sum(1).cumsum(0)])
+    tokens = entries.nonzero()[:, 1].contiguous()
+    return Clusters(centroids.float(), starts, tokens, best[entries], members, vocab_size)
+
+
+def miss_rates(
+    clusters: Clusters, model: Seq2Seq, data: ParallelText, *, device: str = "cpu"
+) -> tuple[list[float], list[float]]:
+    """For k = 1, ..., K on held-out text: the miss rate, and the mean share of the vocabulary that is active.
+
+    The miss rate is how often the true arg-max token is outside the active set of its context's cluster; the
+    share is that of each context's own active set.
+    """
+    nearest = Nearest(clusters.centroids.to(device))
+    sizes = [clusters.active(k).starts.diff() for k in range(1, clusters.k + 1)]  # K x [r]
+    missed = torch.zeros(len(sizes), dtype=torch.long)
+    active, total = [0] * len(sizes), 0
+    for outputs, top in contexts(model, data, 1, device=device):
+        cluster = nearest(outputs).cpu()
+        rank = clusters.rank(cluster, top[:, 0].cpu())  # [n]
+        total += len(rank)
+        for k, size in enumerate(sizes, start=1):
+            missed[k - 1] += ((rank == NEVER) | (rank > k)).sum()
+            active[k - 1] += int(size[cluster].sum())
+    return (missed / total).tolist(), [count / (total * clusters.vocab_size) for count in active]
+
+
+def _sample(model: Seq2Seq, data: ParallelText, wanted: int, seed: int, device: str) -> Tensor:
+    """At most ``wanted`` context vectors [n, d] of batches drawn at random."""
+    parts, points = [], 0
+    for outputs, _ in contexts(model, data, 0, order=(seed, 0), device=device):
+        parts.append(outputs[: wanted - points].float())
+        points += len(parts[-1])
+        if points == wanted:
+            break
+    return torch.cat(parts)
