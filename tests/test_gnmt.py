@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sgdec.errors import UsageError
-from sgdec.models.base import Memory, ModelContext, Seq2Seq
+from sgdec.models.base import ModelContext, Rows, Seq2Seq
 from sgdec.models.gnmt import GNMT
 
 CONTEXT = ModelContext(source_vocab_size=23, target_vocab_size=29)
@@ -88,7 +88,7 @@ def test_states_are_values_that_can_be_reordered_and_kept() -> None:
 
     rows = torch.tensor([2, 0, 2])
     picked = model.step(
-        Memory(*(tensor[rows] for tensor in memory)), tuple(tensor[rows] for tensor in state), torch.tensor([6, 4, 6])
+        memory.at(rows), tuple(tensor[rows] for tensor in state), torch.tensor([6, 4, 6])
     )
     torch.testing.assert_close(picked[0], tuple(tensor[rows] for tensor in after))
     torch.testing.assert_close(picked[1:], (output[rows], attention[rows]))
@@ -234,3 +234,15 @@ def test_an_output_that_starts_from_frequencies_predicts_them_at_first() -> None
     source, lengths = torch.tensor([[4, 5, 6]]), torch.tensor([3])
     scores = torch.log_softmax(model.project(model(source, lengths, torch.tensor([[1, 4]]))), -1)
     torch.testing.assert_close(scores, log_frequencies.expand_as(scores), rtol=0, atol=1e-4)
+
+
+def test_prefixes_of_one_sentence_share_its_memory() -> None:
+    model = make(layers=3).double()
+    source, lengths = sources()
+    memory = model.encode(source, lengths)
+    state, _, _ = model.step(memory, model.start(memory), torch.tensor([1, 1, 1]))
+    owners, tokens = torch.tensor([1, 0, 1, 2, 1]), torch.tensor([4, 5, 6, 7, 8])
+    repeated = tuple(part[owners] for part in state)
+    rows = Rows(torch.tensor([[1, 0, 0], [0, 2, 4], [3, 0, 0]]), torch.tensor([3, 0, 4, 6, 5]))
+    shared = model.step(memory._replace(rows=rows), repeated, tokens)
+    torch.testing.assert_close(shared, model.step(memory.at(owners), repeated, tokens))

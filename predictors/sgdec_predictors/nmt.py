@@ -23,7 +23,7 @@ from sgdec.slots import Slot, SlotPool
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from sgdec.models.base import Memory, Seq2Seq
+    from sgdec.models.base import Memory, Rows, Seq2Seq
 
 
 class Sentence(NamedTuple):
@@ -140,11 +140,17 @@ class NmtPredictor(BatchPredictor):
             for row, (slot, sentence) in enumerate(zip(slots, sentences, strict=True))
         ]
 
-    def _memory(self, sentences: list[Sentence]) -> Memory:
-        """The encoded sources row by row; kept, because the next step often has the same rows."""
-        if self._batch is None or not _same(self._batch[0], sentences):
-            self._batch = sentences, _batch(sentences)
-        return self._batch[1]
+    def _memory(self, sentences: Sequence[Sentence]) -> Memory:
+        """The encoded sources, each once, and which rows are whose; kept as long as they are the same."""
+        places: dict[int, int] = {}
+        unique: list[Sentence] = []
+        for sentence in sentences:
+            if id(sentence) not in places:
+                places[id(sentence)] = len(unique)
+                unique.append(sentence)
+        if self._batch is None or list(map(id, self._batch[0])) != list(places):
+            self._batch = unique, _batch(unique)
+        return self._batch[1]._replace(rows=_rows([places[id(sentence)] for sentence in sentences], self._device))
 
     def _check(self, source: Source) -> None:
         if not source.tokens:
@@ -156,29 +162,37 @@ class NmtPredictor(BatchPredictor):
                 )
 
 
-def _same(before: Sequence[Sentence], sentences: Sequence[Sentence]) -> bool:
-    return len(before) == len(sentences) and all(old is new for old, new in zip(before, sentences, strict=True))
-
-
 def _batch(sentences: Sequence[Sentence]) -> Memory:
-    """One row a state, ``[rows, longest source, ...]``; what is added to shorter ones is masked away."""
+    """``[sentences, longest source, ...]``; what is added to shorter ones is masked away."""
     import torch
     from torch.nn.utils.rnn import pad_sequence
 
     from sgdec.models.base import Memory
 
-    unique = list({id(sentence): sentence for sentence in sentences}.values())
-    places = {id(sentence): place for place, sentence in enumerate(unique)}
-    values = pad_sequence([sentence.values for sentence in unique], batch_first=True)
-    keys = pad_sequence([sentence.keys for sentence in unique], batch_first=True)
-    lengths = torch.tensor([len(sentence.values) for sentence in unique], device=values.device)
+    values = pad_sequence([sentence.values for sentence in sentences], batch_first=True)
+    keys = pad_sequence([sentence.keys for sentence in sentences], batch_first=True)
+    lengths = torch.tensor([len(sentence.values) for sentence in sentences], device=values.device)
     mask = torch.arange(values.shape[1], device=values.device) < lengths[:, None]
-    first = torch.stack([sentence.first for sentence in unique])
-    parts = (values, keys, mask, first)
-    if len(unique) == 1:  # its rows share memory
-        return Memory(*(part.expand(len(sentences), *part.shape[1:]) for part in parts))
-    where = torch.tensor([places[id(sentence)] for sentence in sentences], device=values.device)
-    return Memory(*(part.index_select(0, where) for part in parts))
+    return Memory(values, keys, mask, torch.stack([sentence.first for sentence in sentences]))
+
+
+def _rows(owners: Sequence[int], device: str) -> Rows | None:
+    """``owners``: for each row its sentence's place; None where row i belongs to sentence i."""
+    import torch
+
+    from sgdec.models.base import Rows
+
+    if list(owners) == list(range(len(owners))):
+        return None
+    rows_of: list[list[int]] = [[] for _ in range(1 + max(owners))]
+    column = []
+    for row, owner in enumerate(owners):
+        column.append(len(rows_of[owner]))
+        rows_of[owner].append(row)
+    most = max(map(len, rows_of))
+    grid = [rows + [0] * (most - len(rows)) for rows in rows_of]
+    cell = [owner * most + place for owner, place in zip(owners, column, strict=True)]
+    return Rows(torch.tensor(grid, device=device), torch.tensor(cell, device=device))
 
 
 @sgdec.hookimpl

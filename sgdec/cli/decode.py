@@ -156,9 +156,9 @@ def decode(given: dict[str, Any], options: dict[str, dict[str, Any]]) -> int:
         max_rows=given["max_rows"],
         deterministic=given["deterministic"],
     )
-    shaping = {name: given[name] for name in SHAPING}
+    shaping = {name: given[name] for name in SHAPING if given[name] is not None and given[name] is not False}
     signature = "|".join(
-        [run.signature, *(f"{name}:{value}" for name, value in shaping.items() if value is not None and value is not False)]
+        [run.signature, *(f"{name}:{value}" for name, value in shaping.items())]
     )
     if given["signature"]:
         Path(given["signature"]).write_text(signature + "\n", encoding="utf-8")

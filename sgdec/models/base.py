@@ -21,6 +21,15 @@ State = tuple[Tensor, ...]
 """What a model knows about each prefix: row i of every tensor belongs to prefix i."""
 
 
+class Rows(NamedTuple):
+    """Which of R prefixes belong to which of B sentences."""
+
+    grid: Tensor
+    """[B, most] the prefixes of each sentence beside each other; where it has fewer, any prefix"""
+    cell: Tensor
+    """[R] the place of each prefix in the flattened grid"""
+
+
 class Memory(NamedTuple):
     """The encoded sources; dimension 0 of every tensor is the sentence."""
 
@@ -32,6 +41,12 @@ class Memory(NamedTuple):
     """[B, S] true where there is a source token, false where there is padding."""
     first: Tensor
     """[B, ...] what `Seq2Seq.start` needs."""
+    rows: Rows | None = None
+    """For `Seq2Seq.step`; None: prefix i belongs to sentence i."""
+
+    def at(self, sentences: Tensor | slice) -> Memory:
+        """Some of the sentences, in that order; one may be taken more than once."""
+        return Memory(self.values[sentences], self.keys[sentences], self.mask[sentences], self.first[sentences])
 
 
 @dataclass(frozen=True)
@@ -65,10 +80,10 @@ class Seq2Seq(nn.Module, ABC):
 
     @abstractmethod
     def step(self, memory: Memory, state: State, tokens: Tensor) -> tuple[State, Tensor, Tensor]:
-        """Consume one token [B] a row: the states after it, the output [B, H], the attention [B, S].
+        """Consume one token [R] a prefix: the states after it, the output [R, H], the attention [R, S].
 
-        Rows of ``memory`` belong to rows of ``state``. The output gives, through `project`, the scores of the
-        next token; the attention is the one with which that next token is predicted.
+        ``memory.rows`` says which prefix belongs to which sentence. The output gives, through `project`, the scores
+        of the next token; the attention is the one with which that next token is predicted.
         """
 
     @abstractmethod

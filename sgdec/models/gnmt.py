@@ -162,9 +162,9 @@ class GNMT(Seq2Seq):
         return (*given, *[zeros] * (wanted - len(given)))
 
     def step(self, memory: Memory, state: State, tokens: Tensor) -> tuple[State, Tensor, Tensor]:
-        """Consume ``tokens`` [B]: new state, output [B, width], attention [B, S]."""
+        """Consume ``tokens`` [R]: new state, output [R, width], attention [R, S]."""
         new: list[Tensor] = []
-        x: Tensor = self.target_embedding(tokens)  # [B, E]
+        x: Tensor = self.target_embedding(tokens)  # [R, E]
         context = attention = x  # set by the bottom layer
         for layer in range(len(self.decoder)):
             below = [x] if layer == 0 else [x, context]
@@ -172,8 +172,7 @@ class GNMT(Seq2Seq):
             hidden, cell = lstm_cell(self._gates(layer, below, hidden), cell, self.delta)
             new += [hidden, cell]
             if layer == 0:
-                contexts, attentions = self.attend(hidden[:, None], memory)
-                context, attention = contexts[:, 0], attentions[:, 0]
+                context, attention = self._attend_once(hidden, memory)
             x = self._clip(hidden + x) if layer >= FIRST_RESIDUAL else hidden
         return tuple(new), self.dropout(x), attention
 
@@ -212,6 +211,15 @@ class GNMT(Seq2Seq):
         scores = hidden @ self.score_weight[0] if products is None else products.score(hidden)[..., 0]
         weights = torch.softmax(scores.masked_fill(~memory.mask[:, None], float("-inf")), -1)  # [B, T, S]
         return weights @ memory.values, weights
+
+    def _attend_once(self, query: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+        """Equation 4 for one query [R, width] a prefix: contexts [R, H] and weights [R, S]."""
+        if memory.rows is None:
+            contexts, weights = self.attend(query[:, None], memory)
+            return contexts[:, 0], weights[:, 0]
+        grid, cell = memory.rows
+        contexts, weights = self.attend(query[grid], memory)
+        return contexts.flatten(0, 1)[cell], weights.flatten(0, 1)[cell]
 
     def anneal(self, progress: float) -> None:
         """Section 6: delta from 8 down to 1, by the same factor in equal times."""

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sgdec.context import BOS, EOS, UNK, Vocabularies
-from sgdec.models.base import Memory, Seq2Seq
+from sgdec.models.base import Seq2Seq
 from sgdec.training.data import Batch, ParallelText, pad
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def _greedy(model: Seq2Seq, sources: Sequence[Sequence[int]], device: str) -> li
             break
         if len(going) < len(rows):
             rows, tokens = rows[going], tokens[going]
-            memory = Memory(*(tensor[going] for tensor in memory))
+            memory = memory.at(going)
             state = tuple(tensor[going] for tensor in state)
     return outputs
 
