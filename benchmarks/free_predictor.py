@@ -17,6 +17,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Sequence
+from functools import cache
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -30,10 +31,11 @@ from sgdec.topk import top_tokens
 
 
 class Free(BatchPredictor):
-    """The same scores after every prefix; a view, so that nothing is even copied."""
+    """The same scores after every prefix: one view for each number of rows, so that nothing is even copied."""
 
     def __init__(self, scores: np.ndarray) -> None:
         self.scores = scores
+        self.view = cache(lambda rows: Scores.dense(np.broadcast_to(scores, (rows, len(scores)))))
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
         return [None] * len(sources)
@@ -41,7 +43,7 @@ class Free(BatchPredictor):
     def predict_batch(
         self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None
     ) -> Scores:
-        return Scores.dense(np.broadcast_to(self.scores, (len(states), len(self.scores))))
+        return self.view(len(states))
 
     def consume_batch(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:
         return [None] * len(states)

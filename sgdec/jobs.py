@@ -68,10 +68,11 @@ def answer(
     Keys: ``list[Hashable]``.
     """
     answers: list[list[Any]] = [[] for _ in requests]
-    for kind, job in _JOBS.items():
-        chosen = [i for i, request in enumerate(requests) if isinstance(request, kind)]
+    for kind in dict.fromkeys(map(type, requests)):
+        chosen = [i for i, request in enumerate(requests) if type(request) is kind]
         for batch in _batches(chosen, requests, max_rows):
-            for (i, _), reply in zip(batch, job(constellation, [piece for _, piece in batch]), strict=True):
+            replies = _JOBS[kind](constellation, [piece for _, piece in batch])
+            for (i, _), reply in zip(batch, replies, strict=True):
                 answers[i] += reply
     return answers
 
@@ -81,8 +82,7 @@ def _batches(
 ) -> Iterator[list[tuple[int, Request]]]:
     """Requests with their numbers, in batches of at most ``max_rows`` nodes; a large request is cut into pieces."""
     if max_rows is None:
-        if chosen:
-            yield [(i, requests[i]) for i in chosen]
+        yield [(i, requests[i]) for i in chosen]
         return
     batch: list[tuple[int, Request]] = []
     room = max_rows
