@@ -62,6 +62,8 @@ class Progress:
     loss_sum: float = 0.0
     """Over the target tokens since the last row of the log."""
     tokens: int = 0
+    update_seconds: float = 0.0
+    """Of the updates since then."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +121,6 @@ class Trainer:
         if resume:
             self._restore_optimizer()
         self.report = Report(self.folder, step=self.progress.step, quiet=quiet)
-        self._window_seconds = 0.0
         self._scores: dict[str, float] = {}
 
     def run(self) -> Trained:
@@ -153,7 +154,7 @@ class Trainer:
         p.loss_sum, p.tokens = p.loss_sum + loss * tokens, p.tokens + tokens
         elapsed = time.monotonic() - started
         p.seconds += elapsed
-        self._window_seconds += elapsed
+        p.update_seconds += elapsed
         if p.step % LOG_EVERY == 0:
             self._log(rate, norm)
         elif self.report.live:
@@ -300,7 +301,7 @@ class Trainer:
             self.report.line(f"resumed after step {self.progress.step}")
 
     def _log(self, rate: float, norm: float) -> None:
-        p, speed = self.progress, self.progress.tokens / self._window_seconds
+        p, speed = self.progress, self.progress.tokens / self.progress.update_seconds
         row = {
             "step": p.step,
             "epoch": self._epoch(),
@@ -310,11 +311,11 @@ class Trainer:
         }
         self.report.add({**row, "tokens_per_second": round(speed, 1), "seconds": round(p.seconds, 1)})
         self._show(p.loss_sum / p.tokens)
-        p.loss_sum, p.tokens, self._window_seconds = 0.0, 0, 0.0
+        p.loss_sum, p.tokens, p.update_seconds = 0.0, 0, 0.0
 
     def _show(self, loss: float) -> None:
         """One line that is rewritten: where we are, how fast, how long still."""
-        p, speed = self.progress, self.progress.tokens / max(self._window_seconds, 1e-9)
+        p, speed = self.progress, self.progress.tokens / max(self.progress.update_seconds, 1e-9)
         left = (self.total_steps - p.step) * p.seconds / p.step
         self.report.progress(
             f"epoch {self._epoch():.2f}, step {p.step}/{self.total_steps}: loss {loss:.3f}, "
