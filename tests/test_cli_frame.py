@@ -87,7 +87,7 @@ def test_the_module_runs_like_the_script() -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["plugns"], "no command named 'plugns'. Did you mean 'plugins'? Available: decode, "),
+        (["plugns"], "no command named 'plugns'. Did you mean 'plugins'? Available: cluster, decode, "),
         (["plugins", "--chekc"], "See 'sgdec plugins --help'."),
         (["--no-such-option"], "See 'sgdec --help'."),
         (["plugins", "bean"], "no plugin named 'bean'. Did you mean 'beam'? Available: "),
@@ -178,7 +178,7 @@ DECODE = ["decode", "--predictors", "wc", "--decoder", "greedy", "--input-format
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--predictors", "wd"], "no predictor named 'wd'. Did you mean 'wc'? Available: forced, fst, "),
+        (["--predictors", "wd"], "no predictor named 'wd'. Did you mean 'wc'? Available: clusternmt, forced, "),
         (["--predictors", "beam"], "no predictor named 'beam' ('beam' is a decoder). "),
         (["--predictors", "wc,,wc"], "a name is missing in entry 2. Expected a comma list"),
         (["--decoder", "bean"], "no decoder named 'bean'. Did you mean 'beam'? Available: beam, greedy"),

@@ -26,7 +26,7 @@ COMMANDS = {
     "tokenizer": "Train a SentencePiece tokenizer.",
     "lm": "Estimate an n-gram language model.",
     "quantize": "Write a trained model with 8-bit weights, for --precision int8.",
-    "cluster": "Find which part of the vocabulary a model needs in which context, for clusternmt.",
+    "cluster": "Cluster a model's contexts, for clusternmt.",
     "plugins": "List, check and describe the installed plugins.",
     "new-plugin": "Write a plugin distribution to start from.",
     "demo": "Train and decode a toy task in minutes, from nothing.",
