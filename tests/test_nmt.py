@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from sgdec_decoders.beam import BeamDecoder
+from sgdec_decoders.vanilla import VanillaDecoder
 from sgdec_predictors.nmt import NmtPredictor
 
 from sgdec.assembly import RunConfig, assemble
@@ -21,8 +22,9 @@ from sgdec.context import BOS, EOS, Context
 from sgdec.errors import SgdecError, UsageError
 from sgdec.outcome import Outcome
 from sgdec.plugins import Host
-from sgdec.protocol import Decoder, Source
+from sgdec.protocol import Decoder, Result, Source
 from sgdec.scheduler import Scheduler
+from sgdec.search import SearchSpace
 from sgdec.training.checkpoint import load_model
 from tests.tiny_models import characters, write_checkpoint, write_lattice
 
@@ -74,8 +76,10 @@ def score(model: str, source: Source, tokens: tuple[int, ...]) -> float:
     return float(sum(table[i, token] for i, token in enumerate((*tokens, EOS))))
 
 
-def decode(constellation: Constellation, decoder: Decoder, batch_size: int, nbest: int = 3) -> list[Outcome]:
-    outcomes = list(Scheduler(constellation, decoder, nbest=nbest, batch_size=batch_size).run(SOURCES))
+def decode(
+    constellation: Constellation, decoder: Decoder, batch_size: int, nbest: int = 3, **options: Any
+) -> list[Outcome]:
+    outcomes = list(Scheduler(constellation, decoder, nbest=nbest, batch_size=batch_size, **options).run(SOURCES))
     assert not any(outcome.error for outcome in outcomes)
     return outcomes
 
@@ -141,6 +145,39 @@ def test_sentences_decode_together_as_they_decode_alone(
             assert one.tokens == other.tokens
             assert one.score == pytest.approx(other.score, abs=1e-9)
             assert one.rank_score == pytest.approx(other.rank_score, abs=1e-9)
+
+
+@pytest.mark.parametrize("decoder", [BeamDecoder(), VanillaDecoder(size=3, stop="full", alpha=0.6, beta=0.4)])
+def test_a_deterministic_run_does_not_depend_on_the_batch_size_in_the_last_bit(
+    models: list[str], decoder: Decoder
+) -> None:
+    def run(batch_size: int) -> list[Any]:
+        constellation = Constellation.of({"nmt": NmtPredictor(models[0])}, vocab_size=V)
+        return [outcome.result for outcome in decode(constellation, decoder, batch_size, deterministic=True)]
+
+    alone = run(1)
+    assert run(3) == alone
+    assert run(64) == alone
+
+
+def test_a_long_search_keeps_no_more_states_than_it_can_still_use(models: list[str]) -> None:
+    """Depth first, children of every node: the states of nodes that are left behind give their slots back."""
+
+    class DepthFirst(Decoder):
+        def decode(self, space: SearchSpace) -> Result:
+            stack = [space.root]
+            while stack and space.expansions < 2000:
+                (children,) = space.expand([stack.pop()], limit=3)
+                stack += [child for child in children if not child.finished]
+            return Result([space.finish(child) for child in children if child.finished])
+
+    predictor = NmtPredictor(models[0])
+    constellation = Constellation.of({"nmt": predictor}, vocab_size=V)
+    (root,) = constellation.roots([Source(1, (4, 5, 6), max_length=20)])
+    space = SearchSpace(constellation, root)
+    DepthFirst().decode(space)
+    assert space.expansions == 2000
+    assert predictor._pool.capacity <= 256
 
 
 def test_rank_scores_are_equation_14_over_the_models_attention(models: list[str]) -> None:
