@@ -12,7 +12,7 @@ work=${2:?usage: recipe.sh DATA WORK [STEP...]}
 shift 2
 steps=${*:-tokenizer train beam lm fusion second lattices rescore ensemble longer}
 epochs=${EPOCHS:-4.2}
-longer=${LONGER:-7}
+longer=${LONGER:-7 10}
 threads=${THREADS:-2}
 export OMP_NUM_THREADS=$threads
 mkdir -p "$work"
@@ -59,8 +59,10 @@ for step in $steps; do
         ;;
     longer) # the first model goes on, until its validation scores hardly change
         cp -r "$work/a" "$work/longer"
-        train_model longer --resume --epochs "$longer" --gnmt.dropout 0.2
-        beam longer
+        for until in $longer; do
+            train_model longer --resume --epochs "$until" --gnmt.dropout 0.2
+            beam longer
+        done
         ;;
     beam) beam a ;;
     lm)
