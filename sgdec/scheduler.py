@@ -85,7 +85,7 @@ class Scheduler:
         ready: deque[_Search] = deque()
         active: list[_Search] = []
         while True:
-            if not ready:
+            if not ready and len(active) < self._batch_size:  # not before: a reader may wait for what is in flight
                 ready.extend(self._searches(waiting.next(self._batch_size, len(done))))
             begun = [ready.popleft() for _ in range(min(self._batch_size - len(active), len(ready)))]
             for search in begun:

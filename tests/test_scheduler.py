@@ -503,3 +503,18 @@ def test_in_a_whole_batch_too_only_the_culprit_fails() -> None:
     broken_root = {("initialize", 5): SgdecError("no lattice")}
     outcomes = together(Constellation.of({"a": InBatches(broken_root)}), Together())
     assert [o.source.id for o in outcomes if o.error is not None] == [5]
+
+
+@pytest.mark.parametrize("decoder", [SlowAt(1), SlowAt(3), Together()], ids=["first", "third", "whole batches"])
+def test_one_by_one_a_sentence_is_read_only_when_those_before_it_are_out(decoder: Decoder) -> None:
+    """So that whoever types line by line sees each answer at once."""
+    out = 0
+
+    def sentences() -> Iterator[Source]:
+        for n in range(1, 6):
+            assert out == n - 1, f"sentence {n} was read before {n - 1} came out"
+            yield Source(n, (3,), max_length=3)
+
+    for outcome in Scheduler(MIXES["a lattice"](), decoder, batch_size=1).run(sentences()):
+        out = outcome.source.id
+    assert out == 5

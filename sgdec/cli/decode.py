@@ -157,9 +157,7 @@ def decode(given: dict[str, Any], options: dict[str, dict[str, Any]]) -> int:
         deterministic=given["deterministic"],
     )
     shaping = {name: given[name] for name in SHAPING if given[name] is not None and given[name] is not False}
-    signature = "|".join(
-        [run.signature, *(f"{name}:{value}" for name, value in shaping.items())]
-    )
+    signature = "|".join([run.signature, *(f"{name}:{value}" for name, value in shaping.items())])
     if given["signature"]:
         Path(given["signature"]).write_text(signature + "\n", encoding="utf-8")
     progress = Progress()
