@@ -54,8 +54,11 @@ class Scheduler:
         """``window``: sentences read and sorted at a time; at most two windows are begun, waiting or unwritten.
 
         ``max_rows``: at most so many nodes a job. ``deterministic``: each question is a job of its own, so that
-        results do not depend on ``batch_size`` in the last bit, at the price of what batching gains.
+        results do not depend on ``batch_size`` in the last bit, at the price of what batching gains. Raises
+        UsageError for ``max_rows`` with a decoder that asks the predictors itself.
         """
+        if max_rows is not None and isinstance(decoder, BatchDecoder):
+            raise UsageError("--max-rows cannot hold for a decoder over whole batches; lower --batch-size instead.")
         self._constellation = constellation
         self._decoder = decoder
         self._nbest = nbest

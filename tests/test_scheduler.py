@@ -497,6 +497,11 @@ def test_a_decoder_over_whole_batches_is_given_them_by_length() -> None:
     assert 0 <= expansion.seconds < 10
 
 
+def test_a_bound_that_a_whole_batch_would_not_keep_is_refused() -> None:
+    with pytest.raises(UsageError, match="lower --batch-size"):
+        together(MIXES["in batches"](), Together(), max_rows=2)
+
+
 def test_in_a_whole_batch_too_only_the_culprit_fails() -> None:
     outcomes = together(MIXES["in batches"](), Together(raises=[3, 8]))
     assert [o.source.id for o in outcomes if o.error is not None] == [3, 8]

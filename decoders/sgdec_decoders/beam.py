@@ -22,13 +22,14 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from operator import attrgetter
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
 import sgdec
 from sgdec import Decoder, Node, Result, SearchSpace
 from sgdec.ranking import Ranking
+from sgdec_decoders._beam_options import Alpha, Beta, Normalize, PruneFinal, PruneLocal, Size, Stop
 
 _total = attrgetter("total")
 
@@ -38,24 +39,16 @@ class BeamDecoder(Decoder):
 
     def __init__(
         self,
-        size: Annotated[int, Field(ge=1, description="hypotheses kept at each length")] = 4,
-        alpha: Annotated[float, Field(description="length normalisation; 0 = none")] = 0.0,
-        beta: Annotated[float, Field(ge=0, description="coverage penalty; 0 = none")] = 0.0,
-        normalize: Annotated[
-            Literal["gnmt", "length"], Field(description="lp of equation 14, or |Y|^alpha")
-        ] = "gnmt",
-        prune_local: Annotated[
-            float, Field(ge=0, description="drop tokens more than this below their expansion's best; 0 = off")
-        ] = 0.0,
-        prune_final: Annotated[
-            float, Field(ge=0, description="drop finished hypotheses more than this below the best; 0 = off")
-        ] = 0.0,
+        size: Size = 4,
+        alpha: Alpha = 0.0,
+        beta: Beta = 0.0,
+        normalize: Normalize = "gnmt",
+        prune_local: PruneLocal = 0.0,
+        prune_final: PruneFinal = 0.0,
         recombine: Annotated[
             bool, Field(description="keep only the best of hypotheses with the same future")
         ] = False,
-        stop: Annotated[
-            Literal["best", "full", "proven"], Field(description="when the search ends; see above")
-        ] = "best",
+        stop: Stop = "best",
     ) -> None:
         self.size = size
         self.prune_local = prune_local

@@ -19,16 +19,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
 
 import sgdec
 from sgdec import BOS, EOS, Decoder, Hypothesis, Result, SearchSpace
 from sgdec.protocol import FORBIDDEN, BatchDecoder
 from sgdec.ranking import Ranking
+from sgdec_decoders._beam_options import Alpha, Beta, Normalize, PruneFinal, PruneLocal, Size, Stop
 from sgdec_decoders._dense import Children, DenseRows
 
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -84,21 +84,13 @@ class VanillaDecoder(BatchDecoder):
 
     def __init__(
         self,
-        size: Annotated[int, Field(ge=1, description="hypotheses kept at each length")] = 4,
-        alpha: Annotated[float, Field(description="length normalisation; 0 = none")] = 0.0,
-        beta: Annotated[float, Field(ge=0, description="coverage penalty; 0 = none")] = 0.0,
-        normalize: Annotated[
-            Literal["gnmt", "length"], Field(description="lp of equation 14, or |Y|^alpha")
-        ] = "gnmt",
-        prune_local: Annotated[
-            float, Field(ge=0, description="drop tokens more than this below their expansion's best; 0 = off")
-        ] = 0.0,
-        prune_final: Annotated[
-            float, Field(ge=0, description="drop finished hypotheses more than this below the best; 0 = off")
-        ] = 0.0,
-        stop: Annotated[
-            Literal["best", "full", "proven"], Field(description="when the search ends; see beam")
-        ] = "best",
+        size: Size = 4,
+        alpha: Alpha = 0.0,
+        beta: Beta = 0.0,
+        normalize: Normalize = "gnmt",
+        prune_local: PruneLocal = 0.0,
+        prune_final: PruneFinal = 0.0,
+        stop: Stop = "best",
     ) -> None:
         self.size = size
         self.prune_local = prune_local

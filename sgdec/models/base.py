@@ -90,6 +90,16 @@ class Seq2Seq(nn.Module, ABC):
     def project(self, output: Tensor) -> Tensor:
         """Logits [..., V] of outputs [..., H]."""
 
+    def output_layer(self) -> tuple[nn.Linear, float | None]:
+        """The layer that `project` is, weight [V, H] and bias [V], and the bound to which it clips logits, if any.
+
+        For whoever computes some logits alone. Raises UsageError where a model has no such layer, or only in 8 bits.
+        """
+        raise UsageError(
+            f"{type(self).__name__} has no output layer in floating point, so its vocabulary cannot be reduced; "
+            "use the predictor nmt, or a gnmt model that is not quantised."
+        )
+
     def bias_output(self, log_probabilities: Tensor) -> None:
         """Start from these scores [V] of target tokens, before anything is learnt.
 

@@ -19,11 +19,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from sgdec.errors import UsageError
 from sgdec.models.base import Seq2Seq
-from sgdec.models.gnmt import GAMMA
 from sgdec.models.kernels import packed_linear
 
 NEVER = 0
@@ -184,13 +182,6 @@ class ClusterProjection:
 
 
 def output_layer(model: Seq2Seq) -> OutputLayer:
-    """The projection onto the vocabulary. Raises UsageError for a model that does not say which it is."""
-    layer = getattr(model, "softmax", None)
-    if not isinstance(layer, nn.Linear) or layer.bias is None or layer.weight.is_meta:
-        raise UsageError(
-            f"{type(model).__name__} has no layer 'softmax' in floating point, so its vocabulary cannot be reduced; "
-            "use the predictor nmt, or a gnmt model that is not quantised."
-        )
-    return OutputLayer(
-        layer.weight.detach(), layer.bias.detach(), GAMMA if getattr(model, "constrained", 0) else None
-    )
+    """The projection onto the vocabulary. Raises UsageError as `Seq2Seq.output_layer` does."""
+    layer, bound = model.output_layer()
+    return OutputLayer(layer.weight.detach(), layer.bias.detach(), bound)

@@ -181,6 +181,12 @@ class GNMT(Seq2Seq):
         logits: Tensor = self.softmax(output) if self._products is None else self._products.softmax(output)
         return logits.clamp_(-GAMMA, GAMMA) if self.constrained else logits  # equation 13
 
+    def output_layer(self) -> tuple[nn.Linear, float | None]:
+        """The softmax layer, and gamma of equation 13 for a constrained model."""
+        if self.softmax.weight.is_meta:  # only the quantised product is here
+            return super().output_layer()
+        return self.softmax, GAMMA if self.constrained else None
+
     def bias_output(self, log_probabilities: Tensor) -> None:
         """The softmax's bias [V]; with small initial weights these are the first predictions."""
         with torch.no_grad():
