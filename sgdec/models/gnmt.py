@@ -163,16 +163,13 @@ class GNMT(Seq2Seq):
 
     def step(self, memory: Memory, state: State, tokens: Tensor) -> tuple[State, Tensor, Tensor]:
         """Consume ``tokens`` [R]: new state, output [R, width], attention [R, S]."""
-        new: list[Tensor] = []
-        x: Tensor = self.target_embedding(tokens)  # [R, E]
-        context = attention = x  # set by the bottom layer
-        for layer in range(len(self.decoder)):
-            below = [x] if layer == 0 else [x, context]
+        hidden, cell = lstm_cell(self._bottom_gates(tokens, state[0]), state[1], self.delta)
+        new, x = [hidden, cell], hidden
+        context, attention = self._attend_once(hidden, memory)
+        for layer in range(1, len(self.decoder)):
             hidden, cell = state[2 * layer : 2 * layer + 2]
-            hidden, cell = lstm_cell(self._gates(layer, below, hidden), cell, self.delta)
+            hidden, cell = lstm_cell(self._gates(layer, [x, context], hidden), cell, self.delta)
             new += [hidden, cell]
-            if layer == 0:
-                context, attention = self._attend_once(hidden, memory)
             x = self._clip(hidden + x) if layer >= FIRST_RESIDUAL else hidden
         return tuple(new), self.dropout(x), attention
 
@@ -212,9 +209,12 @@ class GNMT(Seq2Seq):
     def attend(self, query: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """Equation 4 for queries [B, T, width]: contexts [B, T, H] and weights [B, T, S]."""
         products = self._products
-        asked = self.query(query) if products is None else products.query(query)
-        hidden = torch.tanh_(asked[:, :, None] + memory.keys[:, None])  # [B, T, S, A]
-        scores = hidden @ self.score_weight[0] if products is None else products.score(hidden)[..., 0]
+        if products is None:
+            hidden = torch.tanh_(self.query(query)[:, :, None] + memory.keys[:, None])  # [B, T, S, A]
+            scores = hidden @ self.score_weight[0]
+        else:  # 2 v . sigmoid(2 x) is v . tanh(x) and a constant, which the softmax does not see
+            hidden = torch.sigmoid_(2 * products.query(query)[:, :, None] + 2 * memory.keys[:, None])
+            scores = 2 * products.score(hidden)[..., 0]
         weights = torch.softmax(scores.masked_fill(~memory.mask[:, None], float("-inf")), -1)  # [B, T, S]
         return weights @ memory.values, weights
 
@@ -265,12 +265,17 @@ class GNMT(Seq2Seq):
         outputs, _, _ = run_lstm(unpacked(lstm)[0], inputs, [rows] * steps, first, self.delta)
         return outputs.view(steps, rows, -1).transpose(0, 1)
 
+    def _bottom_gates(self, tokens: Tensor, hidden: Tensor) -> Tensor:
+        """Pre-activations [R, 4 width] of the decoder's bottom layer after tokens [R]."""
+        if self._products is not None:
+            return self._products.bottom.inputs(tokens) + self._products.bottom.hidden(hidden)
+        return self._gates(0, [self.target_embedding(tokens)], hidden)
+
     def _gates(self, layer: int, below: list[Tensor], hidden: Tensor) -> Tensor:
-        """Pre-activations [B, 4 width] of one step of a decoder layer."""
-        if self._products is not None and layer > 0:
+        """Pre-activations [R, 4 width] of one step of a decoder layer."""
+        if self._products is not None:
             return self._products.layers[layer - 1](torch.cat([*below, hidden], -1))
-        bottom = self._products.bottom if self._products is not None else None
-        inputs, recurrent = bottom or unpacked(cast(nn.LSTM, self.decoder[layer]))[0]
+        inputs, recurrent = unpacked(cast(nn.LSTM, self.decoder[layer]))[0]
         return inputs(self.dropout(torch.cat(below, -1))) + recurrent(hidden)
 
     def _clip(self, x: Tensor) -> Tensor:

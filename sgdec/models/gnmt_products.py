@@ -1,7 +1,8 @@
 """What a frozen GNMT multiplies with: the products of equations 11 and 13 and of the attention, made once.
 
-A decoder layer has one product, over [x; context; hidden]. The bottom layer keeps two, because embeddings have a
-range of their own; so do the encoder's layers, whose inputs are multiplied for all steps at once.
+A decoder layer has one product, over [x; context; hidden]. In the bottom layer only the hidden state is multiplied:
+its other input is one of V embeddings, so their products are a table, made once and looked up. The encoder's layers
+have two products each, because their inputs are multiplied for all steps at once.
 
 In what range inputs are, which decides how finely section 6 can represent them: an LSTM's output is within
 tanh(delta), a residual sum within delta, without the constraints 1 and unknown. Embeddings are a table, and a context
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sgdec.models.kernels import Kernels, Product
@@ -23,6 +25,8 @@ from sgdec.models.lstm import Recurrence
 if TYPE_CHECKING:
     from sgdec.models.gnmt import GNMT
 
+LARGEST_TABLE = 1 << 26
+"""Numbers that the table of the bottom layer's products may hold: 256 MiB of fp32."""
 FIRST_RESIDUAL = 2
 """Index from 0 of the first layer with a residual connection: "the layer third from the bottom"."""
 
@@ -33,7 +37,7 @@ class Products(NamedTuple):
     encoder: list[list[Recurrence]]
     """By layer, then direction."""
     bottom: Recurrence
-    """Of the decoder."""
+    """Of the decoder; its inputs are token numbers."""
     layers: list[Product]
     """Of the decoder's layers above: [x; context; hidden] to pre-activations."""
     key: Product
@@ -63,6 +67,7 @@ def make_products(model: GNMT, kernels: Kernels) -> Products:
 
     source, target = (float(table.weight.abs().max()) for table in (model.source_embedding, model.target_embedding))
     bottom, *layers = (cast(nn.LSTM, lstm).all_weights[0] for lstm in model.decoder)
+    inputs, hidden = recurrence("decoder.0", bottom, target)
     return Products(
         encoder=[
             [
@@ -71,10 +76,18 @@ def make_products(model: GNMT, kernels: Kernels) -> Products:
             ]
             for layer, lstm in enumerate(model.encoder)
         ],
-        bottom=recurrence("decoder.0", bottom, target),
+        bottom=Recurrence(_of_tokens(inputs, model.target_embedding, 4 * model.width), hidden),
         layers=[joint(layer, weights) for layer, weights in enumerate(layers, 1)],
         key=kernels.linear(model.key.weight, model.key.bias),
         query=kernels.linear(model.query.weight),
         score=kernels.linear(model.score_weight),
         softmax=kernels.bounded("softmax", model.softmax.weight, model.softmax.bias, above(len(model.decoder))),
     )
+
+
+def _of_tokens(product: Product, embedding: nn.Embedding, outputs: int) -> Product:
+    """The product with the embeddings of tokens [R]: looked up, unless its table [V, outputs] would be too large."""
+    if embedding.num_embeddings * outputs > LARGEST_TABLE:
+        return lambda tokens: product(embedding(tokens))
+    table = product(embedding.weight)
+    return lambda tokens: F.embedding(tokens, table)

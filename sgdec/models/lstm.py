@@ -37,10 +37,15 @@ def unpacked(lstm: nn.LSTM) -> list[Recurrence]:
 def lstm_cell(gates: Tensor, cell: Tensor, delta: float | None) -> tuple[Tensor, Tensor]:
     """Pre-activations [B, 4 width] and cell [B, width] to the new output m and cell, clipped if there is a delta."""
     i, f, g, o = gates.chunk(4, -1)
-    cell = torch.addcmul(torch.sigmoid(f) * cell, torch.sigmoid(i), torch.tanh(g))
+    cell = torch.addcmul(torch.sigmoid(f) * cell, torch.sigmoid(i), tanh(g))
     if delta is not None:
         cell = cell.clamp(-delta, delta)
-    return torch.sigmoid(o) * torch.tanh(cell), cell
+    return torch.sigmoid(o) * tanh(cell), cell
+
+
+def tanh(x: Tensor) -> Tensor:
+    """tanh x = 2 sigmoid(2 x) - 1: on a CPU, where PyTorch's sigmoid is several times as fast as its tanh."""
+    return 2 * torch.sigmoid(2 * x) - 1 if x.device.type == "cpu" else torch.tanh(x)
 
 
 def run_lstm(
