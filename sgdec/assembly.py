@@ -37,6 +37,7 @@ class RunConfig:
     device: str = "cpu"
     precision: str = "fp32"
     seed: int = 0
+    deterministic: bool = False
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ def assemble(config: RunConfig, host: Host) -> Run:
         vocabularies=vocabularies,
         vocab_size=_vocab_size(config.vocab_size, vocabularies.target),
         seed=config.seed,
+        deterministic=config.deterministic,
     )
     decoder_options = configure(decoder_class, given[config.decoder], name=config.decoder)
     decoder = _construct(_Part(config.decoder, decoder_class, decoder_options), context)

@@ -53,3 +53,5 @@ class Context:
     vocab_size: int | None = None
     """V, the number of target tokens; None if neither a vocabulary nor ``--vocab-size`` says."""
     seed: int = 0
+    deterministic: bool = False
+    """Whether no sentence's numbers may depend, in the last bit, on those decoded beside it."""

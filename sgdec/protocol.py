@@ -114,6 +114,8 @@ class BatchPredictor(ABC):
     """
 
     on_demand: ClassVar[bool] = False
+    independent_rows: bool = False
+    """Whether row i is the same, bit for bit, whatever other sentences' rows are in the batch."""
 
     @abstractmethod
     def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
@@ -148,6 +150,8 @@ class _Prefix(NamedTuple):
 @final
 class Lifted(BatchPredictor):
     """A simple-form predictor in the batch form: one shallow copy of it a sentence, rows one after the other."""
+
+    independent_rows = True
 
     def __init__(self, predictor: Predictor) -> None:
         self.predictor = predictor

@@ -53,9 +53,9 @@ class Scheduler:
     ) -> None:
         """``window``: sentences read and sorted at a time; at most two windows are begun, waiting or unwritten.
 
-        ``max_rows``: at most so many nodes a job. ``deterministic``: each question is a job of its own, so that
-        results do not depend on ``batch_size`` in the last bit, at the price of what batching gains. Raises
-        UsageError for ``max_rows`` with a decoder that asks the predictors itself.
+        ``max_rows``: at most so many nodes a job. ``deterministic``: results do not depend on ``batch_size`` in the
+        last bit; where a predictor's rows do, and with ``max_rows``, each question is a job of its own, at the price
+        of what batching gains. Raises UsageError for ``max_rows`` with a decoder that asks the predictors itself.
         """
         if max_rows is not None and isinstance(decoder, BatchDecoder):
             raise UsageError("--max-rows cannot hold for a decoder over whole batches; lower --batch-size instead.")
@@ -66,7 +66,13 @@ class Scheduler:
         self._batch_size = batch_size
         self._window = window or (WINDOW * batch_size if batch_size > 1 else 1)
         self._max_rows = max_rows
-        self._deterministic = deterministic
+        independent = max_rows is None and all(member.independent_rows for member in constellation.predictors)
+        self._alone = deterministic and not independent
+        self._rounds = self._jobs = 0
+
+    def summary(self) -> str | None:
+        """What ``deterministic`` has cost so far, where sentences could not be asked about together."""
+        return f"deterministic: {self._jobs:,} jobs in place of {self._rounds:,}" if self._alone else None
 
     def run(self, sentences: Iterable[Source | Unreadable]) -> Iterator[Outcome]:
         """Outcomes in the order of the sentences, each as soon as all before it are there.
@@ -137,7 +143,9 @@ class Scheduler:
 
     def _each(self, ask: Callable[[list[Item]], Sequence[Any]], items: list[Item]) -> Sequence[Any]:
         """``ask(items)``, in one job or one by one."""
-        if self._deterministic:
+        self._rounds += bool(items)
+        if self._alone:
+            self._jobs += len(items)
             return [reply for item in items for reply in _safely(ask, [item])]
         return _safely(ask, items)
 

@@ -118,6 +118,17 @@ class TestNmt(PluginContract):
         self.vocab_size = target.size
 
 
+class TestDeterministicNmt(TestNmt):
+    """Sentences share products only; its rows say that they are independent."""
+
+    def make(self) -> BatchPredictor:
+        predictor: BatchPredictor = HOST.load("predictor", "nmt")(
+            **self.options, context=Context(deterministic=True)
+        )
+        assert predictor.independent_rows
+        return predictor
+
+
 class TestClusterNmt(TestNmt):
     plugin = "clusternmt"
 

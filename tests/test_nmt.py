@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from sgdec_decoders.beam import BeamDecoder
+from sgdec_decoders.greedy import GreedyDecoder
 from sgdec_decoders.vanilla import VanillaDecoder
 from sgdec_predictors.nmt import NmtPredictor
 
@@ -147,17 +149,35 @@ def test_sentences_decode_together_as_they_decode_alone(
             assert one.rank_score == pytest.approx(other.rank_score, abs=1e-9)
 
 
+@pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize("decoder", [BeamDecoder(), VanillaDecoder(size=3, stop="full", alpha=0.6, beta=0.4)])
 def test_a_deterministic_run_does_not_depend_on_the_batch_size_in_the_last_bit(
-    models: list[str], decoder: Decoder
+    models: list[str], decoder: Decoder, together: bool
 ) -> None:
-    def run(batch_size: int) -> list[Any]:
-        constellation = Constellation.of({"nmt": NmtPredictor(models[0])}, vocab_size=V)
-        return [outcome.result for outcome in decode(constellation, decoder, batch_size, deterministic=True)]
+    """Neither where sentences share products, nor where each question has to be a job of its own."""
 
-    alone = run(1)
-    assert run(3) == alone
-    assert run(64) == alone
+    def run(batch_size: int, deterministic: bool = True) -> list[Any]:
+        predictor = NmtPredictor(models[0], Context(deterministic=deterministic and together))
+        assert predictor.independent_rows == (deterministic and together)
+        constellation = Constellation.of({"nmt": predictor}, vocab_size=V)
+        return [outcome.result for outcome in decode(constellation, decoder, batch_size, deterministic=deterministic)]
+
+    alone = run(1, deterministic=False)
+    for batch_size in (1, 3, 64):
+        assert run(batch_size) == alone
+
+
+def test_a_deterministic_run_says_what_it_costs(models: list[str]) -> None:
+    shared = NmtPredictor(models[0], Context(deterministic=True))
+    decode(Constellation.of({"nmt": shared}, vocab_size=V), BeamDecoder(), 64, deterministic=True)
+    said = r"deterministic: products shared, \d+\.\d s; all else sentence by sentence, \d+\.\d s"
+    assert re.fullmatch(said, shared.summary() or "")
+    other = NmtPredictor(models[0])
+    scheduler = Scheduler(Constellation.of({"nmt": other}, vocab_size=V), GreedyDecoder(), deterministic=True)
+    outcomes = list(scheduler.run(SOURCES))
+    jobs = len(SOURCES) + sum(outcome.result.expansions for outcome in outcomes)
+    rounds = 1 + max(outcome.result.expansions for outcome in outcomes)
+    assert other.summary() is None and scheduler.summary() == f"deterministic: {jobs} jobs in place of {rounds}"
 
 
 def test_a_long_search_keeps_no_more_states_than_it_can_still_use(models: list[str]) -> None:

@@ -281,6 +281,17 @@ class FirstCandidatesForAll(BatchTable):
         return Scores(rows=[SparseRow(wanted, row[list(wanted)]) for row in values])  # type: ignore[union-attr]
 
 
+@breaks("test_rows_said_to_be_independent_are_equal_bit_for_bit")
+class LastBitOfTheBatch(BatchTable):
+    """A last bit depends on how many rows there are."""
+
+    independent_rows = True
+
+    def predict_batch(self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None) -> Scores:
+        rows = self._simple.table[[prefix.last for prefix, _ in states]]
+        return Scores.dense(rows * (1 + 1e-15 * (len(states) - 1)))
+
+
 @breaks("test_best_remaining_is_never_exceeded")
 class BestTooLow(Table):
     def best_remaining(self, states: Sequence[Prefix]) -> list[float]:

@@ -4,13 +4,16 @@ Any model that `sgdec train` makes; several entries are an ensemble. `initialize
 ``<s>``, `consume_batch` is one inference step, `predict_batch` projects and normalises. A state is a handle of a slot
 in one pool of tensors, and its sentence: it keeps nothing else alive.
 
-Cost: one inference step a consumed token, one softmax over V a prediction, many rows at once.
+Cost: one inference step a consumed token, one softmax over V a prediction, many rows at once. In a deterministic run
+sentences share the matrix products only (`sgdec.models.jointly`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from collections.abc import Callable, Sequence
+from functools import cached_property, partial
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import Field
 
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from sgdec.models.base import Memory, Rows, Seq2Seq
+    from sgdec.models.jointly import Stopwatch
+Found = TypeVar("Found")
 
 
 class Sentence(NamedTuple):
@@ -59,8 +64,11 @@ class NmtPredictor(BatchPredictor):
         from sgdec.training.checkpoint import load_model
 
         context = context or Context()
-        module, self.vocabularies = load_model(model, device=context.device, precision=context.precision)
+        module, self.vocabularies = load_model(
+            model, device=context.device, precision=context.precision, joint=context.deterministic
+        )
         self._model: Seq2Seq = module
+        self._watch: Stopwatch | None = None
         self._device = context.device
         self._source_size = self.vocabularies.source.size if self.vocabularies.source else 0
         self._pool = SlotPool()
@@ -73,42 +81,30 @@ class NmtPredictor(BatchPredictor):
 
         return load_vocabularies(model)
 
-    def initialize_batch(self, sources: Sequence[Source]) -> list[NmtState]:
-        import torch
+    @cached_property
+    def independent_rows(self) -> bool:  # type: ignore[override]
+        """In a deterministic run, unless this machine's products do not allow it."""
+        from sgdec.models.jointly import JointKernels
 
+        return isinstance(self._model.kernels, JointKernels) and self._model.kernels.independent()
+
+    def initialize_batch(self, sources: Sequence[Source]) -> list[NmtState]:
         for source in sources:
             self._check(source)
-        lengths = torch.tensor([len(source.tokens) for source in sources])
-        tokens = torch.zeros(len(sources), int(lengths.max()), dtype=torch.long)  # [sentences, longest]
-        for row, source in zip(tokens, sources, strict=True):
-            row[: len(source.tokens)] = torch.tensor(source.tokens)
-        with torch.inference_mode():
-            memory = self._model.encode(tokens.to(self._device), lengths)
-            first = torch.full((len(sources),), BOS, device=self._device)
-            step = self._model.step(memory, self._model.start(memory), first)
-            sentences = [
-                Sentence(memory.values[i, :length].clone(), memory.keys[i, :length].clone(), memory.first[i].clone())
-                for i, length in enumerate(lengths.tolist())
-            ]
-            return self._states(sentences, *step)
+        parts = self._in_parts(self._begin, range(len(sources)), sources)
+        return [state for part in parts for state in part]
 
     def predict_batch(
         self, states: Sequence[NmtState], candidates: Sequence[Candidates | None] | None = None
     ) -> Scores:
         import torch
 
-        with torch.inference_mode():
-            return Scores.dense(self._log_probabilities(self._outputs(states)))
+        parts = self._in_parts(self._predict, [id(state.sentence) for state in states], states)
+        return Scores.dense(parts[0] if len(parts) == 1 else torch.cat(parts))
 
     def consume_batch(self, states: Sequence[NmtState], tokens: Sequence[int]) -> list[NmtState]:
-        import torch
-
-        sentences = [state.sentence for state in states]
-        with torch.inference_mode():
-            memory = self._memory(sentences)
-            before = self._pool.part([state.slot for state in states], slice(0, -1))
-            step = self._model.step(memory, before, torch.tensor(tokens, device=self._device))
-            return self._states(sentences, *step)
+        parts = self._in_parts(self._consume, [id(state.sentence) for state in states], states, tokens)
+        return [state for part in parts for state in part]
 
     def best_remaining(self, states: Sequence[NmtState]) -> list[float]:
         return [0.0] * len(states)  # log-probabilities
@@ -118,6 +114,54 @@ class NmtPredictor(BatchPredictor):
         blocks = {id(state.attention): state.attention for state in states}
         rows = {name: block.double().cpu().numpy() for name, block in blocks.items()}
         return [rows[id(state.attention)][state.row, : len(state.sentence.values)] for state in states]
+
+    def summary(self) -> str | None:
+        """For the end of a run: what being deterministic has cost."""
+        return f"deterministic: {self._watch}" if self._watch is not None else None
+
+    def _in_parts(self, work: Callable[..., Found], sentences: Sequence[int], *columns: Sequence[Any]) -> list[Found]:
+        """``work(*columns)`` at once; in a deterministic run a part for each run of rows with equal ``sentences``."""
+        import torch
+
+        with torch.inference_mode():
+            if not self.independent_rows:
+                return [work(*columns)]
+            from sgdec.models.jointly import Stopwatch, jointly
+
+            self._watch = self._watch or Stopwatch()
+            starts = [i for i, sentence in enumerate(sentences) if i == 0 or sentence != sentences[i - 1]]
+            places = [slice(*ends) for ends in pairwise([*starts, len(sentences)])]
+            return jointly([partial(work, *(column[place] for column in columns)) for place in places], self._watch)
+
+    def _begin(self, sources: Sequence[Source]) -> list[NmtState]:
+        """The states after ``<s>``."""
+        import torch
+
+        lengths = torch.tensor([len(source.tokens) for source in sources])
+        tokens = torch.zeros(len(sources), int(lengths.max()), dtype=torch.long)  # [sentences, longest]
+        for row, source in zip(tokens, sources, strict=True):
+            row[: len(source.tokens)] = torch.tensor(source.tokens)
+        memory = self._model.encode(tokens.to(self._device), lengths)
+        first = torch.full((len(sources),), BOS, device=self._device)
+        step = self._model.step(memory, self._model.start(memory), first)
+        sentences = [
+            Sentence(memory.values[i, :length].clone(), memory.keys[i, :length].clone(), memory.first[i].clone())
+            for i, length in enumerate(lengths.tolist())
+        ]
+        return self._states(sentences, *step)
+
+    def _predict(self, states: Sequence[NmtState]) -> Tensor:
+        """Scores ``[rows, V]``."""
+        return self._log_probabilities(self._outputs(states))
+
+    def _consume(self, states: Sequence[NmtState], tokens: Sequence[int]) -> list[NmtState]:
+        import torch
+
+        sentences = [state.sentence for state in states]
+        memory = self._memory(sentences)
+        before = self._pool.part([state.slot for state in states], slice(0, -1))
+        step = self._model.step(memory, before, torch.tensor(tokens, device=self._device))
+        return self._states(sentences, *step)
 
     def _outputs(self, states: Sequence[NmtState]) -> Tensor:
         """``[rows, H]``: what the model projects to the scores of the next token."""

@@ -140,6 +140,7 @@ def decode(given: dict[str, Any], options: dict[str, dict[str, Any]]) -> int:
             device=given["device"],
             precision=given["precision"],
             seed=given["seed"],
+            deterministic=given["deterministic"],
         ),
         Host(given["plugin_file"]),
     )
@@ -177,8 +178,11 @@ def decode(given: dict[str, Any], options: dict[str, dict[str, Any]]) -> int:
                     _warn(outcome.source.id, problem)
     progress.finish()
     for member in run.constellation.members:
-        if (summary := getattr(member.predictor, "summary", None)) is not None:
-            click.echo(f"{member.name}: {summary()}", err=True)
+        summary = getattr(member.predictor, "summary", None)
+        if summary is not None and (text := summary()) is not None:
+            click.echo(f"{member.name}: {text}", err=True)
+    if (cost := scheduler.summary()) is not None:
+        click.echo(cost, err=True)
     click.echo(f"signature: {signature}", err=True)
     return 1 if progress.failed else 0
 

@@ -69,6 +69,8 @@ class Seq2Seq(nn.Module, ABC):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     replaced: ClassVar[tuple[str, ...]] = ()
     """How the names of those parameters begin that `freeze` hands to `Kernels.bounded` and needs no more."""
+    kernels: Kernels | None = None
+    """Who made the products of a frozen model, where that matters to whoever uses it."""
 
     @abstractmethod
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:

@@ -188,6 +188,29 @@ class PredictorContract(AbilityChecks):
             what = "a row of a batch must honour its own candidates"
             self._same(first, second, what, source, (), wanted[i])
 
+    def test_rows_said_to_be_independent_are_equal_bit_for_bit(self) -> None:
+        """Where ``independent_rows`` says so: one prefix of each sentence alone, and all of them side by side."""
+        predictor = lift(self.make())
+        walks = list({source.id: (source, prefix) for source, prefix in self._prefixes}.values())
+        if not predictor.independent_rows:
+            return
+        together = predictor.initialize_batch([source for source, _ in walks])
+        alone = [predictor.initialize_batch([source])[0] for source, _ in walks]
+        active = list(range(len(walks)))
+        for t in range(self.walk_length + 1):
+            scores = predictor.predict_batch([together[i] for i in active])
+            for place, i in enumerate(active):
+                row = read_row(scores, place, self.vocab_size)
+                same = np.array_equal(row, read_row(predictor.predict_batch([alone[i]]), 0, self.vocab_size))
+                assert same, f"independent rows must be the same alone and in a batch, bit for bit: {walks[i]}"
+            active = [i for i in active if t < len(walks[i][1])]
+            if not active:
+                return
+            tokens = [walks[i][1][t] for i in active]
+            after = predictor.consume_batch([together[i] for i in active], tokens)
+            for i, token, state in zip(active, tokens, after, strict=True):
+                together[i], alone[i] = state, predictor.consume_batch([alone[i]], [token])[0]
+
     # Helpers.
 
     def _visit(self, predictor: Predictor, prefix: Sequence[int]) -> tuple[list[State], list[Row]]:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from sgdec.models.base import Seq2Seq
+    from sgdec.models.kernels import Kernels
     from sgdec.plugins import Host
 
 FORMAT = 1
@@ -89,13 +90,19 @@ def load_vocabularies(path: str | Path) -> Vocabularies:
 
 
 def load_model(
-    path: str | Path, *, device: str = "cpu", precision: str = "fp32", host: Host | None = None
+    path: str | Path,
+    *,
+    device: str = "cpu",
+    precision: str = "fp32",
+    host: Host | None = None,
+    joint: bool = False,
 ) -> tuple[Seq2Seq, Vocabularies]:
     """The model of a checkpoint, ready to predict, and its vocabularies.
 
     ``precision`` is that of the weights: fp32, bf16, fp64, or int8 for a quantised checkpoint (on a CPU). In fp32 on
-    a CPU the weights are packed (`Seq2Seq.freeze`): they cannot be trained or changed. Raises `SgdecError`, naming
-    the file, for whatever is missing, damaged or does not fit, and for weights that are not finite.
+    a CPU the weights are packed (`Seq2Seq.freeze`): they cannot be trained or changed. ``joint``: with
+    `JointKernels`, so that sentences can share products and nothing else. Raises `SgdecError`, naming the file, for
+    whatever is missing, damaged or does not fit, and for weights that are not finite.
     """
     import torch
 
@@ -112,15 +119,23 @@ def load_model(
 
         if device != "cpu":
             raise UsageError(f"--precision int8 runs on a CPU only. Give --device cpu, not {device}.")
-        return load_quantised(folder, config, host=host), vocabularies
+        return load_quantised(folder, config, host=host, joint=joint), vocabularies
     if "quantised" in config:
         raise SgdecError(f"{path}: this model is quantised. Give --precision int8, or the model that it was made of.")
     model = build_model(config, where=str(folder / CONFIG), host=host)
     load_weights(model, folder / WEIGHTS)
     model = model.to(device=device, dtype=dtypes[precision]).eval()
     if device == "cpu" and precision == "fp32":
-        model.freeze(Kernels())
+        freeze(model, Kernels(), joint=joint)
     return model, vocabularies
+
+
+def freeze(model: Seq2Seq, kernels: Kernels, *, joint: bool) -> None:
+    """`Seq2Seq.freeze`, such that sentences can share products if ``joint``."""
+    from sgdec.models.jointly import JointKernels
+
+    model.kernels = JointKernels(kernels) if joint else kernels
+    model.freeze(model.kernels)
 
 
 def build_model(config: Mapping[str, Any], *, where: str, host: Host | None = None) -> Seq2Seq:

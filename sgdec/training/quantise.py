@@ -59,8 +59,17 @@ def quantise_checkpoint(
     return quantised
 
 
-def load_quantised(folder: Path, config: Mapping[str, Any], *, host: Host | None = None) -> Seq2Seq:
-    """The model of a quantised checkpoint, ready to predict. Raises `SgdecError`, naming the file."""
+def load_quantised(
+    folder: Path,
+    config: Mapping[str, Any],
+    *,
+    host: Host | None = None,
+    joint: bool = False,
+) -> Seq2Seq:
+    """The model of a quantised checkpoint, ready to predict; ``joint`` as in `checkpoint.load_model`.
+
+    Raises `SgdecError`, naming the file.
+    """
     file = folder / checkpoint.WEIGHTS
     if SECTION not in config:
         raise SgdecError(
@@ -74,7 +83,8 @@ def load_quantised(folder: Path, config: Mapping[str, Any], *, host: Host | None
     products = {name for name in tensors if name.startswith(model.replaced)}
     rest = {name: tensor for name, tensor in tensors.items() if name not in products}
     checkpoint.fill(model, rest, str(file), assign=True)
-    model.freeze(Int8Kernels({name: tensors[name] for name in products}, bounds, str(file)))
+    kernels = Int8Kernels({name: tensors[name] for name in products}, bounds, str(file))
+    checkpoint.freeze(model, kernels, joint=joint)
     return model.eval()
 
 

@@ -1,0 +1,121 @@
+"""Computations that share their matrix products and nothing else: batches whose rows do not depend on each other.
+
+In a batch, a sentence's numbers can depend in the last bit on what is beside it: sums run over padding, functions
+are vectorised, but for the end of an array. `jointly` therefore runs the computation of each sentence by itself, on
+its own arrays, in a coroutine. Where it comes to a product, which is where most of the time goes, it waits for the
+others, and one product is made of the rows of all.
+
+That is exact if a row of a product does not depend on how many rows there are. Whether it does is not promised by any
+library, so `JointKernels.independent` tries it, for each product and every number of rows that is ever used.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import torch
+from greenlet import getcurrent, greenlet
+from torch import Tensor
+
+from sgdec.models.kernels import Kernels, Product
+
+BLOCK = 32
+"""The most rows that are multiplied at a time."""
+
+Found = TypeVar("Found")
+
+
+class JointKernels(Kernels):
+    """Makes the products that other kernels make, such that `jointly` can share them."""
+
+    def __init__(self, kernels: Kernels) -> None:
+        self._kernels = kernels
+        self.products: list[JointProduct] = []
+
+    def linear(self, weight: Tensor, bias: Tensor | None = None) -> Product:
+        return self._joint(self._kernels.linear(weight, bias), weight)
+
+    def bounded(self, name: str, weight: Tensor, bias: Tensor | None, bound: float | None) -> Product:
+        return self._joint(self._kernels.bounded(name, weight, bias, bound), weight)
+
+    def independent(self) -> bool:
+        """Whether a row of each product is the same, bit for bit, among 1 to `BLOCK` rows, wherever it stands.
+
+        With as many threads as torch has now.
+        """
+        return all(product.independent() for product in self.products)
+
+    def _joint(self, product: Product, weight: Tensor) -> Product:
+        joint = JointProduct(product, weight.size(1), len(self.products))
+        self.products.append(joint)
+        return joint
+
+
+class JointProduct:
+    """A product x [..., K] to [..., N]; in a computation of `jointly`, made together with those of the others."""
+
+    def __init__(self, product: Product, inputs: int, number: int) -> None:
+        self._product = product
+        self._inputs = inputs
+        self.number = number
+
+    def __call__(self, x: Tensor) -> Tensor:
+        computation = getcurrent()
+        if not isinstance(computation, _Computation):
+            return self._product(x)
+        assert computation.parent is not None
+        result: Tensor = computation.parent.switch((self, x))
+        return result
+
+    def all(self, inputs: Sequence[Tensor]) -> list[Tensor]:
+        """The products of several arrays [..., K]; at most `BLOCK` rows at a time, whosever they are."""
+        rows = [x.reshape(-1, self._inputs) for x in inputs]
+        blocks = torch.split(torch.cat(rows), BLOCK)
+        parts = torch.split(torch.cat([self._product(block) for block in blocks]), [len(part) for part in rows])
+        return [part.view(*x.shape[:-1], -1) for part, x in zip(parts, inputs, strict=True)]
+
+    def independent(self) -> bool:
+        """As `JointKernels.independent` says, for this product."""
+        row = torch.linspace(-1, 1, self._inputs)
+        alone = self._product(row[None])
+        return all(bool((self._product(row.repeat(n, 1)) == alone).all()) for n in range(2, BLOCK + 1))
+
+
+class _Computation(greenlet):  # type: ignore[misc]  # greenlet is untyped
+    """Suspended at a product, until it has come to its result."""
+
+
+class Stopwatch:
+    """Where the time of `jointly` went."""
+
+    def __init__(self) -> None:
+        self.shared = self.alone = 0.0
+        """Seconds."""
+
+    def __str__(self) -> str:
+        return f"products shared, {self.shared:.1f} s; all else sentence by sentence, {self.alone:.1f} s"
+
+
+def jointly(computations: Sequence[Callable[[], Found]], watch: Stopwatch) -> list[Found]:
+    """The result of each computation, as if it had been alone. An exception of one ends all.
+
+    Those that wait for the product made first are served first, so that whoever is ahead waits for the others.
+    """
+    running = [_Computation(computation) for computation in computations]
+    started = time.perf_counter()
+    found = [computation.switch() for computation in running]  # results, and (product, input) of those suspended
+    while waiting := [place for place, computation in enumerate(running) if not computation.dead]:
+        product = min((found[place][0] for place in waiting), key=lambda asked: asked.number)
+        served = [place for place in waiting if found[place][0] is product]
+        asked = time.perf_counter()
+        results = product.all([found[place][1] for place in served])
+        answered = time.perf_counter()
+        for place, result in zip(served, results, strict=True):
+            found[place] = running[place].switch(result)
+        watch.alone += asked - started
+        watch.shared += answered - asked
+        started = answered
+    watch.alone += time.perf_counter() - started
+    return found
