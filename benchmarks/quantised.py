@@ -10,6 +10,9 @@ all sides run in turn in one process, one warm-up each; medians, the range in br
 Tokens/s are rows / beam / time: tokens of the best hypotheses. Run it on a quiet machine:
 
     python benchmarks/quantised.py [--threads 2] [--repeats 7] [--shape small|gnmt8] [--cpu-time]
+
+With ``--operators`` instead: each product alone, by every 8-bit operator that is right on this processor
+(`sgdec.models.kernels.INT8_WAYS`), and by `torch.ao`'s dynamic quantisation, which measures the range over the batch.
 """
 
 from __future__ import annotations
@@ -17,15 +20,27 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from sgdec.models.base import Memory, ModelContext
 from sgdec.models.gnmt import GNMT
-from sgdec.models.kernels import Kernels, Product, int8_linear, plain_linear, quantise_rows
+from sgdec.models.kernels import (
+    INT8_WAYS,
+    LEVELS,
+    Kernels,
+    Product,
+    int8_linear,
+    int8_way,
+    is_right,
+    packed_linear,
+    plain_linear,
+    quantise_rows,
+)
 
 BEAM, SOURCE = 5, 20
 SHAPES = {"small": (2, 512, 8_000), "gnmt8": (8, 1024, 32_000)}
@@ -72,23 +87,24 @@ def main() -> None:
     parser.add_argument("--shape", choices=SHAPES)
     parser.add_argument("--sentences", type=int, nargs="*", default=[1, 16, 64])
     parser.add_argument("--cpu-time", action="store_true", help="of this thread, not of the clock; for one thread")
+    parser.add_argument("--operators", action="store_true", help="each product alone, by all operators")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
     clock = time.thread_time if args.cpu_time else time.perf_counter
-    print(f"torch {torch.__version__}, {torch.get_num_threads()} threads; tokens/s at beam {BEAM}")
+    make, levels = int8_way()
+    print(
+        f"torch {torch.__version__} on {torch.backends.cpu.get_cpu_capability()}, {torch.get_num_threads()} threads; "
+        f"int8: {make.__name__}, inputs of {levels} steps beside 0; beam {BEAM}"
+    )
     with torch.inference_mode():
         for name in [args.shape] if args.shape else SHAPES:
-            measure(name, args.sentences, args.repeats, clock)
+            (compare if args.operators else measure)(name, args.sentences, args.repeats, clock)
 
 
 def measure(name: str, batches: list[int], repeats: int, clock: Callable[[], float]) -> None:
     """All sides of one shape."""
     layers, width, vocabulary = SHAPES[name]
-    torch.manual_seed(1)
-    model = GNMT(ModelContext(vocabulary, vocabulary), layers=layers, width=width, constrained=True).eval()
-    model.anneal(1.0)
-    sizes = Sizes()
-    model.freeze(sizes)
+    model, sizes = build(name)
     query = model.query.weight.detach()
     weights = [*sizes.weights, query]
     print(f"\n{layers}+{layers} x {width}, {vocabulary:,} words: {sum(w.numel() for w in weights) / 1e6:.1f} MMAC")
@@ -114,8 +130,63 @@ def measure(name: str, batches: list[int], repeats: int, clock: Callable[[], flo
         plain, packed, int8 = (F.log_softmax(step(side), -1) for side in SIDES)
         assert (packed - plain).abs().max() < 1e-4, "packed products differ"
         assert (int8 - plain).abs().mean() < 0.05, "8 bits lose too much"
-        report("products", sentences, rows, times(floor, repeats, clock))
-        report("step", sentences, rows, times(step, repeats, clock))
+        report("products", sentences, rows, times(SIDES, floor, repeats, clock))
+        report("step", sentences, rows, times(SIDES, step, repeats, clock))
+
+
+def build(name: str) -> tuple[GNMT, Sizes]:
+    """A model and its decoder's products that may be quantised."""
+    layers, width, vocabulary = SHAPES[name]
+    torch.manual_seed(1)
+    model = GNMT(ModelContext(vocabulary, vocabulary), layers=layers, width=width, constrained=True).eval()
+    model.anneal(1.0)
+    sizes = Sizes()
+    model.freeze(sizes)
+    return model, sizes
+
+
+def compare(name: str, batches: list[int], repeats: int, clock: Callable[[], float]) -> None:
+    """All operators over each shape of product, once."""
+    _, sizes = build(name)
+    for weight in {weight.shape: weight.detach() for weight in sizes.weights}.values():
+        steps, scale = quantise_rows(weight)
+        sides = {"packed fp32": packed_linear(weight)}
+        for make, levels in INT8_WAYS:
+            if is_right(make, levels):
+                sides[f"{make.__name__} of {levels} steps"] = make(steps, scale / LEVELS, None, 1.0, levels)
+        for engine in ("fbgemm", "onednn"):
+            if engine in torch.backends.quantized.supported_engines:
+                sides[f"torch.ao dynamic, {engine}"] = dynamic(weight, engine)
+        for rows in (BEAM * sentences for sentences in batches):
+            x = torch.rand(rows, weight.size(1)) * 2 - 1
+            exact = F.linear(x, weight)
+            for side, product in sides.items():
+                assert (product(x) - exact).std() < 0.02 * exact.std(), side
+
+            def work(side: str, x: Tensor = x, sides: Mapping[str, Product] = sides) -> Tensor:
+                return sides[side](x)
+
+            taken = times(sides, work, repeats, clock)
+            base = statistics.median(taken["packed fp32"])
+            print(f"\n{rows} rows x {weight.size(1)} to {weight.size(0)}")
+            for side, seconds in taken.items():
+                median = statistics.median(seconds)
+                print(f"  {side:26} {1e6 * median:9,.0f} us  x {base / median:.2f}")
+
+
+def dynamic(weight: Tensor, engine: str) -> Product:
+    """PyTorch's own 8-bit layer."""
+    layer = nn.Linear(weight.size(1), weight.size(0), bias=False)
+    layer.weight = nn.Parameter(weight)
+    before = torch.backends.quantized.engine
+    try:
+        torch.backends.quantized.engine = engine
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it is deprecated
+            quantize: Callable[..., nn.Module] = torch.ao.quantization.quantize_dynamic
+            return quantize(nn.Sequential(layer), {nn.Linear}, torch.qint8)
+    finally:
+        torch.backends.quantized.engine = before
 
 
 def random_memory(rows: int, width: int) -> Memory:
@@ -124,9 +195,11 @@ def random_memory(rows: int, width: int) -> Memory:
     return Memory(values, keys, torch.ones(rows, SOURCE, dtype=torch.bool), values[:, :0])
 
 
-def times(work: Callable[[str], object], repeats: int, clock: Callable[[], float]) -> dict[str, list[float]]:
+def times(
+    sides: Iterable[str], work: Callable[[str], object], repeats: int, clock: Callable[[], float]
+) -> dict[str, list[float]]:
     """Seconds by side, the sides in turn."""
-    taken: dict[str, list[float]] = {side: [] for side in SIDES}
+    taken: dict[str, list[float]] = {side: [] for side in sides}
     for repeat in range(-1, repeats):
         for side, seconds in taken.items():
             started = clock()

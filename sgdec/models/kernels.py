@@ -9,13 +9,19 @@ A `Product` maps x [..., K] to x W^T + b [..., N]. Makers of products, from the 
 - `int8_linear`: weights and inputs in 8 bits, summed in 32: GNMT (Wu et al. 2016) section 6. The input's range is
   fixed beforehand, never measured over a batch, so a row's result depends, bit for bit, on that row alone.
 
-The two fast ones use operators of PyTorch that only its compiler is meant to call (``torch.ops.mkldnn`` and
-``torch.ops.onednn``). They are tried out once, on small products; where one is missing or wrong (another processor,
-another PyTorch) the plain way takes its place, slower but right.
+The fast ones use operators of PyTorch that only its compiler is meant to call (``torch.ops.mkldnn``,
+``torch.ops.onednn``) or that it will drop together with its quantised tensors (``torch.ops.quantized``). They are
+tried out once, on small products; where one is missing or wrong (another processor, another PyTorch) the next takes
+its place, at last the plain way, slower but right.
+
+Which 8-bit operator: oneDNN's where the processor has instructions for it (VNNI). Elsewhere FBGEMM's, because oneDNN
+lays weights out for VNNI only. Measured with AVX2 on one core, FBGEMM takes 0.3 to 0.5 of oneDNN's time for 5 rows,
+and 0.85 to 1.15 for 80 and 320 (``benchmarks/quantised.py --operators``).
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from functools import cache
 from typing import cast
@@ -26,6 +32,8 @@ from torch import Tensor
 
 Product = Callable[[Tensor], Tensor]
 """x [..., K] to [..., N]."""
+Int8Maker = Callable[[Tensor, Tensor, Tensor | None, float, int], Product]
+"""int8 weight [N, K], what its steps are worth [N], bias, the inputs' bound, and how many steps that is."""
 
 LEVELS = 127
 """Equation 12: weights are integers in [-127, 127]; inputs are too, where the processor adds without overflow."""
@@ -86,10 +94,8 @@ def int8_linear(weight: Tensor, scale: Tensor, bias: Tensor | None, bound: float
     Inputs are rounded to the nearest of 255 steps (of 127, on processors without VNNI); one beyond the bound counts
     as the bound. The products are summed exactly, in 32 bits; fp32 comes out. CPU only.
     """
-    levels = _int8_levels()
-    if levels is None:
-        return _int8_plain(weight, scale / LEVELS, bias, bound)
-    return _int8_packed(weight, scale / LEVELS, bias, bound, levels)
+    make, levels = int8_way()
+    return make(weight, scale / LEVELS, bias, bound, levels)
 
 
 def quantise_input(x: Tensor, bound: float, levels: int = LEVELS) -> Tensor:
@@ -110,7 +116,8 @@ def _packed(weight: Tensor, bias: Tensor | None) -> Product:
     return lambda x: cast(Tensor, multiply(x, packed, bias, "none", [], ""))
 
 
-def _int8_packed(weight: Tensor, scale: Tensor, bias: Tensor | None, bound: float, levels: int) -> Product:
+def onednn_int8(weight: Tensor, scale: Tensor, bias: Tensor | None, bound: float, levels: int) -> Product:
+    """A product of oneDNN."""
     packed = torch.ops.onednn.qlinear_prepack(weight.contiguous(), [ROWS, weight.size(1)])
     no_zero_points = torch.zeros(len(weight), dtype=torch.long)
     multiply = torch.ops.onednn.qlinear_pointwise
@@ -125,16 +132,42 @@ def _int8_packed(weight: Tensor, scale: Tensor, bias: Tensor | None, bound: floa
     return product
 
 
-def _int8_plain(weight: Tensor, scale: Tensor, bias: Tensor | None, bound: float) -> Product:
+def fbgemm_int8(weight: Tensor, scale: Tensor, bias: Tensor | None, bound: float, levels: int) -> Product:
+    """The same of FBGEMM, which quantises its inputs itself, a half to the even step."""
+    quantised, engine = torch.backends.quantized, torch.backends.quantized.engine
+    try:
+        quantised.engine = "fbgemm"  # decides what the weights are packed for
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "torch.quantize_per_tensor")  # deprecated: see above
+            tensor = torch._make_per_channel_quantized_tensor(
+                weight.contiguous(), scale.double(), torch.zeros(len(weight), dtype=torch.long), 0
+            )
+        packed = torch.ops.quantized.linear_prepack(tensor, None if bias is None else bias.detach().float())
+    finally:
+        quantised.engine = engine
+    multiply = torch.ops.quantized.linear_with_input_q_dq_qweight_dq_output_fp32
+    step = bound / levels
+    return lambda x: cast(Tensor, multiply(x.clamp(-bound, bound), step, levels + 1, packed))
+
+
+def plain_int8(weight: Tensor, scale: Tensor, bias: Tensor | None, bound: float, levels: int) -> Product:
     """The same sums of whole numbers, in float64, which holds them exactly."""
     wide = weight.double()
 
     def product(x: Tensor) -> Tensor:
-        sums = F.linear(quantise_input(x, bound, LEVELS).double() - (LEVELS + 1), wide)
-        scaled = (sums * (scale.double() * (bound / LEVELS))).float()
+        sums = F.linear(quantise_input(x, bound, levels).double() - (levels + 1), wide)
+        scaled = (sums * (scale.double() * (bound / levels))).float()
         return scaled if bias is None else scaled + bias
 
     return product
+
+
+INT8_WAYS: tuple[tuple[Int8Maker, int], ...] = (
+    (onednn_int8, LEVELS),
+    (fbgemm_int8, NARROW_LEVELS),
+    (onednn_int8, NARROW_LEVELS),
+)
+"""How to multiply in 8 bits and with how many steps of the input, the best first."""
 
 
 @cache
@@ -149,17 +182,16 @@ def _packs() -> bool:
 
 
 @cache
-def _int8_levels() -> int | None:
-    """How many steps an input may have on either side of 0; None if there is no such operator here.
+def int8_way() -> tuple[Int8Maker, int]:
+    """The first of `INT8_WAYS` that is right here, or `plain_int8`."""
+    return next((way for way in INT8_WAYS if is_right(*way)), (plain_int8, LEVELS))
 
-    The products tried are the largest there are. Processors that overflow give a wrong sum.
-    """
+
+def is_right(make: Int8Maker, levels: int) -> bool:
+    """Whether an 8-bit operator is here and adds without overflow: the products tried are the largest there are."""
     inputs, weight, scale = 512, torch.full((32, 512), LEVELS, dtype=torch.int8), torch.ones(32)
-    for levels in (LEVELS, NARROW_LEVELS):
-        try:
-            results = [_int8_packed(weight, scale, None, 1.0, levels)(torch.ones(rows, inputs)) for rows in (1, ROWS)]
-        except (AttributeError, NotImplementedError, RuntimeError):
-            return None
-        if all((result / (inputs * LEVELS) - 1).abs().max() < 1e-5 for result in results):
-            return levels
-    return None
+    try:
+        results = [make(weight, scale, None, 1.0, levels)(torch.ones(rows, inputs)) for rows in (1, ROWS)]
+    except (AttributeError, NotImplementedError, RuntimeError):
+        return False
+    return all(bool((result / (inputs * LEVELS) - 1).abs().max() < 1e-5) for result in results)

@@ -1,0 +1,169 @@
+"""Does memory stay small in a long search, and constant over a long input?
+
+    python benchmarks/memory.py search [--expansions 10000] [--layers 2 --width 512 --vocab-size 8000 --length 40]
+        A depth-first search with `nmt` (random weights) that expands 10,000 nodes of one sentence, children produced
+        lazily: by how much resident memory grows over a greedy search of the same sentence, slots of the pool in use
+        at most, how many that pool has, and what all states ever made would take if none were freed.
+
+    python benchmarks/memory.py input [--lines 1000000]
+        So many generated lines of token ids, read, decoded by `greedy` with a predictor that allows only the source
+        itself, and written: resident memory after a tenth of the lines and at the end.
+
+Resident memory is what the system says (Linux: /proc/self/statm); each command is a process of its own, so that
+nothing was allocated and freed before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from sgdec_decoders.greedy import GreedyDecoder
+
+from sgdec.constellation import Constellation
+from sgdec.context import EOS
+from sgdec.io.results import open_writer
+from sgdec.io.sources import LengthRule, SourceReader
+from sgdec.node import Node
+from sgdec.protocol import BatchPredictor, Candidates, Decoder, Result, Scores, Source
+from sgdec.scheduler import Scheduler
+from sgdec.search import SearchSpace
+
+MIB = 2**20
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    search = commands.add_parser("search")
+    search.add_argument("--expansions", type=int, default=10_000)
+    search.add_argument("--layers", type=int, default=2)
+    search.add_argument("--width", type=int, default=512)
+    search.add_argument("--vocab-size", type=int, default=8_000)
+    search.add_argument("--length", type=int, default=40)
+    search.add_argument("--threads", type=int, default=2)
+    search.set_defaults(work=long_search)
+    lines = commands.add_parser("input")
+    lines.add_argument("--lines", type=int, default=1_000_000)
+    lines.add_argument("--batch-size", type=int, default=64)
+    lines.set_defaults(work=long_input)
+    given = parser.parse_args()
+    given.work(given)
+    settings = {**vars(given), "work": given.work.__name__}
+    print("signature: " + "|".join(f"{name}:{value}" for name, value in settings.items()))
+
+
+def resident() -> float:
+    """MiB of this process that are in memory."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / MIB
+
+
+class Watched:
+    """The most memory and the most slots seen."""
+
+    def __init__(self, predictor: Any) -> None:
+        self._pool = predictor._pool
+        self.memory = 0.0
+        self.slots = 0
+
+    def look(self) -> None:
+        self.memory = max(self.memory, resident())
+        self.slots = max(self.slots, self._pool.used)
+
+
+class DepthFirst(Decoder):
+    """Best children first, until so many nodes are expanded; what it has found by then."""
+
+    def __init__(self, expansions: int, watched: Watched) -> None:
+        self._expansions = expansions
+        self._watched = watched
+
+    def decode(self, space: SearchSpace) -> Result:
+        best: Node | None = None
+        levels = list(space.expand([space.root]))
+        while levels and space.expansions < self._expansions:
+            child = next(levels[-1], None)
+            if child is None:
+                levels.pop()
+            elif not child.finished:
+                levels += space.expand([child])
+                self._watched.look()
+            elif best is None or child.total > best.total:
+                best = child
+        return Result([space.finish(best)] if best is not None else [], proven=not levels)
+
+
+def long_search(given: argparse.Namespace) -> None:
+    import torch
+    from common import decode, frozen, nmt, random_gnmt, sentences
+
+    torch.set_num_threads(given.threads)
+    predictor = nmt(frozen(random_gnmt(given.layers, given.width, given.vocab_size)))
+    constellation = Constellation.of({"nmt": predictor}, vocab_size=given.vocab_size)
+    sources = sentences([given.length], given.vocab_size)
+    for _ in range(2):  # the first one warms up
+        decode(constellation, GreedyDecoder(), sources, 1)
+    watched = Watched(predictor)
+    watched.look()
+    before = watched.memory
+    started = time.perf_counter()
+    (outcome,) = Scheduler(constellation, DepthFirst(given.expansions, watched)).run(sources)
+    spent = time.perf_counter() - started
+    assert outcome.result.expansions == given.expansions and outcome.result.hypotheses
+    pool = predictor._pool
+    slot = sum(tensor[0].nbytes for tensor in pool._tensors)
+    growth = watched.memory - before
+    print(f"after greedy: {before:.1f} MiB resident")
+    print(f"depth first: at most {watched.memory:.1f} MiB, + {growth:.1f} MiB")
+    print(f"{given.expansions:,} expansions: {spent:.0f} s")
+    print(f"slots: at most {watched.slots} of {pool.capacity} in use, {slot / 1024:.1f} KiB each")
+    print(f"were none freed: {given.expansions * slot / MIB:.1f} MiB")
+
+
+class Echo(BatchPredictor):
+    """Allows the source and nothing else. State: the tokens still to come."""
+
+    def initialize_batch(self, sources: Sequence[Source]) -> list[tuple[int, ...]]:
+        return [(*source.tokens, EOS) for source in sources]
+
+    def predict_batch(
+        self, states: Sequence[tuple[int, ...]], candidates: Sequence[Candidates | None] | None = None
+    ) -> Scores:
+        return Scores.stack([Scores.sparse(state[:1], (0.0,)) for state in states])
+
+    def consume_batch(self, states: Sequence[tuple[int, ...]], tokens: Sequence[int]) -> list[tuple[int, ...]]:
+        return [state[1:] for state in states]
+
+
+def long_input(given: argparse.Namespace) -> None:
+    def lines() -> Iterator[bytes]:
+        for n in range(given.lines):
+            yield b"%d\n" % (3 + n % 30_000)
+
+    constellation = Constellation.of({"echo": Echo()})
+    sources = SourceReader(None, "ids", LengthRule(1.0)).read(lines(), "generated")
+    due, tenth = 0, 0.0
+    started = time.perf_counter()
+
+    def so_far() -> str:
+        return f"after {due:,} lines, {time.perf_counter() - started:.0f} s: {resident():.1f} MiB resident"
+
+    with open_writer("ids", os.devnull, None, constellation.names) as writer:
+        for outcome in Scheduler(constellation, GreedyDecoder(), batch_size=given.batch_size).run(sources):
+            assert outcome.source.id == due + 1 and outcome.result.hypotheses[0].tokens == (3 + due % 30_000,)
+            writer.write(outcome)
+            due += 1
+            if due == given.lines // 10:
+                tenth = resident()
+                print(so_far(), flush=True)
+    assert due == given.lines
+    print(f"{so_far()}, + {resident() - tenth:.1f} MiB")
+
+
+if __name__ == "__main__":
+    main()
