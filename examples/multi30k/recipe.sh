@@ -4,13 +4,14 @@
 #   recipe.sh DATA WORK [STEP...]
 #
 # DATA holds {train,val,test_2016_flickr}.{en,de}.gz; WORK receives everything that is made. Without STEPs all run, in
-# this order: tokenizer train beam lm fusion second lattices rescore ensemble longer. Each step prints its commands.
+# this order: tokenizer train beam lm fusion second lattices rescore ensemble longer constrained wide. Each step prints
+# its commands.
 set -euo pipefail
 
 data=${1:?usage: recipe.sh DATA WORK [STEP...]}
 work=${2:?usage: recipe.sh DATA WORK [STEP...]}
 shift 2
-steps=${*:-tokenizer train beam lm fusion second lattices rescore ensemble longer}
+steps=${*:-tokenizer train beam lm fusion second lattices rescore ensemble longer constrained wide}
 epochs=${EPOCHS:-4.2}
 longer=${LONGER:-7 10}
 threads=${THREADS:-2}
@@ -28,14 +29,14 @@ run() { printf '+ %s\n' "$*" >&2; "$@"; }
 bleu() { run sgdec evaluate --reference "$1" "$2"; }
 search="--decoder beam --beam.size 5 --beam.stop full --beam.alpha 0.6 --beam.beta 0.2"
 
-# A model: 2+2 layers x 512, 8k shared vocabulary.
+# A model of 2+2 layers; the vocabulary is shared.
 train_model() {
     output=$work/$1
     shift
     run sgdec train --train "$data/train.en.gz" "$data/train.de.gz" --valid "$data/val.en.gz" "$data/val.de.gz" \
-        --tokenizer "$work/tok.spm" --output "$output" --threads "$threads" \
+        --tokenizer "$work/${pieces:-tok.spm}" --output "$output" --threads "$threads" \
         --lr 0.002 --beta2 0.98 --cooldown 0.6 --label-smoothing 0.1 --batch-tokens 1024 --unigram-bias true \
-        --gnmt.layers 2 --gnmt.width 512 --gnmt.init 0.2 --gnmt.normed true "$@"
+        --gnmt.layers 2 --gnmt.width "${width:-512}" --gnmt.init 0.2 --gnmt.normed true "$@"
 }
 
 # Decode the test set with one model, and score it.
@@ -63,6 +64,20 @@ for step in $steps; do
             train_model longer --resume --epochs "$until" --gnmt.dropout 0.2
             beam longer
         done
+        ;;
+    constrained) # a model for 8 bits: cells, sums and logits are clipped while it is trained
+        train_model c --epochs "$epochs" --gnmt.dropout 0.2 --gnmt.constrained true
+        beam c
+        run sgdec quantize "$work/c/best" --output "$work/c.int8"
+        run sgdec decode --predictors nmt $search --nmt.model "$work/c.int8" --precision int8 --threads "$threads" \
+            --output "$work/c.int8.de" "$test_in"
+        bleu "$test_ref" "$work/c.int8.de"
+        ;;
+    wide) # 32,000 pieces: a vocabulary large enough for clusters
+        run sgdec tokenizer --input "$data/train.en.gz" --input "$data/train.de.gz" --output "$work/tok32.spm" \
+            --vocab-size 32000 --kind bpe
+        pieces=tok32.spm width=256 train_model wide --epochs "${WIDE:-3}" --gnmt.dropout 0.2
+        beam wide
         ;;
     beam) beam a ;;
     lm)
