@@ -8,16 +8,20 @@ one `Combined` for the batch, of two kinds of rows:
 - *dense* rows: all V tokens, as one weighted sum of matrices, on the device where the scores already are.
 
 The combined score of token w is ``sum_k weight_k * score_k(w)`` (SGNMT, section 2.1), over predictors whose weight
-is not None. A score of -inf forbids the token, whatever the weight. Only the survivors of a row leave arrays: their
-totals are summed once more in float64 from the scores that the ledger keeps, so the ledger always adds up.
+is not None. A score of -inf forbids the token, whatever the weight. Of a dense row only the best tokens go on; from
+there both kinds are one: the tokens of all rows in one flat array, their scores by predictor looked up, summed in
+float64 and sorted for all rows at once. So the ledger always adds up to the total.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from functools import cached_property
+from itertools import chain, pairwise
+from math import isnan
+from operator import add
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -25,23 +29,17 @@ import numpy.typing as npt
 from sgdec import arrays
 from sgdec.errors import SgdecError, UsageError
 from sgdec.protocol import FORBIDDEN, Array, Candidates, Scores, SparseRow
+from sgdec.scores import FEW
 from sgdec.topk import top_tokens
-
-FEW = 64
-"""Rows with at most this many candidates are combined in plain Python: per-call costs of arrays would dominate."""
 
 FIRST_BLOCK = 64
 """Lazy expansion of a dense row sorts this many tokens first, then the rest."""
 
 
-class Continuation(NamedTuple):
-    """One token that can follow."""
-
-    token: int
-    score: float
-    """Combined, natural log."""
-    scores: tuple[float, ...]
-    """``[K]``, unweighted; 0 where a predictor was not consulted."""
+Ints: TypeAlias = npt.NDArray[np.int64]
+Floats: TypeAlias = npt.NDArray[np.float64]
+Continuation: TypeAlias = tuple[int, float, tuple[float, ...]]
+"""One token that can follow; its combined score; its unweighted scores ``[K]``, 0 where a predictor was not asked."""
 
 
 @dataclass(frozen=True)
@@ -63,21 +61,34 @@ class Column:
             return None
         return self.scores.rows[place]
 
+    def add_restricting(self, listed: Sequence[list[SparseRow]]) -> bool:
+        """Adds this predictor's restricting rows to those of each node; whether there are any."""
+        if self.scores is None or self.scores.values is not None or self.scores.asked is not None:
+            return False  # an answer to candidates is open: what it forbids, it scores -inf
+        rows, any_restricts = self.scores.rows, False
+        for found, place in zip(listed, self.places, strict=True):
+            if place is not None and rows[place].restricts:
+                found.append(rows[place])
+                any_restricts = True
+        return any_restricts
+
 
 def candidates_of(rows: Sequence[SparseRow]) -> Candidates | None:
-    """The tokens that every restricting row lists, ascending; None if no row restricts."""
-    restricting = [row for row in rows if row.restricts]
-    if not restricting:
+    """The tokens that all of these restricting rows list, ascending; None if there is no row."""
+    if not rows:
         return None
-    smallest = min(restricting, key=len)
+    if len(rows) == 1:
+        return rows[0].candidates
+    smallest = min(rows, key=len)
     if len(smallest) <= FEW:
-        others = [row.lookup for row in restricting if row is not smallest]
-        return sorted(token for token in smallest.lookup if all(token in other for other in others))
+        others = [row.lookup for row in rows if row is not smallest]
+        return [token for token in smallest.candidates if all(token in other for other in others)]
     tokens = smallest.arrays[0]
-    for row in restricting:
+    for row in rows:
         if row is not smallest:
             tokens = np.intersect1d(tokens, row.arrays[0], assume_unique=True)
-    return [int(token) for token in tokens.tolist()]
+    common: list[int] = tokens.tolist()
+    return common
 
 
 class Combined:
@@ -93,38 +104,45 @@ class Combined:
         self._columns = columns
         self._candidates = candidates
         self._vocab_size = self._agree_on_size(vocab_size)
-        self._dense = [node for node, listed in enumerate(candidates) if listed is None]
+        self._dense = [node for node, tokens in enumerate(candidates) if tokens is None]
+        self._listed = [node for node, tokens in enumerate(candidates) if tokens is not None]
+        self._tokens = [tokens for tokens in candidates if tokens is not None]
+        if not self._dense:  # the very object that predictors on demand were given: see `Scores.asked`
+            self._tokens = cast("list[Candidates]", candidates)
+        self._sparse = all(column.scores is None or column.scores.values is None for column in columns)
         self._matrix = self._sum_dense_rows() if self._dense else None
 
     def best(self, limit: int) -> list[list[Continuation]]:
         """For each node its ``limit`` best continuations, best first, lower token first."""
-        dense = self._best_dense(limit)
-        listed = self._listed()
-        return [
-            _sorted(dense[node] if node in dense else listed[node])[:limit] for node in range(len(self._candidates))
-        ]
+        found: dict[int, list[Continuation]] = {}
+        if self._listed:
+            found.update(zip(self._listed, self._meet(self._listed, self._tokens, limit), strict=True))
+        if self._matrix is not None:
+            tokens = top_tokens(self._matrix, limit).tolist()
+            found.update(zip(self._dense, self._meet(self._dense, tokens, limit), strict=True))
+        return [found[node] for node in range(len(self._candidates))]
 
     def all(self, node: int) -> Iterator[Continuation]:
         """One node's continuations, best first; a dense row is sorted and turned into values block by block."""
         if self._candidates[node] is not None:
-            yield from _sorted(self._listed_row(node))
+            yield from self._all_listed[node]
             return
         assert self._matrix is not None
         place = self._dense.index(node)
         row = self._matrix[place : place + 1]  # [1, V]
         first = top_tokens(row, FIRST_BLOCK)
-        yield from _sorted(self._gather([node], first)[0])
+        yield from self._meet([node], first.tolist())[0]
         if first.shape[1] == row.shape[1]:
             return
         values = arrays.to_numpy(row)[0]
         order = np.lexsort((np.arange(len(values)), -values))
         for start in range(FIRST_BLOCK, len(order), FIRST_BLOCK):
-            block = self._gather([node], order[None, start : start + FIRST_BLOCK])[0]
+            block = self._meet([node], order[None, start : start + FIRST_BLOCK].tolist())[0]
             if not block:  # only forbidden tokens are left
                 return
-            yield from _sorted(block)
+            yield from block
 
-    def distribution(self, node: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    def distribution(self, node: int) -> tuple[Ints, Floats]:
         """One node's candidates, ascending, and their combined scores (float64)."""
         candidates = self._candidates[node]
         if candidates is None:
@@ -132,16 +150,16 @@ class Combined:
             values = arrays.to_numpy(self._matrix[self._dense.index(node)]).astype(np.float64)
             tokens = np.arange(len(values))
         else:
-            continuations = self._listed_row(node)
-            tokens = np.array([c.token for c in continuations], dtype=np.int64)
-            values = np.array([c.score for c in continuations], dtype=np.float64)
+            continuations = sorted(self._all_listed[node])
+            tokens = np.array([token for token, _, _ in continuations], dtype=np.int64)
+            values = np.array([score for _, score, _ in continuations], dtype=np.float64)
         if np.isnan(values).any():
             self._blame(node, int(tokens[int(np.isnan(values).argmax())]))
         return tokens, values
 
     def continuation(self, node: int, token: int) -> Continuation:
         """One given continuation."""
-        return self._gather([node], np.array([[token]]))[0][0]
+        return self._meet([node], [[token]])[0][0]
 
     # Dense rows.
 
@@ -201,50 +219,68 @@ class Combined:
             values = arrays.rows(values, [place if place is not None else 0 for place in places])
         return arrays.weighted(values, [column.weights[node] for node in self._dense])
 
-    def _best_dense(self, limit: int) -> dict[int, list[Continuation]]:
-        if self._matrix is None:
-            return {}
-        tokens = top_tokens(self._matrix, limit)
-        return dict(zip(self._dense, self._gather(self._dense, tokens), strict=True))
+    # Both kinds of rows: some tokens of each node, as flat arrays [n], one node after the other.
 
-    def _gather(self, nodes: Sequence[int], tokens: npt.NDArray[np.int64]) -> list[list[Continuation]]:
-        """The given tokens ``[nodes, n]`` with their scores by predictor, combined in float64."""
-        listed = tokens.tolist()
-        columns = [_dense_at(column, nodes, tokens) or _scores_at(column, nodes, listed) for column in self._columns]
-        return [self._meet(node, listed[i], [column[i] for column in columns]) for i, node in enumerate(nodes)]
+    @cached_property
+    def _all_listed(self) -> dict[int, list[Continuation]]:
+        """All continuations of the listed rows."""
+        return dict(zip(self._listed, self._meet(self._listed, self._tokens), strict=True))
 
-    # Listed rows.
+    def _meet(
+        self, nodes: Sequence[int], tokens: Sequence[Candidates], limit: int | None = None
+    ) -> list[list[Continuation]]:
+        """For each of these nodes the ``limit`` best of the given tokens; forbidden ones are left out.
 
-    def _listed(self) -> dict[int, list[Continuation]]:
-        nodes = [node for node, listed in enumerate(self._candidates) if listed is not None]
-        if not nodes:
-            return {}
-        tokens = [self._candidates[node] or () for node in nodes]
-        columns = [_scores_at(column, nodes, tokens) for column in self._columns]
-        return {node: self._meet(node, tokens[i], [column[i] for column in columns]) for i, node in enumerate(nodes)}
-
-    def _listed_row(self, node: int) -> list[Continuation]:
-        tokens = self._candidates[node] or ()
-        return self._meet(node, tokens, [_scores_at(column, [node], [tokens])[0] for column in self._columns])
-
-    def _meet(self, node: int, tokens: Sequence[int], scores: Sequence[Sequence[float] | None]) -> list[Continuation]:
-        """Weighted sums, token by token; forbidden tokens are left out. ``scores``: by predictor, then token."""
-        rows = [by_token if by_token is not None else [0.0] * len(tokens) for by_token in scores]
-        totals: Sequence[float] = []
+        All tokens are one flat array ``[n]``, node after node, and so are their scores by each predictor. Where they
+        are few and no matrix is involved, the calls that arrays need would cost more than the sums.
+        """
+        if self._sparse and sum(map(len, tokens)) <= FEW:
+            return [self._meet_few(node, wanted)[:limit] for node, wanted in zip(nodes, tokens, strict=True)]
+        lengths = np.fromiter(map(len, tokens), np.int64, len(nodes))
+        token = np.fromiter(chain.from_iterable(tokens), np.int64, lengths.sum())
+        place = np.repeat(np.arange(len(nodes)), lengths)  # [n]: whose token it is
+        scores = [_scores_at(column, nodes, tokens, token, place) for column in self._columns]
+        total = np.zeros(len(token))
         for column, by_token in zip(self._columns, scores, strict=True):
-            if by_token is not None:
-                part = _times(column.weights[node], by_token)
-                totals = [total + more for total, more in zip(totals, part, strict=True)] if totals else part
-        totals = totals or [0.0] * len(tokens)
-        if any(map(math.isnan, totals)):
-            self._blame(node, next(token for token, total in zip(tokens, totals, strict=True) if math.isnan(total)))
-        found = list(map(Continuation, tokens, totals, zip(*rows, strict=True)))
-        return [each for each in found if each.score != FORBIDDEN] if FORBIDDEN in totals else found
+            total += _times([column.weights[node] for node in nodes], by_token, place)
+        if np.isnan(total).any():
+            wrong = int(np.isnan(total).argmax())
+            self._blame(nodes[place[wrong]], int(token[wrong]))
+        order = np.lexsort((token, -total, place))  # forbidden ones last
+        kept = np.bincount(place[total != FORBIDDEN], minlength=len(nodes))  # [nodes]
+        if limit is not None:
+            kept = np.minimum(kept, limit)
+        rank = np.arange(len(token)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        best = order[rank < kept[place]]
+        listed, totals, *ledger = (values[best].tolist() for values in (token, total, *scores))
+        found = list(zip(listed, totals, zip(*ledger, strict=True), strict=True))
+        return [found[begin:end] for begin, end in pairwise([0, *np.cumsum(kept).tolist()])]
+
+    def _meet_few(self, node: int, tokens: Candidates) -> list[Continuation]:
+        """The same of one node, all of its tokens, in plain Python."""
+        totals = [0.0] * len(tokens)
+        ledger: list[Sequence[float]] = []
+        for column in self._columns:
+            row, weight = column.sparse_row(node), column.weights[node]
+            if row is None or weight is None:
+                ledger.append([0.0] * len(tokens))
+                continue
+            scores = row.at(tokens)
+            ledger.append(scores)
+            if weight != 1.0:
+                scores = [weight * score if score != FORBIDDEN else FORBIDDEN for score in scores]
+            totals = list(map(add, totals, scores))
+        if any(map(isnan, totals)):
+            self._blame(node, next(token for token, total in zip(tokens, totals, strict=True) if isnan(total)))
+        found = [each for each in zip(tokens, totals, zip(*ledger, strict=True), strict=True) if each[1] != FORBIDDEN]
+        if len(found) > 1:
+            found.sort(key=_best_first)
+        return found
 
     def _blame(self, node: int, token: int) -> None:
         for column in self._columns:
-            scores = _scores_at(column, [node], [[token]])[0]
-            if scores is not None and math.isnan(scores[0]):
+            (score,) = _scores_at(column, [node], [[token]], np.array([token]), np.zeros(1, np.int64)).tolist()
+            if isnan(score):
                 raise SgdecError(
                     f"predictor {column.name!r} gave NaN as the score of token {token}; "
                     "its model is broken (NaN weights?)."
@@ -252,74 +288,45 @@ class Combined:
         raise SgdecError(f"the combined score of token {token} is NaN: infinite scores of both signs met.")
 
 
-def _times(weight: float | None, scores: Sequence[float]) -> Sequence[float]:
-    """Weighted scores; -inf stays -inf whatever the weight."""
-    if weight is None or weight == 1.0:
-        return scores
-    return [weight * score if score != FORBIDDEN else FORBIDDEN for score in scores]
-
-
-def _sorted(found: list[Continuation]) -> list[Continuation]:
-    """Higher score first, then lower token."""
-    found.sort(key=_best_first)
-    return found
-
-
 def _best_first(continuation: Continuation) -> tuple[float, int]:
-    return -continuation.score, continuation.token
+    """Higher score first, then lower token."""
+    return -continuation[1], continuation[0]
 
 
-def _scores_at(column: Column, nodes: Sequence[int], tokens: Sequence[Sequence[int]]) -> list[Sequence[float] | None]:
-    """One predictor's unweighted scores of the given tokens, node by node; None where it is not consulted."""
-    if column.scores is None:
-        return [None] * len(nodes)
+def _times(weights: Sequence[float | None], scores: Floats, place: Ints) -> Floats:
+    """Each score ``[n]`` times the weight of its node, which is that at its ``place``; -inf stays -inf."""
+    if weights.count(1.0) == len(weights):
+        return scores
+    forbidden = scores == FORBIDDEN
+    factors = np.array([weight or 0.0 for weight in weights])[place]
+    return np.where(forbidden, FORBIDDEN, np.where(forbidden, 0.0, scores) * factors)
+
+
+def _scores_at(
+    column: Column, nodes: Sequence[int], tokens: Sequence[Candidates], token: Ints, place: Ints
+) -> Floats:
+    """One predictor's unweighted scores of the given tokens, ``[n]``; 0 where it is not consulted.
+
+    ``token`` and ``place``: the same tokens as one array, and the place of each one's node among ``nodes``.
+    """
+    scores = column.scores
+    if scores is None:
+        return np.zeros(len(token))
+    if scores.flat is not None and scores.asked is tokens:
+        return scores.flat
     places = [column.places[node] for node in nodes]
-    if column.scores.values is None:
-        rows = column.scores.rows
-        return [
-            None if place is None else _look_up(rows[place], wanted)
-            for place, wanted in zip(places, tokens, strict=True)
+    if scores.values is None:
+        found = [
+            [0.0] * len(wanted) if row is None else scores.rows[row].at(wanted)
+            for row, wanted in zip(places, tokens, strict=True)
         ]
-    lengths = [len(wanted) for wanted in tokens]
-    row_index = np.repeat([place if place is not None else 0 for place in places], lengths)
-    token_index = np.fromiter((token for wanted in tokens for token in wanted), np.int64, sum(lengths))
-    width = column.scores.values.shape[1]
-    if len(token_index) and int(token_index.max()) >= width:
+        return np.fromiter(chain.from_iterable(found), np.float64, len(token))
+    width = scores.values.shape[1]
+    if token.max(initial=0) >= width:
         raise SgdecError(
-            f"token {int(token_index.max())} is outside the vocabulary of predictor {column.name!r} "
+            f"token {token.max()} is outside the vocabulary of predictor {column.name!r} "
             f"({width} tokens); lattice and model must share one target vocabulary."
         )
-    flat = arrays.to_numpy(arrays.pick(column.scores.values, row_index, token_index)).astype(np.float64).tolist()
-    found: list[Sequence[float] | None] = []
-    start = 0
-    for place, length in zip(places, lengths, strict=True):
-        found.append(None if place is None else flat[start : start + length])
-        start += length
-    return found
-
-
-def _dense_at(
-    column: Column, nodes: Sequence[int], tokens: npt.NDArray[np.int64]
-) -> Sequence[Sequence[float]] | None:
-    """The same as `_scores_at` where all nodes have as many tokens (``[nodes, n]``) and dense rows; else None."""
-    if column.scores is None or column.scores.values is None:
-        return None
-    places = [column.places[node] for node in nodes]
-    if None in places:
-        return None
-    at_rows = np.repeat(np.array(places), tokens.shape[1])
-    picked = arrays.to_numpy(arrays.pick(column.scores.values, at_rows, tokens.ravel()))
-    return [row.tolist() for row in picked.astype(np.float64).reshape(tokens.shape)]
-
-
-def _look_up(row: SparseRow, tokens: Sequence[int]) -> Sequence[float]:
-    if not len(row):
-        return [row.default] * len(tokens)
-    if len(tokens) <= FEW:
-        get, default = row.lookup.get, row.default
-        return [get(token, default) for token in tokens]
-    known, scores = row.arrays
-    wanted = np.asarray(tokens, dtype=np.int64)
-    at = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
-    found: list[float] = np.where(known[at] == wanted, scores[at], row.default).tolist()
-    return found
+    rows = np.array([-1 if row is None else row for row in places])[place]
+    picked: Floats = arrays.to_numpy(arrays.pick(scores.values, np.maximum(rows, 0), token)).astype(np.float64)
+    return np.where(rows < 0, 0.0, picked)

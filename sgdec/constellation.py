@@ -86,25 +86,25 @@ class Constellation:
         """The root node of each sentence; predictors see all sentences at once."""
         columns = [predictor.initialize_batch(sources) for predictor in self.predictors]
         return [
-            Node(source, None, 0.0, 0, self.weights, [column[i] for column in columns], None, ())
-            for i, source in enumerate(sources)
+            Node.root(source, self.weights, [column[i] for column in columns]) for i, source in enumerate(sources)
         ]
 
     def combine(self, nodes: Sequence[Node]) -> Combined:
         """Ask every predictor about the token after each node, and bring the answers together."""
-        columns: list[Column | None] = [None] * len(self.members)
-        listed: list[list[SparseRow]] = [[] for _ in nodes]
-        for i, node in enumerate(nodes):
-            if node.source.max_length is not None and node.length >= node.source.max_length:
-                listed[i].append(END_ONLY)
+        columns: dict[int, Column] = {}
+        listed: list[list[SparseRow]] = [
+            [END_ONLY] if node.length == node.source.max_length else [] for node in nodes
+        ]
         for k in self._first:
-            columns[k] = self._ask(k, nodes, None, listed)
+            columns[k] = self._ask(k, nodes, None)
+            columns[k].add_restricting(listed)
         candidates = [candidates_of(rows) for rows in listed]
         for k in self._on_demand:
-            columns[k] = self._ask(k, nodes, candidates, listed)
-        if self._on_demand:
-            candidates = [candidates_of(rows) for rows in listed]
-        return Combined([column for column in columns if column is not None], candidates, self.vocab_size)
+            columns[k] = self._ask(k, nodes, candidates)
+        for k in self._on_demand:
+            if columns[k].add_restricting(listed):
+                candidates = [candidates_of(rows) for rows in listed]
+        return Combined([columns[k] for k in range(len(self.members))], candidates, self.vocab_size)
 
     def coverage(self, nodes: Sequence[Node]) -> list[Coverage]:
         """The coverage of the children of each node."""
@@ -118,23 +118,19 @@ class Constellation:
 
     def states(self, k: int, nodes: Sequence[Node]) -> list[State]:
         """Predictor k's states of these nodes; consumes their last tokens where that is still to be done."""
-        found: list[State] = []
-        pending = []
         for node in nodes:
             if node.states is None:
                 node.states = [PENDING] * len(self.members)
-            if node.states[k] is PENDING:
-                pending.append(node)
-            found.append(node.states)
+        held: list[list[State]] = [node.states for node in nodes if node.states is not None]
+        pending = [(node, states) for node, states in zip(nodes, held, strict=True) if states[k] is PENDING]
         if pending:
-            before = [node.prior[k] for node in pending if node.prior is not None]
-            after = self.predictors[k].consume_batch(before, [node.last for node in pending])
-            for node, state in zip(pending, after, strict=True):
-                assert node.states is not None
-                node.states[k] = state
-                if PENDING not in node.states:
+            before = [node.prior[k] for node, _ in pending if node.prior is not None]
+            after = self.predictors[k].consume_batch(before, [node.last for node, _ in pending])
+            for (node, states), state in zip(pending, after, strict=True):
+                states[k] = state
+                if PENDING not in states:
                     node.prior = None
-        return [states[k] for states in found]
+        return [states[k] for states in held]
 
     def bounds(self, nodes: Sequence[Node]) -> list[float]:
         """For each node the most that its continuations can still add; 0 for finished ones.
@@ -196,28 +192,23 @@ class Constellation:
             keys[i] = tuple(part)
         return keys
 
-    def _ask(
-        self,
-        k: int,
-        nodes: Sequence[Node],
-        candidates: Sequence[Candidates | None] | None,
-        listed: list[list[SparseRow]],
-    ) -> Column:
-        """Predictor k's column; its restricting rows are added to ``listed``."""
-        weights = [node.weights[k] for node in nodes]
-        chosen = [i for i, weight in enumerate(weights) if weight is not None]
+    def _ask(self, k: int, nodes: Sequence[Node], candidates: Sequence[Candidates | None] | None) -> Column:
+        """Predictor k's column."""
         name = self.members[k].name
+        weights = [node.weights[k] for node in nodes]
+        chosen: Sequence[int] = range(len(nodes))
+        places: Sequence[int | None] = chosen
+        if None in weights:
+            chosen = [i for i in chosen if weights[i] is not None]
+            place_of = {i: place for place, i in enumerate(chosen)}
+            places = [place_of.get(i) for i in range(len(nodes))]
+            nodes = [nodes[i] for i in chosen]
+            candidates = None if candidates is None else [candidates[i] for i in chosen]
         if not chosen:
-            return Column(name, None, [None] * len(nodes), weights)
-        wanted = None if candidates is None else [candidates[i] for i in chosen]
-        scores = self.predictors[k].predict_batch(self.states(k, [nodes[i] for i in chosen]), wanted)
+            return Column(name, None, places, weights)
+        scores = self.predictors[k].predict_batch(self.states(k, nodes), candidates)
         if len(scores) != len(chosen):
             raise ValueError(f"predictor {name!r} answered {len(scores)} rows to {len(chosen)} states")
-        places: list[int | None] = [None] * len(nodes)
-        for place, i in enumerate(chosen):
-            places[i] = place
-            if scores.values is None and scores.rows[place].restricts:
-                listed[i].append(scores.rows[place])
         return Column(name, scores, places, weights)
 
 

@@ -114,29 +114,25 @@ def _expand(constellation: Constellation, requests: Sequence[Expand]) -> Iterato
     limits = [request.limit for request in requests if request.limit is not None]
     best = combined.best(max(limits)) if limits else []
     for request, places in zip(requests, _places(requests), strict=True):
-        if request.limit is None:
-            yield [_lazy(nodes[place], combined.all(place), coverages[place], request.above) for place in places]
+        limit, above = request.limit, request.above
+        if limit is None:
+            yield [_lazy(nodes[i], combined.all(i), coverages[i], above) for i in places]
         else:
-            yield [
-                _cut([nodes[place].child(found, coverages[place]) for found in best[place][: request.limit]], request)
-                for place in places
-            ]
+            yield [_cut(nodes[i].children(best[i][:limit], coverages[i]), above) for i in places]
 
 
 def _lazy(node: Node, continuations: Iterator[Continuation], coverage: Coverage, above: float) -> Iterator[Node]:
     """A node's children, made one by one as long as their totals exceed ``above``."""
     for found in continuations:
-        child = node.child(found, coverage)
+        (child,) = node.children([found], coverage)
         if child.total <= above:
             return
         yield child
 
 
-def _cut(children: list[Node], request: Expand) -> list[Node]:
+def _cut(children: list[Node], above: float) -> list[Node]:
     """The children whose totals exceed ``above``."""
-    if request.above == FORBIDDEN:
-        return children
-    return [child for child in children if child.total > request.above]
+    return children if above == FORBIDDEN else [child for child in children if child.total > above]
 
 
 def _sample(constellation: Constellation, requests: Sequence[Sample]) -> Iterator[list[Any]]:
@@ -155,7 +151,8 @@ def _drawn(combined: Combined, place: int, node: Node, coverage: Coverage, drawn
     if not len(tokens) or np.max(scores) == FORBIDDEN:
         return None
     token = draw(tokens, scores, drawn, sentence=node.source.id, step=node.length)
-    return node.child(combined.continuation(place, token), coverage)
+    (child,) = node.children([combined.continuation(place, token)], coverage)
+    return child
 
 
 def _bound(constellation: Constellation, requests: Sequence[Bound]) -> Iterator[list[Any]]:

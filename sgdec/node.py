@@ -6,7 +6,7 @@ search that keeps a million nodes keeps a million states at most, and a finished
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from sgdec.combination import Continuation
@@ -35,30 +35,28 @@ class Node:
     """A partial hypothesis. A value to its decoder; ``states`` are filled in when first needed."""
 
     __slots__ = (
-        "_continuation", "_step", "coverage", "last", "length", "prior", "source", "states", "total", "weights",
+        "_scores", "_step", "coverage", "last", "length", "prior", "source", "states", "total", "weights",
     )  # fmt: skip
 
     def __init__(
         self,
         source: Source,
         step: Step | None,
+        last: int,
+        scores: tuple[float, ...] | None,
         total: float,
         length: int,
         weights: tuple[float | None, ...],
         states: list[State] | None,
         prior: Sequence[State] | None,
         coverage: Coverage,
-        continuation: Continuation | None = None,
     ) -> None:
-        """``continuation``: the last token, if ``step`` is still the link of the one before it."""
+        """``scores``: the last token's, for the ledger, if ``step`` is still the link of the token before it."""
         self.source = source
         self._step = step
-        self._continuation = continuation
-        if continuation is not None:
-            self.last = continuation.token
-        else:
-            self.last = BOS if step is None else step.token
+        self.last = last
         """The last token; ``<s>`` for the root."""
+        self._scores = scores
         self.total = total
         """Weighted sum of all scores so far."""
         self.length = length
@@ -71,12 +69,17 @@ class Node:
         """The parent's states, until all of this node's are there."""
         self.coverage = coverage
 
+    @classmethod
+    def root(cls, source: Source, weights: tuple[float | None, ...], states: list[State]) -> Node:
+        """The empty prefix."""
+        return cls(source, None, BOS, None, 0.0, 0, weights, states, None, ())
+
     @property
     def step(self) -> Step | None:
         """The last link; None for the root. Made when first asked for: most children are never looked at again."""
-        if self._continuation is not None:
-            token, _, scores = self._continuation
-            self._step, self._continuation = Step(token, scores, self.weights, self._step), None
+        if self._scores is not None:
+            self._step = Step(self.last, self._scores, self.weights, self._step)
+            self._scores = None
         return self._step
 
     @property
@@ -101,22 +104,18 @@ class Node:
         """The same prefix, whose children will be scored with other weights (``[K]``)."""
         states = None if self.states is None else list(self.states)
         return Node(
-            self.source, self.step, self.total, self.length, tuple(weights), states, self.prior, self.coverage
-        )
+            self.source, self.step, self.last, None, self.total, self.length, tuple(weights), states, self.prior,
+            self.coverage,
+        )  # fmt: skip
 
-    def child(self, continuation: Continuation, coverage: Coverage) -> Node:
-        """This prefix with one more token."""
-        return Node(
-            self.source,
-            self.step,
-            self.total + continuation.score,
-            self.length + 1,
-            self.weights,
-            None,
-            self.states,
-            coverage,
-            continuation,
-        )
+    def children(self, continuations: Iterable[Continuation], coverage: Coverage) -> list[Node]:
+        """This prefix with one more token, each of these."""
+        source, step, weights, states = self.source, self.step, self.weights, self.states
+        total, length = self.total, self.length + 1
+        return [
+            Node(source, step, token, scores, total + score, length, weights, None, states, coverage)
+            for token, score, scores in continuations
+        ]
 
     def __repr__(self) -> str:
         return f"Node({' '.join(map(str, self.tokens))!r}, total={self.total:.4f})"

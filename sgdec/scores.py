@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import numpy as np
@@ -20,6 +21,9 @@ Array: TypeAlias = "npt.NDArray[Any] | torch.Tensor"
 FORBIDDEN = -math.inf
 """The score of a token that cannot follow, whatever the weight."""
 
+FEW = 64
+"""Up to so many tokens are looked up in plain Python: per-call costs of arrays would dominate."""
+
 
 @final
 class SparseRow:
@@ -32,13 +36,14 @@ class SparseRow:
     (True, -1.0, -inf)
     """
 
-    __slots__ = ("_arrays", "_lookup", "default", "scores", "tokens")
+    __slots__ = ("_arrays", "_candidates", "_lookup", "default", "scores", "tokens")
 
     def __init__(self, tokens: Sequence[int], scores: Sequence[float], default: float = FORBIDDEN) -> None:
         """Parallel sequences, each token once, in any order."""
         self.tokens = tokens
         self.scores = scores
         self.default = default
+        self._candidates: Sequence[int] | None = None
         self._lookup: dict[int, float] | None = None
         self._arrays: tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]] | None = None
 
@@ -47,15 +52,19 @@ class SparseRow:
         return self.default == FORBIDDEN
 
     @property
+    def candidates(self) -> Sequence[int]:
+        """The listed tokens, ascending; made once, and ``tokens`` itself where these are plain and in order."""
+        if self._candidates is None:
+            plain = _plain(self.tokens)
+            ordered = sorted(plain)
+            self._candidates = plain if ordered == list(plain) else ordered
+        return self._candidates
+
+    @property
     def lookup(self) -> Mapping[int, float]:
         """The listed tokens with their scores; made once."""
         if self._lookup is None:
-            tokens, scores = self.tokens, self.scores
-            if isinstance(tokens, np.ndarray):
-                tokens = tokens.tolist()
-            if isinstance(scores, np.ndarray):
-                scores = scores.tolist()
-            self._lookup = dict(zip(tokens, scores, strict=True))
+            self._lookup = dict(zip(_plain(self.tokens), _plain(self.scores), strict=True))
         return self._lookup
 
     @property
@@ -66,6 +75,21 @@ class SparseRow:
             order = np.argsort(tokens, kind="stable")
             self._arrays = tokens[order], np.asarray(self.scores, dtype=np.float64)[order]
         return self._arrays
+
+    def at(self, tokens: Sequence[int]) -> Sequence[float]:
+        """The scores of some tokens; those that were asked for and are listed need no look-up."""
+        if tokens is self.tokens and isinstance(self.scores, list):
+            return self.scores
+        if not len(self.tokens):
+            return [self.default] * len(tokens)
+        if len(tokens) <= FEW:
+            get, default = self.lookup.get, self.default
+            return [get(token, default) for token in tokens]
+        known, scores = self.arrays
+        wanted = np.asarray(tokens, dtype=np.int64)
+        place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+        found: list[float] = np.where(known[place] == wanted, scores[place], self.default).tolist()
+        return found
 
     def get(self, token: int) -> float:
         """The score of one token."""
@@ -92,13 +116,26 @@ class Scores:
     (1, 4)
     """
 
-    __slots__ = ("rows", "values")
+    __slots__ = ("_rows", "asked", "flat", "values")
 
     def __init__(self, *, values: Array | None = None, rows: list[SparseRow] | None = None) -> None:
         if (values is None) == (rows is None):
             raise ValueError("Scores are either dense (values) or sparse (rows)")
         self.values = values
-        self.rows: list[SparseRow] = rows if rows is not None else []
+        self._rows: list[SparseRow] | None = rows if rows is not None else []
+        self.asked: Sequence[Sequence[int] | None] | None = None
+        """Of an answer to candidates: these, row by row."""
+        self.flat: npt.NDArray[np.float64] | None = None
+        """Their scores, row after row; ``[n]``."""
+
+    @property
+    def rows(self) -> list[SparseRow]:
+        """One a prefix if the scores are sparse; else none."""
+        if self._rows is None:
+            assert self.asked is not None and self.flat is not None
+            left = iter(self.flat.tolist())
+            self._rows = [SparseRow(row or (), list(islice(left, len(row or ()))), 0.0) for row in self.asked]
+        return self._rows
 
     @classmethod
     def dense(cls, values: Array) -> Scores:
@@ -116,6 +153,17 @@ class Scores:
         return cls(rows=[SparseRow((), (), score)])
 
     @classmethod
+    def of_candidates(cls, candidates: Sequence[Sequence[int] | None], flat: npt.NDArray[np.float64]) -> Scores:
+        """An answer to ``candidates``: their scores, row after row (``[n]``). Other tokens were not asked for.
+
+        >>> Scores.of_candidates([[5, 8], [6]], np.array([-1.0, -2.0, -3.0])).rows[1].get(6)
+        -3.0
+        """
+        scores = cls(rows=[])
+        scores._rows, scores.asked, scores.flat = None, candidates, flat
+        return scores
+
+    @classmethod
     def stack(cls, parts: Iterable[Scores]) -> Scores:
         """Several batches below each other. Where dense and sparse rows meet, the sparse ones are filled in."""
         parts = list(parts)
@@ -126,7 +174,14 @@ class Scores:
         return cls(values=matrices[0] if len(matrices) == 1 else np.concatenate(matrices))
 
     def __len__(self) -> int:
-        return len(self.rows) if self.values is None else int(self.values.shape[0])
+        if self.values is not None:
+            return int(self.values.shape[0])
+        return len(self.rows if self.asked is None else self.asked)
+
+
+def _plain(values: Sequence[Any]) -> Sequence[Any]:
+    """Python's own numbers."""
+    return values.tolist() if isinstance(values, np.ndarray) else values
 
 
 def _as_numpy(scores: Scores, width: int) -> npt.NDArray[Any]:

@@ -25,9 +25,12 @@ from sgdec.node import Node
 from sgdec.protocol import BatchPredictor, Candidates, Scores, Source, SparseRow, State
 
 INF = math.inf
-Form = Literal["float64", "float32", "torch float64", "torch float32", "sparse", "on demand", "dense on demand"]
+Form = Literal[
+    "float64", "float32", "torch float64", "torch float32", "sparse", "on demand", "dense on demand", "flat on demand"
+]
 FORMS: tuple[Form, ...] = (
     "float64", "float32", "torch float64", "torch float32", "sparse", "on demand", "dense on demand",
+    "flat on demand",
 )  # fmt: skip
 WEIGHTS = (1.0, 0.0, -1.0, 0.5, -0.5, 2.0, None)
 POISON = 77.0
@@ -66,6 +69,9 @@ class Says(BatchPredictor):
         if self.form == "on demand":
             wanted = candidates if candidates is not None else [None] * len(states)
             return Scores(rows=[self._on_demand(self.rows[i], c) for i, c in zip(states, wanted, strict=True)])
+        if self.form == "flat on demand" and candidates is not None and None not in candidates:
+            flat = [self.rows[i].score(w) for i, c in zip(states, candidates, strict=True) for w in c or ()]
+            return Scores.of_candidates(candidates, np.array(flat))
         values = np.array([[self.rows[i].score(w) for w in range(self.vocab_size)] for i in states])
         if self.form.startswith("torch"):
             return Scores.dense(torch.from_numpy(values).to(getattr(torch, self.form.split()[1])))

@@ -136,20 +136,16 @@ def test_distances_on_cyclic_lattices_are_shortest_distances(tmp_path: Path, see
     arcs = [(s, rng.randrange(6), label, rng.random()) for s in range(6) for label in rng.sample(range(3, 9), 3)]
     fst = compiled("".join(f"{s} {t} {label} {cost:.4f}\n" for s, t, label, cost in arcs) + "5 0.5\n")
     predictor = FstPredictor(str(written(fst, tmp_path)))
-    predictor.initialize(Source(7, ()))
-    reached, waiting = {predictor.get_state()}, [predictor.get_state()]
+    waiting = predictor.initialize_batch([Source(7, ())])
+    reached = set(waiting)
     while waiting:
-        state = waiting.pop()
-        for token in range(2, 9):
-            predictor.set_state(state)
-            predictor.consume(token)
-            if predictor.get_state() not in reached:
-                reached.add(predictor.get_state())
-                waiting.append(predictor.get_state())
+        found = {after for token in range(2, 9) for after in predictor.consume_batch(waiting, [token] * len(waiting))}
+        waiting = list(found - reached)
+        reached |= found
     shortest = _shortest(fst)
-    own = [state for state in reached if state < len(shortest)]
+    own = [state for state in reached if state[1] >= 0]
     assert own
-    expected = [-shortest[state] for state in own]
+    expected = [-shortest[number] for _, number in own]
     assert predictor.best_remaining(own) == pytest.approx(expected, abs=1e-5)
 
 
@@ -213,31 +209,23 @@ def test_an_end_arc_into_a_state_that_is_not_final_is_no_end(tmp_path: Path) -> 
 
 def test_after_the_end_and_off_the_lattice_nothing_is_allowed(tmp_path: Path) -> None:
     predictor = FstPredictor(str(written(compiled("0 1 3 1\n1 2 2 1\n2 0\n"), tmp_path)))
-    predictor.initialize(Source(7, ()))
-    start = predictor.get_state()
-    predictor.consume(8)
-    off = predictor.get_state()
-    assert dict(predictor.predict_next().rows[0].lookup) == {}
-    predictor.consume(3)
-    assert predictor.get_state() == off
-    predictor.set_state(start)
-    predictor.consume(3)
-    predictor.consume(EOS)
-    assert dict(predictor.predict_next().rows[0].lookup) == {}
-    assert predictor.predict_next().rows[0].restricts
-    assert predictor.best_remaining([off, predictor.get_state()]) == [-math.inf, 0.0]
-    assert predictor.worst_remaining([off, predictor.get_state()]) == [math.inf, 0.0]
-    predictor.set_state(start)
-    predictor.consume(EOS)  # there is no such arc here
-    assert predictor.get_state() == off
+    (start,) = predictor.initialize_batch([Source(7, ())])
+    off, middle = predictor.consume_batch([start, start], [8, 3])
+    (ended,) = predictor.consume_batch([middle], [EOS])
+    for row in predictor.predict_batch([off, ended]).rows:
+        assert dict(row.lookup) == {}
+        assert row.restricts
+    assert predictor.best_remaining([off, ended]) == [-math.inf, 0.0]
+    assert predictor.worst_remaining([off, ended]) == [math.inf, 0.0]
+    assert predictor.consume_batch([off, ended, start], [3, 3, EOS]) == [off] * 3  # there is no such arc
 
 
 def test_rows_list_tokens_ascending_and_are_made_once(tmp_path: Path) -> None:
     predictor = FstPredictor(str(written(compiled("0 1 9 1\n0 1 3 2\n0 1 5 0\n0 1 2 1\n1 0\n"), tmp_path)))
-    predictor.initialize(Source(7, ()))
-    row = predictor.predict_next()
-    assert row.rows[0].tokens == (2, 3, 5, 9)
-    assert predictor.predict_next() is row
+    states = predictor.initialize_batch([Source(7, ())])
+    (row,) = predictor.predict_batch(states).rows
+    assert row.tokens == [2, 3, 5, 9]
+    assert predictor.predict_batch(states).rows == [row]
 
 
 def test_paths_that_meet_in_a_state_have_the_same_key(tmp_path: Path) -> None:
@@ -283,7 +271,7 @@ def test_an_unfit_lattice_is_one_line_with_file_sentence_and_way_out(tmp_path: P
     written(compiled(text), tmp_path)
     predictor = FstPredictor(str(tmp_path / "{id}.fst"), context=Context(vocab_size=100))
     with pytest.raises(SgdecError) as error:
-        predictor.initialize(Source(7, ()))
+        predictor.initialize_batch([Source(7, ())])
     message = str(error.value)
     assert message.startswith(f"fst: {tmp_path}/7.fst: ")
     assert f"{complaint} (sentence 7). " in message or f"{complaint} (label 1) (sentence 7). " in message
@@ -293,7 +281,7 @@ def test_an_unfit_lattice_is_one_line_with_file_sentence_and_way_out(tmp_path: P
 
 def test_a_missing_lattice_names_file_sentence_and_option(tmp_path: Path) -> None:
     with pytest.raises(SgdecError) as error:
-        FstPredictor(str(tmp_path / "{id}.fst")).initialize(Source(17, ()))
+        FstPredictor(str(tmp_path / "{id}.fst")).initialize_batch([Source(17, ())])
     assert str(error.value) == (
         f"fst: {tmp_path}/17.fst: no such file (sentence 17). "
         "Give --fst.path a pattern such as 'lattices/{id}.fst'."

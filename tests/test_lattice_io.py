@@ -8,6 +8,7 @@ import gzip
 import math
 import os
 import random
+import struct
 import sys
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,7 @@ def test_states_arcs_and_final_costs_are_read(tmp_path: Path, arc_type: str, pac
     lattice = read_lattice(tmp_path / "a.fst")
     assert lattice.start == 0
     assert lattice.arcs == ((Arc(3, -1.5, 2), Arc(7, 0.5, 1)), (Arc(2, 0.0, 2),), ())
-    assert lattice.final == (4.0, math.inf, 0.25)
+    assert lattice.final.tolist() == [4.0, math.inf, 0.25]
 
 
 def test_symbol_tables_do_not_matter(tmp_path: Path) -> None:
@@ -123,10 +124,44 @@ def test_what_cannot_be_opened_is_named(tmp_path: Path, path: str) -> None:
         read_lattice(tmp_path / path)
 
 
-def test_without_pynini_the_way_out_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_other_formats_of_openfst_hold_the_same_lattice(tmp_path: Path) -> None:
+    fst = compiled("0 1 7 0.5\n0 2 3 -1.5\n1 2 2 0\n2 0.25\n0 4\n", acceptor=True)
+    pywrapfst.convert(fst, "const").write(str(tmp_path / "const.fst"))
+    fst.write(str(tmp_path / "vector.fst"))
+    const, vector = (read_lattice(tmp_path / f"{name}.fst") for name in ("const", "vector"))
+    assert const.arcs == vector.arcs
+    assert (const.start, const.final.tolist()) == (vector.start, vector.final.tolist())
+
+
+def test_pynini_is_needed_for_other_formats_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fst = compiled("0 1 7 0.5\n1\n", acceptor=True)
+    fst.write(str(tmp_path / "vector.fst"))
+    pywrapfst.convert(fst, "const").write(str(tmp_path / "const.fst"))
     monkeypatch.setitem(sys.modules, "pynini", None)
-    with pytest.raises(SgdecError, match=r'lattices need pynini.* \(pip install "sgdec\[fst\]"\)'):
-        read_lattice(tmp_path / "1.fst")
+    assert read_lattice(tmp_path / "vector.fst").arcs == ((Arc(7, 0.5, 1),), ())
+    for work in (lambda: read_lattice(tmp_path / "const.fst"), lambda: write_nbest(tmp_path / "1.fst", [])):
+        with pytest.raises(SgdecError, match=r'lattices need pynini.* \(pip install "sgdec\[fst\]"\)'):
+            work()
+
+
+@pytest.mark.parametrize("arc_type", ["standard", "log64"])
+def test_a_file_cut_short_anywhere_is_refused(tmp_path: Path, arc_type: str) -> None:
+    fst = compiled("0 1 7 0.5\n0 2 3 -1.5\n1 2 2 0\n2 0.25\n0 4\n", acceptor=True, arc_type=arc_type)
+    whole = fst.write_to_string()
+    for length in range(len(whole)):
+        (tmp_path / "a.fst").write_bytes(whole[:length])
+        with pytest.raises(LatticeError, match="cut short, or not an OpenFst file"):
+            read_lattice(tmp_path / "a.fst")
+
+
+@pytest.mark.parametrize("target", [-1, 3, 1 << 30])
+def test_an_arc_that_leads_nowhere_is_refused(tmp_path: Path, target: int) -> None:
+    data = compiled("0 1 7 0.5\n1\n", acceptor=True).write_to_string()
+    arc = struct.pack("<iifi", 7, 7, 0.5, 1)
+    assert arc in data
+    (tmp_path / "a.fst").write_bytes(data.replace(arc, struct.pack("<iifi", 7, 7, 0.5, target)))
+    with pytest.raises(LatticeError, match="cut short, or not an OpenFst file"):
+        read_lattice(tmp_path / "a.fst")
 
 
 @pytest.mark.parametrize("name", ["1.fst", "1.fst.gz"])

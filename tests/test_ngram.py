@@ -173,6 +173,34 @@ def test_rows_and_single_scores_are_those_of_the_definition(model: Arpa, prefix:
     assert [table.score(history, word) for word in COLUMNS] == pytest.approx(expected, abs=TOLERANCE)
 
 
+@given(back_off_models(complete=False), st.lists(PREFIXES, max_size=5))
+def test_many_at_once_are_scored_and_advanced_as_each_alone(model: Arpa, prefixes: list[list[str]]) -> None:
+    """Number for number: a batch may be answered either way."""
+    table = BackoffTable(model, COLUMNS)
+    histories = []
+    for prefix in prefixes:
+        histories.append(table.start)
+        for word in prefix:
+            histories[-1] = table.advance(histories[-1], word)
+    asked = [(history, word) for history in histories for word in COLUMNS]
+    arrays = np.array([(history, table.symbol(word)) for history, word in asked], np.int64).reshape(-1, 2).T
+    assert table.score_all(*arrays).tolist() == [table.score(*each) for each in asked]
+    assert table.advance_all(*arrays).tolist() == [table.advance(*each) for each in asked]
+
+
+def test_large_batches_are_answered_as_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    predictor = tiny()
+    prefixes = [(), (3,), (3, 4), (7,), (0, 3, 4)]
+    states = [state for prefix in prefixes for state in walk(predictor, prefix)]
+    candidates = [[2, 3, 4], [], [5], [0, 1, 2, 7], [3]]
+    answers = []
+    for many_rows in (1, 1000):
+        monkeypatch.setattr("sgdec_predictors.ngram.MANY_ROWS", many_rows)
+        rows = predictor.predict_batch(states, candidates).rows
+        answers.append(([(row.tokens, row.scores) for row in rows], predictor.consume_batch(states, [3, 4, 5, 0, 9])))
+    assert answers[0] == answers[1]
+
+
 @given(back_off_models(complete=True), PREFIXES)
 def test_rows_are_those_of_kenlm(tmp_path_factory: pytest.TempPathFactory, model: Arpa, prefix: list[str]) -> None:
     path = tmp_path_factory.mktemp("models") / "model.arpa"
@@ -237,11 +265,11 @@ def test_the_binary_scores_as_the_text() -> None:
 
 def test_few_candidates_are_scored_sparsely_and_many_densely() -> None:
     predictor = tiny(size=2 * MANY)
-    few = predictor.predict_batch(walk(predictor, (3,)), [[2, 4]])
+    few = predictor.predict_batch(walk(predictor, (3,)), [[2, 4, 7]])
     assert few.values is None
-    assert few.rows[0].tokens == [2, 4]
+    assert few.rows[0].tokens == [2, 4, 7]
     assert not few.rows[0].restricts
-    assert few.rows[0].get(7) == pytest.approx(full_row(predictor, (3,))[7], abs=1e-6)
+    assert few.rows[0].scores == pytest.approx(full_row(predictor, (3,))[[2, 4, 7]].tolist(), abs=1e-6)
     many = predictor.predict_batch(walk(predictor, (3,)), [range(MANY + 1)])
     assert many.values is not None
     assert many.values.shape == (1, 2 * MANY)

@@ -126,7 +126,7 @@ class DenseRows:
     def node(self, row: int, space: SearchSpace) -> Node:
         """An open hypothesis as far as the predictors' bounds need it."""
         states = [self._states[k][row] if k in self._states else None for k in range(len(self._weights))]
-        return Node(space.source, None, 0.0, 0, self._weights, states, None, ())
+        return Node.root(space.source, self._weights, states)
 
     def _ask(self, k: int) -> Column:
         name, states = self._constellation.names[k], self._states[k]

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -80,23 +79,48 @@ class BackoffTable:
         return wanted
 
     def score(self, history: int, word: str) -> float:
-        """ln p of one word."""
-        symbol = self._symbol_of.get(word, self._unknown)
-        backoff = 0.0
+        """ln p of one word: a number of `rows`, bit for bit."""
+        symbol = self.symbol(word)
+        backoff = np.float32(0)
         while not (node := self._child(history, symbol)):
-            backoff += self._backoff_view[history]
+            backoff += self._backoff[history]
             history = self._suffix_view[history]
-        score: float = backoff + self._score_view[node - 1]
-        return score
+        return float(backoff + self._scores[node - 1])
 
     def advance(self, history: int, word: str) -> int:
         """The history after one more word."""
-        symbol = self._symbol_of.get(word, self._unknown)
+        symbol = self.symbol(word)
         while not 0 < (node := self._child(history, symbol)) < len(self._suffix):
             if not history:
                 return 0
             history = self._suffix_view[history]
         return self._distinct_view[node]
+
+    def symbol(self, word: str) -> int:
+        """What `score_all` and `advance_all` know a word by."""
+        return self._symbol_of.get(word, self._unknown)
+
+    def score_all(self, histories: Ints, symbols: Ints) -> npt.NDArray[np.float64]:
+        """`score` for arrays ``[n]``, number for number."""
+        histories, backoff = histories.copy(), np.zeros(len(histories), np.float32)
+        nodes = self._children(histories, symbols)
+        while len(missing := np.flatnonzero(nodes == 0)):
+            before = histories[missing]
+            backoff[missing] += self._backoff[before]
+            histories[missing] = shorter = self._suffix[before]
+            nodes[missing] = self._children(shorter, symbols[missing])
+        return (backoff + self._scores[nodes - 1]).astype(np.float64)
+
+    def advance_all(self, histories: Ints, symbols: Ints) -> Ints:
+        """`advance` for arrays ``[n]``."""
+        histories = histories.copy()
+        nodes = self._children(histories, symbols)
+        nodes[nodes >= len(self._suffix)] = 0
+        while len(missing := np.flatnonzero((nodes == 0) & (histories > 0))):
+            histories[missing] = shorter = self._suffix[histories[missing]]
+            found = self._children(shorter, symbols[missing])
+            nodes[missing] = np.where(found < len(self._suffix), found, 0)
+        return self._distinct[nodes]
 
     def _child(self, history: int, symbol: int) -> int:
         """The node of ``history symbol``, or 0."""
@@ -108,10 +132,7 @@ class BackoffTable:
         """`_child` for arrays."""
         keys = histories * self._width + symbols
         at = np.searchsorted(self._keys, keys)
-        found = np.zeros(len(keys), bool)
-        inside = at < len(self._keys)
-        found[inside] = self._keys[at[inside]] == keys[inside]
-        return np.where(found, at + 1, 0)
+        return np.where(self._keys.take(at, mode="clip") == keys, at + 1, 0) if len(self._keys) else at
 
     def _overlay(self, out: Floats, nodes: Ints, handed_on: Floats) -> None:
         """Write what the model lists after each row's node; the root's list is there from the start."""
@@ -164,8 +185,6 @@ class BackoffTable:
         self._merge_equals(levels)
         # A memoryview gives single numbers faster than an array does.
         self._key_view: memoryview[int] = self._keys.data
-        self._score_view: memoryview[Any] = self._scores.data
-        self._backoff_view: memoryview[Any] = self._backoff.data
         self._suffix_view: memoryview[int] = self._suffix.data
         self._distinct_view: memoryview[int] = self._distinct.data
 

@@ -5,38 +5,48 @@ leading ``<s>`` arc is taken silently, and the first token bears its score too. 
 of minus (cost of q's ``</s>`` arc + final cost of its target) and minus (q's own final cost). So a total is
 minus the cost of a path.
 
-State: a state of the lattice, or one of three more: before the first token, after ``</s>``, off the lattice.
-Cost: all rows are made when a lattice is loaded, in time linear in its arcs; then a look-up a prefix.
+State: the lattice, and the number of one of its states or of one of three more: before the first token, after
+``</s>``, off the lattice. Cost: a lattice is read as arrays; what can follow a state is worked out when the state is
+first visited, then it is a look-up a prefix. Bounds take time linear in the arcs, once a lattice.
 """
 
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Iterator, Sequence
 from functools import cached_property
-from itertools import pairwise
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
+import numpy as np
 from pydantic import Field
 
 import sgdec
-from sgdec import BOS, EOS, Context, Predictor, Scores, SgdecError, Source
+from sgdec import BOS, EOS, BatchPredictor, Context, Scores, SgdecError, Source
 from sgdec.io.lattice import Lattice, LatticeError, read_lattice
-from sgdec.protocol import FORBIDDEN, Candidates
+from sgdec.protocol import FORBIDDEN, Candidates, SparseRow
+
+ROOT, ENDED, DEAD = -1, -2, -3
+"""The states that are not in the file: before the first token, after ``</s>``, off the lattice."""
+
+State: TypeAlias = "tuple[_Graph, int]"
+Ways: TypeAlias = tuple[SparseRow, dict[int, int]]
+"""What can follow a state, and the state after each of these tokens."""
 
 
-class FstPredictor(Predictor):
+class FstPredictor(BatchPredictor):
     """Scores along the paths of one lattice a sentence; only what the lattice allows can follow.
 
     >>> import pynini, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     pynini.accep("[1][7][2]", weight=0.5).write(f"{folder}/1.fst")
     ...     predictor = FstPredictor(folder + "/{id}.fst")
-    ...     predictor.initialize(Source(id=1, tokens=()))
-    >>> predictor.consume(7)
-    >>> predictor.predict_next().rows
+    ...     states = predictor.initialize_batch([Source(id=1, tokens=())])
+    >>> predictor.predict_batch(predictor.consume_batch(states, [7])).rows
     [SparseRow({2: -0.5}, default=-inf)]
     """
+
+    independent_rows = True
 
     def __init__(
         self,
@@ -52,40 +62,35 @@ class FstPredictor(Predictor):
         self._use_weights = use_weights
         self._normalize = normalize
         self._vocab_size = context.vocab_size if context else None
-        self._graph: _Graph
-        self._state = 0
-        if "{id}" not in path:
-            self._graph = self._load(path, "")
+        self._shared = None if "{id}" in path else self._load(path, "")
 
-    def initialize(self, source: Source) -> None:
+    def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
         """Raises SgdecError for a lattice that cannot be read or used."""
-        if "{id}" in self._path:
-            path = self._path.replace("{id}", str(source.id))
-            self._graph = self._load(path, f" (sentence {source.id})")
-        self._state = self._graph.root
+        return [(self._shared or self._load_for(source), ROOT) for source in sources]
 
-    def predict_next(self, candidates: Candidates | None = None) -> Scores:
-        return self._graph.rows[self._state]
+    def predict_batch(
+        self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None
+    ) -> Scores:
+        return Scores(rows=[graph.ways[state][0] for graph, state in states])
 
-    def consume(self, token: int) -> None:
-        graph = self._graph
-        self._state = graph.targets[self._state].get(token, graph.dead)
+    def consume_batch(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:
+        return [
+            (graph, graph.ways[state][1].get(token, DEAD))
+            for (graph, state), token in zip(states, tokens, strict=True)
+        ]
 
-    def get_state(self) -> int:
-        return self._state
-
-    def set_state(self, state: int) -> None:
-        self._state = state
-
-    def best_remaining(self, states: Sequence[int]) -> list[float]:
+    def best_remaining(self, states: Sequence[State]) -> list[float]:
         """The score of the best way to the end, exactly; infinite where a cycle adds without limit."""
-        return [self._graph.best[state] for state in states]
+        return [graph.best[state] for graph, state in states]
 
-    def worst_remaining(self, states: Sequence[int]) -> list[float]:
-        return [self._graph.worst[state] for state in states]
+    def worst_remaining(self, states: Sequence[State]) -> list[float]:
+        return [graph.worst[state] for graph, state in states]
 
-    def state_key(self, states: Sequence[int]) -> list[Hashable]:
-        return list(states)
+    def state_key(self, states: Sequence[State]) -> list[Hashable]:
+        return [state for _, state in states]
+
+    def _load_for(self, source: Source) -> _Graph:
+        return self._load(self._path.replace("{id}", str(source.id)), f" (sentence {source.id})")
 
     def _load(self, path: str, sentence: str) -> _Graph:
         try:
@@ -102,56 +107,42 @@ class _Graph:
 
     def __init__(self, lattice: Lattice, path: str, use_weights: bool, normalize: bool) -> None:
         """Raises LatticeError for a lattice without any path, or with some paths that begin with ``<s>``."""
-        empty = LatticeError(path, "is empty: no path leads to a final state", "Check how it was made.")
-        if lattice.start < 0:
-            raise empty
-        size = len(lattice.arcs)
-        self.root, self.ended, self.dead = size, size + 1, size + 2
-        scores = [_scores(lattice, state, use_weights, normalize) for state in range(size)]
-        targets = [
-            {arc.label: arc.target for arc in arcs if arc.label in row} | ({EOS: self.ended} if EOS in row else {})
-            for arcs, row in zip(lattice.arcs, scores, strict=True)
-        ]
-        first, bonus = lattice.start, 0.0
-        if BOS in scores[first]:
-            if len(scores[first]) > 1:
-                raise LatticeError(
-                    path, "has paths with and without <s> (label 1)", "Begin all paths with <s>, or none."
-                )
-            first, bonus = targets[first][BOS], scores[first][BOS]
-        begin = {token: bonus + score for token, score in scores[first].items()}
-        self.targets = [*targets, targets[first], {}, {}]
-        self._scores = [*scores, begin, {}, {}]
-        self.rows = [Scores.sparse(tuple(row), tuple(row.values())) for row in self._scores]
-        self._order = list(self._children_first())
-        if self.best[self.root] == FORBIDDEN:
-            raise empty
+        self.ways = _AllWays(lattice, use_weights, normalize)
+        """By state."""
+        if lattice.start < 0 or not self._has_path():
+            raise LatticeError(path, "is empty: no path leads to a final state", "Check how it was made.")
+        _, begin = self.ways[lattice.start]
+        if BOS in begin and len(begin) > 1:
+            raise LatticeError(path, "has paths with and without <s> (label 1)", "Begin all paths with <s>, or none.")
 
     @cached_property
-    def best(self) -> list[float]:
+    def best(self) -> dict[int, float]:
         """By state: the highest score of any way from here to the end; -inf = there is none."""
         return self._extreme(1.0)
 
     @cached_property
-    def worst(self) -> list[float]:
+    def worst(self) -> dict[int, float]:
         """By state: the lowest score of any way from here to the end; +inf = there is none."""
-        return [-score for score in self._extreme(-1.0)]
+        return {state: -score for state, score in self._extreme(-1.0).items()}
 
-    def _extreme(self, sign: float) -> list[float]:
+    def _has_path(self) -> bool:
+        return any(state == ENDED for state in self._children_first())
+
+    def _extreme(self, sign: float) -> dict[int, float]:
         """By state the highest sum of ``sign`` x score to the end: Bellman-Ford, children first.
 
         One sweep settles an acyclic lattice. Each arc that goes back in that order costs one sweep more, and
         a way that visits no state twice has at most one from each state. What still gains after that gains on
         a cycle, for ever.
         """
-        place = {state: i for i, state in enumerate(self._order)}
-        edges = [
-            (state, [(sign * score, self.targets[state][token]) for token, score in self._scores[state].items()])
-            for state in self._order
-        ]
+        order = list(self._children_first())
+        place = {state: i for i, state in enumerate(order)}
+        edges = []
+        for state in order:
+            row, targets = self.ways[state]
+            edges.append((state, [(sign * row.lookup[token], target) for token, target in targets.items()]))
         going_back = sum(any(place[target] >= place[state] for _, target in ways) for state, ways in edges)
-        found = [FORBIDDEN] * len(self.rows)
-        found[self.ended] = 0.0
+        found = {**dict.fromkeys(order, FORBIDDEN), ENDED: 0.0, DEAD: FORBIDDEN}
         sweep, gained = 0, True
         while gained:
             gained = False
@@ -165,61 +156,103 @@ class _Graph:
 
     def _children_first(self) -> Iterator[int]:
         """The states that can be reached, each after those that its arcs lead to, as far as cycles allow."""
-        seen = {self.root}
-        stack = [(self.root, iter(self.targets[self.root].values()))]
+        seen = {ROOT}
+        stack = [(ROOT, iter(self.ways[ROOT][1].values()))]
         while stack:
             state, targets = stack[-1]
             for target in targets:
                 if target not in seen:
                     seen.add(target)
-                    stack.append((target, iter(self.targets[target].values())))
+                    stack.append((target, iter(self.ways[target][1].values())))
                     break
             else:
                 stack.pop()
                 yield state
 
 
-def _scores(lattice: Lattice, state: int, use_weights: bool, normalize: bool) -> dict[int, float]:
-    """What can follow a state, by ascending token; ``</s>`` is there if the state can be an end."""
-    scores = {arc.label: -arc.cost for arc in lattice.arcs[state] if arc.cost < math.inf}
-    by_arc = [-arc.cost - lattice.final[arc.target] for arc in lattice.arcs[state] if arc.label == EOS]
-    scores[EOS] = max([-lattice.final[state], *by_arc])
-    if scores[EOS] == FORBIDDEN:
-        del scores[EOS]
-    if not use_weights:
-        scores = dict.fromkeys(scores, 0.0)
-    if normalize and scores:
-        highest = max(scores.values())
-        total = highest + math.log(math.fsum(math.exp(score - highest) for score in scores.values()))
-        scores = {token: score - total for token, score in scores.items()}
-    return dict(sorted(scores.items()))
+class _AllWays(dict[int, Ways]):
+    """What can follow each state of a lattice, worked out when it is first asked for."""
+
+    def __init__(self, lattice: Lattice, use_weights: bool, normalize: bool) -> None:
+        nothing = SparseRow((), ()), dict[int, int]()
+        super().__init__({ENDED: nothing, DEAD: nothing})
+        possible = lattice.costs < math.inf
+        self._start = lattice.start
+        self._first: list[int] = np.append(0, np.cumsum(possible))[lattice.first].tolist()
+        self._tokens: list[int] = lattice.labels[possible].tolist()
+        self._scores: list[float] = (-lattice.costs[possible]).tolist()
+        self._targets: list[int] = lattice.targets[possible].tolist()
+        self._final: list[float] = (-lattice.final).tolist()
+        self._use_weights = use_weights
+        self._normalize = normalize
+
+    def __missing__(self, state: int) -> Ways:
+        ways = self[state] = self._from_root() if state == ROOT else self._from(state)
+        return ways
+
+    def _from(self, state: int) -> Ways:
+        arcs = slice(self._first[state], self._first[state + 1])
+        tokens, scores, targets = self._tokens[arcs], self._scores[arcs], self._targets[arcs]
+        if EOS in tokens or self._final[state] != FORBIDDEN:
+            self._end(state, tokens, scores, targets)
+        if not self._use_weights:
+            scores = [0.0] * len(tokens)
+        if self._normalize and tokens:
+            scores = _log_softmax(scores)
+        return SparseRow(tokens, scores), dict(zip(tokens, targets, strict=True))
+
+    def _end(self, state: int, tokens: list[int], scores: list[float], targets: list[int]) -> None:
+        """Puts the better way to end in the place of the ``</s>`` arc, which may lead nowhere."""
+        arc = slice(bisect_left(tokens, EOS), bisect_right(tokens, EOS))  # none or one
+        by_arc = [score + self._final[target] for score, target in zip(scores[arc], targets[arc], strict=True)]
+        score = max([self._final[state], *by_arc])
+        ends = score != FORBIDDEN
+        tokens[arc], scores[arc], targets[arc] = [EOS] * ends, [score] * ends, [ENDED] * ends
+
+    def _from_root(self) -> Ways:
+        """The first state's ways, or those after its ``<s>``."""
+        row, targets = self[self._start]
+        if row.tokens != [BOS]:
+            return row, targets
+        (bonus,) = row.scores
+        row, targets = self[targets[BOS]]
+        return SparseRow(row.tokens, [bonus + score for score in row.scores]), targets
+
+
+def _log_softmax(scores: Sequence[float]) -> list[float]:
+    highest = max(scores)
+    total = highest + math.log(math.fsum(math.exp(score - highest) for score in scores))
+    return [score - total for score in scores]
 
 
 def _require_deterministic(lattice: Lattice, path: str, vocab_size: int | None) -> None:
-    """Raises LatticeError for two arcs of one label, for epsilon, and for labels outside the vocabulary."""
-    for state, arcs in enumerate(lattice.arcs):
-        labels = [arc.label for arc in arcs]  # ascending
-        if labels and labels[0] == 0:
-            raise LatticeError(
-                path,
-                f"state {state} has an epsilon arc (label 0)",
-                "Use nfst, which follows them, or remove them with pynini.rmepsilon.",
-            )
-        if len(set(labels)) < len(labels):
-            twice = next(a for a, b in pairwise(labels) if a == b)
-            raise LatticeError(
-                path,
-                f"not deterministic: state {state} has two arcs with label {twice}",
-                "Use nfst, which follows both, or pynini.determinize.",
-            )
-        if labels and vocab_size is not None and labels[-1] >= vocab_size:
-            raise LatticeError(
-                path,
-                f"state {state} has an arc with label {labels[-1]}, but there are {vocab_size} target tokens",
-                "Lattices and models must share one vocabulary.",
-            )
+    """Raises LatticeError for epsilon, for two arcs of one label, and for labels outside the vocabulary."""
+    labels = lattice.labels
+    if not labels.all():
+        raise LatticeError(
+            path,
+            f"state {lattice.state_of(int(labels.argmin()))} has an epsilon arc (label 0)",
+            "Use nfst, which follows them, or remove them with pynini.rmepsilon.",
+        )
+    repeats = labels[1:] == labels[:-1]
+    repeats[lattice.first[(lattice.first > 0) & (lattice.first < len(labels))] - 1] = False  # of another state
+    if repeats.any():
+        arc = int(repeats.argmax())
+        raise LatticeError(
+            path,
+            f"not deterministic: state {lattice.state_of(arc)} has two arcs with label {labels[arc]}",
+            "Use nfst, which follows both, or pynini.determinize.",
+        )
+    if vocab_size is not None and (labels >= vocab_size).any():
+        arc = int((labels >= vocab_size).argmax())
+        raise LatticeError(
+            path,
+            f"state {lattice.state_of(arc)} has an arc with label {labels[arc]}, "
+            f"but there are {vocab_size} target tokens",
+            "Lattices and models must share one vocabulary.",
+        )
 
 
 @sgdec.hookimpl
-def sgdec_predictors() -> dict[str, type[Predictor]]:
+def sgdec_predictors() -> dict[str, type[BatchPredictor]]:
     return {"fst": FstPredictor}

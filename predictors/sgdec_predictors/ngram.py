@@ -13,8 +13,8 @@ the model lists after the history; from a KenLM binary one KenLM call a token, w
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from functools import lru_cache
-from itertools import islice
+from functools import lru_cache, partial
+from itertools import chain, islice
 from typing import Annotated, Any, ClassVar, Protocol
 
 import numpy as np
@@ -36,6 +36,8 @@ KEPT = 1 << 16
 """How many histories keep the scores that were asked for, and how many steps are remembered."""
 MANY = 256
 """A row for more candidates than this is a full one, where full rows are cheap."""
+MANY_ROWS = 32
+"""From so many prefixes on, arrays answer them; for fewer, per-call costs would outweigh remembered scores."""
 MAX_ID = 1_000_000
 """How far a KenLM binary of ids is searched for the first one, where V is unknown."""
 
@@ -67,6 +69,7 @@ class NGram(BatchPredictor):
     """
 
     on_demand: ClassVar[bool] = True
+    independent_rows = True
 
     def __init__(
         self,
@@ -81,15 +84,17 @@ class NGram(BatchPredictor):
         context = context or Context()
         self._spell, listed = _spelling(words, context)
         size = _vocabulary_size(context)
-        self._full_rows_are_cheap = not _is_kenlm_binary(path)
         self._model: LanguageModel
-        if self._full_rows_are_cheap:
+        self._table: BackoffTable | None = None
+        """The same model, if it answers many questions as arrays, and full rows cheaply."""
+        if not _is_kenlm_binary(path):
             arpa = read_arpa(path)
             tokens = range(size) if size is not None else sorted({BOS, EOS, *(listed or _ids_among(arpa.words))})
             columns = [self._spell(token) for token in tokens]
             _require_overlap(path, words, columns, set(arpa.words).__contains__, arpa.words)
             try:
-                self._model = BackoffTable(arpa, columns)
+                self._model = self._table = BackoffTable(arpa, columns)
+                self._symbols = _Symbols(self._table, self._spell)
             except SgdecError as error:
                 raise SgdecError(f"{path}: {error}.") from None
         else:
@@ -99,7 +104,7 @@ class NGram(BatchPredictor):
             _require_overlap(path, words, columns or map(str, range(MAX_ID)), model.__contains__)
         self._tokens = None if size is not None else tokens
         """Which token each column is, where V is unknown."""
-        self._known = lru_cache(KEPT)(self._new_memory)
+        self._known = lru_cache(KEPT)(partial(_Memory, self._model, self._spell))
         self._after = lru_cache(KEPT)(self._advance)
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[Hashable]:
@@ -108,16 +113,21 @@ class NGram(BatchPredictor):
     def predict_batch(
         self, states: Sequence[Hashable], candidates: Sequence[Candidates | None] | None = None
     ) -> Scores:
-        if candidates is None or any(self._wants_all(wanted) for wanted in candidates):
+        if candidates is None or self._want_full_rows(candidates):
             return self._full_rows(states)
-        rows = []
-        for state, wanted in zip(states, candidates, strict=True):
-            tokens = wanted if wanted is not None else ()
-            known = self._known(state)
-            rows.append(SparseRow(tokens, [known[token] for token in tokens], known.unlisted))
-        return Scores(rows=rows)
+        wanted = [tokens or () for tokens in candidates]
+        if self._table is not None and len(states) >= MANY_ROWS:
+            histories = np.repeat(np.array(states), list(map(len, wanted)))
+            symbols = self._symbols(chain.from_iterable(wanted))
+            return Scores.of_candidates(candidates, self._table.score_all(histories, symbols))
+        remembered = map(self._known, states)
+        scores = [known[token] for known, tokens in zip(remembered, wanted, strict=True) for token in tokens]
+        return Scores.of_candidates(candidates, np.array(scores))
 
     def consume_batch(self, states: Sequence[Hashable], tokens: Sequence[int]) -> list[Hashable]:
+        if self._table is not None and len(states) >= MANY_ROWS:
+            after: list[Hashable] = self._table.advance_all(np.array(states), self._symbols(tokens)).tolist()
+            return after
         return list(map(self._after, states, tokens))
 
     def best_remaining(self, states: Sequence[Hashable]) -> list[float]:
@@ -126,15 +136,17 @@ class NGram(BatchPredictor):
     def state_key(self, states: Sequence[Hashable]) -> list[Hashable]:
         return list(states)
 
-    def _wants_all(self, wanted: Candidates | None) -> bool:
-        return wanted is None or (len(wanted) > MANY and self._full_rows_are_cheap)
+    def _want_full_rows(self, candidates: Sequence[Candidates | None]) -> bool:
+        if None in candidates:
+            return True
+        return self._table is not None and max(map(len, candidates), default=0) > MANY  # type: ignore[arg-type]
 
     def _full_rows(self, states: Sequence[Hashable]) -> Scores:
         if self._tokens is None:
             return Scores.dense(self._model.rows(states))
         if not self._tokens:
             raise UsageError("a KenLM binary does not list its words: give --vocab-size, or the model's ARPA file")
-        unlisted = [self._known(state).unlisted for state in states]
+        unlisted = [self._model.score(state, UNKNOWN) for state in states]
         rows = zip(self._model.rows(states), unlisted, strict=True)
         return Scores(rows=[SparseRow(self._tokens, row.tolist(), default) for row, default in rows])
 
@@ -142,25 +154,36 @@ class NGram(BatchPredictor):
         after: Hashable = self._model.advance(history, self._spell(token))
         return after
 
-    def _new_memory(self, history: Hashable) -> _Memory:
-        return _Memory(self._model, self._spell, history)
-
 
 class _Memory(dict[int, float]):
     """The scores of tokens after one history, each worked out when it is first asked for."""
 
-    __slots__ = ("history", "model", "spell", "unlisted")
+    __slots__ = ("history", "model", "spell")
 
     def __init__(self, model: LanguageModel, spell: Callable[[int], str], history: Hashable) -> None:
         self.model = model
         self.spell = spell
         self.history = history
-        self.unlisted = model.score(history, UNKNOWN)
-        """The score of every token that the model does not list."""
 
     def __missing__(self, token: int) -> float:
         score = self[token] = self.model.score(self.history, self.spell(token))
         return score
+
+
+class _Symbols(dict[int, int]):
+    """What a table knows each token by, found when it is first asked for."""
+
+    def __init__(self, table: BackoffTable, spell: Callable[[int], str]) -> None:
+        self._table = table
+        self._spell = spell
+
+    def __missing__(self, token: int) -> int:
+        symbol = self[token] = self._table.symbol(self._spell(token))
+        return symbol
+
+    def __call__(self, tokens: Iterable[int]) -> npt.NDArray[np.int64]:
+        """The symbols of many tokens."""
+        return np.fromiter(map(self.__getitem__, tokens), np.int64)
 
 
 def _spelling(words: str, context: Context) -> tuple[Callable[[int], str], Sequence[int]]:

@@ -1,7 +1,8 @@
 """Lattices: weighted acceptors over token ids, read from and written to OpenFst binary files.
 
 Weights are costs, as OpenFst keeps them: negated natural-log scores, lower is better, infinite = no way.
-Label 0 is epsilon, 1 ``<s>`` and 2 ``</s>``. pynini reads and writes, and is imported only then.
+Label 0 is epsilon, 1 ``<s>`` and 2 ``</s>``. OpenFst's usual format, ``vector``, is read here; for the others, and
+to write, pynini is imported.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +29,10 @@ from sgdec.protocol import Hypothesis
 
 ARC_TYPES = ("standard", "log", "log64")
 _GZIP = b"\x1f\x8b"
+_MAGIC = 2125659606
+"""How an OpenFst binary begins."""
+_WORD = 4
+"""Bytes; all parts of the ``vector`` format after its header are so many words long."""
 
 
 class LatticeError(SgdecError):
@@ -46,45 +52,53 @@ class Arc(NamedTuple):
     target: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Lattice:
-    """A weighted acceptor in plain values; states are 0..n-1."""
+    """A weighted acceptor; states are 0..n-1, and their arcs follow each other, by ascending label."""
 
     start: int
     """-1 = there is no state at all."""
-    arcs: tuple[tuple[Arc, ...], ...]
-    """The arcs that leave each state, by ascending label."""
-    final: tuple[float, ...]
-    """The final cost of each state; infinite = not final."""
+    first: npt.NDArray[np.int64]
+    """``[states + 1]``: where the arcs of each state begin."""
+    labels: npt.NDArray[np.int32]
+    """``[arcs]``"""
+    costs: npt.NDArray[np.float64]
+    """``[arcs]``"""
+    targets: npt.NDArray[np.int32]
+    """``[arcs]``: the states that they lead to."""
+    final: npt.NDArray[np.float64]
+    """``[states]``: final costs; infinite = not final."""
+
+    @cached_property
+    def arcs(self) -> tuple[tuple[Arc, ...], ...]:
+        """The arcs that leave each state, as plain values."""
+        listed = list(map(Arc, self.labels.tolist(), self.costs.tolist(), self.targets.tolist()))
+        return tuple(tuple(listed[begin:end]) for begin, end in pairwise(self.first.tolist()))
+
+    def state_of(self, arc: int) -> int:
+        """The state that an arc leaves."""
+        return int(np.searchsorted(self.first, arc, side="right")) - 1
 
 
 def read_lattice(path: str | Path) -> Lattice:
     """Reads an OpenFst binary, plain or gzipped, with standard (tropical) or log arcs.
 
     Raises LatticeError for a file that is missing, cut short or no lattice, and for a transducer; SgdecError
-    where pynini is not installed.
+    where the file's format needs pynini and pynini is not installed.
     """
-    pynini = _pynini()
     data = _read_bytes(path)
-    try:
-        with _standard_error_closed():
-            fst = pynini.Fst.read_from_string(data)
-    except OSError:  # what pynini raises for all that it cannot read
-        raise LatticeError(
-            path, "cut short, or not an OpenFst file", "Write it again, for example with pynini's Fst.write."
-        ) from None
-    if fst.arc_type() not in ARC_TYPES:
-        expected = ", ".join(ARC_TYPES)
-        raise LatticeError(path, f"has arcs of type {fst.arc_type()!r}", f"Expected one of {expected}.")
-    fst.set_input_symbols(None)
-    fst.set_output_symbols(None)
-    final, first, arcs = _unpack(fst.write_to_string(), fst.num_states(), 8 if fst.arc_type() == "log64" else 4)
+    header = _vector_header(data)
+    if header is None:
+        data = _as_vector(path, data)
+        header = _vector_header(data)
+        assert header is not None
+    first, arcs, final = _unpack(path, data, header)
     _check(path, final, first, arcs)
-    states = np.repeat(np.arange(len(final)), np.diff(first))
-    order = np.lexsort((arcs["target"], arcs["cost"], arcs["label"], states))
-    listed = list(map(Arc, *(arcs[name][order].tolist() for name in ("label", "cost", "target"))))
-    by_state = tuple(tuple(listed[a:b]) for a, b in pairwise(first.tolist()))
-    return Lattice(fst.start(), by_state, tuple(final.tolist()))
+    states = np.repeat(np.arange(header.states), np.diff(first))
+    arcs = arcs[np.lexsort((arcs["target"], arcs["cost"], arcs["label"], states))]
+    return Lattice(
+        header.start, first, arcs["label"], arcs["cost"].astype(np.float64), arcs["target"], final.astype(np.float64)
+    )
 
 
 def write_nbest(path: str | Path, hypotheses: Sequence[Hypothesis]) -> int:
@@ -151,7 +165,8 @@ def _single(cost: float) -> float:
 
 def _read_bytes(path: str | Path) -> bytes:
     try:
-        data = Path(path).read_bytes()
+        with open(path, "rb") as file:
+            data = file.read()
         return gzip.decompress(data) if data.startswith(_GZIP) else data
     except (EOFError, gzip.BadGzipFile, zlib.error):
         raise LatticeError(path, "the gzip file is damaged or cut short", "Write it again.") from None
@@ -161,29 +176,89 @@ def _read_bytes(path: str | Path) -> bytes:
         raise LatticeError(path, f"cannot be read ({error.strerror or error})") from None
 
 
-def _unpack(data: bytes, states: int, width: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
-    """What OpenFst's ``vector`` format holds: final costs [states], where each state's arcs begin [states + 1], arcs.
+class _Header(NamedTuple):
+    """What is known of a ``vector`` file before its states are read."""
 
-    Read at once, because asking pynini for arc after arc takes ten times as long. After the header (a number, two
-    words with their lengths, 40 bytes) each state is its final cost, the number of its arcs, and these. ``width``:
-    of a cost, in bytes.
+    width: int
+    """Words of a cost."""
+    start: int
+    states: int
+    length: int
+    """Bytes of the header."""
+
+
+def _vector_header(data: bytes) -> _Header | None:
+    """The header of a file in OpenFst's usual format; None for any other, and for one with symbol tables.
+
+    A number, the names of format and arcs with their lengths, then version, flags, properties, the start, and the
+    numbers of states and arcs.
     """
-    cost = f"<f{width}"
-    arc = np.dtype([("label", "<i4"), ("output", "<i4"), ("cost", cost), ("target", "<i4")])
-    count = struct.Struct("<q")
-    at = 4
-    for _ in range(2):
-        at += 4 + int.from_bytes(data[at : at + 4], "little")
-    at += 40
-    final, first, blocks = [], [0], []
-    for _ in range(states):
-        final.append(data[at : at + width])
-        (arcs,) = count.unpack_from(data, at + width)
-        begin = at + width + count.size
-        at = begin + arcs * arc.itemsize
-        blocks.append(data[begin:at])
-        first.append(first[-1] + arcs)
-    return np.frombuffer(b"".join(final), cost), np.array(first), np.frombuffer(b"".join(blocks), arc)
+    numbers = struct.Struct("<iiQqqq")
+    for arc_type in ARC_TYPES:
+        name = arc_type.encode()
+        begin = struct.pack("<ii6si", _MAGIC, 6, b"vector", len(name)) + name
+        length = len(begin) + numbers.size
+        if data.startswith(begin) and len(data) >= length:
+            version, flags, _, start, states, _ = numbers.unpack_from(data, len(begin))
+            if version == 2 and flags == 0 and states >= 0:
+                return _Header(2 if arc_type == "log64" else 1, start, states, length)
+    return None
+
+
+def _as_vector(path: str | Path, data: bytes) -> bytes:
+    """The same lattice in OpenFst's usual format, without symbol tables, as pynini writes it."""
+    pynini = _pynini()
+    try:
+        with _standard_error_closed():
+            fst = pynini.Fst.read_from_string(data)
+    except OSError:  # what pynini raises for all that it cannot read
+        raise _broken(path) from None
+    if fst.arc_type() not in ARC_TYPES:
+        expected = ", ".join(ARC_TYPES)
+        raise LatticeError(path, f"has arcs of type {fst.arc_type()!r}", f"Expected one of {expected}.")
+    fst.set_input_symbols(None)
+    fst.set_output_symbols(None)
+    written: bytes = fst.write_to_string()
+    return written
+
+
+def _unpack(
+    path: str | Path, data: bytes, header: _Header
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[Any], npt.NDArray[Any]]:
+    """Where each state's arcs begin [states + 1], the arcs, and the final costs [states].
+
+    Each state is its final cost, the number of its arcs (two words), and these: label, output, cost, target. So only
+    the heads are looked for one by one; what is between them are the arcs.
+    """
+    words = memoryview(data[header.length : len(data) - (len(data) - header.length) % _WORD]).cast("i")
+    head, arc = header.width + 2, header.width + 3
+    heads, counts, at = [], [], 0
+    try:
+        for _ in range(header.states):
+            count = words[at + header.width]
+            heads.append(at)
+            counts.append(count)
+            at += head + arc * count
+    except IndexError:
+        raise _broken(path) from None
+    if at > len(words) or min(counts, default=0) < 0:
+        raise _broken(path)
+    content = np.frombuffer(words, "<i4")
+    cost = f"<f{_WORD * header.width}"
+    places = np.array(heads, np.int64)[:, None] + np.arange(head)  # [states, head]
+    within = np.ones(at, bool)
+    within[places] = False
+    arcs = content[:at][within].view([("label", "<i4"), ("output", "<i4"), ("cost", cost), ("target", "<i4")])
+    final = content[places[:, : header.width]].view(cost).ravel()
+    lost = (arcs["target"] < 0) | (arcs["target"] >= header.states)
+    if lost.any() or header.start not in range(-1, header.states):
+        raise _broken(path)
+    return np.cumsum([0, *counts]), arcs, final
+
+
+def _broken(path: str | Path) -> LatticeError:
+    way_out = "Write it again, for example with pynini's Fst.write."
+    return LatticeError(path, "cut short, or not an OpenFst file", way_out)
 
 
 def _check(path: str | Path, final: npt.NDArray[Any], first: npt.NDArray[Any], arcs: npt.NDArray[Any]) -> None:
