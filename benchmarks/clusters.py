@@ -1,32 +1,39 @@
 """What do vocabulary clusters gain, and what do they miss?
 
-Two commands. Everything that clusters need is inside their time: finding centroids, the union of active sets,
-gathering columns, the product, the mask, scattering. Weights are packed on both sides where packing is possible (the
-full projection, centroids aside). Sides alternate in one process; medians with the range in brackets.
+Two commands. Everything that clusters need is inside their time: finding centroids, the union of active sets, the
+products, the mask, scattering. Weights are packed on both sides where packing is possible (the full projection, and
+what clusters always multiply). Sides alternate in one process; medians with the range in brackets. ``--clock cpu``
+counts the seconds of all threads, and is fairer to both sides on a machine that has other work too.
 
     python benchmarks/clusters.py shapes [--vocab-size 128000 250000 --active 0.16 0.124]
         One projection at the shapes of "Fast Vocabulary Projection Method via Clustering", Table 2: d = 1024, 40 rows
         (beam 2, batch 20), 2,000 centroids, random numbers, other outputs in each run. The full projection to logits,
         and to log-probabilities, which is where the clusters have to arrive; both sides must agree on them first.
 
-    python benchmarks/clusters.py model --model RUN/best --text TRAIN.SRC --test TEST.SRC TEST.REF --plot miss.png
-        A trained model: for each number of centroids the miss rate (how often the true arg-max token is outside the
-        active set of its context, on the test's source) and the mean active share by K, as a plot; then decoding the
-        test with nmt, with clusternmt, and with one cluster, which is the model with its never-used columns removed:
-        sentences/s, BLEU, share of identical outputs, active share, memory.
+    python benchmarks/clusters.py model --model RUN/best --text TRAIN.SRC --lines 10000 --test TEST.SRC TEST.REF
+        [--centroids 100 300 1000 --k 10 --decode-k 5 --decoder beam --plot miss-rate.png]
+        A trained model. First what is missed: for each number of centroids, by K, how often the true arg-max token is
+        outside the active set of its context on the test's source, and the mean active share; as a plot. Then what is
+        gained: decoding the test with nmt, with clusternmt at each number of centroids, and with one cluster, which
+        is the model with its never-used columns removed: sentences/s, BLEU, share of identical outputs, the share of
+        the vocabulary active, and the resident memory of a process that decodes with nothing else.
 """
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
+import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import torch
+from common import signature
 from sgdec_decoders.beam import BeamDecoder
+from sgdec_decoders.vanilla import VanillaDecoder
 from sgdec_predictors.clusternmt import ClusterNmtPredictor
 from sgdec_predictors.nmt import NmtPredictor
 from torch import Tensor
@@ -41,18 +48,23 @@ from sgdec.scheduler import Scheduler
 from sgdec.text.lines import read_lines
 from sgdec.training.checkpoint import load_model
 from sgdec.training.cluster_files import checksum, save_clusters
-from sgdec.training.clusters import build_clusters, miss_rates
+from sgdec.training.clusters import POINTS_PER_CENTROID, Recorded, collect, contexts, miss_rates
+from sgdec.training.kmeans import kmeans
 from sgdec.training.validation import bleu
 
 WIDTH, ROWS, CENTROIDS = 1024, 40, 2000
 OWN_SHARE = 0.02
 """Of the vocabulary, active for one cluster: Figure 4, K = 1."""
+CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
+DECODERS = {"beam": BeamDecoder, "vanilla": VanillaDecoder}
+MIB = 2**20
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--clock", choices=CLOCKS, default="wall")
     commands = parser.add_subparsers(required=True)
     shapes = commands.add_parser("shapes")
     shapes.add_argument("--vocab-size", type=int, nargs="+", default=[128_000, 250_000])
@@ -61,9 +73,12 @@ def main() -> None:
     model = commands.add_parser("model")
     model.add_argument("--model", required=True)
     model.add_argument("--text", required=True, help="unlabelled source text to build clusters from")
+    model.add_argument("--lines", type=int, help="of the text, from its first; default: all")
     model.add_argument("--test", required=True, nargs=2, metavar=("SRC", "REF"))
-    model.add_argument("--centroids", type=int, nargs="+", default=[100, 300, 1000], help="the last one decodes")
-    model.add_argument("--k", type=int, default=10)
+    model.add_argument("--centroids", type=int, nargs="+", default=[100, 300, 1000])
+    model.add_argument("--k", type=int, default=10, help="the largest K of the plot")
+    model.add_argument("--decode-k", type=int, default=5, help="K to decode with")
+    model.add_argument("--decoder", choices=DECODERS, default="beam")
     model.add_argument("--beam", type=int, default=5)
     model.add_argument("--plot", default="miss-rate.png")
     model.set_defaults(work=measure_model)
@@ -72,18 +87,19 @@ def main() -> None:
     torch.manual_seed(1)
     with torch.inference_mode():
         given.work(given)
-    print(f"torch {torch.__version__}, cpu, {given.threads} threads, fp32, {given.runs} runs")
+    print(signature(device="cpu", threads=given.threads, precision="fp32", runs=given.runs, clock=given.clock))
 
 
-def alternate(sides: Mapping[str, Callable[[], object]], runs: int) -> dict[str, list[float]]:
+def alternate(sides: Mapping[str, Callable[[], object]], runs: int, clock: str) -> dict[str, list[float]]:
     """Seconds of each side, run in turn; the first round warms up."""
+    now = CLOCKS[clock]
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for run in range(-1, runs):
         for name, work in sides.items():
-            started = time.perf_counter()
+            started = now()
             work()
             if run >= 0:
-                seconds[name].append(time.perf_counter() - started)
+                seconds[name].append(now() - started)
     return seconds
 
 
@@ -106,8 +122,8 @@ def measure_shapes(given: argparse.Namespace) -> None:
             "clusters, log-probabilities": projecting(lambda x, ours=clustered: ours(x)[0], outputs),  # type: ignore[misc]
         }
         share = statistics.mean(clustered(output)[1] / size for output in outputs)
-        print(f"V = {size:,}, {ROWS} rows: {share:.1%} active, {len(clustered.core) / size:.1%} always multiplied")
-        seconds = alternate(sides, given.runs)
+        print(f"V = {size:,}, {ROWS} rows: {share:.1%} active, {len(clustered.common) / size:.1%} always multiplied")
+        seconds = alternate(sides, given.runs, given.clock)
         ours = statistics.median(seconds["clusters, log-probabilities"])
         for name, times in seconds.items():
             middle = statistics.median(times)
@@ -161,63 +177,114 @@ def random_clusters(size: int, active: float) -> Clusters:
 
 
 def measure_model(given: argparse.Namespace) -> None:
-    model, vocabularies = load_model(given.model)
-    source, target = vocabularies
-    assert source is not None and target is not None
-    outputs, held_out = own_outputs(given.model, given.text), own_outputs(given.model, given.test[0])
-    built = {}
-    rates: dict[int, list[float]] = {}
-    shares: dict[int, list[float]] = {}
-    for r in (1, *given.centroids):
-        built[r] = build_clusters(model, outputs, centroids=r, k=given.k, vocab_size=target.size)
-        rates[r], shares[r] = miss_rates(built[r], model, held_out)
-        for k in range(given.k):
-            print(f"{r} centroids, k = {k + 1}: {rates[r][k]:.3%} missed, {shares[r][k]:.2%} active", flush=True)
-    draw(rates, shares, given.plot)
+    if not 1 <= given.decode_k <= given.k:
+        raise SystemExit("--decode-k must be from 1 to --k")
+    clusters = build_all(given)
+    with tempfile.TemporaryDirectory() as folder:
+        sides: dict[str, str | None] = {"nmt": None}
+        for r, built in clusters.items():
+            sides[label(r)] = f"{folder}/{r}"
+            save_clusters(f"{folder}/{r}", built, model=checksum(given.model), about={})
+        compare(given, sides)
 
-    folder, chosen = Path(tempfile.mkdtemp()), given.centroids[-1]
-    for r in (1, chosen):
-        save_clusters(folder / str(r), built[r], model=checksum(given.model), about={})
-    predictors = {
-        "nmt": NmtPredictor(given.model),
-        "never-used columns removed": ClusterNmtPredictor(given.model, str(folder / "1")),
-        f"clusternmt, {chosen} centroids": ClusterNmtPredictor(given.model, str(folder / str(chosen))),
-    }
+
+def build_all(given: argparse.Namespace) -> dict[int, Clusters]:
+    """Clusters by number of centroids, 1 among them; what they miss is printed and drawn."""
+    model, vocabularies = load_model(given.model)
+    assert vocabularies.target is not None
+
+    def recorded(text: str, lines: int | None, k: int) -> list[Recorded]:
+        started = time.perf_counter()
+        found = list(contexts(model, own_outputs(given.model, text, lines=lines), k))
+        count = sum(len(outputs) for outputs, _ in found)
+        print(f"{text}: {count:,} contexts, recorded in {time.perf_counter() - started:.0f} s", flush=True)
+        return found
+
+    training, held_out = recorded(given.text, given.lines, given.k), recorded(given.test[0], None, 1)
+    vectors = torch.cat([outputs for outputs, _ in training])
+    vectors = vectors[torch.randperm(len(vectors))]
+    built, rates, shares = {}, {}, {}
+    for r in sorted({1, *given.centroids}):
+        started = time.perf_counter()
+        centroids = kmeans(vectors[: r * POINTS_PER_CENTROID], r)
+        built[r] = collect(training, centroids, vocabularies.target.size)
+        rates[r], shares[r] = miss_rates(built[r], held_out)
+        print(f"{label(r)}: built and tried in {time.perf_counter() - started:.0f} s")
+        for k, (rate, share) in enumerate(zip(rates[r], shares[r], strict=True), 1):
+            print(f"  K = {k}: {rate:.3%} missed, {share:.2%} active for one context", flush=True)
+    draw(rates, shares, given.plot)
+    return built
+
+
+def label(r: int) -> str:
+    return "never-used columns removed" if r == 1 else f"{r} centroids"
+
+
+def compare(given: argparse.Namespace, sides: Mapping[str, str | None]) -> None:
+    """Decode the test with each predictor: clusters in these folders, None for `nmt`."""
+    predictors = {name: predictor(given.model, folder, given.decode_k) for name, folder in sides.items()}
+    source, target = predictors["nmt"].vocabularies
+    assert source is not None and target is not None
     sources = [
         Source(n, tokens := source.encode(line), line, 2 * len(tokens))
         for n, line in enumerate(read_lines(given.test[0]), 1)
     ]
+    references = list(read_lines(given.test[1]))
     found: dict[str, list[str]] = {}
 
     def decode(name: str) -> None:
-        constellation = Constellation.of({"nmt": predictors[name]}, vocab_size=target.size)
-        outcomes = Scheduler(constellation, BeamDecoder(size=given.beam)).run(sources)
-        found[name] = [target.decode(o.result.hypotheses[0].tokens) if o.result.hypotheses else "" for o in outcomes]
+        found[name] = [target.decode(tokens) for tokens in best(predictors[name], given.decoder, given.beam, sources)]
 
-    seconds = alternate({name: lambda name=name: decode(name) for name in predictors}, given.runs)  # type: ignore[misc]
-    references = list(read_lines(given.test[1]))
-    for name, predictor in predictors.items():
+    seconds = alternate({name: lambda name=name: decode(name) for name in sides}, given.runs, given.clock)  # type: ignore[misc]
+    print(f"{given.decoder} {given.beam}, K = {given.decode_k}, {len(sources)} sentences; ratios to nmt:")
+    usual, plain = bleu(found["nmt"], references), 0.0
+    for name, folder in sides.items():
+        middle, times, side = statistics.median(seconds[name]), seconds[name], predictors[name]
         same = statistics.mean(a == b for a, b in zip(found[name], found["nmt"], strict=True))
-        times = seconds[name]
-        line = (
-            f"{name}: {len(sources) / statistics.median(times):.1f} sentences/s "
+        memory = resident(given, folder, sources[:64])
+        plain = plain or memory
+        scored = bleu(found[name], references)
+        active = f"{side.active_share:.2%} active" if isinstance(side, ClusterNmtPredictor) else "all active"
+        print(
+            f"  {name}: {len(sources) / middle:.1f} sentences/s "
             f"[{len(sources) / max(times):.1f} to {len(sources) / min(times):.1f}], "
-            f"ratio {statistics.median(seconds['nmt']) / statistics.median(times):.3f}, "
-            f"BLEU {bleu(found[name], references):.2f}, {same:.1%} identical"
-        )
-        if isinstance(predictor, ClusterNmtPredictor):
-            clusters = built[1 if "removed" in name else chosen]
-            line += f", {predictor.summary()}, clusters of {size(clusters) / 2**20:.1f} MiB"
-        print(line, flush=True)
+            f"ratio {statistics.median(seconds['nmt']) / middle:.2f}; BLEU {scored:.2f} ({scored - usual:+.2f}), "
+            f"{same:.1%} identical; {active}; {memory:.0f} MiB ({memory / plain - 1:+.1%})", flush=True,
+        )  # fmt: skip
 
 
-def size(clusters: Clusters) -> int:
-    """Bytes that the tensors of some clusters take."""
-    return sum(value.nbytes for value in vars(clusters).values() if isinstance(value, Tensor))
+def predictor(model: str, folder: str | None, k: int) -> NmtPredictor:
+    return NmtPredictor(model) if folder is None else ClusterNmtPredictor(model, folder, k)
+
+
+def best(side: NmtPredictor, decoder: str, beam: int, sources: Sequence[Source]) -> list[tuple[int, ...]]:
+    """The best output of each sentence."""
+    assert side.vocabularies.target is not None
+    constellation = Constellation.of({"nmt": side}, vocab_size=side.vocabularies.target.size)
+    outcomes = list(Scheduler(constellation, DECODERS[decoder](size=beam)).run(sources))
+    for outcome in outcomes:
+        if outcome.error is not None:
+            raise outcome.error
+    return [outcome.result.hypotheses[0].tokens for outcome in outcomes]
+
+
+def resident(given: argparse.Namespace, folder: str | None, sources: Sequence[Source]) -> float:
+    """MiB of memory that a fresh process has after it has loaded one predictor and decoded some sentences."""
+    fresh = multiprocessing.get_context("spawn")
+    with fresh.Pool(1) as process:
+        return process.apply(resident_here, (given, folder, sources))
+
+
+def resident_here(given: argparse.Namespace, folder: str | None, sources: Sequence[Source]) -> float:
+    torch.set_num_threads(given.threads)
+    side = predictor(given.model, folder, given.decode_k)
+    best(side, given.decoder, given.beam, sources)
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / MIB
 
 
 def draw(rates: dict[int, list[float]], shares: dict[int, list[float]], file: str) -> None:
-    """A PNG: miss rate by K, and by the mean active share, one line a number of centroids."""
+    """Miss rate by K, and by the mean active share, a line for each number of centroids; PNG or SVG by the name."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -225,9 +292,9 @@ def draw(rates: dict[int, list[float]], shares: dict[int, list[float]], file: st
     FigureCanvasAgg(figure)
     left, right = figure.subplots(1, 2)
     for r, missed in rates.items():
-        label = "never-used columns removed" if r == 1 else f"{r} centroids"
-        left.plot(range(1, len(missed) + 1), [100 * rate for rate in missed], marker=".", label=label)
-        right.plot([100 * share for share in shares[r]], [100 * rate for rate in missed], marker=".", label=label)
+        percent = [100 * rate for rate in missed]
+        left.plot(range(1, len(missed) + 1), percent, marker=".", label=label(r))
+        right.plot([100 * share for share in shares[r]], percent, marker=".", label=label(r))
     left.set(xlabel="K, likely tokens of a context", ylabel="true arg-max not active (%)", title="Miss rate")
     right.set(
         xlabel="a context's active tokens (% of the vocabulary)", title="Miss rate by what it costs", xscale="log"
@@ -238,7 +305,7 @@ def draw(rates: dict[int, list[float]], shares: dict[int, list[float]], file: st
     for axes in (left, right):
         axes.grid(alpha=0.3)
     left.legend()
-    figure.savefig(file, dpi=120)
+    figure.savefig(file, dpi=100)
 
 
 if __name__ == "__main__":

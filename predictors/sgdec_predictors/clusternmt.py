@@ -10,12 +10,13 @@ gives to the others, and score that much more. ``</s>`` is always active. A toke
 other predictors say: lattices and forced references may die of it.
 
 Which A? The paper projects onto the *union* of the active sets of all rows of a batch, and lets every row use all of
-it, so that scores depend on what shares a batch. Here too the product is done once, over the union, but each row
-keeps only its own cluster's set: row i of a batch is what that prefix gets alone. ``shared`` is the paper's way.
+it, so that scores depend on what shares a batch. Here each row keeps to its own cluster's set: row i of a batch is
+what that prefix gets alone, and of the union only what some row needs is computed. ``shared`` is the paper's way.
 (Of two centroids that are equally near, to within rounding, either may win.)
 
-State: that of `nmt`. Cost of a row: r x d to find its centroid, u x d to project, V to fill in -inf; and once a
-batch, gathering columns of d. Here u is the size of the union; `summary` tells u / V.
+State: that of `nmt`. Cost of a row: r x d to find its centroid, a x d to project, V to fill in -inf. Here a is the
+number of tokens in its active set and of those common to many sets, which are multiplied always. `summary` tells the
+size of the union, as a share of V.
 """
 
 from __future__ import annotations
@@ -64,12 +65,14 @@ class ClusterNmtPredictor(NmtPredictor):
 
     @property
     def active_share(self) -> float:
-        """The mean share of the vocabulary's columns that a projection used so far: the union of its rows' sets."""
+        """The mean share of the vocabulary that was active in a projection so far: the union of its rows' sets."""
         return self._columns / (self._projections * self._projection.vocab_size) if self._projections else 0.0
 
     def summary(self) -> str:
         """For the end of a run."""
-        return f"{self.active_share:.2%} of the vocabulary active, mean of {self._projections} projections"
+        said = f"{self.active_share:.2%} of the vocabulary active, mean of {self._projections} projections"
+        more = super().summary()
+        return said if more is None else f"{said}; {more}"
 
     def _log_probabilities(self, output: Tensor) -> Tensor:
         """Outputs ``[rows, d]`` to scores ``[rows, V]``."""

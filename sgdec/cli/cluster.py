@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 @click.option("--model", required=True, metavar="DIR", help="Checkpoint folder, such as run/best.")
 @click.option("--input", "source", required=True, metavar="FILE", help="Unlabelled source text; may be gzipped.")
 @click.option("--output", required=True, metavar="DIR", help="Where to write the clusters.")
+@click.option("--lines", type=click.IntRange(min=1), metavar="N", help="Only the first N lines of the input.")
 @click.option("--held-out", metavar="FILE", help="Source text on which to measure what the clusters miss.")
 @click.option(
     "--centroids", type=click.IntRange(min=1), default=500, show_default=True,
@@ -38,6 +39,7 @@ def command(
     model: str,
     source: str,
     output: str,
+    lines: int | None,
     held_out: str | None,
     centroids: int,
     k: int,
@@ -62,7 +64,7 @@ def command(
     from sgdec.device import require_device
     from sgdec.training.checkpoint import load_model
     from sgdec.training.cluster_files import checksum, save_clusters
-    from sgdec.training.clusters import build_clusters, miss_rates
+    from sgdec.training.clusters import build_clusters, contexts, miss_rates
 
     require_device(device)
     if threads is not None:
@@ -72,36 +74,40 @@ def command(
     size = vocabularies.target.size
     if k > size:
         raise UsageError(f"--k {k}: the target vocabulary has only {size} tokens.")
-    data = own_outputs(model, source, beam=beam, device=device)
+    data = own_outputs(model, source, lines=lines, beam=beam, device=device)
     clusters = build_clusters(
         module, data, centroids=centroids, k=k, vocab_size=size,
         iterations=iterations, seed=seed, backend=backend, device=device,
     )  # fmt: skip
-    contexts, active = int(clusters.members.sum()), torch.unique(clusters.tokens)
+    members, active = int(clusters.members.sum()), torch.unique(clusters.tokens)
     click.echo(
-        f"{output}: {len(clusters.centroids)} clusters of {contexts:,} contexts; "
+        f"{output}: {len(clusters.centroids)} clusters of {members:,} contexts; "
         f"{len(active):,} of {size:,} tokens are in an active set", err=True,
     )  # fmt: skip
     about: dict[str, Any] = {
         "input": source,
+        "lines": lines,
         "beam": beam,
-        "contexts": contexts,
+        "contexts": members,
         "iterations": iterations,
         "seed": seed,
     }
     if held_out is not None:
         outputs = own_outputs(model, held_out, beam=beam, device=device)
-        rates, shares = miss_rates(clusters, module, outputs, device=device)
+        rates, shares = miss_rates(clusters, contexts(module, outputs, 1, device=device))
         about["held_out"] = {"input": held_out, "miss_rate": rates, "active_share": shares}
         for n, (rate, share) in enumerate(zip(rates, shares, strict=True), start=1):
             click.echo(f"k = {n}: {share:.2%} of the vocabulary active, {rate:.2%} of best tokens missed", err=True)
     save_clusters(output, clusters, model=checksum(model), about=about)
 
 
-def own_outputs(model: str, source: str, *, beam: int = 1, device: str = "cpu") -> ParallelText:
+def own_outputs(
+    model: str, source: str, *, lines: int | None = None, beam: int = 1, device: str = "cpu"
+) -> ParallelText:
     """What a checkpoint makes of a source text: all hypotheses that a beam search finds, or greedy for ``beam`` = 1.
 
-    Lines without a hypothesis are left out. Raises `SgdecError` if nothing is left.
+    ``lines``: of so many lines alone, from the first. Those without a hypothesis are left out. Raises `SgdecError`
+    if nothing is left.
     """
     from sgdec.assembly import RunConfig, assemble
     from sgdec.io.sources import LengthRule, SourceReader, open_input
@@ -112,18 +118,16 @@ def own_outputs(model: str, source: str, *, beam: int = 1, device: str = "cpu") 
     options: dict[str, dict[str, Any]] = {"nmt": {"model": model}, "beam": {"size": beam}}
     run = assemble(RunConfig("nmt", "beam", options, device=device), Host())
     reader = SourceReader(run.vocabularies.source, lengths=LengthRule())
-    with open_input(source) as lines:
-        outcomes = list(Scheduler(run.constellation, run.decoder, nbest=beam).run(reader.read(lines, source)))
-    for outcome in outcomes:
-        if outcome.error is not None and not isinstance(outcome.error, SgdecError):
-            raise outcome.error
-    found = [(outcome.source, hypothesis) for outcome in outcomes for hypothesis in outcome.result.hypotheses]
-    if not found:
+    scheduler = Scheduler(run.constellation, run.decoder, nbest=beam)
+    found = ParallelText([], [], [], [], [])
+    with open_input(source) as text:
+        for outcome in scheduler.run(reader.read(text, source, last=lines)):
+            if outcome.error is not None and not isinstance(outcome.error, SgdecError):
+                raise outcome.error
+            for hypothesis in outcome.result.hypotheses:  # of an outcome nothing else is kept
+                found.sources.append(list(outcome.source.tokens))
+                found.targets.append(list(hypothesis.tokens))
+                found.lines.append(outcome.source.id)
+    if not found.lines:
         raise SgdecError(f"{source}: no line of it could be translated; give text in the source language.")
-    return ParallelText(
-        sources=[list(sentence.tokens) for sentence, _ in found],
-        targets=[list(hypothesis.tokens) for _, hypothesis in found],
-        lines=[sentence.id for sentence, _ in found],
-        source_lines=[],
-        target_lines=[],
-    )
+    return found

@@ -15,10 +15,13 @@ every k up to the K they were built with.
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from sgdec.models.base import Seq2Seq
@@ -26,11 +29,9 @@ from sgdec.models.kernels import packed_linear
 
 NEVER = 0
 """The rank of a token that no member of a cluster had among its K likeliest."""
-COMMON = 1 / 64
-"""A token that is active for this share of the contexts or more is always multiplied: of some tens of rows one or
-another needs it anyway."""
-COLUMNS_AT_ONCE = 2048
-"""How many columns are gathered and multiplied at a time on a CPU: what was gathered is then still in its cache."""
+COMMON = 1 / 16
+"""A token that is active for this share of the contexts or more is always multiplied: its column, packed, costs no
+more for all rows than its logit, computed alone, for this share of them."""
 
 
 class ActiveSets(NamedTuple):
@@ -40,12 +41,16 @@ class ActiveSets(NamedTuple):
     """[r + 1]"""
     tokens: Tensor
     """[n]"""
-    vocab_size: int
+
+    def where(self, kept: Tensor) -> ActiveSets:
+        """Those of the tokens that are kept [n]."""
+        before = torch.cat([kept.new_zeros(1, dtype=torch.long), kept.cumsum(0)])
+        return ActiveSets(before[self.starts], self.tokens[kept])
 
     def of(self, clusters: Tensor) -> tuple[Tensor, Tensor]:
         """The active tokens of these clusters [rows], one set after the other: their rows [m], and the tokens [m].
 
-        >>> sets = ActiveSets(torch.tensor([0, 2, 5]), torch.tensor([2, 4, 2, 8, 9]), 10)
+        >>> sets = ActiveSets(torch.tensor([0, 2, 5]), torch.tensor([2, 4, 2, 8, 9]))
         >>> [part.tolist() for part in sets.of(torch.tensor([1, 0, 0]))]
         [[0, 0, 0, 1, 1, 2, 2], [2, 8, 9, 2, 4, 2, 4]]
         """
@@ -78,9 +83,7 @@ class Clusters:
 
     def active(self, k: int) -> ActiveSets:
         """The active sets for the k likeliest tokens, 1 <= k <= K."""
-        kept = self.ranks <= k
-        before = torch.cat([kept.new_zeros(1, dtype=torch.long), kept.cumsum(0)])
-        return ActiveSets(before[self.starts], self.tokens[kept], self.vocab_size)
+        return ActiveSets(self.starts, self.tokens).where(self.ranks <= k)
 
     def rank(self, clusters: Tensor, tokens: Tensor) -> Tensor:
         """Each token's [m] best rank in each cluster [m]; `NEVER` where it is in no active set of it."""
@@ -119,18 +122,32 @@ class OutputLayer(NamedTuple):
     bound: float | None = None
     """Logits are clipped to [-bound, bound] (GNMT, Wu et al. 2016, equation 13)."""
 
-    def products(self, output: Tensor, tokens: Tensor) -> Tensor:
-        """W x [u, rows] of outputs [rows, d] for some tokens [u] alone: equation 1 with the reduced weights.
+    def sampled(self, output: Tensor, row: Tensor, tokens: Tensor) -> Tensor:
+        """Some logits [m] of outputs [rows, d], not clipped: of token tokens[i] [m] in row row[i] [m], which ascends.
 
-        On a CPU in blocks of columns, so that a block is multiplied while the cache still has what was gathered.
+        Each is one dot product with the column as it lies in memory (where `samples`): nothing is gathered, and
+        no row depends on another.
         """
-        at_once = COLUMNS_AT_ONCE if output.device.type == "cpu" else max(len(tokens), 1)
-        across = output.t().contiguous()  # [d, rows]
-        return torch.cat([self.weight[block] @ across for block in torch.split(tokens, at_once)])
+        sizes = row.bincount(minlength=len(output))
+        starts = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+        shape = (len(output), len(self.weight))
+        wanted = torch.sparse_csr_tensor(starts, tokens, self.bias[tokens], shape, check_invariants=False)
+        logits: Tensor = torch.sparse.sampled_addmm(wanted, output, self.weight.t()).values()
+        return logits
 
-    def finish(self, products: Tensor, tokens: Tensor) -> Tensor:
-        """Logits [m], at least fp32, from products [m] of these tokens [m]."""
-        logits = products + self.bias[tokens]
+    def gathered(self, output: Tensor, row: Tensor, tokens: Tensor) -> Tensor:
+        """The same by equation 1 with the reduced weights: the columns of all these tokens, with all rows."""
+        columns, place = torch.unique(tokens, return_inverse=True)  # [u], [m]
+        return F.linear(output, self.weight[columns], self.bias[columns])[row, place]
+
+    @property
+    def samples(self) -> bool:
+        """Whether `sampled` works for this layer: on a CPU, in fp32 or fp64."""
+        exact = self.weight.dtype in (torch.float32, torch.float64)
+        return exact and self.weight.device.type == "cpu" and _samples()
+
+    def finish(self, logits: Tensor) -> Tensor:
+        """Logits clipped, and at least in fp32."""
         logits = logits if self.bound is None else logits.clamp(-self.bound, self.bound)
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
@@ -138,50 +155,85 @@ class OutputLayer(NamedTuple):
 class ClusterProjection:
     """From outputs to log-probabilities by the steps of section 2.3.
 
-    Tokens that are active for many contexts are in nearly every union: their columns are packed once and always
-    multiplied, and only the others of a union are gathered. With one cluster that is all: the model with its
-    never-used columns removed. What is multiplied beyond a row's active set is dropped.
+    The paper gathers the columns of the union over all rows, and multiplies each with every row. But only few tokens
+    are active for many contexts, and most of a union is active for one row or two. So the columns of the few are
+    packed once, always multiplied, and masked; for the others only what a row itself needs is computed. With one
+    cluster the few are all there are: the model with its never-used columns removed.
     """
 
     def __init__(self, clusters: Clusters, k: int, layer: OutputLayer, *, shared: bool = False) -> None:
         """``shared``: a row uses the union of the active sets of all rows, else its own alone."""
-        device = layer.weight.device
-        starts, tokens, self.vocab_size = clusters.active(k)
-        weights = (clusters.members / clusters.members.sum()).repeat_interleave(starts.diff())
-        share = torch.zeros(self.vocab_size).index_add_(0, tokens, weights)  # [V] of the contexts, active for these
-        core = (share >= COMMON).nonzero().squeeze(1).to(device)
-        self._sets = ActiveSets(starts.to(device), tokens.to(device), self.vocab_size)
+        device, self.vocab_size = layer.weight.device, clusters.vocab_size
+        sets = clusters.active(k)
+        cluster = torch.repeat_interleave(torch.arange(len(clusters.members)), sets.starts.diff())  # [n]
+        weights = (clusters.members / clusters.members.sum())[cluster]
+        share = torch.zeros(self.vocab_size).index_add_(0, sets.tokens, weights)  # [V] of the contexts
+        self.common = (share >= COMMON).nonzero().squeeze(1).to(device)  # [c], with </s>
+        has = torch.zeros(len(clusters.members), self.vocab_size, dtype=torch.bool)
+        has[cluster, sets.tokens] = True
+        self._has = has[:, share >= COMMON].to(device)  # [r, c] which common tokens are active for a cluster
+        others = sets.where(share[sets.tokens] < COMMON)
+        self._others = ActiveSets(others.starts.to(device), others.tokens.to(device))
         self._nearest = Nearest(clusters.centroids.to(device))
-        self.core, self._core_products = core, packed_linear(layer.weight[core])
+        self._common_logits = packed_linear(layer.weight[self.common], layer.bias[self.common])
+        self._other_logits = layer.gathered if shared or not layer.samples else layer.sampled
         self._layer, self._shared = layer, shared
 
     def __call__(self, output: Tensor) -> tuple[Tensor, int]:
         """Outputs [rows, d] to log-probabilities [rows, V], and how many tokens are active for any row."""
         rows = len(output)
-        row, tokens = self._sets.of(self._nearest(output))  # step 1
+        nearest = self._nearest(output)  # step 1
+        mask = self._has[nearest]  # [rows, c]
+        row, tokens = self._others.of(nearest)  # [m] each
         active = torch.zeros(self.vocab_size, dtype=torch.bool, device=output.device)
         active[tokens] = True
-        union = active.nonzero().squeeze(1)  # step 2
+        union = active.nonzero().squeeze(1)  # step 2, beside the common ones
+        size = len(union) + int(mask.any(0).sum())
         if self._shared:
+            mask = mask.any(0)
             row = torch.arange(rows, device=output.device).repeat_interleave(len(union))
             tokens = union.repeat(rows)
-        active[self.core] = False
-        columns = torch.cat([self.core, active.nonzero().squeeze(1)])  # [u]
-        products = torch.cat(  # [u, rows], step 3
-            [self._core_products(output).t(), self._layer.products(output, columns[len(self.core) :])]
-        )
-        place = tokens.new_empty(self.vocab_size)  # [V] of a token among the columns
-        place[columns] = torch.arange(len(columns), device=output.device)
-        logits = self._layer.finish(products[place[tokens], row], tokens)  # [m] each row's own
-        sizes = row.bincount(minlength=rows)
-        highest = torch.segment_reduce(logits, "max", lengths=sizes)  # [rows]
-        total = torch.segment_reduce((logits - highest[row]).exp(), "sum", lengths=sizes)
-        scores = logits.new_full((rows, self.vocab_size), float("-inf"))
-        scores[row, tokens] = logits - (highest + total.log())[row]  # steps 4 and 5
-        return scores, len(union)
+        common = self._layer.finish(self._common_logits(output))  # [rows, c] step 3
+        common = torch.where(mask, common, float("-inf"))
+        others = self._layer.finish(self._other_logits(output, row, tokens))  # [m]
+        normaliser = _logsumexp(common, others, row)
+        scores = common.new_full((rows, self.vocab_size), float("-inf"))
+        scores.scatter_(1, self.common.expand(rows, -1), common - normaliser[:, None])  # steps 4 and 5
+        scores[row, tokens] = others - normaliser[row]
+        return scores, size
+
+
+def _logsumexp(common: Tensor, others: Tensor, row: Tensor) -> Tensor:
+    """log sum exp [rows] of common logits [rows, c] and others [m], whose rows [m] ascend; some row may have none.
+
+    >>> _logsumexp(torch.zeros(2, 1), torch.zeros(1), torch.tensor([1])).exp().tolist()
+    [1.0, 2.0]
+    """
+    sizes = row.bincount(minlength=len(common))
+    highest = common.amax(1).maximum(torch.segment_reduce(others, "max", lengths=sizes))  # [rows]
+    total = (common - highest[:, None]).exp().sum(1)
+    total += torch.segment_reduce((others - highest[row]).exp(), "sum", lengths=sizes)
+    return highest + total.log()
 
 
 def output_layer(model: Seq2Seq) -> OutputLayer:
     """The projection onto the vocabulary. Raises UsageError as `Seq2Seq.output_layer` does."""
     layer, bound = model.output_layer()
     return OutputLayer(layer.weight.detach(), layer.bias.detach(), bound)
+
+
+@cache
+def _samples() -> bool:
+    """Whether `torch.sparse.sampled_addmm` works here. It is tried out once: its sparse tensors are in beta.
+
+    PyTorch warns of that at the first of them, which is this one.
+    """
+    layer = OutputLayer(torch.linspace(-1, 1, 336).view(7, 48), torch.arange(7.0))
+    output, row, tokens = torch.linspace(-1, 1, 96).view(2, 48), torch.tensor([0, 0, 1]), torch.tensor([2, 5, 0])
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = layer.sampled(output, row, tokens)
+    except (AttributeError, NotImplementedError, RuntimeError):
+        return False
+    return torch.allclose(found, layer.gathered(output, row, tokens), atol=1e-4)

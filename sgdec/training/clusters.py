@@ -6,12 +6,13 @@ set is the union of its members' tokens. The text is what the model itself makes
 contexts are those that a search meets; the model is then run over it in one go, with the targets forced.
 
 Memory is bounded: k-means sees a sample of at most `POINTS_PER_CENTROID` vectors a centroid (Faiss's own limit), and
-the active sets are collected in a second pass that keeps no vectors.
+the active sets are collected in a second pass that keeps no vectors. Whoever has the memory records all contexts
+once, as a list, and uses it as often as needed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor
@@ -22,6 +23,9 @@ from sgdec.models.clusters import NEVER, Clusters, Nearest
 from sgdec.training.data import ParallelText
 from sgdec.training.kmeans import Backend, kmeans
 
+Recorded = tuple[Tensor, Tensor]
+"""Context vectors [n, d], and the likeliest tokens [n, k] after each, the best first."""
+
 POINTS_PER_CENTROID = 256
 BATCH_TOKENS = 1024
 
@@ -29,7 +33,7 @@ BATCH_TOKENS = 1024
 @torch.inference_mode()
 def contexts(
     model: Seq2Seq, data: ParallelText, k: int, *, order: tuple[int, int] | None = None, device: str = "cpu"
-) -> Iterator[tuple[Tensor, Tensor]]:
+) -> Iterator[Recorded]:
     """Batch by batch the context vectors [n, d] before each target token, and the k likeliest tokens [n, k] there.
 
     ``</s>`` is a target token. With ``order`` = (seed, epoch) the batches are shuffled; k may be 0.
@@ -59,17 +63,15 @@ def build_clusters(
     """
     sample = _sample(model, data, centroids * POINTS_PER_CENTROID, seed, device)
     found = kmeans(sample, centroids, iterations=iterations, seed=seed, backend=backend)
-    return collect(model, data, found, k=k, vocab_size=vocab_size, device=device)
+    return collect(contexts(model, data, k, device=device), found, vocab_size)
 
 
-def collect(
-    model: Seq2Seq, data: ParallelText, centroids: Tensor, *, k: int, vocab_size: int, device: str = "cpu"
-) -> Clusters:
-    """The clusters around given centroids [r, d]: active sets and members, from all contexts in ``data``."""
+def collect(recorded: Iterable[Recorded], centroids: Tensor, vocab_size: int) -> Clusters:
+    """The clusters around given centroids [r, d]: active sets and members, from all that `contexts` gave."""
     r, nearest = len(centroids), Nearest(centroids)
-    best = torch.full((r, vocab_size), NEVER, dtype=torch.uint8, device=device)
-    members = torch.zeros(r, dtype=torch.long, device=device)
-    for outputs, top in contexts(model, data, k, device=device):
+    best = torch.full((r, vocab_size), NEVER, dtype=torch.uint8, device=centroids.device)
+    members = torch.zeros(r, dtype=torch.long, device=centroids.device)
+    for outputs, top in recorded:
         cluster = nearest(outputs)
         members += cluster.bincount(minlength=r)
         for rank, tokens in enumerate(top.unbind(1), start=1):
@@ -84,20 +86,18 @@ def collect(
     return Clusters(centroids.float(), starts, tokens, best[entries], members, vocab_size)
 
 
-def miss_rates(
-    clusters: Clusters, model: Seq2Seq, data: ParallelText, *, device: str = "cpu"
-) -> tuple[list[float], list[float]]:
-    """For k = 1, ..., K on held-out text: the miss rate, and the mean share of the vocabulary that is active.
+def miss_rates(clusters: Clusters, recorded: Iterable[Recorded]) -> tuple[list[float], list[float]]:
+    """For k = 1, ..., K on contexts of held-out text: the miss rate, and the mean share of the vocabulary active.
 
     The miss rate is how often the true arg-max token is outside the active set of its context's cluster; the
     share is that of each context's own active set.
     """
-    nearest = Nearest(clusters.centroids.to(device))
+    nearest = Nearest(clusters.centroids)
     sizes = [clusters.active(k).starts.diff() for k in range(1, clusters.k + 1)]  # K x [r]
     missed = torch.zeros(len(sizes), dtype=torch.long)
     active, total = [0] * len(sizes), 0
-    for outputs, top in contexts(model, data, 1, device=device):
-        cluster = nearest(outputs).cpu()
+    for outputs, top in recorded:
+        cluster = nearest(outputs.cpu())
         rank = clusters.rank(cluster, top[:, 0].cpu())  # [n]
         total += len(rank)
         for k, size in enumerate(sizes, start=1):
