@@ -14,7 +14,7 @@ demo: install
 test: install
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile
 
 install: $(INSTALLED)
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import cProfile
+import gc
 import os
 import platform
 import pstats
@@ -91,6 +92,9 @@ def compare(folder: Path, given: argparse.Namespace) -> None:
         together = run(*case, given.batch_size)
         assert found(together) == found(run(*case, 1)), f"{name}: batched and one by one differ"
         expansions[name] = sum(outcome.result.expansions for outcome in together)
+    gc.collect()
+    gc.freeze()  # as `sgdec decode` does
+    gc.set_threshold(100_000, 20, 100)
     if given.profile:
         with cProfile.Profile() as profile:
             for _ in range(given.runs):

@@ -154,6 +154,8 @@ class Constellation:
                 if method is None:
                     if not any(weight for _, weight in chosen):
                         continue  # weight 0 adds nothing, whatever the score
+                    if name == "best_remaining" and member.predictor.never_positive:
+                        continue  # 0, and no state is needed to know it
                     raise UsageError(
                         f"predictor {member.name!r} does not declare {name}, so no search with a proof can use it "
                         f"with weight {chosen[0][1]:g}; choose another decoder or stopping rule."
@@ -164,6 +166,13 @@ class Constellation:
                     # One predictor's dead end outweighs what another cannot bound (+inf).
                     best[i] = FORBIDDEN if FORBIDDEN in (best[i], more) else best[i] + more
         return best
+
+    def never_rises(self, weights: Sequence[float | None]) -> bool:
+        """Whether no combined score under these weights can be above 0."""
+        return all(
+            not weight or (weight > 0 and predictor.never_positive)
+            for weight, predictor in zip(weights, self.predictors, strict=True)
+        )
 
     def keys(self, nodes: Sequence[Node], ranking: Ranking) -> list[Hashable]:
         """Equal keys = the same continuations with the same scores; finished nodes are equal to nothing else."""

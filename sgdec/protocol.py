@@ -85,6 +85,8 @@ class Predictor(ABC):
 
     on_demand: ClassVar[bool] = False
     """Asked last, with the candidates that the other predictors leave."""
+    never_positive: ClassVar[bool] = False
+    """Whether no score is above 0, as with log-probabilities; where `best_remaining` is absent, it is then 0."""
 
     def initialize(self, source: Source) -> None:  # noqa: B027 - a predictor may not care about the source
         """Run the encoder, load the lattice: all that belongs to one sentence."""
@@ -114,6 +116,7 @@ class BatchPredictor(ABC):
     """
 
     on_demand: ClassVar[bool] = False
+    never_positive: ClassVar[bool] = False
     independent_rows: bool = False
     """Whether row i is the same, bit for bit, whatever other sentences' rows are in the batch."""
 
@@ -155,7 +158,9 @@ class Lifted(BatchPredictor):
 
     def __init__(self, predictor: Predictor) -> None:
         self.predictor = predictor
-        self.on_demand = predictor.on_demand  # type: ignore[misc]  # the class attribute of what is lifted
+        # The class attributes of what is lifted.
+        self.on_demand = predictor.on_demand  # type: ignore[misc]
+        self.never_positive = predictor.never_positive  # type: ignore[misc]
 
     def __getattr__(self, name: str) -> Any:
         if name in ABILITIES and ability(self.predictor, name) is not None:

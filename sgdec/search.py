@@ -55,6 +55,11 @@ class SearchSpace:
         """The root's weights, one a predictor."""
         return self.root.weights
 
+    @property
+    def never_rises(self) -> bool:
+        """Whether totals never rise, by what the predictors declare, under the root's weights."""
+        return self.constellation.never_rises(self.root.weights)
+
     @overload
     def expand(self, nodes: Sequence[Node], limit: int, above: float = ...) -> list[list[Node]]: ...
     @overload

@@ -7,8 +7,8 @@ import heapq
 import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from itertools import count
 from functools import partial
+from itertools import count
 from typing import Any, TypeVar
 
 import numpy as np
@@ -134,7 +134,9 @@ MIXES: dict[str, Callable[[], Constellation]] = {
     "a stranger's": lambda: Constellation.of({"a": Dense()}),
     "in batches": lambda: Constellation.of({"a": InBatches()}),
     "both forms": lambda: Constellation.of({"a": InBatches(), "b": OnDemand()}, weights=[0.6, 0.4]),
-    "dense and sparse": lambda: Constellation.of({"a": InBatches(), "b": Bonus({EOS: -1.0})}, weights=[1.0, 0.5]),
+    "dense and sparse": lambda: Constellation.of(
+        {"a": InBatches(), "b": Bonus({EOS: -1.0})}, weights=[1.0, 0.5], vocab_size=V
+    ),
     "restricted": lambda: Constellation.of({"a": InBatches(), "b": Restricting()}),
     "a lattice": lambda: Constellation.of({"a": Lattice(LATTICE)}),
     "a lattice and on demand": lambda: Constellation.of({"a": Lattice(LATTICE), "b": OnDemand()}),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from sgdec.context import EOS
 from sgdec.errors import UsageError
 from sgdec.node import Node
-from sgdec.protocol import BatchPredictor, Predictor
+from sgdec.protocol import BatchPredictor, Candidates, Predictor, Scores
 from sgdec.ranking import Ranking
 from sgdec.testing import (
     BatchTable,
@@ -80,6 +80,36 @@ def test_a_bound_that_nobody_declares_is_refused_in_one_line(weight: float, name
     with pytest.raises(UsageError, match=f"'mine' does not declare {name}"):
         space.bound([space.root])
     assert space.bound([space.root.with_weights((1.0, None))]) == [pytest.approx(-1.25)]
+
+
+class Falling(Predictor):
+    """Says that no score is positive, and nothing else; must not be asked to consume."""
+
+    never_positive = True
+
+    def predict_next(self, candidates: Candidates | None = None) -> Scores:
+        return Scores.dense(np.array([-1.0, -0.5, -2.0, 0.0]))
+
+    def consume(self, token: int) -> None:
+        raise AssertionError("nobody needs this state")
+
+
+def test_what_is_never_positive_has_nothing_to_add_and_needs_no_state_to_say_so() -> None:
+    space = opened(tiny(weights=[2.0], mine=Falling()))
+    (children,) = space.expand([space.root], limit=4)
+    assert space.bound(children) == [0.0] * 4
+    with pytest.raises(UsageError, match="'mine' does not declare worst_remaining"):
+        space.bound([space.root.with_weights((-1.0,))])
+
+
+@pytest.mark.parametrize(
+    ("weights", "falls"),
+    [((1.0, 0.5), False), ((1.0, None), True), ((0.3, 0.0), True), ((-1.0, None), False), ((0.0, 0.0), True)],
+)
+def test_totals_never_rise_where_every_weighted_predictor_says_so(
+    weights: tuple[float | None, ...], falls: bool
+) -> None:
+    assert opened(tiny(weights=weights, mine=Falling(), other=Lattice(LATTICE))).never_rises is falls
 
 
 def test_a_node_that_is_asked_about_twice_has_one_bound() -> None:

@@ -242,6 +242,125 @@ class TestWideVanillaWithProof(VanillaContract):
     exact = True
 
 
+class SearchContract(DecoderContract):
+    """The contract of the decoder ``plugin``, with ``options``."""
+
+    plugin: ClassVar[str]
+    options: ClassVar[dict[str, Any]] = {}
+
+    def make(self) -> Decoder:
+        return decoder(self.plugin, **self.options)
+
+
+class TestDfs(SearchContract):
+    plugin = "dfs"
+
+
+class TestDfsThatRecombines(SearchContract):
+    plugin = "dfs"
+    options: ClassVar[dict[str, Any]] = {"recombine": True, "alpha": 0.7, "beta": 0.3}
+
+
+class TestDfsWithBudget(SearchContract):
+    plugin = "dfs"
+    options: ClassVar[dict[str, Any]] = {"max_expansions": 4}
+    exact = False
+
+
+class TestLendfs(SearchContract):
+    """Its list is the best of each length: only the first is what an exact list begins with."""
+
+    plugin = "lendfs"
+    exact = True
+    nbests = (1,)
+
+
+class TestRestarting(SearchContract):
+    plugin = "restarting"
+
+
+class TestRestartingThatRecombines(SearchContract):
+    plugin = "restarting"
+    options: ClassVar[dict[str, Any]] = {"node_score": "expansions", "recombine": True}
+
+
+class TestRestartingWithBudget(SearchContract):
+    plugin = "restarting"
+    options: ClassVar[dict[str, Any]] = {"max_expansions": 6}
+    exact = False
+
+
+class TestAStar(SearchContract):
+    plugin = "astar"
+
+
+class TestAStarThatRecombines(SearchContract):
+    plugin = "astar"
+    options: ClassVar[dict[str, Any]] = {"recombine": True, "alpha": 0.7, "beta": 0.3}
+
+
+class TestAStarWithLittleRoom(SearchContract):
+    plugin = "astar"
+    options: ClassVar[dict[str, Any]] = {"capacity": 2, "max_expansions": 9}
+    exact = False
+
+
+class TestAStarWithoutHeuristic(SearchContract):
+    plugin = "astar"
+    options: ClassVar[dict[str, Any]] = {"heuristic": "none"}
+    exact = False  # some of the scores are positive
+
+
+class TestBucket(SearchContract):
+    plugin = "bucket"
+
+
+class TestBucketThatRecombines(SearchContract):
+    plugin = "bucket"
+    options: ClassVar[dict[str, Any]] = {"size": 2, "selector": "score-end", "recombine": True, "alpha": 0.7}
+
+
+class TestBucketWithBudget(SearchContract):
+    plugin = "bucket"
+    options: ClassVar[dict[str, Any]] = {"size": 2, "selector": "iter-2", "score_strategy": "heap"}
+    exact = False
+
+
+class TestBestFirst(SearchContract):
+    plugin = "bestfirst"
+
+
+class TestBestFirstThatRecombines(SearchContract):
+    plugin = "bestfirst"
+    options: ClassVar[dict[str, Any]] = {"size": 2, "recombine": True, "alpha": 0.7, "beta": 0.3}
+
+
+class TestSample(SearchContract):
+    plugin = "sample"
+    options: ClassVar[dict[str, Any]] = {"samples": 5}
+
+
+def can_be_searched_alone(tiny: TinySpace) -> bool:
+    """Whether for each predictor by itself hypotheses have an end, and the next token is one of a known set."""
+    constellation = tiny.constellation()
+    (root,) = constellation.roots([tiny.source])
+    answers = [p.predict_batch([state]) for p, state in zip(constellation.predictors, root.states or [], strict=True)]
+    known = (answer.values is not None or answer.rows[0].restricts for answer in answers)
+    bounded = tiny.source.max_length is not None and (constellation.vocab_size is not None or all(known))
+    return bounded and not tiny.empty  # that predictors contradict each other does not make each one's space empty
+
+
+class TestSepBeam(SearchContract):
+    plugin = "sepbeam"
+    spaces = [tiny for tiny in tiny_spaces() if can_be_searched_alone(tiny)]  # noqa: RUF012 - as the kit has it
+    options: ClassVar[dict[str, Any]] = {"stop": "full"}
+
+
+class TestSyncBeam(SearchContract):
+    plugin = "syncbeam"
+    options: ClassVar[dict[str, Any]] = {"symbol": 3, "recombine": True}
+
+
 def decoder(name: str, **options: Any) -> Decoder:
     made: Decoder = HOST.load("decoder", name)(**options)
     return made
@@ -262,7 +381,7 @@ def test_every_registered_predictor_has_a_contract(name: str) -> None:
 @pytest.mark.parametrize("name", [entry.name for entry in HOST.names("decoder")])
 def test_every_registered_decoder_has_a_contract(name: str) -> None:
     here = [found for found in contracts(DecoderContract) if found.__module__ == __name__]
-    tested = {type(found().make()) for found in here if found not in (BeamContract, VanillaContract)}
+    tested = {type(found().make()) for found in here if found not in (BeamContract, VanillaContract, SearchContract)}
     assert HOST.load("decoder", name) in tested, f"add a contract for decoder {name!r} to {__file__}"
 
 

@@ -34,9 +34,8 @@ from sgdec.models.kernels import (
 ROWS = (1, 2, 5, 16, 17, 64, 100)
 SHAPES = [(7, 5), (64, 48), (33, 130), (1, 64), (2048, 512)]
 WAYS = [*INT8_WAYS, (plain_int8, LEVELS), (plain_int8, NARROW_LEVELS)]
-each_way = pytest.mark.parametrize(
-    ("make", "levels"), WAYS, ids=[f"{make.__name__} of {levels} steps" for make, levels in WAYS]
-)
+NAMES = [f"{make.__name__} of {levels} steps" for make, levels in WAYS]
+each_way = pytest.mark.parametrize(("make", "levels"), WAYS, ids=NAMES)
 
 
 def weights(rows: int, columns: int, dtype: torch.dtype = torch.float32) -> tuple[Tensor, Tensor]:
@@ -161,7 +160,7 @@ def test_int8_is_as_near_the_exact_product_as_rounding_allows(make: Int8Maker, l
     assert error.std().item() == pytest.approx(noise.sqrt().item(), rel=0.1)
 
 
-@pytest.mark.parametrize("way", [None, *WAYS], ids=str)
+@pytest.mark.parametrize("way", [None, *WAYS], ids=["fp32", *NAMES])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_a_row_is_the_same_bit_for_bit_whatever_the_other_rows(
     way: tuple[Int8Maker, int] | None, shape: tuple[int, int]

@@ -323,5 +323,5 @@ def test_sources_that_the_model_cannot_read_fail_alone(
 
 
 def test_nothing_can_be_added_to_a_log_probability(models: list[str]) -> None:
-    predictor = NmtPredictor(models[0])
-    assert predictor.best_remaining(predictor.initialize_batch(SOURCES)) == [0.0] * len(SOURCES)
+    constellation = Constellation.of({"nmt": NmtPredictor(models[0])})
+    assert constellation.bounds(constellation.roots(SOURCES)) == [0.0] * len(SOURCES)

@@ -304,6 +304,16 @@ class WorstTooHigh(Table):
         return [bound + 0.1 for bound in super().worst_remaining(states)]
 
 
+@breaks("test_a_score_that_is_never_positive_is_not")
+class PositiveAfterAll(Table):
+    """One token gains a little."""
+
+    never_positive = True
+
+    def predict_next(self, candidates: Candidates | None = None) -> Scores:
+        return Scores.dense(np.where(np.arange(V) == 4, 0.1, np.minimum(self.table[self._state.last], 0.0)))
+
+
 @breaks("test_best_remaining_is_never_exceeded")
 class CallsAWayADeadEnd(Table):
     def best_remaining(self, states: Sequence[Prefix]) -> list[float]:

@@ -9,7 +9,7 @@ State: how many tokens of the reference were consumed. Cost: a constant a row.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -37,6 +37,8 @@ class ForcedPredictor(Predictor):
     >>> predictor.predict_next().rows
     [SparseRow({17: 0.0}, default=-inf)]
     """
+
+    never_positive: ClassVar[bool] = True
 
     def __init__(
         self,

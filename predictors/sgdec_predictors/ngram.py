@@ -69,6 +69,7 @@ class NGram(BatchPredictor):
     """
 
     on_demand: ClassVar[bool] = True
+    never_positive: ClassVar[bool] = True
     independent_rows = True
 
     def __init__(
@@ -129,9 +130,6 @@ class NGram(BatchPredictor):
             after: list[Hashable] = self._table.advance_all(np.array(states), self._symbols(tokens)).tolist()
             return after
         return list(map(self._after, states, tokens))
-
-    def best_remaining(self, states: Sequence[Hashable]) -> list[float]:
-        return [0.0] * len(states)
 
     def state_key(self, states: Sequence[Hashable]) -> list[Hashable]:
         return list(states)

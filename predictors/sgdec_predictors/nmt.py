@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 from pydantic import Field
 
@@ -55,6 +55,8 @@ class NmtState(NamedTuple):
 
 class NmtPredictor(BatchPredictor):
     """A sequence-to-sequence model from `sgdec train`."""
+
+    never_positive: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -105,9 +107,6 @@ class NmtPredictor(BatchPredictor):
     def consume_batch(self, states: Sequence[NmtState], tokens: Sequence[int]) -> list[NmtState]:
         parts = self._in_parts(self._consume, [id(state.sentence) for state in states], states, tokens)
         return [state for part in parts for state in part]
-
-    def best_remaining(self, states: Sequence[NmtState]) -> list[float]:
-        return [0.0] * len(states)  # log-probabilities
 
     def attention(self, states: Sequence[NmtState]) -> list[Any]:
         """For each state the attention ``[source]`` with which the token after it is predicted."""

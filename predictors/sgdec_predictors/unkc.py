@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from typing import Annotated, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 from pydantic import Field
 
@@ -33,6 +33,8 @@ class UnkCount(Predictor):
     >>> predictor.predict_next().rows
     [SparseRow({2: -0.5}, default=0.0)]
     """
+
+    never_positive: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import Field
 
@@ -25,6 +25,8 @@ class WordCount(Predictor):
     >>> WordCount(token=5).predict_next().rows[0].get(17)
     0.0
     """
+
+    never_positive: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -52,9 +54,6 @@ class WordCount(Predictor):
 
     def set_state(self, state: float) -> None:
         self._left = state
-
-    def best_remaining(self, states: Sequence[float]) -> list[float]:
-        return [0.0] * len(states)
 
     def worst_remaining(self, states: Sequence[float]) -> list[float]:
         return [-max(left, 0.0) for left in states]

@@ -24,6 +24,17 @@ class AbilityChecks(Subject):
     def test_worst_remaining_is_never_undercut(self) -> None:
         self._check_bound("worst_remaining", sign=-1)
 
+    def test_a_score_that_is_never_positive_is_not(self) -> None:
+        predictor = lift(self.make())
+        if not predictor.never_positive:
+            return
+        for source in self.sources:
+            for prefix, state in self._states(predictor, source):
+                row = read_row(predictor.predict_batch([state]), 0, self.vocab_size)
+                assert row.max() <= self.tolerance, (
+                    f"a score that is said to be never positive must not be: {row.max():g} {where(source, prefix)}"
+                )
+
     def test_equal_state_keys_have_equal_futures(self) -> None:
         """Under a length limit only for prefixes of one length: the space's own key has the length."""
         predictor = lift(self.make())

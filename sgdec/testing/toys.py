@@ -231,7 +231,9 @@ class PassThrough(BatchPredictor):
 
     def __init__(self, inner: BatchPredictor) -> None:
         self.inner = inner
-        self.on_demand = inner.on_demand  # type: ignore[misc]  # the class attribute of what is wrapped
+        # The class attributes of what is wrapped.
+        self.on_demand = inner.on_demand  # type: ignore[misc]
+        self.never_positive = inner.never_positive  # type: ignore[misc]
 
     def __getattr__(self, name: str) -> Any:
         method = ability(self.__dict__.get("inner"), name) if name in ABILITIES else None

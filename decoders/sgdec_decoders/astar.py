@@ -1,0 +1,135 @@
+"""A* search: always the prefix that can still become the best hypothesis (Hart, Nilsson and Raphael 1968).
+
+The priority of a prefix is its bound: its total plus what its predictors can still add at most, as a rank score. That
+is an admissible heuristic (``heuristic predictor``), so once the n-th best hypothesis found is no worse than all that
+is open, the n-best list is complete. ``heuristic none`` takes the total as it is, which makes A* uniform-cost search
+(Dijkstra 1959).
+
+Guarantee: without a budget or a capacity that bites the true n-best of the space, best first, under any ranking
+(alpha, beta), with a proof; no prefix is expanded whose bound is below the score of the last hypothesis of the list.
+With ``heuristic none`` only where scores never rise, and without a proof. Where the ``capacity`` drops something, or
+the budget ends the search: by how much the optimum can be better. Refused where a predictor declares no bound, but
+for ``heuristic none``.
+
+Cost: with exact bounds (an `fst` alone) one expansion a token of the list, with loose ones up to the whole space.
+Memory: every prefix that was expanded and has children left; these stand in the queue by the best of them, and
+``capacity`` counts them so.
+
+Departures: the heuristic bounds what is to come where SGNMT's estimates it, and the length limit holds here, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from heapq import heappop, heappush
+from itertools import count
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field
+
+import sgdec
+from sgdec import Decoder, Result, SearchSpace
+from sgdec.protocol import FORBIDDEN
+from sgdec.ranking import Ranking
+from sgdec_decoders._beam_options import Alpha, Beta, Normalize
+from sgdec_decoders._branch_and_bound import (
+    Budget,
+    Children,
+    MaxExpansions,
+    MaxSeconds,
+    NBest,
+    Recombination,
+    Recombine,
+    Tree,
+    best_reachable,
+    reached,
+)
+
+Entry: TypeAlias = tuple[float, int, int, Children]
+"""Minus the bound of the first of these children; minus its length: of equals the longer; order of arrival."""
+
+
+class AStarDecoder(Decoder):
+    """Best-first search by an admissible heuristic."""
+
+    exact = True
+
+    def __init__(
+        self,
+        capacity: Annotated[
+            int, Field(ge=0, description="expanded prefixes with children left in the queue; 0 = unlimited")
+        ] = 0,
+        heuristic: Annotated[
+            Literal["predictor", "none"], Field(description="the predictors' bounds, or nothing")
+        ] = "predictor",
+        max_expansions: MaxExpansions = 0,
+        max_seconds: MaxSeconds = 0.0,
+        alpha: Alpha = 0.0,
+        beta: Beta = 0.0,
+        normalize: Normalize = "gnmt",
+        recombine: Recombine = False,
+    ) -> None:
+        self.capacity = capacity
+        self.heuristic = heuristic
+        self.max_expansions = max_expansions
+        self.max_seconds = max_seconds
+        self.recombine = recombine
+        self.ranking = Ranking(alpha, beta, normalize)
+
+    def decode(self, space: SearchSpace) -> Result:
+        if self.heuristic == "predictor":
+            return self._search(Tree(space, NBest(space), bounds=best_reachable))
+        found = self._search(Tree(space, NBest(space), bounds=reached))
+        return replace(found, proven=None, gap=None)  # totals bound nothing where scores can rise
+
+    def _search(self, tree: Tree) -> Result:
+        budget = Budget(tree.space, self.max_expansions, self.max_seconds)
+        recombination = Recombination(tree.space, wanted=tree.space.nbest if self.recombine else 0)
+        queue = _Queue(self.capacity)
+        queue.push(tree.root())
+        while queue.bound > tree.best.lowest():
+            siblings = queue.pop()
+            found = siblings.take()
+            queue.push(siblings)
+            if found is None or not recombination.opens(found[1]):
+                continue
+            if budget.left() <= 0:
+                return tree.best.result(still_open=max(found[0], queue.bound, queue.lost))
+            for children in tree.expand([found]):
+                queue.push(children)
+        return tree.best.result(still_open=queue.lost)
+
+
+class _Queue:
+    """Open prefixes by their bounds, siblings together; at most ``capacity`` families, 0 = all."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._entries: list[Entry] = []
+        self._arrivals = count()
+        self.lost = FORBIDDEN
+        """The best bound of what there was no room for."""
+
+    @property
+    def bound(self) -> float:
+        """The best there is; -inf = it is empty."""
+        return -self._entries[0][0] if self._entries else FORBIDDEN
+
+    def push(self, children: Children) -> None:
+        """Unless none of them can enter the n-best."""
+        first = children.first()
+        if first is None:
+            return
+        bound, node = first
+        heappush(self._entries, (-bound, -node.length, next(self._arrivals), children))
+        if self._capacity and len(self._entries) > self._capacity:
+            self._entries.sort()  # a sorted list is a heap
+            self.lost = max(self.lost, -self._entries.pop()[0])
+
+    def pop(self) -> Children:
+        return heappop(self._entries)[-1]
+
+
+@sgdec.hookimpl
+def sgdec_decoders() -> dict[str, type[Decoder]]:
+    return {"astar": AStarDecoder}

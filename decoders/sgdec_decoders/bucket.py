@@ -1,0 +1,243 @@
+"""Bucket search: small beam search passes over prefixes kept by length (Stahlberg et al. 2017, section 4).
+
+A bucket holds the open prefixes of one length. Each step selects a bucket, expands the ``size`` best in it, and puts
+their children into the next bucket. So a first hypothesis comes quickly, and every further pass refines it, until
+nothing open can beat the n-best or the budget is spent. Which bucket is next:
+
+- ``iter``: the next longer one, from the longest back to the shortest: passes of beam search. ``iter-3`` ends after
+  three passes;
+- ``score``: that with the best score, the longest of equals;
+- ``score-end``: that with the best score, and then all longer ones, up to the end;
+- ``maxscore``: as ``iter``, but only buckets whose score is above a threshold, which starts at 0 and falls by 5 as
+  long as there is no such bucket.
+
+What the score of a bucket is, as its best prefix says:
+
+- ``difference``: its total, minus that of the best hypothesis found when it was that long;
+- ``heap``: its bound, minus the rank score of the best hypothesis: how much that can be improved from here at most;
+- ``absolute``: its total; ``constant``: 0.
+
+Until there is a hypothesis to compare with, ``difference`` and ``heap`` take all buckets as equally good.
+
+Guarantee: without a budget (``iter-N`` is one) the true n-best of the space, best first, under any ranking (alpha,
+beta), with a proof. With ``max_expansions`` the best score never falls as it grows. A budget leaves the best that was
+found, and by how much the optimum can be better. Refused where a predictor declares no bound, `best_remaining`.
+
+Cost: at most ``size`` expansions a step, one batch. Memory: all prefixes that were expanded and have children left.
+
+Departures: a bucket is ordered, and branches are cut, by bounds; they are the scores where scores never rise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable
+from heapq import heappop, heappush
+from itertools import accumulate, count
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field
+
+import sgdec
+from sgdec import Decoder, Node, Result, SearchSpace
+from sgdec.protocol import FORBIDDEN
+from sgdec.ranking import Ranking
+from sgdec_decoders._beam_options import Alpha, Beta, Normalize
+from sgdec_decoders._branch_and_bound import (
+    Bounded,
+    Budget,
+    Children,
+    MaxExpansions,
+    MaxSeconds,
+    NBest,
+    Recombination,
+    Recombine,
+    Tree,
+)
+
+Entry: TypeAlias = tuple[float, int, Children]
+"""Minus the bound of the first of these children; order of arrival."""
+STEP = 5.0
+"""By which the threshold of ``maxscore`` falls."""
+
+
+class BucketDecoder(Decoder):
+    """Prefixes in buckets by length, expanded a few at a time."""
+
+    exact = True
+
+    def __init__(
+        self,
+        size: Annotated[int, Field(ge=1, description="prefixes expanded at a time")] = 4,
+        selector: Annotated[
+            str,
+            Field(
+                pattern=r"^(iter(-[1-9][0-9]*)?|maxscore|score|score-end)$",
+                description="which is next: iter, iter-N, maxscore, score or score-end; see 'sgdec plugins bucket'",
+            ),
+        ] = "maxscore",
+        score_strategy: Annotated[
+            Literal["difference", "heap", "absolute", "constant"],
+            Field(description="what the score of a bucket is; see 'sgdec plugins bucket'"),
+        ] = "difference",
+        max_expansions: MaxExpansions = 0,
+        max_seconds: MaxSeconds = 0.0,
+        alpha: Alpha = 0.0,
+        beta: Beta = 0.0,
+        normalize: Normalize = "gnmt",
+        recombine: Recombine = False,
+    ) -> None:
+        self.size = size
+        self.selector = selector
+        self.score_strategy = score_strategy
+        self.max_expansions = max_expansions
+        self.max_seconds = max_seconds
+        self.recombine = recombine
+        self.ranking = Ranking(alpha, beta, normalize)
+
+    def decode(self, space: SearchSpace) -> Result:
+        budget = Budget(space, self.max_expansions, self.max_seconds)
+        recombination = Recombination(space, wanted=space.nbest if self.recombine else 0)
+        tree = Tree(space, NBest(space))
+        buckets = Buckets(tree)
+        buckets.add(0, tree.root())
+        select = Selector(self.selector, buckets, SCORES[self.score_strategy])
+        while budget.left() > 0 and (length := select.next()) is not None:
+            room = min(self.size, budget.left())
+            chosen: list[Bounded] = []
+            while len(chosen) < room and (found := buckets.take(length)) is not None:
+                if recombination.opens(found[1]):
+                    chosen.append(found)
+            for children in tree.expand(chosen):
+                buckets.add(length + 1, children)
+        return tree.best.result(still_open=buckets.bound())
+
+
+class Buckets:
+    """The open prefixes by length, best bound first."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.best = tree.best
+        self._heaps: defaultdict[int, list[Entry]] = defaultdict(list)
+        self._arrivals = count()
+        self._hypothesis: Node | None = None
+        self._totals: list[float] = []
+        """Those of the best hypothesis so far: after no token, after one, ..."""
+
+    def add(self, length: int, children: Children) -> None:
+        """Unless none of them can enter the n-best."""
+        first = children.first()
+        if first is not None:
+            heappush(self._heaps[length], (-first[0], next(self._arrivals), children))
+
+    def lengths(self) -> list[int]:
+        """Of the buckets that have something which can enter the n-best, the shortest first."""
+        return sorted(length for length in list(self._heaps) if self.first(length) is not None)
+
+    def first(self, length: int) -> Bounded | None:
+        """The best prefix of a bucket."""
+        heap = self._heaps[length]
+        while heap:
+            first = heap[0][-1].first()
+            if first is not None:
+                return first
+            heappop(heap)
+        del self._heaps[length]
+        return None
+
+    def take(self, length: int) -> Bounded | None:
+        """The same, and it leaves the bucket."""
+        found = self.first(length)
+        if found is not None:
+            _, _, children = heappop(self._heaps[length])
+            children.take()
+            self.add(length, children)
+        return found
+
+    def bound(self) -> float:
+        """The best that anything open can reach; -inf = nothing is."""
+        bounds = (children.bound for heap in self._heaps.values() for _, _, children in heap)
+        return max(bounds, default=FORBIDDEN)
+
+    def total_of_best(self, length: int) -> float | None:
+        """The total of the best hypothesis so far when it had that many tokens, or of all of it."""
+        if not self.best.nodes:
+            return None
+        if self._hypothesis is not self.best.nodes[0]:
+            self._hypothesis = self.best.nodes[0]
+            scores = (
+                sum(weight * score for weight, score in zip(step.weights, step.scores, strict=True) if weight)
+                for step in self._hypothesis.steps()
+            )
+            self._totals = list(accumulate(scores, initial=0.0))
+        return self._totals[min(length, len(self._totals) - 1)]
+
+
+BucketScore: TypeAlias = Callable[[Buckets, int, Bounded], float]
+"""Of the bucket of this length, whose best prefix this is; the higher the better."""
+
+
+def _difference(buckets: Buckets, length: int, first: Bounded) -> float:
+    before = buckets.total_of_best(length)
+    return math.inf if before is None else first[1].total - before
+
+
+def _heap(buckets: Buckets, length: int, first: Bounded) -> float:
+    return first[0] - buckets.best.highest()
+
+
+SCORES: dict[str, BucketScore] = {
+    "difference": _difference,
+    "heap": _heap,
+    "absolute": lambda buckets, length, first: first[1].total,
+    "constant": lambda buckets, length, first: 0.0,
+}
+
+
+class Selector:
+    """Which bucket is next."""
+
+    def __init__(self, strategy: str, buckets: Buckets, score: BucketScore) -> None:
+        name, _, passes = strategy.partition("-")
+        self._strategy = strategy if name != "iter" else "iter"
+        self._passes_left = int(passes) if name == "iter" and passes else math.inf
+        self._buckets = buckets
+        self._score = score
+        self._last = math.inf
+        """The length of the bucket before."""
+
+    def next(self) -> int | None:
+        """Its length; None where nothing is left to do."""
+        lengths = self._buckets.lengths()
+        longer = [length for length in lengths if length > self._last]
+        if not longer:
+            if not lengths or not self._passes_left:
+                return None
+            self._passes_left -= 1
+        self._last = chosen = self._choose(lengths, longer)
+        return chosen
+
+    def _choose(self, lengths: list[int], longer: list[int]) -> int:
+        if self._strategy == "iter" or (self._strategy == "score-end" and longer):
+            return (longer or lengths)[0]
+        scores = {length: self._score_of(length) for length in lengths}
+        if self._strategy == "maxscore":
+            threshold = _threshold(max(scores.values()))
+            return next(length for length in [*longer, *lengths] if scores[length] > threshold)
+        return max(lengths, key=lambda length: (scores[length], length))
+
+    def _score_of(self, length: int) -> float:
+        first = self._buckets.first(length)
+        assert first is not None
+        return self._score(self._buckets, length, first)
+
+
+def _threshold(best: float) -> float:
+    """The highest of 0, -5, -10, ... that is below ``best``."""
+    return 0.0 if best > 0.0 else -STEP * (math.floor(-best / STEP) + 1)
+
+
+@sgdec.hookimpl
+def sgdec_decoders() -> dict[str, type[Decoder]]:
+    return {"bucket": BucketDecoder}

@@ -1,0 +1,97 @@
+"""Depth-first search for the best hypothesis of each length (Stahlberg and Byrne 2019, section 3).
+
+As `dfs`, but finished hypotheses compete only with those of their own length: a branch is cut where, at every length
+that it can still have, all that it can reach is no better than the best so far. |Y| counts ``</s>``.
+
+Guarantee: without a budget, for each length the true best, with a proof; listed are the ``--nbest`` best of these,
+best rank score first, so the first is the optimum of the space. With a budget the best that was found, and by how
+much the optimum can be better than the first. Refused where a predictor declares no bound, `best_remaining`.
+
+Cost: as `dfs`, but what is cut there because of a hypothesis of another length has to be searched here. No more
+lengths are searched than the list has places for: ``--nbest 1`` is `dfs`.
+
+Departures: the paper starts from lower bounds by length that another search found; here the first path down is one.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import sgdec
+from sgdec import Decoder, Node, Result, SearchSpace
+from sgdec.protocol import FORBIDDEN
+from sgdec.ranking import Ranking
+from sgdec_decoders._beam_options import Alpha, Beta, Normalize
+from sgdec_decoders._branch_and_bound import (
+    Budget,
+    MaxExpansions,
+    MaxSeconds,
+    NBest,
+    Recombination,
+    Recombine,
+    Tree,
+)
+from sgdec_decoders.dfs import depth_first
+
+
+class LenDfsDecoder(Decoder):
+    """Depth-first branch and bound, with one best hypothesis for each length."""
+
+    def __init__(
+        self,
+        max_expansions: MaxExpansions = 0,
+        max_seconds: MaxSeconds = 0.0,
+        alpha: Alpha = 0.0,
+        beta: Beta = 0.0,
+        normalize: Normalize = "gnmt",
+        recombine: Recombine = False,
+    ) -> None:
+        self.max_expansions = max_expansions
+        self.max_seconds = max_seconds
+        self.recombine = recombine
+        self.ranking = Ranking(alpha, beta, normalize)
+
+    def decode(self, space: SearchSpace) -> Result:
+        budget = Budget(space, self.max_expansions, self.max_seconds)
+        # Of prefixes with one future and one length, only the best matters at any length.
+        recombination = Recombination(space, wanted=1 if self.recombine else 0, by_length=True)
+        return depth_first(Tree(space, BestByLength(space)), budget, recombination)
+
+
+class BestByLength(NBest):
+    """The n best of those finished nodes that are the best of their length."""
+
+    def __init__(self, space: SearchSpace) -> None:
+        super().__init__(space)
+        limit = space.source.max_length
+        self._lengths = None if limit is None else limit + 1
+        self._lowest_from: list[float] = []
+        """For each length the lowest rank score in the list from there on; -inf where one is still without."""
+
+    def add(self, node: Node) -> None:
+        for place, other in enumerate(self.nodes):
+            if other.length == node.length:
+                if self._space.rank_score(node) <= self._space.rank_score(other):
+                    return
+                self.remove(place)
+                break
+        super().add(node)
+        self._lowest_from = self._lowest_by_length()
+
+    def lowest(self, length: int = 0) -> float:
+        """A hypothesis has to beat the last of the list, or the worst of the lengths that it can have."""
+        last = super().lowest(length)
+        return max(last, self._lowest_from[length]) if self._lowest_from else last
+
+    def _lowest_by_length(self) -> list[float]:
+        if self._lengths is None:
+            return []
+        ranks = {node.length: self._space.rank_score(node) for node in self.nodes}
+        by_length = [ranks.get(length, FORBIDDEN) for length in range(1, self._lengths + 1)]
+        lowest = list(accumulate(reversed(by_length), min))[::-1]
+        return [lowest[0], *lowest]  # no hypothesis has length 0
+
+
+@sgdec.hookimpl
+def sgdec_decoders() -> dict[str, type[Decoder]]:
+    return {"lendfs": LenDfsDecoder}

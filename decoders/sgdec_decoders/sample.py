@@ -1,0 +1,68 @@
+"""Ancestral sampling: each token is drawn from the combined scores, renormalised (Holtzman et al. 2020, section 2).
+
+With combined scores s and temperature T, token w follows with probability exp(s_w / T) / sum_v exp(s_v / T), over
+all tokens that can follow, or over the ``top_k`` best (Fan et al. 2018), or over the ``top_p`` nucleus: the smallest
+set of best tokens whose probability reaches p (Holtzman et al. 2020).
+
+Guarantee: each sample is an independent draw of a whole hypothesis with the product of these probabilities. A draw
+depends on the seed, the sentence and the number of the sample alone: not on batches, nor on other samples. Where
+predictors lead into a dead end, that sample is lost, never redrawn.
+
+The list has the ``--nbest`` best of ``samples`` samples, each hypothesis once. So ``samples 1`` is a fair draw, and
+more, by the way, a search.
+
+Cost: one expansion a token and sample; all samples of a sentence are one batch. Memory: the last node of each.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+import sgdec
+from sgdec import Decoder, Node, Result, SearchSpace
+from sgdec_decoders.beam import best_ranked
+
+
+class SampleDecoder(Decoder):
+    """Hypotheses drawn at random, token by token."""
+
+    def __init__(
+        self,
+        samples: Annotated[int, Field(ge=1, description="how many are drawn; the best are listed")] = 1,
+        temperature: Annotated[
+            float, Field(gt=0, allow_inf_nan=False, description="scores are divided by it; below 1 = bolder")
+        ] = 1.0,
+        top_k: Annotated[int, Field(ge=0, description="draw from the k best tokens; 0 = from all")] = 0,
+        top_p: Annotated[
+            float, Field(gt=0, le=1, description="draw from the best tokens that have this probability together")
+        ] = 1.0,
+    ) -> None:
+        self.samples = samples
+        self.temperature = temperature
+        self.top_k = top_k
+        self.top_p = top_p
+
+    def decode(self, space: SearchSpace) -> Result:
+        unfinished = dict.fromkeys(range(self.samples), space.root)
+        finished: dict[tuple[int, ...], Node] = {}
+        while unfinished:
+            children = space.sample(
+                list(unfinished.values()),
+                list(unfinished),
+                temperature=self.temperature,
+                top_k=self.top_k,
+                top_p=self.top_p,
+            )
+            drawn = {number: child for number, child in zip(unfinished, children, strict=True) if child is not None}
+            unfinished = {number: node for number, node in drawn.items() if not node.finished}
+            for node in drawn.values():
+                if node.finished:
+                    finished.setdefault(node.tokens, node)
+        return Result([space.finish(node) for node in best_ranked(space, finished.values())])
+
+
+@sgdec.hookimpl
+def sgdec_decoders() -> dict[str, type[Decoder]]:
+    return {"sample": SampleDecoder}

@@ -1,0 +1,41 @@
+"""Separate beam search: system combination at the cost of one system (Stahlberg et al. 2017, section 4).
+
+Algorithm 2, but the first beam holds one empty hypothesis for each predictor, and a hypothesis is scored by its own
+predictor alone to its end. All compete for the slots of one beam, by their totals: what is found is a hypothesis of
+the system that likes its own best. Stopping, prunings, recombination and ranking are those of `beam`.
+
+Guarantee: with ``stop proven`` and a beam as wide as the systems together have prefixes of one length, the best of
+the optima of the single systems, and the n-best likewise. Otherwise none.
+
+Cost: that of `beam` with one predictor. A list can hold one hypothesis twice, from two systems.
+
+Departures: each predictor counts with its weight, which SGNMT ignores; those of weight 0 are no systems.
+"""
+
+from __future__ import annotations
+
+import sgdec
+from sgdec import Decoder, Node, SearchSpace
+from sgdec_decoders.beam import BeamDecoder
+
+
+class SepBeamDecoder(BeamDecoder):
+    """Beam search over hypotheses of single predictors."""
+
+    def _candidates(self, space: SearchSpace, beam: list[Node]) -> list[Node]:
+        return super()._candidates(space, systems(space) if beam == [space.root] else beam)
+
+
+def systems(space: SearchSpace) -> list[Node]:
+    """For each predictor that has a weight the empty prefix, whose children it alone will score."""
+    alone = [
+        [weight if other == k else None for other in range(len(space.weights))]
+        for k, weight in enumerate(space.weights)
+        if weight
+    ]
+    return [space.root.with_weights(weights) for weights in alone]
+
+
+@sgdec.hookimpl
+def sgdec_decoders() -> dict[str, type[Decoder]]:
+    return {"sepbeam": SepBeamDecoder}

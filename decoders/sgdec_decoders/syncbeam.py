@@ -1,0 +1,96 @@
+"""Synchronised beam search: compares hypotheses word by word, not token by token (Stahlberg et al. 2017, section 4).
+
+Algorithm 2, where one step is a word: tokens up to the next synchronisation ``symbol``, or up to ``</s>``. From each
+hypothesis of the beam an inner beam search of the same ``size`` goes on until all its hypotheses end so; these are
+the candidates for the next beam. So models over characters, pieces and words, which speak at different tokens, are
+compared where all have spoken. Stopping, prunings, recombination and ranking are those of `beam`.
+
+Guarantee: none; where every token is the symbol, `beam`. With ``stop proven`` and beams wide enough, the n-best among
+the hypotheses without a word longer than ``max_word_length``.
+
+Cost: at most ``size`` x ``size`` expansions a token, those of all inner beams in one batch.
+
+Departures: of an inner beam that reaches ``max_word_length`` SGNMT drops everything; here, what is unfinished.
+"""
+
+from __future__ import annotations
+
+from operator import attrgetter
+from typing import Annotated
+
+from pydantic import Field
+
+import sgdec
+from sgdec import UNK, Context, Decoder, Node, SearchSpace, UsageError
+from sgdec_decoders._beam_options import Alpha, Beta, Normalize, PruneFinal, PruneLocal, Size, Stop
+from sgdec_decoders.beam import BeamDecoder, prune_local
+
+_total = attrgetter("total")
+
+
+class SyncBeamDecoder(BeamDecoder):
+    """Beam search whose steps are words."""
+
+    def __init__(
+        self,
+        symbol: Annotated[int | str, Field(description="ends a word: a token id, or a piece of the vocabulary")],
+        max_word_length: Annotated[
+            int, Field(ge=1, description="tokens a word has at most, its symbol included")
+        ] = 25,
+        size: Size = 4,
+        alpha: Alpha = 0.0,
+        beta: Beta = 0.0,
+        normalize: Normalize = "gnmt",
+        prune_local: PruneLocal = 0.0,
+        prune_final: PruneFinal = 0.0,
+        recombine: Annotated[
+            bool, Field(description="keep only the best of hypotheses with the same future")
+        ] = False,
+        stop: Stop = "best",
+        context: Context | None = None,
+    ) -> None:
+        """Raises UsageError for a piece that the target vocabulary does not have."""
+        super().__init__(size, alpha, beta, normalize, prune_local, prune_final, recombine, stop)
+        self.symbol = token_of(symbol, context or Context())
+        self.max_word_length = max_word_length
+
+    def _candidates(self, space: SearchSpace, beam: list[Node]) -> list[Node]:
+        """Finished hypotheses as they are, open ones with all the words that can follow; best total first."""
+        inner = [[node] for node in beam]
+        growing = [node for node in beam if not node.finished]
+        for _ in range(self.max_word_length):
+            if not growing:
+                break
+            children = dict(zip(growing, space.expand(growing, limit=self.size), strict=True))
+            inner = [self._next(nodes, children) for nodes in inner]
+            growing = [node for nodes in inner for node in nodes if not self._is_complete(node)]
+        complete = [node for nodes in inner for node in nodes if self._is_complete(node)]
+        return sorted(complete, key=_total, reverse=True)  # stable: ties stay in the order of the beam
+
+    def _next(self, nodes: list[Node], children: dict[Node, list[Node]]) -> list[Node]:
+        """One step of one inner beam; hypotheses without children are complete, and keep their slots."""
+        candidates: list[Node] = []
+        for node in nodes:
+            candidates += prune_local(children[node], self.prune_local) if node in children else [node]
+        return sorted(candidates, key=_total, reverse=True)[: self.size]
+
+    def _is_complete(self, node: Node) -> bool:
+        return node.finished or node.last == self.symbol
+
+
+def token_of(symbol: int | str, context: Context) -> int:
+    """A token id, also one written as a string, or the token of a piece."""
+    if isinstance(symbol, int) or symbol.isdecimal():
+        return int(symbol)
+    vocabulary = context.vocabularies.target
+    if vocabulary is None:
+        raise UsageError(f"syncbeam: symbol {symbol!r} needs a vocabulary to be looked up in; give a token id.")
+    token = vocabulary.token(symbol)
+    if token == UNK:
+        raise UsageError(f"syncbeam: the vocabulary has no piece {symbol!r}; give another, or a token id.")
+    return token
+
+
+@sgdec.hookimpl
+def sgdec_decoders() -> dict[str, type[Decoder]]:
+    return {"syncbeam": SyncBeamDecoder}
