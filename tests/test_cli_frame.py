@@ -181,7 +181,7 @@ DECODE = ["decode", "--predictors", "wc", "--decoder", "greedy", "--input-format
         (["--predictors", "wd"], "no predictor named 'wd'. Did you mean 'wc'? Available: clusternmt, forced, "),
         (["--predictors", "beam"], "no predictor named 'beam' ('beam' is a decoder). "),
         (["--predictors", "wc,,wc"], "a name is missing in entry 2. Expected a comma list"),
-        (["--decoder", "bean"], "no decoder named 'bean'. Did you mean 'beam'? Available: beam, greedy"),
+        (["--decoder", "bean"], "no decoder named 'bean'. Did you mean 'beam'? Available: astar, beam, "),
         (["--wc.tokn", "3"], "no option --wc.tokn. Did you mean '--wc.token'? "),
         (["--wc.token", "three"], "--wc.token: 'three' should be a valid integer"),
         (["--wc.token"], "--wc.token needs a value"),

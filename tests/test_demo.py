@@ -21,6 +21,7 @@ from sgdec.demo import tour
 from sgdec.demo.corpus import LIMIT, draw, english, german, write_corpus
 from sgdec.demo.tour import FULL, QUICK, Row, Step, choose, steps, summary
 from sgdec.errors import SgdecError, UsageError
+from sgdec.protocol import Lowered
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
 
 NUMBERS = st.integers(0, LIMIT - 1)
@@ -209,7 +210,7 @@ def test_fst_takes_the_lattices_and_allows_their_paths_only(
 
     assert main(["demo", "lattices", "--tokenizer", str(folder / "tokenizer.spm"), "--output",
                  str(folder / "{id}.fst"), str(folder / "test.en")]) == 0  # fmt: skip
-    predictor = FstPredictor(str(folder / "{id}.fst"))
+    predictor = Lowered(FstPredictor(str(folder / "{id}.fst")))
     references = (folder / "test.de").read_text("utf-8").splitlines()
     for number, reference in enumerate(references, 1):
         predictor.initialize(Source(id=number, tokens=()))

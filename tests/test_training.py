@@ -17,6 +17,7 @@ from sgdec.errors import SgdecError, UsageError
 from sgdec.models.base import Seq2Seq
 from sgdec.training import checkpoint, train, validation
 from sgdec.training.checkpoint import load_model, load_tensors
+from sgdec.training.device import trains_in_bf16
 from sgdec.training.optimisation import learning_rate
 from sgdec.training.trainer import Trainer
 from tests.training_case import PAIRS, make_config
@@ -237,8 +238,15 @@ def test_settings_that_cannot_work_are_one_line(tmp_path: Path, settings: dict[s
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.skipif(trains_in_bf16(), reason="this processor can")
+def test_a_processor_that_cannot_train_in_bf16_says_so(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"--precision bf16: this processor cannot .* Use fp32, or auto\."):
+        Trainer(make_config(tmp_path, precision="bf16"), quiet=True)
+
+
+@pytest.mark.skipif(not trains_in_bf16(), reason="this processor has no AVX-512")
 def test_bf16_autocast_learns_the_same(tmp_path: Path) -> None:
-    """Whatever the hardware: slow without bf16 instructions, but the same path."""
+    """Slow without bf16 instructions, but the same path."""
     half = losses(make_config(tmp_path, "half", precision="bf16", max_steps=4))
     full = losses(make_config(tmp_path, "full", precision="fp32", max_steps=4))
     assert half != full

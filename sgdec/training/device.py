@@ -5,14 +5,19 @@ from __future__ import annotations
 import torch
 
 from sgdec.device import require_device
+from sgdec.errors import UsageError
 
 
 def choose_precision(device: str, precision: str) -> str:
     """``auto`` made definite: bf16 where the device multiplies it in hardware, else fp32.
 
-    Raises `UsageError` for a device that is not there.
+    Raises `UsageError` for a device that is not there, or has no LSTM in bf16 at all.
     """
     require_device(device)
+    if precision == "bf16" and device == "cpu" and not trains_in_bf16():
+        raise UsageError(
+            "--precision bf16: this processor cannot train in bf16, which takes AVX-512 at least. Use fp32, or auto."
+        )
     if precision != "auto":
         return precision
     if device.startswith("cuda"):
@@ -20,3 +25,8 @@ def choose_precision(device: str, precision: str) -> str:
     else:
         has_bf16 = any(torch.cpu.get_capabilities().get(name) for name in ("avx512_bf16", "amx_bf16"))
     return "bf16" if has_bf16 else "fp32"
+
+
+def trains_in_bf16() -> bool:
+    """Whether this processor can, fast or not: the LSTM of PyTorch's autocast is oneDNN's, which needs AVX-512."""
+    return bool(torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported())
