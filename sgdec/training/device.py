@@ -29,4 +29,5 @@ def choose_precision(device: str, precision: str) -> str:
 
 def trains_in_bf16() -> bool:
     """Whether this processor can, fast or not: the LSTM of PyTorch's autocast is oneDNN's, which needs AVX-512."""
-    return bool(torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    available = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
+    return bool(available and torch.ops.mkldnn._is_mkldnn_bf16_supported())
