@@ -32,8 +32,8 @@ With ``constrained`` the model can be quantised (section 6): cells c and residua
 delta] (equation 10) and logits to [-gamma, gamma] (equation 13), in training and after it. `anneal` narrows delta
 from 8 to 1; the checkpoint keeps where it is.
 
-Cost of a step per row, in multiplications: 4 width (embedding + width) for the bottom layer (once frozen, the part of the
-embedding is looked up), 12 width^2 for each layer above, S x attention for the scores, width x V for the softmax.
+Cost of a step per row, in multiplications: 4 width (embedding + width) for the bottom layer (once frozen, what the
+embedding adds is looked up), 12 width^2 for each layer above, S x attention for the scores, width x V for the softmax.
 """
 
 from __future__ import annotations
