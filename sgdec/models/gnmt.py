@@ -33,7 +33,7 @@ delta] (equation 10) and logits to [-gamma, gamma] (equation 13), in training an
 from 8 to 1; the checkpoint keeps where it is.
 
 Cost of a step per row, in multiplications: 4 width (embedding + width) for the bottom layer (once frozen, what the
-embedding adds is looked up), 12 width^2 for each layer above, S x attention for the scores, width x V for the softmax.
+embedding adds is looked up), 12 width^2 for each layer above, S x attention for scores, width x V for the softmax.
 """
 
 from __future__ import annotations
