@@ -1,16 +1,20 @@
 """Neural machine translation: log P(token | prefix, source) of a trained model (Stahlberg et al. 2017, Table 1).
 
-Any model that `sgdec train` makes; several entries are an ensemble. `initialize_batch` runs the encoder and feeds
-``<s>``, `consume_batch` is one inference step, `predict_batch` projects and normalises. A state is a handle of a slot
-in one pool of tensors, and its sentence: it keeps nothing else alive.
+Any model that `sgdec train` makes; several entries are an ensemble. A model whose source vocabulary is not the run's
+(inside a wrapper such as `fsttok`) reads the text of the source with its own.
 
-Cost: one inference step a consumed token, one softmax over V a prediction, many rows at once. In a deterministic run
-sentences share the matrix products only (`sgdec.models.jointly`).
+`initialize_batch` runs the encoder and feeds ``<s>``, `consume_batch` is one inference step, `predict_batch` projects
+and normalises. A state is a handle of a slot in one pool of tensors, and its sentence: it keeps nothing else alive.
+
+Cost: one inference step a consumed token, one softmax over V a prediction, many rows at once; on a GPU a step is a
+recorded graph (`sgdec.models.cuda_graphs`). In a deterministic run sentences share the matrix products only
+(`sgdec.models.jointly`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeVar
@@ -27,6 +31,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from sgdec.models.base import Memory, Rows, Seq2Seq
+    from sgdec.models.cuda_graphs import Step
     from sgdec.models.jointly import Stopwatch
 Found = TypeVar("Found")
 
@@ -70,9 +75,15 @@ class NmtPredictor(BatchPredictor):
             model, device=context.device, precision=context.precision, joint=context.deterministic
         )
         self._model: Seq2Seq = module
+        self._step: Step = module.step
+        if context.device.startswith("cuda") and not context.deterministic:
+            from sgdec.models.cuda_graphs import GraphedStep
+
+            self._step = GraphedStep(module.step)
         self._watch: Stopwatch | None = None
         self._device = context.device
         self._source_size = self.vocabularies.source.size if self.vocabularies.source else 0
+        self._run_source = context.vocabularies.source
         self._pool = SlotPool()
         self._batch: tuple[list[Sentence], Memory] | None = None
 
@@ -91,6 +102,7 @@ class NmtPredictor(BatchPredictor):
         return isinstance(self._model.kernels, JointKernels) and self._model.kernels.independent()
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[NmtState]:
+        sources = [self._in_own_tokens(source) for source in sources]
         for source in sources:
             self._check(source)
         parts = self._in_parts(self._begin, range(len(sources)), sources)
@@ -159,7 +171,7 @@ class NmtPredictor(BatchPredictor):
         sentences = [state.sentence for state in states]
         memory = self._memory(sentences)
         before = self._pool.part([state.slot for state in states], slice(0, -1))
-        step = self._model.step(memory, before, torch.tensor(tokens, device=self._device))
+        step = self._step(memory, before, torch.tensor(tokens, device=self._device))
         return self._states(sentences, *step)
 
     def _outputs(self, states: Sequence[NmtState]) -> Tensor:
@@ -194,6 +206,14 @@ class NmtPredictor(BatchPredictor):
         if self._batch is None or list(map(id, self._batch[0])) != list(places):
             self._batch = unique, _batch(unique)
         return self._batch[1]._replace(rows=_rows([places[id(sentence)] for sentence in sentences], self._device))
+
+    def _in_own_tokens(self, source: Source) -> Source:
+        """The source as this model cuts it, where the run cuts text otherwise (the model is inside a wrapper)."""
+        run, own = self._run_source, self.vocabularies.source
+        if run is None or own is None or run.fingerprint == own.fingerprint:
+            return source
+        text = source.text if source.text is not None else run.decode(source.tokens)
+        return replace(source, tokens=own.encode(text), text=text)
 
     def _check(self, source: Source) -> None:
         if not source.tokens:
