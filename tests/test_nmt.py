@@ -20,7 +20,7 @@ from sgdec_predictors.nmt import NmtPredictor
 from sgdec.assembly import RunConfig, assemble
 from sgdec.cli.main import main
 from sgdec.constellation import Constellation
-from sgdec.context import BOS, EOS, Context
+from sgdec.context import BOS, EOS, Context, Vocabularies
 from sgdec.errors import SgdecError, UsageError
 from sgdec.outcome import Outcome
 from sgdec.plugins import Host
@@ -294,6 +294,21 @@ def test_source_and_target_vocabularies_may_differ(tmp_path: Path) -> None:
     assert run.constellation.vocab_size == 6
     outcomes = list(Scheduler(run.constellation, run.decoder).run([Source(1, (8, 3), max_length=3)]))
     assert all(token < 6 for token in outcomes[0].result.hypotheses[0].tokens)
+
+
+@pytest.mark.parametrize("text", ["ab c", None])
+def test_a_model_inside_a_wrapper_cuts_the_source_as_it_was_trained(
+    text: str | None, models: list[str]
+) -> None:
+    of_the_run = characters("Aabc")
+    own = characters("abc").encode("ab c")
+    inside = NmtPredictor(models[0], Context(precision="fp64", vocabularies=Vocabularies(of_the_run, of_the_run)))
+    alone = NmtPredictor(models[0], Context(precision="fp64"))
+    source = Source(1, of_the_run.encode("ab c"), text)
+    assert source.tokens != own
+    found = inside.predict_batch(inside.initialize_batch([source]))
+    wanted = alone.predict_batch(alone.initialize_batch([Source(1, own)]))
+    np.testing.assert_array_equal(found.values, wanted.values)
 
 
 def test_models_of_different_vocabularies_are_refused_with_both_names(models: list[str], tmp_path: Path) -> None:
