@@ -21,6 +21,7 @@ from sgdec.suggest import suggest
 
 COMMANDS = {
     "decode": "Search for the best outputs of every source sentence.",
+    "score": "What predictors say of given outputs; rescores n-best lists.",
     "evaluate": "BLEU and chrF of an output, with sacreBLEU's signatures.",
     "train": "Train a model.",
     "tokenizer": "Train a SentencePiece tokenizer.",

@@ -1,0 +1,211 @@
+"""What the commands that run predictors over sentences share: options, config file, progress, warnings, summary."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from sgdec.errors import SgdecError, UsageError
+from sgdec.options import load_config, merge_options, separate_dotted, split_config, split_dotted
+from sgdec.suggest import suggest
+
+if TYPE_CHECKING:
+    from sgdec.assembly import Run, RunConfig
+    from sgdec.outcome import Outcome
+    from sgdec.scheduler import Scheduler
+
+Options = dict[str, dict[str, Any]]
+"""By name of a part of the run, then by option."""
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+BEFORE = (
+    click.option("--predictors", metavar="LIST", help="Comma list of [NAME=][WRAPPER:]...PREDICTOR: nmt,fst."),
+    click.option("--config", metavar="FILE", help="TOML file with the same keys; the command line wins."),
+    click.option("--plugin-file", multiple=True, metavar="FILE.py", help="A plugin that is not installed."),
+)
+AFTER = (
+    click.option(
+        "--input-format", type=click.Choice(["text", "ids"]), default="text", show_default=True,
+        help="Text goes through the tokenizer.",
+    ),
+    click.option(
+        "--max-source-length", type=click.IntRange(min=0), default=1000, show_default=True,
+        help="Longer sources (in tokens) fail; 0 = none does.",
+    ),
+    click.option("--tokenizer", metavar="FILE", help="The vocabulary where no model brings one."),
+    click.option("--vocab-size", type=click.IntRange(min=3), help="Target tokens where no model says how many."),
+    click.option(
+        "--batch-size", type=click.IntRange(min=1), default=64, show_default=True, help="Sentences in flight."
+    ),
+    click.option("--window", type=click.IntRange(min=1), help="Sentences sorted by length; default: 16 batches."),
+    click.option("--max-rows", type=click.IntRange(min=1), help="At most this many rows a job of the predictors."),
+    click.option("--seed", type=int, default=0, show_default=True, help="For whatever draws at random."),
+    click.option("--device", default="cpu", show_default=True, help="cpu or cuda."),
+    click.option(
+        "--precision", type=click.Choice(["fp32", "bf16", "fp64", "int8"]), default="fp32", show_default=True,
+        help="Arithmetic of neural models.",
+    ),
+    click.option("--threads", type=click.IntRange(min=1), help="Threads of neural models; default: all cores."),
+    click.option("--signature", metavar="FILE", help="Also store what reproduces this run."),
+)  # fmt: skip
+"""The options of every such command, before and behind its own."""
+
+
+class DottedCommand(click.Command):
+    """A command that also takes ``--NAME.OPTION VALUE``, kept apart in ``ctx.meta["dotted"]``."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        rest, dotted = separate_dotted(args)
+        ctx.meta["dotted"] = split_dotted(dotted)
+        return super().parse_args(ctx, rest)
+
+
+def options(*decorators: Callable[[Decorated], Decorated]) -> Callable[[Decorated], Decorated]:
+    """Several decorators as one, in the order in which help shows them."""
+
+    def decorate(function: Decorated) -> Decorated:
+        for decorator in reversed(decorators):
+            function = decorator(function)
+        return function
+
+    return decorate
+
+
+def settings(ctx: click.Context, given: dict[str, Any]) -> tuple[dict[str, Any], Options]:
+    """The command line over the config file: the command's own options, and those of the parts of the run."""
+    dotted: Options = ctx.meta["dotted"]
+    if given["config"]:
+        own, tables = split_config(load_config(given["config"]))
+        dotted = merge_options(tables, dotted)
+        given = _under(ctx, own, given)
+    if not given["predictors"]:
+        raise UsageError(
+            "--predictors is missing; expected a comma list such as nmt,fst ('sgdec plugins' lists all)."
+        )
+    return given, dotted
+
+
+def run_config(given: dict[str, Any], dotted: Options, *, decoder: str, deterministic: bool = False) -> RunConfig:
+    """What the run is made of."""
+    from sgdec.assembly import RunConfig
+
+    shared = ("predictors", "tokenizer", "vocab_size", "device", "precision", "seed")
+    return RunConfig(
+        decoder=decoder, options=dotted, deterministic=deterministic, **{name: given[name] for name in shared}
+    )
+
+
+def sign(run: Run, given: dict[str, Any], shaping: tuple[str, ...]) -> str:
+    """What reproduces the run, with those options of ``shaping`` that are set; written where it is asked for."""
+    chosen = {name: given[name] for name in shaping if given[name] is not None and given[name] is not False}
+    signature = "|".join([run.signature, *(f"{name}:{value}" for name, value in chosen.items())])
+    if given["signature"]:
+        Path(given["signature"]).write_text(signature + "\n", encoding="utf-8")
+    return signature
+
+
+def summarise(run: Run, scheduler: Scheduler, signature: str) -> None:
+    """The last lines on standard error: what predictors and scheduler have to say, and the signature."""
+    for member in run.constellation.members:
+        summary = getattr(member.predictor, "summary", None)
+        if summary is not None and (text := summary()) is not None:
+            click.echo(f"{member.name}: {text}", err=True)
+    if (cost := scheduler.summary()) is not None:
+        click.echo(cost, err=True)
+    click.echo(f"signature: {signature}", err=True)
+
+
+@contextmanager
+def collector_spared() -> Iterator[None]:
+    """Searches make many small values and hardly a cycle: looking for those at every turn costs a fifth of them."""
+    before = gc.get_threshold()
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 100)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+
+
+class Progress:
+    """A line on a terminal's standard error while the work goes on, and a summary at its end."""
+
+    def __init__(self) -> None:
+        self.failed = 0
+        self._started = self._shown = time.monotonic()
+        self._sentences = self._tokens = self._expansions = 0
+        self._live = sys.stderr.isatty()
+
+    def count(self, outcome: Outcome) -> None:
+        self._sentences += 1
+        self._expansions += outcome.result.expansions
+        self.failed += outcome.error is not None
+        for hypothesis in outcome.result.hypotheses[:1]:
+            self._tokens += len(hypothesis.tokens) + 1
+        if self._live and time.monotonic() - self._shown > 0.5:
+            self._shown = time.monotonic()
+            click.echo(f"\r\x1b[K{self}", err=True, nl=False)
+
+    def warn(self, sentence: int, problem: Exception | str) -> None:
+        """One line about a sentence, where the line of progress is."""
+        self._clear()
+        click.echo(f"Warning: sentence {sentence}: {problem or type(problem).__name__}", err=True)
+        if isinstance(problem, Exception) and not isinstance(problem, SgdecError):  # a defect: show where
+            click.echo("".join(traceback.format_exception(problem)), err=True, nl=False)
+
+    def finish(self) -> None:
+        self._clear()
+        click.echo(str(self), err=True)
+
+    def _clear(self) -> None:
+        if self._live:
+            click.echo("\r\x1b[K", err=True, nl=False)
+
+    def __str__(self) -> str:
+        seconds = max(time.monotonic() - self._started, 1e-9)
+        failed = f", {self.failed} failed" if self.failed else ""
+        return (
+            f"{self._sentences} sentences{failed}, {self._tokens} tokens, {self._expansions} expansions in "
+            f"{seconds:.1f} s: {self._sentences / seconds:.1f} sentences/s, {self._tokens / seconds:.0f} tokens/s"
+        )
+
+
+def set_threads(threads: int | None) -> None:
+    """For neural models, where any is there."""
+    if threads is not None and "torch" in sys.modules:
+        sys.modules["torch"].set_num_threads(threads)
+
+
+def refuse_overwriting(inputs: list[str], output: str | None) -> None:
+    """Opening the output would empty the input before it is read."""
+    for path in inputs:
+        if output is not None and Path(path).exists() and Path(output).exists() and Path(output).samefile(path):
+            raise UsageError(f"--output {output} is the input. Write to another file.")
+
+
+def _under(ctx: click.Context, config: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
+    """The file's run options, checked like the command line's, which win."""
+    parameters = {parameter.name: parameter for parameter in ctx.command.params}
+    merged = dict(given)
+    for name, value in config.items():
+        parameter = parameters.get(name)
+        if parameter is None or name == "config":
+            known = [str(key) for key in parameters if key != "config"]
+            raise UsageError(f"--config {given['config']}: no option {name!r}. {suggest(name, known)}")
+        if ctx.get_parameter_source(name) is click.core.ParameterSource.DEFAULT:
+            values = [str(item) for item in (value if isinstance(value, list) else [value])]
+            try:
+                merged[name] = parameter.type_cast_value(ctx, values if parameter.multiple else ",".join(values))
+            except click.BadParameter as error:
+                raise UsageError(f"--config {given['config']}: {name}: {error.message.rstrip('.')}.") from None
+    return merged

@@ -1,0 +1,279 @@
+"""``sgdec score``: what predictors say of given outputs, line by line or for every entry of an n-best list."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import chain, zip_longest
+from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+
+import click
+
+from sgdec.cli import running
+from sgdec.errors import SgdecError, UsageError
+
+if TYPE_CHECKING:
+    from sgdec.context import Vocabulary
+    from sgdec.io.nbest import NbestEntry
+    from sgdec.io.sources import SourceReader
+    from sgdec.outcome import Outcome, Unreadable
+    from sgdec.protocol import Hypothesis, Source
+    from sgdec.scoring import Pair
+
+SHAPING = ("alpha", "beta", "normalize", "old_weight", "batch_size", "window", "max_rows")
+"""Options that can change a result, beside those of predictors: they belong to the signature."""
+UNSCORED = float("-inf")
+
+
+class Given(NamedTuple):
+    """One output to be scored."""
+
+    pair: Pair | Unreadable
+    entry: NbestEntry | None
+    """Where it comes from an n-best list."""
+
+
+@click.command("score", cls=running.DottedCommand)
+@click.argument("source")
+@click.argument("target")
+@running.options(
+    *running.BEFORE,
+    click.option("--nbest-list", is_flag=True, help="TARGET is an n-best list in Moses' format, to be rescored."),
+    click.option(
+        "--old-weight", type=float, default=0.0, show_default=True,
+        help="Of the list's own totals: they are added this many times.",
+    ),
+    click.option("--alpha", type=click.FloatRange(min=0), default=0.0, show_default=True, help="Length penalty."),
+    click.option("--beta", type=click.FloatRange(min=0), default=0.0, show_default=True, help="Coverage penalty."),
+    click.option(
+        "--normalize", type=click.Choice(["gnmt", "length"]), default="gnmt", show_default=True,
+        help="Divide by GNMT's penalty, or by length to the power of alpha.",
+    ),
+    click.option(
+        "--target-format", type=click.Choice(["text", "ids"]), default="text", show_default=True,
+        help="Text goes through the tokenizer; where there is none, outputs are token ids.",
+    ),
+    click.option("--output", metavar="FILE", help="Instead of standard output."),
+    click.option(
+        "--output-format", type=click.Choice(["score", "jsonl", "nbest", "text"]),
+        help="A score a line, JSON lines with the score of every token, the list in its new order, or the best "
+        "of each list. Default: score, or nbest for an n-best list.",
+    ),
+    *running.AFTER,
+)  # fmt: skip
+@click.pass_context
+def command(ctx: click.Context, /, **given: Any) -> int:
+    """Score outputs: line N of TARGET belongs to line N of SOURCE (files, gzipped or not).
+
+    With --nbest-list each entry of the list is scored, and each sentence's entries are sorted by the new total: that
+    of --predictors, penalties of length and coverage included, and --old-weight times the old one.
+
+    \b
+    sgdec score --predictors nmt --nmt.model run/best source.txt target.txt
+    sgdec score --predictors nmt --nmt.model r2l/best --nbest-list --old-weight 1 source.txt list.nbest
+
+    An output that cannot be scored is an empty line (in a list: the total -inf), a warning with the number of its
+    sentence, and exit status 1 at the end.
+    """
+    given, dotted = running.settings(ctx, given)
+    if given["output_format"] is None:
+        given["output_format"] = "nbest" if given["nbest_list"] else "score"
+    if given["output_format"] in ("nbest", "text") and not given["nbest_list"]:
+        raise UsageError(f"--output-format {given['output_format']} needs --nbest-list: there is nothing to sort.")
+    return score(given, dotted)
+
+
+def score(given: dict[str, Any], dotted: running.Options) -> int:
+    """Put the run together, score, write; 1 if an output could not be scored."""
+    from sgdec.assembly import assemble
+    from sgdec.io.results import open_output
+    from sgdec.io.sources import LengthRule, SourceReader, open_input
+    from sgdec.plugins import Host
+    from sgdec.ranking import Ranking
+    from sgdec.scheduler import Scheduler
+    from sgdec.scoring import GivenOutputDecoder, with_given_output
+
+    running.refuse_overwriting([given["source"], given["target"]], given["output"])
+    run = assemble(running.run_config(given, dotted, decoder="greedy"), Host(given["plugin_file"]))
+    running.set_threads(given["threads"])
+    ranking = Ranking(given["alpha"], given["beta"], given["normalize"])
+    run.constellation.require_attention(ranking)
+    shared = ("seed", "batch_size", "window", "max_rows")
+    scheduler = Scheduler(
+        with_given_output(run.constellation), GivenOutputDecoder(ranking), **{name: given[name] for name in shared}
+    )
+    signature = running.sign(run, given, SHAPING)
+    reader = SourceReader(run.vocabularies.source, given["input_format"], LengthRule(), given["max_source_length"])
+    progress = running.Progress()
+    with (
+        running.collector_spared(),
+        open_input(given["source"]) as lines,
+        open_output(given["output"]) as output,
+    ):
+        writer = _Writer(output, given["output_format"], run.constellation.names, given["old_weight"])
+        vocabulary = run.vocabularies.target if given["target_format"] == "text" else None
+        outputs = _Outputs(reader, lines, given, vocabulary)
+        for outcome in scheduler.run(outputs.of_list() if given["nbest_list"] else outputs.of_lines()):
+            progress.count(outcome)
+            if outcome.error is not None:
+                progress.warn(outcome.source.id, outcome.error)
+            writer.write(outputs.asked.popleft(), outcome)
+        writer.finish(outputs.sentences)
+    progress.finish()
+    running.summarise(run, scheduler, signature)
+    return 1 if progress.failed else 0
+
+
+class _Outputs:
+    """The outputs to be scored, in the order of the target file. SgdecError where the two files do not fit."""
+
+    def __init__(
+        self, reader: SourceReader, lines: Any, given: dict[str, Any], vocabulary: Vocabulary | None
+    ) -> None:
+        self._sources = reader.read(lines, given["source"])
+        self._source_path, self._path = given["source"], given["target"]
+        self._vocabulary = vocabulary
+        self.asked: deque[Given] = deque()
+        """What was read and is not answered yet."""
+        self.sentences = 0
+        """Source sentences read so far."""
+
+    def of_lines(self) -> Iterator[Pair | Unreadable]:
+        """Line N of the target with line N of the source."""
+        from sgdec.text.lines import read_lines
+
+        for number, (source, text) in enumerate(zip_longest(self._sources, read_lines(self._path)), 1):
+            if source is None or text is None:
+                ended = self._source_path if source is None else self._path
+                raise SgdecError(
+                    f"{ended} ends before line {number}, the other file does not. Expected one target line a source "
+                    "line; --nbest-list reads an n-best list."
+                )
+            yield self._pair(source, text, f"{self._path}: line {number}", None)
+
+    def of_list(self) -> Iterator[Pair | Unreadable]:
+        """Each entry of an n-best list with the sentence of its id."""
+        from sgdec.io.nbest import read_nbest
+
+        source = None
+        for number, entries in read_nbest(self._path):
+            while self.sentences < number:
+                source = next(self._sources, None)
+                self.sentences += 1
+                if source is None:
+                    raise SgdecError(f"{entries[0].where}: {self._source_path} has no sentence {number}.")
+            assert source is not None
+            yield from (self._pair(source, entry.text, entry.where, entry) for entry in entries)
+        self.sentences += sum(1 for _ in self._sources)
+
+    def _pair(
+        self, source: Source | Unreadable, text: str, where: str, entry: NbestEntry | None
+    ) -> Pair | Unreadable:
+        from sgdec.outcome import Unreadable
+        from sgdec.scoring import Pair
+
+        pair: Pair | Unreadable
+        if isinstance(source, Unreadable):
+            pair = source
+        else:
+            try:
+                target = _tokens(text, self._vocabulary, where)
+                pair = Pair(source.id, source.tokens, source.text, None, target)
+            except SgdecError as error:
+                pair = Unreadable(source.id, error)
+        self.asked.append(Given(pair, entry))
+        return pair
+
+
+def _tokens(text: str, vocabulary: Vocabulary | None, where: str) -> tuple[int, ...]:
+    if vocabulary is not None:
+        return vocabulary.encode(text)
+    for word in text.split():
+        if not (word.isascii() and word.isdecimal() and int(word) not in (1, 2)):
+            raise SgdecError(
+                f"{where}: {word!r} is no token id of an output. Text needs a target vocabulary: --tokenizer FILE."
+            )
+    return tuple(map(int, text.split()))
+
+
+class _Writer:
+    """One output after the other; the entries of a list when all of its sentence are there."""
+
+    def __init__(self, output: TextIO, format: str, names: Sequence[str], old_weight: float) -> None:
+        self._output, self._format, self._names, self._old_weight = output, format, names, old_weight
+        self._list: list[tuple[float, str, NbestEntry]] = []
+        self._written = 0
+
+    def write(self, given: Given, outcome: Outcome) -> None:
+        """An output with what became of it."""
+        found = outcome.result.hypotheses[0] if outcome.result.hypotheses else None
+        if self._format == "jsonl":
+            self._line(json.dumps(self._row(given, outcome.source.id, found), ensure_ascii=False))
+        elif given.entry is None:
+            self._line("" if found is None else f"{found.rank_score:.6f}")
+        elif self._format == "score":
+            self._line("" if found is None else f"{self._total(given.entry, found):.6f}")
+        else:
+            if self._list and self._list[0][2].id != given.entry.id:
+                self._flush()
+            self._list.append((self._total(given.entry, found), self._features(given.entry, found), given.entry))
+
+    def finish(self, sentences: int) -> None:
+        """The last list; and a line for each of the ``sentences`` that has none, where lines count."""
+        if self._list:
+            self._flush()
+        self._skip_to(sentences)
+
+    def _flush(self) -> None:
+        """One sentence's list, best first; equal totals as they were."""
+        ranked = sorted(self._list, key=lambda scored: -scored[0])
+        self._skip_to(ranked[0][2].id - 1)
+        for total, features, entry in ranked[:1] if self._format == "text" else ranked:
+            listed = f"{entry.id} ||| {entry.text} ||| {features} ||| {total:.6f}"
+            self._line(entry.text if self._format == "text" else listed)
+        self._written += 1
+        self._list = []
+
+    def _skip_to(self, sentence: int) -> None:
+        """Empty lines for sentences without a list."""
+        if self._format == "text":
+            self._output.write("\n" * (sentence - self._written))
+        self._written = max(self._written, sentence)
+
+    def _total(self, entry: NbestEntry, found: Hypothesis | None) -> float:
+        if found is None:
+            return UNSCORED
+        if self._old_weight and entry.total is None:
+            raise SgdecError(f"{entry.where} has no total for --old-weight {self._old_weight:g}.")
+        return found.rank_score + self._old_weight * (entry.total or 0.0)
+
+    def _features(self, entry: NbestEntry, found: Hypothesis | None) -> str:
+        """The old features, and one a predictor; a name that is taken is numbered."""
+        old = [f"{name}= {' '.join(f'{value:g}' for value in values)}" for name, values in entry.features.items()]
+        taken = set(entry.features)
+        scores = found.scores if found is not None else [UNSCORED] * len(self._names)
+        new = []
+        for name, value in zip(self._names, scores, strict=True):
+            free = next(n for n in chain([name], (f"{name}{i}" for i in range(2, 1000))) if n not in taken)
+            taken.add(free)
+            new.append(f"{free}= {value:.6f}")
+        return " ".join([*old, *new])
+
+    def _row(self, given: Given, sentence: int, found: Hypothesis | None) -> dict[str, Any]:
+        row: dict[str, Any] = {"id": sentence}
+        if found is None:
+            return {**row, "score": None}
+        columns = zip(*found.ledger, strict=True)
+        return {
+            **row,
+            "tokens": list(found.tokens),
+            "score": found.score,
+            "rank_score": found.rank_score,
+            "scores": dict(zip(self._names, found.scores, strict=True)),
+            "token_scores": dict(zip(self._names, map(list, columns), strict=True)),
+        } | ({} if given.entry is None else {"text": given.entry.text, "old_total": given.entry.total})
+
+    def _line(self, text: str) -> None:
+        self._output.write(text + "\n")
+        self._output.flush()

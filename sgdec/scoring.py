@@ -1,0 +1,74 @@
+"""Scoring given outputs: what predictors say of target sentences that are known already.
+
+Beside the predictors of the run stands one more, which allows exactly the given output, so that a search has one path
+left. Whatever can decode can therefore score, in batches and with the same numbers.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from sgdec.constellation import Constellation, Member
+from sgdec.context import EOS
+from sgdec.protocol import Candidates, Decoder, Predictor, Result, Scores, Source, lift
+from sgdec.ranking import Ranking
+from sgdec.search import SearchSpace
+
+
+@dataclass(frozen=True)
+class Pair(Source):
+    """A source and the output to be scored."""
+
+    target: tuple[int, ...] = ()
+    """Without ``<s>`` and ``</s>``."""
+
+
+class GivenOutput(Predictor):
+    """Allows the target of a `Pair`, with score 0, and nothing else."""
+
+    never_positive: ClassVar[bool] = True
+
+    def initialize(self, source: Source) -> None:
+        """Raises TypeError for a source without an output."""
+        if not isinstance(source, Pair):
+            raise TypeError(f"expected a Pair, not {source!r}")
+        self._allowed = (*source.target, EOS)
+        self._state = 0
+
+    def predict_next(self, candidates: Candidates | None = None) -> Scores:
+        return Scores.sparse((self._allowed[self._state],), (0.0,))
+
+    def consume(self, token: int) -> None:
+        self._state += 1
+
+    def get_state(self) -> int:
+        return self._state
+
+    def set_state(self, state: int) -> None:
+        self._state = state
+
+
+class GivenOutputDecoder(Decoder):
+    """Follows the one path that is left; no hypothesis where another predictor forbids it."""
+
+    def __init__(self, ranking: Ranking | None = None) -> None:
+        self.ranking = ranking or Ranking()
+
+    def decode(self, space: SearchSpace) -> Result:
+        """The hypothesis, without `GivenOutput` in its ledger."""
+        node = space.root
+        while not node.finished:
+            (children,) = space.expand([node], limit=1)
+            if not children:
+                return Result([])
+            node = children[0]
+        found = space.finish(node)
+        ledger = tuple(scores[:-1] for scores in found.ledger)
+        return Result([replace(found, ledger=ledger, weights=tuple(row[:-1] for row in found.weights))])
+
+
+def with_given_output(constellation: Constellation) -> Constellation:
+    """The same predictors, and last the one that leaves only the target of a `Pair`."""
+    last = Member("(given output)", lift(GivenOutput()), 1.0)  # no plugin can have this name
+    return Constellation([*constellation.members, last], vocab_size=constellation.vocab_size)
