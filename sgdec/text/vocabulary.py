@@ -1,0 +1,41 @@
+"""Vocabulary files of any kind: read by what they hold, trained by the name of the kind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Literal, TypeAlias, get_args
+
+from sgdec.errors import SgdecError
+from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
+from sgdec.text.words import MixedVocabulary, WordVocabulary, read_words
+
+StoredVocabulary: TypeAlias = SentencePieceVocabulary | WordVocabulary | MixedVocabulary
+"""A vocabulary that can be written: its ``serialized`` bytes are a file."""
+Kind = Literal["bpe", "unigram", "char", "word", "mixed"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+
+
+def load_vocabulary(path: str | Path) -> StoredVocabulary:
+    """Read a file that `sgdec tokenizer` wrote. `SgdecError` if there is none or it is damaged."""
+    try:
+        serialized = Path(path).read_bytes()
+    except OSError as error:
+        raise SgdecError(f"{path}: cannot be read ({error.strerror}). `sgdec tokenizer` trains one.") from None
+    if serialized[:1] == b"{":  # JSON; SentencePiece's files are protocol buffers
+        return read_words(serialized, str(path))
+    return SentencePieceVocabulary(serialized, name=str(path))
+
+
+def train(
+    lines: Iterable[str], size: int, kind: Kind, *, coverage: float = 1.0, normalization: str = "nmt_nfkc"
+) -> StoredVocabulary:
+    """A vocabulary of at most ``size`` tokens; coverage and normalization are SentencePiece's.
+
+    Raises `UsageError` where the text cannot give one.
+    """
+    if kind == "word":
+        return WordVocabulary.train(lines, size)
+    if kind == "mixed":
+        return MixedVocabulary.train(lines, size)
+    return train_vocabulary(lines, size, kind=kind, coverage=coverage, normalization=normalization)
