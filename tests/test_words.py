@@ -1,4 +1,4 @@
-"""Vocabularies of words: mixed ones give every line back, word ones keep first and last letters of what is unknown."""
+"""Mixed vocabularies give every line back; word ones keep the first and last letters of what they do not know."""
 
 from __future__ import annotations
 

@@ -1,0 +1,74 @@
+"""Unknown words are copied from where the attention is, and everything else stays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from sgdec_predictors.wc import WordCount
+
+from sgdec.constellation import Constellation
+from sgdec.copying import Copier, can_copy
+from sgdec.protocol import Candidates, Hypothesis, Predictor, Scores, Source, State
+from sgdec.text.words import SPECIAL, WordVocabulary
+
+SOURCE = WordVocabulary([*SPECIAL, "met"])
+TARGET = WordVocabulary([*SPECIAL, "traf", "M_UNK_i"])
+SENTENCE = Source(1, SOURCE.encode("Miki met Ann"), "Miki met Ann")
+
+
+class Attentive(Predictor):
+    """After n tokens it attends to the source word that is given for n."""
+
+    def __init__(self, places: Sequence[int], strength: float = 1.0) -> None:
+        self._places = places
+        self._strength = strength
+        self._n = 0
+
+    def initialize(self, source: Source) -> None:
+        self._length = len(source.tokens)
+
+    def predict_next(self, candidates: Candidates | None = None) -> Scores:
+        return Scores.sparse((), (), default=0.0)
+
+    def consume(self, token: int) -> None:
+        self._n += 1
+
+    def get_state(self) -> int:
+        return self._n
+
+    def set_state(self, state: int) -> None:
+        self._n = state
+
+    def attention(self, states: Sequence[State]) -> list[list[float]]:
+        rest = (1 - self._strength) / (self._length - 1)
+        return [[self._strength if i == self._places[n] else rest for i in range(self._length)] for n in states]
+
+
+def _spelled(tokens: tuple[int, ...], *predictors: Predictor, source: Source = SENTENCE) -> str | None:
+    named = {f"p{i}": predictor for i, predictor in enumerate(predictors)}
+    return Copier(Constellation.of(named), SOURCE, TARGET).spell(source, Hypothesis(tokens, 0.0, 0.0))
+
+
+def test_each_unknown_token_is_the_word_with_the_most_attention_when_it_was_predicted() -> None:
+    assert _spelled((4, 3, 0), Attentive([0, 1, 2]), WordCount()) == "Miki traf Ann"
+    assert _spelled((0, 3, 4), Attentive([2, 1, 1]), WordCount()) == "Ann traf met"
+
+
+def test_several_predictors_say_so_together() -> None:
+    assert _spelled((0,), Attentive([0], 0.5), Attentive([2], 0.9)) == "Ann"
+    assert _spelled((0,), Attentive([0], 0.9), Attentive([2], 0.5)) == "Miki"
+
+
+@pytest.mark.parametrize("tokens", [(), (3,), (3, 3)])
+def test_an_output_without_unknown_words_stays_as_it_is(tokens: tuple[int, ...]) -> None:
+    assert _spelled(tokens, Attentive([0, 0])) is None
+
+
+def test_without_text_nothing_is_copied() -> None:
+    assert _spelled((0,), Attentive([0]), source=Source(1, SENTENCE.tokens)) is None
+
+
+def test_copying_needs_attention() -> None:
+    assert can_copy(Constellation.of({"a": Attentive([0]), "wc": WordCount()}))
+    assert not can_copy(Constellation.of({"wc": WordCount()}))
