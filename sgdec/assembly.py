@@ -2,7 +2,9 @@
 
 Classes come from the plugin host, options from their constructors, vocabularies from whichever predictor brings
 one (a class with a classmethod ``read_vocabularies``, called with its options, that reads them without loading
-weights). All vocabularies of one side have to be the same.
+weights; that of a wrapper may name a parameter ``inner`` for those of what it wraps). All vocabularies of one side
+have to be the same. A wrapper whose inside speaks other vocabularies than the run has a classmethod
+``inner_context``, called with the context and its options, that gives the context for what it wraps.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import inspect
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from sgdec.constellation import Constellation, Member
@@ -20,7 +23,7 @@ from sgdec.errors import UsageError
 from sgdec.options import configure, refuse_unused
 from sgdec.plugins import Host
 from sgdec.predictor_list import ListEntry, parse_predictors
-from sgdec.protocol import BatchPredictor, Decoder, Predictor, lift
+from sgdec.protocol import BatchPredictor, Decoder, lift
 
 
 @dataclass(frozen=True)
@@ -125,14 +128,16 @@ def _construct(part: _Part, context: Context, **extra: Any) -> Any:
 
 def _wrap(chain: list[_Part], context: Context) -> BatchPredictor:
     """The innermost predictor, and each wrapper around it in the batch form."""
-    predictor: Predictor | BatchPredictor = _construct(chain[-1], context)
-    for part in reversed(chain[:-1]):
-        predictor = _construct(part, context, inner=lift(predictor))
-    return lift(predictor)
+    part, *inside = chain
+    if not inside:
+        return lift(_construct(part, context))
+    narrowed = getattr(part.cls, "inner_context", None)
+    inner_context = context if narrowed is None else narrowed(context, **part.options)
+    return lift(_construct(part, context, inner=_wrap(inside, inner_context)))
 
 
 def _vocabularies(chains: list[list[_Part]], tokenizer: str | None) -> Vocabularies:
-    """What the parts bring. A wrapper may speak another vocabulary than what it wraps: only the outermost counts."""
+    """What the entries bring, which have to agree."""
     found: dict[str, tuple[str, Vocabulary]] = {}
     brought: list[tuple[str, Vocabularies]] = []
     if tokenizer is not None:
@@ -140,10 +145,7 @@ def _vocabularies(chains: list[list[_Part]], tokenizer: str | None) -> Vocabular
 
         shared = SentencePieceVocabulary.load(tokenizer)
         brought.append((f"--tokenizer {tokenizer}", Vocabularies(shared, shared)))
-    for outermost, *_ in chains:
-        read = getattr(outermost.cls, "read_vocabularies", None)
-        if read is not None:
-            brought.append((f"predictor {outermost.name!r}", read(**outermost.options)))
+    brought += [(f"predictor {chain[0].name!r}", _brought(chain)) for chain in chains]
     for who, vocabularies in brought:
         for side, vocabulary in zip(("source", "target"), vocabularies, strict=True):
             if vocabulary is None:
@@ -159,6 +161,18 @@ def _vocabularies(chains: list[list[_Part]], tokenizer: str | None) -> Vocabular
                 )
     source, target = (found[side][1] if side in found else None for side in ("source", "target"))
     return Vocabularies(source, target)
+
+
+def _brought(chain: list[_Part]) -> Vocabularies:
+    """What one entry brings. A wrapper may speak another vocabulary than what it wraps: its word counts."""
+    part, *inside = chain
+    read = getattr(part.cls, "read_vocabularies", None)
+    if read is None:
+        return Vocabularies()
+    if "inner" in inspect.signature(read).parameters:
+        read = partial(read, inner=_brought(inside))
+    found: Vocabularies = read(**part.options)
+    return found
 
 
 def _vocab_size(given: int | None, target: Vocabulary | None) -> int | None:

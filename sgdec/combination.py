@@ -201,6 +201,11 @@ class Combined:
                 owned[place] += weight * row.default
                 if len(row):
                     tokens, scores = row.arrays
+                    if tokens[-1] >= owned.shape[1]:
+                        raise SgdecError(
+                            f"predictor {column.name!r} scores token {tokens[-1]}, which is outside the target "
+                            f"vocabulary of {owned.shape[1]} tokens; all predictors must share one vocabulary."
+                        )
                     forbidden = scores == FORBIDDEN
                     bonus = weight * (np.where(forbidden, 0.0, scores) - row.default)
                     bonus[forbidden] = FORBIDDEN
@@ -281,11 +286,20 @@ class Combined:
         for column in self._columns:
             (score,) = _scores_at(column, [node], [[token]], np.array([token]), np.zeros(1, np.int64)).tolist()
             if isnan(score):
-                raise SgdecError(
-                    f"predictor {column.name!r} gave NaN as the score of token {token}; "
-                    "its model is broken (NaN weights?)."
-                )
-        raise SgdecError(f"the combined score of token {token} is NaN: infinite scores of both signs met.")
+                raise not_a_number(column.name, token)
+        raise infinities_met(token)
+
+
+def not_a_number(name: str, token: int) -> SgdecError:
+    """What to raise where a predictor's score is NaN."""
+    return SgdecError(
+        f"predictor {name!r} gave NaN as the score of token {token}; its model is broken (NaN weights?)."
+    )
+
+
+def infinities_met(token: int) -> SgdecError:
+    """What to raise where a combined score is NaN and none of its parts is."""
+    return SgdecError(f"the combined score of token {token} is NaN: infinite scores of both signs met.")
 
 
 def _best_first(continuation: Continuation) -> tuple[float, int]:

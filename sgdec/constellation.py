@@ -6,16 +6,16 @@ know nothing of each other.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from sgdec.combination import Column, Combined, candidates_of
+from sgdec.composition import BoundsOf, Composition, StepsOf, total_bound
 from sgdec.context import EOS
 from sgdec.errors import UsageError
 from sgdec.node import PENDING, Node
 from sgdec.protocol import (
-    FORBIDDEN,
     BatchPredictor,
     Candidates,
     Predictor,
@@ -53,6 +53,8 @@ class Constellation:
         self._first = [k for k in order if not self.predictors[k].on_demand]
         self._on_demand = [k for k in order if self.predictors[k].on_demand]
         self._attentive = [k for k in order if ability(self.predictors[k], "attention") is not None]
+        self.composition = self._compose()
+        """Where all predictors are automata: a short way to the children of nodes that have these weights."""
 
     @classmethod
     def of(
@@ -85,9 +87,8 @@ class Constellation:
     def roots(self, sources: Sequence[Source]) -> list[Node]:
         """The root node of each sentence; predictors see all sentences at once."""
         columns = [predictor.initialize_batch(sources) for predictor in self.predictors]
-        return [
-            Node.root(source, self.weights, [column[i] for column in columns]) for i, source in enumerate(sources)
-        ]
+        rows = zip(*columns, strict=True)
+        return [Node.root(source, self.weights, states) for source, states in zip(sources, rows, strict=True)]
 
     def combine(self, nodes: Sequence[Node]) -> Combined:
         """Ask every predictor about the token after each node, and bring the answers together."""
@@ -121,7 +122,7 @@ class Constellation:
         for node in nodes:
             if node.states is None:
                 node.states = [PENDING] * len(self.members)
-        held: list[list[State]] = [node.states for node in nodes if node.states is not None]
+        held: list[Any] = [node.states for node in nodes]
         pending = [(node, states) for node, states in zip(nodes, held, strict=True) if states[k] is PENDING]
         if pending:
             before = [node.prior[k] for node, _ in pending if node.prior is not None]
@@ -138,33 +139,12 @@ class Constellation:
         Raises UsageError where a predictor does not declare the bound that its weight needs.
         """
         best = [0.0] * len(nodes)
-        for k, member in enumerate(self.members):
-            weighted = [
-                (i, weight)
-                for i, node in enumerate(nodes)
-                if not node.finished and (weight := node.weights[k]) is not None
-            ]
-            for name, chosen in (
-                ("best_remaining", [(i, weight) for i, weight in weighted if weight >= 0]),
-                ("worst_remaining", [(i, weight) for i, weight in weighted if weight < 0]),
-            ):
-                if not chosen:
-                    continue
-                method = ability(member.predictor, name)
-                if method is None:
-                    if not any(weight for _, weight in chosen):
-                        continue  # weight 0 adds nothing, whatever the score
-                    if name == "best_remaining" and member.predictor.never_positive:
-                        continue  # 0, and no state is needed to know it
-                    raise UsageError(
-                        f"predictor {member.name!r} does not declare {name}, so no search with a proof can use it "
-                        f"with weight {chosen[0][1]:g}; choose another decoder or stopping rule."
-                    )
-                states = self.states(k, [nodes[i] for i, _ in chosen])
-                for (i, weight), remaining in zip(chosen, method(states), strict=True):
-                    more = _weighted_bound(weight, remaining)
-                    # One predictor's dead end outweighs what another cannot bound (+inf).
-                    best[i] = FORBIDDEN if FORBIDDEN in (best[i], more) else best[i] + more
+        for weights, chosen in _by_weights(nodes).items():
+            asked = [nodes[i] for i in chosen]
+            bounds = [(weights[k], bounds(self.states(k, asked))) for k, bounds in self._bounds_of(weights)]
+            rows = zip(*(remaining for _, remaining in bounds), strict=True) if bounds else [()] * len(chosen)
+            for i, row in zip(chosen, rows, strict=True):
+                best[i] = total_bound([weight or 0.0 for weight, _ in bounds], row)
         return best
 
     def never_rises(self, weights: Sequence[float | None]) -> bool:
@@ -176,6 +156,8 @@ class Constellation:
 
     def keys(self, nodes: Sequence[Node], ranking: Ranking) -> list[Hashable]:
         """Equal keys = the same continuations with the same scores; finished nodes are equal to nothing else."""
+        if self.composition is not None and not ranking.uses_coverage and self.composition.covers(nodes):
+            return self.composition.keys(nodes, ranking)
         methods = [ability(predictor, "state_key") for predictor in self.predictors]
         keys: list[Hashable] = [object() for _ in nodes]
         known = [
@@ -201,6 +183,38 @@ class Constellation:
             keys[i] = tuple(part)
         return keys
 
+    def _bounds_of(self, weights: Sequence[float | None]) -> list[tuple[int, BoundsOf]]:
+        """The predictors that have something to say about a bound, under these weights, with what they say."""
+        found = []
+        for k, (member, weight) in enumerate(zip(self.members, weights, strict=True)):
+            if weight is None:
+                continue
+            name = "best_remaining" if weight >= 0 else "worst_remaining"
+            bounds = ability(member.predictor, name)
+            if bounds is not None:
+                found.append((k, bounds))
+            elif weight and not (weight > 0 and member.predictor.never_positive):
+                raise UsageError(
+                    f"predictor {member.name!r} does not declare {name}, so no search with a proof can use it "
+                    f"with weight {weight:g}; choose another decoder or stopping rule."
+                )
+        return found
+
+    def _compose(self) -> Composition | None:
+        weights = self.weights
+        steps: list[tuple[int, StepsOf]] = [
+            (k, method)
+            for k in [*self._first, *self._on_demand]
+            if (method := getattr(self.predictors[k], "steps", None)) is not None
+        ]
+        if None in weights or not self._first or len(steps) < len(self.members):
+            return None
+        try:
+            bounds = self._bounds_of(self.weights)
+        except UsageError:
+            return Composition(self.names, weights, steps, None)
+        return Composition(self.names, weights, steps, bounds)
+
     def _ask(self, k: int, nodes: Sequence[Node], candidates: Sequence[Candidates | None] | None) -> Column:
         """Predictor k's column."""
         name = self.members[k].name
@@ -221,8 +235,10 @@ class Constellation:
         return Column(name, scores, places, weights)
 
 
-def _weighted_bound(weight: float, remaining: float) -> float:
-    """weight x remaining, where a dead end (-inf best, +inf worst) is -inf and weight 0 adds nothing else."""
-    if remaining == (FORBIDDEN if weight >= 0 else math.inf):
-        return FORBIDDEN
-    return weight * remaining if weight else 0.0
+def _by_weights(nodes: Sequence[Node]) -> dict[tuple[float | None, ...], list[int]]:
+    """The places of the open nodes, by the weights of the nodes."""
+    places: dict[tuple[float | None, ...], list[int]] = {}
+    for i, node in enumerate(nodes):
+        if not node.finished:
+            places.setdefault(node.weights, []).append(i)
+    return places

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import pluggy
 
 if TYPE_CHECKING:
-    from sgdec.models.base import Seq2Seq
+    from sgdec.models.base import Model
     from sgdec.protocol import BatchPredictor, Decoder, Predictor
 
 hookspec = pluggy.HookspecMarker("sgdec")
@@ -36,5 +36,5 @@ def sgdec_decoders() -> dict[str, type[Decoder]]:  # type: ignore[empty-body]
 
 
 @hookspec
-def sgdec_models() -> dict[str, type[Seq2Seq]]:  # type: ignore[empty-body]
+def sgdec_models() -> dict[str, type[Model]]:  # type: ignore[empty-body]
     """Trainable models by name; their constructor takes the vocabulary sizes beside its options."""

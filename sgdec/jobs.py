@@ -7,9 +7,8 @@ suspends the searches, gathers their requests, calls `answer`, and hands the ans
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -21,8 +20,7 @@ from sgdec.ranking import Coverage, Ranking
 from sgdec.sampling import Draw, draw
 
 
-@dataclass(frozen=True)
-class Expand:
+class Expand(NamedTuple):
     """The children of each node: lists of at most ``limit``, or lazy iterators."""
 
     nodes: Sequence[Node]
@@ -30,10 +28,11 @@ class Expand:
     above: float
     coverage: bool
     """Whether children carry their coverage (a ranking with beta > 0)."""
+    bounded: bool = False
+    """Whether the children's bounds will be wanted: known at once where that costs little."""
 
 
-@dataclass(frozen=True)
-class Sample:
+class Sample(NamedTuple):
     """One child of each node, drawn at random; None where a node has no child."""
 
     nodes: Sequence[Node]
@@ -41,15 +40,13 @@ class Sample:
     coverage: bool
 
 
-@dataclass(frozen=True)
-class Bound:
+class Bound(NamedTuple):
     """For each node the most that its continuations can still add."""
 
     nodes: Sequence[Node]
 
 
-@dataclass(frozen=True)
-class Keys:
+class Keys(NamedTuple):
     """Recombination keys."""
 
     nodes: Sequence[Node]
@@ -67,6 +64,8 @@ def answer(
     Expand: ``list[list[Node]]`` or ``list[Iterator[Node]]``; Sample: ``list[Node | None]``; Bound: ``list[float]``;
     Keys: ``list[Hashable]``.
     """
+    if len(requests) == 1 and max_rows is None:
+        return list(_JOBS[type(requests[0])](constellation, requests))
     answers: list[list[Any]] = [[] for _ in requests]
     for kind in dict.fromkeys(map(type, requests)):
         chosen = [i for i, request in enumerate(requests) if type(request) is kind]
@@ -103,11 +102,19 @@ def _batches(
 def _piece(request: Request, part: slice) -> Request:
     """The same question about some of its nodes."""
     if isinstance(request, Sample):
-        return replace(request, nodes=request.nodes[part], draws=request.draws[part])
-    return replace(request, nodes=request.nodes[part])
+        return request._replace(nodes=request.nodes[part], draws=request.draws[part])
+    return request._replace(nodes=request.nodes[part])
 
 
-def _expand(constellation: Constellation, requests: Sequence[Expand]) -> Iterator[list[Any]]:
+def _expand(constellation: Constellation, requests: Sequence[Expand]) -> Iterable[list[Any]]:
+    """Where predictors can be composed, prefix by prefix; else together."""
+    composition = constellation.composition
+    if composition is None or any(r.coverage or not composition.covers(r.nodes) for r in requests):
+        return _expand_together(constellation, requests)
+    return [composition.expand(request.nodes, request.limit, request.above, request.bounded) for request in requests]
+
+
+def _expand_together(constellation: Constellation, requests: Sequence[Expand]) -> Iterator[list[Any]]:
     nodes = _all_nodes(requests)
     combined = constellation.combine(nodes)
     coverages = _coverages(constellation, nodes, requests)
@@ -166,7 +173,7 @@ def _keys(constellation: Constellation, requests: Sequence[Keys]) -> Iterator[li
     return ([keys[place] for place in places] for places in _places(requests))
 
 
-_JOBS: dict[type[Any], Callable[[Constellation, Sequence[Any]], Iterator[list[Any]]]] = {
+_JOBS: dict[type[Any], Callable[[Constellation, Sequence[Any]], Iterable[list[Any]]]] = {
     Expand: _expand,
     Sample: _sample,
     Bound: _bound,

@@ -7,7 +7,7 @@ search that keeps a million nodes keeps a million states at most, and a finished
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from sgdec.combination import Continuation
 from sgdec.context import BOS, EOS
@@ -28,32 +28,40 @@ class Step(NamedTuple):
     token: int
     scores: tuple[float, ...]
     weights: tuple[float | None, ...]
-    previous: Step | None
+    previous: Link
+
+
+Link: TypeAlias = "tuple[int, tuple[float, ...], tuple[float | None, ...], Link] | None"
+"""A `Step` as it is kept, a plain tuple: a search makes one for each expansion."""
 
 
 class Node:
     """A partial hypothesis. A value to its decoder; ``states`` are filled in when first needed."""
 
     __slots__ = (
-        "_scores", "_step", "coverage", "last", "length", "prior", "source", "states", "total", "weights",
+        "_before", "_scores", "bound", "coverage", "last", "length", "prior", "source", "states", "total", "weights",
     )  # fmt: skip
 
     def __init__(
         self,
         source: Source,
-        step: Step | None,
+        before: Link,
         last: int,
         scores: tuple[float, ...] | None,
         total: float,
         length: int,
         weights: tuple[float | None, ...],
-        states: list[State] | None,
+        states: Sequence[State] | None,
         prior: Sequence[State] | None,
         coverage: Coverage,
+        bound: float | None = None,
     ) -> None:
-        """``scores``: the last token's, for the ledger, if ``step`` is still the link of the token before it."""
+        """``before``: the link of the token before the last; ``scores``: those of the last one, for the ledger.
+
+        Or ``before`` is the link of the last token itself, and ``scores`` is None.
+        """
         self.source = source
-        self._step = step
+        self._before = before
         self.last = last
         """The last token; ``<s>`` for the root."""
         self._scores = scores
@@ -68,19 +76,23 @@ class Node:
         self.prior = prior
         """The parent's states, until all of this node's are there."""
         self.coverage = coverage
+        self.bound = bound
+        """What its continuations can still add at most; None = not known yet: `SearchSpace.bound` says."""
 
     @classmethod
-    def root(cls, source: Source, weights: tuple[float | None, ...], states: list[State]) -> Node:
+    def root(cls, source: Source, weights: tuple[float | None, ...], states: Sequence[State]) -> Node:
         """The empty prefix."""
         return cls(source, None, BOS, None, 0.0, 0, weights, states, None, ())
 
     @property
+    def link(self) -> Link:
+        """What this node's children link to; None for the root. Most nodes have no children, and make none."""
+        return self._before if self._scores is None else (self.last, self._scores, self.weights, self._before)
+
+    @property
     def step(self) -> Step | None:
-        """The last link; None for the root. Made when first asked for: most children are never looked at again."""
-        if self._scores is not None:
-            self._step = Step(self.last, self._scores, self.weights, self._step)
-            self._scores = None
-        return self._step
+        """The last step; None for the root."""
+        return None if self.link is None else Step(*self.link)
 
     @property
     def finished(self) -> bool:
@@ -94,26 +106,26 @@ class Node:
     def steps(self) -> list[Step]:
         """First token first."""
         steps = []
-        step = self.step
-        while step is not None:
-            steps.append(step)
-            step = step.previous
+        link = self.link
+        while link is not None:
+            steps.append(step := Step(*link))
+            link = step.previous
         return steps[::-1]
 
     def with_weights(self, weights: Sequence[float | None]) -> Node:
         """The same prefix, whose children will be scored with other weights (``[K]``)."""
         states = None if self.states is None else list(self.states)
         return Node(
-            self.source, self.step, self.last, None, self.total, self.length, tuple(weights), states, self.prior,
+            self.source, self.link, self.last, None, self.total, self.length, tuple(weights), states, self.prior,
             self.coverage,
         )  # fmt: skip
 
     def children(self, continuations: Iterable[Continuation], coverage: Coverage) -> list[Node]:
         """This prefix with one more token, each of these."""
-        source, step, weights, states = self.source, self.step, self.weights, self.states
+        source, link, weights, states = self.source, self.link, self.weights, self.states
         total, length = self.total, self.length + 1
         return [
-            Node(source, step, token, scores, total + score, length, weights, None, states, coverage)
+            Node(source, link, token, scores, total + score, length, weights, None, states, coverage)
             for token, score, scores in continuations
         ]
 

@@ -42,6 +42,7 @@ __all__ = [
     "Source",
     "SparseRow",
     "State",
+    "Steps",
     "ability",
     "lift",
 ]
@@ -50,6 +51,8 @@ State: TypeAlias = Any
 """All a predictor knows about one prefix: an immutable value."""
 Candidates: TypeAlias = Sequence[int]
 """Tokens in ascending order, each once."""
+Steps: TypeAlias = tuple[Candidates, Sequence[float], Sequence[State]]
+"""Of an automaton, after one prefix: tokens that can follow, their scores, the states after them."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +115,13 @@ class Predictor(ABC):
 class BatchPredictor(ABC):
     """The batch form: the same verbs over many prefixes at once, with the states explicit.
 
-    Row i of every answer belongs to state i of the question. The optional abilities are those of `Predictor`.
+    Row i of every answer belongs to state i of the question. The optional abilities are those of `Predictor`, and one
+    more for an automaton, whose state after a token costs no more than the token's score:
+
+    - ``steps(state, candidates) -> (tokens, scores, states)``: predict and consume in one, for one prefix, as plain
+      Python sequences: what can follow, ascending, and the scores and the states after. With candidates these very
+      tokens, -inf for what cannot follow; None is asked only of a predictor that is not on demand, whose rows
+      restrict. Where all predictors of a run have it, a search asks nothing else but the bounds and keys.
     """
 
     on_demand: ClassVar[bool] = False

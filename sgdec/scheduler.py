@@ -67,7 +67,7 @@ class Scheduler:
         self._window = window or (WINDOW * batch_size if batch_size > 1 else 1)
         self._max_rows = max_rows
         independent = max_rows is None and all(member.independent_rows for member in constellation.predictors)
-        self._alone = deterministic and not independent
+        self._alone = deterministic and not independent and batch_size > 1
         self._rounds = self._jobs = 0
 
     def summary(self) -> str | None:
@@ -80,7 +80,10 @@ class Scheduler:
         An error of one sentence is part of its outcome; a UsageError, which all would share, is raised.
         """
         waiting = _Window(enumerate(sentences), self._window)
-        work = self._whole_batches if isinstance(self._decoder, BatchDecoder) else self._continuously
+        if isinstance(self._decoder, BatchDecoder):
+            work = self._whole_batches
+        else:
+            work = self._continuously if self._batch_size > 1 else self._one_by_one
         done: dict[int, Outcome] = {}
         due = 0
         for finished in work(waiting, done):
@@ -88,6 +91,16 @@ class Scheduler:
             while due in done:
                 yield done.pop(due)
                 due += 1
+
+    def _one_by_one(self, waiting: _Window, done: Mapping[int, Outcome]) -> Iterator[dict[int, Outcome]]:
+        """One search after the other; each has its questions answered at once."""
+        ask = None if self._max_rows is None else lambda request: self._answers([request])[0]
+        while searches := self._searches(waiting.next(1, len(done))):
+            (search,) = searches
+            if search.outcome is None:
+                search.run(partial(self._search, ask=ask))
+            assert search.outcome is not None
+            yield {search.place: search.outcome}
 
     def _continuously(self, waiting: _Window, done: Mapping[int, Outcome]) -> Iterator[dict[int, Outcome]]:
         """Searches in flight, a question each; what has finished after each round of answers."""
@@ -158,7 +171,10 @@ class Scheduler:
         """The body of a coroutine: one sentence, decoded by code that knows nothing of all this."""
         scheduler = getcurrent().parent
         assert scheduler is not None
-        space = self._space(root, scheduler.switch)
+        return self._search(root, scheduler.switch)
+
+    def _search(self, root: Node, ask: Callable[[Request], Any] | None) -> Result:
+        space = self._space(root, ask)
         result = self._decoder.decode(space)
         return replace(result, expansions=space.expansions)
 
@@ -202,6 +218,17 @@ class _Search:
             self.outcome = Outcome(self.source, Result([]), 0.0, sentence.error)
         else:
             self.source = sentence
+
+    def run(self, decode: Callable[[Node], Result]) -> None:
+        """From the beginning to the end."""
+        self.started = time.monotonic()
+        try:
+            found: Result | Exception = decode(self.root)
+        except UsageError:
+            raise
+        except Exception as error:
+            found = error
+        self.finish(found)
 
     def begin(self, decode: Callable[[Node], Result]) -> None:
         """Run up to the first question."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from typing import Any, overload
 
 from sgdec.constellation import Constellation
+from sgdec.context import EOS
 from sgdec.jobs import Bound, Expand, Keys, Request, Sample, answer
 from sgdec.node import Node
 from sgdec.protocol import FORBIDDEN, BatchPredictor, Hypothesis
@@ -42,6 +43,8 @@ class SearchSpace:
         self.seed = seed
         self.expansions = 0
         """How many nodes were expanded or sampled from so far: the unit of search cost."""
+        self._uses_coverage = self.ranking.uses_coverage
+        self._composition = constellation.composition if ask is None and not self._uses_coverage else None
         self._ask = ask or (lambda request: answer(constellation, [request])[0])
         constellation.require_attention(self.ranking)
 
@@ -61,24 +64,29 @@ class SearchSpace:
         return self.constellation.never_rises(self.root.weights)
 
     @overload
-    def expand(self, nodes: Sequence[Node], limit: int, above: float = ...) -> list[list[Node]]: ...
+    def expand(
+        self, nodes: Sequence[Node], limit: int, above: float = ..., bounded: bool = ...
+    ) -> list[list[Node]]: ...
     @overload
     def expand(
-        self, nodes: Sequence[Node], limit: None = None, above: float = ...
+        self, nodes: Sequence[Node], limit: None = None, above: float = ..., bounded: bool = ...
     ) -> list[Iterator[Node]]: ...
     def expand(
-        self, nodes: Sequence[Node], limit: int | None = None, above: float = FORBIDDEN
+        self, nodes: Sequence[Node], limit: int | None = None, above: float = FORBIDDEN, bounded: bool = False
     ) -> list[list[Node]] | list[Iterator[Node]]:
         """For each node its children, best total first (ties: lower token), at most ``limit``, total > ``above``.
 
         Without a limit they are produced lazily, in blocks. Finished nodes have none and must not be asked for.
+        ``bounded``: their bounds will be asked for next; where predictors know them at once, that then costs nothing.
         Raises UsageError where no predictor restricts and V is unknown, SgdecError where a score is NaN,
         ValueError for a finished node or a limit below 1.
         """
         if limit is not None and limit < 1:
             raise ValueError(f"limit is {limit}; expected 1 or more, or None for all")
         self._count(nodes)
-        return self._ask(Expand(nodes, limit, above, self.ranking.uses_coverage))
+        if self._composition is not None and self._composition.covers(nodes):
+            return self._composition.expand(nodes, limit, above, bounded)
+        return self._ask(Expand(nodes, limit, above, self._uses_coverage, bounded))
 
     def sample(
         self,
@@ -96,20 +104,23 @@ class SearchSpace:
         """
         self._count(nodes)
         draws = [Draw(self.seed, number, temperature, top_k, top_p) for number in numbers]
-        return self._ask(Sample(nodes, draws, self.ranking.uses_coverage))
+        return self._ask(Sample(nodes, draws, self._uses_coverage))
 
     def bound(self, nodes: Sequence[Node]) -> list[float]:
         """For each node an upper bound on what its continuations can still add to its total.
 
         -inf: no way to an end. Raises UsageError, naming the predictor, where one declares no bound.
         """
-        return self._ask(Bound(nodes))
+        known = [node.bound for node in nodes if node.bound is not None]
+        return known if len(known) == len(nodes) else self._ask(Bound(nodes))
 
     def keys(self, nodes: Sequence[Node]) -> list[Hashable]:
         """Equal keys = the same future, so that only the best node of a key matters to the 1-best.
 
         Unique keys where a predictor has no `state_key`, and for finished nodes.
         """
+        if self._composition is not None and self._composition.covers(nodes):
+            return self._composition.keys(nodes, self.ranking)
         return self._ask(Keys(nodes, self.ranking))
 
     def rank_score(self, node: Node) -> float:
@@ -131,6 +142,6 @@ class SearchSpace:
 
     def _count(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
-            if node.finished:
+            if node.last == EOS:
                 raise ValueError(f"a finished node has no continuations: {node!r}")
         self.expansions += len(nodes)

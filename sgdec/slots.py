@@ -1,13 +1,16 @@
 """A pool of slots for tensor states: many prefixes' vectors in one tensor, each prefix a small handle.
 
 Whatever steps its rows came from, a batch of states is gathered by one ``index_select``, and a state keeps nothing
-alive but its own slot: it is free again as soon as nobody holds the handle.
+alive but its own slot: it is free again as soon as nobody holds the handle. Where a model looks back at all steps
+before, the handle is a trail of slots, one a step: what prefixes have in common is there once, and is never copied
+from one to the next.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from itertools import repeat
+from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -88,3 +91,54 @@ class SlotPool:
             tensor[:old] = before
         self._tensors = larger
         self._free[:0] = range(new - 1, old - 1, -1)  # the list itself stays: handles know it
+
+
+Trail: TypeAlias = tuple[Slot, ...]
+"""The handle of a prefix: the slot of its last step, and before it those of earlier steps that a model looks back at."""
+
+
+class PrefixPool:
+    """What a model's steps put out: its states, as `sgdec.models.base` describes them, and its outputs.
+
+    >>> import torch
+    >>> pool = PrefixPool(histories=1)
+    >>> (a,) = pool.put((torch.tensor([1]), torch.tensor([[[7.0]]])), torch.tensor([[0.5]]))
+    >>> (b,) = pool.put((torch.tensor([2]), torch.tensor([[[7.0], [8.0]]])), torch.tensor([[0.6]]), before=[a])
+    >>> [part.tolist() for part in pool.states([b, b])]
+    [[2, 2], [[[7.0], [8.0]], [[7.0], [8.0]]]]
+    """
+
+    def __init__(self, histories: int = 0, *, block: int = 1) -> None:
+        """``histories``: how many of the state's tensors, the last ones, are; padded to multiples of ``block``."""
+        self._pool = SlotPool()
+        self._place = -1 - histories
+        """Behind a state's own tensors come the newest entries of its histories, and then the output."""
+        self._histories, self._block = histories, block
+
+    @property
+    def used(self) -> int:
+        """Steps that some prefix still needs."""
+        return self._pool.used
+
+    def put(self, state: Sequence[Tensor], output: Tensor, before: Sequence[Trail] | None = None) -> list[Trail]:
+        """After a step of all prefixes, and of nothing before it or of ``before``."""
+        own, histories = state[: len(state) - self._histories], state[len(state) - self._histories :]
+        slots = self._pool.put((*own, *(history[:, -1] for history in histories), output))
+        if before is None or not self._histories:
+            return [(slot,) for slot in slots]
+        return [(*trail, slot) for trail, slot in zip(before, slots, strict=True)]
+
+    def states(self, prefixes: Sequence[Trail]) -> tuple[Tensor, ...]:
+        """What the model's next step takes; shorter histories are padded in front."""
+        own = self._pool.part([trail[-1] for trail in prefixes], slice(0, self._place))
+        if not self._histories:
+            return own
+        longest = max(map(len, prefixes))
+        longest += -longest % self._block
+        slots = [slot for trail in prefixes for slot in (*repeat(trail[-1], longest - len(trail)), *trail)]
+        parts = self._pool.part(slots, slice(self._place, -1))
+        return (*own, *(part.view(len(prefixes), longest, *part.shape[1:]) for part in parts))
+
+    def outputs(self, prefixes: Sequence[Trail]) -> Tensor:
+        """``[rows, H]``: what the model projects to the scores of the next token."""
+        return self._pool.part([trail[-1] for trail in prefixes], slice(-1, None))[0]

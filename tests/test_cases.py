@@ -1,95 +1,90 @@
-"""Agreement with SGNMT 1.1 on the cases recorded from it (the data folder's ``cases/``; its README has the format).
+"""Agreement with SGNMT 1.1 on the searches recorded from it (`tests.recorded` says how they are translated).
 
-Compared are the cases of the predictors that we have, under the same decoder. Where SGNMT searched exactly, the
-optimum is compared, and where it enumerated everything (``early_stopping`` false), the list. What is translated:
+Every recorded case is compared here, or listed with the reason why it has no counterpart. Where SGNMT searched
+exactly, the optimum is compared, and where it enumerated everything (``early_stopping`` false), the list; lists of
+beam search are compared as they are. Hypotheses are (tokens, total); in tie-sensitive cases, totals only. Of searches
+that have no counterpart here the scores are compared.
 
-- ``use_weights`` is false by default there.
-- The cost of the leading ``<s>`` arc is dropped there; here it counts, so each total differs by that constant. (One
-  case adds it to the score of ``</s>``: then totals are equal.) With ``normalize`` it is 0.
-- Their kenlm speaks log10: our weight is theirs divided by ln 10.
-- In beam search ``early_stopping`` is our ``stop best``; without it, ``stop full``.
 - ``hypo_recombination`` is our ``recombine``, but merges finished hypotheses too: only the best is compared.
-- ``beam`` is the size in beam and bucket search, the capacity in A* search.
-- Hypotheses are compared as (tokens, total); in tie-sensitive cases, totals only.
+- forcedlst with ``match_unk``: of several entries that match, SGNMT takes the last, we the best.
 - unkc: SGNMT spreads the Poisson probability over the tokens and loses the first UNK and, for lambda > 1, the
   normalisation. Compared are the hypotheses where that does no harm: lambda < 1 and a first token that is known.
-
-Not compared, since they have no counterpart here: heuristics that are no bounds, normalisation with a tropical sum,
-non-terminal penalties, closed-vocabulary normalisation, combination schemes, and searches cut by a budget.
-``low_decoder_memory`` and ``collect_statistics`` change nothing about what an exact search finds.
 """
 
 from __future__ import annotations
 
-import json
-import math
-import os
-from collections import Counter
 from collections.abc import Mapping
-from functools import cache
-from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import pytest
+from sgdec_decoders.dfs import DfsDecoder
 
 from sgdec.assembly import RunConfig, assemble
-from sgdec.io.lattice import read_lattice
 from sgdec.plugins import Host
 from sgdec.protocol import Hypothesis, Source
 from sgdec.search import SearchSpace
 from sgdec.testing.enumeration import score_path
+from tests.recorded import DATA, Case, all_cases, dropped_there, groups, source_of, translated
 
-DATA = os.environ.get("SGDEC_DATA")
-GROUPS = ("g01_fst", "g03_fst_kenlm", "g05_fst_fst", "g07_positive", "g08_forced", "g12_counts")
-PREDICTORS = {"fst", "forced", "kenlm", "wc"}
-DECODERS = {"greedy", "beam", "dfs", "astar", "restarting", "bucket"}
 EVERYTHING = 100_000
 """More hypotheses than any of these spaces holds."""
 SOURCE_SIZE_THERE = 30_000
 """Source tokens from here on are unknown to SGNMT."""
+HOST = Host(autoload=False)
+
+HEURISTIC = "ordered by a heuristic, which beam search here has not, or which is no bound"
+TIES = "equal scores compete for the last places of a beam that the other hypotheses fill"
+BUDGET = "cut by a budget that counts SGNMT's own expansions"
+COMBINATION = "scores are combined otherwise than by a weighted sum"
+NORMALIZATION = (
+    "scores are changed by how many other tokens the predictors leave; a score here depends on nobody else"
+)
+BRACKET = "the bracket predictor, which is none of those of the paper"
+SCORES_ALONE = {
+    "g01_fst/fst:beam:beam=4:heuristics=predictor": HEURISTIC,
+    "g03_fst_kenlm/fst+kenlm:astar:beam=0:heuristics=lasttoken:pure_heuristic_scores=true": HEURISTIC,
+    "g03_fst_kenlm/fst+kenlm:astar:beam=8:heuristics=scoreperword": HEURISTIC,
+    "g03_fst_kenlm/fst+kenlm:bucket:max_node_expansions=60": BUDGET,
+    "g03_fst_kenlm/fst+kenlm:restarting:max_node_expansions=40": BUDGET,
+    "g10_bow/bow+kenlm:duplicates:beam:beam=4:early_stopping=false": TIES,
+}
+"""Cases whose search has no counterpart, but whose hypotheses have the same scores here."""
 WITHOUT_COUNTERPART = {
-    "heuristics", "log_sum", "wc_nonterminal_penalty", "closed_vocabulary_normalization", "combination_scheme",
-    "max_node_expansions",
-}  # fmt: skip
+    "g01_fst/fst:normalized_tropical:beam:beam=4": "normalisation by the best arc instead of the sum",
+    "g05_fst_fst/fst+fst:bayesian:combibeam:beam=4:early_stopping=false": COMBINATION,
+    "g05_fst_fst/fst+fst:bayesian_loglin:beam:beam=6:early_stopping=false": COMBINATION,
+    "g05_fst_fst/fst+fst:norm_exact:dfs": NORMALIZATION,
+    "g05_fst_fst/fst+fst:norm_non_zero:dfs": NORMALIZATION,
+    "g05_fst_fst/fst+fst:norm_reduced:beam:beam=4": NORMALIZATION,
+    "g12_counts/fst+wc:nonterminal:beam:beam=8:early_stopping=false": "a penalty of non-terminals, which wc has not",
+    "g15_vocab_wrappers/fst+rank_kenlm:greedy": (
+        "ranks among the tokens that the lattice leaves; here among all, since a score depends on nobody else"
+    ),
+    "g17_structure/fst+bracket:beam:beam=4": BRACKET,
+    "g17_structure/fst+bracket:depth1:dfs": BRACKET,
+}
+UNKNOWN_COUNT = "g13_unkc/forcedlst+unkc:w:dfs:early_stopping=false"
+MATCH_UNKNOWN = "g09_forcedlst/fst+forcedlst:match_unk:dfs:early_stopping=false"
+IN_PART = {UNKNOWN_COUNT, MATCH_UNKNOWN}
+"""Compared by tests of their own."""
+COMPARED = [case for case in all_cases() if case["id"] not in {*SCORES_ALONE, *WITHOUT_COUNTERPART, *IN_PART}]
+RESCORED = [case for case in all_cases() if case["id"] in SCORES_ALONE]
 
 pytestmark = pytest.mark.skipif(DATA is None, reason="SGDEC_DATA does not name the data folder")
 
 
-def _groups() -> Path:
-    return Path(DATA or "") / "cases" / "groups"
+def test_every_recorded_case_is_compared_or_listed_with_a_reason() -> None:
+    recorded = [case["id"] for case in all_cases()]
+    listed = [*(case["id"] for case in COMPARED), *SCORES_ALONE, *WITHOUT_COUNTERPART, *IN_PART]
+    assert sorted(listed) == sorted(recorded)
+    assert (len(COMPARED), len(SCORES_ALONE), len(WITHOUT_COUNTERPART), len(IN_PART)) == (70, 6, 10, 2)
 
 
-def _cases(group: str) -> list[dict[str, Any]]:
-    if DATA is None:
-        return []
-    cases: list[dict[str, Any]] = json.loads((_groups() / group / "cases.json").read_text())["cases"]
-    return cases
-
-
-def _comparable() -> list[dict[str, Any]]:
-    return [
-        case
-        for case in chain.from_iterable(map(_cases, GROUPS))
-        if set(case["predictors"].split(",")) <= PREDICTORS
-        and case["decoder"] in DECODERS
-        and (case["decoder"] in ("beam", "greedy") or case["exact"])
-        and not WITHOUT_COUNTERPART & set(case["options"])
-    ]
-
-
-def test_every_group_has_cases_to_compare() -> None:
-    counts = Counter(case["group"] for case in _comparable())
-    assert counts == {
-        "g01_fst": 13, "g03_fst_kenlm": 10, "g05_fst_fst": 2, "g07_positive": 1, "g08_forced": 4, "g12_counts": 2
-    }  # fmt: skip
-
-
-@pytest.mark.parametrize("case", _comparable(), ids=lambda case: case["id"])
+@pytest.mark.parametrize("case", COMPARED, ids=lambda case: case["id"])
 def test_the_same_hypotheses_and_totals_as_sgnmt(case: dict[str, Any]) -> None:
     for recorded in case["sentences"]:
         ours = _decode(case, recorded)
-        offset = _dropped_there(case, recorded["id"])
+        offset = dropped_there(case, recorded["id"])
         theirs = [(tuple(h["tokens"]), h["score"] + offset) for h in recorded["nbest"]]
         where = f"sentence {recorded['id']}"
         if _only_the_best_compares(case):
@@ -99,98 +94,97 @@ def test_the_same_hypotheses_and_totals_as_sgnmt(case: dict[str, Any]) -> None:
         totals = [hypothesis.score for hypothesis in ours[: len(theirs)]]
         assert totals == pytest.approx([total for _, total in theirs], abs=1e-4), where
         if not case["tie_sensitive"]:
-            assert [h.tokens for h in ours[: len(theirs)]] == [tokens for tokens, _ in theirs], where
+            found = {hypothesis.tokens: hypothesis.score for hypothesis in ours}
+            assert {tokens: found.get(tokens) for tokens, _ in theirs} == pytest.approx(dict(theirs), abs=1e-4), where
 
 
-def _only_the_best_compares(case: Mapping[str, Any]) -> bool:
-    exact = case["decoder"] not in ("beam", "greedy")
-    return (exact and not case["full_enumeration"]) or case["options"].get("hypo_recombination") == "true"
+@pytest.mark.parametrize("case", RESCORED, ids=lambda case: case["id"])
+def test_the_same_totals_for_what_sgnmt_found_otherwise(case: dict[str, Any]) -> None:
+    """None of them better than what an exact search finds here."""
+    run = assemble(translated(case), HOST)
+    for recorded in case["sentences"]:
+        source, offset = source_of(case, recorded), dropped_there(case, recorded["id"])
+        best = max(hypothesis["score"] for hypothesis in recorded["nbest"]) + offset
+        for theirs in recorded["nbest"]:
+            ours, _ = score_path(run.constellation, source, theirs["tokens"])
+            assert ours == pytest.approx(theirs["score"] + offset, abs=1e-4)
+        (root,) = run.constellation.roots([source])
+        (optimum,) = DfsDecoder().decode(SearchSpace(run.constellation, root)).hypotheses
+        assert optimum.score >= best - 1e-4
+
+
+def test_a_recursive_network_says_what_its_flattened_lattice_says_that_was_recorded() -> None:
+    (case,) = (case for case in all_cases() if case["predictors"] == "nfst" and "rtn_path" in case["options"])
+    options = {"path": str(groups() / case["group"] / case["options"]["rtn_path"])}
+    run = assemble(RunConfig("rtn", "dfs", {"rtn": options}), HOST)
+    for recorded in case["sentences"]:
+        (root,) = run.constellation.roots([source_of(case, recorded)])
+        found = run.decoder.decode(SearchSpace(run.constellation, root, nbest=EVERYTHING)).hypotheses
+        assert {h.tokens: h.score for h in found} == pytest.approx(
+            {tuple(h["tokens"]): h["score"] + dropped_there(case, recorded["id"]) for h in recorded["nbest"]},
+            abs=1e-4,
+        )
 
 
 def test_the_same_unknown_word_scores_as_sgnmt_where_it_has_no_defect() -> None:
     compared = 0
-    for case in _cases("g13_unkc"):
-        lambdas = [float(value) for value in case["options"]["unk_count_lambdas"].split(",")]
-        run = assemble(RunConfig("unkc", "greedy", {"unkc": {"lambdas": lambdas}}), Host(autoload=False))
-        for recorded in case["sentences"]:
-            words = [int(word) for word in recorded["src"].split()]
-            source = Source(recorded["id"], tuple(word if word < SOURCE_SIZE_THERE else 0 for word in words))
-            if lambdas[min(source.tokens.count(0), len(lambdas) - 1)] >= 1:
-                continue
-            for theirs in recorded["nbest"]:
-                if theirs["tokens"][0] != 0:
-                    ours, _ = score_path(run.constellation, source, theirs["tokens"])
-                    assert ours == pytest.approx(theirs["predictor_scores"][1], abs=1e-9)
-                    compared += 1
+    (case,) = (case for case in all_cases() if case["id"] == UNKNOWN_COUNT)
+    lambdas = [float(value) for value in case["options"]["unk_count_lambdas"].split(",")]
+    run = assemble(RunConfig("unkc", "greedy", {"unkc": {"lambdas": lambdas}}), HOST)
+    for recorded in case["sentences"]:
+        words = [int(word) for word in recorded["src"].split()]
+        source = Source(recorded["id"], tuple(word if word < SOURCE_SIZE_THERE else 0 for word in words))
+        if lambdas[min(source.tokens.count(0), len(lambdas) - 1)] >= 1:
+            continue
+        for theirs in recorded["nbest"]:
+            if theirs["tokens"][0] != 0:
+                ours, _ = score_path(run.constellation, source, theirs["tokens"])
+                assert ours == pytest.approx(theirs["predictor_scores"][1], abs=1e-9)
+                compared += 1
     assert compared == 52
 
 
-def _decode(case: Mapping[str, Any], recorded: Mapping[str, Any]) -> list[Hypothesis]:
-    tokens = tuple(int(word) for word in recorded["src"].split())
-    source = Source(recorded["id"], tokens, None, max_length=2 * len(tokens))
-    run = assemble(_translated(case), Host(autoload=False))
-    (root,) = run.constellation.roots([source])
+def test_the_same_n_best_scores_as_sgnmt_where_unknown_words_match_once() -> None:
+    """Of several entries that match, SGNMT takes the last; here the best counts, whatever their order."""
+    (case,) = (case for case in all_cases() if case["id"] == MATCH_UNKNOWN)
+    several = 0
+    for recorded in case["sentences"]:
+        ours = {h.tokens: h.score for h in _decode(case, recorded)}
+        assert len(ours) == recorded["n_hypos"]
+        for theirs in recorded["nbest"]:
+            tokens = tuple(theirs["tokens"])
+            matching = [score for entry, score in entries(case, recorded["id"]) if matches(entry, tokens)]
+            beside = theirs["score"] - theirs["predictor_scores"][1] + dropped_there(case, recorded["id"])
+            assert theirs["predictor_scores"][1] == pytest.approx(matching[-1], abs=1e-6)
+            assert ours[tokens] == pytest.approx(beside + max(matching), abs=1e-4)
+            several += len(matching) > 1
+    assert several
+
+
+def entries(case: Case, sentence: int) -> list[tuple[tuple[int, ...], float]]:
+    """An n-best list in the order of its file; ids count from 0 there."""
+    lines = (groups() / case["group"] / case["options"]["trg_test"]).read_text().splitlines()
+    found = [[part.strip() for part in line.split("|||")] for line in lines]
+    return [
+        (tuple(token for token in map(int, words.split()) if token not in (1, 2)), float(total))
+        for number, words, *_, total in found
+        if int(number) == sentence - 1
+    ]
+
+
+def matches(entry: tuple[int, ...], tokens: tuple[int, ...]) -> bool:
+    """Unknown words of an entry match any token."""
+    return len(entry) == len(tokens) and all(ours in (theirs, 0) for ours, theirs in zip(entry, tokens, strict=True))
+
+
+def _decode(case: Case, recorded: Mapping[str, Any]) -> list[Hypothesis]:
+    run = assemble(translated(case), HOST)
+    (root,) = run.constellation.roots([source_of(case, recorded)])
     nbest = 1 if _only_the_best_compares(case) else EVERYTHING
     return run.decoder.decode(SearchSpace(run.constellation, root, nbest=nbest)).hypotheses
 
 
-def _translated(case: Mapping[str, Any]) -> RunConfig:
-    folder, given = _groups() / case["group"], case["options"]
-    weights = [float(weight) for weight in case["predictor_weights"].split(",") if weight]
-    options: dict[str, dict[str, Any]] = {}
-    for place, plugin in enumerate(case["predictors"].split(",")):
-        name = "fst2" if plugin == "fst" and "fst" in options else plugin
-        options[name] = {"weight": weights[place] if weights else 1.0}
-        if plugin == "fst":
-            path = given.get("fst_path2", given["fst_path"]) if name == "fst2" else given["fst_path"]
-            options[name] |= {
-                "path": str(folder / path.replace("%d", "{id}")),
-                "use_weights": given.get("use_fst_weights", "false"),
-                "normalize": given.get("normalize_fst_weights", "false"),
-            }
-        elif plugin == "kenlm":
-            options[name] |= {"path": str(folder / given["lm_path"])}
-            options[name]["weight"] /= math.log(10)
-        elif plugin == "forced":
-            options[name] |= {"path": str(folder / given["trg_test"])}
-        elif plugin == "wc":
-            options[name] |= {"token": given.get("wc_word", -1)}
-    options[case["decoder"]] = _decoder_options(case["decoder"], given)
-    return RunConfig(case["predictors"], case["decoder"], options)
-
-
-def _decoder_options(decoder: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    recombine = {"recombine": given.get("hypo_recombination", "false")}
-    if decoder == "beam":
-        stop = "full" if given.get("early_stopping") == "false" else "best"
-        return {"size": given["beam"], "stop": stop, **recombine}
-    if decoder == "astar":
-        return {"capacity": given["beam"], **recombine}
-    if decoder == "restarting":
-        return {"node_score": given.get("restarting_node_score", "difference"), **recombine}
-    if decoder == "bucket":
-        selector = given.get("bucket_selector", "maxscore")
-        strategy = given.get("bucket_score_strategy", "difference")
-        return {"size": given.get("beam", 4), "selector": selector, "score_strategy": strategy, **recombine}
-    return recombine if decoder == "dfs" else {}
-
-
-def _dropped_there(case: Mapping[str, Any], sentence: int) -> float:
-    """What our total has more: the weighted scores of the leading <s> arcs."""
-    config = _translated(case)
-    return sum(
-        _bos_score(part["path"].replace("{id}", str(sentence))) * float(part["weight"])
-        for name, part in config.options.items()
-        if name in ("fst", "fst2")
-        and part["use_weights"] == "true"
-        and part["normalize"] != "true"
-        and case["options"].get("fst_skip_bos_weight") != "false"
-    )
-
-
-@cache
-def _bos_score(path: str) -> float:
-    lattice = read_lattice(path)
-    (arc,) = lattice.arcs[lattice.start]
-    assert arc.label == 1 and set(lattice.final) <= {0.0, math.inf}  # final weights are ignored there
-    return -arc.cost
+def _only_the_best_compares(case: Case) -> bool:
+    if case["options"].get("hypo_recombination") == "true":
+        return True
+    return case["exact"] and case["options"].get("early_stopping") != "false"

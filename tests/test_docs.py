@@ -46,11 +46,11 @@ def test_code_blocks_run(where: str, language: str, code: str, tmp_path: Path) -
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("kind", ["predictor", "decoder"])
+@pytest.mark.parametrize("kind", ["predictor", "decoder", "model"])
 def test_the_tables_of_the_readme_name_what_is_registered(kind: str) -> None:
     section = (ROOT / "README.md").read_text().split(f"## {kind.capitalize()}s\n")[1].split("\n## ")[0]
     named = [
-        name for row in re.findall(r"^\| (`.*?) \|", section, re.MULTILINE) for name in re.findall(r"`(\w+)`", row)
+        name for row in re.findall(r"^\| (`.*?) \|", section, re.MULTILINE) for name in re.findall(r"`([\w-]+)`", row)
     ]
     bundled = [entry.name for entry in Host(autoload=False).names(kind) if entry.distribution == "sgdec"]
     assert sorted(named) == sorted(bundled)

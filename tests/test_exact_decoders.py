@@ -257,14 +257,14 @@ def test_only_what_is_expanded_is_consumed_and_only_a_block_of_children_made(
     """Where predictors say that totals never rise."""
     Falling.consumed = 0
     made = 0
-    bounds = _branch_and_bound._ranked
+    bounds = _branch_and_bound.Tree.bounds
 
-    def counted(space: SearchSpace, nodes: Sequence[Node], more: Sequence[float]) -> list[float]:
+    def counted(tree: _branch_and_bound.Tree, nodes: Sequence[Node]) -> list[float]:
         nonlocal made
         made += len(nodes)
-        return bounds(space, nodes, more)
+        return bounds(tree, nodes)
 
-    monkeypatch.setattr(_branch_and_bound, "_ranked", counted)
+    monkeypatch.setattr(_branch_and_bound.Tree, "bounds", counted)
     result, here = search(make(alpha=alpha), tiny(4, a=Falling()))
     assert result.hypotheses[0].tokens == () and result.proven
     assert Falling.consumed <= here.expansions

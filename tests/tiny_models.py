@@ -1,10 +1,12 @@
-"""Tiny GNMT checkpoints with random weights, as `sgdec train` would write them, for tests of the real thing."""
+"""Tiny checkpoints with random weights, as `sgdec train` would write them, for tests of the real thing."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
 from sgdec.training import checkpoint
@@ -18,7 +20,15 @@ def characters(letters: str) -> SentencePieceVocabulary:
     return train_vocabulary([" ".join(letters), letters], len(letters) + 4, kind="char")
 
 
-def write_checkpoint(folder: Path, *, seed: int = 1, source: str = "abc", target: str = "abc") -> Path:
+def write_checkpoint(
+    folder: Path,
+    *,
+    seed: int = 1,
+    source: str = "abc",
+    target: str = "abc",
+    model: str = "gnmt",
+    options: Mapping[str, Any] = MappingProxyType({"layers": 3, "width": WIDTH}),
+) -> Path:
     """A model of width 8 between the letters ``source`` and ``target``; other seeds, other weights."""
     import torch
 
@@ -27,18 +37,18 @@ def write_checkpoint(folder: Path, *, seed: int = 1, source: str = "abc", target
     checkpoint.save_vocabularies(folder, *vocabularies)
     config = {
         "format": checkpoint.FORMAT,
-        "model": "gnmt",
-        "options": {"layers": 3, "width": WIDTH},
+        "model": model,
+        "options": dict(options),
         "source_vocab_size": vocabularies[0].size,
         "target_vocab_size": vocabularies[1].size,
         "shared": source == target,
     }
     checkpoint.write_json(folder / checkpoint.CONFIG, config)
     torch.manual_seed(seed)
-    model = checkpoint.build_model(config, where="the test's own model")
-    for parameter in model.parameters():
+    built = checkpoint.build_model(config, where="the test's own model")
+    for parameter in built.parameters():
         torch.nn.init.normal_(parameter, std=0.6)  # far from uniform
-    checkpoint.save_tensors(folder / checkpoint.WEIGHTS, checkpoint.model_tensors(model))
+    checkpoint.save_tensors(folder / checkpoint.WEIGHTS, checkpoint.model_tensors(built))
     return folder
 
 

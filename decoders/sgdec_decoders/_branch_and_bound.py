@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import time
 from bisect import bisect_right
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from heapq import heappush, heapreplace
 from itertools import islice
 from operator import itemgetter
@@ -39,34 +39,7 @@ Recombine: TypeAlias = Annotated[
 
 Bounded: TypeAlias = tuple[float, Node]
 """A node behind its bound."""
-Bounds: TypeAlias = Callable[[SearchSpace, Sequence[Node]], list[float]]
 _bound_of = itemgetter(0)
-
-
-def best_reachable(space: SearchSpace, nodes: Sequence[Node]) -> list[float]:
-    """For each node the highest rank score that any hypothesis can have that begins with it; -inf = there is none.
-
-    Raises UsageError, naming the predictor, where one declares no bound.
-    """
-    return _ranked(space, nodes, space.bound(nodes))
-
-
-def reached(space: SearchSpace, nodes: Sequence[Node]) -> list[float]:
-    """The same, if nothing were ever added to a total."""
-    return _ranked(space, nodes, [0.0] * len(nodes))
-
-
-def _ranked(space: SearchSpace, nodes: Sequence[Node], more: Sequence[float]) -> list[float]:
-    """Totals with so much ``more`` as rank scores: of finished nodes their own, of open ones the best possible."""
-    totals = [node.total + added for node, added in zip(nodes, more, strict=True)]
-    ranking, limit = space.ranking, space.source.max_length
-    if not ranking.uses_length and not ranking.uses_coverage:
-        return totals
-    longest = None if limit is None else limit + 1
-    return [
-        space.rank_score(node) if node.finished else ranking.best_possible(total, node.length + 1, longest)
-        for node, total in zip(nodes, totals, strict=True)
-    ]
 
 
 class Budget:
@@ -76,11 +49,13 @@ class Budget:
         """0 = no limit."""
         self._space = space
         self._last = space.expansions + (max_expansions or math.inf)
-        self._end = time.monotonic() + (max_seconds or math.inf)
+        self._end = time.monotonic() + max_seconds if max_seconds else None
 
     def left(self) -> float:
         """How many nodes may still be expanded; none where the time is up."""
-        return 0 if time.monotonic() >= self._end else self._last - self._space.expansions
+        if self._end is not None and time.monotonic() >= self._end:
+            return 0
+        return self._last - self._space.expansions
 
 
 class NBest:
@@ -91,6 +66,7 @@ class NBest:
         self.nodes: list[Node] = []
         self._costs: list[float] = []
         """Their rank scores, negated, so that they ascend."""
+        self._lowest = FORBIDDEN
 
     def add(self, node: Node) -> None:
         cost = -self._space.rank_score(node)
@@ -98,9 +74,12 @@ class NBest:
         self._costs.insert(place, cost)
         self.nodes.insert(place, node)
         del self._costs[self._space.nbest :], self.nodes[self._space.nbest :]
+        if len(self._costs) == self._space.nbest:
+            self._lowest = -self._costs[-1]
 
     def remove(self, place: int) -> None:
         del self._costs[place], self.nodes[place]
+        self._lowest = FORBIDDEN
 
     def highest(self) -> float:
         """The best rank score; -inf = there is none."""
@@ -108,7 +87,7 @@ class NBest:
 
     def lowest(self, length: int = 0) -> float:
         """The rank score that a hypothesis of at least ``length`` tokens has to beat; -inf = any is welcome."""
-        return -self._costs[-1] if len(self._costs) == self._space.nbest else FORBIDDEN
+        return self._lowest
 
     def result(self, still_open: float = FORBIDDEN) -> Result:
         """``still_open``: the bound of all that was not searched; -inf = nothing."""
@@ -151,22 +130,41 @@ class Recombination:
 class Tree:
     """A search space as branch and bound sees it: what is finished goes to the n-best, what is open to the search."""
 
-    def __init__(self, space: SearchSpace, best: NBest, *, bounds: Bounds = best_reachable) -> None:
+    def __init__(self, space: SearchSpace, best: NBest, *, heuristic: bool = True) -> None:
+        """Without the ``heuristic`` nodes are bounded as if nothing were ever added to a total."""
         self.space = space
         self.best = best
-        self.bounds = bounds
         limit = space.source.max_length
         self._longest = None if limit is None else limit + 1
-        self._totals_are_bounds = space.never_rises or bounds is reached
+        self._heuristic = heuristic
+        self._totals_are_bounds = space.never_rises or not heuristic
+        self._totals_are_ranks = not space.ranking.uses_length and not space.ranking.uses_coverage
+
+    def bounds(self, nodes: Sequence[Node]) -> list[float]:
+        """For each the highest rank score of any hypothesis that begins with it; -inf = there is none.
+
+        Of finished nodes their own. Raises UsageError, naming the predictor, where one declares no bound.
+        """
+        if self._heuristic:
+            totals = [node.total + more for node, more in zip(nodes, self.space.bound(nodes), strict=True)]
+        else:
+            totals = [node.total for node in nodes]
+        if self._totals_are_ranks:
+            return totals
+        return [
+            self.space.rank_score(node) if node.finished else self._best_rank(total, node.length + 1)
+            for node, total in zip(nodes, totals, strict=True)
+        ]
 
     def bound_after(self, block: Sequence[Node]) -> float:
         """Of all siblings that come after this block, which have no higher totals; -inf = there is none."""
         if len(block) < BLOCK:
             return FORBIDDEN
-        if not self._totals_are_bounds:
-            return math.inf
-        last = block[-1]
-        return self.space.ranking.best_possible(last.total, last.length, self._longest)
+        return self._best_rank(block[-1].total, block[-1].length) if self._totals_are_bounds else math.inf
+
+    def _best_rank(self, total: float, length: int) -> float:
+        """Of any hypothesis with at most this total and at least this length."""
+        return self.space.ranking.best_possible(total, length, self._longest)
 
     def root(self) -> Children:
         """The empty prefix, as if it were somebody's only child."""
@@ -176,7 +174,7 @@ class Tree:
         """For each node its children, which have not been seen yet."""
         if not parents:
             return []
-        found = self.space.expand([node for _, node in parents])
+        found = self.space.expand([node for _, node in parents], bounded=True)
         return [
             Children(self, bound, node.length + 1, children)
             for (bound, node), children in zip(parents, found, strict=True)
@@ -202,14 +200,16 @@ class Children:
 
     def first(self) -> Bounded | None:
         """The best one left, if its bound beats the n-best so far; else none that is left does."""
-        lowest = self._tree.best.lowest(self._length)
-        while self.bound > lowest:
-            if self._seen and self._seen[-1][0] >= self._bound_of_unseen:
-                return self._seen[-1]
-            self._see_more()
+        while True:
             lowest = self._tree.best.lowest(self._length)
-        self._seen.clear()
-        return None
+            highest = self._seen[-1][0] if self._seen else FORBIDDEN
+            if self._bound_of_unseen > highest and self._bound_of_unseen > lowest:
+                self._see_more()
+            elif highest > lowest:
+                return self._seen[-1]
+            else:
+                self._seen.clear()
+                return None
 
     def take(self) -> Bounded | None:
         """The same, and it is no longer among those left."""
@@ -218,13 +218,13 @@ class Children:
     def _see_more(self) -> None:
         block = list(islice(self._unseen, BLOCK))
         self._bound_of_unseen = min(self._bound_of_unseen, self._tree.bound_after(block))
-        if not block:
-            return
         still_open = []
-        for found in zip(self._tree.bounds(self._tree.space, block), block, strict=True):
+        for found in zip(self._tree.bounds(block), block, strict=True):
             if found[1].finished:
                 self._tree.best.add(found[1])
             else:
                 still_open.append(found)
-        # Stable: of equal bounds that which came first is the last, and so the next.
-        self._seen = sorted([*reversed(still_open), *self._seen], key=_bound_of)
+        still_open.reverse()
+        self._seen = still_open + self._seen
+        if len(self._seen) > 1:  # stable: of equal bounds that which came first is the last, and so the next
+            self._seen.sort(key=_bound_of)

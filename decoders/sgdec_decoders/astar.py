@@ -41,8 +41,6 @@ from sgdec_decoders._branch_and_bound import (
     Recombination,
     Recombine,
     Tree,
-    best_reachable,
-    reached,
 )
 
 Entry: TypeAlias = tuple[float, int, int, Children]
@@ -78,8 +76,8 @@ class AStarDecoder(Decoder):
 
     def decode(self, space: SearchSpace) -> Result:
         if self.heuristic == "predictor":
-            return self._search(Tree(space, NBest(space), bounds=best_reachable))
-        found = self._search(Tree(space, NBest(space), bounds=reached))
+            return self._search(Tree(space, NBest(space)))
+        found = self._search(Tree(space, NBest(space), heuristic=False))
         return replace(found, proven=None, gap=None)  # totals bound nothing where scores can rise
 
     def _search(self, tree: Tree) -> Result:

@@ -79,57 +79,51 @@ class BackoffTable:
         return wanted
 
     def score(self, history: int, word: str) -> float:
-        """ln p of one word: a number of `rows`, bit for bit."""
-        symbol = self.symbol(word)
-        backoff = np.float32(0)
-        while not (node := self._child(history, symbol)):
-            backoff += self._backoff[history]
-            history = self._suffix_view[history]
-        return float(backoff + self._scores[node - 1])
+        """ln p of one word: as in `rows`, but summed in float64."""
+        return self.step(history, self.symbol(word))[0]
 
     def advance(self, history: int, word: str) -> int:
         """The history after one more word."""
-        symbol = self.symbol(word)
-        while not 0 < (node := self._child(history, symbol)) < len(self._suffix):
-            if not history:
-                return 0
-            history = self._suffix_view[history]
-        return self._distinct_view[node]
+        return self.step(history, self.symbol(word))[1]
+
+    def step(self, history: int, symbol: int) -> tuple[float, int]:
+        """`score` and `advance` in one walk."""
+        first, last, scores, backoffs, suffix, after = self._views
+        backoff = 0.0
+        while True:
+            end = first[history + 1]
+            place = bisect_left(last, symbol, first[history], end)  # of "history symbol", if that is listed
+            if place < end and last[place] == symbol:
+                return backoff + scores[place], after[place]
+            backoff += backoffs[history]
+            history = suffix[history]
 
     def symbol(self, word: str) -> int:
-        """What `score_all` and `advance_all` know a word by."""
+        """What `step`, `score_all` and `advance_all` know a word by."""
         return self._symbol_of.get(word, self._unknown)
 
     def score_all(self, histories: Ints, symbols: Ints) -> npt.NDArray[np.float64]:
         """`score` for arrays ``[n]``, number for number."""
-        histories, backoff = histories.copy(), np.zeros(len(histories), np.float32)
+        nodes, backoff = self._find(histories, symbols)
+        return backoff + self._scores[nodes - 1]
+
+    def advance_all(self, histories: Ints, symbols: Ints) -> Ints:
+        """`advance` for arrays ``[n]``."""
+        return self._after[self._find(histories, symbols)[0] - 1]
+
+    def _find(self, histories: Ints, symbols: Ints) -> tuple[Ints, npt.NDArray[np.float64]]:
+        """Of each history and symbol the longest n-gram that is listed, and the back-offs on the way there."""
+        histories, backoff = histories.copy(), np.zeros(len(histories))
         nodes = self._children(histories, symbols)
         while len(missing := np.flatnonzero(nodes == 0)):
             before = histories[missing]
             backoff[missing] += self._backoff[before]
             histories[missing] = shorter = self._suffix[before]
             nodes[missing] = self._children(shorter, symbols[missing])
-        return (backoff + self._scores[nodes - 1]).astype(np.float64)
-
-    def advance_all(self, histories: Ints, symbols: Ints) -> Ints:
-        """`advance` for arrays ``[n]``."""
-        histories = histories.copy()
-        nodes = self._children(histories, symbols)
-        nodes[nodes >= len(self._suffix)] = 0
-        while len(missing := np.flatnonzero((nodes == 0) & (histories > 0))):
-            histories[missing] = shorter = self._suffix[histories[missing]]
-            found = self._children(shorter, symbols[missing])
-            nodes[missing] = np.where(found < len(self._suffix), found, 0)
-        return self._distinct[nodes]
-
-    def _child(self, history: int, symbol: int) -> int:
-        """The node of ``history symbol``, or 0."""
-        key = history * self._width + symbol
-        at = bisect_left(self._key_view, key)
-        return at + 1 if at < len(self._key_view) and self._key_view[at] == key else 0
+        return nodes, backoff
 
     def _children(self, histories: Ints, symbols: Ints) -> Ints:
-        """`_child` for arrays."""
+        """For each the node of ``history symbol``, or 0."""
         keys = histories * self._width + symbols
         at = np.searchsorted(self._keys, keys)
         return np.where(self._keys.take(at, mode="clip") == keys, at + 1, 0) if len(self._keys) else at
@@ -183,10 +177,10 @@ class BackoffTable:
         self._backoff: Floats = np.concatenate(backoffs).astype(np.float32)
         self._first = np.searchsorted(self._keys, np.arange(len(self._suffix) + 1) * self._width)
         self._merge_equals(levels)
-        # A memoryview gives single numbers faster than an array does.
-        self._key_view: memoryview[int] = self._keys.data
-        self._suffix_view: memoryview[int] = self._suffix.data
-        self._distinct_view: memoryview[int] = self._distinct.data
+        longest = self._longest_suffix(self._keys[len(self._suffix) - 1 :], root=len(orders) == 1)
+        self._after = np.append(self._distinct, self._distinct[longest])[1:]  # what each n-gram leaves as a history
+        arrays = self._first, self._last, self._scores, self._backoff, self._suffix, self._after
+        self._views = tuple(array.data for array in arrays)  # which give single numbers faster
 
     def _longest_suffix(self, keys: Ints, *, root: bool) -> Ints:
         """For new n-grams: the node of the longest known n-gram that is a proper suffix."""

@@ -48,14 +48,17 @@ class KenlmModel:
 
     def score(self, history: Any, word: str) -> float:
         """ln p of one word."""
-        log10: float = self._model.BaseScore(history, word, self._new_state())
-        return log10 * LN_10  # KenLM speaks log10
+        return self.step(history, word)[0]
 
-    def advance(self, history: Any, word: str) -> Any:
-        """The history after one more word."""
-        state = self._new_state()
-        self._model.BaseScore(history, word, state)
-        return state
+    def symbol(self, word: str) -> str:
+        """What `step` knows a word by."""
+        return word
+
+    def step(self, history: Any, word: str) -> tuple[float, Any]:
+        """ln p of one word, and the history after it."""
+        after = self._new_state()
+        log10: float = self._model.BaseScore(history, word, after)
+        return log10 * LN_10, after  # KenLM speaks log10
 
     def _score_columns(self, history: Any) -> npt.NDArray[np.float32]:
         scores = (self.score(history, word) for word in self._columns)

@@ -16,7 +16,7 @@ import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Hashable, Iterator, Sequence
 from functools import cached_property
-from typing import Annotated, TypeAlias
+from typing import Annotated, NamedTuple, TypeAlias
 
 import numpy as np
 from pydantic import Field
@@ -24,14 +24,31 @@ from pydantic import Field
 import sgdec
 from sgdec import BOS, EOS, BatchPredictor, Context, Scores, SgdecError, Source
 from sgdec.io.lattice import Lattice, LatticeError, read_lattice
-from sgdec.protocol import FORBIDDEN, Candidates, SparseRow
+from sgdec.protocol import FORBIDDEN, Candidates, SparseRow, Steps
 
 ROOT, ENDED, DEAD = -1, -2, -3
 """The states that are not in the file: before the first token, after ``</s>``, off the lattice."""
 
 State: TypeAlias = "tuple[_Graph, int]"
-Ways: TypeAlias = tuple[SparseRow, dict[int, int]]
-"""What can follow a state, and the state after each of these tokens."""
+
+
+class Ways(NamedTuple):
+    """What can follow a state: tokens, ascending, their scores, and the states after them."""
+
+    tokens: list[int]
+    scores: list[float]
+    targets: list[int]
+
+    def target(self, token: int) -> int:
+        """The state after one token."""
+        place = bisect_left(self.tokens, token)
+        return self.targets[place] if self.tokens[place : place + 1] == [token] else DEAD
+
+    def among(self, candidates: Candidates) -> Ways:
+        """The same for these tokens, whether they can follow or not."""
+        listed = dict(zip(self.tokens, zip(self.scores, self.targets, strict=True), strict=True))
+        found = [listed.get(token, (FORBIDDEN, DEAD)) for token in candidates]
+        return Ways(list(candidates), [score for score, _ in found], [target for _, target in found])
 
 
 class FstPredictor(BatchPredictor):
@@ -71,13 +88,18 @@ class FstPredictor(BatchPredictor):
     def predict_batch(
         self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None
     ) -> Scores:
-        return Scores(rows=[graph.ways[state][0] for graph, state in states])
+        return Scores(rows=[graph.rows[state] for graph, state in states])
 
     def consume_batch(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:
         return [
-            (graph, graph.ways[state][1].get(token, DEAD))
-            for (graph, state), token in zip(states, tokens, strict=True)
+            (graph, graph.ways[state].target(token)) for (graph, state), token in zip(states, tokens, strict=True)
         ]
+
+    def steps(self, state: State, candidates: Candidates | None) -> Steps:
+        graph, place = state
+        ways = graph.ways[place]
+        tokens, scores, targets = ways if candidates is None else ways.among(candidates)
+        return tokens, scores, [(graph, target) for target in targets]
 
     def best_remaining(self, states: Sequence[State]) -> list[float]:
         """The score of the best way to the end, exactly; infinite where a cycle adds without limit."""
@@ -109,9 +131,11 @@ class _Graph:
         """Raises LatticeError for a lattice without any path, or with some paths that begin with ``<s>``."""
         self.ways = _AllWays(lattice, use_weights, normalize)
         """By state."""
+        self.rows = _Rows(self.ways)
+        """By state: the scores of what can follow."""
         if lattice.start < 0 or not self._has_path():
             raise LatticeError(path, "is empty: no path leads to a final state", "Check how it was made.")
-        _, begin = self.ways[lattice.start]
+        begin = self.ways[lattice.start].tokens
         if BOS in begin and len(begin) > 1:
             raise LatticeError(path, "has paths with and without <s> (label 1)", "Begin all paths with <s>, or none.")
 
@@ -129,18 +153,31 @@ class _Graph:
         return any(state == ENDED for state in self._children_first())
 
     def _extreme(self, sign: float) -> dict[int, float]:
-        """By state the highest sum of ``sign`` x score to the end: Bellman-Ford, children first.
+        """By state the highest sum of ``sign`` x score to the end: children first, so once for each suffices."""
+        order = [state for state in self._children_first() if state != ENDED]
+        found = {ENDED: 0.0, DEAD: FORBIDDEN}
+        try:
+            for state in order:
+                best = FORBIDDEN
+                _, scores, targets = self.ways[state]
+                for score, target in zip(scores, targets, strict=True):
+                    best = max(best, sign * score + found[target])
+                found[state] = best
+        except KeyError:  # a child is not before its parent: there is a cycle
+            return self._extreme_of_cyclic(sign, order)
+        return found
 
-        One sweep settles an acyclic lattice. Each arc that goes back in that order costs one sweep more, and
-        a way that visits no state twice has at most one from each state. What still gains after that gains on
-        a cycle, for ever.
+    def _extreme_of_cyclic(self, sign: float, order: Sequence[int]) -> dict[int, float]:
+        """The same by Bellman-Ford.
+
+        Each arc that goes back in the order costs one sweep more, and a way that visits no state twice has at most
+        one from each state. What still gains after that gains on a cycle, for ever.
         """
-        order = list(self._children_first())
-        place = {state: i for i, state in enumerate(order)}
-        edges = []
-        for state in order:
-            row, targets = self.ways[state]
-            edges.append((state, [(sign * row.lookup[token], target) for token, target in targets.items()]))
+        place = {state: i for i, state in enumerate([ENDED, DEAD, *order])}
+        edges = [
+            (state, [(sign * score, target) for score, target in zip(*self.ways[state][1:], strict=True)])
+            for state in order
+        ]
         going_back = sum(any(place[target] >= place[state] for _, target in ways) for state, ways in edges)
         found = {**dict.fromkeys(order, FORBIDDEN), ENDED: 0.0, DEAD: FORBIDDEN}
         sweep, gained = 0, True
@@ -150,20 +187,20 @@ class _Graph:
                 score = max([score + found[target] for score, target in ways], default=FORBIDDEN)
                 if score > found[state]:
                     found[state] = score if sweep <= going_back else math.inf
-                    gained = going_back > 0
+                    gained = True
             sweep += 1
         return found
 
     def _children_first(self) -> Iterator[int]:
         """The states that can be reached, each after those that its arcs lead to, as far as cycles allow."""
         seen = {ROOT}
-        stack = [(ROOT, iter(self.ways[ROOT][1].values()))]
+        stack = [(ROOT, iter(self.ways[ROOT].targets))]
         while stack:
             state, targets = stack[-1]
             for target in targets:
                 if target not in seen:
                     seen.add(target)
-                    stack.append((target, iter(self.ways[target][1].values())))
+                    stack.append((target, iter(self.ways[target].targets)))
                     break
             else:
                 stack.pop()
@@ -174,14 +211,18 @@ class _AllWays(dict[int, Ways]):
     """What can follow each state of a lattice, worked out when it is first asked for."""
 
     def __init__(self, lattice: Lattice, use_weights: bool, normalize: bool) -> None:
-        nothing = SparseRow((), ()), dict[int, int]()
+        nothing = Ways([], [], [])
         super().__init__({ENDED: nothing, DEAD: nothing})
-        possible = lattice.costs < math.inf
+        first, labels, costs, targets = lattice.first, lattice.labels, lattice.costs, lattice.targets
+        possible = costs < math.inf
+        if not possible.all():
+            first = np.append(0, np.cumsum(possible))[first]
+            labels, costs, targets = labels[possible], costs[possible], targets[possible]
         self._start = lattice.start
-        self._first: list[int] = np.append(0, np.cumsum(possible))[lattice.first].tolist()
-        self._tokens: list[int] = lattice.labels[possible].tolist()
-        self._scores: list[float] = (-lattice.costs[possible]).tolist()
-        self._targets: list[int] = lattice.targets[possible].tolist()
+        self._first: list[int] = first.tolist()
+        self._tokens: list[int] = labels.tolist()
+        self._scores: list[float] = (-costs).tolist()
+        self._targets: list[int] = targets.tolist()
         self._final: list[float] = (-lattice.final).tolist()
         self._use_weights = use_weights
         self._normalize = normalize
@@ -191,15 +232,15 @@ class _AllWays(dict[int, Ways]):
         return ways
 
     def _from(self, state: int) -> Ways:
-        arcs = slice(self._first[state], self._first[state + 1])
-        tokens, scores, targets = self._tokens[arcs], self._scores[arcs], self._targets[arcs]
+        begin, end = self._first[state], self._first[state + 1]
+        tokens, scores, targets = self._tokens[begin:end], self._scores[begin:end], self._targets[begin:end]
         if EOS in tokens or self._final[state] != FORBIDDEN:
             self._end(state, tokens, scores, targets)
         if not self._use_weights:
             scores = [0.0] * len(tokens)
         if self._normalize and tokens:
             scores = _log_softmax(scores)
-        return SparseRow(tokens, scores), dict(zip(tokens, targets, strict=True))
+        return Ways(tokens, scores, targets)
 
     def _end(self, state: int, tokens: list[int], scores: list[float], targets: list[int]) -> None:
         """Puts the better way to end in the place of the ``</s>`` arc, which may lead nowhere."""
@@ -211,12 +252,24 @@ class _AllWays(dict[int, Ways]):
 
     def _from_root(self) -> Ways:
         """The first state's ways, or those after its ``<s>``."""
-        row, targets = self[self._start]
-        if row.tokens != [BOS]:
-            return row, targets
-        (bonus,) = row.scores
-        row, targets = self[targets[BOS]]
-        return SparseRow(row.tokens, [bonus + score for score in row.scores]), targets
+        ways = self[self._start]
+        if ways.tokens != [BOS]:
+            return ways
+        (bonus,), (target,) = ways.scores, ways.targets
+        tokens, scores, targets = self[target]
+        return Ways(tokens, [bonus + score for score in scores], targets)
+
+
+class _Rows(dict[int, SparseRow]):
+    """The same as rows of scores, each made when it is first asked for."""
+
+    def __init__(self, ways: _AllWays) -> None:
+        super().__init__()
+        self._ways = ways
+
+    def __missing__(self, state: int) -> SparseRow:
+        row = self[state] = SparseRow(*self._ways[state][:2])
+        return row
 
 
 def _log_softmax(scores: Sequence[float]) -> list[float]:
@@ -235,7 +288,8 @@ def _require_deterministic(lattice: Lattice, path: str, vocab_size: int | None) 
             "Use nfst, which follows them, or remove them with pynini.rmepsilon.",
         )
     repeats = labels[1:] == labels[:-1]
-    repeats[lattice.first[(lattice.first > 0) & (lattice.first < len(labels))] - 1] = False  # of another state
+    if repeats.any():
+        repeats[lattice.first[(lattice.first > 0) & (lattice.first < len(labels))] - 1] = False  # of another state
     if repeats.any():
         arc = int(repeats.argmax())
         raise LatticeError(

@@ -24,7 +24,7 @@ from pydantic import Field
 import sgdec
 from sgdec import BOS, EOS, BatchPredictor, Context, Scores, SgdecError, Source, UsageError
 from sgdec.io.arpa import read_arpa
-from sgdec.protocol import Candidates, SparseRow
+from sgdec.protocol import Candidates, SparseRow, Steps
 from sgdec.text.lines import read_lines
 from sgdec_predictors._backoff import END, START, UNKNOWN, BackoffTable
 from sgdec_predictors._kenlm import KenlmModel
@@ -33,7 +33,7 @@ SPECIAL = (UNKNOWN, START, END)
 KENLM_MAGIC = b"mmap lm http://kheafield.com/code"
 """How a KenLM binary begins."""
 KEPT = 1 << 16
-"""How many histories keep the scores that were asked for, and how many steps are remembered."""
+"""How many histories keep the scores that were asked for."""
 MANY = 256
 """A row for more candidates than this is a full one, where full rows are cheap."""
 MANY_ROWS = 32
@@ -49,7 +49,8 @@ class LanguageModel(Protocol):
 
     def rows(self, histories: Sequence[Any]) -> npt.NDArray[np.float32]: ...
     def score(self, history: Any, word: str) -> float: ...
-    def advance(self, history: Any, word: str) -> Any: ...
+    def symbol(self, word: str) -> Any: ...
+    def step(self, history: Any, symbol: Any) -> tuple[float, Any]: ...
 
 
 class NGram(BatchPredictor):
@@ -95,7 +96,6 @@ class NGram(BatchPredictor):
             _require_overlap(path, words, columns, set(arpa.words).__contains__, arpa.words)
             try:
                 self._model = self._table = BackoffTable(arpa, columns)
-                self._symbols = _Symbols(self._table, self._spell)
             except SgdecError as error:
                 raise SgdecError(f"{path}: {error}.") from None
         else:
@@ -105,8 +105,8 @@ class NGram(BatchPredictor):
             _require_overlap(path, words, columns or map(str, range(MAX_ID)), model.__contains__)
         self._tokens = None if size is not None else tokens
         """Which token each column is, where V is unknown."""
-        self._known = lru_cache(KEPT)(partial(_Memory, self._model, self._spell))
-        self._after = lru_cache(KEPT)(self._advance)
+        self._symbols = _Symbols(self._model, self._spell)
+        self._known = lru_cache(KEPT)(partial(_Memory, self._model, self._symbols))
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[Hashable]:
         return [self._model.start] * len(sources)
@@ -122,14 +122,22 @@ class NGram(BatchPredictor):
             symbols = self._symbols(chain.from_iterable(wanted))
             return Scores.of_candidates(candidates, self._table.score_all(histories, symbols))
         remembered = map(self._known, states)
-        scores = [known[token] for known, tokens in zip(remembered, wanted, strict=True) for token in tokens]
+        scores = [known[token][0] for known, tokens in zip(remembered, wanted, strict=True) for token in tokens]
         return Scores.of_candidates(candidates, np.array(scores))
 
     def consume_batch(self, states: Sequence[Hashable], tokens: Sequence[int]) -> list[Hashable]:
         if self._table is not None and len(states) >= MANY_ROWS:
             after: list[Hashable] = self._table.advance_all(np.array(states), self._symbols(tokens)).tolist()
             return after
-        return list(map(self._after, states, tokens))
+        return [self._known(state)[token][1] for state, token in zip(states, tokens, strict=True)]
+
+    def steps(self, state: Hashable, candidates: Candidates | None) -> Steps:
+        """Raises ValueError without candidates: rows of an open predictor list nothing."""
+        if candidates is None:
+            raise ValueError("ngram takes steps among candidates only")
+        known = self._known(state)
+        found = [known[token] for token in candidates]
+        return candidates, [score for score, _ in found], [after for _, after in found]
 
     def state_key(self, states: Sequence[Hashable]) -> list[Hashable]:
         return list(states)
@@ -148,40 +156,36 @@ class NGram(BatchPredictor):
         rows = zip(self._model.rows(states), unlisted, strict=True)
         return Scores(rows=[SparseRow(self._tokens, row.tolist(), default) for row, default in rows])
 
-    def _advance(self, history: Hashable, token: int) -> Hashable:
-        after: Hashable = self._model.advance(history, self._spell(token))
-        return after
 
+class _Symbols(dict[int, Any]):
+    """What a model knows each token by, found when it is first asked for."""
 
-class _Memory(dict[int, float]):
-    """The scores of tokens after one history, each worked out when it is first asked for."""
-
-    __slots__ = ("history", "model", "spell")
-
-    def __init__(self, model: LanguageModel, spell: Callable[[int], str], history: Hashable) -> None:
-        self.model = model
-        self.spell = spell
-        self.history = history
-
-    def __missing__(self, token: int) -> float:
-        score = self[token] = self.model.score(self.history, self.spell(token))
-        return score
-
-
-class _Symbols(dict[int, int]):
-    """What a table knows each token by, found when it is first asked for."""
-
-    def __init__(self, table: BackoffTable, spell: Callable[[int], str]) -> None:
-        self._table = table
+    def __init__(self, model: LanguageModel, spell: Callable[[int], str]) -> None:
+        self._model = model
         self._spell = spell
 
-    def __missing__(self, token: int) -> int:
-        symbol = self[token] = self._table.symbol(self._spell(token))
+    def __missing__(self, token: int) -> Any:
+        symbol = self[token] = self._model.symbol(self._spell(token))
         return symbol
 
     def __call__(self, tokens: Iterable[int]) -> npt.NDArray[np.int64]:
-        """The symbols of many tokens."""
+        """The symbols of many tokens, where they are numbers."""
         return np.fromiter(map(self.__getitem__, tokens), np.int64)
+
+
+class _Memory(dict[int, tuple[float, Hashable]]):
+    """The scores of tokens after one history, and the histories after them, each found when first asked for."""
+
+    __slots__ = ("_history", "_step", "_symbols")
+
+    def __init__(self, model: LanguageModel, symbols: _Symbols, history: Hashable) -> None:
+        self._step = model.step
+        self._symbols = symbols
+        self._history = history
+
+    def __missing__(self, token: int) -> tuple[float, Hashable]:
+        found = self[token] = self._step(self._history, self._symbols[token])
+        return found
 
 
 def _spelling(words: str, context: Context) -> tuple[Callable[[int], str], Sequence[int]]:

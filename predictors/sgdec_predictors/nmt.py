@@ -25,7 +25,7 @@ import sgdec
 from sgdec import BOS, BatchPredictor, Context, Scores, SgdecError, Source
 from sgdec.context import Vocabularies
 from sgdec.protocol import Candidates
-from sgdec.slots import Slot, SlotPool
+from sgdec.slots import PrefixPool, Trail
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
     from sgdec.models.cuda_graphs import Step
     from sgdec.models.jointly import Stopwatch
 Found = TypeVar("Found")
+
+HISTORY_BLOCK = 16
+"""Where steps are recorded for their shapes, a model's histories are padded to multiples of so many entries."""
 
 
 class Sentence(NamedTuple):
@@ -49,7 +52,7 @@ class Sentence(NamedTuple):
 class NmtState(NamedTuple):
     """One prefix."""
 
-    slot: Slot
+    trail: Trail
     """Of the decoder's state and of the output whose projection scores the next token."""
     sentence: Sentence
     attention: Tensor
@@ -76,15 +79,16 @@ class NmtPredictor(BatchPredictor):
         )
         self._model: Seq2Seq = module
         self._step: Step = module.step
+        self._pool = PrefixPool(module.histories)
         if context.device.startswith("cuda") and not context.deterministic:
             from sgdec.models.cuda_graphs import GraphedStep
 
             self._step = GraphedStep(module.step)
+            self._pool = PrefixPool(module.histories, block=HISTORY_BLOCK)
         self._watch: Stopwatch | None = None
         self._device = context.device
         self._source_size = self.vocabularies.source.size if self.vocabularies.source else 0
         self._run_source = context.vocabularies.source
-        self._pool = SlotPool()
         self._batch: tuple[list[Sentence], Memory] | None = None
 
     @classmethod
@@ -159,7 +163,7 @@ class NmtPredictor(BatchPredictor):
             Sentence(memory.values[i, :length].clone(), memory.keys[i, :length].clone(), memory.first[i].clone())
             for i, length in enumerate(lengths.tolist())
         ]
-        return self._states(sentences, *step)
+        return self._states(sentences, None, *step)
 
     def _predict(self, states: Sequence[NmtState]) -> Tensor:
         """Scores ``[rows, V]``."""
@@ -170,14 +174,13 @@ class NmtPredictor(BatchPredictor):
 
         sentences = [state.sentence for state in states]
         memory = self._memory(sentences)
-        before = self._pool.part([state.slot for state in states], slice(0, -1))
-        step = self._step(memory, before, torch.tensor(tokens, device=self._device))
-        return self._states(sentences, *step)
+        before = [state.trail for state in states]
+        step = self._step(memory, self._pool.states(before), torch.tensor(tokens, device=self._device))
+        return self._states(sentences, before, *step)
 
     def _outputs(self, states: Sequence[NmtState]) -> Tensor:
         """``[rows, H]``: what the model projects to the scores of the next token."""
-        (output,) = self._pool.part([state.slot for state in states], slice(-1, None))
-        return output
+        return self._pool.outputs([state.trail for state in states])
 
     def _log_probabilities(self, output: Tensor) -> Tensor:
         """``[rows, V]`` of outputs ``[rows, H]``; at least fp32, whatever the model computes in."""
@@ -187,12 +190,17 @@ class NmtPredictor(BatchPredictor):
         return torch.log_softmax(logits.to(torch.promote_types(logits.dtype, torch.float32)), dim=-1)
 
     def _states(
-        self, sentences: Sequence[Sentence], state: tuple[Tensor, ...], output: Tensor, attention: Tensor
+        self,
+        sentences: Sequence[Sentence],
+        before: Sequence[Trail] | None,
+        state: tuple[Tensor, ...],
+        output: Tensor,
+        attention: Tensor,
     ) -> list[NmtState]:
-        slots = self._pool.put((*state, output))
+        trails = self._pool.put(state, output, before)
         return [
-            NmtState(slot, sentence, attention, row)
-            for row, (slot, sentence) in enumerate(zip(slots, sentences, strict=True))
+            NmtState(trail, sentence, attention, row)
+            for row, (trail, sentence) in enumerate(zip(trails, sentences, strict=True))
         ]
 
     def _memory(self, sentences: Sequence[Sentence]) -> Memory:

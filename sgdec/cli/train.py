@@ -1,7 +1,8 @@
-"""`sgdec train`: train a model from parallel text."""
+"""`sgdec train`: train a translation model from parallel text, or a language model from text."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -13,6 +14,8 @@ from sgdec.plugins import Host
 from sgdec.suggest import suggest
 from sgdec.training.config import TrainConfig
 
+TEXTS = ("--train", "--valid")
+"""Options that take one file or two: what the model's kind asks for, see `TrainConfig.check_files`."""
 PATHS = ("train", "valid", "tokenizer", "output", "model", "options")
 """Settings that the command line spells otherwise than `TrainConfig`."""
 
@@ -34,23 +37,47 @@ def _settings(command: click.Command) -> click.Command:
     return command
 
 
+class TrainCommand(click.Command):
+    """Options of click take a fixed number of words; `TEXTS` take all that follow."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, repeat_flags(args))
+
+
+def repeat_flags(args: Sequence[str]) -> list[str]:
+    """Before each word that belongs to one of `TEXTS`, that option.
+
+    >>> repeat_flags(["--train", "a.en", "a.de", "--quiet", "--valid", "b.de"])
+    ['--train', 'a.en', '--train', 'a.de', '--quiet', '--valid', 'b.de']
+    """
+    repeated: list[str] = []
+    flag = None
+    for word in args:
+        if word.startswith("--"):
+            flag = word if word in TEXTS else None
+            repeated += [] if flag else [word]
+        else:
+            repeated += [flag, word] if flag else [word]
+    return repeated
+
+
 @_settings
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(cls=TrainCommand, context_settings={"ignore_unknown_options": True})
 @click.option(
     "--train",
     "train_files",
-    nargs=2,
+    multiple=True,
     required=True,
-    metavar="SRC TGT",
-    help="Training text, line by line; may be gzipped.",
+    metavar="[SRC] TGT",
+    help="Training text, line by line; may be gzipped. One file for a language model.",
 )
-@click.option("--valid", "valid_files", nargs=2, required=True, metavar="SRC TGT", help="Held-out text.")
+@click.option("--valid", "valid_files", multiple=True, required=True, metavar="[SRC] TGT", help="Held-out text.")
 @click.option(
     "--tokenizer",
     multiple=True,
     required=True,
     metavar="FILE",
-    help="SentencePiece model; twice for source and target.",
+    help="SentencePiece model; twice for source and target, if they differ.",
 )
 @click.option("--output", required=True, metavar="DIR", help="Folder of the run: best, last, logs.")
 @click.option(
@@ -62,8 +89,8 @@ def _settings(command: click.Command) -> click.Command:
 @click.option("--quiet", is_flag=True, help="Say nothing but errors.")
 @click.argument("model_options", nargs=-1, type=click.UNPROCESSED, metavar="[--MODEL.OPTION VALUE]...")
 def command(
-    train_files: tuple[str, str],
-    valid_files: tuple[str, str],
+    train_files: tuple[str, ...],
+    valid_files: tuple[str, ...],
     tokenizer: tuple[str, ...],
     output: str,
     model: str,
@@ -74,7 +101,11 @@ def command(
     model_options: tuple[str, ...],
     **settings: Any,
 ) -> None:
-    """Train a translation model by maximum likelihood.
+    """Train a translation model, or a language model, by maximum likelihood.
+
+    \b
+    sgdec train --train train.en train.de --valid val.en val.de --tokenizer tok.spm --output run
+    sgdec train --model rnnlm --train train.de --valid val.de --tokenizer tok.spm --output lm --label-smoothing 0
 
     The folder DIR holds the checkpoints best and last, metrics.jsonl, TensorBoard events and curve.png.
     """

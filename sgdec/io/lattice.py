@@ -86,6 +86,24 @@ def read_lattice(path: str | Path) -> Lattice:
     Raises LatticeError for a file that is missing, cut short or no lattice, and for a transducer; SgdecError
     where the file's format needs pynini and pynini is not installed.
     """
+    start, first, arcs, final = read_openfst(path)
+    _check_acceptor(path, first, arcs)
+    states = np.repeat(np.arange(len(final)), first[1:] - first[:-1])
+    places = (states << 32) + arcs["label"]
+    order = np.argsort(places, kind="stable")
+    if (places[order[1:]] == places[order[:-1]]).any():
+        order = np.lexsort((arcs["target"], arcs["cost"], places))
+    arcs = arcs[order]
+    return Lattice(
+        start, first, arcs["label"], arcs["cost"].astype(np.float64), arcs["target"], final.astype(np.float64)
+    )
+
+
+def read_openfst(path: str | Path) -> tuple[int, npt.NDArray[np.int64], npt.NDArray[Any], npt.NDArray[Any]]:
+    """Start, where each state's arcs begin [states + 1], arcs, and final costs [states] of an acceptor or transducer.
+
+    Arcs have ``label`` (of the input), ``output``, ``cost`` and ``target``. Raises as `read_lattice` does.
+    """
     data = _read_bytes(path)
     header = _vector_header(data)
     if header is None:
@@ -93,12 +111,8 @@ def read_lattice(path: str | Path) -> Lattice:
         header = _vector_header(data)
         assert header is not None
     first, arcs, final = _unpack(path, data, header)
-    _check(path, final, first, arcs)
-    states = np.repeat(np.arange(header.states), np.diff(first))
-    arcs = arcs[np.lexsort((arcs["target"], arcs["cost"], arcs["label"], states))]
-    return Lattice(
-        header.start, first, arcs["label"], arcs["cost"].astype(np.float64), arcs["target"], final.astype(np.float64)
-    )
+    _check(path, first, arcs, final)
+    return header.start, first, arcs, final
 
 
 def write_nbest(path: str | Path, hypotheses: Sequence[Hypothesis]) -> int:
@@ -228,32 +242,36 @@ def _unpack(
     """Where each state's arcs begin [states + 1], the arcs, and the final costs [states].
 
     Each state is its final cost, the number of its arcs (two words), and these: label, output, cost, target. So only
-    the heads are looked for one by one; what is between them are the arcs.
+    the numbers of arcs are looked for one by one.
     """
     words = memoryview(data[header.length : len(data) - (len(data) - header.length) % _WORD]).cast("i")
-    head, arc = header.width + 2, header.width + 3
-    heads, counts, at = [], [], 0
+    width = header.width
+    head, arc = width + 2, width + 3
+    heads, at = [0], 0
     try:
         for _ in range(header.states):
-            count = words[at + header.width]
+            at += head + arc * words[at + width]
+            if at < heads[-1]:
+                raise _broken(path)
             heads.append(at)
-            counts.append(count)
-            at += head + arc * count
     except IndexError:
         raise _broken(path) from None
-    if at > len(words) or min(counts, default=0) < 0:
+    if at > len(words):
         raise _broken(path)
     content = np.frombuffer(words, "<i4")
-    cost = f"<f{_WORD * header.width}"
-    places = np.array(heads, np.int64)[:, None] + np.arange(head)  # [states, head]
-    within = np.ones(at, bool)
-    within[places] = False
-    arcs = content[:at][within].view([("label", "<i4"), ("output", "<i4"), ("cost", cost), ("target", "<i4")])
-    final = content[places[:, : header.width]].view(cost).ravel()
-    lost = (arcs["target"] < 0) | (arcs["target"] >= header.states)
-    if lost.any() or header.start not in range(-1, header.states):
+    places = np.array(heads)  # [states + 1]
+    first = (places - head * np.arange(len(heads))) // arc
+    states = np.repeat(np.arange(header.states), first[1:] - first[:-1])  # [arcs]
+    bodies = arc * np.arange(len(states)) + head * (states + 1)
+    cost = f"<f{_WORD * width}"
+    final = content[places[:-1, None] + np.arange(width)].view(cost).ravel()
+    arcs = content[bodies[:, None] + np.arange(arc)]
+    arcs = arcs.view([("label", "<i4"), ("output", "<i4"), ("cost", cost), ("target", "<i4")]).ravel()
+    targets = arcs["target"]
+    lost = targets.min(initial=0) < 0 or targets.max(initial=-1) >= header.states
+    if lost or header.start not in range(-1, header.states):
         raise _broken(path)
-    return np.cumsum([0, *counts]), arcs, final
+    return first, arcs, final
 
 
 def _broken(path: str | Path) -> LatticeError:
@@ -261,33 +279,39 @@ def _broken(path: str | Path) -> LatticeError:
     return LatticeError(path, "cut short, or not an OpenFst file", way_out)
 
 
-def _check(path: str | Path, final: npt.NDArray[Any], first: npt.NDArray[Any], arcs: npt.NDArray[Any]) -> None:
-    """LatticeError for a transducer, for labels that are no token ids, for costs that are no numbers."""
-
-    def state(wrong: npt.NDArray[Any]) -> tuple[int, Any]:
-        arc = int(wrong.argmax())
-        return int(np.searchsorted(first, arc, side="right")) - 1, arcs[arc]
-
+def _check_acceptor(path: str | Path, first: npt.NDArray[np.int64], arcs: npt.NDArray[Any]) -> None:
+    """LatticeError for a transducer."""
     wrong = arcs["label"] != arcs["output"]
     if wrong.any():
-        where, arc = state(wrong)
+        where, arc = _first_arc(wrong, first, arcs)
         raise LatticeError(
             path,
             f"is a transducer: state {where} has an arc {arc['label']}:{arc['output']}",
             "Expected an acceptor; keep one side, for example with pynini.project(fst, 'output').",
         )
-    wrong = arcs["label"] < 0
-    if wrong.any():
-        where, arc = state(wrong)
-        raise LatticeError(path, f"has an arc with label {arc['label']} (state {where})", "Expected token ids.")
-    wrong = ~(arcs["cost"] > -math.inf)
-    if wrong.any():
-        where, arc = state(wrong)
-        raise LatticeError(path, f"a weight at state {where} is {arc['cost']}", "Expected costs: numbers, or inf.")
-    wrong = ~(final > -math.inf)
-    if wrong.any():
-        where = int(wrong.argmax())
-        raise LatticeError(path, f"a weight at state {where} is {final[where]}", "Expected costs: numbers, or inf.")
+
+
+def _check(
+    path: str | Path, first: npt.NDArray[np.int64], arcs: npt.NDArray[Any], final: npt.NDArray[Any]
+) -> None:
+    """LatticeError for labels that are no token ids, for costs that are no numbers."""
+    for side in ("label", "output"):
+        if arcs[side].min(initial=0) < 0:
+            where, arc = _first_arc(arcs[side] < 0, first, arcs)
+            raise LatticeError(path, f"has an arc with label {arc[side]} (state {where})", "Expected token ids.")
+    numbers = "Expected costs: numbers, or inf."
+    if not arcs["cost"].min(initial=math.inf) > -math.inf:  # a NaN is not, either
+        where, arc = _first_arc(~(arcs["cost"] > -math.inf), first, arcs)
+        raise LatticeError(path, f"a weight at state {where} is {arc['cost']}", numbers)
+    if not final.min(initial=math.inf) > -math.inf:
+        where = int((final > -math.inf).argmin())
+        raise LatticeError(path, f"a weight at state {where} is {final[where]}", numbers)
+
+
+def _first_arc(wrong: npt.NDArray[np.bool_], first: npt.NDArray[np.int64], arcs: npt.NDArray[Any]) -> tuple[int, Any]:
+    """The state and the arc."""
+    arc = int(wrong.argmax())
+    return int(np.searchsorted(first, arc, side="right")) - 1, arcs[arc]
 
 
 def _pynini() -> Any:

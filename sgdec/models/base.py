@@ -1,7 +1,8 @@
-"""What a sequence-to-sequence model offers: the one inference step that decoding and training share.
+"""What a model offers: the one inference step that decoding and training share.
 
-A model is a torch module that can encode sources, and then predict one target token after another. It never
-normalises: `project` gives logits, and whoever wants log-probabilities takes their log-softmax.
+A model is a torch module that predicts one target token after another: a `Seq2Seq` after it has encoded a source, a
+`LanguageModel` without one. It never normalises: `project` gives logits, and whoever wants log-probabilities takes
+their log-softmax. A new model is one file with one inference step; what kind it is decides what `sgdec train` reads.
 """
 
 from __future__ import annotations
@@ -54,39 +55,30 @@ class ModelContext:
     """What the framework tells a model; never an option."""
 
     source_vocab_size: int
+    """0 for a `LanguageModel`."""
     target_vocab_size: int
     shared: bool = False
     """Source and target have one vocabulary."""
 
 
-class Seq2Seq(nn.Module, ABC):
-    """A model P(target | source), one target token at a time.
+class Model(nn.Module, ABC):
+    """What both kinds of models have in common.
 
-    A subclass has a constructor ``__init__(self, context: ModelContext, ...)`` whose other parameters, typed
-    and described, are its options (``--gnmt.width 512``), and may name sets of them in `presets`.
+    A subclass of either has a constructor ``__init__(self, context: ModelContext, ...)`` whose other parameters,
+    typed and described, are its options (``--gnmt.width 512``), and may name sets of them in `presets`.
     """
 
+    kind: ClassVar[str]
+    """In words, for messages."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     replaced: ClassVar[tuple[str, ...]] = ()
     """How the names of those parameters begin that `freeze` hands to `Kernels.bounded` and needs no more."""
     kernels: Kernels | None = None
     """Who made the products of a frozen model, where that matters to whoever uses it."""
-
-    @abstractmethod
-    def encode(self, source: Tensor, lengths: Tensor) -> Memory:
-        """Source tokens [B, S] without ``<s>`` and ``</s>``; behind their ``lengths`` [B] >= 1 is padding."""
-
-    @abstractmethod
-    def start(self, memory: Memory) -> State:
-        """The states before anything is consumed, one row a sentence; the first token consumed is ``<s>``."""
-
-    @abstractmethod
-    def step(self, memory: Memory, state: State, tokens: Tensor) -> tuple[State, Tensor, Tensor]:
-        """Consume one token [R] a prefix: the states after it, the output [R, H], the attention [R, S].
-
-        ``memory.rows`` says which prefix belongs to which sentence. The output gives, through `project`, the scores
-        of the next token; the attention is the one with which that next token is predicted.
-        """
+    histories: int = 0
+    """How many tensors at the end of a state are histories [R, T, ...], to which a step appends one entry a row, the
+    last. Where prefixes of different lengths meet, shorter histories are padded in front, with anything finite: a
+    model that has histories keeps count of each row's entries."""
 
     @abstractmethod
     def project(self, output: Tensor) -> Tensor:
@@ -116,8 +108,30 @@ class Seq2Seq(nn.Module, ABC):
     def freeze(self, kernels: Kernels) -> None:
         """Predict with products that ``kernels`` makes of the parameters, which do not change any more.
 
-        `encode`, `step` and `project` then use these. A model that does not override this stays as it is, and
-        cannot be quantised.
+        All that predicts then uses these. A model that does not override this stays as it is, and cannot be
+        quantised.
+        """
+
+
+class Seq2Seq(Model):
+    """A model P(target | source), one target token at a time."""
+
+    kind = "translation model"
+
+    @abstractmethod
+    def encode(self, source: Tensor, lengths: Tensor) -> Memory:
+        """Source tokens [B, S] without ``<s>`` and ``</s>``; behind their ``lengths`` [B] >= 1 is padding."""
+
+    @abstractmethod
+    def start(self, memory: Memory) -> State:
+        """The states before anything is consumed, one row a sentence; the first token consumed is ``<s>``."""
+
+    @abstractmethod
+    def step(self, memory: Memory, state: State, tokens: Tensor) -> tuple[State, Tensor, Tensor]:
+        """Consume one token [R] a prefix: the states after it, the output [R, H], the attention [R, S].
+
+        ``memory.rows`` says which prefix belongs to which sentence. The output gives, through `project`, the scores
+        of the next token; the attention is the one with which that next token is predicted.
         """
 
     def forward(self, source: Tensor, lengths: Tensor, target_in: Tensor) -> Tensor:
@@ -130,5 +144,30 @@ class Seq2Seq(nn.Module, ABC):
         state, outputs = self.start(memory), []
         for tokens in target_in.unbind(1):
             state, output, _ = self.step(memory, state, tokens)
+            outputs.append(output)
+        return torch.stack(outputs, 1)
+
+
+class LanguageModel(Model):
+    """A model P(target), one token at a time: it has no source."""
+
+    kind = "language model"
+
+    @abstractmethod
+    def start(self, rows: int) -> State:
+        """The states before anything is consumed; the first token consumed is ``<s>``."""
+
+    @abstractmethod
+    def step(self, state: State, tokens: Tensor) -> tuple[State, Tensor]:
+        """Consume one token [R] a prefix: the states after it, and the output [R, H].
+
+        The output gives, through `project`, the scores of the next token.
+        """
+
+    def forward(self, target_in: Tensor) -> Tensor:
+        """Outputs [B, T, H] for the prefixes ``<s> y_1 ... y_{T-1}`` [B, T]; the loop, as for `Seq2Seq`."""
+        state, outputs = self.start(len(target_in)), []
+        for tokens in target_in.unbind(1):
+            state, output = self.step(state, tokens)
             outputs.append(output)
         return torch.stack(outputs, 1)

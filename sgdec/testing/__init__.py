@@ -9,12 +9,15 @@
         def make(self):
             return Mine(penalty=0.5)
 
-Every promise of the protocol is then one test, which names the broken promise when it fails.
+Every promise of the protocol is then one test, which names the broken promise when it fails. `promises` gives them as
+values, to run without pytest.
 """
 
 from sgdec.testing.decoder_contract import DecoderContract
 from sgdec.testing.enumeration import Path, enumerate_space, score_path
 from sgdec.testing.predictor_contract import PredictorContract
+from sgdec.testing.promises import Promise, breach, promises
+from sgdec.testing.random_spaces import random_lattice, random_space
 from sgdec.testing.tiny_spaces import TinySpace, tiny_spaces
 from sgdec.testing.toys import BatchTable, Bonus, Forced, Lattice, OnDemandTable, PassThrough, Table
 
@@ -28,9 +31,14 @@ __all__ = [
     "PassThrough",
     "Path",
     "PredictorContract",
+    "Promise",
     "Table",
     "TinySpace",
+    "breach",
     "enumerate_space",
+    "promises",
+    "random_lattice",
+    "random_space",
     "score_path",
     "tiny_spaces",
 ]

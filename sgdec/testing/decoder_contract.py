@@ -44,6 +44,8 @@ class DecoderContract(ABC):
     """Whether `make` gives a decoder that promises the true n-best; None = what its class says."""
     tolerance: float = 1e-4
     """How much two sums of the same scores may differ."""
+    most_expansions: int = 100_000
+    """A search that expands more nodes of such a small space has no end."""
 
     @abstractmethod
     def make(self) -> Decoder:
@@ -187,9 +189,7 @@ class DecoderContract(ABC):
         ]
 
     def _open(self, tiny: TinySpace, nbest: int) -> SearchSpace:
-        constellation = tiny.constellation()
-        (root,) = constellation.roots([tiny.source])
-        return SearchSpace(constellation, root, ranking=self.make().ranking, nbest=nbest)
+        return tiny.open(ranking=self.make().ranking, nbest=nbest, most=self.most_expansions)
 
     def _results(self) -> Iterator[tuple[str, SearchSpace, Result]]:
         for tiny, nbest in self._cases():

@@ -124,8 +124,10 @@ class PredictorContract(AbilityChecks):
                     restored.consume(token)
 
     def test_initialize_starts_a_sentence_afresh(self) -> None:
+        """Also where the sentence before was left in the middle."""
         predictor = self._simple()
-        for source, prefix in self._prefixes * 2:
+        walks = [(source, part) for source, prefix in self._prefixes for part in (prefix, prefix[: len(prefix) // 2])]
+        for source, prefix in walks * 2:
             predictor.initialize(source)
             _, rows = self._visit(predictor, prefix)
             _, fresh = self._visit(self._begin(source), prefix)

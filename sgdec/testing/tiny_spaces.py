@@ -12,6 +12,8 @@ import numpy.typing as npt
 from sgdec.constellation import Constellation
 from sgdec.context import EOS
 from sgdec.protocol import FORBIDDEN, BatchPredictor, Predictor, Source
+from sgdec.ranking import Ranking
+from sgdec.testing.limited import LimitedSpace
 from sgdec.testing.toys import BatchTable, Bonus, Lattice, OnDemandTable, Table
 
 V = 5
@@ -28,6 +30,12 @@ class TinySpace:
     source: Source
     empty: bool = False
     """Whether no hypothesis satisfies all predictors."""
+
+    def open(self, *, ranking: Ranking | None = None, nbest: int = 1, most: int = 100_000) -> LimitedSpace:
+        """A fresh space to search, with its own predictors; a search of more than ``most`` expansions fails."""
+        constellation = self.constellation()
+        (root,) = constellation.roots([self.source])
+        return LimitedSpace(constellation, root, ranking=ranking, nbest=nbest, most=most)
 
 
 def tiny_spaces() -> list[TinySpace]:

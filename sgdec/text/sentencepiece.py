@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 
 from sgdec.context import BOS, EOS, UNK
 from sgdec.errors import SgdecError, UsageError
+from sgdec.text.words import BLANK
 
 Kind = Literal["unigram", "bpe", "char", "word"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -85,6 +86,16 @@ class SentencePieceVocabulary:
     def token(self, piece: str) -> int:
         """The token of one string; `UNK` if there is none."""
         return int(self._processor.piece_to_id(piece))
+
+    def text_of(self, token: int) -> str | None:
+        """What a token spells, ``▁`` for a blank; None for one that spells nothing by itself (``<unk>``, a byte)."""
+        processor = self._processor
+        special = processor.is_unknown, processor.is_control, processor.is_unused, processor.is_byte
+        return None if any(is_a(token) for is_a in special) else self.piece(token)
+
+    def words_in(self, line: str) -> list[str]:
+        """The words of a line as this vocabulary sees them: normalised, split at blanks."""
+        return [word for word in "".join(self._processor.encode(line, out_type=str)).split(BLANK) if word]
 
 
 def train_vocabulary(

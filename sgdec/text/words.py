@@ -27,6 +27,8 @@ FORMAT = 1
 SPECIAL = ("<unk>", "<s>", "</s>")
 BEGIN, MIDDLE, END = "<B>", "<M>", "<E>"
 PREFIXES = (BEGIN, MIDDLE, END)
+BLANK = "▁"
+"""How SentencePiece spells a blank, in pieces and in `text_of`; it begins a word."""
 EMPTY = "<empty>"
 """The word between two blanks beside each other."""
 SHARE_FOR_SYMBOLS = 0.1
@@ -85,6 +87,14 @@ class Words(ABC):
         """The token of one string; `UNK` if there is none."""
         return self._tokens.get(piece, UNK)
 
+    @abstractmethod
+    def text_of(self, token: int) -> str | None:
+        """What a token spells, ``▁`` for a blank; None for one that spells nothing by itself."""
+
+    def words_in(self, line: str) -> list[str]:
+        """The words of a line."""
+        return [word for word in self._words(line) if word]
+
     @staticmethod
     @abstractmethod
     def _words(text: str) -> list[str]: ...
@@ -120,6 +130,9 @@ class WordVocabulary(Words):
 
     def decode(self, tokens: Sequence[int]) -> str:
         return " ".join(self._pieces[token] for token in tokens)
+
+    def text_of(self, token: int) -> str | None:
+        return None if token < len(SPECIAL) or self.is_unknown(token) else BLANK + self._pieces[token]
 
     def is_unknown(self, token: int) -> bool:
         """Whether a token stands for words that are not in the vocabulary."""
@@ -165,6 +178,13 @@ class MixedVocabulary(Words):
     def decode(self, tokens: Sequence[int]) -> str:
         """Characters outside a well-formed word begin and end one, so that whatever a model writes is read."""
         return " ".join(self._join(tokens))
+
+    def text_of(self, token: int) -> str | None:
+        piece = self._pieces[token]
+        prefix, unit = self._parts(piece)
+        if piece in (*SPECIAL, EMPTY) or (prefix and _is_byte(unit)):
+            return None
+        return unit if prefix in (MIDDLE, END) else BLANK + unit
 
     @staticmethod
     def _words(text: str) -> list[str]:

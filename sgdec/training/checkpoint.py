@@ -3,7 +3,8 @@
     RUN/best -> step-1900          links, replaced in one operation
     RUN/last -> step-2000
     RUN/step-2000/model.safetensors      the weights
-                  config.json            model, options, vocabulary sizes, training settings, scores so far
+                  config.json            model, options, vocabulary sizes (a language model's source: 0),
+                                         training settings, scores so far
                   tokenizer.spm          or source.spm and target.spm
                   metrics.jsonl          the log up to here
                   optimizer.safetensors  what training needs to go on
@@ -20,7 +21,7 @@ import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from sgdec.context import Vocabularies
 from sgdec.errors import SgdecError, UsageError
@@ -29,13 +30,17 @@ from sgdec.text.sentencepiece import SentencePieceVocabulary
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from sgdec.models.base import Seq2Seq
+    from sgdec.models.base import LanguageModel, Model, Seq2Seq
     from sgdec.models.kernels import Kernels
     from sgdec.plugins import Host
+
+    AModel = TypeVar("AModel", bound=Model)
 
 FORMAT = 1
 """Of config.json; a reader refuses what it does not know."""
 
+DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp64": "float64"}
+"""Precisions of weights, and torch's names for them."""
 WEIGHTS, CONFIG, SHARED, SOURCE, TARGET = (
     "model.safetensors", "config.json", "tokenizer.spm", "source.spm", "target.spm",
 )  # fmt: skip
@@ -70,13 +75,16 @@ def read_config(path: str | Path) -> dict[str, Any]:
 
 
 def load_vocabularies(path: str | Path) -> Vocabularies:
-    """The tokenizers of a checkpoint, one value twice if it is shared. Imports no torch.
+    """The tokenizers of a checkpoint, one value twice if it is shared; a language model has no source's.
 
-    Raises `SgdecError` if a file is missing, damaged, or of another size than the model's vocabulary.
+    Imports no torch. Raises `SgdecError` if a file is missing, damaged, or of another size than the model's
+    vocabulary.
     """
     folder, config = find_checkpoint(path), read_config(path)
+    source: SentencePieceVocabulary | None
     if (folder / SHARED).exists():
-        source = target = SentencePieceVocabulary.load(folder / SHARED)
+        target = SentencePieceVocabulary.load(folder / SHARED)
+        source = target if config["source_vocab_size"] else None
     else:
         for name in (SOURCE, TARGET):
             if not (folder / name).exists():
@@ -84,7 +92,7 @@ def load_vocabularies(path: str | Path) -> Vocabularies:
         source, target = (SentencePieceVocabulary.load(folder / name) for name in (SOURCE, TARGET))
     for side, vocabulary in (("source", source), ("target", target)):
         expected = config[f"{side}_vocab_size"]
-        if vocabulary.size != expected:
+        if vocabulary is not None and vocabulary.size != expected:
             raise SgdecError(f"{folder}: the {side} tokenizer has {vocabulary.size} pieces, the model {expected}.")
     return Vocabularies(source, target)
 
@@ -97,20 +105,34 @@ def load_model(
     host: Host | None = None,
     joint: bool = False,
 ) -> tuple[Seq2Seq, Vocabularies]:
-    """The model of a checkpoint, ready to predict, and its vocabularies.
+    """The translation model of a checkpoint, ready to predict, and its vocabularies.
 
     ``precision`` is that of the weights: fp32, bf16, fp64, or int8 for a quantised checkpoint (on a CPU). In fp32 on
-    a CPU the weights are packed (`Seq2Seq.freeze`): they cannot be trained or changed. ``joint``: with
+    a CPU the weights are packed (`Model.freeze`): they cannot be trained or changed. ``joint``: with
     `JointKernels`, so that sentences can share products and nothing else. Raises `SgdecError`, naming the file, for
-    whatever is missing, damaged or does not fit, and for weights that are not finite.
+    whatever is missing, damaged, of another kind or does not fit, and for weights that are not finite.
     """
-    import torch
+    from sgdec.models.base import Seq2Seq
 
-    from sgdec.models.kernels import Kernels
+    return _load(Seq2Seq, path, device, precision, host, joint)  # type: ignore[type-abstract]
 
-    dtypes = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp64": torch.float64}
-    if precision not in (*dtypes, "int8"):
-        available = ", ".join([*dtypes, "int8"])
+
+def load_language_model(
+    path: str | Path, *, device: str = "cpu", precision: str = "fp32", host: Host | None = None, joint: bool = False
+) -> tuple[LanguageModel, Vocabularies]:
+    """`load_model` for the checkpoint of a language model; there are none in 8 bits."""
+    from sgdec.models.base import LanguageModel
+
+    if precision == "int8":
+        raise UsageError(f"{path}: a language model cannot be loaded in 8 bits. Give --precision fp32.")
+    return _load(LanguageModel, path, device, precision, host, joint)  # type: ignore[type-abstract]
+
+
+def _load(
+    kind: type[AModel], path: str | Path, device: str, precision: str, host: Host | None, joint: bool
+) -> tuple[AModel, Vocabularies]:
+    if precision not in (*DTYPES, "int8"):
+        available = ", ".join([*DTYPES, "int8"])
         raise UsageError(f"a model cannot be loaded in precision {precision!r}. Available: {available}.")
     folder = find_checkpoint(path)
     config, vocabularies = read_config(folder), load_vocabularies(folder)
@@ -119,26 +141,43 @@ def load_model(
 
         if device != "cpu":
             raise UsageError(f"--precision int8 runs on a CPU only. Give --device cpu, not {device}.")
-        return load_quantised(folder, config, host=host, joint=joint), vocabularies
+        return _of_kind(kind, load_quantised(folder, config, host=host, joint=joint), path), vocabularies
     if "quantised" in config:
         raise SgdecError(f"{path}: this model is quantised. Give --precision int8, or the model that it was made of.")
-    model = build_model(config, where=str(folder / CONFIG), host=host)
+    model = _of_kind(kind, build_model(config, where=str(folder / CONFIG), host=host), path)
     load_weights(model, folder / WEIGHTS)
-    model = model.to(device=device, dtype=dtypes[precision]).eval()
+    return make_ready(model, device=device, precision=precision, joint=joint), vocabularies
+
+
+def make_ready(model: AModel, *, device: str, precision: str, joint: bool = False) -> AModel:
+    """A model that has its weights, made such that it can predict; arguments as in `load_model`, without int8."""
+    import torch
+
+    from sgdec.models.kernels import Kernels
+
+    model = model.to(device=device, dtype=getattr(torch, DTYPES[precision])).eval()
     if device == "cpu" and precision == "fp32":
         freeze(model, Kernels(), joint=joint)
-    return model, vocabularies
+    return model
 
 
-def freeze(model: Seq2Seq, kernels: Kernels, *, joint: bool) -> None:
-    """`Seq2Seq.freeze`, such that sentences can share products if ``joint``."""
+def _of_kind(kind: type[AModel], model: Model, path: str | Path) -> AModel:
+    if not isinstance(model, kind):
+        raise SgdecError(
+            f"{path}: this is a {model.kind}, expected a {kind.kind}. Give another checkpoint, or another predictor."
+        )
+    return model
+
+
+def freeze(model: Model, kernels: Kernels, *, joint: bool) -> None:
+    """`Model.freeze`, such that sentences can share products if ``joint``."""
     from sgdec.models.jointly import JointKernels
 
     model.kernels = JointKernels(kernels) if joint else kernels
     model.freeze(model.kernels)
 
 
-def build_model(config: Mapping[str, Any], *, where: str, host: Host | None = None) -> Seq2Seq:
+def build_model(config: Mapping[str, Any], *, where: str, host: Host | None = None) -> Model:
     """The model that a config describes, with fresh weights."""
     from sgdec.models.base import ModelContext
     from sgdec.options import configure
@@ -151,21 +190,21 @@ def build_model(config: Mapping[str, Any], *, where: str, host: Host | None = No
         context = ModelContext(
             config["source_vocab_size"], config["target_vocab_size"], bool(config.get("shared", False))
         )
-        model: Seq2Seq = cls(context, **options)
+        model: Model = cls(context, **options)
     except UsageError as error:
         raise SgdecError(f"{where}: {error}") from None
     return model
 
 
-def load_weights(model: Seq2Seq, file: Path) -> None:
+def load_weights(model: Model, file: Path) -> None:
     """Fill a model from a safetensors file. Raises `SgdecError` as `load_model` says."""
     fill(model, load_tensors(file), str(file))
 
 
-def fill(model: Seq2Seq, tensors: Mapping[str, Tensor], where: str, *, assign: bool = False) -> None:
+def fill(model: Model, tensors: Mapping[str, Tensor], where: str, *, assign: bool = False) -> None:
     """Give a model these weights; ``where`` names them in errors. Raises `SgdecError` as `load_model` says.
 
-    With ``assign`` the tensors become the model's own, and those that `Seq2Seq.replaced` names may be missing.
+    With ``assign`` the tensors become the model's own, and those that `Model.replaced` names may be missing.
     """
     own = model.state_dict(keep_vars=True)
     for name, tensor in tensors.items():
@@ -184,7 +223,7 @@ def fill(model: Seq2Seq, tensors: Mapping[str, Tensor], where: str, *, assign: b
     model.load_state_dict(dict(tensors), strict=False, assign=assign)
 
 
-def model_tensors(model: Seq2Seq) -> dict[str, Tensor]:
+def model_tensors(model: Model) -> dict[str, Tensor]:
     """The weights by name, tied ones once, as `load_weights` takes them."""
     seen: set[int] = set()
     tensors = {}
@@ -195,10 +234,10 @@ def model_tensors(model: Seq2Seq) -> dict[str, Tensor]:
     return tensors
 
 
-def save_vocabularies(folder: Path, source: SentencePieceVocabulary, target: SentencePieceVocabulary) -> None:
-    """Write one shared tokenizer, or two."""
-    if source.fingerprint == target.fingerprint:
-        (folder / SHARED).write_bytes(source.serialized)
+def save_vocabularies(folder: Path, source: SentencePieceVocabulary | None, target: SentencePieceVocabulary) -> None:
+    """Write one tokenizer, of a language model or shared, or two."""
+    if source is None or source.fingerprint == target.fingerprint:
+        (folder / SHARED).write_bytes(target.serialized)
     else:
         (folder / SOURCE).write_bytes(source.serialized)
         (folder / TARGET).write_bytes(target.serialized)

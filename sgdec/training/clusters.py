@@ -41,7 +41,7 @@ def contexts(
     model.eval()
     for pairs in data.batches(BATCH_TOKENS, order=order):
         batch = data.batch(pairs).to(device)
-        outputs = model(batch.source, batch.lengths, batch.target_in)[batch.mask]  # [n, d]
+        outputs = model(*batch.inputs)[batch.mask]  # [n, d]
         yield outputs, model.project(outputs).topk(k, dim=-1).indices if k else outputs.new_zeros(len(outputs), 0)
 
 

@@ -30,11 +30,14 @@ CHANGEABLE = frozenset(
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """Everything that decides a run. Steps are updates of the parameters; a line pair is one example."""
+    """Everything that decides a run. Steps are updates of the parameters.
 
-    train: tuple[str, str]
-    """Source and target file, line by line; ``.gz`` is read too."""
-    valid: tuple[str, str]
+    A line pair is one example; for a language model a line.
+    """
+
+    train: tuple[str, ...]
+    """Source and target file, line by line, or one file for a language model; ``.gz`` is read too."""
+    valid: tuple[str, ...]
     tokenizer: tuple[str, ...]
     """One SentencePiece file for both sides, or one for the source and one for the target."""
     output: str
@@ -46,7 +49,7 @@ class TrainConfig:
     epochs: Annotated[float, Field(gt=0, description="passes over the training data")] = 20.0
     max_steps: Annotated[int, Field(ge=0, description="end after this many steps, 0 = as epochs says")] = 0
     batch_tokens: Annotated[int, Field(ge=1, description="tokens in a batch, the longer side, with padding")] = 1024
-    max_line: Annotated[int, Field(ge=1, description="leave out training pairs with more tokens on a side")] = 250
+    max_line: Annotated[int, Field(ge=1, description="leave out training lines with more tokens on a side")] = 250
     label_smoothing: Annotated[float, Field(ge=0, lt=1, description="share spread over all tokens")] = 0.1
     unigram_bias: Annotated[
         bool, Field(description="start the softmax's bias from the log frequencies of the target tokens")
@@ -70,7 +73,9 @@ class TrainConfig:
     validate_every: Annotated[int, Field(ge=0, description="steps between validations, 0 = once an epoch")] = 0
     save_every: Annotated[int, Field(ge=0, description="steps between checkpoints, 0 = at validations only")] = 0
     patience: Annotated[int, Field(ge=0, description="stop after this many validations without gain, 0 = never")] = 0
-    bleu: Annotated[int, Field(ge=0, description="validation lines translated for BLEU, 0 = none")] = 1000
+    bleu: Annotated[
+        int, Field(ge=0, description="validation lines translated for BLEU, 0 = none (a language model has none)")
+    ] = 1000
     metric: Annotated[Literal["perplexity", "bleu"], Field(description="what the best checkpoint is best in")] = (
         "perplexity"
     )
@@ -95,6 +100,22 @@ class TrainConfig:
             except ValidationError as error:
                 reason = error.errors()[0]["msg"].removeprefix("Input ")
                 raise UsageError(f"--{name.replace('_', '-')}: {value!r} {reason}.") from None
+
+    def check_files(self, *, language_model: bool) -> None:
+        """Raises `UsageError` where the number of files does not fit the kind of model, or there can be no BLEU."""
+        expected = 1 if language_model else 2
+        for option, files in (("--train", self.train), ("--valid", self.valid)):
+            if len(files) != expected:
+                takes = "language model and takes one text file"
+                if not language_model:
+                    takes = "translation model and takes two files, source and target"
+                raise UsageError(f"{option}: {self.model} is a {takes}, not {len(files)}.")
+        if language_model and len(self.tokenizer) > 1:
+            raise UsageError(f"--tokenizer: {self.model} is a language model and has one vocabulary; give it once.")
+        if language_model and self.metric == "bleu":
+            raise UsageError(
+                f"--metric bleu: {self.model} is a language model and translates nothing. Use perplexity."
+            )
 
     def to_json(self) -> dict[str, Any]:
         """A readable copy of all settings."""

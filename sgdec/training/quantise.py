@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from sgdec.errors import SgdecError, UsageError
-from sgdec.models.base import Seq2Seq
+from sgdec.models.base import Model, Seq2Seq
 from sgdec.models.quantisation import Int8Kernels, Quantised, quantise
 from sgdec.plugins import Host
 from sgdec.text.sentencepiece import SentencePieceVocabulary
@@ -43,8 +43,10 @@ def quantise_checkpoint(
         raise UsageError(f"--output {final}: there is something already. Give a new folder.")
     vocabularies = checkpoint.load_vocabularies(folder)
     source, target = vocabularies
-    assert isinstance(source, SentencePieceVocabulary) and isinstance(target, SentencePieceVocabulary)
     model = checkpoint.build_model(config, where=str(folder / checkpoint.CONFIG), host=host).eval()
+    if not isinstance(model, Seq2Seq):
+        raise UsageError(f"{folder}: this is a {model.kind}; only translation models can be quantised.")
+    assert isinstance(source, SentencePieceVocabulary) and isinstance(target, SentencePieceVocabulary)
     checkpoint.load_weights(model, folder / checkpoint.WEIGHTS)
     data = None if text is None else ParallelText.read(text, source, target)
     quantised = quantise(model, None if data is None else lambda frozen: run(frozen, data))
@@ -65,7 +67,7 @@ def load_quantised(
     *,
     host: Host | None = None,
     joint: bool = False,
-) -> Seq2Seq:
+) -> Model:
     """The model of a quantised checkpoint, ready to predict; ``joint`` as in `checkpoint.load_model`.
 
     Raises `SgdecError`, naming the file.
@@ -102,7 +104,7 @@ def run(model: Seq2Seq, data: ParallelText) -> None:
     seen = 0
     for pairs in data.batches(1024):
         batch = data.batch(pairs)
-        model.project(Seq2Seq.forward(model, batch.source, batch.lengths, batch.target_in)[batch.mask])
+        model.project(Seq2Seq.forward(model, *batch.inputs)[batch.mask])
         seen += len(pairs)
         if seen >= CALIBRATION_LINES:
             break

@@ -21,11 +21,12 @@ import torch
 
 from sgdec.context import Vocabularies
 from sgdec.errors import SgdecError, UsageError
+from sgdec.models.base import LanguageModel, Seq2Seq
 from sgdec.plugins import Host
 from sgdec.text.sentencepiece import SentencePieceVocabulary
 from sgdec.training import checkpoint, validation
 from sgdec.training.config import TrainConfig
-from sgdec.training.data import Batch, ParallelText
+from sgdec.training.data import Batch, ParallelText, read_text
 from sgdec.training.device import choose_precision
 from sgdec.training.optimisation import (
     learning_rate,
@@ -74,7 +75,7 @@ class Trained:
     """The checkpoint folder to use."""
     steps: int
     scores: Mapping[str, float]
-    """Of the last validation: perplexity, and bleu if asked for."""
+    """Of the last validation: perplexity, and bleu if asked for (of a translation model)."""
 
 
 def train(config: TrainConfig, *, resume: bool = False, host: Host | None = None, quiet: bool = False) -> Trained:
@@ -101,11 +102,14 @@ class Trainer:
         if config.threads:
             torch.set_num_threads(config.threads)
         earlier = self._earlier_config(resume)
+        host = host or Host()
+        has_source = not issubclass(host.load("model", config.model), LanguageModel)
+        config.check_files(language_model=not has_source)
         tokenizers = [SentencePieceVocabulary.load(path) for path in config.tokenizer]
-        self.vocabularies = Vocabularies(tokenizers[0], tokenizers[-1])
-        self.source, self.target = tokenizers[0], tokenizers[-1]
-        self.data = ParallelText.read(config.train, self.source, self.target, config.max_line)
-        self.valid = ParallelText.read(config.valid, self.source, self.target)
+        self.source, self.target = tokenizers[0] if has_source else None, tokenizers[-1]
+        self.vocabularies = Vocabularies(self.source, self.target)
+        self.data = read_text(config.train, self.source, self.target, config.max_line)
+        self.valid = read_text(config.valid, self.source, self.target)
         self.steps_per_epoch = len(self.data.batches(config.batch_tokens, order=(config.seed, 0)))
         self.total_steps = config.max_steps or math.ceil(config.epochs * self.steps_per_epoch)
 
@@ -196,12 +200,12 @@ class Trainer:
         return value, size
 
     def _validate(self) -> None:
-        """Perplexity and BLEU of held-out text; the rate and the checkpoints follow from them."""
+        """Perplexity, and BLEU of translations, of held-out text; the rate and the checkpoints follow from them."""
         config, p = self.config, self.progress
         started = time.monotonic()
         self.report.progress("validation")
         self._scores = {"perplexity": validation.perplexity(self.model, self.valid, device=config.device)}
-        if config.bleu:
+        if config.bleu and isinstance(self.model, Seq2Seq) and isinstance(self.valid, ParallelText):
             lines, references = self.valid.source_lines[: config.bleu], self.valid.target_lines[: config.bleu]
             translations = validation.translate(self.model, self.vocabularies, lines, device=config.device)
             self._scores["bleu"] = validation.bleu(translations, references)
@@ -277,9 +281,9 @@ class Trainer:
             "format": checkpoint.FORMAT,
             "model": self.config.model,
             "options": dict(self.config.options),
-            "source_vocab_size": self.source.size,
+            "source_vocab_size": 0 if self.source is None else self.source.size,
             "target_vocab_size": self.target.size,
-            "shared": self.source.fingerprint == self.target.fingerprint,
+            "shared": self.source is not None and self.source.fingerprint == self.target.fingerprint,
         }
 
     def _out_of_patience(self) -> bool:
@@ -294,7 +298,7 @@ class Trainer:
         skipped = [f"{n} {what} left out" for n, what in ((data.empty, "empty"), (data.long, "too long")) if n]
         self.report.line(
             f"{self.config.model}: {parameters / 1e6:.1f} M parameters, {self.precision} on {self.config.device}; "
-            f"{len(data)} pairs{''.join(f', {text}' for text in skipped)}; "
+            f"{len(data)} {data.unit}{''.join(f', {text}' for text in skipped)}; "
             f"{self.steps_per_epoch} steps an epoch, {self.total_steps} in all"
         )
         if self.progress.step:

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sgdec.context import BOS, EOS, UNK, Vocabularies
-from sgdec.models.base import Seq2Seq
-from sgdec.training.data import Batch, ParallelText, pad
+from sgdec.models.base import Model, Seq2Seq
+from sgdec.training.data import Batch, Text, pad
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Score
@@ -27,9 +27,9 @@ class Scored(NamedTuple):
     signature: str
 
 
-def batch_nll(model: Seq2Seq, batch: Batch, label_smoothing: float = 0.0) -> Tensor:
+def batch_nll(model: Model, batch: Batch, label_smoothing: float = 0.0) -> Tensor:
     """Sum of -ln P over the target tokens of a batch, ``</s>`` included; padding is not even projected."""
-    outputs = model(batch.source, batch.lengths, batch.target_in)[batch.mask]  # [tokens, H]
+    outputs = model(*batch.inputs)[batch.mask]  # [tokens, H]
     logits = model.project(outputs)  # [tokens, V]
     logits = logits.float() if logits.dtype == torch.bfloat16 else logits
     targets = batch.target_out[batch.mask]
@@ -37,12 +37,12 @@ def batch_nll(model: Seq2Seq, batch: Batch, label_smoothing: float = 0.0) -> Ten
 
 
 @torch.inference_mode()
-def perplexity(model: Seq2Seq, data: ParallelText, *, batch_tokens: int = 4096, device: str = "cpu") -> float:
+def perplexity(model: Model, data: Text, *, batch_tokens: int = 4096, device: str = "cpu") -> float:
     """exp of the mean -ln P of a target token, ``</s>`` included."""
     model.eval()
     total, tokens = 0.0, 0
-    for pairs in data.batches(batch_tokens):
-        batch = data.batch(pairs).to(device)
+    for examples in data.batches(batch_tokens):
+        batch = data.batch(examples).to(device)
         total += float(batch_nll(model, batch))
         tokens += int(batch.mask.sum())
     mean = total / tokens

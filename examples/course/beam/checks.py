@@ -1,0 +1,172 @@
+"""What assignment ``beam`` is graded for.
+
+The bundled `greedy` and `beam` say what should be found, on random spaces of a kind that isolates one line of
+Algorithm 2 each: all hypotheses equally long (what is kept), many equal totals (ties), scores that never rise (what
+becomes of finished hypotheses), one early end that is by far the best (when to stop), and length normalisation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+from grader.assignment import Assignment, Make
+from sgdec_decoders.beam import BeamDecoder
+from sgdec_decoders.greedy import GreedyDecoder
+
+from sgdec import EOS, Decoder, Hypothesis, Result, Source
+from sgdec.constellation import Constellation
+from sgdec.testing import DecoderContract, Lattice, TinySpace, random_space, tiny_spaces
+
+V = 6
+"""Tokens of the spaces below."""
+SIZES = (1, 2, 3, 5)
+END = 10_000
+"""The state that </s> leads to."""
+Arcs: TypeAlias = dict[int, dict[int, tuple[float, int]]]
+"""As `sgdec.testing.Lattice` takes them."""
+ASSIGNMENT = Assignment("decoder", "mybeam")
+
+
+class BeamContract(DecoderContract):
+    """sgdec's own contract, in its own spaces and in random ones."""
+
+    def __init__(self, make: Make, rng: np.random.Generator) -> None:
+        self._make = make
+        self.spaces = [*tiny_spaces(), *(random_space(rng) for _ in range(10)), *(falling(rng, 4) for _ in range(5))]
+        self.most_expansions = 2_000
+
+    def make(self) -> Decoder:
+        decoder: Decoder = self._make(size=3, alpha=0.7)
+        return decoder
+
+
+def layered(rng: np.random.Generator, length: int, coarse: bool = False) -> TinySpace:
+    """Hypotheses of one length; ``coarse``: totals are whole numbers, and so often equal."""
+    arcs: Arcs = {state: {EOS: (-1.0, END)} for state in range(3 * length, 3 * length + 3)}
+    for state in range(3 * length):
+        scores = rng.integers(-2, 0, V - 3) if coarse else rng.normal(-1.0, 1.0, V - 3)
+        arcs[state] = next_layer(rng, state, scores)
+    return space_of(Lattice(arcs), f"{length} tokens")
+
+
+def falling(rng: np.random.Generator, length: int) -> TinySpace:
+    """Hypotheses of all lengths up to this one, by log-probabilities: no total ever rises."""
+    arcs: Arcs = {state: {EOS: (0.0, END)} for state in range(3 * length, 3 * length + 3)}
+    for state in range(3 * length):
+        scores = rng.normal(0.0, 1.5, V - 2)
+        scores -= np.log(np.exp(scores).sum())
+        arcs[state] = {EOS: (float(scores[-1]), END), **next_layer(rng, state, scores[:-1])}
+    return space_of(Lattice(arcs), f"at most {length} tokens")
+
+
+def next_layer(rng: np.random.Generator, state: int, scores: Sequence[float]) -> dict[int, tuple[float, int]]:
+    """Arcs with tokens 3, 4, ... to states of the next layer, three in each."""
+    first = 3 * (state // 3 + 1)
+    return {token: (float(score), first + int(rng.integers(3))) for token, score in enumerate(scores, start=3)}
+
+
+def early_end(rng: np.random.Generator, length: int) -> TinySpace:
+    """One hypothesis that ends at once and beats all others, which have ``length`` tokens."""
+    (first, *others) = rng.permutation(np.arange(3, V)).tolist()
+    arcs: Arcs = {
+        0: {first: (-0.5, 99), **{token: (rng.uniform(-6, -5), 1) for token in others}},
+        99: {EOS: (-0.5, END)},
+        length: {EOS: (-0.1, END)},
+    }
+    for state in range(1, length):
+        arcs[state] = {token: (rng.uniform(-0.5, -0.1), state + 1) for token in range(3, V)}
+    return space_of(Lattice(arcs), f"one early end, else {length} tokens")
+
+
+def space_of(lattice: Lattice, name: str) -> TinySpace:
+    return TinySpace(name, partial(Constellation.of, {"lattice": lattice}), Source(1, (3, 4, 5)))
+
+
+def search(decoder: Decoder, tiny: TinySpace, nbest: int = 1) -> tuple[Result, int]:
+    """What is found, and for how many expansions."""
+    space = tiny.open(ranking=decoder.ranking, nbest=nbest, most=5_000)
+    return decoder.decode(space), space.expansions
+
+
+def compare(decoder: Decoder, expected: Decoder, tiny: TinySpace, nbest: int = 1, note: str = "") -> None:
+    """The list of hypotheses, in order, as the reference finds it."""
+    wanted, found = search(expected, tiny, nbest)[0].hypotheses, search(decoder, tiny, nbest)[0].hypotheses
+    same = [(h.tokens, round(h.rank_score, 6)) for h in found] == [(h.tokens, round(h.rank_score, 6)) for h in wanted]
+    assert same, f"expected {describe(wanted)}, found {describe(found)} ({tiny.name}{note})"
+
+
+def describe(hypotheses: list[Hypothesis]) -> str:
+    return ", ".join(f"{h.tokens} with {h.rank_score:.3f}" for h in hypotheses) or "nothing"
+
+
+def with_sizes(make: Make, alpha: float = 0.0) -> Iterator[tuple[Decoder, Decoder, str]]:
+    """Submission and reference, by size."""
+    for size in SIZES:
+        reference = BeamDecoder(size, alpha=alpha, stop="full" if alpha else "best")
+        yield make(size=size, alpha=alpha), reference, f", size {size}"
+
+
+@ASSIGNMENT.check("of size 1 it is greedy search (Algorithm 1)", points=1)
+def _(make: Make, rng: np.random.Generator) -> None:
+    for length in (1, 2, 4) * 10:
+        for space in (layered(rng, length), falling(rng, length)):
+            compare(make(size=1), GreedyDecoder(), space)
+
+
+@ASSIGNMENT.check("the n best hypotheses go on, whoever they come from (line 11)", points=3)
+def _(make: Make, rng: np.random.Generator) -> None:
+    for length in (1, 2, 3, 4, 5) * 6:
+        space = layered(rng, length)
+        for mine, reference, note in with_sizes(make):
+            compare(mine, reference, space, note=note)
+            spent, enough = search(mine, space)[1], search(reference, space)[1]
+            assert spent == enough, f"{spent} hypotheses were expanded, not {enough} ({space.name}{note})"
+
+
+@ASSIGNMENT.check("of equal totals the first in the beam goes on, then the lower token (line 11)", points=2)
+def _(make: Make, rng: np.random.Generator) -> None:
+    for length in (2, 3, 4) * 10:
+        space = layered(rng, length, coarse=True)
+        for mine, reference, note in with_sizes(make):
+            compare(mine, reference, space, note=note)
+
+
+@ASSIGNMENT.check("finished hypotheses keep their places in the beam (lines 11 to 15)", points=3)
+def _(make: Make, rng: np.random.Generator) -> None:
+    for length in (3, 4, 5, 6) * 10:
+        space = falling(rng, length)
+        for mine, reference, note in with_sizes(make):
+            compare(mine, reference, space, note=note)
+
+
+@ASSIGNMENT.check("it stops as soon as the best of the beam ends with </s> (line 16)", points=2)
+def _(make: Make, rng: np.random.Generator) -> None:
+    for length in (4, 6, 8):
+        space = early_end(rng, length)
+        for mine, reference, note in with_sizes(make):
+            spent, enough = search(mine, space)[1], search(reference, space)[1]
+            assert spent <= enough, f"{spent} hypotheses were expanded where {enough} are enough ({space.name}{note})"
+
+
+@ASSIGNMENT.check("with length normalisation it goes on until all of the beam is finished", points=3)
+def _(make: Make, rng: np.random.Generator) -> None:
+    for length in (3, 4, 5, 6) * 8:
+        space = falling(rng, length)
+        for mine, reference, note in with_sizes(make, alpha=float(rng.choice([0.6, 1.0, 2.0]))):
+            compare(mine, reference, space, nbest=3, note=f"{note}, alpha {mine.ranking.alpha:g}")
+
+
+ASSIGNMENT.contract(
+    BeamContract,
+    points={
+        "hypotheses come best first": 1,
+        "a list is no longer than asked for": 1,
+        "hypotheses are complete and within the length limit": 1,
+        "scoring the tokens again gives the same numbers": 1,
+        "an empty space gives an empty list": 1,
+        "one decoder searches many spaces side by side": 1,
+    },
+)

@@ -1,0 +1,93 @@
+"""What an assignment is: the name of the plugin that students write, and the promises that it is tested for.
+
+An assignment is a folder beside this package with a ``checks.py`` that defines ``ASSIGNMENT``.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from sgdec.errors import UsageError
+from sgdec.suggest import suggest
+from sgdec.testing import DecoderContract, PredictorContract, promises
+
+COURSE = Path(__file__).resolve().parent.parent
+Make: TypeAlias = Callable[..., Any]
+"""The submitted class: called with options, it gives a new predictor or decoder."""
+Test: TypeAlias = Callable[[Make, np.random.Generator], None]
+"""Raises AssertionError where the promise is broken. All that is random in it comes from the generator."""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One promise, what it is worth, and how it is tested."""
+
+    promise: str
+    points: int
+    test: Test
+
+
+@dataclass
+class Assignment:
+    """What is asked for, and how it is graded."""
+
+    kind: str
+    """``predictor`` or ``decoder``."""
+    plugin: str
+    """The name under which the submitted file offers its class."""
+    checks: list[Check] = field(default_factory=list)
+
+    @property
+    def points(self) -> int:
+        return sum(check.points for check in self.checks)
+
+    def check(self, promise: str, points: int) -> Callable[[Test], Test]:
+        """Marks the test of one promise."""
+
+        def add(test: Test) -> Test:
+            self.checks.append(Check(promise, points, test))
+            return test
+
+        return add
+
+    def contract(
+        self,
+        contract: Callable[[Make, np.random.Generator], PredictorContract | DecoderContract],
+        points: Mapping[str, int],
+    ) -> None:
+        """Adds promises of sgdec's own contract, by their texts (`sgdec.testing.Promise`)."""
+        for text, worth in points.items():
+            self.checks.append(Check(text, worth, _of_contract(contract, text)))
+
+
+def _of_contract(
+    contract: Callable[[Make, np.random.Generator], PredictorContract | DecoderContract], text: str
+) -> Test:
+    def test(make: Make, rng: np.random.Generator) -> None:
+        kept = {promise.text: promise.check for promise in promises(contract(make, rng))}
+        kept[text]()
+
+    return test
+
+
+def assignments() -> list[str]:
+    """The names of all assignments."""
+    return sorted(path.parent.name for path in COURSE.glob("*/checks.py"))
+
+
+def load_assignment(name: str) -> Assignment:
+    """The assignment of a folder; UsageError if there is none."""
+    if name not in assignments():
+        raise UsageError(f"no assignment named {name!r}. {suggest(name, assignments())}")
+    spec = importlib.util.spec_from_file_location(f"sgdec_course_{name}", COURSE / name / "checks.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    found: Assignment = module.ASSIGNMENT
+    return found

@@ -1,0 +1,117 @@
+"""Scored n-grams as an automaton that reads tokens and adds the scores of the n-grams that end with each.
+
+Its states, *contexts*, are the beginnings of n-grams: after any tokens it is in the longest context that they end
+with (Aho and Corasick 1975). A context *falls back* to the longest other context that it ends with, and what can be
+scored after it is what can be scored after that, and a little of its own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+from sgdec import BOS, EOS
+from sgdec.io.ngrams import Ngram
+
+
+class NgramTable:
+    """The n-grams of one sentence."""
+
+    def __init__(self, ngrams: Mapping[Ngram, float]) -> None:
+        """``<s>`` is the beginning and ``</s>`` the end: n-grams with either elsewhere can never be completed."""
+        self.own: dict[Ngram, dict[int, float]] = {(): {}}
+        """By context, the scores of the n-grams that are this context and one token more."""
+        for ngram, score in ngrams.items():
+            if ngram[-1] != BOS and BOS not in ngram[1:] and EOS not in ngram[:-1]:
+                for end in range(len(ngram)):
+                    self.own.setdefault(ngram[:end], {})
+                self.own[ngram[:-1]][ngram[-1]] = score
+        self._rows: dict[Ngram, dict[int, float]] = {}
+        self.start = self.longest((BOS,))
+
+    def longest(self, tokens: Ngram) -> Ngram:
+        """The longest context that these tokens end with."""
+        return next(tokens[begin:] for begin in range(len(tokens) + 1) if tokens[begin:] in self.own)
+
+    def follow(self, context: Ngram, token: int) -> Ngram:
+        """The context after one token more; a token 1 inside a sentence does not begin it again."""
+        return () if token == BOS else self.longest((*context, token))
+
+    def suffixes(self, context: Ngram) -> Iterator[Ngram]:
+        """The contexts that this one ends with, itself first."""
+        while context:
+            yield context
+            context = self.longest(context[1:])
+        yield ()
+
+    def row(self, context: Ngram) -> Mapping[int, float]:
+        """The tokens that complete n-grams, each with the sum of their scores; made once."""
+        if context not in self._rows:
+            row = dict(self.row(self.longest(context[1:]))) if context else {}
+            for token, score in self.own[context].items():
+                row[token] = row.get(token, 0.0) + score
+            self._rows[context] = row
+        return self._rows[context]
+
+    def completed(self, context: Ngram, token: int) -> list[Ngram]:
+        """The n-grams that ``token`` completes."""
+        return [(*suffix, token) for suffix in self.suffixes(context) if token in self.own[suffix]]
+
+
+class MostToCome:
+    """An upper bound on what is still added after a context, ``</s>`` included, by how many tokens may come.
+
+    V_k(c) is the best over ``</s>``; over the tokens that continue c to an n-gram or a context, with V_k-1 of the
+    context after them; and V_k of what c falls back to, which stands for all other tokens. After no token there is
+    also one that is in no n-gram. Exact if no score is negative and all tokens are allowed, since a longer context
+    never scores less then.
+    """
+
+    def __init__(self, table: NgramTable, sign: float, positive: bool) -> None:
+        """Scores are multiplied by ``sign``; ``positive``: negative ones count as 0."""
+        self._place = {context: i for i, context in enumerate(sorted(table.own, key=len))}
+        contexts = list(self._place)
+
+        def score(context: Ngram, token: int) -> float:
+            scores = (sign * table.own[suffix].get(token, 0.0) for suffix in table.suffixes(context))
+            return math.fsum(max(value, 0.0) if positive else value for value in scores)
+
+        steps = {(context, token) for context, row in table.own.items() for token in row if token != EOS}
+        steps |= {(context[:-1], context[-1]) for context in contexts if context and context != (BOS,)}
+        steps.add(((), -1))  # a token that is in no n-gram
+        edges = sorted((self._place[context], self._place[table.follow(context, token)], score(context, token))
+                       for context, token in steps)  # fmt: skip
+        self._sources = np.array([source for source, _, _ in edges])
+        self._targets = np.array([target for _, target, _ in edges])
+        self._scores = np.array([value for _, _, value in edges])
+        self._first = np.flatnonzero(np.diff(self._sources, prepend=-1))
+        """Where the edges of each context that has some begin."""
+        depth = np.array([len(context) for context in contexts])
+        self._levels = [np.flatnonzero(depth == d) for d in range(1, int(depth.max()) + 1)]
+        self._falls_to = np.array([self._place[table.longest(context[1:])] for context in contexts])
+        ends = np.array([score(context, EOS) for context in contexts])
+        self._most = [self._with_fallbacks(ends)]
+        self._gains = bool((self._scores > 0).any())
+
+    def after(self, context: Ngram, tokens: float) -> float:
+        """``tokens``: at most so many before ``</s>``; without a limit infinite where anything is gained by more."""
+        if tokens == math.inf:
+            return math.inf if self._gains else float(self._most[0].max())
+        while len(self._most) <= tokens:
+            self._most.append(self._longer(self._most[-1]))
+        return float(self._most[int(max(tokens, 0))][self._place[context]])
+
+    def _longer(self, shorter: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        most = self._most[0].copy()
+        going_on = np.maximum.reduceat(self._scores + shorter[self._targets], self._first)
+        sources = self._sources[self._first]
+        most[sources] = np.maximum(most[sources], going_on)
+        return self._with_fallbacks(most)
+
+    def _with_fallbacks(self, most: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        for level in self._levels:
+            most[level] = np.maximum(most[level], most[self._falls_to[level]])
+        return most

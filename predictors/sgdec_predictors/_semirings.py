@@ -1,0 +1,211 @@
+"""Two semirings over natural-log scores, and distances in weighted graphs (Mohri 2002, "Semiring frameworks and
+algorithms for shortest-distance problems").
+
+The score of a path is the sum of the scores of its arcs. What several paths amount to together is the best of their
+scores (`TROPICAL`) or the log of the sum of their probabilities (`LOG`). Distances are sums over all paths, of which
+a cycle makes infinitely many: each strongly connected component is a system of linear equations in the semiring,
+
+    x_i = b_i (+) sum over arcs i -> j of (s_ij (x) x_j),
+
+and components are solved one after the other. Cost: linear in the arcs where there are no cycles; for a component
+of n states that has some, n times its arcs (tropical: Bellman-Ford), or n^3 (log: Gaussian elimination).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from sgdec.protocol import FORBIDDEN
+
+ROUNDING = 1e-6
+"""Files keep costs in single precision: a cycle that gains less than this gains nothing."""
+
+Q = TypeVar("Q", bound=Hashable)
+"""A state of a graph."""
+Ways: TypeAlias = Sequence[tuple[float, Q]]
+"""What leaves a state: scores and targets."""
+Floats: TypeAlias = npt.NDArray[np.float64]
+Arcs: TypeAlias = Collection[tuple[int, int, float]]
+"""Within a component: origin, target, score."""
+
+
+class Semiring(ABC):
+    """How the scores of several paths become one."""
+
+    @abstractmethod
+    def plus(self, scores: Collection[float]) -> float:
+        """Of all these paths together; -inf if there is none."""
+
+    def solve(self, constants: Sequence[float], arcs: Arcs) -> list[float]:
+        """The x_i of one strongly connected component (b_i = ``constants``); +inf where the sum diverges."""
+        origins, targets, scores = zip(*arcs, strict=True)
+        highest = max(constants)
+        if math.isinf(highest):  # all of them reach each other
+            return [highest] * len(constants)
+        if math.inf in scores:
+            return [math.inf] * len(constants)
+        system = np.array(constants), np.array(origins), np.array(targets), np.array(scores)
+        found = self._solve(*system)
+        return [math.inf] * len(constants) if found is None else found.tolist()
+
+    @abstractmethod
+    def _solve(
+        self, constants: Floats, origins: npt.NDArray[np.int64], targets: npt.NDArray[np.int64], scores: Floats
+    ) -> Floats | None:
+        """Some constant is finite. None = diverges."""
+
+
+class Tropical(Semiring):
+    """The best path."""
+
+    def plus(self, scores: Collection[float]) -> float:
+        return max(scores, default=FORBIDDEN)
+
+    def _solve(
+        self, constants: Floats, origins: npt.NDArray[np.int64], targets: npt.NDArray[np.int64], scores: Floats
+    ) -> Floats | None:
+        """Bellman-Ford: a path that visits no state twice is found in n sweeps; what still gains is a cycle."""
+        found = constants
+        for _ in range(len(constants)):
+            longer = found.copy()
+            np.maximum.at(longer, origins, scores + found[targets])
+            if np.array_equal(longer, found):
+                return found
+            found = longer
+        return found if (scores + found[targets] <= found[origins] + ROUNDING).all() else None
+
+
+class Log(Semiring):
+    """The sum of the probabilities of all paths."""
+
+    def plus(self, scores: Collection[float]) -> float:
+        if len(scores) == 1:
+            return next(iter(scores))
+        highest = max(scores, default=FORBIDDEN)
+        if math.isinf(highest):
+            return highest
+        return highest + math.log(math.fsum(math.exp(score - highest) for score in scores))
+
+    def _solve(
+        self, constants: Floats, origins: npt.NDArray[np.int64], targets: npt.NDArray[np.int64], scores: Floats
+    ) -> Floats | None:
+        """x = A x + b in probabilities, each relative to the best path: then 0 <= A, b <= 1 <= x, whatever the scale.
+
+        The sum over all paths, (I + A + A^2 + ...) b, converges just if (I - A) y = 1 has a solution y > 0.
+        """
+        best = TROPICAL._solve(constants, origins, targets, scores)
+        if best is None:  # one cycle alone diverges
+            return None
+        matrix = np.eye(len(best))
+        np.subtract.at(matrix, (origins, targets), np.exp(scores + best[targets] - best[origins]))
+        right = np.stack([np.exp(constants - best), np.ones(len(best))], axis=1)
+        try:
+            found, growth = np.linalg.solve(matrix, right).T
+        except np.linalg.LinAlgError:
+            return None
+        if not ((growth > 0) & (growth < 1 / ROUNDING)).all():
+            return None
+        return best + np.log(found)  # type: ignore[no-any-return]
+
+
+TROPICAL, LOG = Tropical(), Log()
+
+
+def times(*scores: float) -> float:
+    """One after the other; what is forbidden stays so, whatever follows.
+
+    >>> times(-1.0, -0.5), times(math.inf, FORBIDDEN)
+    (-1.5, -inf)
+    """
+    return FORBIDDEN if FORBIDDEN in scores else sum(scores)
+
+
+def distances_to_end(
+    semiring: Semiring, starts: Iterable[Q], ways: Callable[[Q], Ways[Q]], end: Callable[[Q], float]
+) -> dict[Q, float]:
+    """For each state that can be reached: all its paths to an end together; +inf where that diverges.
+
+    ``end``: the score of ending in a state; -inf = it is no end.
+    """
+    found: dict[Q, float] = {}
+    for component in components(starts, ways):
+        place = {state: i for i, state in enumerate(component)}
+        leaving = [
+            semiring.plus([end(state), *(times(score, found[t]) for score, t in ways(state) if t in found)])
+            for state in component
+        ]
+        within = [(i, place[t], score) for q, i in place.items() for score, t in ways(q) if t in place]
+        found.update(zip(component, semiring.solve(leaving, within) if within else leaving, strict=True))
+    return found
+
+
+def distances_from(semiring: Semiring, start: Q, ways: Callable[[Q], Ways[Q]]) -> dict[Q, float]:
+    """For each state that can be reached: all paths from ``start`` to it together."""
+    entering: dict[Q, list[float]] = {start: [0.0]}
+    found: dict[Q, float] = {}
+    for component in reversed(components([start], ways)):
+        place = {state: i for i, state in enumerate(component)}
+        entered = [semiring.plus(entering.get(state, ())) for state in component]
+        within = [(place[t], i, score) for q, i in place.items() for score, t in ways(q) if t in place]
+        found.update(zip(component, semiring.solve(entered, within) if within else entered, strict=True))
+        for state in component:
+            for score, target in ways(state):
+                if target not in place:
+                    entering.setdefault(target, []).append(found[state] + score)
+    return found
+
+
+def components(starts: Iterable[Q], ways: Callable[[Q], Ways[Q]]) -> list[list[Q]]:
+    """Strongly connected components, each after those that its arcs lead to (Tarjan 1972, without recursion).
+
+    >>> graph = {0: [(0.0, 1)], 1: [(0.0, 2)], 2: [(0.0, 1), (0.0, 3)], 3: []}
+    >>> components([0], graph.__getitem__)
+    [[3], [1, 2], [0]]
+    """
+    order: dict[Q, int] = {}
+    lowest: dict[Q, int] = {}
+    """The earliest state that each is known to reach; no longer there once its component is complete."""
+    waiting: list[Q] = []
+    path: list[tuple[Q, Iterator[tuple[float, Q]]]] = []
+    found: list[list[Q]] = []
+
+    def enter(state: Q) -> None:
+        order[state] = lowest[state] = len(order)
+        waiting.append(state)
+        path.append((state, iter(ways(state))))
+
+    for start in starts:
+        if start not in order:
+            enter(start)
+        while path:
+            state, left = path[-1]
+            for _, target in left:
+                if target not in order:
+                    enter(target)
+                    break
+                if target in lowest:
+                    lowest[state] = min(lowest[state], order[target])
+            else:
+                path.pop()
+                if path:
+                    above = path[-1][0]
+                    lowest[above] = min(lowest[above], lowest[state])
+                if lowest[state] == order[state]:
+                    found.append(_down_to(state, waiting))
+                    for member in found[-1]:
+                        del lowest[member]
+    return found
+
+
+def _down_to(state: Q, stack: list[Q]) -> list[Q]:
+    """Takes this state, and all above it, off the stack."""
+    taken = [stack.pop()]
+    while taken[-1] != state:
+        taken.append(stack.pop())
+    return taken[::-1]

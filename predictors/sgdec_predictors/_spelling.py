@@ -1,0 +1,132 @@
+"""Wrappers whose inner predictor speaks other tokens: prefixes of inner tokens, worked out when needed.
+
+Such a wrapper looks ahead along several inner prefixes a row and follows few of them. A `Spelling` is one inner
+prefix. Its token is consumed, and the token after it scored, when somebody asks for the first time, and then never
+again; all that several rows ask for at once is one batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+
+from sgdec import BatchPredictor, Context, Scores, Source, UsageError
+from sgdec.context import Vocabularies
+from sgdec.protocol import State
+from sgdec_predictors._wrapper import Wrapper
+
+
+class Translator(Wrapper):
+    """A wrapper between two kinds of target tokens. What is wrapped says nothing of the run's vocabularies."""
+
+    forwards: ClassVar[tuple[str, ...]] = ()
+
+    def __init__(self, inner: BatchPredictor) -> None:
+        super().__init__(inner)
+        self.on_demand = True  # type: ignore[misc]  # so it looks only at what the others leave
+
+    @classmethod
+    def read_vocabularies(cls, inner: Vocabularies, **options: Any) -> Vocabularies:
+        """Nothing: its source may be cut otherwise than the run's, its target is."""
+        return Vocabularies()
+
+    @classmethod
+    def inner_context(cls, context: Context, **options: Any) -> Context:
+        """For what is wrapped: the run's source, and a target that is not the run's."""
+        return replace(context, vocabularies=Vocabularies(context.vocabularies.source, None), vocab_size=None)
+
+
+WAITING: Any = object()
+"""In the place of an inner state: the last token is still to be consumed."""
+
+
+class Spelling:
+    """One prefix of inner tokens: a value that knows more about itself with time."""
+
+    __slots__ = ("_children", "before", "known", "row", "state", "token")
+
+    def __init__(self, before: State, token: int, state: State = WAITING) -> None:
+        self.before = before
+        """The inner state before the last token, until that is consumed."""
+        self.token = token
+        self.state = state
+        """The inner state, or `WAITING`."""
+        self.known: dict[int, float] = {}
+        """Scores of the tokens that were asked for ..."""
+        self.row: Callable[[int], float] | None = None
+        """... or the score of any."""
+        self._children: dict[int, Spelling] = {}
+
+    def score(self, token: int) -> float:
+        """Of the next token; `Inner.know` must have been asked for it."""
+        return self.row(token) if self.row is not None else self.known[token]
+
+    def then(self, token: int) -> Spelling:
+        """The prefix with one more token, always the same object."""
+        child = self._children.get(token)
+        if child is None:
+            child = self._children[token] = Spelling(self.state, token)
+        return child
+
+
+class Inner:
+    """A predictor, asked about spellings in batches."""
+
+    def __init__(self, predictor: BatchPredictor, who: str, highest: int) -> None:
+        """``who`` asks, for messages; ``highest``: the highest token that it asks for."""
+        self._predictor = predictor
+        self._who = who
+        self._highest = highest
+
+    def begin(self, sources: Sequence[Source]) -> list[Spelling]:
+        """The empty prefixes of these sentences. The length limit is one of the decoder's tokens, not of these."""
+        unlimited = [replace(source, max_length=None) for source in sources]
+        return [Spelling(None, -1, state) for state in self._predictor.initialize_batch(unlimited)]
+
+    def states(self, spellings: Iterable[Spelling]) -> list[State]:
+        """Their states; consumes what is still to be consumed, in one batch."""
+        spellings = list(spellings)
+        waiting = list(dict.fromkeys(spelling for spelling in spellings if spelling.state is WAITING))
+        if waiting:
+            after = self._predictor.consume_batch([s.before for s in waiting], [s.token for s in waiting])
+            for spelling, state in zip(waiting, after, strict=True):
+                spelling.state, spelling.before = state, None
+        return [spelling.state for spelling in spellings]
+
+    def know(self, questions: Iterable[tuple[Spelling, int]]) -> None:
+        """Has the scores of these next tokens worked out, in one batch. Negative tokens ask for nothing.
+
+        A predictor that is asked on demand is asked for these tokens only, others for all at once.
+        """
+        asked: dict[Spelling, set[int]] = {}
+        for spelling, token in questions:
+            if token >= 0 and spelling.row is None and token not in spelling.known:
+                asked.setdefault(spelling, set()).add(token)
+        if not asked:
+            return
+        on_demand = self._predictor.on_demand
+        wanted = [sorted(tokens) for tokens in asked.values()]
+        scores = self._predictor.predict_batch(self.states(asked), wanted if on_demand else None)
+        read = self._reader(scores)
+        for i, (spelling, tokens) in enumerate(zip(asked, wanted, strict=True)):
+            row = read(i)
+            if on_demand:
+                spelling.known.update((token, row(token)) for token in tokens)
+            else:
+                spelling.row = row
+
+    def _reader(self, scores: Scores) -> Callable[[int], Callable[[int], float]]:
+        """From the number of a row to the scores of its tokens; what it keeps alive is that row alone."""
+        if scores.values is None:
+            return lambda i: scores.rows[i].get
+        values: Any = scores.values
+        if self._highest >= values.shape[-1]:
+            raise UsageError(
+                f"{self._who} writes token {self._highest}, but the inner predictor has {values.shape[-1]} tokens. "
+                "Its output side must be the inner vocabulary."
+            )
+        matrix = values if isinstance(values, np.ndarray) else values.detach().cpu().numpy()
+        return lambda i: matrix[i].copy().item

@@ -1,0 +1,196 @@
+"""Automata that are not deterministic, walked as if they were: epsilon removal and determinisation on the fly.
+
+A prefix can lead to several states of an automaton, each by paths of its own. Its *subset* is all of them, each with
+its residual: the score of the paths that lead there, beyond what the prefix was given (Mohri 1997, "Finite-State
+Transducers in Language and Speech Processing", section 3). With (+) the sum over paths,
+
+    score(token | subset) = (+) over its states q with residual r, and paths epsilon* token from q, of r + score(path)
+
+and what is beyond that is the residual of each state that is reached. So a total is the (+) of all paths with these
+tokens. ``</s>`` is scored likewise, by all ways to end: epsilons only, with or without a ``</s>`` arc among them.
+
+A subset is worked out when it is first visited, and so are the arcs that follow a state's epsilons.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from bisect import bisect_left
+from collections.abc import Hashable, Sequence
+from typing import Any, Protocol, TypeAlias
+
+from sgdec import BOS, EOS, BatchPredictor, Scores, Source
+from sgdec.io.lattice import LatticeError
+from sgdec.protocol import FORBIDDEN, Candidates, SparseRow, Steps
+from sgdec_predictors._networks import Arc
+from sgdec_predictors._semirings import LOG, Semiring, Ways, distances_from
+
+Node: TypeAlias = Any
+"""A state of an automaton: hashable, and those of one automaton have an order."""
+Subset: TypeAlias = tuple[tuple[Node, float], ...]
+"""States with their residuals, in order; empty = off the automaton, or after ``</s>``."""
+Following: TypeAlias = tuple[SparseRow, dict[int, Subset]]
+"""What can follow a subset, and the subset after each of these tokens."""
+State: TypeAlias = "tuple[Prefixes, Subset]"
+
+DIGITS = 9
+"""Residuals are compared so far: rounding errors must not keep equal futures apart."""
+
+
+class Automaton(Protocol):
+    """An acceptor with scores; it may be made as it is walked."""
+
+    @property
+    def start(self) -> Node: ...
+
+    def arcs(self, node: Node) -> Sequence[Arc]:
+        """Those with a label, epsilon not among them."""
+
+    def silent(self, node: Node) -> Ways[Node]:
+        """Epsilon arcs."""
+
+    def final(self, node: Node) -> float:
+        """-inf = not final."""
+
+    def best(self, node: Node) -> float:
+        """All ways to end together; -inf = there is none."""
+
+    def worst(self, node: Node) -> float:
+        """A lower bound on each of them; +inf = there is none."""
+
+
+class Prefixes:
+    """All subsets of one automaton, each worked out when first asked for; the prefixes of a sentence share it."""
+
+    def __init__(self, automaton: Automaton, path: str, semiring: Semiring, normalize: bool) -> None:
+        """``path``: its file. Raises LatticeError where it has no path, or some that begin with ``<s>``."""
+        self._automaton = automaton
+        self._path = path
+        self._semiring = semiring
+        self._normalize = normalize
+        self._next: dict[Node, tuple[list[Arc], float]] = {}
+        """By state: what follows its epsilons, and the score of ending after them."""
+        self._following: dict[Subset, Following] = {}
+        self.root = self._after_bos()
+        """Its residuals are what paths cost before the first token, which so bears it."""
+
+    def following(self, subset: Subset) -> Following:
+        return self._following.get(subset) or self._work_out(subset)
+
+    def afresh(self) -> Prefixes:
+        """The same automaton for another sentence; nothing is kept of what was worked out."""
+        return Prefixes(self._automaton, self._path, self._semiring, self._normalize)
+
+    def best_remaining(self, subset: Subset) -> float:
+        best = self._semiring.plus([residual + self._automaton.best(node) for node, residual in subset])
+        return 0.0 if self._normalize and best != FORBIDDEN else best
+
+    def worst_remaining(self, subset: Subset) -> float:
+        worst = min((residual + self._automaton.worst(node) for node, residual in subset), default=-FORBIDDEN)
+        return FORBIDDEN if self._normalize and worst != -FORBIDDEN else worst
+
+    def _work_out(self, subset: Subset) -> Following:
+        reached, end = self._reach(subset)
+        tokens, scores, after = sorted(reached), [], {}
+        for token in tokens:
+            score = self._semiring.plus(reached[token].values())
+            scores.append(score)
+            after[token] = tuple(sorted((node, path - score) for node, path in reached[token].items()))
+        if end != FORBIDDEN:
+            place = bisect_left(tokens, EOS)
+            tokens.insert(place, EOS)
+            scores.insert(place, end)
+        if self._normalize:
+            total = LOG.plus(scores)
+            scores = [score - total for score in scores]
+        self._following[subset] = found = SparseRow(tokens, scores), after
+        return found
+
+    def _after_bos(self) -> Subset:
+        start = self._automaton.start
+        if self._automaton.best(start) == FORBIDDEN:
+            raise LatticeError(self._path, "is empty: no path leads to a final state", "Check how it was made.")
+        reached, end = self._reach(((start, 0.0),))
+        if BOS not in reached:
+            return ((start, 0.0),)
+        if len(reached) > 1 or end != FORBIDDEN:
+            what = "has paths with and without <s> (label 1)"
+            raise LatticeError(self._path, what, "Begin all paths with <s>, or none.")
+        return tuple(sorted(reached[BOS].items()))
+
+    def _reach(self, subset: Subset) -> tuple[dict[int, dict[Node, float]], float]:
+        """By token the states that it leads to, each with the score of all paths there; and the score of ending."""
+        paths: dict[int, dict[Node, list[float]]] = {}
+        ends = []
+        for node, residual in subset:
+            arcs, end = self._next.get(node) or self._follow(node)
+            for label, score, target in arcs:
+                paths.setdefault(label, {}).setdefault(target, []).append(residual + score)
+            ends.append(residual + end)
+        plus = self._semiring.plus
+        reached = {label: {node: plus(scores) for node, scores in to.items()} for label, to in paths.items()}
+        return reached, plus(ends)
+
+    def _follow(self, node: Node) -> tuple[list[Arc], float]:
+        arcs, ends = [], []
+        for place, score in self._after_epsilons(node).items():
+            ends.append(score + self._automaton.final(place))
+            for arc in self._automaton.arcs(place):
+                if arc.label == EOS:
+                    ends.append(score + arc.score + self._end_in(arc.target))
+                else:
+                    arcs.append(arc._replace(score=score + arc.score))
+        self._next[node] = found = arcs, self._semiring.plus(ends)
+        return found
+
+    def _end_in(self, node: Node) -> float:
+        """The score of ending here, or after epsilons."""
+        ways = self._after_epsilons(node)
+        return self._semiring.plus([score + self._automaton.final(place) for place, score in ways.items()])
+
+    def _after_epsilons(self, node: Node) -> dict[Node, float]:
+        if not self._automaton.silent(node):
+            return {node: 0.0}
+        return distances_from(self._semiring, node, self._automaton.silent)
+
+
+class SubsetPredictor(BatchPredictor):
+    """The verbs of a predictor whose states are subsets."""
+
+    independent_rows = True
+
+    @abstractmethod
+    def open(self, source: Source) -> Prefixes:
+        """The automaton of one sentence; SgdecError where it cannot be read or used."""
+
+    def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
+        """Raises SgdecError for what cannot be read or used."""
+        return [(prefixes, prefixes.root) for prefixes in map(self.open, sources)]
+
+    def predict_batch(
+        self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None
+    ) -> Scores:
+        return Scores(rows=[prefixes.following(subset)[0] for prefixes, subset in states])
+
+    def consume_batch(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:
+        return [
+            (prefixes, prefixes.following(subset)[1].get(token, ()))
+            for (prefixes, subset), token in zip(states, tokens, strict=True)
+        ]
+
+    def steps(self, state: State, candidates: Candidates | None) -> Steps:
+        prefixes, subset = state
+        row, after = prefixes.following(subset)
+        tokens = row.candidates if candidates is None else candidates
+        return tokens, row.at(tokens), [(prefixes, after.get(token, ())) for token in tokens]
+
+    def best_remaining(self, states: Sequence[State]) -> list[float]:
+        """All ways to the end together: of the best path exactly; infinite where cycles add without limit."""
+        return [prefixes.best_remaining(subset) for prefixes, subset in states]
+
+    def worst_remaining(self, states: Sequence[State]) -> list[float]:
+        """The worst single path to the end, which is no better than any token sequence."""
+        return [prefixes.worst_remaining(subset) for prefixes, subset in states]
+
+    def state_key(self, states: Sequence[State]) -> list[Hashable]:
+        return [tuple((node, round(residual, DIGITS)) for node, residual in subset) for _, subset in states]

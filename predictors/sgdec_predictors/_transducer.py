@@ -1,0 +1,178 @@
+"""A transducer as a wrapper walks it: arcs by decoder token, scores instead of costs, dead ends left out.
+
+What can happen at a state is worked out when it is first visited. Bounds take time linear in the arcs and are worked
+out when they are first asked for.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sgdec import BOS, EOS, UNK
+from sgdec.io.lattice import LatticeError
+from sgdec.io.transducer import EPSILON, OTHERWISE, UNK_LABEL, Transducer, read_transducer
+from sgdec.protocol import FORBIDDEN
+from sgdec_predictors._semirings import TROPICAL, Semiring, distances_to_end
+
+SILENT = -1
+"""Writes nothing."""
+ENDED = -1
+"""The state after ``</s>``."""
+
+Mask = npt.NDArray[np.bool_]
+
+
+class Arc(NamedTuple):
+    """What one arc writes, adds and leads to."""
+
+    output: int
+    """A token of the inner predictor, or `SILENT`."""
+    score: float
+    target: int
+
+
+class Ways(NamedTuple):
+    """All that leaves a state."""
+
+    arcs: dict[int, tuple[Arc, ...]]
+    """By decoder token, ascending; ending is an arc that reads and writes ``</s>``."""
+    silent: tuple[Arc, ...]
+    """Those that read nothing."""
+    otherwise: tuple[Arc, ...]
+    """Those that read nothing, for tokens that are not in ``arcs``."""
+
+
+class Machine(dict[int, Ways]):
+    """By state, its ways."""
+
+    def __init__(self, path: str, semiring: Semiring, vocab_size: int | None = None) -> None:
+        """``vocab_size``: of the decoder; None where nobody knows. Raises LatticeError for what cannot be walked."""
+        super().__init__()
+        found = read_transducer(path)
+        self.start = found.start
+        self._raw = found
+        self._semiring = semiring
+        _check(found, path, vocab_size)
+        self._alive = _alive(found)
+        if found.start < 0 or not self._alive[found.start]:
+            raise LatticeError(path, "is empty: no path leads to a final state", "Check how it was made.")
+        _refuse_cycles(found, path, self._alive)
+
+    def __missing__(self, state: int) -> Ways:
+        by_token: dict[int, list[Arc]] = {}
+        silent: list[Arc] = []
+        otherwise: list[Arc] = []
+        ends = [-float(self._raw.final[state])]
+        for arc in self._raw.arcs(state):
+            if arc.input == EOS:
+                ends.append(-arc.cost - float(self._raw.final[arc.target]))
+            elif self._alive[arc.target] and arc.cost < math.inf:
+                bearer = {EPSILON: silent, BOS: silent, OTHERWISE: otherwise}.get(arc.input)
+                if bearer is None:
+                    bearer = by_token.setdefault(UNK if arc.input == UNK_LABEL else arc.input, [])
+                bearer.append(Arc(_output(arc.output), -arc.cost, arc.target))
+        end = self._semiring.plus(ends)
+        if end != FORBIDDEN:
+            by_token[EOS] = [Arc(EOS, end, ENDED)]
+        arcs = {token: tuple(by_token[token]) for token in sorted(by_token)}
+        ways = self[state] = Ways(arcs, tuple(silent), tuple(otherwise))
+        return ways
+
+    @cached_property
+    def highest_output(self) -> int:
+        """The highest token that it writes."""
+        outputs = self._raw.outputs
+        return int(outputs[outputs != UNK_LABEL].max(initial=EOS))
+
+    @cached_property
+    def never_positive(self) -> bool:
+        """Whether no arc and no end adds to the score."""
+        return bool((self._raw.costs >= 0).all() and (self._raw.final >= 0).all())
+
+    @cached_property
+    def best(self) -> dict[int, float]:
+        """By state: the highest score of any path to the end, +inf where a cycle adds without limit."""
+        return self._extreme(1.0)
+
+    @cached_property
+    def worst(self) -> dict[int, float]:
+        """By state: the lowest score of any path to the end."""
+        return {state: -score for state, score in self._extreme(-1.0).items()}
+
+    def _extreme(self, sign: float) -> dict[int, float]:
+        def ways(state: int) -> list[tuple[float, int]]:
+            return [(sign * arc.score, arc.target) for arc in self._all(state) if arc.target != ENDED]
+
+        def end(state: int) -> float:
+            ending = self[state].arcs.get(EOS)
+            return sign * ending[0].score if ending else FORBIDDEN
+
+        return distances_to_end(TROPICAL, [self.start], ways, end)
+
+    def _all(self, state: int) -> list[Arc]:
+        arcs, silent, otherwise = self[state]
+        return [*(arc for several in arcs.values() for arc in several), *silent, *otherwise]
+
+
+def _output(label: int) -> int:
+    return {EPSILON: SILENT, BOS: SILENT, UNK_LABEL: UNK}.get(label, label)
+
+
+def _check(found: Transducer, path: str, vocab_size: int | None) -> None:
+    """LatticeError for ends that are none, and for labels that the decoder does not have."""
+
+    def complain(wrong: Mask, what: str, way_out: str) -> None:
+        if wrong.any():
+            place = int(wrong.argmax())
+            arc = f"{found.inputs[place]}:{found.outputs[place]}"
+            raise LatticeError(path, f"state {found.state_of(place)} has an arc {arc}; {what}", way_out)
+
+    ends = found.inputs == EOS
+    complain(
+        np.where(ends, ~np.isin(found.outputs, (EOS, EPSILON)), found.outputs == EOS),
+        "</s> is read and written together, or not at all",
+        "Write 2:2 arcs, or make states final.",
+    )
+    if vocab_size is not None:
+        complain(
+            (found.inputs >= vocab_size) & (found.inputs != UNK_LABEL) & (found.inputs != OTHERWISE),
+            f"but the decoder has {vocab_size} target tokens",
+            "Is it upside down? Its input side is what the decoder speaks.",
+        )
+
+
+def _alive(found: Transducer) -> Mask:
+    """The states from which a final one can be reached."""
+    alive = found.final < math.inf
+    origins = np.repeat(np.arange(len(alive)), np.diff(found.first))
+    walkable = found.costs < math.inf
+    while True:
+        more = np.zeros_like(alive)
+        more[origins[walkable & alive[found.targets]]] = True
+        if not (more & ~alive).any():
+            return alive
+        alive = alive | more
+
+
+def _refuse_cycles(found: Transducer, path: str, alive: Mask) -> None:
+    """LatticeError where arcs that read nothing lead back to where they begin: takes away those that lead to none."""
+    origins: npt.NDArray[Any] = np.repeat(np.arange(len(alive)), np.diff(found.first))
+    left = np.isin(found.inputs, (EPSILON, BOS, OTHERWISE)) & (found.costs < math.inf)
+    left &= alive[origins] & alive[found.targets]
+    while left.any():
+        goes_on = np.zeros_like(alive)
+        goes_on[origins[left]] = True
+        fewer = left & goes_on[found.targets]
+        if fewer.sum() == left.sum():
+            raise LatticeError(
+                path,
+                f"has a cycle of input epsilons (label 0) through state {origins[int(fewer.argmax())]}, "
+                "so it writes infinitely many outputs for one input",
+                "Every cycle has to read a token; pynini.rmepsilon removes cycles of 0:0 arcs.",
+            )
+        left = fewer

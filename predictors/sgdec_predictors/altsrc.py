@@ -1,0 +1,87 @@
+"""Wrapper: the inner predictor reads another source, such as a second language or another tokenisation.
+
+Score of token w: the inner score, given line i of ``path`` as the source of sentence i. A text is read with the
+source vocabulary of the inner predictor's own model, else with that of the run; without either, lines are token ids.
+The length limit stays that of the sentence that is decoded.
+
+State: the inner state. Cost: one line read a sentence; the file is read once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Annotated, Any
+
+from pydantic import Field
+
+import sgdec
+from sgdec import BatchPredictor, Context, SgdecError, Source
+from sgdec.context import Vocabularies
+from sgdec.protocol import State
+from sgdec.text.lines import read_lines
+from sgdec_predictors._wrapper import Wrapper
+
+
+class AltSrc(Wrapper):
+    """Another source file, line by line.
+
+    >>> import tempfile
+    >>> from sgdec.protocol import lift
+    >>> from sgdec.testing import Forced
+    >>> with tempfile.NamedTemporaryFile("w") as file:
+    ...     print("7 8", file=file, flush=True)
+    ...     AltSrc(lift(Forced([7])), file.name).source_of(Source(1, (3,), max_length=6))
+    Source(id=1, tokens=(7, 8), text='7 8', max_length=6)
+    """
+
+    def __init__(
+        self,
+        inner: BatchPredictor,
+        path: Annotated[str, Field(description="text or token ids, one line a source sentence; .gz too")],
+        context: Context | None = None,
+    ) -> None:
+        """Raises SgdecError for a file that cannot be read."""
+        super().__init__(inner)
+        self._path = path
+        self._vocabulary = self.vocabularies.source or (context.vocabularies.source if context else None)
+        try:
+            self._lines = tuple(read_lines(path))
+        except SgdecError as error:
+            raise SgdecError(f"altsrc: {error}") from None
+
+    @classmethod
+    def read_vocabularies(cls, inner: Vocabularies, **options: Any) -> Vocabularies:
+        """Of what is wrapped only the target side: the run reads another source."""
+        return Vocabularies(None, inner.target)
+
+    def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
+        """Raises SgdecError where there is no line for a sentence, or it cannot be read."""
+        return self.inner.initialize_batch([self.source_of(source) for source in sources])
+
+    def source_of(self, source: Source) -> Source:
+        """The sentence of the same number."""
+        if source.id > len(self._lines):
+            raise SgdecError(
+                f"altsrc: {self._path} has {len(self._lines)} lines, so none for sentence {source.id}. "
+                "Expected one line a source sentence."
+            )
+        line = self._lines[source.id - 1]
+        tokens = self._vocabulary.encode(line) if self._vocabulary is not None else self._ids(line, source.id)
+        if not tokens:
+            raise SgdecError(f"altsrc: {self._path}: line {source.id} is empty; a source has at least one token.")
+        return replace(source, tokens=tokens, text=line)
+
+    def _ids(self, line: str, number: int) -> tuple[int, ...]:
+        for word in line.split():
+            if not (word.isascii() and word.isdecimal()):
+                raise SgdecError(
+                    f"altsrc: {self._path}: line {number}: {word!r} is no token id. "
+                    "Without a source vocabulary, lines are token ids."
+                )
+        return tuple(map(int, line.split()))
+
+
+@sgdec.hookimpl
+def sgdec_predictors() -> dict[str, type[BatchPredictor]]:
+    return {"altsrc": AltSrc}

@@ -1,0 +1,132 @@
+"""Bag of words: the words of the output are given, their order is not (Stahlberg et al. 2017, Table 1).
+
+Score of token w: 0 if a copy of it is left in the bag, and ``</s>``: 0 if the bag is empty; everything else is
+forbidden. With ``accept_subsets`` the output may end earlier. With ``accept_duplicates`` a word may also occur more
+often than in the bag, so the bag says which words there are, and how often at least. Beside a language model it makes
+any decoder search for the best order.
+
+State: how many copies of each word are left. Cost: linear in the different words of the bag, a prefix.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Hashable, Sequence
+from typing import Annotated, ClassVar, TypeAlias
+
+from pydantic import Field
+
+import sgdec
+from sgdec import EOS, UNK, Context, Predictor, Scores, SgdecError, Source
+from sgdec.protocol import FORBIDDEN, Candidates
+from sgdec.text.lines import read_lines
+from sgdec_predictors._token_lines import TokenLines
+
+Counts: TypeAlias = tuple[int, ...]
+"""For each different word of the bag, ascending, how many copies are left."""
+
+
+class BagOfWords(Predictor):
+    """Allows the words of the bag, in any order: line N of the file belongs to sentence N.
+
+    >>> import os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "bags.ids")
+    ...     with open(path, "w") as file:
+    ...         _ = file.write("7 4 7\\n")
+    ...     predictor = BagOfWords(path)
+    >>> predictor.initialize(Source(id=1, tokens=()))
+    >>> for token in (4, 7, 7):
+    ...     predictor.consume(token)
+    ...     print(*predictor.predict_next().rows)
+    SparseRow({7: 0.0}, default=-inf)
+    SparseRow({7: 0.0}, default=-inf)
+    SparseRow({2: 0.0}, default=-inf)
+    """
+
+    never_positive: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        path: Annotated[str, Field(description="bags, one a line: text, or token ids where there is no vocabulary")],
+        accept_subsets: Annotated[bool, Field(description="the output may end with words left in the bag")] = False,
+        accept_duplicates: Annotated[
+            bool, Field(description="a word may occur more often in the output than in the bag")
+        ] = False,
+        context: Context | None = None,
+    ) -> None:
+        """Raises SgdecError for a file that cannot be read."""
+        self._path = path
+        self._accept_subsets = accept_subsets
+        self._accept_duplicates = accept_duplicates
+        self._reader = TokenLines(context)
+        try:
+            self._lines = tuple(read_lines(path))
+        except SgdecError as error:
+            raise SgdecError(f"bow: {error}") from None
+        self._words: list[int] = []
+        """The different ones, ascending."""
+        self._left: Counts | None = ()
+        """None = the prefix has a word that was not left in the bag."""
+
+    def initialize(self, source: Source) -> None:
+        """Raises SgdecError where there is no line for this sentence, or a word that is no known token."""
+        bag = Counter(self._bag(source.id))
+        self._words = sorted(bag)
+        self._left = tuple(bag[word] for word in self._words)
+
+    def predict_next(self, candidates: Candidates | None = None) -> Scores:
+        if self._left is None:
+            return Scores.sparse((), ())
+        tokens = [
+            word for word, left in zip(self._words, self._left, strict=True) if left or self._accept_duplicates
+        ]
+        if self._accept_subsets or not any(self._left):
+            tokens.insert(bisect_left(tokens, EOS), EOS)
+        return Scores.sparse(tokens, [0.0] * len(tokens))
+
+    def consume(self, token: int) -> None:
+        place = bisect_left(self._words, token)
+        if self._left is None or self._words[place : place + 1] != [token]:
+            self._left = None
+        elif self._left[place]:
+            self._left = (*self._left[:place], self._left[place] - 1, *self._left[place + 1 :])
+        elif not self._accept_duplicates:
+            self._left = None
+
+    def get_state(self) -> Counts | None:
+        return self._left
+
+    def set_state(self, state: Counts | None) -> None:
+        self._left = state
+
+    def best_remaining(self, states: Sequence[Counts | None]) -> list[float]:
+        return [FORBIDDEN if state is None else 0.0 for state in states]
+
+    def worst_remaining(self, states: Sequence[Counts | None]) -> list[float]:
+        return [-FORBIDDEN if state is None else 0.0 for state in states]
+
+    def state_key(self, states: Sequence[Counts | None]) -> list[Hashable]:
+        return list(states)
+
+    def _bag(self, sentence: int) -> tuple[int, ...]:
+        if sentence > len(self._lines):
+            raise SgdecError(
+                f"bow: {self._path} has {len(self._lines)} lines, so none for sentence {sentence}. "
+                "Expected one bag a source sentence."
+            )
+        line, where = self._lines[sentence - 1], f"bow: {self._path}: line {sentence}"
+        tokens = self._reader.read(line, where)
+        if UNK in tokens:
+            unknown = next((word for word in line.split() if UNK in self._reader.read(word, where)), line)
+            raise SgdecError(
+                f"{where}: {unknown!r} is unknown to the target vocabulary (sentence {sentence}). "
+                "A bag is of known words: leave it out, or replace it."
+            )
+        return tokens
+
+
+@sgdec.hookimpl
+def sgdec_predictors() -> dict[str, type[Predictor]]:
+    return {"bow": BagOfWords}

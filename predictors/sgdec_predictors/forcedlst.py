@@ -1,0 +1,264 @@
+"""N-best lists as prefix trees, to rescore them (Stahlberg et al. 2017, Table 1).
+
+Score of token w: 0 if some hypothesis of the list begins with the prefix and w; ``</s>``: the score of the hypothesis
+that the prefix is, its total in the list or one of its ``feature``s; everything else is forbidden. With ``match_unk``
+an unknown word in the list stands for any token. Where several hypotheses are what the prefix is, the best one counts.
+
+Lists are Moses', ``id ||| tokens ||| name= score ... ||| total``, whose ids count from 0 if 0 is among them (Moses)
+and from 1 if not (as we write them); or plain lines, without scores: line N belongs to sentence N, and of a PATH with
+``{id}`` all lines do.
+
+State: the nodes of the tree that the prefix leads to, which is one, but for ``match_unk``. Bounds: each node knows the
+best and the worst score below it. Cost: the list is read once, the tree of a sentence made when it begins; then the
+children of the nodes, a prefix.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Annotated, NamedTuple, TypeAlias
+
+from pydantic import Field
+
+import sgdec
+from sgdec import BOS, EOS, UNK, Context, Predictor, Scores, SgdecError, Source
+from sgdec.protocol import FORBIDDEN, Candidates
+from sgdec.text.lines import read_lines
+from sgdec_predictors._token_lines import TokenLines
+
+SEPARATOR = "|||"
+
+
+Nodes: TypeAlias = tuple[int, ...]
+"""Of a tree; empty = off the list."""
+ROOT: Nodes = (0,)
+
+
+class Line(NamedTuple):
+    """One hypothesis as it was read."""
+
+    number: int
+    """In its file."""
+    text: str
+
+
+class ForcedList(Predictor):
+    """Allows exactly the hypotheses of a sentence's n-best list.
+
+    >>> import os, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "nbest.ids")
+    ...     with open(path, "w") as file:
+    ...         _ = file.write("1 ||| 7 4 ||| lm= -3.5 ||| -1.5\\n1 ||| 7 ||| lm= -2.5 ||| -2.0\\n")
+    ...     predictor = ForcedList(path, feature="lm")
+    >>> predictor.initialize(Source(id=1, tokens=()))
+    >>> predictor.consume(7)
+    >>> predictor.predict_next().rows
+    [SparseRow({2: -2.5, 4: 0.0}, default=-inf)]
+    """
+
+    def __init__(
+        self,
+        path: Annotated[
+            str,
+            Field(description="n-best lists: Moses' format, or plain lines; {id} is the sentence number"),
+        ],
+        use_weights: Annotated[bool, Field(description="false: every hypothesis scores 0")] = True,
+        feature: Annotated[
+            str, Field(description="score by this feature; by NAME.N of several values of NAME; empty = by the total")
+        ] = "",
+        match_unk: Annotated[
+            bool, Field(description="an unknown word (token 0) in the list stands for any token")
+        ] = False,
+        context: Context | None = None,
+    ) -> None:
+        """Raises SgdecError for a file that cannot be read, and for lines that are not of one format."""
+        self._path = path
+        self._use_weights = use_weights
+        self._feature = feature
+        self._match_unk = match_unk
+        self._reader = TokenLines(context)
+        self._lists = None if "{id}" in path else _by_sentence(_lines(path), path)
+        self._tree = _Tree([], match_unk)
+        self._nodes = ROOT
+
+    def initialize(self, source: Source) -> None:
+        """Raises SgdecError where there is no list for this sentence, or a line of it is malformed."""
+        path = self._path.replace("{id}", str(source.id))
+        lines = _lines(path) if self._lists is None else self._lists.get(source.id, [])
+        if not lines:
+            raise SgdecError(
+                f"forcedlst: {path}: no hypothesis for sentence {source.id}. Expected one or more a sentence; "
+                "ids count from 0 if 0 is among them, else from 1."
+            )
+        hypotheses = []
+        for line in lines:
+            where = f"forcedlst: {path}: line {line.number}"
+            text, score = self._parse(line.text, where)
+            hypotheses.append((self._reader.read(text, where), score))
+        self._tree, self._nodes = _Tree(hypotheses, self._match_unk), ROOT
+
+    def predict_next(self, candidates: Candidates | None = None) -> Scores:
+        return self._tree.row(self._nodes)
+
+    def consume(self, token: int) -> None:
+        self._nodes = self._tree.after(self._nodes, token)
+
+    def get_state(self) -> Nodes:
+        return self._nodes
+
+    def set_state(self, state: Nodes) -> None:
+        self._nodes = state
+
+    def best_remaining(self, states: Sequence[Nodes]) -> list[float]:
+        return [max((self._tree.best[node] for node in nodes), default=FORBIDDEN) for nodes in states]
+
+    def worst_remaining(self, states: Sequence[Nodes]) -> list[float]:
+        return [min((self._tree.worst[node] for node in nodes), default=-FORBIDDEN) for nodes in states]
+
+    def state_key(self, states: Sequence[Nodes]) -> list[Hashable]:
+        return list(states)
+
+    def _parse(self, line: str, where: str) -> tuple[str, float]:
+        """Text and score of one hypothesis."""
+        fields = [field.strip() for field in line.split(SEPARATOR)]
+        if len(fields) == 1:
+            if self._feature and self._use_weights:
+                raise SgdecError(f"{where}: has no features, only text. Leave --forcedlst.feature out.")
+            return line, 0.0
+        if not self._use_weights:
+            return fields[1], 0.0
+        if self._feature:
+            return fields[1], self._feature_of(fields[2] if len(fields) > 2 else "", where)
+        if len(fields) == 2:
+            raise SgdecError(
+                f"{where}: has no score. Expected 'id ||| tokens ||| features ||| total'; "
+                "without scores give --forcedlst.use_weights false."
+            )
+        return fields[1], _number(fields[3] if len(fields) > 3 else fields[2], where)
+
+    def _feature_of(self, text: str, where: str) -> float:
+        """Of ``name= value ... name= value ...`` the one that is asked for."""
+        features: dict[str, list[float]] = {}
+        for word in text.split():
+            if word.endswith("="):
+                values = features[word.removesuffix("=")] = []
+            elif features:
+                values.append(_number(word, where))
+            else:
+                raise SgdecError(f"{where}: features begin with {word!r}. Expected 'name= value ...'.")
+        name, _, place = self._feature.rpartition(".")
+        if self._feature not in features and place.isdecimal() and 1 <= int(place) <= len(features.get(name, ())):
+            return features[name][int(place) - 1]
+        if self._feature not in features:
+            known = f"It has {', '.join(features)}." if features else "It has none."
+            raise SgdecError(f"{where}: has no feature {self._feature!r}. {known}")
+        values = features[self._feature]
+        if len(values) != 1:
+            raise SgdecError(
+                f"{where}: feature {self._feature!r} has {len(values)} values. "
+                f"Expected one; of several choose one, such as --forcedlst.feature {self._feature}.1."
+            )
+        return values[0]
+
+
+class _Tree:
+    """The hypotheses of one sentence; node 0 is the empty prefix, and children come after their parents."""
+
+    def __init__(self, hypotheses: Iterable[tuple[tuple[int, ...], float]], match_unk: bool) -> None:
+        self._match_unk = match_unk
+        self._children: list[dict[int, int]] = [{}]
+        self._ends: dict[int, float] = {}
+        """By node: the score of the hypothesis that the prefix is."""
+        for tokens, score in hypotheses:
+            self._add(tokens, score)
+        self.best = self._extremes(1)
+        """By node: the highest score below it."""
+        self.worst = {node: -score for node, score in self._extremes(-1).items()}
+
+    def row(self, nodes: Nodes) -> Scores:
+        scores = dict.fromkeys(chain.from_iterable(self._children[node] for node in nodes), 0.0)
+        default = FORBIDDEN
+        if self._match_unk and UNK in scores:
+            scores[BOS], default = FORBIDDEN, 0.0
+        ends = [self._ends[node] for node in nodes if node in self._ends]
+        if ends or default != FORBIDDEN:
+            scores[EOS] = max(ends, default=FORBIDDEN)
+        tokens = sorted(scores)
+        return Scores.sparse(tokens, [scores[token] for token in tokens], default)
+
+    def after(self, nodes: Nodes, token: int) -> Nodes:
+        wanted = (token, UNK) if self._match_unk and token != UNK else (token,)
+        found = [self._children[node].get(label) for node in nodes for label in wanted]
+        return tuple(child for child in found if child is not None)
+
+    def _add(self, tokens: Sequence[int], score: float) -> None:
+        node = 0
+        for token in tokens:
+            if token not in self._children[node]:
+                self._children[node][token] = len(self._children)
+                self._children.append({})
+            node = self._children[node][token]
+        self._ends[node] = max(score, self._ends.get(node, FORBIDDEN))
+
+    def _extremes(self, sign: int) -> dict[int, float]:
+        """By node the highest ``sign`` x score below it."""
+        found: dict[int, float] = {}
+        for node in reversed(range(len(self._children))):
+            scores = [found[child] for child in self._children[node].values()]
+            if node in self._ends:
+                scores.append(sign * self._ends[node])
+            found[node] = max(scores, default=FORBIDDEN)
+        return found
+
+
+def _lines(path: str) -> list[Line]:
+    """The hypotheses of one file; SgdecError where some are Moses' lines and some are plain."""
+    try:
+        lines = [Line(number, text) for number, text in enumerate(read_lines(path), 1)]
+    except SgdecError as error:
+        raise SgdecError(f"forcedlst: {error}") from None
+    if not any(SEPARATOR in line.text for line in lines):
+        return lines
+    lines = [line for line in lines if line.text.strip()]
+    for line in lines:
+        if SEPARATOR not in line.text:
+            raise SgdecError(
+                f"forcedlst: {path}: line {line.number} is plain, but others are not. "
+                "Expected 'id ||| tokens ||| features ||| total'."
+            )
+    return lines
+
+
+def _by_sentence(lines: Sequence[Line], path: str) -> Mapping[int, list[Line]]:
+    """By sentence number, which is from 1."""
+    if not any(SEPARATOR in line.text for line in lines):
+        return {line.number: [line] for line in lines}
+    found: dict[int, list[Line]] = defaultdict(list)
+    for line in lines:
+        word = line.text.partition(SEPARATOR)[0].strip()
+        if not (word.isascii() and word.isdecimal()):
+            raise SgdecError(
+                f"forcedlst: {path}: line {line.number} begins with {word!r}. "
+                "Expected a sentence number: 'id ||| tokens ||| features ||| total'."
+            )
+        found[int(word)].append(line)
+    return {number + (0 in found): listed for number, listed in found.items()}
+
+
+def _number(word: str, where: str) -> float:
+    try:
+        value = float(word)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise SgdecError(f"{where}: {word!r} is no score. Expected a number.")
+    return value
+
+
+@sgdec.hookimpl
+def sgdec_predictors() -> dict[str, type[Predictor]]:
+    return {"forcedlst": ForcedList}

@@ -1,0 +1,284 @@
+"""Wrapper: the inner predictor speaks other tokens, which a transducer T spells (Stahlberg et al. 2017, section 3).
+
+T reads decoder tokens y and writes inner tokens z; each of its paths pi costs c. For a prefix y1...yt
+
+    score(y1...yt) = best or sum over paths pi of T that read y1...yt of  log P_inner(z(pi)) - c(pi)
+    score of y_t   = score(y1...yt) - score(y1...yt-1)
+
+With ``semiring`` tropical the best path counts, with log the log of the sum. A path of a prefix ends with the arc
+that reads its last token; what T writes without reading (input epsilons) counts when the next token is read. So a
+score comes when T writes, be it before, with or after the decoder tokens that are spelled. ``</s>`` needs a final
+state, and adds its weight and the inner ``</s>``: totals are those of whole paths, exactly, however late the parts
+arrive. Only what T reads can follow. Every cycle of T has to read something; apart from that any transducer will do.
+
+State: pairs of a state of T and an inner prefix, each with its score relative to the prefix'. Pairs are merged where
+the inner prefix is the same, or by the inner `state_key` has the same future. With ``max_states`` only the best pairs
+are kept, and the end of the run says how often others were lost. `sgdec transducer` builds transducers from
+tokenizers; `sgdec.io.transducer` has the labels.
+
+Cost: a step of the inner predictor for each inner prefix, those of all rows together, and a look at each arc. T reads
+deterministically: one pair a prefix. Input epsilons that write are followed ahead of need, a step each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from operator import attrgetter
+from typing import Annotated, Literal, NamedTuple
+
+from pydantic import Field
+
+import sgdec
+from sgdec import BatchPredictor, Context, Scores, SgdecError, Source
+from sgdec.io.lattice import LatticeError
+from sgdec.protocol import FORBIDDEN, Candidates, SparseRow, ability
+from sgdec_predictors._semirings import LOG, TROPICAL, times
+from sgdec_predictors._spelling import Inner, Spelling, Translator
+from sgdec_predictors._transducer import Arc, Machine, Ways
+
+NOTHING: frozenset[int] = frozenset()
+
+
+class Pair(NamedTuple):
+    """Where one or more paths have come to."""
+
+    state: int
+    """Of the transducer."""
+    inner: Spelling
+    score: float
+    """Relative to that of the prefix."""
+    barred: frozenset[int] = NOTHING
+    """Tokens that must not follow: failure arcs were taken past arcs that read them."""
+
+
+class Prefix:
+    """One prefix of decoder tokens."""
+
+    __slots__ = ("pairs", "reach")
+
+    def __init__(self, pairs: Sequence[Pair]) -> None:
+        self.pairs = pairs
+        self.reach: list[Pair] | None = None
+        """The pairs, and all that input epsilons lead to from them; found when first needed."""
+
+
+class FstTok(Translator):
+    """Puts a transducer between the decoder's tokens and the inner predictor's.
+
+    Characters 3 and 4 spell words for the inner predictor: 3 is word 7, 34 is word 8.
+
+    >>> import pynini, tempfile
+    >>> from sgdec.protocol import lift
+    >>> from sgdec.testing import Bonus
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     pynini.union(pynini.cross("[3]", "[7]"), pynini.cross("[3][4]", "[8]")).write(f"{folder}/t.fst")
+    ...     words = FstTok(lift(Bonus({7: -1.0, 8: -0.25, 2: -0.5})), f"{folder}/t.fst")
+    >>> prefix = words.consume_batch(words.initialize_batch([Source(1, (3,))]), [3])
+    >>> words.predict_batch(prefix).rows
+    [SparseRow({2: -1.25, 4: 0.0}, default=-inf)]
+    """
+
+    def __init__(
+        self,
+        inner: BatchPredictor,
+        path: Annotated[str, Field(description="transducer: reads decoder tokens, writes inner ones")],
+        max_states: Annotated[
+            int, Field(ge=0, description="keep so many segmentations of a prefix; 0 = all, which is exact")
+        ] = 0,
+        semiring: Annotated[
+            Literal["tropical", "log"],
+            Field(description="of several segmentations the best counts, or their log-sum"),
+        ] = "tropical",
+        context: Context | None = None,
+    ) -> None:
+        """Raises SgdecError for a transducer that cannot be read or used."""
+        super().__init__(inner)
+        self._plus = (LOG if semiring == "log" else TROPICAL).plus
+        try:
+            self._machine = Machine(
+                path, LOG if semiring == "log" else TROPICAL, context.vocab_size if context else None
+            )
+        except LatticeError as error:
+            way_out = error.way_out or "sgdec transducer builds one from two tokenizers."
+            raise SgdecError(f"fsttok: {path}: {error.what}. {way_out}") from None
+        self._max_states = max_states
+        self._inner = Inner(inner, f"fsttok: {path}", self._machine.highest_output)
+        self._consumed = self._pruned = 0
+        best = semiring == "tropical"
+        self.never_positive = best and inner.never_positive and self._machine.never_positive  # type: ignore[misc]
+        # Abilities, as far as the inner predictor has what they are made of.
+        if best and (ability(inner, "best_remaining") or (inner.never_positive and not self.never_positive)):
+            self.best_remaining = self._best_remaining
+        if ability(inner, "worst_remaining"):
+            self.worst_remaining = self._worst_remaining
+        self._key_of = ability(inner, "state_key")
+        if self._key_of:
+            self.state_key = self._state_key
+
+    def initialize_batch(self, sources: Sequence[Source]) -> list[Prefix]:
+        return [Prefix([Pair(self._machine.start, empty, 0.0)]) for empty in self._inner.begin(sources)]
+
+    def predict_batch(
+        self, states: Sequence[Prefix], candidates: Sequence[Candidates | None] | None = None
+    ) -> Scores:
+        wanted = candidates if candidates is not None else [None] * len(states)
+        self._look_ahead(states, wanted)
+        return Scores(rows=[self._row(prefix, tokens) for prefix, tokens in zip(states, wanted, strict=True)])
+
+    def consume_batch(self, states: Sequence[Prefix], tokens: Sequence[int]) -> list[Prefix]:
+        self._look_ahead(states, [(token,) for token in tokens])
+        after = [self._after(prefix, token) for prefix, token in zip(states, tokens, strict=True)]
+        return [self._settled(pairs) for pairs in self._merged(after)]
+
+    def summary(self) -> str | None:
+        """For the end of a run: how often ``max_states`` was too few."""
+        inner = getattr(self.inner, "summary", None)
+        texts = [inner() if inner is not None else None]
+        if self._pruned:
+            texts.append(
+                f"max_states {self._max_states} was too few for {self._pruned:,} of {self._consumed:,} prefixes: "
+                "their scores leave segmentations out"
+            )
+        return "; ".join(filter(None, texts)) or None
+
+    def _best_remaining(self, states: Sequence[Prefix]) -> list[float]:
+        """The best pair, if both transducer and inner predictor go on at their best."""
+        bounds = self._bounds(states, "best_remaining", self._machine.best)
+        return [max(found, default=FORBIDDEN) for found in bounds]
+
+    def _worst_remaining(self, states: Sequence[Prefix]) -> list[float]:
+        """What follows is scored by one of the pairs at least."""
+        bounds = self._bounds(states, "worst_remaining", self._machine.worst)
+        return [min(found, default=-FORBIDDEN) for found in bounds]
+
+    def _state_key(self, states: Sequence[Prefix]) -> list[Hashable]:
+        """Pairs with equal futures and equal scores."""
+        assert self._key_of is not None
+        keys = iter(self._key_of(self._inner.states(pair.inner for prefix in states for pair in prefix.pairs)))
+        return [frozenset((pair.state, next(keys), pair.score) for pair in prefix.pairs) for prefix in states]
+
+    def _bounds(self, states: Sequence[Prefix], name: str, machine: dict[int, float]) -> list[list[float]]:
+        method = ability(self.inner, name)
+        inner: Iterator[float] | None = None
+        if method is not None:
+            inner = iter(method(self._inner.states(pair.inner for prefix in states for pair in prefix.pairs)))
+        return [
+            [times(pair.score, machine[pair.state], next(inner) if inner else 0.0) for pair in prefix.pairs]
+            for prefix in states
+        ]
+
+    def _look_ahead(self, prefixes: Sequence[Prefix], wanted: Sequence[Candidates | None]) -> None:
+        """Follows input epsilons, then has the inner scores worked out that the wanted tokens need."""
+        layers = {prefix: prefix.pairs for prefix in prefixes if prefix.reach is None}
+        found: dict[Prefix, list[Pair]] = {prefix: [] for prefix in layers}
+        while any(layers.values()):
+            self._inner.know(
+                (pair.inner, arc.output)
+                for layer in layers.values()
+                for pair in layer
+                for arc in (*self._machine[pair.state].silent, *self._machine[pair.state].otherwise)
+            )
+            for prefix, layer in layers.items():
+                found[prefix] += layer
+                layers[prefix] = self._next_layer(layer)
+        for prefix, pairs in found.items():
+            prefix.reach = pairs
+        self._inner.know(
+            (pair.inner, arc.output)
+            for prefix, tokens in zip(prefixes, wanted, strict=True)
+            for pair, _, arc in self._reading(prefix, tokens)
+        )
+
+    def _next_layer(self, layer: Sequence[Pair]) -> list[Pair]:
+        """One input epsilon further; paths that meet are added up."""
+        met: dict[tuple[int, Spelling, frozenset[int]], list[float]] = {}
+        for pair in layer:
+            ways = self._machine[pair.state]
+            past = pair.barred.union(ways.arcs) if ways.otherwise else NOTHING
+            for arcs, barred in ((ways.silent, pair.barred), (ways.otherwise, past)):
+                for arc in arcs:
+                    score = _along(pair, arc)
+                    if score != FORBIDDEN:
+                        met.setdefault((arc.target, _spelled(pair, arc), barred), []).append(score)
+        return [Pair(state, inner, self._plus(scores), barred) for (state, inner, barred), scores in met.items()]
+
+    def _reading(self, prefix: Prefix, tokens: Candidates | None) -> Iterator[tuple[Pair, int, Arc]]:
+        """All arcs that read one of these tokens, and where they leave from."""
+        assert prefix.reach is not None
+        for pair in prefix.reach:
+            ways = self._machine[pair.state]
+            for token in _readable(ways, tokens):
+                if token not in pair.barred:
+                    for arc in ways.arcs[token]:
+                        yield pair, token, arc
+
+    def _row(self, prefix: Prefix, tokens: Candidates | None) -> SparseRow:
+        found: dict[int, list[float]] = {}
+        for pair, token, arc in self._reading(prefix, tokens):
+            score = _along(pair, arc)
+            if score != FORBIDDEN:
+                found.setdefault(token, []).append(score)
+        order = sorted(found)
+        return SparseRow(order, [self._plus(found[token]) for token in order])
+
+    def _after(self, prefix: Prefix, token: int) -> list[Pair]:
+        """The pairs after one more token, scored relative to the prefix before it."""
+        met: dict[tuple[int, Spelling], list[float]] = {}
+        for pair, _, arc in self._reading(prefix, (token,)):
+            score = _along(pair, arc)
+            if score != FORBIDDEN:
+                met.setdefault((arc.target, _spelled(pair, arc)), []).append(score)
+        return [Pair(state, inner, self._plus(scores)) for (state, inner), scores in met.items()]
+
+    def _merged(self, rows: list[list[Pair]]) -> list[list[Pair]]:
+        """Pairs at one state of the transducer whose inner states have the same future become one."""
+        if self._key_of is None:
+            return rows
+        several = [i for i, pairs in enumerate(rows) if len({pair.state for pair in pairs}) < len(pairs)]
+        if not several:
+            return rows
+        keys = iter(self._key_of(self._inner.states(pair.inner for i in several for pair in rows[i])))
+        for i in several:
+            met: dict[tuple[int, Hashable], list[Pair]] = {}
+            for pair in rows[i]:
+                met.setdefault((pair.state, next(keys)), []).append(pair)
+            rows[i] = [same[0]._replace(score=self._plus([pair.score for pair in same])) for same in met.values()]
+        return rows
+
+    def _settled(self, pairs: list[Pair]) -> Prefix:
+        """Scores relative to what all pairs amount to; the best ones, where only so many may stay."""
+        self._consumed += 1
+        if not pairs:
+            return Prefix(())
+        total = self._plus([pair.score for pair in pairs])
+        if self._max_states and len(pairs) > self._max_states:
+            self._pruned += 1
+            pairs = sorted(pairs, key=_score, reverse=True)[: self._max_states]  # stable
+        return Prefix([pair._replace(score=pair.score - total) for pair in pairs])
+
+
+_score: Callable[[Pair], float] = attrgetter("score")
+
+
+def _readable(ways: Ways, tokens: Candidates | None) -> Sequence[int]:
+    """Which of these tokens (None = all) the state's arcs read."""
+    if tokens is None:
+        return list(ways.arcs)
+    if len(tokens) <= len(ways.arcs):
+        return [token for token in tokens if token in ways.arcs]
+    allowed = set(tokens)
+    return [token for token in ways.arcs if token in allowed]
+
+
+def _along(pair: Pair, arc: Arc) -> float:
+    """The score of the pair's paths with one more arc."""
+    return pair.score + arc.score + (pair.inner.score(arc.output) if arc.output >= 0 else 0.0)
+
+
+def _spelled(pair: Pair, arc: Arc) -> Spelling:
+    return pair.inner.then(arc.output) if arc.output >= 0 else pair.inner
+
+
+@sgdec.hookimpl
+def sgdec_predictors() -> dict[str, type[BatchPredictor]]:
+    return {"fsttok": FstTok}

@@ -1,0 +1,169 @@
+"""Wrapper: the inner predictor numbers the same words otherwise.
+
+Score of token w: the inner score of map(w), after the mapped prefix. A map is a text file with ``outer inner`` on
+each line, a bijection of 0..n-1 onto itself that keeps 0, 1 and 2 (``<unk>``, ``<s>``, ``</s>``) where they are; with
+``src_path`` source tokens are mapped too, by a map of their own.
+
+State: the inner state. Cost: one inner row a prefix, with its columns in another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import lru_cache
+from typing import Annotated, Any
+
+import numpy as np
+from pydantic import Field
+
+import sgdec
+from sgdec import BOS, EOS, UNK, BatchPredictor, Context, Scores, SgdecError, Source
+from sgdec.context import Vocabularies
+from sgdec.protocol import Array, Candidates, SparseRow, State
+from sgdec.text.lines import read_lines
+from sgdec_predictors._wrapper import Wrapper
+
+
+class IdxMap(Wrapper):
+    """Translates between two numberings of one vocabulary.
+
+    >>> import tempfile
+    >>> from sgdec.protocol import lift
+    >>> from sgdec.testing import Bonus
+    >>> with tempfile.NamedTemporaryFile("w") as file:
+    ...     print("0 0\\n1 1\\n2 2\\n3 4\\n4 5\\n5 3", file=file, flush=True)
+    ...     mapped = IdxMap(lift(Bonus({4: -1.0}, default=-9.0)), file.name)
+    >>> mapped.predict_batch(mapped.initialize_batch([Source(1, (3,))])).rows
+    [SparseRow({3: -1.0}, default=-9.0)]
+    """
+
+    def __init__(
+        self,
+        inner: BatchPredictor,
+        path: Annotated[str, Field(description="map of target tokens: 'outer inner' on each line")],
+        src_path: Annotated[str | None, Field(description="map of source tokens; none = they are the same")] = None,
+        context: Context | None = None,
+    ) -> None:
+        """Raises SgdecError for a file that cannot be read or is no such map."""
+        super().__init__(inner)
+        self._target = IdMap(path)
+        self._source = IdMap(src_path) if src_path is not None else None
+        size = context.vocab_size if context else None
+        if size not in (None, self._target.size):
+            raise SgdecError(
+                f"idxmap: {path} maps {self._target.size} tokens, but the target vocabulary has {size}. "
+                "Expected one line a token."
+            )
+
+    @classmethod
+    def read_vocabularies(cls, inner: Vocabularies, src_path: str | None = None, **options: Any) -> Vocabularies:
+        """Of what is wrapped only what is not mapped."""
+        return Vocabularies(inner.source if src_path is None else None, None)
+
+    @classmethod
+    def inner_context(cls, context: Context, src_path: str | None = None, **options: Any) -> Context:
+        """For what is wrapped: without the vocabularies in which tokens have other numbers."""
+        source = context.vocabularies.source if src_path is None else None
+        return replace(context, vocabularies=Vocabularies(source, None))
+
+    def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
+        """Raises SgdecError for a source token that the map does not have."""
+        if self._source is not None:
+            sources = [replace(source, tokens=tuple(self._source.inward(source.tokens))) for source in sources]
+        return self.inner.initialize_batch(sources)
+
+    def predict_batch(self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None) -> Scores:
+        wanted: list[Candidates | None] | None = None
+        if candidates is not None:
+            wanted = [None if some is None else sorted(self._target.inward(some)) for some in candidates]
+        scores = self.inner.predict_batch(states, wanted)
+        if scores.values is not None:
+            return Scores(values=self._target.columns(scores.values))
+        return Scores(
+            rows=[SparseRow(self._target.outward(row.tokens), row.scores, row.default) for row in scores.rows]
+        )
+
+    def consume_batch(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:
+        return self.inner.consume_batch(states, self._target.inward(tokens))
+
+
+class IdMap:
+    """A bijection between two numberings, read from a file."""
+
+    def __init__(self, path: str) -> None:
+        """Raises SgdecError, naming file and line, for anything but a bijection of 0..n-1 that keeps 0, 1, 2."""
+        self._path = path
+        inner_of: dict[int, int] = {}
+        outer_of: dict[int, int] = {}
+        try:
+            for number, line in enumerate(read_lines(path), 1):
+                if line.strip():
+                    outer, inner = self._pair(line, number)
+                    if outer in inner_of or inner in outer_of:
+                        twice = f"outer token {outer}" if outer in inner_of else f"inner token {inner}"
+                        raise SgdecError(f"{path}: line {number}: {twice} is mapped twice; this is no bijection.")
+                    inner_of[outer], outer_of[inner] = inner, outer
+        except SgdecError as error:
+            raise SgdecError(f"idxmap: {error}") from None
+        self.size = len(inner_of)
+        for side, tokens in (("outer", inner_of), ("inner", outer_of)):
+            missing = next((token for token in range(self.size) if token not in tokens), None)
+            if missing is not None or not self.size:
+                raise SgdecError(
+                    f"idxmap: {path}: {side} token {missing or 0} is missing. Expected a line 'outer inner' for each "
+                    f"token of the vocabulary, 0 to {max(self.size, 3) - 1} on both sides."
+                )
+        self._inner = [inner_of[token] for token in range(self.size)]
+        self._outer = [outer_of[token] for token in range(self.size)]
+
+    def inward(self, tokens: Sequence[int]) -> list[int]:
+        """Inner tokens for outer ones."""
+        return self._translated(tokens, self._inner, "")
+
+    def outward(self, tokens: Sequence[int]) -> list[int]:
+        """Outer tokens for inner ones."""
+        return self._translated(tokens, self._outer, "of the inner predictor ")
+
+    def columns(self, values: Array) -> Array:
+        """Rows of inner scores in the order of outer tokens: ``[rows, n]``."""
+        if values.shape[-1] != self.size:
+            raise SgdecError(
+                f"idxmap: {self._path} maps {self.size} tokens, but the inner predictor scores {values.shape[-1]}."
+            )
+        order: Any = self._order(None if isinstance(values, np.ndarray) else str(values.device))
+        found: Array = values[:, order]
+        return found
+
+    @lru_cache  # noqa: B019 - a run has one or two maps, for as long as it lasts
+    def _order(self, device: str | None) -> Any:
+        order = np.array(self._inner, dtype=np.int64)
+        if device is None:
+            return order
+        import torch
+
+        return torch.from_numpy(order).to(device)
+
+    def _translated(self, tokens: Sequence[int], table: list[int], whose: str) -> list[int]:
+        try:
+            return [table[token] for token in tokens]
+        except IndexError:
+            raise SgdecError(
+                f"idxmap: token {max(tokens)} {whose}is not in {self._path}, which maps 0 to {self.size - 1}."
+            ) from None
+
+    def _pair(self, line: str, number: int) -> tuple[int, int]:
+        words = line.split()
+        if len(words) != 2 or not all(word.isascii() and word.isdecimal() for word in words):
+            raise SgdecError(f"{self._path}: line {number}: expected 'outer inner', two token ids, not {line!r}.")
+        outer, inner = map(int, words)
+        if outer != inner and min(outer, inner) <= max(UNK, BOS, EOS):
+            raise SgdecError(
+                f"{self._path}: line {number}: 0, 1 and 2 (<unk>, <s>, </s>) must be mapped to themselves."
+            )
+        return outer, inner
+
+
+@sgdec.hookimpl
+def sgdec_predictors() -> dict[str, type[BatchPredictor]]:
+    return {"idxmap": IdxMap}

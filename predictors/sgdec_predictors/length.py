@@ -1,0 +1,160 @@
+"""Target length: a negative binomial distribution that depends on the source line (Stahlberg et al. 2017, Table 2).
+
+    P(n) = Gamma(n - o + r) / ((n - o)! Gamma(r)) p^(n - o) (1 - p)^r,    n = o, o + 1, ... tokens before ``</s>``
+
+with r and p made of the source line's features (`sgdec.models.length`) and o the offset; where o is negative, P is
+renormalised over n >= 0. Over all lengths it sums to one.
+
+After n tokens ``</s>`` scores the hazard, ``log P(n) - log P(n or more)``, and every other token ``log P(more than
+n) - log P(n or more)``: the factors of the chain rule, so that a hypothesis of n tokens has log P(n) in all. With
+``point`` ``</s>`` scores all of that, and every other token 0. The length limit cuts the distribution: what is
+beyond it is lost, and the length at the limit scores as usual.
+
+State: n. Cost: n steps, once a length and sentence; then a look-up.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from typing import Annotated, ClassVar, NamedTuple
+
+from pydantic import Field
+
+import sgdec
+from sgdec import EOS, Predictor, Scores, SgdecError, Source
+from sgdec.io.lengths import read_length_weights
+from sgdec.models.length import LengthWeights, NegativeBinomial
+from sgdec.protocol import FORBIDDEN, Candidates
+
+
+class LengthPredictor(Predictor):
+    """The log-probability of the length of the hypothesis, given the source line.
+
+    >>> predictor = LengthPredictor("0,0.5,0,0,0, 0,0,0,0,0", point=True)  # r = half the words, p = 1/2
+    >>> predictor.initialize(Source(id=1, tokens=(5, 6), text="two words"))
+    >>> round(math.exp(predictor.predict_next().rows[0].get(EOS)), 9)  # P(n) = 1/2^(n+1)
+    0.5
+    """
+
+    never_positive: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        weights: Annotated[
+            str | tuple[float, ...],
+            Field(
+                description="the file that `sgdec fit-length` wrote, or 10 numbers in SGNMT's order: 5 of r and "
+                "5 of p (characters, words, punctuation, characters a word, punctuation a word); or 12, with "
+                "the biases of r and p at the end"
+            ),
+        ],
+        point: Annotated[
+            bool, Field(description="true: only </s> is scored, with all of log P; false: each token, by hazards")
+        ] = False,
+        offset: Annotated[int, Field(description="tokens of every hypothesis that the distribution leaves out")] = 0,
+    ) -> None:
+        """Raises SgdecError for weights that cannot be read or are not as many as features need."""
+        try:
+            self._weights = _weights(weights)
+        except SgdecError as error:
+            raise SgdecError(f"length: {error}") from None
+        self._point = point
+        self._offset = offset
+        self._lengths = _Lengths(NegativeBinomial(1.0, 0.5), 0)
+        self._limit = math.inf
+        self._rows: dict[int, Scores] = {}
+        self._state = 0
+
+    def initialize(self, source: Source) -> None:
+        """Features are those of the line as it was read; of tokens alone, those of the tokens with blanks between."""
+        line = source.text if source.text is not None else " ".join(map(str, source.tokens))
+        self._lengths = _Lengths(self._weights.distribution(line), self._offset)
+        self._limit = math.inf if source.max_length is None else source.max_length
+        self._rows = {}
+        self._state = 0
+
+    def predict_next(self, candidates: Candidates | None = None) -> Scores:
+        n = self._state
+        if n not in self._rows:
+            before = self._paid(n)
+            other = 0.0 if self._point else self._lengths.log_tail(n + 1) - before
+            self._rows[n] = Scores.sparse([EOS], [self._lengths.log_probability(n) - before], default=other)
+        return self._rows[n]
+
+    def consume(self, token: int) -> None:
+        self._state += 1
+
+    def get_state(self) -> int:
+        return self._state
+
+    def set_state(self, state: int) -> None:
+        self._state = state
+
+    def best_remaining(self, states: Sequence[int]) -> list[float]:
+        """The probability grows up to the mode and falls from there, so the nearest length to it is the best."""
+        mode = self._lengths.mode
+        return [
+            FORBIDDEN if lowest > self._limit else self._left(n, int(min(max(mode, lowest), self._limit)))
+            for n, lowest in ((n, max(n, self._offset)) for n in states)
+        ]
+
+    def worst_remaining(self, states: Sequence[int]) -> list[float]:
+        """The worst is at an end of the range of lengths; -inf where the length has no limit."""
+        worst = []
+        for n in states:
+            lowest = max(n, self._offset)
+            if lowest > self._limit:
+                worst.append(math.inf)
+            elif self._limit == math.inf:
+                worst.append(-math.inf)
+            else:
+                worst.append(min(self._left(n, lowest), self._left(n, int(self._limit))))
+        return worst
+
+    def state_key(self, states: Sequence[int]) -> list[Hashable]:
+        return list(states)
+
+    def _left(self, n: int, end: int) -> float:
+        """What is still to be scored of a hypothesis of ``end`` tokens after n of them."""
+        return self._lengths.log_probability(end) - self._paid(n)
+
+    def _paid(self, n: int) -> float:
+        """What n tokens have scored."""
+        return 0.0 if self._point else self._lengths.log_tail(n)
+
+
+class _Lengths(NamedTuple):
+    """P of the module's formula."""
+
+    distribution: NegativeBinomial
+    offset: int
+
+    @property
+    def mode(self) -> int:
+        return max(self.distribution.mode + self.offset, 0)
+
+    def log_probability(self, n: int) -> float:
+        return self.distribution.log_probability(n - self.offset) - self._log_whole()
+
+    def log_tail(self, n: int) -> float:
+        return self.distribution.log_tail(n - self.offset) - self._log_whole()
+
+    def _log_whole(self) -> float:
+        """What of the distribution belongs to no negative length."""
+        return self.distribution.log_tail(-self.offset)
+
+
+def _weights(given: str | tuple[float, ...]) -> LengthWeights:
+    """From a file's path, numbers with commas between them, or numbers."""
+    if isinstance(given, str):
+        try:
+            given = tuple(map(float, given.split(",")))
+        except ValueError:
+            return read_length_weights(given)
+    return LengthWeights.of_numbers(given)
+
+
+@sgdec.hookimpl
+def sgdec_predictors() -> dict[str, type[Predictor]]:
+    return {"length": LengthPredictor}

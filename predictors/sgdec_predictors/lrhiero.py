@@ -1,0 +1,120 @@
+"""Left-to-right Hiero: the translations that a synchronous grammar derives (Siahbani, Sankaran and Sarkar 2013).
+
+The grammar derives ``<s> source </s>`` from ``S``; rules have the target side in Greibach normal form, tokens before
+non-terminals, but any other is followed exactly, too. The score of a derivation is the sum of its rules' scores. With
+V(prefix) the best score of all derivations that begin with a prefix, as far as their rules are needed for it,
+
+    score(w | prefix) = V(prefix w) - V(prefix)
+
+so that a total is the score of the best derivation of the hypothesis. Everything that no derivation has next is
+forbidden. ``<s>`` is taken silently, and what it costs counts towards the first token.
+
+State: all derivations that agree with the prefix, each a stack of what is still to come
+(`sgdec_predictors._hiero_chart`) with what it has more than the best one; of equal stacks the best is kept. Cost: a
+chart a sentence, cubic in its length and linear in the grammar for rules with two non-terminals; then a look-up a
+stack, once it was seen. For small grammars.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Annotated, TypeAlias
+
+from pydantic import Field
+
+import sgdec
+from sgdec import BOS, EOS, Context, Predictor, Scores, SgdecError, Source
+from sgdec.io.grammar import read_rules
+from sgdec.protocol import FORBIDDEN, Candidates
+from sgdec_predictors._hiero_chart import Chart, Stack
+
+START = "S"
+
+State: TypeAlias = tuple[tuple[Stack, float], ...]
+
+
+class LeftToRightHiero(Predictor):
+    """Allows what the grammar can derive from the source; each token with what it adds to the best derivation.
+
+    >>> import os, tempfile
+    >>> rules = "S 1_X1_2 1_X1_2 0\\nX 10_X1 X1_20 -0.5\\nX 11 21 -1\\nX 10_11 22 -2\\n"
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "rules")
+    ...     with open(path, "w") as file:
+    ...         _ = file.write(rules)
+    ...     predictor = LeftToRightHiero(path)
+    >>> predictor.initialize(Source(id=1, tokens=(10, 11)))
+    >>> predictor.predict_next().rows
+    [SparseRow({22: -2.0, 21: -1.0}, default=-inf)]
+    >>> predictor.consume(21)
+    >>> predictor.predict_next().rows
+    [SparseRow({20: -0.5}, default=-inf)]
+    """
+
+    def __init__(
+        self,
+        path: Annotated[str, Field(description="rules, one a line: LHS SOURCE TARGET SCORE..., may be gzipped")],
+        use_weights: Annotated[bool, Field(description="false: every rule scores 0")] = True,
+        weights: Annotated[
+            tuple[float, ...], Field(description="one for each score column of a rule; none = their plain sum")
+        ] = (),
+        context: Context | None = None,
+    ) -> None:
+        """Raises SgdecError for a file that cannot be read, or that has no rule for ``S``."""
+        self._path = path
+        try:
+            rules = read_rules(path, weights or None, context.vocab_size if context else None)
+        except SgdecError as error:
+            raise SgdecError(f"lrhiero: {error}") from None
+        if not any(rule.name == START for rule in rules):
+            raise SgdecError(f"lrhiero: {path}: there is no rule for {START}, from which all derivations start.")
+        self._rules = rules if use_weights else [rule._replace(score=0.0) for rule in rules]
+        self._chart = Chart((), ())
+        self._state: State = ()
+
+    def initialize(self, source: Source) -> None:
+        """Raises SgdecError where rules of the grammar can be used round and round with a gain."""
+        try:
+            self._chart = Chart(self._rules, (BOS, *source.tokens, EOS))
+        except SgdecError as error:
+            raise SgdecError(f"lrhiero: {self._path}: {error} (sentence {source.id})") from None
+        stack = self._chart.stack(START)
+        before = {} if stack is None else self._chart.ways(stack).tokens.get(BOS, {})
+        self._state = tuple(before.items())
+
+    def predict_next(self, candidates: Candidates | None = None) -> Scores:
+        best: dict[int, float] = {}
+        for stack, more in self._state:
+            for token, stacks in self._chart.ways(stack).tokens.items():
+                for after, score in stacks.items():
+                    if token == EOS:
+                        score += self._chart.ways(after).end
+                    if more + score > best.get(token, FORBIDDEN):
+                        best[token] = more + score
+        return Scores.sparse(list(best), list(best.values()))
+
+    def consume(self, token: int) -> None:
+        best: dict[Stack, float] = {}
+        for stack, more in self._state:
+            for after, score in self._chart.ways(stack).tokens.get(token, {}).items():
+                best[after] = max(best.get(after, FORBIDDEN), more + score)
+        highest = max(best.values(), default=0.0)
+        self._state = tuple((stack, score - highest) for stack, score in best.items())
+
+    def get_state(self) -> State:
+        return self._state
+
+    def set_state(self, state: State) -> None:
+        self._state = state
+
+    def best_remaining(self, states: Sequence[State]) -> list[float]:
+        """The best end of any derivation, exactly, unless the length limit forbids it."""
+        return [max((more + self._chart.best(stack) for stack, more in state), default=FORBIDDEN) for state in states]
+
+    def state_key(self, states: Sequence[State]) -> list[Hashable]:
+        return [frozenset(state) for state in states]
+
+
+@sgdec.hookimpl
+def sgdec_predictors() -> dict[str, type[Predictor]]:
+    return {"lrhiero": LeftToRightHiero}

@@ -1,0 +1,95 @@
+"""Wrapper: some tokens that the inner predictor never sees, such as the tags of another predictor's vocabulary.
+
+Score of token w: 0 if w is masked, else the inner score after the tokens that are not masked. So a total is the inner
+total of the hypothesis without its masked tokens. ``</s>`` is never masked.
+
+State: the inner state; a masked token does not change it. Cost: one inner row a prefix, and a copy of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, ClassVar
+
+import numpy as np
+from pydantic import Field
+
+import sgdec
+from sgdec import BatchPredictor, Context, Scores, UsageError
+from sgdec.protocol import Array, Candidates, SparseRow, State
+from sgdec_predictors._token_set import TokenSet
+from sgdec_predictors._wrapper import Wrapper
+
+
+class MaskVocab(Wrapper):
+    """Scores 0 for masked tokens and hides them from the inner predictor.
+
+    >>> from sgdec.protocol import lift
+    >>> from sgdec.testing import Forced
+    >>> masked = MaskVocab(lift(Forced([7])), tokens="4,5")
+    >>> states = masked.initialize_batch([sgdec.Source(1, (3,))])
+    >>> masked.predict_batch(masked.consume_batch(states, [4])).rows
+    [SparseRow({7: 0.0, 4: 0.0, 5: 0.0}, default=-inf)]
+    """
+
+    # No attention: a masked token is predicted with none. Bounds hold: what follows inside is a part of what
+    # follows outside, so whatever the length limit allows outside, the inner bound has considered.
+    forwards: ClassVar[tuple[str, ...]] = ("best_remaining", "worst_remaining", "state_key")
+
+    def __init__(
+        self,
+        inner: BatchPredictor,
+        tokens: Annotated[str, Field(description="masked tokens: ids, and ranges >n and <n, such as '4,17,>100'")],
+        context: Context | None = None,
+    ) -> None:
+        """Raises UsageError for what is no such list, for ``</s>`` in it, and for ids outside the vocabulary."""
+        super().__init__(inner)
+        self._masked = TokenSet.parse(tokens, "maskvocab")
+        if not self._masked:
+            raise UsageError(f"maskvocab: tokens {tokens!r} names no token.")
+        self._masked.require_within(context.vocab_size if context else None, "maskvocab")
+
+    def predict_batch(self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None) -> Scores:
+        wanted: list[Candidates | None] | None = None
+        if candidates is not None:
+            wanted = [None if some is None else [w for w in some if w not in self._masked] for some in candidates]
+        scores = self.inner.predict_batch(states, wanted)
+        if scores.values is not None:
+            return Scores(values=_with_zeros(scores.values, self._masked.places(scores.values.shape[-1])))
+        asked = candidates if candidates is not None else [None] * len(states)
+        return Scores(rows=[self._row(row, some) for row, some in zip(scores.rows, asked, strict=True)])
+
+    def consume_batch(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:
+        after = list(states)
+        seen = [i for i, token in enumerate(tokens) if token not in self._masked]
+        if seen:
+            inner = self.inner.consume_batch([states[i] for i in seen], [tokens[i] for i in seen])
+            for i, state in zip(seen, inner, strict=True):
+                after[i] = state
+        return after
+
+    def _row(self, row: SparseRow, candidates: Candidates | None) -> SparseRow:
+        masked = self._masked
+        if candidates is not None:
+            return SparseRow(candidates, [0.0 if w in masked else row.get(w) for w in candidates], row.default)
+        if not masked.finite:  # all others are listed, whatever they score
+            return SparseRow(masked.others, list(row.at(masked.others)), 0.0)
+        kept = [(w, score) for w, score in row.lookup.items() if w not in masked]
+        tokens = [*(w for w, _ in kept), *masked.members]
+        return SparseRow(tokens, [*(score for _, score in kept), *[0.0] * len(masked.members)], row.default)
+
+
+def _with_zeros(values: Array, columns: np.ndarray) -> Array:
+    """A copy with zeros in some columns; a NaN there goes with the column."""
+    if isinstance(values, np.ndarray):
+        changed = values.copy()
+        changed[:, columns] = 0.0
+        return changed
+    import torch
+
+    return values.index_fill(1, torch.from_numpy(columns).to(values.device), 0.0)
+
+
+@sgdec.hookimpl
+def sgdec_predictors() -> dict[str, type[BatchPredictor]]:
+    return {"maskvocab": MaskVocab}

@@ -1,0 +1,126 @@
+"""Lattices that are not deterministic or have epsilons (Stahlberg et al. 2017, Table 1).
+
+A total is the score of all paths with its tokens together: of the best one (``semiring`` tropical), or the log of the
+sum of their probabilities (log). Score of token w: what w adds to that of the paths so far. Otherwise as `fst`, with
+which it agrees on a deterministic lattice: costs are negated; a leading ``<s>`` arc is taken silently, and the first
+token bears its score; ``</s>`` is to end in a final state, by an arc of its own or without. Label 0 is epsilon.
+
+State: the lattice, and the states of it that the prefix leads to, each with its residual (`_subsets`). Cost: that of
+determinising and removing epsilons, for what is visited and for no more. Bounds, and the check that epsilon cycles
+converge, take time linear in the arcs for a lattice without cycles (`_semirings`), once a lattice.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+import sgdec
+from sgdec import EOS, BatchPredictor, Context, SgdecError, Source
+from sgdec.io.lattice import LatticeError, read_lattice
+from sgdec.protocol import FORBIDDEN
+from sgdec_predictors._networks import Arc, Exit, Network, Paths, refuse_unfit
+from sgdec_predictors._semirings import LOG, TROPICAL, Semiring, Ways, distances_to_end
+from sgdec_predictors._subsets import Prefixes, SubsetPredictor
+
+
+class NfstPredictor(SubsetPredictor):
+    """Scores along the paths of one lattice a sentence; only what the lattice allows can follow.
+
+    >>> import pynini, tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     pynini.union("[7][8]", pynini.accep("[7]", weight=0.5)).write(f"{folder}/1.fst")
+    ...     predictor = NfstPredictor(folder + "/{id}.fst")
+    ...     states = predictor.initialize_batch([Source(id=1, tokens=())])
+    >>> predictor.predict_batch(predictor.consume_batch(states, [7])).rows
+    [SparseRow({2: -0.5, 8: 0.0}, default=-inf)]
+    """
+
+    def __init__(
+        self,
+        path: Annotated[str, Field(description="lattice, .fst or .fst.gz; {id} is the sentence number")],
+        use_weights: Annotated[bool, Field(description="false: every token scores 0")] = True,
+        normalize: Annotated[
+            bool, Field(description="log-softmax after each prefix, over all that can follow and the end together")
+        ] = False,
+        semiring: Annotated[
+            Literal["tropical", "log"],
+            Field(description="of several paths with the same tokens the best counts, or their log-sum"),
+        ] = "tropical",
+        context: Context | None = None,
+    ) -> None:
+        """A path without ``{id}`` is the lattice of all sentences, and is read at once."""
+        self._path = path
+        self._use_weights = use_weights
+        self._normalize = normalize
+        self._semiring = LOG if semiring == "log" and use_weights else TROPICAL
+        self._vocab_size = context.vocab_size if context else None
+        self._shared = None if "{id}" in path else self._load(path, "")
+
+    def open(self, source: Source) -> Prefixes:
+        """Raises SgdecError for a lattice that cannot be read or used."""
+        if self._shared is not None:
+            return self._shared.afresh()
+        return self._load(self._path.replace("{id}", str(source.id)), f" (sentence {source.id})")
+
+    def _load(self, path: str, sentence: str) -> Prefixes:
+        try:
+            network = Network.of(read_lattice(path), self._use_weights)
+            refuse_unfit(network, path, self._semiring, self._vocab_size)
+            return Prefixes(_Automaton(network, self._semiring), path, self._semiring, self._normalize)
+        except LatticeError as error:
+            way_out = error.way_out or "Give --nfst.path a pattern such as 'lattices/{id}.fst'."
+            raise SgdecError(f"nfst: {path}: {error.what}{sentence}. {way_out}") from None
+
+
+class _Automaton:
+    """A lattice, with the distances from its states to the end."""
+
+    def __init__(self, network: Network, semiring: Semiring) -> None:
+        self.start = network.start
+        self._network = network
+        self._semiring = semiring
+
+    def arcs(self, node: int) -> list[Arc]:
+        return self._network.arcs[node]
+
+    def silent(self, node: int) -> Ways[int]:
+        return self._network.silent[node]
+
+    def final(self, node: int) -> float:
+        return self._network.final[node]
+
+    def best(self, node: int) -> float:
+        if node < 0:  # there is no state at all
+            return FORBIDDEN
+        _, through, ended = self._exits[node]
+        return self._semiring.plus([through, ended])
+
+    def worst(self, node: int) -> float:
+        return -self._worst[node]
+
+    @cached_property
+    def _exits(self) -> list[Exit]:
+        return Paths(self._network, self._semiring).exits()
+
+    @cached_property
+    def _worst(self) -> dict[int, float]:
+        """The highest cost of any path to where the prefix can end, as well as it can there."""
+        return distances_to_end(TROPICAL, range(len(self._network)), self._costs, self._cost_of_ending)
+
+    def _costs(self, node: int) -> Ways[int]:
+        tokens = [(-score, target) for label, score, target in self._network.arcs[node] if label != EOS]
+        return tokens + [(-score, target) for score, target in self._network.silent[node]]
+
+    def _cost_of_ending(self, node: int) -> float:
+        ends = [self._network.final[node]]
+        ends += [score + self._exits[t].silent for label, score, t in self._network.arcs[node] if label == EOS]
+        best = max(ends)
+        return best if best == FORBIDDEN else -best
+
+
+@sgdec.hookimpl
+def sgdec_predictors() -> dict[str, type[BatchPredictor]]:
+    return {"nfst": NfstPredictor}

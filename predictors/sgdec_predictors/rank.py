@@ -1,0 +1,85 @@
+"""Wrapper: ranks instead of scores, so that predictors of different scales can be added (Borda's count).
+
+Score of token w: ``-(1 + the number of tokens that score higher)``: -1 for the best, and the same for tokens of the
+same score, so no order of the vocabulary takes part. What is forbidden stays forbidden. Ranks are those among all
+tokens, whatever other predictors allow, because the score of a token must not depend on who else is asked.
+
+State: the inner state. Cost: one sort of V scores a row (of the listed ones, if the inner rows are sparse).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+import sgdec
+from sgdec import BatchPredictor, Context, Scores, UsageError
+from sgdec.protocol import FORBIDDEN, Array, Candidates, SparseRow, State, ability
+from sgdec_predictors._wrapper import Wrapper
+
+
+class Rank(Wrapper):
+    """-1 for the best token, -2 for the next ...
+
+    >>> from sgdec.protocol import lift
+    >>> from sgdec.testing import Bonus
+    >>> rank = Rank(lift(Bonus({7: -0.2, 9: -5.0, 2: -0.2}, default=-math.inf)))
+    >>> rank.predict_batch(rank.initialize_batch([sgdec.Source(1, (3,))])).rows
+    [SparseRow({7: -1.0, 9: -3.0, 2: -1.0}, default=-inf)]
+    """
+
+    on_demand: ClassVar[bool] = False
+    never_positive: ClassVar[bool] = True
+    forwards = ("state_key", "attention")
+
+    def __init__(self, inner: BatchPredictor, context: Context | None = None) -> None:
+        super().__init__(inner)
+        self.on_demand = False  # type: ignore[misc]  # it asks for all tokens anyway
+        self.never_positive = True  # type: ignore[misc]
+        self._vocab_size = context.vocab_size if context else None
+
+    def predict_batch(self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None) -> Scores:
+        """Raises UsageError where a sparse row leaves open how many tokens score higher, since V is unknown."""
+        scores = self.inner.predict_batch(states)
+        if scores.values is not None:
+            return Scores(values=_ranks(scores.values))
+        return Scores(rows=[self._ranked(row) for row in scores.rows])
+
+    def best_remaining(self, states: Sequence[State]) -> list[float]:
+        """-1: at least the end is still to come, and at best it is the first choice."""
+        method = ability(self.inner, "best_remaining")
+        inner = method(states) if method is not None else [0.0] * len(states)
+        return [FORBIDDEN if remaining == FORBIDDEN else -1.0 for remaining in inner]
+
+    def _ranked(self, row: SparseRow) -> SparseRow:
+        listed, default = np.asarray(row.scores, dtype=np.float64), row.default
+        ranks = _ranks(listed[None])[0]
+        lower = listed < default  # so all tokens that are not listed score higher
+        if lower[listed != FORBIDDEN].any():
+            if self._vocab_size is None:
+                raise UsageError("rank: how many tokens score higher is unknown; give --vocab-size.")
+            ranks[lower] -= self._vocab_size - len(listed)
+        unlisted = default if default == FORBIDDEN or math.isnan(default) else -1.0 - (listed > default).sum()
+        return SparseRow(row.tokens, ranks.tolist(), float(unlisted))
+
+
+def _ranks(values: Array) -> Any:
+    """``[rows, n]`` scores -> ranks; -inf and NaN stay as they are."""
+    width = values.shape[-1]
+    if isinstance(values, np.ndarray):
+        ordered = np.sort(values, axis=1)
+        at_most = np.stack([np.searchsorted(*row, side="right") for row in zip(ordered, values, strict=True)])
+        return np.where(np.isfinite(values), (at_most - width - 1).astype(np.float64), values)
+    import torch
+
+    exact = torch.float64 if values.dtype == torch.float64 else torch.float32  # bf16 cannot count to 300
+    found = torch.searchsorted(torch.sort(values, dim=1).values, values.contiguous(), right=True)
+    return torch.where(torch.isfinite(values), (found - width - 1).to(exact), values.to(exact))
+
+
+@sgdec.hookimpl
+def sgdec_predictors() -> dict[str, type[BatchPredictor]]:
+    return {"rank": Rank}

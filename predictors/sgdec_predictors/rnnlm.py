@@ -1,0 +1,86 @@
+"""Recurrent language model: ln P(token | the tokens before it) (Zaremba et al. 2014; Stahlberg et al. 2017, Table 1).
+
+Any language model that `sgdec train` makes, such as ``--model rnnlm``. The prefix starts in ``<s>``; the source is
+not looked at. `consume_batch` is one inference step for all rows, `predict_batch` projects and normalises. A state is
+a handle of a slot in one pool of tensors: it holds the model's state and the output that scores the next token.
+
+Cost: one inference step a consumed token, one softmax over V a prediction, many rows at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, ClassVar
+
+from pydantic import Field
+
+import sgdec
+from sgdec import BOS, BatchPredictor, Context, Scores, Source
+from sgdec.context import Vocabularies
+from sgdec.protocol import Candidates
+from sgdec.slots import Slot, SlotPool
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class RnnlmPredictor(BatchPredictor):
+    """A language model from `sgdec train`, over its own tokenizer's vocabulary."""
+
+    never_positive: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        model: Annotated[str, Field(description="checkpoint folder, such as 'run/best'")],
+        context: Context | None = None,
+    ) -> None:
+        """Raises SgdecError for a checkpoint that is broken, or of a model with a source."""
+        import torch
+
+        from sgdec.training.checkpoint import load_language_model
+
+        context = context or Context()
+        self._model, self.vocabularies = load_language_model(
+            model, device=context.device, precision=context.precision
+        )
+        self._device = context.device
+        self._pool = SlotPool()
+        with torch.inference_mode():
+            (self._first,) = self._step(self._model.start(1), [BOS])
+        """After ``<s>``: the same for all sentences."""
+
+    @classmethod
+    def read_vocabularies(cls, model: str) -> Vocabularies:
+        """The target vocabulary of a checkpoint, without loading its weights."""
+        from sgdec.training.checkpoint import load_vocabularies
+
+        return load_vocabularies(model)
+
+    def initialize_batch(self, sources: Sequence[Source]) -> list[Slot]:
+        return [self._first] * len(sources)
+
+    def predict_batch(self, states: Sequence[Slot], candidates: Sequence[Candidates | None] | None = None) -> Scores:
+        import torch
+
+        with torch.inference_mode():
+            (output,) = self._pool.part(states, slice(-1, None))  # [rows, H]
+            logits = self._model.project(output)
+            logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+            return Scores.dense(torch.log_softmax(logits, -1))  # [rows, V]
+
+    def consume_batch(self, states: Sequence[Slot], tokens: Sequence[int]) -> list[Slot]:
+        import torch
+
+        with torch.inference_mode():
+            return self._step(self._pool.part(states, slice(0, -1)), tokens)
+
+    def _step(self, before: tuple[Tensor, ...], tokens: Sequence[int]) -> list[Slot]:
+        import torch
+
+        after, output = self._model.step(before, torch.tensor(tokens, device=self._device))
+        return self._pool.put((*after, output))
+
+
+@sgdec.hookimpl
+def sgdec_predictors() -> dict[str, type[BatchPredictor]]:
+    return {"rnnlm": RnnlmPredictor}

@@ -1,0 +1,153 @@
+"""Wrapper: a predictor over words while the decoder spells characters (SGNMT's ``word2char``).
+
+A file lists how each word is spelled. Characters that occur in spellings, and ``<unk>``, are inside words; every
+other token is a boundary, such as a blank. With w the word spelled since the last boundary (``<unk>`` where the file
+does not list it), h the words before it, and P the inner predictor:
+
+    score of a character inside a word = 0
+    score of a boundary                = log P(w | h)                         0 where no word was begun
+    score of </s>                      = log P(w | h) + log P(</s> | h, w)    log P(</s> | h) where no word was begun
+
+So a boundary before a word (SentencePiece's ``▁``) does as well as one after it. Rows are open: nothing is forbidden
+but by the inner predictor.
+
+State: the inner prefix and the characters of w. Cost: a look-up a character, an inner step a word; where ``</s>`` is
+a candidate, an inner step a character.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+from pydantic import Field
+
+import sgdec
+from sgdec import EOS, UNK, BatchPredictor, Scores, SgdecError, Source
+from sgdec.protocol import Candidates, SparseRow, State, ability
+from sgdec.text.lines import read_lines
+from sgdec_predictors._spelling import Inner, Spelling, Translator
+
+Spelled = tuple[int, ...]
+"""The characters of a word."""
+
+
+class Prefix(NamedTuple):
+    """One prefix of characters."""
+
+    words: Spelling
+    """The words that are complete."""
+    begun: Spelled
+    """The characters since the last boundary."""
+
+
+class Word2Char(Translator):
+    """Word scores at word boundaries.
+
+    >>> import tempfile
+    >>> from sgdec.protocol import lift
+    >>> from sgdec.testing import Bonus
+    >>> with tempfile.NamedTemporaryFile("w") as file:
+    ...     print("7 3\\n8 3 4", file=file, flush=True)
+    ...     words = Word2Char(lift(Bonus({7: -1.0, 8: -0.25, 2: -0.5})), file.name)
+    >>> prefix = words.consume_batch(words.initialize_batch([Source(1, (3,))]), [3])
+    >>> words.predict_batch(prefix).rows
+    [SparseRow({0: 0.0, 2: -1.5, 3: 0.0, 4: 0.0}, default=-1.0)]
+    """
+
+    forwards: ClassVar[tuple[str, ...]] = ("best_remaining", "worst_remaining")
+
+    def __init__(
+        self,
+        inner: BatchPredictor,
+        path: Annotated[
+            str, Field(description="spellings: 'word character character ...' on each line, all token ids")
+        ],
+    ) -> None:
+        """Raises SgdecError for a file that cannot be read, and where one spelling is that of two words."""
+        super().__init__(inner)
+        try:
+            self._word_of = _read_spellings(path)
+        except SgdecError as error:
+            raise SgdecError(f"word2char: {error}") from None
+        listed = {UNK, EOS}.union(*self._word_of)
+        self._inside = listed - {EOS}
+        self._listed = sorted(listed)
+        self._inner = Inner(inner, f"word2char: {path}", max(self._word_of.values(), default=EOS))
+        self.never_positive = inner.never_positive  # type: ignore[misc]
+        self._key_of = ability(inner, "state_key")
+        if self._key_of:
+            self.state_key = self._state_key
+
+    def inner_states(self, states: Sequence[Prefix]) -> list[State]:
+        return self._inner.states(prefix.words for prefix in states)
+
+    def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
+        return [Prefix(empty, ()) for empty in self._inner.begin(sources)]
+
+    def predict_batch(
+        self, states: Sequence[Prefix], candidates: Sequence[Candidates | None] | None = None
+    ) -> Scores:
+        wanted = candidates if candidates is not None else [None] * len(states)
+        ends = [tokens is None or EOS in tokens for tokens in wanted]
+        self._inner.know((prefix.words, self._word(prefix)) for prefix in states if prefix.begun)
+        self._inner.know((self._complete(prefix), EOS) for prefix, end in zip(states, ends, strict=True) if end)
+        return Scores(rows=[self._row(prefix, end) for prefix, end in zip(states, ends, strict=True)])
+
+    def consume_batch(self, states: Sequence[Prefix], tokens: Sequence[int]) -> list[State]:
+        inside = [token in self._inside for token in tokens]
+        self._inner.states(prefix.words for prefix, within in zip(states, inside, strict=True) if not within)
+        return [
+            Prefix(prefix.words, (*prefix.begun, token)) if within else Prefix(self._complete(prefix), ())
+            for prefix, token, within in zip(states, tokens, inside, strict=True)
+        ]
+
+    def _state_key(self, states: Sequence[Prefix]) -> list[Hashable]:
+        assert self._key_of is not None
+        keys = self._key_of(self.inner_states(states))
+        return [(key, prefix.begun) for key, prefix in zip(keys, states, strict=True)]
+
+    def _word(self, prefix: Prefix) -> int:
+        return self._word_of.get(prefix.begun, UNK)
+
+    def _complete(self, prefix: Prefix) -> Spelling:
+        """All words, the begun one too."""
+        return prefix.words.then(self._word(prefix)) if prefix.begun else prefix.words
+
+    def _row(self, prefix: Prefix, end: bool) -> SparseRow:
+        boundary = prefix.words.score(self._word(prefix)) if prefix.begun else 0.0
+        scores: dict[int, Any] = dict.fromkeys(self._listed, 0.0)
+        if end:
+            scores[EOS] = boundary + self._complete(prefix).score(EOS)
+        else:
+            del scores[EOS]
+        return SparseRow(list(scores), list(scores.values()), boundary)
+
+
+def _read_spellings(path: str) -> dict[Spelled, int]:
+    """The word of each spelling. Raises SgdecError, naming file and line, for what is no such file."""
+    word_of: dict[Spelled, int] = {}
+    for number, line in enumerate(read_lines(path), 1):
+        words = line.split()
+        if not words:
+            continue
+        if not all(word.isascii() and word.isdecimal() for word in words):
+            raise SgdecError(f"{path}: line {number}: expected 'word character character ...', ids, not {line!r}.")
+        word, *spelled = map(int, words)
+        if not spelled or min(word, *spelled) <= EOS:
+            raise SgdecError(
+                f"{path}: line {number}: expected a word and its characters, none of them 0, 1 or 2 "
+                f"(<unk>, <s>, </s>), not {line!r}."
+            )
+        known = word_of.setdefault(tuple(spelled), word)
+        if known != word:
+            raise SgdecError(
+                f"{path}: line {number}: not functional: {' '.join(words[1:])} already spells word {known}, not "
+                f"{word}. Keep one of the two, or use fsttok, which takes the best or the sum."
+            )
+    return word_of
+
+
+@sgdec.hookimpl
+def sgdec_predictors() -> dict[str, type[BatchPredictor]]:
+    return {"word2char": Word2Char}

@@ -1,0 +1,81 @@
+"""``sgdec fit-length``: parallel text in, the weights of a length model out."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from statistics import median
+
+import click
+
+from sgdec.errors import SgdecError
+from sgdec.text.lines import read_lines
+
+POISSON = 0.01
+"""Below this p the variance is the mean, to a hundredth: the distribution cannot be narrower."""
+
+
+@click.command("fit-length")
+@click.argument("source", metavar="SRC")
+@click.argument("target", metavar="TGT")
+@click.option("--output", required=True, metavar="FILE", help="Where to write the weights, for --length.weights.")
+@click.option(
+    "--tokenizer", metavar="FILE.spm", help="Cuts the target side; without it tokens are what blanks separate."
+)
+def command(source: str, target: str, output: str, tokenizer: str | None) -> None:
+    """Fit a negative binomial distribution of target lengths to parallel text, for the predictor length.
+
+    SRC and TGT: line N of one belongs to line N of the other; text or token ids, may be gzipped. Features are taken
+    from the lines of SRC as they are, so let them look as they will when decoding. Pairs with an empty side are
+    skipped.
+    """
+    if not Path(output).absolute().parent.is_dir():
+        raise SgdecError(f"{output}: cannot be written (no such folder).")
+    lines, lengths = read_pairs(source, target, tokenizer)
+    from sgdec.io.lengths import write_length_weights
+    from sgdec.training.lengths import fit_lengths
+
+    try:
+        fitted = fit_lengths(lines, lengths, report)
+    except SgdecError as error:
+        raise SgdecError(f"{source}, {target}: {error}") from None
+    report("")
+    unit = "words" if tokenizer is None else f"pieces of {tokenizer}"
+    write_length_weights(output, fitted.weights, f"sgdec fit-length: {target} given {source}, in {unit}")
+    click.echo(
+        f"{output}: {fitted.pairs:,} pairs; log-probability of a length {fitted.log_probability:.4f} on average "
+        f"({fitted.by_mean:.4f} by one Poisson distribution for all)\n"
+        f"  {fitted.evaluations} evaluations; largest component of the gradient {fitted.gradient:.1e}",
+        err=True,
+    )
+    p = median(fitted.weights.distribution(line).p for line in lines)
+    if p < POISSON:
+        click.echo(
+            f"  lengths vary no more than a Poisson distribution's: p is {p:.1e} (median), and the model as narrow "
+            "as it can be",
+            err=True,
+        )
+
+
+def read_pairs(source: str, target: str, tokenizer: str | None) -> tuple[list[str], list[int]]:
+    """The source lines, and how many tokens their target lines have; without pairs that have an empty side."""
+    sources, targets = list(read_lines(source)), list(read_lines(target))
+    if len(sources) != len(targets):
+        raise SgdecError(
+            f"{source} has {len(sources)} lines but {target} has {len(targets)}. "
+            "Line N of one must belong to line N of the other."
+        )
+    if tokenizer is None:
+        lengths = [len(line.split()) for line in targets]
+    else:
+        from sgdec.text.sentencepiece import SentencePieceVocabulary
+
+        lengths = list(map(len, SentencePieceVocabulary.load(tokenizer).encode_all(targets)))
+    pairs = [(line, length) for line, length in zip(sources, lengths, strict=True) if line.strip() and length]
+    return [line for line, _ in pairs], [length for _, length in pairs]
+
+
+def report(message: str) -> None:
+    """What is being done, on one line of a terminal; nothing where standard error is none."""
+    if sys.stderr.isatty():
+        click.echo(f"\r\033[K{message}", nl=False, err=True)

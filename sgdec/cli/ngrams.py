@@ -1,0 +1,164 @@
+"""``sgdec ngrams``: n-gram posteriors of lattices and n-best lists, for the predictor ngramc."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from glob import escape, glob
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
+
+import click
+
+from sgdec.errors import SgdecError, UsageError
+from sgdec.io.sources import parse_range
+from sgdec.text.lines import read_lines
+
+if TYPE_CHECKING:
+    from sgdec.context import Vocabulary
+    from sgdec.io.nbest import NbestEntry
+    from sgdec.io.ngrams import Ngram
+
+Entries: TypeAlias = list[tuple[tuple[int, ...], float]]
+"""The hypotheses of one sentence: tokens without ``</s>``, and the total."""
+Extracted: TypeAlias = "Iterator[tuple[int, dict[Ngram, float]]]"
+"""Sentence numbers, ascending, with their n-grams."""
+
+
+@click.command("ngrams")
+@click.argument("input", metavar="INPUT")
+@click.option("--output", required=True, metavar="PATTERN", help="Where to write, such as 'ngrams/{id}.txt'.")
+@click.option("--order", type=click.IntRange(min=1), default=4, show_default=True, help="N-grams up to this length.")
+@click.option(
+    "--scale",
+    type=click.FloatRange(min=0),
+    default=1.0,
+    show_default=True,
+    help="Scores are multiplied by this before they become probabilities; below 1 flattens.",
+)
+@click.option("--counts", is_flag=True, help="Expected counts: an n-gram counts as often as it occurs in a path.")
+@click.option("--range", "range_", metavar="A:B", help="Sentences A to B only (inclusive, from 1).")
+@click.option(
+    "--tokenizer", metavar="FILE.spm", help="Cuts the text of an n-best list; without it, it holds token ids."
+)
+def command(
+    input: str, output: str, order: int, scale: float, counts: bool, range_: str | None, tokenizer: str | None
+) -> int:
+    """Write for each sentence the n-grams of its hypotheses, with the posterior probability that they occur.
+
+    INPUT is a pattern of lattices such as 'lattices/{id}.fst', an n-best list in Moses' format, or what sgdec decode
+    writes as jsonl (a name that ends in .jsonl or .jsonl.gz). Paths of a lattice, entries of a list have the
+    probability exp(scale x score), renormalised; on lattices posteriors are exact.
+
+    A sentence without hypotheses gets an empty file, a warning with its number, and exit status 1 at the end.
+    """
+    if "{id}" not in output:
+        raise UsageError("ngrams go to one file a sentence: give --output a pattern such as 'ngrams/{id}.txt'.")
+    if not math.isfinite(scale):
+        raise UsageError(f"--scale {scale}: expected a finite number.")
+    from sgdec.io.ngrams import write_ngrams
+
+    first, last = parse_range(range_)
+    if "{id}" in input:
+        extracted = from_lattices(input, first, last, order, scale, counts)
+    else:
+        extracted = from_lists(read_lists(input, tokenizer), first, last, order, scale, counts)
+    files, empty = 0, 0
+    for number, ngrams in extracted:
+        path = Path(output.replace("{id}", str(number)))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_ngrams(path, ngrams)
+        files += 1
+        if not ngrams:
+            empty += 1
+            click.echo(f"Warning: sentence {number} has no hypothesis; {path} is empty.", err=True)
+    if not files:
+        raise SgdecError(f"{input}: there is no sentence{f' in {range_}' if range_ else ''}.")
+    click.echo(f"{output}: {files} files", err=True)
+    return 1 if empty else 0
+
+
+def from_lattices(pattern: str, first: int, last: int | None, order: int, scale: float, counts: bool) -> Extracted:
+    """Of all lattices there are, or of each in a range. Raises SgdecError for one that is missing or unfit."""
+    from sgdec.io.lattice import LatticeError, read_lattice
+    from sgdec.posteriors import lattice_posteriors
+
+    for number in _numbers_of_files(pattern, first) if last is None else range(first, last + 1):
+        path = pattern.replace("{id}", str(number))
+        try:
+            yield number, lattice_posteriors(read_lattice(path), order, scale=scale, counts=counts)
+        except LatticeError as error:
+            raise SgdecError(f"{path}: {error.what} (sentence {number}). {error.way_out}".rstrip()) from None
+        except SgdecError as error:
+            raise SgdecError(f"{path}: {error}") from None
+
+
+def from_lists(
+    lists: Iterable[tuple[int, Entries]], first: int, last: int | None, order: int, scale: float, counts: bool
+) -> Extracted:
+    """Of n-best lists by ascending sentence; a sentence that is left out between others has no n-grams."""
+    from sgdec.posteriors import nbest_posteriors
+
+    following = first
+    for number, entries in lists:
+        if last is not None and number > last:
+            break
+        if not all(score < math.inf for _, score in entries):
+            raise SgdecError(f"a total of sentence {number} is infinite or no number. Expected natural-log scores.")
+        if number >= first:
+            yield from ((missing, {}) for missing in range(following, number))
+            yield number, nbest_posteriors(entries, order, scale=scale, counts=counts)
+            following = number + 1
+
+
+def read_lists(path: str, tokenizer: str | None) -> Iterator[tuple[int, Entries]]:
+    """N-best lists by sentence. Raises SgdecError naming the line."""
+    if path.endswith((".jsonl", ".jsonl.gz")):
+        yield from _read_jsonl(path)
+        return
+    from sgdec.io.nbest import read_nbest
+
+    vocabulary = None
+    if tokenizer is not None:
+        from sgdec.text.sentencepiece import SentencePieceVocabulary
+
+        vocabulary = SentencePieceVocabulary.load(tokenizer)
+    for number, listed in read_nbest(path):
+        yield number, [_entry(entry, vocabulary) for entry in listed]
+
+
+def _entry(entry: NbestEntry, vocabulary: Vocabulary | None) -> tuple[tuple[int, ...], float]:
+    if entry.total is None:
+        raise SgdecError(f"{entry.where} has no total, which is what probabilities are made of.")
+    if vocabulary is not None:
+        return vocabulary.encode(entry.text), entry.total
+    words = entry.text.split()
+    for word in words:
+        if not (word.isascii() and word.isdecimal()):
+            raise SgdecError(f"{entry.where}: {word!r} is no token id. For text, give --tokenizer FILE.spm.")
+    return tuple(map(int, words)), entry.total
+
+
+def _read_jsonl(path: str) -> Iterator[tuple[int, Entries]]:
+    before = 0
+    for number, line in enumerate(read_lines(path), 1):
+        try:
+            row = json.loads(line)
+            sentence = int(row["id"])
+            entries = [(tuple(map(int, found["tokens"])), float(found["score"])) for found in row["hypotheses"]]
+        except (ValueError, KeyError, TypeError):
+            raise SgdecError(f"{path}: line {number} is no result of `sgdec decode --output-format jsonl`.") from None
+        if sentence <= before:
+            raise SgdecError(f"{path}: line {number}: sentence ids do not ascend.")
+        before = sentence
+        yield sentence, entries
+
+
+def _numbers_of_files(pattern: str, first: int) -> Sequence[int]:
+    """The sentence numbers, ascending, for which there is a file."""
+    before, _, after = map(re.escape, pattern.partition("{id}"))
+    named = re.compile(before + "([1-9][0-9]*)" + after.replace(re.escape("{id}"), "\\1"))
+    found = map(named.fullmatch, glob("*".join(map(escape, pattern.split("{id}")))))
+    return sorted(int(match[1]) for match in found if match and int(match[1]) >= first)

@@ -1,0 +1,96 @@
+"""``sgdec transducer``: from one tokenizer's tokens to another's, for the predictors fsttok and word2char."""
+
+from __future__ import annotations
+
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import click
+
+from sgdec.errors import SgdecError, UsageError
+from sgdec.text.lines import read_lines
+from sgdec.text.transducers import UNLISTED
+
+
+@click.command("transducer")
+@click.option(
+    "--from",
+    "outer",
+    required=True,
+    metavar="FILE",
+    help="Tokenizer of the decoder's tokens, a file of sgdec tokenizer.",
+)
+@click.option("--to", "inner", required=True, metavar="FILE", help="Tokenizer of the wrapped predictor's tokens.")
+@click.option(
+    "--output", required=True, metavar="FILE", help="Where to write, such as char2piece.fst (.fst.gz is gzipped)."
+)
+@click.option(
+    "--text", "texts", multiple=True, metavar="FILE",
+    help="Text with the words to list, may be gzipped and repeated; a tokenizer of words lists its own too.",
+)  # fmt: skip
+@click.option(
+    "--segmentations", type=click.Choice(["canonical", "all"]), default="canonical", show_default=True,
+    help="The tokenizer's own one of each word, or all that its pieces allow of any text.",
+)  # fmt: skip
+@click.option(
+    "--unlisted", type=click.Choice(UNLISTED), default="unk", show_default=True,
+    help="What other words become: <unk>, single characters, or nothing.",
+)  # fmt: skip
+@click.option("--word2char", is_flag=True, help="Instead, write the spellings of words for the predictor word2char.")
+def command(
+    outer: str, inner: str, output: str, texts: tuple[str, ...], segmentations: str, unlisted: Any, word2char: bool
+) -> None:
+    """Write the transducer with which fsttok puts a predictor over other tokens behind a decoder's.
+
+    Tokenizers are files of `sgdec tokenizer` of any kind: characters, words, BPE or unigram pieces. A decoder over
+    characters with a model over words and one over pieces:
+
+    \b
+    sgdec transducer --from char.spm --to word.spm --text train.de --output char2word.fst
+    sgdec transducer --from char.spm --to bpe.spm --text train.de --output char2bpe.fst
+    sgdec decode --predictors nmt,fsttok:nmt,fsttok:nmt --nmt.model char/best \\
+        --nmt2.model word/best --fsttok.path char2word.fst \\
+        --nmt3.model bpe/best --fsttok2.path char2bpe.fst \\
+        --decoder syncbeam --syncbeam.symbol ▁ input.txt
+
+    A word that is not listed, or is cut otherwise than the tokenizer cuts it, becomes <unk> from where it leaves the
+    list; with --unlisted spell the single characters that the inner tokenizer has, and <unk> for others; with
+    --unlisted forbid it cannot be.
+    """
+    from sgdec.text.transducers import all_segmentations, canonical, words_of
+    from sgdec.text.vocabulary import load_vocabulary
+
+    vocabularies = load_vocabulary(outer), load_vocabulary(inner)
+    if word2char:
+        _write_spellings(output, *vocabularies)
+        return
+    if segmentations == "all":
+        if texts:
+            raise UsageError("--segmentations all lists no words; leave out --text.")
+        drawing, about = all_segmentations(*vocabularies), "all segmentations"
+    else:
+        words = words_of(*vocabularies, chain.from_iterable(map(read_lines, texts)))
+        if not words:
+            raise UsageError("no words to list; give --text FILE, such as the target side of the training text.")
+        drawing, skipped = canonical(*vocabularies, words, unlisted)
+        about = f"{len(words) - skipped:,} words"
+        if skipped:
+            about += f" ({skipped:,} left out: {outer} cannot spell them)"
+    from sgdec.io.transducer import write_transducer
+
+    write_transducer(output, drawing.arcs, {0: 0.0})
+    click.echo(f"{output}: {about}, {drawing.states:,} states, {len(drawing.arcs):,} arcs", err=True)
+
+
+def _write_spellings(output: str, outer: Any, inner: Any) -> None:
+    from sgdec.text.transducers import spellings
+
+    found, skipped = spellings(outer, inner)
+    lines = [" ".join(map(str, (word, *letters))) + "\n" for word, letters in sorted(found.items())]
+    try:
+        Path(output).write_text("".join(lines), encoding="utf-8")
+    except OSError as error:
+        raise SgdecError(f"{output}: cannot be written ({error.strerror}).") from None
+    left_out = f" ({skipped:,} left out: no spelling of their own)" if skipped else ""
+    click.echo(f"{output}: {len(found):,} words{left_out}", err=True)

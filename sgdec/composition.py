@@ -1,0 +1,166 @@
+"""Predictors that are all automata, followed together, one prefix at a time.
+
+Lattices and n-gram models know the state after a token as soon as they know its score, and say so by the ability
+``steps`` (see `sgdec.protocol.BatchPredictor`). Where all predictors of a constellation have it, the search space is
+an intersection of weighted automata, made state by state as the search asks for it (Mohri, Pereira and Riley 2002,
+section 3). Each predictor is then asked one question a prefix, in plain Python, and nothing is left to be consumed:
+for rows of a few tokens, every further call and every array would cost more than the sums.
+
+What comes out is what `sgdec.combination` defines.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import repeat
+from operator import itemgetter
+from typing import TypeAlias
+
+from sgdec.combination import infinities_met, not_a_number
+from sgdec.context import EOS
+from sgdec.node import Node
+from sgdec.protocol import FORBIDDEN, Candidates, State, Steps
+from sgdec.ranking import Ranking
+
+StepsOf: TypeAlias = Callable[[State, Candidates | None], Steps]
+BoundsOf: TypeAlias = Callable[[Sequence[State]], Sequence[float]]
+Arc: TypeAlias = tuple[int, float, tuple[float, ...], tuple[State, ...], float | None]
+"""A token; its combined score; its scores and the states after it ``[K]``; what can be added after that at most."""
+
+KEPT = 1 << 14
+"""How many joint states keep their arcs: prefixes with the same future meet often."""
+END: Candidates = [EOS]
+_score = itemgetter(1)
+
+
+class Composition:
+    """The children of a prefix and, where they are wanted, their bounds."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        weights: tuple[float | None, ...],
+        steps: Sequence[tuple[int, StepsOf]],
+        bounds: Sequence[tuple[int, BoundsOf]] | None,
+    ) -> None:
+        """``weights``: the very tuple of the nodes that it is for; none is None.
+
+        ``steps``: with the predictors' numbers, in the order in which they are asked; the first one lists tokens.
+        ``bounds``: likewise, of those that can add anything; None where one does not declare it.
+        """
+        self._names = names
+        self._weights = weights
+        self._factors = [weight for weight in weights if weight is not None]
+        self._steps = steps
+        self._bounds = bounds
+        self._sum = sum if set(weights) == {1.0} else self._weighted_sum
+        self._arcs_of = lru_cache(KEPT)(self._arcs)
+
+    def covers(self, nodes: Iterable[Node]) -> bool:
+        """Whether these nodes have the composition's weights, and nothing that is still to be consumed."""
+        weights = self._weights
+        return not [node for node in nodes if node.weights is not weights or node.prior is not None]
+
+    def expand(
+        self, nodes: Sequence[Node], limit: int | None, above: float, bounded: bool
+    ) -> list[list[Node]] | list[Iterator[Node]]:
+        """What `SearchSpace.expand` promises, of nodes that it covers."""
+        families = [self.children(node, bounded=bounded) for node in nodes]
+        if above != FORBIDDEN:
+            families = [[child for child in children if child.total > above] for children in families]
+        if limit is None:
+            return [iter(children) for children in families]
+        return [children[:limit] for children in families]
+
+    def children(self, node: Node, *, bounded: bool = False) -> list[Node]:
+        """Best first, of equals the lower token; they have their states and, if ``bounded``, their bounds.
+
+        Raises SgdecError for a score that is NaN.
+        """
+        source, link, weights, length, before = node.source, node.link, node.weights, node.length + 1, node.total
+        states = tuple(node.states or ())
+        at_limit = node.length == source.max_length
+        arcs = self._arcs(states, bounded, END) if at_limit else self._arcs_of(states, bounded)
+        return [
+            Node(source, link, token, ledger, before + score, length, weights, after, None, (), bound)
+            for token, score, ledger, after, bound in arcs
+        ]
+
+    def keys(self, nodes: Iterable[Node], ranking: Ranking) -> list[Hashable]:
+        """What `SearchSpace.keys` promises, of nodes that it covers: equal states have equal futures."""
+        keys: list[Hashable] = []
+        for node in nodes:
+            timed = ranking.uses_length or node.source.max_length is not None
+            key = node.length if timed else None, tuple(node.states or ())
+            keys.append(object() if node.finished else key)
+        return keys
+
+    def _arcs(self, states: tuple[State, ...], bounded: bool, tokens: Candidates | None = None) -> list[Arc]:
+        """The arcs of a joint state, or those with some tokens; best first."""
+        scores: list[Sequence[float]] = [()] * len(states)
+        after: list[Sequence[State]] = [()] * len(states)
+        for k, steps in self._steps:
+            tokens, scores[k], after[k] = steps(states[k], tokens)
+        assert tokens is not None
+        bounds = self._remaining(tokens, after) if bounded and self._bounds is not None else repeat(None)
+        arcs = []
+        for token, ledger, states, bound in zip(tokens, zip(*scores), zip(*after), bounds):  # noqa: B905 - hot
+            score = self._sum(ledger)
+            if score > FORBIDDEN:
+                arcs.append((token, score, ledger, states, bound))
+            elif score != score:
+                self._blame(token, ledger)
+        if len(arcs) > 1:
+            arcs.sort(key=_score, reverse=True)  # stable: tokens came in ascending order
+        return arcs
+
+    def _weighted_sum(self, scores: Iterable[float]) -> float:
+        """-inf forbids, whatever the weight."""
+        total = 0.0
+        for weight, score in zip(self._factors, scores, strict=True):
+            if score == FORBIDDEN:
+                return FORBIDDEN
+            total += weight * score
+        return total
+
+    def _remaining(self, tokens: Candidates, after: Sequence[Sequence[State]]) -> Iterable[float]:
+        """The most that can still be added after each of these tokens."""
+        assert self._bounds is not None
+        columns = [bounds(after[k]) for k, bounds in self._bounds]
+        weights = [self._factors[k] for k, _ in self._bounds]
+        if weights == [1.0]:
+            (remaining,) = columns
+        elif columns:
+            remaining = [total_bound(weights, row) for row in zip(*columns, strict=True)]
+        else:
+            remaining = [0.0] * len(tokens)
+        if EOS in tokens:
+            remaining = [0.0 if token == EOS else most for token, most in zip(tokens, remaining, strict=True)]
+        return remaining
+
+    def _blame(self, token: int, ledger: Iterable[float]) -> None:
+        for name, score in zip(self._names, ledger, strict=True):
+            if score != score:
+                raise not_a_number(name, token)
+        raise infinities_met(token)
+
+
+def total_bound(weights: Iterable[float], remaining: Iterable[float]) -> float:
+    """The weighted sum of what each predictor can still add: at most if its weight is positive, else at least.
+
+    A dead end (-inf at most, or +inf at least) outweighs what another cannot bound; weight 0 adds nothing else.
+
+    >>> total_bound([0.5, -1.0, 0.0], [-2.0, 3.0, math.inf])
+    -4.0
+    >>> total_bound([1.0, 0.0], [math.inf, -math.inf])
+    -inf
+    """
+    total = 0.0
+    for weight, most in zip(weights, remaining, strict=True):
+        if most == (FORBIDDEN if weight >= 0 else math.inf):
+            return FORBIDDEN
+        if weight:
+            total += weight * most
+    return total

@@ -1,0 +1,74 @@
+"""Files about target lengths: given scores, one line a sentence, and the weights of a length model.
+
+A line of length scores lists the allowed lengths, separated by blanks: ``7:-0.5 8:-1.2``, or ``7`` for ``7:0``. A
+file of weights, as ``sgdec fit-length`` writes it, has one weight a line: its name and its number; what is behind a
+``#`` is a comment.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from sgdec.errors import SgdecError
+from sgdec.models.length import FEATURES, LengthWeights
+from sgdec.text.lines import read_lines
+
+NAMES = tuple(f"{parameter}.{name}" for parameter in ("r", "p") for name in (*FEATURES, "bias"))
+
+
+def read_length_scores(path: str | Path) -> list[dict[int, float]]:
+    """For each sentence its lengths, ascending, with their scores. Raises SgdecError naming the line."""
+    return [_scores_of(line, f"{path}: line {number}") for number, line in enumerate(read_lines(path), 1)]
+
+
+def _scores_of(line: str, where: str) -> dict[int, float]:
+    scores: dict[int, float] = {}
+    for entry in line.split():
+        length, colon, score = entry.partition(":")
+        try:
+            value = float(score) if colon else 0.0
+        except ValueError:
+            value = math.nan
+        if not (length.isascii() and length.isdecimal() and math.isfinite(value)):
+            raise SgdecError(f"{where}: {entry!r} is no length. Expected LENGTH:SCORE or LENGTH, such as 7:-0.5.")
+        if int(length) in scores:
+            raise SgdecError(f"{where}: length {int(length)} is listed twice.")
+        scores[int(length)] = value
+    if not scores:
+        raise SgdecError(f"{where}: lists no length. Expected at least one a sentence, such as 7:-0.5.")
+    return dict(sorted(scores.items()))
+
+
+def read_length_weights(path: str | Path) -> LengthWeights:
+    """Raises SgdecError naming the line, or the weight that is missing."""
+    found: dict[str, float] = {}
+    for number, line in enumerate(read_lines(path), 1):
+        words = line.partition("#")[0].split()
+        if not words:
+            continue
+        where = f"{path}: line {number}"
+        if len(words) != 2 or words[0] not in NAMES or words[0] in found:
+            raise SgdecError(f"{where}: expected each of {NAMES[0]}, ..., {NAMES[-1]} once, with its weight.")
+        try:
+            found[words[0]] = float(words[1])
+        except ValueError:
+            raise SgdecError(f"{where}: {words[1]!r} is no number.") from None
+        if not math.isfinite(found[words[0]]):
+            raise SgdecError(f"{where}: {words[1]!r} is no finite number.")
+    missing = [name for name in NAMES if name not in found]
+    if missing:
+        raise SgdecError(f"{path}: there is no weight {missing[0]}. `sgdec fit-length` writes such files.")
+    weights = [found[name] for name in NAMES]
+    half = len(NAMES) // 2
+    return LengthWeights(tuple(weights[:half]), tuple(weights[half:]))
+
+
+def write_length_weights(path: str | Path, weights: LengthWeights, about: str) -> None:
+    """``about``: one line that says what they were made of. Raises SgdecError where it cannot be written."""
+    numbers = [*weights.r, *weights.p]
+    lines = [f"# {about}", *(f"{name} {number!r}" for name, number in zip(NAMES, numbers, strict=True))]
+    try:
+        Path(path).write_text("\n".join([*lines, ""]), encoding="utf-8")
+    except OSError as error:
+        raise SgdecError(f"{path}: cannot be written ({error.strerror or error}).") from None

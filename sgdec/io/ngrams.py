@@ -1,0 +1,52 @@
+"""Files of n-gram posteriors, as SGNMT has them: one n-gram a line, ``1 7 4 : 0.25``.
+
+Tokens are ids, sentences begin with 1 (``<s>``) and end with 2 (``</s>``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TypeAlias
+
+from sgdec.errors import SgdecError
+from sgdec.text.lines import read_lines
+
+Ngram: TypeAlias = tuple[int, ...]
+
+
+def read_ngrams(path: str | Path, vocab_size: int | None = None) -> dict[Ngram, float]:
+    """The n-grams of a file with their scores.
+
+    Raises SgdecError naming the line, also for an n-gram that comes twice and for a token outside the vocabulary.
+    """
+    ngrams: dict[Ngram, float] = {}
+    for number, line in enumerate(read_lines(path), 1):
+        if not line.strip():
+            continue
+        where = f"{path}: line {number}"
+        words, _, score = line.rpartition(":")
+        try:
+            value = float(score)
+        except ValueError:
+            value = math.nan
+        tokens = words.split()
+        if not tokens or not all(word.isascii() and word.isdecimal() for word in tokens) or not math.isfinite(value):
+            raise SgdecError(f"{where}: {line.strip()!r} is no n-gram. Expected token ids and a score: 1 7 4 : 0.25.")
+        ngram = tuple(map(int, tokens))
+        if vocab_size is not None and max(ngram) >= vocab_size:
+            raise SgdecError(f"{where}: token {max(ngram)} is outside the target vocabulary of {vocab_size} tokens.")
+        if ngram in ngrams:
+            raise SgdecError(f"{where}: the n-gram {' '.join(map(str, ngram))} is listed twice.")
+        ngrams[ngram] = value
+    return ngrams
+
+
+def write_ngrams(path: str | Path, ngrams: Mapping[Ngram, float]) -> None:
+    """By ascending tokens. Raises SgdecError where the file cannot be written."""
+    lines = [f"{' '.join(map(str, ngram))} : {score:.9g}\n" for ngram, score in sorted(ngrams.items())]
+    try:
+        Path(path).write_text("".join(lines), encoding="utf-8")
+    except OSError as error:
+        raise SgdecError(f"{path}: cannot be written ({error.strerror or error}).") from None

@@ -1,0 +1,102 @@
+"""Transducers between two kinds of tokens, read from and written to OpenFst binary files.
+
+The input side is what a decoder speaks, the output side what another predictor speaks. Weights are costs, negated
+natural-log scores. Labels are token ids, with three exceptions:
+
+- 0 is epsilon, on both sides;
+- `UNK_LABEL` is ``<unk>``, token 0, on both sides;
+- `OTHERWISE`, on the input side, is a failure arc: it reads nothing, and only tokens that no other arc of its state
+  reads may follow it (``</s>`` counts as read where the state is final). What a dictionary does not list then needs
+  one arc a state instead of one for each other token.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sgdec.errors import SgdecError
+from sgdec.io.lattice import _pynini, read_openfst
+
+EPSILON = 0
+UNK_LABEL = 999_999_998
+OTHERWISE = 999_999_999
+
+
+class TransducerArc(NamedTuple):
+    """One arc, with labels as in the file."""
+
+    input: int
+    output: int
+    cost: float
+    target: int
+
+
+@dataclass(frozen=True, eq=False)
+class Transducer:
+    """States are 0..n-1; the arcs of a state follow each other, by ascending input label."""
+
+    start: int
+    """-1 = there is no state at all."""
+    first: npt.NDArray[np.int64]
+    """``[states + 1]``: where the arcs of each state begin."""
+    inputs: npt.NDArray[np.int32]
+    """``[arcs]``"""
+    outputs: npt.NDArray[np.int32]
+    """``[arcs]``"""
+    costs: npt.NDArray[np.float64]
+    """``[arcs]``"""
+    targets: npt.NDArray[np.int32]
+    """``[arcs]``"""
+    final: npt.NDArray[np.float64]
+    """``[states]``: final costs; infinite = not final."""
+
+    def arcs(self, state: int) -> list[TransducerArc]:
+        """The arcs that leave a state."""
+        own = slice(self.first[state], self.first[state + 1])
+        inputs, outputs, costs, targets = self.inputs[own], self.outputs[own], self.costs[own], self.targets[own]
+        return list(map(TransducerArc, inputs.tolist(), outputs.tolist(), costs.tolist(), targets.tolist()))
+
+    def state_of(self, arc: int) -> int:
+        """The state that an arc leaves."""
+        return int(np.searchsorted(self.first, arc, side="right")) - 1
+
+
+def read_transducer(path: str | Path) -> Transducer:
+    """Reads an OpenFst binary, plain or gzipped, with standard (tropical) or log arcs; an acceptor maps to itself.
+
+    Raises LatticeError for a file that is missing, cut short or no transducer; SgdecError where its format needs
+    pynini and pynini is not installed.
+    """
+    start, first, arcs, final = read_openfst(path)
+    states = np.repeat(np.arange(len(final)), np.diff(first))
+    arcs = arcs[np.lexsort((arcs["target"], arcs["cost"], arcs["output"], arcs["label"], states))]
+    costs, final = arcs["cost"].astype(np.float64), final.astype(np.float64)
+    return Transducer(start, first, arcs["label"], arcs["output"], costs, arcs["target"], final)
+
+
+def write_transducer(path: str | Path, arcs: Iterable[tuple[int, TransducerArc]], final: Mapping[int, float]) -> None:
+    """Writes arcs, each with the state it leaves, and final costs; state 0 starts. ``.gz`` is gzipped.
+
+    Raises SgdecError where the file cannot be written or pynini is not installed.
+    """
+    pynini = _pynini()
+    listed = list(arcs)
+    fst = pynini.Fst()
+    fst.add_states(1 + max([0, *final, *(state for state, _ in listed), *(arc.target for _, arc in listed)]))
+    fst.set_start(0)
+    for state, cost in final.items():
+        fst.set_final(state, cost)
+    for state, arc in listed:
+        fst.add_arc(state, pynini.Arc(*arc))
+    data = fst.write_to_string()
+    try:
+        Path(path).write_bytes(gzip.compress(data, mtime=0) if str(path).endswith(".gz") else data)
+    except OSError as error:
+        raise SgdecError(f"{path}: cannot be written ({error.strerror or error}).") from None

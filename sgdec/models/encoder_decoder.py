@@ -1,0 +1,170 @@
+"""The seam between encoders and decoders: any of the one goes with any of the other (Marian, section 2.2).
+
+    source tokens -> embeddings [B, S, E] -> Encoder -> Encoded [B, S, H] -> Decoder.remember -> Memory
+    target token  -> embedding [R, E] -> Decoder.step -> output [R, width] -> output layer -> logits [R, V]
+
+What a decoder needs of the source that stays the same for a sentence, such as keys of its attention, it computes once
+in `remember`. All else that makes a model is here: embeddings and output layer, tied or not, dropout of whole
+words, and the fast products of a model that is only read. A new model is a decoder with its one inference step:
+
+    class Mine(EncoderDecoder):
+        def __init__(self, context: ModelContext, *, width: int = 256) -> None:
+            encoder = GRUEncoder(width, width)
+            super().__init__(context, encoder, MyDecoder(width, encoder.width), embedding=width)
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Annotated, Literal, NamedTuple, TypeAlias
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from sgdec.errors import UsageError
+from sgdec.models.base import Memory, ModelContext, Seq2Seq, State
+from sgdec.models.kernels import Kernels
+from sgdec.models.layers import Dense, Packable, WordDropout
+
+Tied: TypeAlias = Annotated[
+    Literal["none", "source", "target", "all"],
+    Field(description="one matrix for both embeddings (source), target embeddings and output (target), or all"),
+]
+SourceDropout: TypeAlias = Annotated[float, Field(ge=0, lt=1, description="dropout of whole source words")]
+TargetDropout: TypeAlias = Annotated[float, Field(ge=0, lt=1, description="dropout of whole target words")]
+
+
+class Encoded(NamedTuple):
+    """What an encoder makes of the sources."""
+
+    values: Tensor
+    """[B, S, H]; what is at padding does not matter, but is finite."""
+    mask: Tensor
+    """[B, S] true where there is a source token."""
+    last: Tensor | None = None
+    """[B, layers, 2, width] the last m and c of each layer, bottom first, of a stack of LSTMs."""
+
+    def mean(self) -> Tensor:
+        """[B, H] of the values at source tokens."""
+        weights = self.mask / self.mask.sum(1, keepdim=True)  # [B, S]
+        return (weights.to(self.values.dtype)[:, None] @ self.values)[:, 0]
+
+
+class Encoder(nn.Module, ABC):
+    """Reads whole sources."""
+
+    width: int
+    """H of what it puts out."""
+
+    @abstractmethod
+    def forward(self, embedded: Tensor, mask: Tensor) -> Encoded:
+        """Embeddings [B, S, E]; ``mask`` [B, S] is true at source tokens, false at the padding behind them."""
+
+
+class Decoder(nn.Module, ABC):
+    """Predicts one target token after the other."""
+
+    width: int
+    """Of its outputs."""
+    histories: int = 0
+    """As `Seq2Seq.histories`."""
+
+    @abstractmethod
+    def remember(self, encoded: Encoded) -> Memory:
+        """What `start` and `step` need of the sources."""
+
+    @abstractmethod
+    def start(self, memory: Memory) -> State:
+        """As `Seq2Seq.start`."""
+
+    @abstractmethod
+    def step(self, memory: Memory, state: State, embedded: Tensor) -> tuple[State, Tensor, Tensor]:
+        """As `Seq2Seq.step`, for embeddings [R, E] of the tokens."""
+
+    def forward(self, memory: Memory, embedded: Tensor) -> Tensor:
+        """Outputs [B, T, width] for embeddings [B, T, E]; one step after the other unless a decoder knows better."""
+        state, outputs = self.start(memory), []
+        for step in embedded.unbind(1):
+            state, output, _ = self.step(memory, state, step)
+            outputs.append(output)
+        return torch.stack(outputs, 1)
+
+
+class EncoderDecoder(Seq2Seq):
+    """A model made of an encoder and a decoder."""
+
+    def __init__(
+        self,
+        context: ModelContext,
+        encoder: Encoder,
+        decoder: Decoder,
+        *,
+        embedding: int,
+        tied: Tied = "none",
+        source_dropout: SourceDropout = 0.0,
+        target_dropout: TargetDropout = 0.0,
+    ) -> None:
+        """``embedding``: E of both sides. Raises UsageError for a tie that cannot be made."""
+        super().__init__()
+        self.encoder, self.decoder, self.histories = encoder, decoder, decoder.histories
+        self.source_embedding = nn.Embedding(context.source_vocab_size, embedding)
+        self.target_embedding = nn.Embedding(context.target_vocab_size, embedding)
+        for table in (self.source_embedding, self.target_embedding):
+            nn.init.normal_(table.weight, std=embedding**-0.5)
+        self.source_words, self.target_words = WordDropout(source_dropout), WordDropout(target_dropout)
+        self.softmax = Dense(decoder.width, context.target_vocab_size)
+        self._tie(tied, context)
+
+    def encode(self, source: Tensor, lengths: Tensor) -> Memory:
+        positions = torch.arange(source.size(1), device=source.device)
+        mask = positions < lengths.to(source.device)[:, None]  # [B, S]
+        embedded = self.source_words(self.source_embedding(source))
+        return self.decoder.remember(self.encoder(embedded, mask))
+
+    def start(self, memory: Memory) -> State:
+        return self.decoder.start(memory)
+
+    def step(self, memory: Memory, state: State, tokens: Tensor) -> tuple[State, Tensor, Tensor]:
+        return self.decoder.step(memory, state, self.target_words(self.target_embedding(tokens)))
+
+    def forward(self, source: Tensor, lengths: Tensor, target_in: Tensor) -> Tensor:
+        memory = self.encode(source, lengths)
+        outputs: Tensor = self.decoder(memory, self.target_words(self.target_embedding(target_in)))
+        return outputs
+
+    def project(self, output: Tensor) -> Tensor:
+        logits: Tensor = self.softmax(output)
+        return logits
+
+    def output_layer(self) -> tuple[nn.Linear, float | None]:
+        """The output layer; logits are not clipped."""
+        return self.softmax, None
+
+    def bias_output(self, log_probabilities: Tensor) -> None:
+        """The bias [V] of the output layer."""
+        with torch.no_grad():
+            self.softmax.bias.copy_(log_probabilities)
+
+    @torch.no_grad()
+    def freeze(self, kernels: Kernels) -> None:
+        """All layers that can be packed are."""
+        for module in self.modules():
+            if isinstance(module, Packable):
+                module.pack(kernels)
+        self.requires_grad_(False)  # whoever tries to go on training is told
+
+    def _tie(self, tied: str, context: ModelContext) -> None:
+        """Press and Wolf 2017: matrices [V, E] that are one parameter."""
+        target = self.target_embedding.weight
+        if tied in ("source", "all"):
+            if not context.shared:
+                raise UsageError(f"tied={tied} needs one vocabulary for source and target. Use tied=target or none.")
+            self.source_embedding.weight = target
+        if tied in ("target", "all"):
+            if self.softmax.in_features != target.size(1):
+                raise UsageError(
+                    f"tied={tied} needs embeddings as wide as what the output layer reads: {target.size(1)} is not "
+                    f"{self.softmax.in_features}. Give equal sizes, or tied=none."
+                )
+            self.softmax.weight = target

@@ -1,0 +1,200 @@
+"""GRU encoder and decoder whose cells are chains of blocks (deep transitions): Marian, section 3.1.1.
+
+A block (Cho et al. 2014; gates in the order of `torch.nn.GRU`, which it equals without layer normalisation):
+
+    r, z = sigmoid(W x + U h)      n = tanh(W_n x + r * (U_n h))      h' = (1 - z) * n + z * h
+
+The cell of a recurrent step is a chain of L blocks: only the first reads the input x_t, the others, transitions, have
+no W x at all, and the state that the last puts out is what the first reads at the next step (Miceli Barone et al.
+2017):
+
+    h_1 = block_1(x_t, h of step t-1)        h_k = block_k(h_{k-1}),  k = 2..L        h of step t = h_L
+
+Encoder: two such cells, one from left to right and one from right to left; their states side by side are its output.
+Decoder: the attention stands between its first and its second block (Sennrich et al. 2017):
+
+    s_1 = block_1(y_{t-1}, s of step t-1)    c_t = attention(s_1)    s_2 = block_2(c_t, s_1)    s_k = block_k(s_{k-1})
+    output = tanh(R [s_L; y_{t-1}; c_t])     s of step 0 = tanh(I mean(encoder outputs))
+
+With ``norm`` each product W x, U h, R[...], I mean and those of the attention is normalised over all its outputs,
+the gates of a block together (Ba, Kiros and Hinton 2016, as Marian does it). Dropout is variational (Gal and
+Ghahramani 2016): what enters a product of a block, the attention's query and the output have one mask for all steps
+of a sentence. It acts in `forward`, where training takes all steps; `step` alone has none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, cast
+
+import torch
+from torch import Tensor, nn
+
+from sgdec.models.attention import AdditiveAttention
+from sgdec.models.base import Memory, State
+from sgdec.models.encoder_decoder import Decoder, Encoded, Encoder
+from sgdec.models.layers import Dense, dropout_mask, norm_or_nothing
+
+
+class GRUBlock(nn.Module):
+    """One block; without ``inputs`` a transition, which reads nothing but the state."""
+
+    def __init__(self, inputs: int | None, width: int, *, norm: bool = False) -> None:
+        super().__init__()
+        self.width = width
+
+        def product(size: int) -> nn.Module:
+            return nn.Sequential(Dense(size, 3 * width, bias=not norm, parts=3), norm_or_nothing(norm, 3 * width))
+
+        self.inputs = None if inputs is None else product(inputs)  # W
+        self.recurrent = product(width)  # U
+
+    def read(self, x: Tensor) -> Tensor:
+        """W x [..., 3 width] of inputs [..., K]: for all steps at once where they are known."""
+        assert self.inputs is not None
+        gates: Tensor = self.inputs(x)
+        return gates
+
+    def forward(self, gates: Tensor | None, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
+        """W x [B, 3 width] (None for a transition) and h [B, width] to h'; ``mask`` [B, width]: dropout in U h."""
+        recurrent = self.recurrent(hidden if mask is None else hidden * mask)
+        r, z, n = recurrent.chunk(3, -1)
+        if gates is None:
+            n = torch.tanh(torch.sigmoid(r) * n)
+            return torch.lerp(n, hidden.to(n.dtype), torch.sigmoid(z))
+        r_x, z_x, n_x = gates.chunk(3, -1)
+        n = torch.tanh(torch.addcmul(n_x, torch.sigmoid(r + r_x), n))
+        return torch.lerp(n, hidden.to(n.dtype), torch.sigmoid(z + z_x))
+
+
+class Masks(NamedTuple):
+    """Variational dropout of one pass over sentences."""
+
+    states: Sequence[Tensor | None]
+    """For each block [B, width]."""
+    inputs: Sequence[Tensor | None]
+    """For each input that is not the state."""
+
+
+class VariationalDropout(nn.Module):
+    """Draws the masks of one pass: for ``blocks`` states of one width, and for inputs of these sizes."""
+
+    def __init__(self, p: float, blocks: int, width: int, *inputs: int) -> None:
+        super().__init__()
+        self.p, self._states, self._inputs = p, [width] * blocks, inputs
+
+    def forward(self, like: Tensor) -> Masks:
+        """For as many sentences as ``like`` [B, ...] has."""
+        if not self.training or not self.p:
+            return Masks([None] * len(self._states), [None] * len(self._inputs))
+        states, inputs = (
+            [dropout_mask(like.new_empty(len(like), size), self.p) for size in sizes]
+            for sizes in (self._states, self._inputs)
+        )
+        return Masks(states, inputs)
+
+
+def masked(x: Tensor, mask: Tensor | None) -> Tensor:
+    """x [B, T, K] with one mask [B, K] at all steps."""
+    return x if mask is None else x * mask[:, None]
+
+
+class GRUEncoder(Encoder):
+    """Both directions, ``blocks`` deep."""
+
+    def __init__(
+        self, embedding: int, width: int, *, blocks: int = 1, norm: bool = False, dropout: float = 0.0
+    ) -> None:
+        """``width``: of one direction; the outputs are twice as wide."""
+        super().__init__()
+        self.width = 2 * width
+        self.directions = nn.ModuleList(
+            nn.ModuleList(GRUBlock(None if block else embedding, width, norm=norm) for block in range(blocks))
+            for _ in range(2)
+        )
+        self.dropout = VariationalDropout(dropout, blocks, width, embedding)
+
+    def forward(self, embedded: Tensor, mask: Tensor) -> Encoded:
+        ahead, back = (self._run(direction, embedded, mask) for direction in range(2))
+        return Encoded(torch.cat([ahead, back], -1), mask)
+
+    def _run(self, direction: int, embedded: Tensor, mask: Tensor) -> Tensor:
+        """States [B, S, width]; in padding the state stays as it is, so a sentence is what it would be alone."""
+        first, *transitions = cast("list[GRUBlock]", list(cast(nn.ModuleList, self.directions[direction])))
+        masks: Masks = self.dropout(embedded)
+        gates = first.read(masked(embedded, masks.inputs[0])).unbind(1)
+        real = mask[:, :, None].unbind(1)
+        hidden = gates[0].new_zeros(len(embedded), first.width)
+        states = [hidden] * len(gates)
+        for t in reversed(range(len(gates))) if direction else range(len(gates)):
+            new = first(gates[t], hidden, masks.states[0])
+            for block, dropped in zip(transitions, masks.states[1:], strict=True):
+                new = block(None, new, dropped)
+            hidden = states[t] = torch.where(real[t], new, hidden)
+        return torch.stack(states, 1)
+
+
+class GRUDecoder(Decoder):
+    """``blocks`` deep, with the attention between the first and the second. State: s [R, width]."""
+
+    def __init__(
+        self,
+        embedding: int,
+        values: int,
+        width: int,
+        *,
+        blocks: int = 2,
+        attention: int | None = None,
+        norm: bool = False,
+        dropout: float = 0.0,
+    ) -> None:
+        """``values``: H of the encoder; ``attention``: hidden units, ``width`` by default; ``blocks`` >= 2."""
+        super().__init__()
+        self.width = embedding
+        self.first = GRUBlock(embedding, width, norm=norm)
+        self.attention = AdditiveAttention(width, values, attention or width, norm=norm)
+        self.second = GRUBlock(values, width, norm=norm)
+        self.transitions = nn.ModuleList(GRUBlock(None, width, norm=norm) for _ in range(blocks - 2))
+        self.initial = nn.Sequential(Dense(values, width, bias=not norm), norm_or_nothing(norm, width))
+        self.readout = nn.Sequential(
+            Dense(width + embedding + values, embedding, bias=not norm), norm_or_nothing(norm, embedding)
+        )
+        self.dropout = VariationalDropout(dropout, blocks, width, embedding, width, values, embedding)
+
+    def remember(self, encoded: Encoded) -> Memory:
+        first = torch.tanh(self.initial(encoded.mean()))
+        return Memory(encoded.values, self.attention.keys(encoded.values), encoded.mask, first)
+
+    def start(self, memory: Memory) -> State:
+        return (memory.first,)
+
+    def step(self, memory: Memory, state: State, embedded: Tensor) -> tuple[State, Tensor, Tensor]:
+        nothing = Masks([None] * (2 + len(self.transitions)), [None] * 4)
+        hidden, context, attention = self._cell(memory, state[0], self.first.read(embedded), nothing)
+        return (hidden,), self._output(hidden, embedded, context), attention
+
+    def forward(self, memory: Memory, embedded: Tensor) -> Tensor:
+        masks: Masks = self.dropout(embedded)
+        words, *_, last = masks.inputs
+        (hidden,) = self.start(memory)
+        states, contexts = [], []
+        for gates in self.first.read(masked(embedded, words)).unbind(1):
+            hidden, context, _ = self._cell(memory, hidden, gates, masks)
+            states.append(hidden)
+            contexts.append(context)
+        return masked(self._output(torch.stack(states, 1), embedded, torch.stack(contexts, 1)), last)
+
+    def _cell(self, memory: Memory, hidden: Tensor, gates: Tensor, masks: Masks) -> tuple[Tensor, Tensor, Tensor]:
+        """One step from s [R, width]: the new s, the context [R, H] and the attention [R, S]."""
+        _, asked, read, _ = masks.inputs
+        hidden = self.first(gates, hidden, masks.states[0])
+        context, attention = self.attention.once(hidden if asked is None else hidden * asked, memory)
+        gates = self.second.read(context if read is None else context * read)
+        hidden = self.second(gates, hidden, masks.states[1])
+        for block, dropped in zip(self.transitions, masks.states[2:], strict=True):
+            hidden = block(None, hidden, dropped)
+        return hidden, context, attention
+
+    def _output(self, hidden: Tensor, embedded: Tensor, context: Tensor) -> Tensor:
+        """[..., E]"""
+        return torch.tanh(self.readout(torch.cat([hidden, embedded.to(hidden.dtype), context], -1)))

@@ -1,0 +1,24 @@
+"""A search space that ends a search which has no end of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sgdec.constellation import Constellation
+from sgdec.node import Node
+from sgdec.search import SearchSpace
+
+
+class LimitedSpace(SearchSpace):
+    """Raises AssertionError once more than ``most`` nodes are expanded: the same on every machine, however slow."""
+
+    def __init__(self, constellation: Constellation, root: Node, *, most: int, **options: Any) -> None:
+        super().__init__(constellation, root, **options)
+        self._most = most
+
+    def _count(self, nodes: Sequence[Node]) -> None:
+        super()._count(nodes)
+        assert self.expansions <= self._most, (
+            f"a search must end: this one expanded more than {self._most:,} nodes of a small space"
+        )

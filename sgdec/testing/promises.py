@@ -1,0 +1,73 @@
+"""The promises of a contract as values, for whoever runs them without pytest: graders, notebooks, reports."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from sgdec.testing.decoder_contract import DecoderContract
+from sgdec.testing.predictor_contract import PredictorContract
+
+_PREFIX = "test_"
+
+
+@dataclass(frozen=True)
+class Promise:
+    """One promise, and how to see whether it is kept."""
+
+    text: str
+    """In words, such as "a restored state scores as before"."""
+    check: Callable[[], None]
+    """Raises AssertionError where the promise is broken."""
+
+
+def promises(contract: PredictorContract | DecoderContract) -> list[Promise]:
+    """All promises of a contract, by name.
+
+    >>> import numpy as np
+    >>> from sgdec.testing import Table
+    >>> class Bigram(PredictorContract):
+    ...     vocab_size = 4
+    ...     def make(self):
+    ...         return Table(np.zeros((4, 4)))
+    >>> first = promises(Bigram())[0]
+    >>> first.text
+    'a batch of single prefixes says what single prefixes say'
+    >>> first.check()
+    """
+    names = [name for name in dir(contract) if name.startswith(_PREFIX)]
+    return [Promise(name.removeprefix(_PREFIX).replace("_", " "), getattr(contract, name)) for name in names]
+
+
+def breach(check: Callable[[], object], within: Path | None = None) -> str | None:
+    """What is wrong, in one line; None where the check passes.
+
+    ``within``: the file under test; where it raises something else than AssertionError, the line says where in it.
+    Whatever is raised is caught, SystemExit too, but for KeyboardInterrupt.
+
+    >>> breach(lambda: 1 / 0)
+    'ZeroDivisionError: division by zero'
+    """
+    try:
+        check()
+    except KeyboardInterrupt:
+        raise
+    except AssertionError as error:
+        return _one_line(str(error)) or f"an assertion failed{_place(error, within)}"
+    except BaseException as error:
+        return f"{_one_line(f'{type(error).__name__}: {error}').removesuffix(':')}{_place(error, within)}"
+    return None
+
+
+def _place(error: BaseException, within: Path | None) -> str:
+    """The innermost line of the file under test that led to the error."""
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = [frame for frame in frames if within and Path(frame.filename).resolve() == within.resolve()]
+    return f" ({Path(inside[-1].filename).name}, line {inside[-1].lineno})" if inside else ""
+
+
+def _one_line(text: str, most: int = 300) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= most else line[: most - 3] + "..."

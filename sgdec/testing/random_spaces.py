@@ -1,0 +1,91 @@
+"""Random spaces small enough to enumerate: scores of both signs, many of them equal, some forbidden.
+
+Everything is drawn from a generator that the caller seeds, so that a failure can be repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from sgdec.constellation import Constellation
+from sgdec.context import EOS
+from sgdec.protocol import FORBIDDEN, BatchPredictor, Predictor, Source
+from sgdec.testing.tiny_spaces import TinySpace
+from sgdec.testing.toys import BatchTable, Bonus, Lattice, OnDemandTable, Table
+
+V = 4
+"""Tokens of these spaces."""
+KINDS = ("table", "falling", "batch", "on demand", "bonus", "lattice")
+WEIGHTS = (1.0, 0.5, 2.0, -1.0, -0.3, 0.0)
+
+
+class FallingTable(Table):
+    """Of log-probabilities: says that no score is positive."""
+
+    never_positive = True
+
+
+def random_space(
+    rng: np.random.Generator,
+    *,
+    kinds: Sequence[str] = KINDS,
+    weights: Sequence[float] = WEIGHTS,
+    highest: float = 2.0,
+) -> TinySpace:
+    """One to three predictors of these ``kinds``, with these ``weights``, over one sentence.
+
+    >>> space = random_space(np.random.default_rng(7))
+    >>> len(space.constellation().names) in (1, 2, 3)
+    True
+    """
+    chosen = rng.choice(kinds, rng.integers(1, 4)).tolist()
+    coarse = bool(rng.random() < 0.5)
+    predictors = dict(zip("abc", [random_predictor(kind, rng, highest, coarse) for kind in chosen], strict=False))
+    given = rng.choice(weights, len(chosen)).tolist()
+    limit = None if "lattice" in chosen and rng.random() < 0.5 else int(rng.integers(0, 4))
+    make = partial(Constellation.of, predictors, weights=given, vocab_size=V)
+    return TinySpace(f"random: {' and '.join(chosen)}", make, Source(1, (3, 4, 3), max_length=limit))
+
+
+def random_predictor(kind: str, rng: np.random.Generator, highest: float, coarse: bool) -> Predictor | BatchPredictor:
+    """One of `KINDS`, over `V` tokens; scores as `random_scores` has them."""
+    if kind == "lattice":
+        return random_lattice(rng, highest, coarse)
+    if kind == "bonus":
+        few = random_scores(rng, (2,), highest, coarse).tolist()
+        return Bonus({EOS: few[0], 3: few[1]}, default=min(highest, -0.5))
+    table = random_scores(rng, (V, V), highest, coarse)
+    if kind == "falling":
+        return FallingTable(np.minimum(table, 0.0))
+    if kind == "batch":
+        return BatchTable(table)
+    return {"table": Table, "on demand": OnDemandTable}[kind](table)
+
+
+def random_lattice(rng: np.random.Generator, highest: float, coarse: bool) -> Lattice:
+    """Five states in topological order; there may be no way to the end."""
+    arcs: dict[int, dict[int, tuple[float, int]]] = {}
+    for state in range(5):
+        tokens = rng.permutation(V)[: rng.integers(1, 4)].tolist()
+        values = random_scores(rng, (len(tokens),), highest, coarse).tolist()
+        targets = rng.integers(state + 1, 6, len(tokens)).tolist()
+        arcs[state] = {
+            token: (value, 9 if token == EOS else target)
+            for token, value, target in zip(tokens, values, targets, strict=True)
+            if value != FORBIDDEN
+        }
+    return Lattice(arcs)
+
+
+def random_scores(
+    rng: np.random.Generator, shape: Sequence[int], highest: float, coarse: bool
+) -> npt.NDArray[np.float64]:
+    """Up to ``highest``; coarse ones are multiples of a half, so that many are equal; one in seven is forbidden."""
+    values = rng.uniform(highest - 4.0, highest, shape)
+    if coarse:
+        values = np.floor(2 * values) / 2
+    return np.where(rng.random(shape) < 1 / 7, FORBIDDEN, values)

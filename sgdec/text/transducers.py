@@ -1,0 +1,304 @@
+"""Transducers from one tokenizer's tokens to another's, for the predictor `fsttok`.
+
+Words are what is between blanks, and a piece that begins with ``▁`` begins a word: SentencePiece's default, for
+models of any kind. What is built reads *outer* tokens, the decoder's, and writes *inner* ones, those of another
+predictor.
+
+**Canonical** (`canonical`): the outer tokens of each word of a list are translated to its inner ones, each
+tokenizer's own segmentation, so there is one inner sequence for each outer one. A prefix tree of outer tokens; what
+all words with a prefix begin with is written there, as soon as that is certain (Mohri 1997, "Finite-state transducers
+in language and speech processing"). A failure arc (`sgdec.io.transducer`) leads every other word, and every other
+segmentation of a listed one, to what `Unlisted` says. So that what was written stays a prefix of that too, nothing is
+written before all of it is read.
+
+**All** (`all_segmentations`): any sequence of inner tokens that spells the same text. A piece is written with the
+outer token that completes it. States: what is read and still to be written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, get_args
+
+from sgdec.context import UNK
+from sgdec.errors import UsageError
+from sgdec.io.transducer import EPSILON, OTHERWISE, UNK_LABEL, TransducerArc
+from sgdec.text.vocabulary import StoredVocabulary
+from sgdec.text.words import BLANK
+
+Unlisted = Literal["unk", "spell", "forbid"]
+"""What is left of a word when it turns out not to be in the list: one ``<unk>``; the single characters that the inner
+vocabulary has, with one ``<unk>`` for others in a row; or nothing at all, it cannot be."""
+UNLISTED: tuple[Unlisted, ...] = get_args(Unlisted)
+ROOT = 0
+"""The state between words, where all is written."""
+
+
+@dataclass
+class Drawing:
+    """A transducer while it is being built; state 0 starts and is final."""
+
+    arcs: list[tuple[int, TransducerArc]] = field(default_factory=list)
+    states: int = 1
+    _tails: dict[tuple[tuple[int, ...], int], int] = field(default_factory=dict)
+
+    def new_state(self) -> int:
+        self.states += 1
+        return self.states - 1
+
+    def add(self, origin: int, label: int, written: Sequence[int], target: int) -> None:
+        """An arc with this input label that writes these tokens; all but the first on input epsilons after it."""
+        first = _label(written[0]) if written else EPSILON
+        self.arcs.append((origin, TransducerArc(label, first, 0.0, self._tail(tuple(written[1:]), target))))
+
+    def _tail(self, written: tuple[int, ...], target: int) -> int:
+        """The state that writes these tokens and then goes to ``target``; equal ones are shared."""
+        if not written:
+            return target
+        state = self._tails.get((written, target))
+        if state is None:
+            state = self._tails[written, target] = self.new_state()
+            self.add(state, EPSILON, written, target)
+        return state
+
+
+@dataclass(eq=False)
+class _Node:
+    """A prefix of outer tokens in the tree."""
+
+    text: str = ""
+    """What they spell."""
+    children: dict[int, _Node] = field(default_factory=dict)
+    word: tuple[int, ...] | None = None
+    """The inner tokens of the word that ends here."""
+    shared: tuple[int, ...] = ()
+    """What the inner tokens of all words with this prefix begin with."""
+
+    def after(self, token: int, text: str) -> _Node:
+        return self.children.setdefault(token, _Node(self.text + text))
+
+    @cached_property
+    def below(self) -> list[_Node]:
+        """All nodes from here on, each before its children."""
+        found = [self]
+        for node in found:
+            found += node.children.values()
+        return found
+
+
+def words_of(outer: StoredVocabulary, inner: StoredVocabulary, lines: Iterable[str] = ()) -> list[str]:
+    """The words of a text, and of a vocabulary that has nothing but words; each once, in order of appearance."""
+    found = dict.fromkeys(word for line in lines for word in outer.words_in(line))
+    for vocabulary in (outer, inner):
+        if is_word_vocabulary(vocabulary):
+            found.update(dict.fromkeys(text.removeprefix(BLANK) for text in _texts(vocabulary).values()))
+    return list(found)
+
+
+def is_word_vocabulary(vocabulary: StoredVocabulary) -> bool:
+    """Whether every piece is a word."""
+    return all(text.startswith(BLANK) and text != BLANK for text in _texts(vocabulary).values())
+
+
+def canonical(
+    outer: StoredVocabulary, inner: StoredVocabulary, words: Iterable[str], unlisted: Unlisted = "unk"
+) -> tuple[Drawing, int]:
+    """The transducer of a list of words, and how many of them the outer vocabulary cannot spell.
+
+    Raises UsageError for pieces that do not begin words as SentencePiece's do by default.
+    """
+    texts = _texts(outer)
+    root, skipped = _tree(outer, inner, texts, words)
+    drawing = Drawing()
+    other = None if unlisted == "forbid" else _Unlisted(drawing, texts, _letters(inner, unlisted))
+    places = {root: ROOT}
+    written_at: dict[_Node, tuple[int, ...]] = {}
+    for node in root.below:
+        state, written = places[node], written_at.get(node, ())
+        for token, child in node.children.items():
+            places[child] = drawing.new_state()
+            written_at[child] = child.shared if other is None else _read_in_full(child, inner)
+            drawing.add(state, token, written_at[child][len(written) :], places[child])
+        if node.word is not None:
+            drawing.add(state, EPSILON, node.word[len(written) :], ROOT)
+        if other is not None:
+            if node is root:
+                other.instead_of_first_tokens(node.children)
+            else:
+                rest = node.text[sum(len(inner.text_of(token) or "") for token in written) :]
+                other.instead_of_the_rest(state, rest, may_end=node.word is None)
+    return drawing, skipped
+
+
+def all_segmentations(outer: StoredVocabulary, inner: StoredVocabulary) -> Drawing:
+    """The transducer of all inner segmentations of all that the outer vocabulary can spell."""
+    texts, pieces = _texts(outer), {text: token for token, text in _texts(inner).items()}
+    beginnings = {text[:end] for text in pieces for end in range(1, len(text))}
+    longest = max(map(len, pieces), default=0)
+    drawing = Drawing()
+    resting: dict[str, int] = {"": ROOT}
+    """The state where this much is read, and begins a piece that is longer."""
+    writing: dict[str, int] = {"": ROOT}
+    """The state where this much is read, and the next piece is still to be chosen."""
+    waiting: list[tuple[str, bool]] = [("", True)]
+
+    def place(known: dict[str, int], text: str) -> int:
+        if text not in known:
+            known[text] = drawing.new_state()
+            waiting.append((text, known is resting))
+        return known[text]
+
+    def choose(state: int, label: int, text: str, longer_than: int) -> None:
+        """All that the next piece can be."""
+        if text in beginnings:
+            drawing.add(state, label, (), place(resting, text))
+        for end in range(longer_than + 1, min(len(text), longest) + 1):
+            if text[:end] in pieces:
+                drawing.add(state, label, (pieces[text[:end]],), place(writing, text[end:]))
+
+    while waiting:
+        text, rests = waiting.pop()
+        if not rests:
+            choose(writing[text], EPSILON, text, 0)
+            continue
+        for token, more in texts.items():
+            choose(resting[text], token, text + more, len(text))
+    return drawing
+
+
+def spellings(outer: StoredVocabulary, inner: StoredVocabulary) -> tuple[dict[int, tuple[int, ...]], int]:
+    """For `word2char`: by inner word its outer characters, without ``▁``; and how many words have none of their own.
+
+    Of words that are spelled alike the first is kept. Raises UsageError where the inner vocabulary is none of words.
+    """
+    if not is_word_vocabulary(inner):
+        raise UsageError("the spellings of words need an inner vocabulary of words (sgdec tokenizer --kind word).")
+    taken: dict[tuple[int, ...], int] = {}
+    words = _texts(inner)
+    for word, text in words.items():
+        first, *letters = outer.encode(text.removeprefix(BLANK)) or (UNK,)
+        if outer.text_of(first) != BLANK:
+            raise UsageError("the spellings of words need an outer vocabulary of characters (--kind char).")
+        if letters and UNK not in letters:
+            taken.setdefault(tuple(letters), word)
+    return {word: letters for letters, word in taken.items()}, len(words) - len(taken)
+
+
+class _Unlisted:
+    """The part of a transducer where words end up that are not in the list.
+
+    States come in pairs, by whether an ``<unk>`` was written last: characters that the inner vocabulary lacks are one
+    ``<unk>`` in a row. In `_on` the word may be over, in `_begun` it must go on.
+    """
+
+    def __init__(self, drawing: Drawing, texts: dict[int, str], letter: Callable[[str], int]) -> None:
+        self._drawing = drawing
+        self._texts = texts
+        self._letter = letter
+        self._on = [drawing.new_state(), drawing.new_state()]
+        self._begun = [drawing.new_state(), drawing.new_state()]
+        for unknown in (False, True):
+            drawing.add(self._on[unknown], EPSILON, (), ROOT)
+            for token, text in texts.items():
+                if not text.startswith(BLANK):
+                    written, after = self._spell(text, unknown)
+                    for state in (self._on[unknown], self._begun[unknown]):
+                        drawing.add(state, token, written, self._on[after])
+
+    def instead_of_first_tokens(self, listed: Iterable[int]) -> None:
+        """From the root, for words that begin with other tokens."""
+        listed = set(listed)
+        others = [token for token, text in self._texts.items() if text.startswith(BLANK) and token not in listed]
+        if others:
+            state = self._drawing.new_state()
+            self._drawing.add(ROOT, OTHERWISE, (), state)
+            for token in others:
+                written, unknown = self._spell(self._texts[token], False)
+                self._drawing.add(state, token, written, self._on[unknown])
+
+    def instead_of_the_rest(self, state: int, rest: str, may_end: bool) -> None:
+        """From a state inside the list; ``rest``: what was read and is not yet written."""
+        written, unknown = self._spell(rest, False)
+        self._drawing.add(state, OTHERWISE, written, (self._on if may_end else self._begun)[unknown])
+
+    def _spell(self, text: str, unknown: bool) -> tuple[list[int], bool]:
+        """The inner tokens of a text, and whether the last one written is ``<unk>``."""
+        written: list[int] = []
+        for character in text:
+            token = self._letter(character)
+            if token != UNK or not unknown:
+                written.append(token)
+            unknown = token == UNK
+        return written, unknown
+
+
+def _letters(inner: StoredVocabulary, unlisted: Unlisted) -> Callable[[str], int]:
+    """The inner token of one character."""
+    known: dict[str, int] = {}
+    if unlisted == "spell":
+        for token, text in _texts(inner).items():
+            known.setdefault(text, token)
+    return lambda character: known.get(character, UNK)
+
+
+def _texts(vocabulary: StoredVocabulary) -> dict[int, str]:
+    """What each token spells, of those that spell something. UsageError where blanks do not begin words."""
+    found = {token: text for token in range(vocabulary.size) if (text := vocabulary.text_of(token)) is not None}
+    for text in found.values():
+        if BLANK in text[1:]:
+            raise UsageError(
+                f"piece {text!r} has a blank ({BLANK}) inside; expected pieces with blanks at their beginning only, "
+                "as `sgdec tokenizer` makes them."
+            )
+    return found
+
+
+def _tree(
+    outer: StoredVocabulary, inner: StoredVocabulary, texts: dict[int, str], words: Iterable[str]
+) -> tuple[_Node, int]:
+    """The words as a tree of outer tokens; how many could not be spelled."""
+    root, skipped = _Node(), 0
+    listed = list(words)
+    for tokens, written in zip(outer.encode_all(listed), inner.encode_all(listed), strict=True):
+        if not tokens or UNK in tokens:
+            skipped += 1
+            continue
+        if not texts.get(tokens[0], "").startswith(BLANK):
+            raise UsageError(
+                f"the outer vocabulary begins a word with {outer.piece(tokens[0])!r}, not with {BLANK}; "
+                "expected a model as `sgdec tokenizer` makes it."
+            )
+        node = root
+        for token in tokens:
+            node = node.after(token, texts.get(token, ""))
+        if node.word is None:  # of words that are read alike the first counts
+            node.word = tuple(written)
+    for node in reversed(root.below):
+        ways_on = [child.shared for child in node.children.values()]
+        node.shared = _common_beginning([*ways_on, *([node.word] if node.word is not None else [])])
+    return root, skipped
+
+
+def _common_beginning(several: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
+    first, last = min(several, default=()), max(several, default=())
+    for place, (one, other) in enumerate(zip(first, last, strict=False)):
+        if one != other:
+            return first[:place]
+    return first[: len(last)]
+
+
+def _read_in_full(node: _Node, inner: StoredVocabulary) -> tuple[int, ...]:
+    """Of what is certain at a node, what spells no more than was read."""
+    length = 0
+    for place, token in enumerate(node.shared):
+        text = inner.text_of(token)
+        if text is None or length + len(text) > len(node.text):
+            return node.shared[:place]
+        length += len(text)
+    return node.shared
+
+
+def _label(token: int) -> int:
+    return UNK_LABEL if token == UNK else token

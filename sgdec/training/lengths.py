@@ -1,0 +1,130 @@
+"""Fitting a length model (`sgdec.models.length`) by maximum likelihood on pairs of a source line and a target length.
+
+Optimised are not the weights themselves. With features that have mean 0 and variance 1, and a scale s,
+
+    r = max(0.1, e^s (w_r . features + b_r))        log p / (1 - p) = w_p . features - s
+
+so that e^s moves r and p together and leaves the mean where it is: without it, lengths that vary hardly more than a
+Poisson distribution's lead along a narrow, curved valley. L-BFGS with a line search (Nocedal and Wright 2006,
+algorithm 7.5), in double precision; the result is turned back into weights of the plain features.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from sgdec.errors import SgdecError
+from sgdec.models.length import FEATURES, LEAST_P, LEAST_R, LengthWeights, features_of
+
+STEPS = 1000
+"""L-BFGS ends before that where it converges."""
+LARGEST_SCALE = 8.0
+"""e^s is at most so much times where it begins: there p is below its bound, and P a Poisson distribution."""
+
+
+@dataclass(frozen=True)
+class FittedLengths:
+    """A length model, and how well it fits."""
+
+    weights: LengthWeights
+    pairs: int
+    log_probability: float
+    """Natural log of the probability of one target length, on average."""
+    by_mean: float
+    """The same, if every target length had one Poisson distribution, the source unseen."""
+    gradient: float
+    """The largest component of the gradient of `log_probability` where the optimiser ended; 0 = an optimum."""
+    evaluations: int
+    """Of the likelihood and its gradient."""
+
+
+def fit_lengths(
+    lines: Sequence[str], lengths: Sequence[int], report: Callable[[str], None] = lambda message: None
+) -> FittedLengths:
+    """The weights under which the target ``lengths`` are most probable, given the source ``lines``.
+
+    Raises SgdecError for fewer than two pairs, and where all lengths are 0.
+    """
+    if len(lines) < 2 or not any(lengths):
+        raise SgdecError("expected at least two sentence pairs, not all with an empty target side.")
+    model = _Model([features_of(line) for line in lines], lengths)
+    optimizer = torch.optim.LBFGS(
+        [model.parameters],
+        max_iter=STEPS,
+        max_eval=10 * STEPS,
+        history_size=20,
+        line_search_fn="strong_wolfe",
+        tolerance_grad=1e-8,
+        tolerance_change=1e-15,
+    )
+    evaluations = 0
+
+    def evaluate() -> torch.Tensor:
+        nonlocal evaluations
+        evaluations += 1
+        loss = model.backward()
+        report(f"evaluation {evaluations}: log-probability {-float(loss):.6f} a sentence")
+        return loss
+
+    optimizer.step(evaluate)  # type: ignore[no-untyped-call]
+    loss = model.backward()
+    gradient = model.parameters.grad
+    assert gradient is not None
+    n = torch.tensor(lengths, dtype=torch.float64)
+    poisson = torch.distributions.Poisson(n.mean()).log_prob(n).mean()
+    steepest = float(gradient.abs().max())
+    return FittedLengths(model.weights(), len(lines), -float(loss), float(poisson), steepest, evaluations)
+
+
+class _Model:
+    """Parameters ``[12]``: w_r, b_r, w_p, s."""
+
+    def __init__(self, features: Sequence[Sequence[float]], lengths: Sequence[int]) -> None:
+        plain = torch.tensor(features, dtype=torch.float64)  # [pairs, 5]
+        self._n = torch.tensor(lengths, dtype=torch.float64)  # [pairs]
+        self._mean = plain.mean(0)
+        deviation = plain.std(0)
+        self._deviation = torch.where(deviation > 1e-9, deviation, torch.inf)  # a constant feature gets weight 0
+        self._features = (plain - self._mean) / self._deviation
+        mean, variance = float(self._n.mean()), float(self._n.var())
+        p = min(max(1 - mean / max(variance, 1e-9), 0.2), 0.9)  # what the moments of all lengths together say
+        self._first_scale = math.log((1 - p) / p)
+        self.parameters = torch.zeros(2 * len(FEATURES) + 2, dtype=torch.float64)
+        self.parameters[len(FEATURES)] = mean
+        self.parameters[-1] = self._first_scale
+        self.parameters.requires_grad_()
+
+    def backward(self) -> torch.Tensor:
+        """Minus the log-probability of a length, on average; its gradient goes to the parameters."""
+        self.parameters.grad = None
+        r_weights, p_weights, scale = self._parts()
+        r = ((self._features @ r_weights[:-1] + r_weights[-1]) * scale.exp()).clamp(min=LEAST_R)
+        logit = self._features @ p_weights - scale
+        edge = math.log(1 / LEAST_P - 1)
+        logit = logit.clamp(-edge, edge)
+        ways = torch.lgamma(self._n + r) - torch.lgamma(r) - torch.lgamma(self._n + 1)
+        log_p, log_q = torch.nn.functional.logsigmoid(logit), torch.nn.functional.logsigmoid(-logit)
+        loss = -(ways + self._n * log_p + r * log_q).mean()
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+    def weights(self) -> LengthWeights:
+        """For features as they are."""
+        with torch.no_grad():
+            r_weights, p_weights, scale = self._parts()
+            r = r_weights[:-1] * scale.exp() / self._deviation
+            p = p_weights / self._deviation
+            r_bias = r_weights[-1] * scale.exp() - r @ self._mean
+            p_bias = -scale - p @ self._mean
+            return LengthWeights((*r.tolist(), float(r_bias)), (*p.tolist(), float(p_bias)))
+
+    def _parts(self) -> tuple[Any, Any, Any]:
+        """w_r with b_r ``[6]``, w_p ``[5]``, s."""
+        count = len(FEATURES)
+        scale = self.parameters[-1].clamp(max=self._first_scale + LARGEST_SCALE)
+        return self.parameters[: count + 1], self.parameters[count + 1 : -1], scale

@@ -1,0 +1,444 @@
+"""What every translation model promises: all steps at once are the step loop, rows are what they would be alone, it
+learns, and whatever there is trains, stores, scores and decodes it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from sgdec_decoders.beam import BeamDecoder
+from sgdec_decoders.dfs import DfsDecoder
+from sgdec_decoders.greedy import GreedyDecoder
+from sgdec_decoders.vanilla import VanillaDecoder
+from sgdec_predictors.nmt import NmtPredictor
+from torch import Tensor
+
+from sgdec.constellation import Constellation, Member
+from sgdec.context import BOS, EOS, Context
+from sgdec.errors import UsageError
+from sgdec.models.base import ModelContext, Rows, Seq2Seq
+from sgdec.models.kernels import Kernels
+from sgdec.outcome import Outcome
+from sgdec.plugins import Host
+from sgdec.protocol import Decoder, Source
+from sgdec.scheduler import Scheduler
+from sgdec.training import checkpoint, train, validation
+from sgdec.training.checkpoint import load_model
+from tests.families import FAMILIES, OWN, make
+from tests.tiny_models import write_checkpoint
+from tests.training_case import PAIRS, make_config
+
+SOURCES = torch.tensor([[5, 6, 7, 8, 9, 3], [10, 11, 2, 2, 2, 2], [22, 3, 4, 5, 2, 2]])
+LENGTHS = torch.tensor([6, 2, 4])
+TARGETS = torch.tensor([[1, 9, 8, 7, 28], [1, 3, 3, 2, 2], [1, 5, 4, 3, 2]])
+
+everyone = pytest.mark.parametrize("family", FAMILIES)
+"""The combinations of encoders and decoders too."""
+each = pytest.mark.parametrize("family", OWN)
+
+
+@everyone
+def test_all_steps_at_once_equal_the_step_loop(family: str) -> None:
+    model = make(family)
+    fast, slow = model(SOURCES, LENGTHS, TARGETS), Seq2Seq.forward(model, SOURCES, LENGTHS, TARGETS)
+    assert fast.shape[:2] == (3, 5)
+    torch.testing.assert_close(model.project(fast), model.project(slow), rtol=0, atol=1e-10)
+
+
+@everyone
+def test_every_parameter_learns_and_both_ways_agree_on_its_gradient(family: str) -> None:
+    model = make(family)
+    gradients = []
+    for forward in (model.__call__, lambda *batch: Seq2Seq.forward(model, *batch)):
+        model.zero_grad()
+        torch.log_softmax(model.project(forward(SOURCES, LENGTHS, TARGETS)), -1)[..., 4].sum().backward()
+        gradients.append({name: parameter.grad.clone() for name, parameter in model.named_parameters()})
+    for name, gradient in gradients[0].items():
+        assert gradient.isfinite().all() and gradient.abs().sum() > 0, name
+        torch.testing.assert_close(gradient, gradients[1][name], rtol=1e-8, atol=1e-9)
+
+
+@everyone
+def test_a_row_is_what_it_would_be_alone(family: str) -> None:
+    model = make(family)
+    together = model(SOURCES, LENGTHS, TARGETS)
+    for row, length in enumerate(LENGTHS.tolist()):
+        alone = model(SOURCES[row : row + 1, :length], LENGTHS[row : row + 1], TARGETS[row : row + 1])
+        torch.testing.assert_close(together[row : row + 1], alone, rtol=0, atol=1e-10)
+
+
+@everyone
+def test_what_the_padding_holds_does_not_matter(family: str) -> None:
+    model = make(family)
+    wider = torch.cat([SOURCES, torch.full((3, 4), 2)], 1)
+    wider[torch.arange(10) >= LENGTHS[:, None]] = 13
+    expected = model(SOURCES, LENGTHS, TARGETS)
+    torch.testing.assert_close(model(wider, LENGTHS, TARGETS), expected, rtol=0, atol=1e-10)
+
+
+@everyone
+def test_a_later_target_token_changes_nothing_before_it(family: str) -> None:
+    model, changed = make(family), TARGETS.clone()
+    changed[:, 3:] = 6
+    before, after = model(SOURCES, LENGTHS, TARGETS), model(SOURCES, LENGTHS, changed)
+    torch.testing.assert_close(after[:, :3], before[:, :3], rtol=0, atol=1e-12)
+    assert not torch.allclose(after[:, 3:], before[:, 3:])
+
+
+@everyone
+def test_states_are_values_that_can_be_reordered_and_kept(family: str) -> None:
+    model = make(family)
+    memory = model.encode(SOURCES, LENGTHS)
+    state, _, _ = model.step(memory, model.start(memory), torch.tensor([1, 1, 1]))
+    kept = [tensor.clone() for tensor in state]
+    after, output, attention = model.step(memory, state, torch.tensor([4, 5, 6]))
+    assert all(map(torch.equal, state, kept)), "a step changed the states it was given"
+    rows = torch.tensor([2, 0, 2])
+    picked = model.step(memory.at(rows), tuple(tensor[rows] for tensor in state), torch.tensor([6, 4, 6]))
+    torch.testing.assert_close(picked[0], tuple(tensor[rows] for tensor in after))
+    torch.testing.assert_close(picked[1:], (output[rows], attention[rows]))
+
+
+@everyone
+def test_prefixes_of_one_sentence_share_its_memory(family: str) -> None:
+    model = make(family)
+    memory = model.encode(SOURCES, LENGTHS)
+    state, _, _ = model.step(memory, model.start(memory), torch.tensor([1, 1, 1]))
+    owners, tokens = torch.tensor([1, 0, 1, 2, 1]), torch.tensor([4, 5, 6, 7, 8])
+    repeated = tuple(part[owners] for part in state)
+    rows = Rows(torch.tensor([[1, 0, 0], [0, 2, 4], [3, 0, 0]]), torch.tensor([3, 0, 4, 6, 5]))
+    shared = model.step(memory._replace(rows=rows), repeated, tokens)
+    torch.testing.assert_close(shared, model.step(memory.at(owners), repeated, tokens))
+
+
+@everyone
+def test_attention_is_a_distribution_over_the_source(family: str) -> None:
+    model = make(family)
+    memory = model.encode(SOURCES, LENGTHS)
+    _, _, attention = model.step(memory, model.start(memory), torch.tensor([1, 1, 1]))
+    torch.testing.assert_close(attention.sum(-1), torch.ones(3, dtype=torch.float64))
+    assert attention.shape == (3, 6) and bool((attention >= 0).all())
+    assert attention[torch.arange(6) >= LENGTHS[:, None]].eq(0).all(), "padding got attention"
+
+
+@each
+def test_a_frozen_model_is_the_same_model(family: str) -> None:
+    model = make(family).float()
+    expected = model.project(model(SOURCES, LENGTHS, TARGETS))
+    model.freeze(Kernels())
+    with torch.inference_mode():
+        found = model.project(Seq2Seq.forward(model, SOURCES, LENGTHS, TARGETS))
+    torch.testing.assert_close(found, expected, rtol=0, atol=2e-5)
+    assert not any(parameter.requires_grad for parameter in model.parameters())
+
+
+@each
+def test_dropout_acts_in_training_only(family: str) -> None:
+    model = make(family, dropout=0.5)
+    assert torch.equal(model(SOURCES, LENGTHS, TARGETS), model(SOURCES, LENGTHS, TARGETS))
+    model.train()
+    assert not torch.equal(model(SOURCES, LENGTHS, TARGETS), model(SOURCES, LENGTHS, TARGETS))
+
+
+@pytest.mark.parametrize("family", OWN[1:])
+@pytest.mark.parametrize("side", ["source", "target"])
+def test_word_dropout_leaves_out_whole_words_of_one_side(family: str, side: str) -> None:
+    model = make(family, **{f"{side}_dropout": 0.999, "dropout": 0.0})
+    model.train()
+    torch.manual_seed(1)
+    found = model(SOURCES, LENGTHS, TARGETS)
+    table = model.get_parameter(f"{side}_embedding.weight")
+    with torch.no_grad():
+        table.zero_()
+    torch.testing.assert_close(found, model.eval()(SOURCES, LENGTHS, TARGETS), rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("family", OWN[1:])
+def test_tied_weights_are_one_parameter(family: str) -> None:
+    options: dict[str, Any] = {"embedding": 8} if "transformer" not in family else {}
+    ties = "none", "source", "target", "all"
+    models = [make(family, source=29, shared=True, tied=tied, **options) for tied in ties]
+    sizes = [sum(parameter.numel() for parameter in model.parameters()) for model in models]
+    assert [sizes[0] - size for size in sizes] == [0, 29 * 8, 29 * 8, 2 * 29 * 8]
+    for tied in ("source", "all"):
+        with pytest.raises(UsageError, match=f"tied={tied} needs one vocabulary"):
+            make(family, tied=tied, **options)
+
+
+def test_embeddings_that_are_not_as_wide_as_the_output_cannot_be_tied_to_it() -> None:
+    with pytest.raises(UsageError, match=r"tied=target needs embeddings as wide as what .* reads: 6 is not 8"):
+        make("luong fed", tied="target")
+
+
+@each
+def test_the_output_layer_is_what_projects_and_can_start_from_frequencies(family: str) -> None:
+    model = make(family)
+    layer, bound = model.output_layer()
+    output = model(SOURCES, LENGTHS, TARGETS)
+    torch.testing.assert_close(F.linear(output, layer.weight, layer.bias), model.project(output))
+    assert bound is None
+    scores = torch.log_softmax(torch.arange(29.0), -1)
+    model.bias_output(scores)
+    torch.testing.assert_close(layer.bias, scores.double())
+
+
+RATES = {
+    "transformer": 0.005,
+    "transformer pre": 0.01,
+    "luong": 0.04,
+    "luong fed": 0.04,
+    "shallow": 0.02,
+    "deep": 0.02,
+    "gru to transformer": 0.01,
+}
+
+
+@pytest.mark.parametrize("family", RATES)
+def test_it_learns_to_turn_sequences_round(family: str) -> None:
+    """Two or three letters, in reverse: attention has to find its way. The loss is of sequences drawn anew."""
+    name, own = FAMILIES[family]
+    sizes: dict[str, Any] = {"width": 32, "dropout": 0.0}
+    if name == "luong":
+        sizes.update(layers=1, embedding=32)
+    torch.manual_seed(0)
+    model: Seq2Seq = Host().load("model", name)(ModelContext(8, 8, True), **{**own, **sizes})
+    optimizer = torch.optim.Adam(model.parameters(), RATES[family], betas=(0.9, 0.98))
+    losses = []
+    for step in range(100):
+        for group in optimizer.param_groups:
+            group["lr"] = RATES[family] * min(1.0, (step + 1) / 15, 2 - step / 50)
+        loss = _loss(model, *_reversals(32))
+        losses.append(loss.item())
+        optimizer.zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+    with torch.no_grad():
+        unseen = _loss(model.eval(), *_reversals(200)).item()
+    assert unseen < 0.1 * losses[0], (losses[::20], unseen)
+
+
+def _reversals(count: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Sources, lengths, target prefixes, and what follows them (0 behind the end)."""
+    lengths, source = torch.randint(2, 4, (count,)), torch.randint(3, 8, (count, 3))
+    target = torch.zeros(count, 4, dtype=torch.long)
+    for row, length in enumerate(lengths.tolist()):
+        target[row, :length] = source[row, :length].flip(0)
+        target[row, length] = EOS
+    prefix = torch.cat([torch.full((count, 1), BOS), target[:, :-1]], 1)
+    return source, lengths, prefix, target
+
+
+def _loss(model: Seq2Seq, source: Tensor, lengths: Tensor, prefix: Tensor, target: Tensor) -> Tensor:
+    logits = model.project(model(source, lengths, prefix))
+    return F.cross_entropy(logits.flatten(0, 1), target.flatten(), ignore_index=0)
+
+
+@pytest.mark.parametrize("family", ["transformer", "luong fed", "deep"])
+def test_it_trains_stores_resumes_and_translates(family: str, tmp_path: Path) -> None:
+    """The trainer as it is; a run in two parts is the run in one, bit for bit."""
+    name, options = FAMILIES[family]
+    settings: dict[str, Any] = {"model": name, "options": options, "bleu": 0}
+    done = train(make_config(tmp_path, "run", max_steps=6, **settings), quiet=True)
+    train(make_config(tmp_path, "parts", max_steps=4, **settings), quiet=True)
+    train(make_config(tmp_path, "parts", max_steps=6, **settings), resume=True, quiet=True)
+    whole, parts = (
+        checkpoint.load_tensors(tmp_path / run / "last" / checkpoint.WEIGHTS) for run in ("run", "parts")
+    )
+    assert all(torch.equal(whole[tensor], parts[tensor]) for tensor in whole)
+    model, vocabularies = load_model(done.best)
+    lines = [pair[0] for pair in PAIRS[:12]]
+    together = validation.translate(model, vocabularies, lines)
+    assert together == [validation.translate(model, vocabularies, [line])[0] for line in lines]
+
+
+SENTENCES = [
+    Source(n, tokens, max_length=4)
+    for n, tokens in enumerate([(5,), (3, 4, 5, 3, 6, 4, 4), (6, 6), (3, 4), (4, 3, 5), (5,), (4, 6, 3, 3)], 1)
+]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """A checkpoint of each family with random weights, between letters."""
+    folder = tmp_path_factory.mktemp("models")
+    return {
+        family: str(write_checkpoint(folder / family.replace(" ", "-"), model=name, options=options))
+        for family, (name, options) in FAMILIES.items()
+    }
+
+
+@cache
+def module_of(path: str) -> Seq2Seq:
+    return load_model(path, precision="fp64")[0]
+
+
+def teacher_forced(path: str, source: Source, tokens: tuple[int, ...]) -> Any:
+    """``[T + 1, V]``: the log-probabilities after each prefix of ``tokens``, from the model's own `forward`."""
+    module = module_of(path)
+    with torch.inference_mode():
+        lengths = torch.tensor([len(source.tokens)])
+        outputs = module(torch.tensor([source.tokens]), lengths, torch.tensor([(BOS, *tokens)]))
+        return torch.log_softmax(module.project(outputs), -1)[0].numpy()
+
+
+@everyone
+def test_nmt_gives_the_models_own_scores_where_prefixes_of_all_lengths_meet(
+    family: str, models: dict[str, str]
+) -> None:
+    """Rows of several encoder batches and steps, in any order, some of them twice."""
+    draw = np.random.default_rng(5)
+    predictor = NmtPredictor(models[family], Context(precision="fp64"))
+    states = [*predictor.initialize_batch(SENTENCES[:4]), *predictor.initialize_batch(SENTENCES[4:])]
+    known: list[tuple[Source, tuple[int, ...], Any]] = [
+        (source, (), state) for source, state in zip(SENTENCES, states, strict=True)
+    ]
+    for _ in range(5):
+        chosen = [known[i] for i in draw.integers(len(known), size=6)]
+        tokens = draw.integers(7, size=6).tolist()
+        after = predictor.consume_batch([state for _, _, state in chosen], tokens)
+        known += [
+            (source, (*prefix, token), state)
+            for (source, prefix, _), token, state in zip(chosen, tokens, after, strict=True)
+        ]
+    assert len({len(prefix) for _, prefix, _ in known}) > 2
+    states = [state for _, _, state in known]
+    rows, attention = predictor.predict_batch(states).values, predictor.attention(states)
+    assert rows is not None
+    for i, (source, prefix, _) in enumerate(known):
+        expected = teacher_forced(models[family], source, prefix)[-1]
+        assert np.allclose(rows[i], expected, rtol=0, atol=1e-9), (source.id, prefix)
+        assert attention[i].shape == (len(source.tokens),) and attention[i].sum() == pytest.approx(1.0)
+
+
+def decode(path: str, decoder: Decoder, batch_size: int = 64, **context: Any) -> list[Outcome]:
+    constellation = Constellation([Member("nmt", NmtPredictor(path, Context(**context)))])
+    scheduler = Scheduler(
+        constellation, decoder, nbest=3, batch_size=batch_size, deterministic=context.get("deterministic", False)
+    )
+    outcomes = list(scheduler.run(SENTENCES))
+    assert not any(outcome.error for outcome in outcomes)
+    return outcomes
+
+
+def found(outcomes: list[Outcome]) -> list[list[tuple[tuple[int, ...], float]]]:
+    return [
+        [(hypothesis.tokens, pytest.approx(hypothesis.score, abs=1e-9)) for hypothesis in outcome.result.hypotheses]
+        for outcome in outcomes
+    ]
+
+
+@everyone
+def test_decoders_agree_about_it(family: str, models: dict[str, str]) -> None:
+    """`vanilla` = `beam`, one sentence at a time or many; `greedy` = a beam of one; scores are the model's own."""
+    path = models[family]
+    beam = decode(path, BeamDecoder(size=3), precision="fp64")
+    assert found(decode(path, VanillaDecoder(size=3), precision="fp64")) == found(beam)
+    assert found(decode(path, BeamDecoder(size=3), batch_size=1, precision="fp64")) == found(beam)
+    first = [hypotheses[:1] for hypotheses in found(decode(path, BeamDecoder(size=1), precision="fp64"))]
+    assert found(decode(path, GreedyDecoder(), precision="fp64")) == first
+    for source, outcome in zip(SENTENCES, beam, strict=True):
+        best = outcome.result.hypotheses[0]
+        table = teacher_forced(path, source, best.tokens)
+        assert best.score == pytest.approx(sum(table[i, t] for i, t in enumerate((*best.tokens, EOS))), abs=1e-9)
+
+
+@pytest.mark.parametrize("family", OWN[1:])
+def test_a_deterministic_run_does_not_depend_on_the_batch(family: str, models: dict[str, str]) -> None:
+    """In fp32, with packed products: bit for bit."""
+    runs = [
+        [
+            [(h.tokens, h.score) for h in outcome.result.hypotheses]
+            for outcome in decode(models[family], BeamDecoder(size=3), batch_size=size, deterministic=True)
+            if outcome.result is not None
+        ]
+        for size in (1, 64)
+    ]
+    assert runs[0] == runs[1]
+
+
+def test_a_deep_search_keeps_a_history_once_however_many_prefixes_share_it(models: dict[str, str]) -> None:
+    predictor = NmtPredictor(models["transformer"], Context(precision="fp64"))
+    constellation = Constellation([Member("nmt", predictor)])
+    short = [replace(source, max_length=2) for source in SENTENCES[:3]]
+    for outcome in Scheduler(constellation, DfsDecoder(), batch_size=1).run(short):
+        assert outcome.result.proven
+        table = teacher_forced(models["transformer"], outcome.source, outcome.result.hypotheses[0].tokens)
+        tokens = (*outcome.result.hypotheses[0].tokens, EOS)
+        assert outcome.result.hypotheses[0].score == pytest.approx(sum(table[i, t] for i, t in enumerate(tokens)))
+    (root,) = predictor.initialize_batch(SENTENCES[:1])
+    before = predictor._pool.used
+    children = predictor.consume_batch([root] * 4, [3, 4, 5, 6])
+    assert predictor._pool.used == before + 4, "four prefixes need one entry each; what they share is kept once"
+    grandchildren = predictor.consume_batch(children, [3, 3, 3, 3])
+    del root, children
+    assert predictor._pool.used == before + 8, "a prefix keeps the entries it looks back at"
+    del grandchildren
+    assert predictor._pool.used == before - 1
+
+
+PLUGIN = '''
+"""A model in one file: an encoder that exists, and one inference step."""
+import torch
+from torch import nn
+import sgdec
+from sgdec.models.base import Memory
+from sgdec.models.encoder_decoder import Decoder, EncoderDecoder
+from sgdec.models.gru import GRUEncoder
+
+
+class Averages(Decoder):
+    """Reads the mean of the source and of the target so far."""
+
+    def __init__(self, width, values):
+        super().__init__()
+        self.width, self.mix = width, nn.Linear(values + 2 * width, width)
+
+    def remember(self, encoded):
+        return Memory(encoded.values, encoded.values[..., :0], encoded.mask, encoded.mean())
+
+    def start(self, memory):
+        rows = len(memory.first)
+        return memory.first, memory.first.new_zeros(rows, self.width), memory.first.new_zeros(rows, 1)
+
+    def step(self, memory, state, embedded):
+        source, total, count = state
+        total, count = total + embedded, count + 1
+        rows = memory.rows
+        mask = memory.mask if rows is None else memory.mask[rows.cell // rows.grid.size(1)]
+        output = torch.tanh(self.mix(torch.cat([source, total / count, embedded], -1)))
+        return (source, total, count), output, (mask / mask.sum(1, keepdim=True)).to(output.dtype)
+
+
+class Mine(EncoderDecoder):
+    def __init__(self, context, *, width: int = 8) -> None:
+        super().__init__(context, GRUEncoder(width, width), Averages(width, 2 * width), embedding=width)
+
+
+@sgdec.hookimpl
+def sgdec_models():
+    return {"mine": Mine}
+'''
+
+
+def test_a_new_model_is_one_file_with_one_inference_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trained, stored, validated, loaded and decoded by what is there."""
+    file = tmp_path / "mine.py"
+    file.write_text(PLUGIN)
+    monkeypatch.setattr("sgdec.plugins.Host", lambda: Host([file]))  # as if it was installed
+    config = make_config(tmp_path, model="mine", options={"width": 16}, lr=0.01, max_steps=60, label_smoothing=0.0)
+    done = train(config, host=Host([file]), quiet=True)
+    assert done.scores["perplexity"] < 8, "of 20 words"
+    path = str(done.best)
+    beam = decode(path, BeamDecoder(size=3), precision="fp64")
+    assert found(decode(path, VanillaDecoder(size=3), precision="fp64")) == found(beam)
+    for source, outcome in zip(SENTENCES, beam, strict=True):
+        best = outcome.result.hypotheses[0]
+        table = teacher_forced(path, source, best.tokens)
+        assert best.score == pytest.approx(sum(table[i, t] for i, t in enumerate((*best.tokens, EOS))), abs=1e-9)
