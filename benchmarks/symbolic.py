@@ -1,15 +1,16 @@
 """How fast is a search in which nothing is neural: lattices with a trigram language model?
 
 200 random acyclic lattices of 60 states and about 110 arcs, and a trigram model of random paths through them, both
-seeded. `beam` with 5 hypotheses and `greedy` over `fst,ngram`, and `beam` over `fst` alone, 64 sentences in flight
-in one process, one thread. An expansion is one prefix whose continuations are asked for. SGNMT 1.1 makes 35,500 of
-them a second in beam search over lattices and models of this kind, and 41,400 in greedy search.
+seeded, in one process, one thread. Approximate and exact decoders, one sentence at a time and some in batches. An
+expansion is one prefix whose continuations are asked for; beside each rate is what SGNMT 1.1 makes of lattices and
+models of this kind on a quiet machine. The 1-best of an exact search takes few expansions here, since the lattice's
+distances to its end bound it, so that reading the lattice counts; a list of 100 takes as many as SGNMT's 1-best.
 
-First all hypotheses and totals are compared with those of one sentence at a time. Then the cases are timed in turn,
-in seconds of CPU time, so that other work on the machine does not count; reading the lattices is part of every run,
-and timed once more by itself.
+First all hypotheses and totals are compared with those of batches. Then the cases are timed in turn, in seconds of
+CPU time, so that other work on the machine does not count. Reading the lattices is part of every run, and timed once
+more by itself; each run begins with a language model from which nothing is remembered.
 
-    python benchmarks/symbolic.py [--runs 7] [--profile]
+    python benchmarks/symbolic.py [--runs 7] [--profile "dfs"]
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterable
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 
@@ -33,8 +35,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import pynini
 import pywrapfst
+from sgdec_decoders.astar import AStarDecoder
 from sgdec_decoders.beam import BeamDecoder
+from sgdec_decoders.bucket import BucketDecoder
+from sgdec_decoders.dfs import DfsDecoder
 from sgdec_decoders.greedy import GreedyDecoder
+from sgdec_decoders.restarting import RestartingDecoder
 from sgdec_predictors.fst import FstPredictor
 from sgdec_predictors.ngram import NGram
 
@@ -54,6 +60,18 @@ Arcs = list[list[tuple[int, float, int]]]
 """For each state its (label, cost, target)."""
 
 
+@dataclass(frozen=True)
+class Case:
+    """One way to search all sentences."""
+
+    name: str
+    decoder: Decoder
+    batch_size: int = 1
+    nbest: int = 1
+    sgnmt: int | None = None
+    """Expansions/s of SGNMT's decoder of this name."""
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--sentences", type=int, default=200)
@@ -62,7 +80,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--profile", action="store_true", help="where the time of fst,ngram goes")
+    parser.add_argument("--profile", metavar="CASE", help="where the time of one case goes")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         arcs = write_inputs(Path(folder), given.sentences, given.states, given.seed)
@@ -73,51 +91,71 @@ def main() -> None:
 
 
 def compare(folder: Path, given: argparse.Namespace) -> None:
-    fst = FstPredictor(str(folder / "{id}.fst"))
-    ngram = NGram(str(folder / "lm.arpa"))
-    both, alone = Constellation.of({"fst": fst, "ngram": ngram}), Constellation.of({"fst": fst})
     sources = [Source(i, (3,) * LENGTH, max_length=2 * LENGTH) for i in range(1, given.sentences + 1)]
-    beam = BeamDecoder(size=given.beam)
-    cases: dict[str, tuple[Constellation, Decoder]] = {
-        f"fst,ngram beam {given.beam}": (both, beam),
-        "fst,ngram greedy": (both, GreedyDecoder()),
-        f"fst beam {given.beam}": (alone, beam),
-    }
+    cases = [
+        Case(f"beam {given.beam}", BeamDecoder(size=given.beam), sgnmt=35_500),
+        Case(f"beam {given.beam}, batches", BeamDecoder(size=given.beam), given.batch_size, sgnmt=35_500),
+        Case("greedy", GreedyDecoder(), sgnmt=41_400),
+        Case("greedy, batches", GreedyDecoder(), given.batch_size, sgnmt=41_400),
+        Case("dfs", DfsDecoder(), sgnmt=47_200),
+        Case("astar", AStarDecoder(), sgnmt=19_600),
+        Case("restarting", RestartingDecoder(), sgnmt=43_600),
+        Case("bucket", BucketDecoder(), sgnmt=28_500),
+        Case("dfs, 100-best", DfsDecoder(), nbest=100, sgnmt=47_200),
+        Case("astar, 100-best", AStarDecoder(), nbest=100, sgnmt=19_600),
+    ]
 
-    def run(constellation: Constellation, decoder: Decoder, batch_size: int) -> list[Outcome]:
-        return list(Scheduler(constellation, decoder, batch_size=batch_size).run(sources))
+    def run(case: Case, batch_size: int) -> tuple[float, list[Outcome]]:
+        """Seconds, and what was found."""
+        ngram = NGram(str(folder / "lm.arpa"))
+        constellation = Constellation.of({"fst": FstPredictor(str(folder / "{id}.fst")), "ngram": ngram})
+        scheduler = Scheduler(constellation, case.decoder, batch_size=batch_size, nbest=case.nbest)
+        started = time.process_time()
+        outcomes = list(scheduler.run(sources))
+        return time.process_time() - started, outcomes
+
+    def load() -> float:
+        constellation = Constellation.of({"fst": FstPredictor(str(folder / "{id}.fst"))})
+        started = time.process_time()
+        for source in sources:
+            constellation.roots([source])
+        return time.process_time() - started
 
     expansions = {}
-    for name, case in cases.items():
-        together = run(*case, given.batch_size)
-        assert found(together) == found(run(*case, 1)), f"{name}: batched and one by one differ"
-        expansions[name] = sum(outcome.result.expansions for outcome in together)
+    for case in cases:
+        _, alone = run(case, 1)
+        assert found(alone) == found(run(case, given.batch_size)[1]), f"{case.name}: batched and one by one differ"
+        expansions[case.name] = sum(outcome.result.expansions for outcome in alone)
     gc.collect()
     gc.freeze()  # as `sgdec decode` does
     gc.set_threshold(100_000, 20, 100)
     if given.profile:
+        (case,) = (case for case in cases if case.name == given.profile)
         with cProfile.Profile() as profile:
-            for _ in range(given.runs):
-                run(both, beam, given.batch_size)
+            run(case, case.batch_size)
         pstats.Stats(profile).sort_stats("tottime").print_stats(32)
+        return
     loading = []
-    seconds: dict[str, list[float]] = {name: [] for name in cases}
+    seconds: dict[str, list[float]] = {case.name: [] for case in cases}
     for _ in range(given.runs):
-        started = time.process_time()
-        alone.roots(sources)
-        loading.append(time.process_time() - started)
-        for name, case in cases.items():
-            started = time.process_time()
-            run(*case, given.batch_size)
-            seconds[name].append(time.process_time() - started)
-    load = statistics.median(loading)
-    print(f"loading: {load / given.sentences * 1e6:.0f} microseconds a lattice")
-    print(f"{'':<20}{'expansions/s: median (min - max)':>36}{'without loading':>18}{'sentences/s':>14}")
-    for name, taken in seconds.items():
-        rates = sorted(expansions[name] / each for each in taken)
+        loading.append(load())
+        for case in cases:
+            seconds[case.name].append(run(case, case.batch_size)[0])
+    print(f"loading: {statistics.median(loading) / given.sentences * 1e6:.0f} microseconds a lattice")
+    print(
+        f"{'fst,ngram':<18}{'expansions':>11}{'a second: median (min - max)':>34}{'SGNMT':>8}{'ratio':>7}"
+        f"{'without loading':>17}{'sentences/s':>13}"
+    )
+    for case in cases:
+        made, taken = expansions[case.name], seconds[case.name]
         median = statistics.median(taken)
-        spread = f"{expansions[name] / median:,.0f} ({rates[0]:,.0f} - {rates[-1]:,.0f})"
-        print(f"{name:<20}{spread:>36}{expansions[name] / (median - load):>18,.0f}{len(sources) / median:>14,.0f}")
+        rate, spread = made / median, f"({made / max(taken):,.0f} - {made / min(taken):,.0f})"
+        searching = made / (median - statistics.median(loading))
+        beside = f"{case.sgnmt:>8,}{rate / case.sgnmt:>7.2f}" if case.sgnmt else f"{'':>15}"
+        print(
+            f"{case.name:<18}{made:>11,}{f'{rate:,.0f} {spread}':>34}{beside}{searching:>17,.0f}"
+            f"{len(sources) / median:>13,.0f}"
+        )
 
 
 def found(outcomes: Iterable[Outcome]) -> list[list[tuple[tuple[int, ...], float]]]:

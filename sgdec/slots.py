@@ -94,7 +94,7 @@ class SlotPool:
 
 
 Trail: TypeAlias = tuple[Slot, ...]
-"""The handle of a prefix: the slot of its last step, and before it those of earlier steps that a model looks back at."""
+"""The handle of a prefix: the slot of its last step, behind those of earlier steps that a model looks back at."""
 
 
 class PrefixPool:
@@ -114,6 +114,10 @@ class PrefixPool:
         self._place = -1 - histories
         """Behind a state's own tensors come the newest entries of its histories, and then the output."""
         self._histories, self._block = histories, block
+
+    @property
+    def capacity(self) -> int:
+        return self._pool.capacity
 
     @property
     def used(self) -> int:

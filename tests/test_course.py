@@ -58,9 +58,8 @@ def test_a_right_solution_gets_full_marks(name: str) -> None:
     assert done.stdout.splitlines()[-1] == f"{name}: 20 of 20 points"
 
 
-@pytest.mark.parametrize("seed", [2, 2026])
 @pytest.mark.parametrize("name", assignments())
-def test_a_right_solution_is_right_whatever_the_seed(name: str, seed: int) -> None:
+def test_a_right_solution_is_right_with_another_seed(name: str, seed: int = 2026) -> None:
     cls = load_submission(SOLUTIONS / f"my_{name}.py", load_assignment(name))
     assert broken(name, cls, seed) == set()  # type: ignore[arg-type]
 
@@ -86,7 +85,7 @@ def test_every_promise_is_broken_by_some_mistake(name: str) -> None:
 @pytest.mark.parametrize("name", assignments())
 def test_the_handout_lists_what_is_graded(name: str) -> None:
     rows = re.findall(r"^\| (.*?) +\| (\d+) \|$", (COURSE / name / "handout.md").read_text(), re.MULTILINE)
-    assert [(promise, int(points)) for promise, points in rows] == [
+    assert [(promise.replace("`", ""), int(points)) for promise, points in rows] == [
         (check.promise, check.points) for check in load_assignment(name).checks
     ]
 
@@ -98,16 +97,18 @@ def test_the_same_file_and_seed_give_the_same_report(tmp_path: Path) -> None:
     assert first.stdout == second.stdout
 
 
-BAG_END = "        if self._subsets or not self._bag:\n"
-"""A place in ``my_bag.predict_next``; `AFTER_ALL` is reached only with subsets, that is, by one check."""
-AFTER_ALL = "if self._subsets and not self._bag:"
+BEFORE = "        if self._subsets or not self._bag:\n"
+"""A line of ``my_bag.predict_next``."""
+ONCE = "if self._subsets and not self._bag:"
+"""True in one check only, that of `SUBSETS`."""
+SUBSETS = "with subsets the scores are those of formula (2)"
 
 
 @pytest.mark.parametrize(
     ("mistake", "message"),
     [
-        ("while True:\n                pass", "no end after 2 seconds (in predict_next)"),
-        ("import time\n            time.sleep(1000)", "no end after 2 seconds (in predict_next)"),
+        ("while True:\n                pass", "no end after 3 seconds (in predict_next)"),
+        ("import time\n            time.sleep(1000)", "no end after 3 seconds (in predict_next)"),
         ("import os\n            os._exit(0)", "the process died (exit status 0)"),
         ("import ctypes\n            ctypes.string_at(0)", "the process died (exit status -11)"),
         ("raise SystemExit", "SystemExit (my_bag.py, line "),
@@ -120,12 +121,12 @@ AFTER_ALL = "if self._subsets and not self._bag:"
 def test_a_crash_or_an_endless_loop_costs_one_check_and_says_where(
     tmp_path: Path, mistake: str, message: str
 ) -> None:
-    path = submit(tmp_path, "bag", old=BAG_END, new=f"        {AFTER_ALL}\n            {mistake}\n{BAG_END}")
+    path = submit(tmp_path, "bag", old=BEFORE, new=f"        {ONCE}\n            {mistake}\n{BEFORE}")
     checks = load_assignment("bag").checks
-    found = failures("bag", path, SEED, seconds=2.0)
+    found = failures("bag", path, SEED, seconds=3.0)
     lost = {check.promise: failure for check, failure in zip(checks, found, strict=True) if failure}
-    assert list(lost) == ["with subsets the scores are those of formula (2)"]
-    assert message in lost["with subsets the scores are those of formula (2)"]
+    assert list(lost) == [SUBSETS]
+    assert message in lost[SUBSETS]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +136,7 @@ def test_a_crash_or_an_endless_loop_costs_one_check_and_says_where(
         ("def f(:\n", "my_beam.py, line 1: invalid syntax"),
         ("x = 1\n", "no plugin in it"),
         ("raise SystemExit(0)\n", "SystemExit: 0 (my_beam.py, line 1)"),
-        ("while True: pass\n", "no end after 2 seconds (in <module>)"),
+        ("while True: pass\n", "no end after 3 seconds (in <module>)"),
         ("from sgdec_decoders.beam import BeamDecoder\n", "my_beam.py imports sgdec_decoders.beam (line 1)"),
         ("import sgdec.testing.toys as t\n", "my_beam.py imports sgdec.testing.toys (line 1)"),
         ("from sgdec import testing\n", "my_beam.py imports sgdec.testing (line 1)"),
@@ -144,7 +145,7 @@ def test_a_crash_or_an_endless_loop_costs_one_check_and_says_where(
 def test_a_file_that_cannot_be_loaded_gets_nothing_and_one_line(tmp_path: Path, text: str, message: str) -> None:
     path = tmp_path / "my_beam.py"
     path.write_text(text)
-    done = grade("beam", path, "--seconds", 2)
+    done = grade("beam", path, "--seconds", 3)
     assert done.returncode == 1
     title, reason, total = done.stdout.splitlines()
     assert title.startswith("beam: ") and total == "beam: 0 of 20 points"
@@ -173,7 +174,7 @@ def test_a_wrong_call_is_one_line(arguments: list[str], message: str) -> None:
 
 
 def test_debugging_shows_what_a_submission_prints_and_its_traceback(tmp_path: Path) -> None:
-    path = submit(tmp_path, "bag", old=BAG_END, new=f"        print('here')\n        [][0]\n{BAG_END}")
+    path = submit(tmp_path, "bag", old=BEFORE, new=f"        print('here')\n        [][0]\n{BEFORE}")
     done = grade("bag", path, "--debug", "formula (1)")
     assert done.returncode == 1
     assert done.stdout.splitlines()[:2] == ["scores are those of formula (1)", "here"]
@@ -183,15 +184,12 @@ def test_debugging_shows_what_a_submission_prints_and_its_traceback(tmp_path: Pa
 def test_the_lattice_of_the_course_decodes_with_all_three_solutions(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """Bag and lattice together: of the lattice's sentences the best one with the source's words."""
+    """Together: of the lattice's sentences the best one with the source's words."""
     source = tmp_path / "ids.txt"
-    source.write_text("4 3 5\n")
+    source.write_text("5 3 4\n")
     files = [f"--plugin-file={SOLUTIONS / f'my_{name}.py'}" for name in assignments()]
-    lattice = ["--mylattice.path", str(COURSE / "lattices" / "{id}.txt")]
+    shared = ["--predictors", "mylattice,mybag", "--mylattice.path", str(COURSE / "lattices" / "1.txt")]
+    ids = ["--input-format", "ids", "--output-format", "ids", str(source)]
     for decoder in ("mybeam", "astar", "dfs"):
-        status = sgdec(
-            ["decode", *files, "--predictors", "mylattice,mybag", *lattice, "--decoder", decoder]
-            + ["--input-format", "ids", "--output-format", "nbest", str(source)]
-        )
-        assert status == 0
-        assert capsys.readouterr().out.startswith("0 ||| 3 5 4 ||| ") or decoder == "mybeam"
+        assert sgdec(["decode", *files, *shared, "--decoder", decoder, *ids]) == 0
+        assert capsys.readouterr().out == "4 3 5\n"

@@ -1,4 +1,4 @@
-"""On the real HiFST lattices of the data folder, scored by a language model too, exact decoders find what pynini finds.
+"""On HiFST lattices of the data folder that a language model scores, too, exact decoders find what pynini finds.
 
 The oracle is `pynini.compose` of the lattice and the language model as an acceptor. That has one state for each
 history that KenLM tells from others, and from each an arc for every word of the lattice, with KenLM's score: no
@@ -31,13 +31,14 @@ FOLDER = Path(DATA or "") / "data" / "lattices" / "hifst_ruen"
 MODEL = Path(DATA or "") / "data" / "lm" / "moses_lm.en.arpa.gz"
 
 pytestmark = pytest.mark.skipif(DATA is None, reason="SGDEC_DATA does not name the data folder")
-small = pytest.mark.parametrize("sentence", [1, 3, 5, 6, 15, 16, 21, 24, 25, 26, 28, 29, 32, 34, 36, 47, 50, 53, 56, 57])
+SMALL = (1, 3, 5, 6, 15, 16, 21, 24, 25, 26, 28, 29, 32, 34, 36, 47, 50, 53, 56, 57, 58, 59, 60)
 """Lattices with at most 1,000 states."""
+every_small_lattice = pytest.mark.parametrize("sentence", SMALL)
 
 LN_10 = math.log(10.0)
 
 
-@small
+@every_small_lattice
 def test_every_exact_decoder_finds_the_shortest_path_of_the_composition(sentence: int) -> None:
     ((cost, tokens),) = shortest_paths(sentence, 1)
     for decoder in (
@@ -53,7 +54,7 @@ def test_every_exact_decoder_finds_the_shortest_path_of_the_composition(sentence
         assert best.tokens == tokens, decoder
 
 
-@small
+@every_small_lattice
 def test_the_five_best_are_the_five_shortest_paths(sentence: int) -> None:
     expected = shortest_paths(sentence, 5)
     found = search(AStarDecoder(recombine=True), sentence, nbest=5).hypotheses

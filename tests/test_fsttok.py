@@ -21,6 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sgdec_decoders.astar import AStarDecoder
 from sgdec_decoders.dfs import DfsDecoder
+from sgdec_predictors import fsttok
 from sgdec_predictors.fst import FstPredictor
 from sgdec_predictors.fsttok import FstTok
 
@@ -38,6 +39,7 @@ from sgdec.testing import (
     enumerate_space,
     score_path,
 )
+from sgdec.testing.reading import read_row
 from tests.drawn_transducers import Drawn
 from tests.oracles import opened, tiny
 
@@ -336,6 +338,7 @@ def ambiguous(path: Path) -> str:
 
 
 class FstTokContract(PredictorContract):
+    plugin = "fsttok"
     vocab_size = V
     walk_length = 5
     options: ClassVar[dict[str, Any]] = {}
@@ -353,6 +356,34 @@ class FstTokContract(PredictorContract):
 
 class TestFstTok(FstTokContract):
     pass
+
+
+class TestFstTokInArrays(FstTokContract):
+    @pytest.fixture(autouse=True)
+    def _in_arrays(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(fsttok, "WIDE", 0)
+
+
+class TestFstTokThatSumsInArrays(TestFstTokInArrays):
+    options: ClassVar[dict[str, Any]] = {"semiring": "log"}
+
+    def inner(self) -> Predictor | BatchPredictor:
+        return inner_predictor("lattice", np.random.default_rng(4))
+
+
+@pytest.mark.parametrize("semiring", ["tropical", "log"])
+@pytest.mark.parametrize("kind", INNER)
+def test_arrays_say_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, semiring: Any) -> None:
+    rows = []
+    for wide in (0, 256):
+        monkeypatch.setattr(fsttok, "WIDE", wide)
+        inner = inner_predictor(kind, np.random.default_rng(4))
+        wrapper = FstTok(lift(inner), ambiguous(tmp_path), semiring=semiring)
+        states = wrapper.initialize_batch([SOURCE])
+        for token in (3, 3, 4, 3):
+            rows.append(read_row(wrapper.predict_batch(states), 0, V))
+            states = wrapper.consume_batch(states, [token])
+    assert np.allclose(rows[:4], rows[4:], rtol=0, atol=1e-12)
 
 
 class TestFstTokThatSums(FstTokContract):

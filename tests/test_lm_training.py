@@ -176,6 +176,57 @@ def test_the_command_takes_one_file_for_a_language_model_and_two_for_translation
     assert status == 2 and "Missing option '--train'" in said
 
 
+BIGRAM = """
+from torch import nn
+
+from sgdec import hookimpl
+from sgdec.models.base import LanguageModel
+
+
+class Bigram(LanguageModel):
+    def __init__(self, context, *, scale: float = 1.0):
+        super().__init__()
+        self.table, self.scale = nn.Embedding(context.target_vocab_size, context.target_vocab_size), scale
+
+    def start(self, rows):
+        return ()
+
+    def step(self, state, tokens):
+        return state, self.table(tokens)
+
+    def project(self, output):
+        return self.scale * output
+
+
+@hookimpl
+def sgdec_models():
+    return {"bigram": Bigram}
+"""
+
+
+def test_a_new_language_model_is_one_file_with_one_inference_step(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bigram.py").write_text(BIGRAM)
+    config = make_lm_config(tmp_path)
+    files = ["--train", *config.train, "--valid", *config.valid, "--tokenizer", *config.tokenizer]
+    command = [
+        "train",
+        "--plugin-file",
+        str(tmp_path / "bigram.py"),
+        "--model",
+        "bigram",
+        "--bigram.scale",
+        "2",
+        *files,
+    ]
+    more = ["--output", str(tmp_path / "run"), "--max-steps", "60", "--lr", "0.1", "--label-smoothing", "0"]
+    assert main([*command, *more]) == 0
+    assert "perplexity" in capsys.readouterr().err
+    found = checkpoint.read_config(tmp_path / "run")
+    assert found["options"] == {"scale": 2.0} and found["perplexity"] < 5
+
+
 def test_a_language_model_that_is_resumed_as_another_is_refused(tmp_path: Path) -> None:
     train(make_lm_config(tmp_path, max_steps=2), quiet=True)
     with pytest.raises(UsageError, match=r"--resume: model was rnnlm in .*run, now it is nplm\. Give the same"):

@@ -80,7 +80,7 @@ def _applied(
         for chosen in itertools.product(*(gap.items() for gap in gaps)):
             string: list[int] = []
             for symbol in rule.target:
-                string += chosen[symbol.index][0] if isinstance(symbol, Gap) else (symbol,)
+                string += chosen[symbol.number][0] if isinstance(symbol, Gap) else (symbol,)
             yield tuple(string), rule.score + sum(score for _, score in chosen)
 
 

@@ -275,6 +275,7 @@ def test_decoding_with_a_text_file_over_ids_is_one_command(
 
 
 class NplmContract(PredictorContract):
+    plugin = "nplm"
     walk_length = 5
     prefixes = ((3, 4, 5, 6), (0, 3), (4, 4, 4))
     vocab_size = 7

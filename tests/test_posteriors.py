@@ -55,7 +55,7 @@ def paths_of(lattice: Lattice) -> Paths:
 
 
 def random_lattice(rng: np.random.Generator, path: Path) -> Lattice:
-    """Six states, two words, so that n-grams repeat; epsilons, dead ends, two arcs of one label, ends of both kinds."""
+    """Few words, so that n-grams repeat; epsilons, dead ends, two arcs of one label, ends of both kinds."""
     states = 6
     fst: Any = pynini.Fst()
     fst.add_states(states + 1)

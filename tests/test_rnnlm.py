@@ -213,6 +213,7 @@ def test_another_vocabulary_is_refused(checkpoint: Path, tmp_path: Path, capsys:
 
 
 class TestRnnlm(PredictorContract):
+    plugin = "rnnlm"
     walk_length = 4
 
     @pytest.fixture(autouse=True)

@@ -17,7 +17,7 @@ from sgdec.models.encoder_decoder import Encoded
 from sgdec.models.transformer import Transformer
 from sgdec.models.transformer_layers import (
     DecoderLayer,
-    EncoderLayer,
+    Layer,
     MultiHead,
     Shape,
     TransformerDecoder,
@@ -41,7 +41,8 @@ def copy_attention(own: MultiHead, keys_values: nn.Linear, theirs: nn.MultiheadA
 def copy_rest(own: Any, theirs: Any) -> None:
     theirs.linear1.load_state_dict(own.feed_forward[0].state_dict())
     theirs.linear2.load_state_dict(own.feed_forward[3].state_dict())
-    for number, residual in enumerate(own.residuals, 1):
+    around = [own.around_attention, *([own.around_source] if hasattr(own, "source") else []), own.around_feed_forward]
+    for number, residual in enumerate(around, 1):
         getattr(theirs, f"norm{number}").load_state_dict(residual.norm.state_dict())
 
 
@@ -54,12 +55,12 @@ def shaken(module: nn.Module) -> nn.Module:
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_an_encoder_layer_is_pytorchs(norm: Any) -> None:
-    own = cast(EncoderLayer, shaken(EncoderLayer(SHAPE._replace(norm=norm))))
+    own = cast(Layer, shaken(Layer(SHAPE._replace(norm=norm))))
     theirs = nn.TransformerEncoderLayer(8, 2, 12, 0.0, batch_first=True, norm_first=norm == "pre").double()
     copy_attention(own.attention, own.keys_values, theirs.self_attn)
     copy_rest(own, theirs)
     x = torch.randn(2, 5, 8, dtype=torch.float64)
-    found, expected = own(x, MASK[:, None]), theirs(x, src_key_padding_mask=~MASK)
+    (found, _), expected = own(x, None, MASK[:, None]), theirs(x, src_key_padding_mask=~MASK)
     torch.testing.assert_close(found[MASK], expected[MASK])
 
 
@@ -74,7 +75,7 @@ def test_a_decoder_layer_is_pytorchs(norm: Any) -> None:
     x, values = (torch.randn(2, steps, 8, dtype=torch.float64) for steps in (4, 5))
     memory = Memory(values, source(values), MASK, values[:, 0])
     causal = torch.ones(1, 4, 4, dtype=torch.bool).tril()
-    found, _, asked = own(x, x.new_zeros(2, 0, 16), causal, memory, memory.keys)
+    found, _, asked = own.translate(x, x.new_zeros(2, 0, 16), causal, memory, memory.keys)
     expected = theirs(x, values, tgt_mask=~causal[0], memory_key_padding_mask=~MASK)
     torch.testing.assert_close(found, expected)
     _, weights = theirs.multihead_attn(asked, values, values, key_padding_mask=~MASK, average_attn_weights=True)

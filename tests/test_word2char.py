@@ -118,6 +118,7 @@ def test_a_word_may_be_spelled_in_two_ways(tmp_path: Path) -> None:
 
 
 class Word2CharContract(PredictorContract):
+    plugin = "word2char"
     vocab_size = V_CHARACTERS
     prefixes = ((3, 4, 5, 3), (3, 3, 6, 4, 4), (5, 5), (0, 3, 5), (3, 4, 5, 4, 4))
 

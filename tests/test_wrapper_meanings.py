@@ -324,6 +324,55 @@ def test_scores_come_out_alike_alone_and_in_a_batch_of_nested_wrappers(tmp_path:
     assert decoded(1) == decoded(3)
 
 
+def test_a_map_around_a_transducer_renames_what_the_transducer_spells(tmp_path: Path) -> None:
+    """``idxmap:fsttok:ngram``, and so on: each wrapper sees the next one as any predictor."""
+    import pynini
+
+    spelled = pynini.union(pynini.cross("[3]", "[5]"), pynini.cross("[4][3]", "[4]")).closure().optimize()
+    spelled.write(str(tmp_path / "t.fst"))
+    inner_of = [0, 1, 2, 4, 5, 3]
+    path = write_map(tmp_path, inner_of)
+    for seed, kind in enumerate(KINDS):
+        spelling = wrap("fsttok", inner_predictor(kind, seed), path=str(tmp_path / "t.fst"))
+        found = totals(wrap("idxmap", spelling, path=path))
+        assert {tuple(inner_of[token] for token in tokens): total for tokens, total in found.items()} == totals(
+            spelling
+        )
+        assert found
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("rank", {}),
+        ("maskvocab", {"tokens": "3,>4"}),
+        ("skipvocab", {"tokens": "3"}),
+        ("idxmap", {"path": "map.txt"}),
+    ],
+)
+def test_tensors_stay_on_their_device_and_score_as_arrays(
+    name: str, options: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device here")
+
+    class OnDevice(BatchTable):
+        def predict_batch(self, states: Sequence[Any], candidates: Any = None) -> Scores:
+            return Scores(values=torch.from_numpy(np.asarray(super().predict_batch(states).values)).cuda())
+
+    monkeypatch.chdir(tmp_path)
+    write_map(tmp_path, [0, 1, 2, 4, 5, 3])
+    table = np.random.default_rng(2).uniform(-3, 0, (V, V))
+    wrapped = [wrap(name, kind(table), **options) for kind in (BatchTable, OnDevice)]
+    states = [each.consume_batch(each.initialize_batch([Source(1, (3,))] * 2), [4, 5]) for each in wrapped]
+    arrays, tensors = (each.predict_batch(at).values for each, at in zip(wrapped, states, strict=True))
+    assert isinstance(tensors, torch.Tensor) and tensors.is_cuda
+    assert np.allclose(tensors.cpu().numpy(), np.asarray(arrays))
+
+
 # Bad input.
 
 

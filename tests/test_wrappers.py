@@ -169,7 +169,7 @@ class TestSkipVocab(WrapperContract):
 
 
 class TestSkipVocabAlongAllWays(TestSkipVocab):
-    kinds = ("on demand", "restricting")
+    kinds = ("restricting",)
 
     def prepare(self, folder: Path) -> dict[str, Any]:
         return {"tokens": "4,8", "max_skips": 2, "size": 0}

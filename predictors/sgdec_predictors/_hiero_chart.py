@@ -189,7 +189,7 @@ class Chart:
         raise SgdecError("rules lead from a non-terminal to itself and gain by it, so none is the best.")
 
     def _add(self, rule: Rule, span: Span, gaps: Sequence[Span]) -> None:
-        target = tuple(gaps[symbol.index] if isinstance(symbol, Gap) else symbol for symbol in rule.target)
+        target = tuple(gaps[symbol.number] if isinstance(symbol, Gap) else symbol for symbol in rule.target)
         self._uses.setdefault(span, []).append(Use(span, target, rule.score))
         score = rule.score + sum(self._inside[gap] for gap in gaps)
         self._inside[span] = max(self._inside.get(span, FORBIDDEN), score)

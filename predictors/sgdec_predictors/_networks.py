@@ -64,6 +64,11 @@ class Network:
     def __len__(self) -> int:
         return len(self.arcs)
 
+    @property
+    def has_silent_ways(self) -> bool:
+        """Whether there are epsilons, or calls that may amount to one."""
+        return any(self.silent) or any(self.calls)
+
     def merged(self) -> Network:
         """The same paths, with states made one whose arcs have the same labels, scores and targets (made one).
 
@@ -120,10 +125,17 @@ class Paths:
     def exits(self) -> list[Exit]:
         """From each state; +inf where cycles add without limit."""
         states = range(len(self._network))
-        silent = distances_to_end(self._semiring, states, self._silent, self._final)
+        silent = self.silent_exits()
         through = distances_to_end(self._semiring, states, self._through, self._final)
         ended = distances_to_end(self._semiring, states, self._through, partial(self._end, silent))
         return [Exit(silent[state], through[state], ended[state]) for state in states]
+
+    def silent_exits(self) -> dict[int, float]:
+        """From each state, without any token."""
+        states = range(len(self._network))
+        if not self._network.has_silent_ways:
+            return {state: self._final(state) for state in states}
+        return distances_to_end(self._semiring, states, self._silent, self._final)
 
     def diverges(self) -> int | None:
         """A state from which paths without any token gain for ever, or have no finite sum; None = there is none."""
@@ -170,7 +182,7 @@ def refuse_unfit(
                 f"state {state} has an arc with label {arcs[-1].label}, but there are {vocab_size} target tokens",
                 "Lattices and models must share one vocabulary.",
             )
-    wrong = Paths(network, semiring, callees).diverges()
+    wrong = Paths(network, semiring, callees).diverges() if network.has_silent_ways else None
     if wrong is not None:
         what = "the log-sum of the epsilon paths" if semiring is LOG else "the cost of the best epsilon path"
         why = "their probabilities have no finite sum" if semiring is LOG else "a cycle of negative cost"

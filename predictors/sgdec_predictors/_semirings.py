@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from functools import cache
 from typing import TypeAlias, TypeVar
 
 import numpy as np
@@ -134,13 +135,14 @@ def distances_to_end(
     ``end``: the score of ending in a state; -inf = it is no end.
     """
     found: dict[Q, float] = {}
-    for component in components(starts, ways):
-        place = {state: i for i, state in enumerate(component)}
+    kept = cache(ways)
+    for component in components(starts, kept):
         leaving = [
-            semiring.plus([end(state), *(times(score, found[t]) for score, t in ways(state) if t in found)])
+            semiring.plus([end(state), *[times(score, found[t]) for score, t in kept(state) if t in found]])
             for state in component
         ]
-        within = [(i, place[t], score) for q, i in place.items() for score, t in ways(q) if t in place]
+        place = {state: i for i, state in enumerate(component)}
+        within = [(i, place[t], score) for q, i in place.items() for score, t in kept(q) if t in place]
         found.update(zip(component, semiring.solve(leaving, within) if within else leaving, strict=True))
     return found
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
+import numpy.typing as npt
 
 from sgdec import BatchPredictor, Context, Scores, Source, UsageError
 from sgdec.context import Vocabularies
@@ -46,7 +47,7 @@ WAITING: Any = object()
 class Spelling:
     """One prefix of inner tokens: a value that knows more about itself with time."""
 
-    __slots__ = ("_children", "before", "known", "row", "state", "token")
+    __slots__ = ("_children", "before", "known", "row", "state", "token", "values")
 
     def __init__(self, before: State, token: int, state: State = WAITING) -> None:
         self.before = before
@@ -57,12 +58,20 @@ class Spelling:
         self.known: dict[int, float] = {}
         """Scores of the tokens that were asked for ..."""
         self.row: Callable[[int], float] | None = None
-        """... or the score of any."""
+        """... or the score of any ..."""
+        self.values: npt.NDArray[Any] | None = None
+        """... in an array ``[V]``, where the inner predictor answers with one."""
         self._children: dict[int, Spelling] = {}
 
     def score(self, token: int) -> float:
         """Of the next token; `Inner.know` must have been asked for it."""
         return self.row(token) if self.row is not None else self.known[token]
+
+    def scores(self, tokens: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """Of many next tokens; 0 for negative ones."""
+        if self.values is not None:
+            return np.where(tokens >= 0, self.values[tokens], 0.0)
+        return np.array([self.score(token) if token >= 0 else 0.0 for token in tokens.tolist()])
 
     def then(self, token: int) -> Spelling:
         """The prefix with one more token, always the same object."""
@@ -78,6 +87,7 @@ class Inner:
     def __init__(self, predictor: BatchPredictor, who: str, highest: int) -> None:
         """``who`` asks, for messages; ``highest``: the highest token that it asks for."""
         self._predictor = predictor
+        self.on_demand = predictor.on_demand
         self._who = who
         self._highest = highest
 
@@ -107,26 +117,29 @@ class Inner:
                 asked.setdefault(spelling, set()).add(token)
         if not asked:
             return
-        on_demand = self._predictor.on_demand
         wanted = [sorted(tokens) for tokens in asked.values()]
-        scores = self._predictor.predict_batch(self.states(asked), wanted if on_demand else None)
-        read = self._reader(scores)
+        scores = self._predictor.predict_batch(self.states(asked), wanted if self.on_demand else None)
+        matrix = self._matrix(scores)
         for i, (spelling, tokens) in enumerate(zip(asked, wanted, strict=True)):
-            row = read(i)
-            if on_demand:
+            values = None if matrix is None else matrix[i]
+            row = scores.rows[i].get if values is None else values.item
+            if self.on_demand:
                 spelling.known.update((token, row(token)) for token in tokens)
-            else:
+            elif values is None:
                 spelling.row = row
+            else:
+                spelling.values = values.copy()  # keeps no other row alive
+                spelling.row = spelling.values.item
 
-    def _reader(self, scores: Scores) -> Callable[[int], Callable[[int], float]]:
-        """From the number of a row to the scores of its tokens; what it keeps alive is that row alone."""
+    def _matrix(self, scores: Scores) -> npt.NDArray[Any] | None:
+        """``[rows, V]``; None for sparse rows."""
         if scores.values is None:
-            return lambda i: scores.rows[i].get
+            return None
         values: Any = scores.values
         if self._highest >= values.shape[-1]:
             raise UsageError(
                 f"{self._who} writes token {self._highest}, but the inner predictor has {values.shape[-1]} tokens. "
                 "Its output side must be the inner vocabulary."
             )
-        matrix = values if isinstance(values, np.ndarray) else values.detach().cpu().numpy()
-        return lambda i: matrix[i].copy().item
+        matrix: npt.NDArray[Any] = values if isinstance(values, np.ndarray) else values.detach().cpu().numpy()
+        return matrix

@@ -40,11 +40,23 @@ class Ways(NamedTuple):
     """All that leaves a state."""
 
     arcs: dict[int, tuple[Arc, ...]]
-    """By decoder token, ascending; ending is an arc that reads and writes ``</s>``."""
+    """By decoder token; ending is an arc that reads and writes ``</s>``."""
+    writing: dict[int, tuple[Arc, ...]]
+    """Those of them that belong to tokens with an arc that writes."""
+    quiet: dict[int, float]
+    """For all other tokens of ``arcs`` what these add together."""
     silent: tuple[Arc, ...]
     """Those that read nothing."""
     otherwise: tuple[Arc, ...]
     """Those that read nothing, for tokens that are not in ``arcs``."""
+
+
+class Flat(NamedTuple):
+    """The arcs of a state that read, as arrays ``[arcs]``."""
+
+    tokens: npt.NDArray[np.int64]
+    outputs: npt.NDArray[np.int64]
+    scores: npt.NDArray[np.float64]
 
 
 class Machine(dict[int, Ways]):
@@ -57,6 +69,7 @@ class Machine(dict[int, Ways]):
         self.start = found.start
         self._raw = found
         self._semiring = semiring
+        self._flat: dict[int, Flat] = {}
         _check(found, path, vocab_size)
         self._alive = _alive(found)
         if found.start < 0 or not self._alive[found.start]:
@@ -79,9 +92,24 @@ class Machine(dict[int, Ways]):
         end = self._semiring.plus(ends)
         if end != FORBIDDEN:
             by_token[EOS] = [Arc(EOS, end, ENDED)]
-        arcs = {token: tuple(by_token[token]) for token in sorted(by_token)}
-        ways = self[state] = Ways(arcs, tuple(silent), tuple(otherwise))
+        arcs = {token: tuple(several) for token, several in by_token.items()}
+        writing = {token: several for token, several in arcs.items() if any(arc.output >= 0 for arc in several)}
+        quiet = {
+            token: self._semiring.plus([arc.score for arc in several])
+            for token, several in arcs.items()
+            if token not in writing
+        }
+        ways = self[state] = Ways(arcs, writing, quiet, tuple(silent), tuple(otherwise))
         return ways
+
+    def flat(self, state: int) -> Flat:
+        """The arcs of ``self[state].arcs``."""
+        found = self._flat.get(state)
+        if found is None:
+            arcs = [(token, arc.output, arc.score) for token, several in self[state].arcs.items() for arc in several]
+            tokens, outputs, scores = zip(*arcs, strict=True) if arcs else ((), (), ())
+            found = self._flat[state] = Flat(np.array(tokens, int), np.array(outputs, int), np.array(scores, float))
+        return found
 
     @cached_property
     def highest_output(self) -> int:
@@ -115,8 +143,8 @@ class Machine(dict[int, Ways]):
         return distances_to_end(TROPICAL, [self.start], ways, end)
 
     def _all(self, state: int) -> list[Arc]:
-        arcs, silent, otherwise = self[state]
-        return [*(arc for several in arcs.values() for arc in several), *silent, *otherwise]
+        ways = self[state]
+        return [*(arc for several in ways.arcs.values() for arc in several), *ways.silent, *ways.otherwise]
 
 
 def _output(label: int) -> int:

@@ -2,15 +2,15 @@
 
 Score of token w: 0 if some hypothesis of the list begins with the prefix and w; ``</s>``: the score of the hypothesis
 that the prefix is, its total in the list or one of its ``feature``s; everything else is forbidden. With ``match_unk``
-an unknown word in the list stands for any token. Where several hypotheses are what the prefix is, the best one counts.
+an unknown word in the list stands for any token. Where the prefix is several hypotheses, the best of them counts.
 
 Lists are Moses', ``id ||| tokens ||| name= score ... ||| total``, whose ids count from 0 if 0 is among them (Moses)
 and from 1 if not (as we write them); or plain lines, without scores: line N belongs to sentence N, and of a PATH with
 ``{id}`` all lines do.
 
-State: the nodes of the tree that the prefix leads to, which is one, but for ``match_unk``. Bounds: each node knows the
-best and the worst score below it. Cost: the list is read once, the tree of a sentence made when it begins; then the
-children of the nodes, a prefix.
+State: the nodes of the tree that the prefix leads to, which is one, but for ``match_unk``. Bounds: each node knows
+the best and the worst score below it. Cost: the list is read once, the tree of a sentence made when it begins; then
+the children of the nodes, a prefix.
 """
 
 from __future__ import annotations

@@ -22,14 +22,15 @@ deterministically: one pair a prefix. Input epsilons that write are followed ahe
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
+import numpy as np
 from pydantic import Field
 
 import sgdec
-from sgdec import BatchPredictor, Context, Scores, SgdecError, Source
+from sgdec import EOS, BatchPredictor, Context, Scores, SgdecError, Source
 from sgdec.io.lattice import LatticeError
 from sgdec.protocol import FORBIDDEN, Candidates, SparseRow, ability
 from sgdec_predictors._semirings import LOG, TROPICAL, times
@@ -37,6 +38,8 @@ from sgdec_predictors._spelling import Inner, Spelling, Translator
 from sgdec_predictors._transducer import Arc, Machine, Ways
 
 NOTHING: frozenset[int] = frozenset()
+WIDE = 256
+"""Where more tokens than this can be read, arrays score them; for fewer, per-call costs would dominate."""
 
 
 class Pair(NamedTuple):
@@ -94,6 +97,7 @@ class FstTok(Translator):
         """Raises SgdecError for a transducer that cannot be read or used."""
         super().__init__(inner)
         self._plus = (LOG if semiring == "log" else TROPICAL).plus
+        self._reduce: Any = (np.logaddexp if semiring == "log" else np.maximum).reduceat
         try:
             self._machine = Machine(
                 path, LOG if semiring == "log" else TROPICAL, context.vocab_size if context else None
@@ -184,9 +188,10 @@ class FstTok(Translator):
         for prefix, pairs in found.items():
             prefix.reach = pairs
         self._inner.know(
-            (pair.inner, arc.output)
+            (pair.inner, output)
             for prefix, tokens in zip(prefixes, wanted, strict=True)
-            for pair, _, arc in self._reading(prefix, tokens)
+            for pair, ways in self._reached(prefix)
+            for output in self._outputs(pair, ways, tokens)
         )
 
     def _next_layer(self, layer: Sequence[Pair]) -> list[Pair]:
@@ -202,32 +207,57 @@ class FstTok(Translator):
                         met.setdefault((arc.target, _spelled(pair, arc), barred), []).append(score)
         return [Pair(state, inner, self._plus(scores), barred) for (state, inner, barred), scores in met.items()]
 
-    def _reading(self, prefix: Prefix, tokens: Candidates | None) -> Iterator[tuple[Pair, int, Arc]]:
-        """All arcs that read one of these tokens, and where they leave from."""
+    def _outputs(self, pair: Pair, ways: Ways, tokens: Candidates | None) -> list[int]:
+        """What is written when one of these tokens is read; one is enough for an inner predictor that answers in full."""
+        if tokens is None and not self._inner.on_demand:
+            return [EOS] if ways.writing else []
+        return [arc.output for token in _allowed(ways.writing, tokens, pair) for arc in ways.writing[token]]
+
+    def _reached(self, prefix: Prefix) -> Iterator[tuple[Pair, Ways]]:
         assert prefix.reach is not None
         for pair in prefix.reach:
-            ways = self._machine[pair.state]
-            for token in _readable(ways, tokens):
-                if token not in pair.barred:
-                    for arc in ways.arcs[token]:
-                        yield pair, token, arc
+            yield pair, self._machine[pair.state]
 
     def _row(self, prefix: Prefix, tokens: Candidates | None) -> SparseRow:
-        found: dict[int, list[float]] = {}
-        for pair, token, arc in self._reading(prefix, tokens):
-            score = _along(pair, arc)
-            if score != FORBIDDEN:
-                found.setdefault(token, []).append(score)
-        order = sorted(found)
-        return SparseRow(order, [self._plus(found[token]) for token in order])
+        if tokens is None and sum(len(ways.arcs) for _, ways in self._reached(prefix)) > WIDE:
+            return self._wide_row(prefix)
+        found: dict[int, float] = {}
+        for pair, ways in self._reached(prefix):
+            scores = [(token, pair.score + ways.quiet[token]) for token in _allowed(ways.quiet, tokens, pair)]
+            for token in _allowed(ways.writing, tokens, pair):
+                scores += [(token, _along(pair, arc)) for arc in ways.writing[token]]
+            for token, score in scores:
+                found[token] = self._plus((found[token], score)) if token in found else score
+        order = sorted(token for token, score in found.items() if score != FORBIDDEN)
+        return SparseRow(order, [found[token] for token in order])
+
+    def _wide_row(self, prefix: Prefix) -> SparseRow:
+        """The same for all tokens, in arrays."""
+        tokens, scores = [], []
+        for pair, _ in self._reached(prefix):
+            flat = self._machine.flat(pair.state)
+            score = pair.score + flat.scores + pair.inner.scores(flat.outputs)
+            possible = score != FORBIDDEN
+            if pair.barred:
+                possible &= ~np.isin(flat.tokens, list(pair.barred))
+            tokens.append(flat.tokens[possible])
+            scores.append(score[possible])
+        every = np.concatenate(tokens)
+        if not len(every):
+            return SparseRow((), ())
+        order = np.argsort(every, kind="stable")
+        every = every[order]
+        firsts = np.flatnonzero(np.append(True, every[1:] != every[:-1]))
+        return SparseRow(every[firsts], self._reduce(np.concatenate(scores)[order], firsts))
 
     def _after(self, prefix: Prefix, token: int) -> list[Pair]:
         """The pairs after one more token, scored relative to the prefix before it."""
         met: dict[tuple[int, Spelling], list[float]] = {}
-        for pair, _, arc in self._reading(prefix, (token,)):
-            score = _along(pair, arc)
-            if score != FORBIDDEN:
-                met.setdefault((arc.target, _spelled(pair, arc)), []).append(score)
+        for pair, ways in self._reached(prefix):
+            for arc in ways.arcs.get(token, ()) if token not in pair.barred else ():
+                score = _along(pair, arc)
+                if score != FORBIDDEN:
+                    met.setdefault((arc.target, _spelled(pair, arc)), []).append(score)
         return [Pair(state, inner, self._plus(scores)) for (state, inner), scores in met.items()]
 
     def _merged(self, rows: list[list[Pair]]) -> list[list[Pair]]:
@@ -260,14 +290,16 @@ class FstTok(Translator):
 _score: Callable[[Pair], float] = attrgetter("score")
 
 
-def _readable(ways: Ways, tokens: Candidates | None) -> Sequence[int]:
-    """Which of these tokens (None = all) the state's arcs read."""
+def _allowed(arcs: Mapping[int, Any], tokens: Candidates | None, pair: Pair) -> Iterable[int]:
+    """Which of these tokens (None = all) are among ``arcs`` and may follow the pair."""
     if tokens is None:
-        return list(ways.arcs)
-    if len(tokens) <= len(ways.arcs):
-        return [token for token in tokens if token in ways.arcs]
-    allowed = set(tokens)
-    return [token for token in ways.arcs if token in allowed]
+        found: Iterable[int] = arcs
+    elif len(tokens) <= len(arcs):
+        found = [token for token in tokens if token in arcs]
+    else:
+        wanted = set(tokens)
+        found = [token for token in arcs if token in wanted]
+    return [token for token in found if token not in pair.barred] if pair.barred else found
 
 
 def _along(pair: Pair, arc: Arc) -> float:

@@ -147,12 +147,13 @@ class _Lengths(NamedTuple):
 
 def _weights(given: str | tuple[float, ...]) -> LengthWeights:
     """From a file's path, numbers with commas between them, or numbers."""
-    if isinstance(given, str):
-        try:
-            given = tuple(map(float, given.split(",")))
-        except ValueError:
-            return read_length_weights(given)
-    return LengthWeights.of_numbers(given)
+    if not isinstance(given, str):
+        return LengthWeights.of_numbers(given)
+    try:
+        numbers = tuple(map(float, given.split(",")))
+    except ValueError:
+        return read_length_weights(given)
+    return LengthWeights.of_numbers(numbers)
 
 
 @sgdec.hookimpl

@@ -21,7 +21,7 @@ import sgdec
 from sgdec import EOS, BatchPredictor, Context, SgdecError, Source
 from sgdec.io.lattice import LatticeError, read_lattice
 from sgdec.protocol import FORBIDDEN
-from sgdec_predictors._networks import Arc, Exit, Network, Paths, refuse_unfit
+from sgdec_predictors._networks import Arc, Network, Paths, refuse_unfit
 from sgdec_predictors._semirings import LOG, TROPICAL, Semiring, Ways, distances_to_end
 from sgdec_predictors._subsets import Prefixes, SubsetPredictor
 
@@ -93,32 +93,36 @@ class _Automaton:
         return self._network.final[node]
 
     def best(self, node: int) -> float:
-        if node < 0:  # there is no state at all
-            return FORBIDDEN
-        _, through, ended = self._exits[node]
-        return self._semiring.plus([through, ended])
+        return self._best.get(node, FORBIDDEN)  # a lattice may have no start
 
     def worst(self, node: int) -> float:
-        return -self._worst[node]
+        return -self._highest_cost[node]
 
     @cached_property
-    def _exits(self) -> list[Exit]:
-        return Paths(self._network, self._semiring).exits()
+    def _best(self) -> dict[int, float]:
+        return distances_to_end(self._semiring, range(len(self._network)), self._scores, self._ends.__getitem__)
 
     @cached_property
-    def _worst(self) -> dict[int, float]:
-        """The highest cost of any path to where the prefix can end, as well as it can there."""
-        return distances_to_end(TROPICAL, range(len(self._network)), self._costs, self._cost_of_ending)
+    def _highest_cost(self) -> dict[int, float]:
+        """Of any path to where the prefix can end, as well as it can there."""
+        costs = [score if score == FORBIDDEN else -score for score in self._ends]
+        return distances_to_end(TROPICAL, range(len(costs)), self._costs, costs.__getitem__)
+
+    @cached_property
+    def _ends(self) -> list[float]:
+        """By state: the score of ending there, by ``</s>`` arcs or without one."""
+        silent = Paths(self._network, self._semiring).silent_exits()
+        return [
+            self._semiring.plus([final, *(score + silent[target] for label, score, target in arcs if label == EOS)])
+            for final, arcs in zip(self._network.final, self._network.arcs, strict=True)
+        ]
+
+    def _scores(self, node: int) -> Ways[int]:
+        tokens = [(score, target) for label, score, target in self._network.arcs[node] if label != EOS]
+        return tokens + self._network.silent[node]
 
     def _costs(self, node: int) -> Ways[int]:
-        tokens = [(-score, target) for label, score, target in self._network.arcs[node] if label != EOS]
-        return tokens + [(-score, target) for score, target in self._network.silent[node]]
-
-    def _cost_of_ending(self, node: int) -> float:
-        ends = [self._network.final[node]]
-        ends += [score + self._exits[t].silent for label, score, t in self._network.arcs[node] if label == EOS]
-        best = max(ends)
-        return best if best == FORBIDDEN else -best
+        return [(-score, target) for score, target in self._scores(node)]
 
 
 @sgdec.hookimpl

@@ -1,8 +1,9 @@
 """Recurrent language model: ln P(token | the tokens before it) (Zaremba et al. 2014; Stahlberg et al. 2017, Table 1).
 
-Any language model that `sgdec train` makes, such as ``--model rnnlm``. The prefix starts in ``<s>``; the source is
-not looked at. `consume_batch` is one inference step for all rows, `predict_batch` projects and normalises. A state is
-a handle of a slot in one pool of tensors: it holds the model's state and the output that scores the next token.
+Any language model that `sgdec train` makes, such as ``--model rnnlm`` or ``transformer-lm``. The prefix starts in
+``<s>``; the source is not looked at. `consume_batch` is one inference step for all rows, `predict_batch` projects and
+normalises. A state is a handle of slots in one pool of tensors, which hold the model's state and the output that
+scores the next token.
 
 Cost: one inference step a consumed token, one softmax over V a prediction, many rows at once.
 """
@@ -18,7 +19,7 @@ import sgdec
 from sgdec import BOS, BatchPredictor, Context, Scores, Source
 from sgdec.context import Vocabularies
 from sgdec.protocol import Candidates
-from sgdec.slots import Slot, SlotPool
+from sgdec.slots import PrefixPool, Trail
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,9 +45,9 @@ class RnnlmPredictor(BatchPredictor):
             model, device=context.device, precision=context.precision
         )
         self._device = context.device
-        self._pool = SlotPool()
+        self._pool = PrefixPool(self._model.histories)
         with torch.inference_mode():
-            (self._first,) = self._step(self._model.start(1), [BOS])
+            (self._first,) = self._step(self._model.start(1), [BOS], None)
         """After ``<s>``: the same for all sentences."""
 
     @classmethod
@@ -56,29 +57,28 @@ class RnnlmPredictor(BatchPredictor):
 
         return load_vocabularies(model)
 
-    def initialize_batch(self, sources: Sequence[Source]) -> list[Slot]:
+    def initialize_batch(self, sources: Sequence[Source]) -> list[Trail]:
         return [self._first] * len(sources)
 
-    def predict_batch(self, states: Sequence[Slot], candidates: Sequence[Candidates | None] | None = None) -> Scores:
+    def predict_batch(self, states: Sequence[Trail], candidates: Sequence[Candidates | None] | None = None) -> Scores:
         import torch
 
         with torch.inference_mode():
-            (output,) = self._pool.part(states, slice(-1, None))  # [rows, H]
-            logits = self._model.project(output)
+            logits = self._model.project(self._pool.outputs(states))
             logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
             return Scores.dense(torch.log_softmax(logits, -1))  # [rows, V]
 
-    def consume_batch(self, states: Sequence[Slot], tokens: Sequence[int]) -> list[Slot]:
+    def consume_batch(self, states: Sequence[Trail], tokens: Sequence[int]) -> list[Trail]:
         import torch
 
         with torch.inference_mode():
-            return self._step(self._pool.part(states, slice(0, -1)), tokens)
+            return self._step(self._pool.states(states), tokens, states)
 
-    def _step(self, before: tuple[Tensor, ...], tokens: Sequence[int]) -> list[Slot]:
+    def _step(self, state: tuple[Tensor, ...], tokens: Sequence[int], before: Sequence[Trail] | None) -> list[Trail]:
         import torch
 
-        after, output = self._model.step(before, torch.tensor(tokens, device=self._device))
-        return self._pool.put((*after, output))
+        after, output = self._model.step(state, torch.tensor(tokens, device=self._device))
+        return self._pool.put(after, output, before)
 
 
 @sgdec.hookimpl

@@ -25,7 +25,7 @@ COMMANDS = {
     "evaluate": "BLEU and chrF of an output, with sacreBLEU's signatures.",
     "train": "Train a model.",
     "tokenizer": "Train a SentencePiece tokenizer.",
-    "transducer": "Translate one tokenizer's tokens to another's, for fsttok and word2char.",
+    "transducer": "Translate tokens of two tokenizers, for fsttok.",
     "lm": "Estimate an n-gram language model.",
     "fit-length": "Fit a model of target lengths, for the predictor length.",
     "ngrams": "Extract n-gram posteriors of lattices and n-best lists, for the predictor ngramc.",

@@ -25,7 +25,7 @@ class Gap(NamedTuple):
     """A non-terminal on a right-hand side."""
 
     name: str
-    index: int
+    number: int
     """Which of the rule's gaps it is, counted along the source side."""
 
 

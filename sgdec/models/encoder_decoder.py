@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from sgdec.errors import UsageError
 from sgdec.models.base import Memory, ModelContext, Seq2Seq, State
 from sgdec.models.kernels import Kernels
-from sgdec.models.layers import Dense, Packable, WordDropout
+from sgdec.models.layers import Dense, WordDropout, pack_layers
 
 Tied: TypeAlias = Annotated[
     Literal["none", "source", "target", "all"],
@@ -146,13 +146,9 @@ class EncoderDecoder(Seq2Seq):
         with torch.no_grad():
             self.softmax.bias.copy_(log_probabilities)
 
-    @torch.no_grad()
     def freeze(self, kernels: Kernels) -> None:
         """All layers that can be packed are."""
-        for module in self.modules():
-            if isinstance(module, Packable):
-                module.pack(kernels)
-        self.requires_grad_(False)  # whoever tries to go on training is told
+        pack_layers(self, kernels)
 
     def _tie(self, tied: str, context: ModelContext) -> None:
         """Press and Wolf 2017: matrices [V, E] that are one parameter."""

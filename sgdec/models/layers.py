@@ -42,6 +42,15 @@ class Dense(nn.Linear, Packable):
         self._product = kernels.linear(self.weight, self.bias)
 
 
+@torch.no_grad()
+def pack_layers(model: nn.Module, kernels: Kernels) -> None:
+    """What `Model.freeze` does for a model of such layers: all that can be packed are."""
+    for module in model.modules():
+        if isinstance(module, Packable):
+            module.pack(kernels)
+    model.requires_grad_(False)  # whoever tries to go on training is told
+
+
 class WordDropout(nn.Module):
     """Leaves out whole words in training: all of an embedding is zero, or none of it (Gal and Ghahramani 2016)."""
 

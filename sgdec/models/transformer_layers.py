@@ -142,22 +142,36 @@ class Residual(nn.Module):
         return x if self.pre else self.norm(x)
 
 
-class EncoderLayer(nn.Module):
-    """Attention to the whole source, then feed-forward."""
+class Layer(nn.Module):
+    """Attention to one's own side, then feed-forward: a layer of an encoder, or of a language model."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
         self.keys_values = Dense(shape.width, 2 * shape.width, parts=2)
         self.attention, self.feed_forward = MultiHead(shape), FeedForward(shape)
-        self.residuals = nn.ModuleList(Residual(shape) for _ in range(2))
+        self.around_attention, self.around_feed_forward = Residual(shape), Residual(shape)
 
-    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
-        """x [B, S, d], mask [B, 1, S]."""
-        own, after = cast("list[Residual]", list(self.residuals))
-        read = own.before(x)
-        x = own(x, self.attention(read, self.keys_values(read), mask))
-        x = after(x, self.feed_forward(after.before(x)))
-        return x
+    def forward(self, x: Tensor, before: Tensor | None, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """x [N, T, d] after ``before`` [N, P, 2 d], keys and values of other positions; mask [N or 1, T or 1, P + T].
+
+        What it puts out [N, T, d], and keys and values of all positions [N, P + T, 2 d].
+        """
+        x, history = self.look_back(x, before, mask)
+        return self.think(x), history
+
+    def look_back(self, x: Tensor, before: Tensor | None, mask: Tensor) -> tuple[Tensor, Tensor]:
+        """The first sublayer."""
+        read = self.around_attention.before(x)
+        history = self.keys_values(read)
+        if before is not None:
+            history = torch.cat([before, history.to(before.dtype)], 1)
+        return self.around_attention(x, self.attention(read, history, mask)), history
+
+    def think(self, x: Tensor) -> Tensor:
+        """The last sublayer."""
+        around = self.around_feed_forward
+        result: Tensor = around(x, self.feed_forward(around.before(x)))
+        return result
 
 
 class TransformerEncoder(Encoder):
@@ -167,40 +181,32 @@ class TransformerEncoder(Encoder):
         super().__init__()
         self.width = shape.width
         self.inputs = Inputs(embedding, shape)
-        self.layers = nn.ModuleList(EncoderLayer(shape) for _ in range(layers))
+        self.layers = nn.ModuleList(Layer(shape) for _ in range(layers))
         self.norm = final_norm(shape)
 
     def forward(self, embedded: Tensor, mask: Tensor) -> Encoded:
         x = self.inputs(embedded, mask.new_zeros(len(mask), dtype=torch.long))
         for layer in self.layers:
-            x = layer(x, mask[:, None])
+            x, _ = layer(x, None, mask[:, None])
         return Encoded(self.norm(x), mask)
 
 
-class DecoderLayer(nn.Module):
-    """Attention to the target so far, attention to the source, then feed-forward."""
+class DecoderLayer(Layer):
+    """Between the two sublayers, attention to the source."""
 
     def __init__(self, shape: Shape) -> None:
-        super().__init__()
-        self.keys_values = Dense(shape.width, 2 * shape.width, parts=2)
-        self.attention, self.source, self.feed_forward = MultiHead(shape), MultiHead(shape), FeedForward(shape)
-        self.residuals = nn.ModuleList(Residual(shape) for _ in range(3))
+        super().__init__(shape)
+        self.source, self.around_source = MultiHead(shape), Residual(shape)
 
-    def forward(
+    def translate(
         self, x: Tensor, before: Tensor, mask: Tensor, memory: Memory, source: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """x [N, T, d] after ``before`` [N, P, 2 d], mask [N or 1, T, P + T], source keys and values [B, S, 2 d].
-
-        What it puts out [N, T, d], the longer history [N, P + T, 2 d], and what its attention to the source read.
-        """
-        own, across, after = cast("list[Residual]", list(self.residuals))
-        read = own.before(x)
-        history = torch.cat([before, self.keys_values(read).to(before.dtype)], 1)
-        x = own(x, self.attention(read, history, mask))
-        asked = across.before(x)
-        x = across(x, by_row(self.source(by_source(asked, memory), source, memory.mask[:, None]), memory))
-        x = after(x, self.feed_forward(after.before(x)))
-        return x, history, asked
+        """As `forward`, with the source's keys and values [B, S, 2 d]; also what the attention to them read."""
+        x, history = self.look_back(x, before, mask)
+        asked = self.around_source.before(x)
+        found = self.source(by_source(asked, memory), source, memory.mask[:, None])
+        x = self.around_source(x, by_row(found, memory))
+        return self.think(x), history, asked
 
 
 class TransformerDecoder(Decoder):
@@ -231,19 +237,14 @@ class TransformerDecoder(Decoder):
 
     def step(self, memory: Memory, state: State, embedded: Tensor) -> tuple[State, Tensor, Tensor]:
         lengths, *histories = state
-        past = histories[0].size(1)
-        columns = torch.arange(past + 1, device=lengths.device)
-        mask = columns >= past - lengths[:, None]  # [R, past + 1]
-        x, histories, asked = self.run(memory, histories, lengths, mask[:, None], embedded[:, None])
+        x, histories, asked = self.run(memory, histories, lengths, seen(lengths, histories[0]), embedded[:, None])
         last = cast(DecoderLayer, self.layers[-1])
         weights = last.source.weights(by_source(asked, memory), self._source(memory)[-1], memory.mask[:, None])
         return (lengths + 1, *histories), x[:, 0], by_row(weights, memory)[:, 0]
 
     def forward(self, memory: Memory, embedded: Tensor) -> Tensor:
-        steps = embedded.size(1)
         lengths, *histories = self.start(memory)
-        mask = torch.ones(1, steps, steps, dtype=torch.bool, device=embedded.device).tril()
-        x, _, _ = self.run(memory, histories, lengths, mask, embedded)
+        x, _, _ = self.run(memory, histories, lengths, causal(embedded), embedded)
         return x
 
     def run(
@@ -257,13 +258,30 @@ class TransformerDecoder(Decoder):
         x = asked = self.inputs(embedded, first)
         longer = []
         for layer, before, source in zip(self.layers, histories, self._source(memory), strict=True):
-            x, history, asked = layer(x, before, mask, memory, source)
+            x, history, asked = cast(DecoderLayer, layer).translate(x, before, mask, memory, source)
             longer.append(history)
         return self.norm(x), longer, asked
 
     def _source(self, memory: Memory) -> Sequence[Tensor]:
         """For each layer the source's keys and values [B, S, 2 d]."""
         return memory.keys.chunk(self.histories, -1)
+
+
+def causal(embedded: Tensor) -> Tensor:
+    """The mask [1, T, T] of a pass over all steps [B, T, E]: each sees itself and those before it."""
+    steps = embedded.size(1)
+    return torch.ones(1, steps, steps, dtype=torch.bool, device=embedded.device).tril()
+
+
+def seen(lengths: Tensor, history: Tensor) -> Tensor:
+    """The mask [R, 1, P + 1] of one more step: it sees itself and the last ``lengths`` [R] of a history [R, P, ...].
+
+    >>> seen(torch.tensor([2, 0]), torch.zeros(2, 2, 4))[:, 0].tolist()
+    [[True, True, True], [False, False, True]]
+    """
+    past = history.size(1)
+    columns = torch.arange(past + 1, device=lengths.device)
+    return (columns >= past - lengths[:, None])[:, None]
 
 
 def final_norm(shape: Shape) -> nn.Module:

@@ -76,7 +76,7 @@ def fit_lengths(
     gradient = model.parameters.grad
     assert gradient is not None
     n = torch.tensor(lengths, dtype=torch.float64)
-    poisson = torch.distributions.Poisson(n.mean()).log_prob(n).mean()
+    poisson = (n * n.mean().log() - n.mean() - torch.lgamma(n + 1)).mean()
     steepest = float(gradient.abs().max())
     return FittedLengths(model.weights(), len(lines), -float(loss), float(poisson), steepest, evaluations)
 
@@ -109,7 +109,7 @@ class _Model:
         logit = logit.clamp(-edge, edge)
         ways = torch.lgamma(self._n + r) - torch.lgamma(r) - torch.lgamma(self._n + 1)
         log_p, log_q = torch.nn.functional.logsigmoid(logit), torch.nn.functional.logsigmoid(-logit)
-        loss = -(ways + self._n * log_p + r * log_q).mean()
+        loss: torch.Tensor = -(ways + self._n * log_p + r * log_q).mean()
         loss.backward()  # type: ignore[no-untyped-call]
         return loss.detach()
 

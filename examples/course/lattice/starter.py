@@ -3,7 +3,7 @@
 Score of token w at state q: minus the cost of q's arc with w; ``</s>`` scores minus q's final cost; all else is
 forbidden. So a total is minus the cost of a path, and costs may be negative.
 
-Everything is here but the two bounds. TODO: say what they are and what they cost.
+Everything is here but the two bounds. TODO: what they are, and what they cost.
 """
 
 from __future__ import annotations

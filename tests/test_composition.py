@@ -1,0 +1,290 @@
+"""The promise: predictors that are automata say by ``steps`` what they say by their verbs, and the space is the same.
+
+The oracle for a space is the same constellation behind wrappers that do not have the ability, so that
+`sgdec.combination` serves it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from sgdec_predictors.fst import FstPredictor
+from sgdec_predictors.ngram import NGram
+
+from sgdec.constellation import Constellation, Member
+from sgdec.context import EOS
+from sgdec.errors import SgdecError
+from sgdec.io.arpa import Arpa, NGrams, write_arpa
+from sgdec.jobs import Expand, answer
+from sgdec.node import Node
+from sgdec.protocol import BatchPredictor, Candidates, Source, State, Steps
+from sgdec.ranking import Ranking
+from sgdec.search import SearchSpace
+from sgdec.testing import PassThrough, Table
+
+pynini = pytest.importorskip("pynini")
+
+SEEDS = range(6)
+LIMITS = (None, 0, 3)
+NAMES = ("fst", "other", "ngram")
+WEIGHTS = ((1.0, None, 1.0), (0.5, 1.0, 2.0), (1.0, 0.0, 0.0), (-1.0, 0.5, 1.0))
+WORDS = range(3, 8)
+every_seed = pytest.mark.parametrize("seed", SEEDS)
+
+
+@pytest.fixture(scope="module")
+def predictors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, BatchPredictor]:
+    """A lattice a sentence, a lattice of all sentences that allows more, and a trigram model."""
+    folder = tmp_path_factory.mktemp("automata")
+    for seed in SEEDS:
+        write_lattice(folder / f"{seed}.fst", seed, states=6, density=0.5)
+    write_lattice(folder / "all.fst", 99, states=3, density=0.9)
+    write_model(folder / "lm.arpa")
+    return {
+        "fst": FstPredictor(str(folder / "{id}.fst")),
+        "other": FstPredictor(str(folder / "all.fst")),
+        "ngram": NGram(str(folder / "lm.arpa"), words=write_words(folder / "words")),
+    }
+
+
+def write_lattice(path: Path, seed: int, states: int, density: float) -> None:
+    """Deterministic, with cycles and dead ends, some costs negative."""
+    rng = random.Random(seed)
+    fst = pynini.Fst()
+    fst.add_states(states)
+    fst.set_start(0)
+    fst.set_final(states - 1, 0.5)
+    for state in range(states):
+        for label in (EOS, *WORDS):
+            if rng.random() < density or label == 3:  # 3 leads to the end
+                target = {EOS: states - 1, 3: min(state + 1, states - 1)}.get(label, rng.randrange(states))
+                fst.add_arc(state, pynini.Arc(label, label, rng.uniform(-1, 3), target))
+    fst.write(str(path))
+
+
+def write_model(path: Path) -> None:
+    words = ["</s>", "<s>", *map(str, WORDS)]
+    rng = random.Random(7)
+    grams: list[list[tuple[int, ...]]] = [[(word,) for word in range(len(words))]]
+    for _ in range(2):
+        longer = [(*gram, word) for gram in grams[-1] if gram[-1] for word in range(len(words)) if word != 1]
+        grams.append(rng.sample(longer, 9))
+    write_arpa(path, Arpa(words, [n_grams(rng, level, last=n == 3) for n, level in enumerate(grams, 1)]))
+
+
+def n_grams(rng: random.Random, grams: list[tuple[int, ...]], last: bool) -> NGrams:
+    scores, backoffs = [rng.uniform(-6, -0.1) for _ in grams], [0.0 if last else rng.uniform(-1, 0) for _ in grams]
+    return NGrams(np.array(grams, np.int32), np.array(scores), np.array(backoffs))
+
+
+def write_words(path: Path) -> str:
+    path.write_text("".join(f"{word} {word}\n" for word in WORDS))
+    return str(path)
+
+
+def opened(
+    predictors: dict[str, BatchPredictor],
+    seed: int,
+    weights: tuple[float | None, ...] = WEIGHTS[0],
+    limit: int | None = 3,
+    *,
+    composed: bool = True,
+    ranking: Ranking | None = None,
+) -> SearchSpace:
+    """Predictors of weight None are left out."""
+    members = [
+        Member(name, predictors[name] if composed else PassThrough(predictors[name]), weight)
+        for name, weight in zip(NAMES, weights, strict=True)
+        if weight is not None
+    ]
+    constellation = Constellation(members)
+    assert (constellation.composition is not None) is composed
+    (root,) = constellation.roots([Source(seed, (3, 4), max_length=limit)])
+    return SearchSpace(constellation, root, ranking=ranking)
+
+
+def nodes_of(space: SearchSpace, depth: int = 4) -> Iterator[Node]:
+    waiting = [space.root]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not node.finished and node.length < depth:
+            waiting += space.expand([node])[0]
+
+
+# One predictor.
+
+
+@every_seed
+@pytest.mark.parametrize("name", NAMES)
+def test_steps_are_what_predicting_and_consuming_say(
+    predictors: dict[str, BatchPredictor], name: str, seed: int
+) -> None:
+    rng = random.Random(seed)
+    predictor: Any = predictors[name]
+    (state,) = predictor.initialize_batch([Source(seed, (3,))])
+    for _ in range(12):
+        some = sorted(rng.sample(range(2, 10), 4))
+        asked: list[Candidates | None] = [some, [EOS], [], *([] if predictor.on_demand else [None])]
+        for candidates in asked:
+            tokens, scores, after = predictor.steps(state, candidates)
+            row = predictor.predict_batch([state], [candidates]).rows[0]
+            assert list(tokens) == (list(row.candidates) if candidates is None else candidates)
+            assert list(scores) == [row.get(token) for token in tokens]
+            assert list(after) == predictor.consume_batch([state] * len(tokens), list(tokens))
+            assert len({*after, state}) <= len(tokens) + 1, "states must be hashable"
+        tokens, scores, after = predictor.steps(state, some if predictor.on_demand else None)
+        if not tokens:
+            return
+        state = rng.choice(after)
+
+
+def test_a_model_that_lists_nothing_takes_steps_among_candidates_only(
+    predictors: dict[str, BatchPredictor],
+) -> None:
+    ngram: Any = predictors["ngram"]
+    with pytest.raises(ValueError, match="among candidates only"):
+        ngram.steps(ngram.initialize_batch([Source(1, ())])[0], None)
+
+
+# Spaces.
+
+
+@every_seed
+@pytest.mark.parametrize("weights", WEIGHTS)
+@pytest.mark.parametrize("limit", LIMITS)
+def test_the_space_is_the_one_that_combination_makes(
+    predictors: dict[str, BatchPredictor], seed: int, weights: tuple[float | None, ...], limit: int | None
+) -> None:
+    fast, slow = (opened(predictors, seed, weights, limit, composed=composed) for composed in (True, False))
+    for node, same in itertools.zip_longest(nodes_of(fast), nodes_of(slow)):
+        assert (node.tokens, node.total, node.steps()) == (same.tokens, same.total, same.steps())
+        assert node.weights == same.weights and node.length == same.length
+
+
+@every_seed
+@pytest.mark.parametrize("weights", WEIGHTS)
+def test_bounds_that_come_with_children_are_those_that_one_asks_for(
+    predictors: dict[str, BatchPredictor], seed: int, weights: tuple[float | None, ...]
+) -> None:
+    fast, slow = (opened(predictors, seed, weights, composed=composed) for composed in (True, False))
+    if weights[-1] is not None and weights[-1] < 0:
+        return
+    for node, same in zip(nodes_of(fast), nodes_of(slow), strict=True):
+        if not node.finished:
+            children, others = list(fast.expand([node], bounded=True)[0]), list(slow.expand([same], bounded=True)[0])
+            assert all(child.bound is not None for child in children)
+            assert fast.bound(children) == pytest.approx(slow.bound(others))
+
+
+@every_seed
+@pytest.mark.parametrize("ranking", [Ranking(), Ranking(alpha=0.6)])
+@pytest.mark.parametrize("limit", LIMITS)
+def test_keys_tell_the_same_nodes_apart(
+    predictors: dict[str, BatchPredictor], seed: int, limit: int | None, ranking: Ranking
+) -> None:
+    def classes(space: SearchSpace) -> list[int]:
+        seen: dict[object, int] = {}
+        return [seen.setdefault(key, len(seen)) for key in space.keys(list(nodes_of(space)))]
+
+    fast, slow = (opened(predictors, seed, limit=limit, composed=c, ranking=ranking) for c in (True, False))
+    assert classes(fast) == classes(slow)
+
+
+@every_seed
+def test_answers_to_requests_are_those_of_the_space(predictors: dict[str, BatchPredictor], seed: int) -> None:
+    space = opened(predictors, seed)
+    for node in nodes_of(space):
+        if not node.finished:
+            for limit, above in [(None, -math.inf), (2, -math.inf), (None, node.total - 2.0), (1, node.total - 2.0)]:
+                request = Expand([node], limit, above, coverage=False)
+                ((children,),) = answer(space.constellation, [request])
+                (expected,) = space.expand([node], limit, above)
+                assert [(c.last, c.total) for c in children] == [(c.last, c.total) for c in expected]
+
+
+def test_nodes_with_other_weights_are_served_as_well(predictors: dict[str, BatchPredictor]) -> None:
+    fast, slow = (opened(predictors, 1, composed=composed) for composed in (True, False))
+    for weights in [(2.0, 1.0), (1.0, None), fast.weights]:
+        first, second = ([node.with_weights(weights) for node in nodes_of(space)] for space in (fast, slow))
+        first, second = ([node for node in nodes if not node.finished] for nodes in (first, second))
+        found, expected = fast.expand(first, limit=9), slow.expand(second, limit=9)
+        for some, same in zip(found, expected, strict=True):
+            assert [(c.last, c.total) for c in some] == [(c.last, c.total) for c in same]
+            if None in weights:  # for all descendants
+                continue
+            again, as_well = (
+                [node.with_weights((1.0, 0.5)) for node in nodes if not node.finished] for nodes in (some, same)
+            )
+            assert [[c.total for c in children] for children in fast.expand(again, limit=9)] == [
+                [c.total for c in children] for children in slow.expand(as_well, limit=9)
+            ]
+
+
+# What is asked, and what goes wrong.
+
+
+class Chain(BatchPredictor):
+    """Allows 3 with a given score, and the end; the state is how often 3 came. Notes what it is asked."""
+
+    def __init__(self, score: float) -> None:
+        self.score = score
+        self.asked: list[tuple[int, Candidates | None]] = []
+
+    def initialize_batch(self, sources: Any) -> list[State]:
+        return [0] * len(sources)
+
+    def predict_batch(self, states: Any, candidates: Any = None) -> Any:
+        raise AssertionError("steps say it all")
+
+    def consume_batch(self, states: Any, tokens: Any) -> Any:
+        raise AssertionError("steps say it all")
+
+    def steps(self, state: int, candidates: Candidates | None) -> Steps:
+        self.asked.append((state, candidates))
+        tokens = [EOS, 3] if candidates is None else candidates
+        return tokens, [-1.0 if token == EOS else self.score for token in tokens], [state + 1] * len(tokens)
+
+
+def test_prefixes_with_the_same_states_are_asked_about_once_but_for_the_limit() -> None:
+    chain = Chain(-0.5)
+    constellation = Constellation.of({"chain": chain})
+    for sentence in (1, 2):
+        (root,) = constellation.roots([Source(sentence, (), max_length=2)])
+        space = SearchSpace(constellation, root)
+        assert [node.tokens for node in nodes_of(space) if node.finished] == [(EOS,), (3, EOS), (3, 3, EOS)]
+    assert [state for state, candidates in chain.asked if candidates is None] == [0, 1]
+    assert [list(candidates) for _, candidates in chain.asked if candidates is not None] == [[EOS], [EOS]]
+
+
+def test_nan_names_the_predictor() -> None:
+    broken = Constellation.of({"good": Chain(-1.0), "bad": Chain(math.nan)})
+    (root,) = broken.roots([Source(1, ())])
+    with pytest.raises(SgdecError, match="'bad' gave NaN as the score of token 3"):
+        SearchSpace(broken, root).expand([root])
+    infinite = Constellation.of({"up": Chain(math.inf), "down": Chain(math.inf)}, weights=[1.0, -1.0])
+    (root,) = infinite.roots([Source(1, ())])
+    with pytest.raises(SgdecError, match="token 3 is NaN: infinite scores of both signs met"):
+        SearchSpace(infinite, root).expand([root])
+
+
+def test_one_predictor_that_is_no_automaton_and_all_are_combined() -> None:
+    table = Table(np.zeros((5, 5)))
+    assert Constellation.of({"chain": Chain(-1.0), "table": table}).composition is None
+    assert Constellation.of({"table": table}).composition is None
+
+
+def test_a_bound_that_is_missing_is_refused_as_ever() -> None:
+    constellation = Constellation.of({"chain": Chain(-1.0)})
+    (root,) = constellation.roots([Source(1, (), max_length=2)])
+    space = SearchSpace(constellation, root)
+    (children,) = space.expand([root], limit=2, bounded=True)
+    with pytest.raises(SgdecError, match="'chain' does not declare best_remaining"):
+        space.bound(children)
