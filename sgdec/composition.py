@@ -60,21 +60,21 @@ class Composition:
 
     def covers(self, nodes: Iterable[Node]) -> bool:
         """Whether these nodes have the composition's weights, and nothing that is still to be consumed."""
-        weights = self._weights
-        return not [node for node in nodes if node.weights is not weights or node.prior is not None]
+        for node in nodes:  # noqa: SIM110 - hot
+            if node.weights is not self._weights or node.prior is not None:
+                return False
+        return True
 
     def expand(
         self, nodes: Sequence[Node], limit: int | None, above: float, bounded: bool
     ) -> list[list[Node]] | list[Iterator[Node]]:
         """What `SearchSpace.expand` promises, of nodes that it covers."""
-        families = [self.children(node, bounded=bounded) for node in nodes]
+        families = [self.children(node, bounded) for node in nodes]
         if above != FORBIDDEN:
             families = [[child for child in children if child.total > above] for children in families]
-        if limit is None:
-            return [iter(children) for children in families]
-        return [children[:limit] for children in families]
+        return list(map(iter, families)) if limit is None else [children[:limit] for children in families]
 
-    def children(self, node: Node, *, bounded: bool = False) -> list[Node]:
+    def children(self, node: Node, bounded: bool = False) -> list[Node]:
         """Best first, of equals the lower token; they have their states and, if ``bounded``, their bounds.
 
         Raises SgdecError for a score that is NaN.

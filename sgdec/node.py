@@ -101,16 +101,24 @@ class Node:
     @property
     def tokens(self) -> tuple[int, ...]:
         """All tokens after ``<s>``, with ``</s>`` if it is there."""
-        return tuple(step.token for step in self.steps())
+        return tuple(token for token, _, _, _ in self._links())
 
     def steps(self) -> list[Step]:
         """First token first."""
-        steps = []
+        return [Step(*link) for link in self._links()]
+
+    def columns(self) -> tuple[tuple[int, ...], tuple[tuple[float, ...], ...], tuple[tuple[float | None, ...], ...]]:
+        """The same, of a node that is not the root, as columns: tokens, scores, weights."""
+        tokens, scores, weights, _ = zip(*self._links(), strict=True)
+        return tokens, scores, weights
+
+    def _links(self) -> list[tuple[int, tuple[float, ...], tuple[float | None, ...], Link]]:
+        links = []
         link = self.link
         while link is not None:
-            steps.append(step := Step(*link))
-            link = step.previous
-        return steps[::-1]
+            links.append(link)
+            link = link[-1]
+        return links[::-1]
 
     def with_weights(self, weights: Sequence[float | None]) -> Node:
         """The same prefix, whose children will be scored with other weights (``[K]``)."""

@@ -7,6 +7,7 @@ counting and lazy consumption: a node's token is consumed only when that node is
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any, overload
 
 from sgdec.constellation import Constellation
@@ -16,6 +17,8 @@ from sgdec.node import Node
 from sgdec.protocol import FORBIDDEN, BatchPredictor, Hypothesis
 from sgdec.ranking import Ranking
 from sgdec.sampling import Draw
+
+_bound: Callable[[Node], Any] = attrgetter("bound")
 
 
 class SearchSpace:
@@ -111,8 +114,8 @@ class SearchSpace:
 
         -inf: no way to an end. Raises UsageError, naming the predictor, where one declares no bound.
         """
-        known = [node.bound for node in nodes if node.bound is not None]
-        return known if len(known) == len(nodes) else self._ask(Bound(nodes))
+        known = list(map(_bound, nodes))
+        return self._ask(Bound(nodes)) if None in known else known
 
     def keys(self, nodes: Sequence[Node]) -> list[Hashable]:
         """Equal keys = the same future, so that only the best node of a key matters to the 1-best.
@@ -131,14 +134,8 @@ class SearchSpace:
         """The hypothesis of a node that ends with ``</s>``; ValueError for any other node."""
         if not node.finished:
             raise ValueError(f"only a node that ends with </s> is a hypothesis, not {node!r}")
-        steps = node.steps()
-        return Hypothesis(
-            tokens=tuple(step.token for step in steps[:-1]),
-            score=node.total,
-            rank_score=self.rank_score(node),
-            ledger=tuple(step.scores for step in steps),
-            weights=tuple(step.weights for step in steps),
-        )
+        tokens, ledger, weights = node.columns()
+        return Hypothesis(tokens[:-1], node.total, self.rank_score(node), ledger, weights)
 
     def _count(self, nodes: Sequence[Node]) -> None:
         for node in nodes:

@@ -18,12 +18,12 @@ from bisect import bisect_right
 from collections.abc import Hashable, Iterator, Sequence
 from heapq import heappush, heapreplace
 from itertools import islice
-from operator import itemgetter
+from operator import add, attrgetter, itemgetter
 from typing import Annotated, TypeAlias
 
 from pydantic import Field
 
-from sgdec import Node, Result, SearchSpace
+from sgdec import EOS, Node, Result, SearchSpace
 from sgdec.protocol import FORBIDDEN
 
 BLOCK = 64
@@ -40,6 +40,7 @@ Recombine: TypeAlias = Annotated[
 Bounded: TypeAlias = tuple[float, Node]
 """A node behind its bound."""
 _bound_of = itemgetter(0)
+_total_of = attrgetter("total")
 
 
 class Budget:
@@ -146,9 +147,9 @@ class Tree:
         Of finished nodes their own. Raises UsageError, naming the predictor, where one declares no bound.
         """
         if self._heuristic:
-            totals = [node.total + more for node, more in zip(nodes, self.space.bound(nodes), strict=True)]
+            totals = list(map(add, map(_total_of, nodes), self.space.bound(nodes)))
         else:
-            totals = [node.total for node in nodes]
+            totals = list(map(_total_of, nodes))
         if self._totals_are_ranks:
             return totals
         return [
@@ -156,11 +157,9 @@ class Tree:
             for node, total in zip(nodes, totals, strict=True)
         ]
 
-    def bound_after(self, block: Sequence[Node]) -> float:
-        """Of all siblings that come after this block, which have no higher totals; -inf = there is none."""
-        if len(block) < BLOCK:
-            return FORBIDDEN
-        return self._best_rank(block[-1].total, block[-1].length) if self._totals_are_bounds else math.inf
+    def bound_after(self, node: Node) -> float:
+        """Of all siblings that come after this one, which have no higher totals."""
+        return self._best_rank(node.total, node.length) if self._totals_are_bounds else math.inf
 
     def _best_rank(self, total: float, length: int) -> float:
         """Of any hypothesis with at most this total and at least this length."""
@@ -216,12 +215,15 @@ class Children:
         return self._seen.pop() if self.first() is not None else None
 
     def _see_more(self) -> None:
+        tree = self._tree
         block = list(islice(self._unseen, BLOCK))
-        self._bound_of_unseen = min(self._bound_of_unseen, self._tree.bound_after(block))
+        after = FORBIDDEN if len(block) < BLOCK else tree.bound_after(block[-1])
+        if after < self._bound_of_unseen:
+            self._bound_of_unseen = after
         still_open = []
-        for found in zip(self._tree.bounds(block), block, strict=True):
-            if found[1].finished:
-                self._tree.best.add(found[1])
+        for found in zip(tree.bounds(block), block, strict=True):
+            if found[1].last == EOS:
+                tree.best.add(found[1])
             else:
                 still_open.append(found)
         still_open.reverse()

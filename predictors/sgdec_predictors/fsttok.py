@@ -208,7 +208,7 @@ class FstTok(Translator):
         return [Pair(state, inner, self._plus(scores), barred) for (state, inner, barred), scores in met.items()]
 
     def _outputs(self, pair: Pair, ways: Ways, tokens: Candidates | None) -> list[int]:
-        """What is written when one of these tokens is read; one is enough for an inner predictor that answers in full."""
+        """What is written where one of these tokens is read; one is enough where the inner answer is a full row."""
         if tokens is None and not self._inner.on_demand:
             return [EOS] if ways.writing else []
         return [arc.output for token in _allowed(ways.writing, tokens, pair) for arc in ways.writing[token]]
@@ -248,7 +248,8 @@ class FstTok(Translator):
         order = np.argsort(every, kind="stable")
         every = every[order]
         firsts = np.flatnonzero(np.append(True, every[1:] != every[:-1]))
-        return SparseRow(every[firsts], self._reduce(np.concatenate(scores)[order], firsts))
+        distinct: Any = every[firsts]
+        return SparseRow(distinct, self._reduce(np.concatenate(scores)[order], firsts))
 
     def _after(self, prefix: Prefix, token: int) -> list[Pair]:
         """The pairs after one more token, scored relative to the prefix before it."""

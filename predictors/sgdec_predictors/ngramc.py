@@ -77,18 +77,18 @@ class NgramCounts(Predictor):
 
     def predict_next(self, candidates: Candidates | None = None) -> Scores:
         context, _, used = self._state
+        if not used:
+            return self._ngrams.scores(context)
         table = self._ngrams.table
-        row = table.row(context)
-        if used:
-            row = dict(row)
-            times = dict(used)
-            endings = list(table.suffixes(context))
-            for ngram in times:
-                if ngram[:-1] in endings:
-                    row[ngram[-1]] = math.fsum(
-                        table.own[ending].get(ngram[-1], 0.0) * self._discount ** times.get((*ending, ngram[-1]), 0)
-                        for ending in endings
-                    )
+        row = dict(table.row(context))
+        times = dict(used)
+        endings = list(table.suffixes(context))
+        for ngram in times:
+            if ngram[:-1] in endings:
+                row[ngram[-1]] = math.fsum(
+                    table.own[ending].get(ngram[-1], 0.0) * self._discount ** times.get((*ending, ngram[-1]), 0)
+                    for ending in endings
+                )
         return Scores.sparse(list(row), list(row.values()), default=0.0)
 
     def consume(self, token: int) -> None:
@@ -133,6 +133,14 @@ class _Ngrams:
     def __init__(self, table: NgramTable, discount: float) -> None:
         self.table = table
         self._discount = discount
+        self._scores: dict[Ngram, Scores] = {}
+
+    def scores(self, context: Ngram) -> Scores:
+        """The row after a context, before any discount; made once."""
+        if context not in self._scores:
+            row = self.table.row(context)
+            self._scores[context] = Scores.sparse(list(row), list(row.values()), default=0.0)
+        return self._scores[context]
 
     @cached_property
     def highest(self) -> MostToCome:

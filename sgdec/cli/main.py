@@ -28,7 +28,7 @@ COMMANDS = {
     "transducer": "Translate tokens of two tokenizers, for fsttok.",
     "lm": "Estimate an n-gram language model.",
     "fit-length": "Fit a model of target lengths, for the predictor length.",
-    "ngrams": "Extract n-gram posteriors of lattices and n-best lists, for the predictor ngramc.",
+    "ngrams": "N-gram posteriors of lattices and n-best lists, for ngramc.",
     "quantize": "Write a trained model with 8-bit weights, for --precision int8.",
     "cluster": "Cluster a model's contexts, for clusternmt.",
     "plugins": "List, check and describe the installed plugins.",
