@@ -91,8 +91,8 @@ def test_the_handout_lists_what_is_graded(name: str) -> None:
 
 
 def test_the_same_file_and_seed_give_the_same_report(tmp_path: Path) -> None:
-    path = submit(tmp_path, "beam", old="key=lambda node: -node.total", new="key=lambda node: node.total")
-    first, second = grade("beam", path), grade("beam", path)
+    path = submit(tmp_path, "bag", old="left[token] -= 1", new="left[token] -= 2")
+    first, second = grade("bag", path), grade("bag", path)
     assert first.returncode == 1
     assert first.stdout == second.stdout
 

@@ -157,7 +157,7 @@ def find_the_best_order(make: Make, rng: np.random.Generator, decoder: Decoder) 
         table = rng.normal(-1.0, 1.0, (V, V))
         predictors = {"mybag": make(), "table": Table(table)}
         space = TinySpace("bag and table", partial(Constellation.of, predictors), source)
-        result = decoder.decode(space.open(most=2_000))
+        result = decoder.decode(space.open(most=500))
         found = [(hypothesis.tokens, hypothesis.score) for hypothesis in result.hypotheses]
         expected, score = best_order(source, table)
         assert found and math.isclose(found[0][1], score, abs_tol=1e-9), (

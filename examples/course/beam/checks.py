@@ -36,7 +36,7 @@ class BeamContract(DecoderContract):
     def __init__(self, make: Make, rng: np.random.Generator) -> None:
         self._make = make
         self.spaces = [*tiny_spaces(), *(random_space(rng) for _ in range(5)), *(falling(rng, 4) for _ in range(3))]
-        self.most_expansions = 2_000
+        self.most_expansions = 500
 
     def make(self) -> Decoder:
         decoder: Decoder = self._make(size=3, alpha=0.7)
@@ -87,7 +87,7 @@ def space_of(lattice: Lattice, name: str) -> TinySpace:
 
 def search(decoder: Decoder, tiny: TinySpace, nbest: int = 1) -> tuple[Result, int]:
     """What is found, and for how many expansions."""
-    space = tiny.open(ranking=decoder.ranking, nbest=nbest, most=5_000)
+    space = tiny.open(ranking=decoder.ranking, nbest=nbest, most=1_000)
     return decoder.decode(space), space.expansions
 
 
