@@ -121,7 +121,8 @@ class BatchPredictor(ABC):
     - ``steps(state, candidates) -> (tokens, scores, states)``: predict and consume in one, for one prefix, as plain
       Python sequences: what can follow, ascending, and the scores and the states after. With candidates these very
       tokens, -inf for what cannot follow; None is asked only of a predictor that is not on demand, whose rows
-      restrict. Where all predictors of a run have it, a search asks nothing else but the bounds and keys.
+      restrict. States are hashable, and equal ones have equal futures. Where all predictors of a run have it, a
+      search asks nothing else but their bounds.
     """
 
     on_demand: ClassVar[bool] = False

@@ -73,9 +73,9 @@ def order_of(decoder: BucketDecoder, monkeypatch: pytest.MonkeyPatch, nbest: int
     steps: list[list[str]] = []
     expand = SearchSpace.expand
 
-    def noted(self: SearchSpace, nodes: Sequence[Node]) -> object:
+    def noted(self: SearchSpace, nodes: Sequence[Node], bounded: bool) -> object:
         steps.append(["".join(map(str, node.tokens)) for node in nodes])
-        return expand(self, nodes)
+        return expand(self, nodes, bounded=bounded)
 
     with monkeypatch.context() as patch:
         patch.setattr(SearchSpace, "expand", noted)

@@ -190,10 +190,8 @@ def test_the_output_layer_is_what_projects_and_can_start_from_frequencies(family
 
 RATES = {
     "transformer": 0.005,
-    "transformer pre": 0.01,
     "luong": 0.04,
     "luong fed": 0.04,
-    "shallow": 0.02,
     "deep": 0.02,
     "gru to transformer": 0.01,
 }
@@ -334,7 +332,7 @@ def found(outcomes: list[Outcome]) -> list[list[tuple[tuple[int, ...], float]]]:
     ]
 
 
-@everyone
+@pytest.mark.parametrize("family", [*OWN, "gru to transformer", "transformer to gru"])
 def test_decoders_agree_about_it(family: str, models: dict[str, str]) -> None:
     """`vanilla` = `beam`, one sentence at a time or many; `greedy` = a beam of one; scores are the model's own."""
     path = models[family]

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sgdec.protocol import BatchPredictor, Candidates, Predictor, Scores, Source, SparseRow, State
+from sgdec.protocol import BatchPredictor, Candidates, Predictor, Scores, Source, SparseRow, State, Steps
 from sgdec.testing import BatchTable, Bonus, Lattice, OnDemandTable, PredictorContract, Table
 from sgdec.testing.tiny_spaces import LATTICE
 from sgdec.testing.toys import Prefix
@@ -290,6 +290,14 @@ class LastBitOfTheBatch(BatchTable):
     def predict_batch(self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None) -> Scores:
         rows = self._simple.table[[prefix.last for prefix, _ in states]]
         return Scores.dense(rows * (1 + 1e-15 * (len(states) - 1)))
+
+
+@breaks("test_steps_are_what_predicting_and_consuming_say")
+class StepsOnTheSpot(BatchTable):
+    def steps(self, state: State, candidates: Candidates | None) -> Steps:
+        tokens = list(range(V)) if candidates is None else list(candidates)
+        scores = self._simple.table[state[0].last][tokens].tolist()
+        return tokens, scores, [state] * len(tokens)
 
 
 @breaks("test_best_remaining_is_never_exceeded")

@@ -54,9 +54,9 @@ def test_passes_begin_where_the_strategy_says(
     order: list[str] = []
     expand = SearchSpace.expand
 
-    def noted(self: SearchSpace, nodes: Sequence[Node]) -> object:
+    def noted(self: SearchSpace, nodes: Sequence[Node], bounded: bool) -> object:
         order.extend("".join(map(str, node.tokens)) for node in nodes)
-        return expand(self, nodes)
+        return expand(self, nodes, bounded=bounded)
 
     monkeypatch.setattr(SearchSpace, "expand", noted)
     search(RestartingDecoder(node_score=node_score), tiny(a=TREE), nbest=6)  # type: ignore[arg-type]

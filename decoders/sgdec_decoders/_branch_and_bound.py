@@ -7,7 +7,8 @@ whose bound does not beat the n-th best hypothesis found so far is cut, and noth
 Children are made and bounded in blocks, best score first. Where no predictor's score is ever positive (they declare
 ``never_positive``), the last of a block bounds all that come after it, so that of a large vocabulary little is looked
 at, and no token is consumed for a bound. Otherwise all children of an expanded prefix are bounded, which consumes a
-token for each in every predictor that has a bound of its own: cheap for a lattice.
+token for each in every predictor that has a bound of its own: cheap for a lattice, and free where the children come
+with their bounds (`sgdec.composition`).
 """
 
 from __future__ import annotations
@@ -28,6 +29,9 @@ from sgdec.protocol import FORBIDDEN
 
 BLOCK = 64
 """So many children of a node are produced and bounded at a time."""
+
+CLOSING = 0.02
+"""The share of a time limit that is kept for what follows the search: its list, and giving memory back."""
 
 MaxExpansions: TypeAlias = Annotated[
     int, Field(ge=0, description="end the search after this many expansions; 0 = no limit")
@@ -50,7 +54,7 @@ class Budget:
         """0 = no limit."""
         self._space = space
         self._last = space.expansions + (max_expansions or math.inf)
-        self._end = time.monotonic() + max_seconds if max_seconds else None
+        self._end = time.monotonic() + max_seconds * (1 - CLOSING) if max_seconds else None
 
     def left(self) -> float:
         """How many nodes may still be expanded; none where the time is up."""

@@ -79,7 +79,7 @@ class BackoffTable:
         return wanted
 
     def score(self, history: int, word: str) -> float:
-        """ln p of one word: as in `rows`, but summed in float64."""
+        """ln p of one word: a number of `rows`, bit for bit."""
         return self.step(history, self.symbol(word))[0]
 
     def advance(self, history: int, word: str) -> int:
@@ -94,8 +94,8 @@ class BackoffTable:
             end = first[history + 1]
             place = bisect_left(last, symbol, first[history], end)  # of "history symbol", if that is listed
             if place < end and last[place] == symbol:
-                return backoff + scores[place], after[place]
-            backoff += backoffs[history]
+                return _single(backoff + scores[place]), after[place]
+            backoff = _single(backoff + backoffs[history])
             history = suffix[history]
 
     def symbol(self, word: str) -> int:
@@ -105,15 +105,15 @@ class BackoffTable:
     def score_all(self, histories: Ints, symbols: Ints) -> npt.NDArray[np.float64]:
         """`score` for arrays ``[n]``, number for number."""
         nodes, backoff = self._find(histories, symbols)
-        return backoff + self._scores[nodes - 1]
+        return (backoff + self._scores[nodes - 1]).astype(np.float64)
 
     def advance_all(self, histories: Ints, symbols: Ints) -> Ints:
         """`advance` for arrays ``[n]``."""
         return self._after[self._find(histories, symbols)[0] - 1]
 
-    def _find(self, histories: Ints, symbols: Ints) -> tuple[Ints, npt.NDArray[np.float64]]:
+    def _find(self, histories: Ints, symbols: Ints) -> tuple[Ints, Floats]:
         """Of each history and symbol the longest n-gram that is listed, and the back-offs on the way there."""
-        histories, backoff = histories.copy(), np.zeros(len(histories))
+        histories, backoff = histories.copy(), np.zeros(len(histories), np.float32)
         nodes = self._children(histories, symbols)
         while len(missing := np.flatnonzero(nodes == 0)):
             before = histories[missing]
@@ -213,3 +213,8 @@ class BackoffTable:
         overlaid[self._last[self._first[1] :]] = True
         self._doubles = np.flatnonzero((symbols != np.arange(self._columns)) & overlaid[symbols])
         self._originals = symbols[self._doubles]
+
+
+def _single(value: float) -> float:
+    """As a float32 keeps it; so a sum of two of them is the one that arrays make."""
+    return float(np.float32(value))

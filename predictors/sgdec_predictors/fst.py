@@ -6,7 +6,7 @@ of minus (cost of q's ``</s>`` arc + final cost of its target) and minus (q's ow
 minus the cost of a path.
 
 State: the lattice, and the number of one of its states or of one of three more: before the first token, after
-``</s>``, off the lattice. Cost: a lattice is read as arrays; what can follow a state is worked out when the state is
+``</s>``, off the lattice. Cost: a lattice is read as arrays; what can follow a state is cut out of them when it is
 first visited, then it is a look-up a prefix. Bounds take time linear in the arcs, once a lattice.
 """
 

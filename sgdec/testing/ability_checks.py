@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from sgdec.context import EOS
 from sgdec.protocol import ABILITIES, BatchPredictor, Source, State, ability, lift
 from sgdec.testing.reading import plain, read_row, where
 from sgdec.testing.snapshot import snapshot
@@ -16,7 +17,7 @@ from sgdec.testing.walks import can_follow, completions
 
 
 class AbilityChecks(Subject):
-    """The part of `PredictorContract` that tests bounds, keys and attention."""
+    """The part of `PredictorContract` that tests bounds, keys, attention and steps."""
 
     def test_best_remaining_is_never_exceeded(self) -> None:
         self._check_bound("best_remaining", sign=1)
@@ -65,6 +66,33 @@ class AbilityChecks(Subject):
                 assert (row >= 0).all() and abs(row.sum() - 1) <= 1e-4, (
                     f"attention must be a distribution: its weights sum to {row.sum():g} {where(source, prefix)}"
                 )
+
+    def test_steps_are_what_predicting_and_consuming_say(self) -> None:
+        """All tokens, only ``</s>`` and, where the predictor lists what can follow, without candidates."""
+        predictor = lift(self.make())
+        steps = getattr(predictor, "steps", None)
+        if steps is None:
+            return
+        everything = list(range(self.vocab_size))
+        for source in self.sources:
+            for prefix, state in self._states(predictor, source):
+                row = read_row(predictor.predict_batch([state]), 0, self.vocab_size)
+                for candidates in (everything, [EOS], *([] if predictor.on_demand else [None])):
+                    tokens, scores, after = steps(state, candidates)
+                    assert list(tokens) == (sorted(tokens) if candidates is None else candidates), (
+                        f"steps must be among the candidates, in order: {tokens} {where(source, prefix)}"
+                    )
+                    said = np.full(self.vocab_size, -np.inf)
+                    said[list(tokens)] = scores
+                    what = "steps must score what predicting scores"
+                    self._same(row, said, what, source, prefix, candidates)
+                    for token, found in zip(tokens, after, strict=True):
+                        if row[token] > -np.inf and token != EOS:
+                            hash(found)  # TypeError: states of an automaton must be hashable
+                            states = [*predictor.consume_batch([state], [token]), found]
+                            first, second = (read_row(predictor.predict_batch([s]), 0, self.vocab_size) for s in states)
+                            what = f"steps must lead where consuming {token} leads"
+                            self._same(first, second, what, source, (*prefix, token))
 
     def test_abilities_answer_each_state_on_its_own(self) -> None:
         predictor = lift(self.make())
