@@ -141,9 +141,9 @@ def _vocabularies(chains: list[list[_Part]], tokenizer: str | None) -> Vocabular
     found: dict[str, tuple[str, Vocabulary]] = {}
     brought: list[tuple[str, Vocabularies]] = []
     if tokenizer is not None:
-        from sgdec.text.sentencepiece import SentencePieceVocabulary
+        from sgdec.text.vocabulary import load_vocabulary
 
-        shared = SentencePieceVocabulary.load(tokenizer)
+        shared = load_vocabulary(tokenizer)
         brought.append((f"--tokenizer {tokenizer}", Vocabularies(shared, shared)))
     brought += [(f"predictor {chain[0].name!r}", _brought(chain)) for chain in chains]
     for who, vocabularies in brought:

@@ -9,11 +9,15 @@ for these.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
 from sgdec.constellation import Constellation
+from sgdec.context import Vocabularies
+from sgdec.errors import UsageError
+from sgdec.outcome import Outcome
 from sgdec.protocol import Hypothesis, Source, ability
 from sgdec.text.words import WordVocabulary
 
@@ -21,11 +25,24 @@ from sgdec.text.words import WordVocabulary
 class Copier:
     """Spells outputs of a constellation, from words to words."""
 
-    def __init__(self, constellation: Constellation, source: WordVocabulary, target: WordVocabulary) -> None:
-        """At least one predictor must have attention, see `can_copy`."""
-        self._attentive = [p for p in constellation.predictors if ability(p, "attention") is not None]
-        self._source = source
+    def __init__(self, constellation: Constellation, vocabularies: Vocabularies) -> None:
+        """Raises UsageError unless both vocabularies are of words and a predictor has attention."""
+        source, target = (
+            vocabulary if isinstance(vocabulary, WordVocabulary) else None for vocabulary in vocabularies
+        )
+        if source is None or target is None:
+            raise UsageError(
+                "words can be copied only from words to words; train tokenizer and model with --kind word."
+            )
         self._target = target
+        self._attentive = [p for p in constellation.predictors if ability(p, "attention") is not None]
+        if not self._attentive:
+            raise UsageError("words are copied by attention, and no predictor has it; add an nmt model.")
+
+    def respell(self, outcome: Outcome) -> Outcome:
+        """The same outcome, with the text of each hypothesis that holds something unknown."""
+        hypotheses = [replace(found, text=self.spell(outcome.source, found)) for found in outcome.result.hypotheses]
+        return replace(outcome, result=replace(outcome.result, hypotheses=hypotheses))
 
     def spell(self, source: Source, hypothesis: Hypothesis) -> str | None:
         """The output with copied words; None where it holds nothing unknown, or no text to copy from is known."""
@@ -49,8 +66,3 @@ class Copier:
                 row += np.asarray(attend(states)[0], dtype=np.float64)
                 states = predictor.consume_batch(states, [token])
         return total / len(self._attentive)
-
-
-def can_copy(constellation: Constellation) -> bool:
-    """Whether any predictor has attention."""
-    return any(ability(predictor, "attention") is not None for predictor in constellation.predictors)

@@ -249,6 +249,8 @@ class Hypothesis:
     """``[T, K]``: the unweighted score of each token by each predictor (0 where it was not consulted)."""
     weights: tuple[tuple[float | None, ...], ...] = ()
     """``[T, K]``: the weights that were in force for each token; None = not consulted."""
+    text: str | None = None
+    """How it is spelled where its tokens do not say: with words copied from the source (`sgdec.copying`)."""
 
     @property
     def scores(self) -> tuple[float, ...]:

@@ -8,8 +8,11 @@ import pytest
 from sgdec_predictors.wc import WordCount
 
 from sgdec.constellation import Constellation
-from sgdec.copying import Copier, can_copy
-from sgdec.protocol import Candidates, Hypothesis, Predictor, Scores, Source, State
+from sgdec.context import Vocabularies
+from sgdec.copying import Copier
+from sgdec.errors import UsageError
+from sgdec.outcome import Outcome
+from sgdec.protocol import Candidates, Hypothesis, Predictor, Result, Scores, Source, State
 from sgdec.text.words import SPECIAL, WordVocabulary
 
 SOURCE = WordVocabulary([*SPECIAL, "met"])
@@ -47,7 +50,9 @@ class Attentive(Predictor):
 
 def _spelled(tokens: tuple[int, ...], *predictors: Predictor, source: Source = SENTENCE) -> str | None:
     named = {f"p{i}": predictor for i, predictor in enumerate(predictors)}
-    return Copier(Constellation.of(named), SOURCE, TARGET).spell(source, Hypothesis(tokens, 0.0, 0.0))
+    copier = Copier(Constellation.of(named), Vocabularies(SOURCE, TARGET))
+    outcome = Outcome(source, Result([Hypothesis(tokens, 0.0, 0.0)]), 0.0)
+    return copier.respell(outcome).result.hypotheses[0].text
 
 
 def test_each_unknown_token_is_the_word_with_the_most_attention_when_it_was_predicted() -> None:
@@ -69,6 +74,8 @@ def test_without_text_nothing_is_copied() -> None:
     assert _spelled((0,), Attentive([0]), source=Source(1, SENTENCE.tokens)) is None
 
 
-def test_copying_needs_attention() -> None:
-    assert can_copy(Constellation.of({"a": Attentive([0]), "wc": WordCount()}))
-    assert not can_copy(Constellation.of({"wc": WordCount()}))
+def test_copying_needs_attention_and_words_on_both_sides() -> None:
+    with pytest.raises(UsageError, match="no predictor has it"):
+        Copier(Constellation.of({"wc": WordCount()}), Vocabularies(SOURCE, TARGET))
+    with pytest.raises(UsageError, match="only from words to words"):
+        Copier(Constellation.of({"a": Attentive([0])}), Vocabularies(SOURCE, None))

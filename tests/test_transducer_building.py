@@ -20,7 +20,7 @@ from sgdec.io.transducer import write_transducer
 from sgdec.protocol import lift
 from sgdec.testing import Bonus
 from sgdec.text.transducers import Drawing, all_segmentations, canonical, spellings, words_of
-from sgdec.text.vocabulary import Kind, StoredVocabulary, train
+from sgdec.text.vocabulary import Kind, Tokenizer, train
 from tests.drawn_transducers import Drawn
 
 TEXT = [
@@ -36,7 +36,7 @@ WORDS = sorted({word for line in TEXT for word in line.split()})
 
 
 @cache
-def vocabulary(kind: Kind) -> StoredVocabulary:
+def vocabulary(kind: Kind) -> Tokenizer:
     return train(TEXT, SIZES[kind], kind)
 
 

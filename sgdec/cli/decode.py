@@ -8,7 +8,9 @@ import click
 
 from sgdec.cli import running
 
-SHAPING = ("nbest", "max_length_factor", "max_length", "batch_size", "window", "max_rows", "deterministic")
+SHAPING = (
+    "nbest", "max_length_factor", "max_length", "batch_size", "window", "max_rows", "deterministic", "copy_unknown",
+)  # fmt: skip
 """Options that can change a result, beside those of predictors and decoder: they belong to the signature."""
 
 
@@ -35,6 +37,10 @@ SHAPING = ("nbest", "max_length_factor", "max_length", "batch_size", "window", "
         "--deterministic", is_flag=True,
         help="Results do not depend on --batch-size, bit for bit: sentences share no arithmetic, which is slower.",
     ),
+    click.option(
+        "--copy-unknown", is_flag=True,
+        help="Spell unknown words as the source words that they attend to (models of words).",
+    ),
     *running.AFTER,
 )  # fmt: skip
 @click.pass_context
@@ -56,6 +62,7 @@ def command(ctx: click.Context, /, **given: Any) -> int:
 def decode(given: dict[str, Any], dotted: running.Options) -> int:
     """Put the run together, decode, write; 1 if a sentence failed."""
     from sgdec.assembly import assemble
+    from sgdec.copying import Copier
     from sgdec.io.results import open_writer
     from sgdec.io.sources import LengthRule, SourceReader, open_input, parse_range
     from sgdec.plugins import Host
@@ -70,6 +77,7 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
     reader = SourceReader(run.vocabularies.source, given["input_format"], lengths, given["max_source_length"])
     shared = ("nbest", "seed", "batch_size", "window", "max_rows", "deterministic")
     scheduler = Scheduler(run.constellation, run.decoder, **{name: given[name] for name in shared})
+    copier = Copier(run.constellation, run.vocabularies) if given["copy_unknown"] else None
     signature = running.sign(run, given, SHAPING)
     progress = running.Progress()
     with (
@@ -80,7 +88,7 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
         ) as writer,
     ):
         for outcome in scheduler.run(reader.read(lines, given["input"], first, last)):
-            warning = writer.write(outcome)
+            warning = writer.write(outcome if copier is None else copier.respell(outcome))
             progress.count(outcome)
             for problem in (outcome.error, warning):
                 if problem is not None:

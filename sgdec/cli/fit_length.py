@@ -68,9 +68,9 @@ def read_pairs(source: str, target: str, tokenizer: str | None) -> tuple[list[st
     if tokenizer is None:
         lengths = [len(line.split()) for line in targets]
     else:
-        from sgdec.text.sentencepiece import SentencePieceVocabulary
+        from sgdec.text.vocabulary import load_vocabulary
 
-        lengths = list(map(len, SentencePieceVocabulary.load(tokenizer).encode_all(targets)))
+        lengths = list(map(len, load_vocabulary(tokenizer).encode_all(targets)))
     pairs = [(line, length) for line, length in zip(sources, lengths, strict=True) if line.strip() and length]
     return [line for line, _ in pairs], [length for _, length in pairs]
 

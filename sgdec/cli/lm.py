@@ -120,9 +120,9 @@ def command(
 
 def tokenize(paths: Iterable[str], tokenizer: str, words: str) -> tuple[Iterator[list[int]], list[str]]:
     """The sentences as tokens, and what each token is called."""
-    from sgdec.text.sentencepiece import SentencePieceVocabulary
+    from sgdec.text.vocabulary import load_vocabulary
 
-    vocabulary = SentencePieceVocabulary.load(tokenizer)
+    vocabulary = load_vocabulary(tokenizer)
     names = [*SPECIAL, *map(str if words == "ids" else vocabulary.piece, range(len(SPECIAL), vocabulary.size))]
     for token, name in enumerate(names):
         if len(name.encode().split()) != 1:

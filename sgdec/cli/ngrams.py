@@ -122,9 +122,9 @@ def read_lists(path: str, tokenizer: str | None) -> Iterator[tuple[int, Entries]
 
     vocabulary = None
     if tokenizer is not None:
-        from sgdec.text.sentencepiece import SentencePieceVocabulary
+        from sgdec.text.vocabulary import load_vocabulary
 
-        vocabulary = SentencePieceVocabulary.load(tokenizer)
+        vocabulary = load_vocabulary(tokenizer)
     for number, listed in read_nbest(path):
         yield number, [_entry(entry, vocabulary) for entry in listed]
 

@@ -1,4 +1,4 @@
-"""`sgdec tokenizer`: train a SentencePiece vocabulary."""
+"""`sgdec tokenizer`: train a vocabulary of pieces, characters or words."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from sgdec.errors import SgdecError
 from sgdec.text.lines import read_lines
-from sgdec.text.sentencepiece import KINDS, Kind, train_vocabulary
+from sgdec.text.vocabulary import KINDS, Kind, train
 
 
 @click.command()
@@ -23,26 +23,29 @@ from sgdec.text.sentencepiece import KINDS, Kind, train_vocabulary
 )
 @click.option("--output", required=True, metavar="FILE", help="Where to write the model, such as tok.spm.")
 @click.option("--vocab-size", type=click.IntRange(min=4), default=8000, show_default=True)
-@click.option("--kind", type=click.Choice(KINDS), default="bpe", show_default=True)
+@click.option(
+    "--kind", type=click.Choice(KINDS), default="bpe", show_default=True,
+    help="Pieces (bpe, unigram), characters, words with X_UNK_Y for others, or words with others spelled (mixed).",
+)  # fmt: skip
 @click.option(
     "--coverage",
     type=click.FloatRange(0, 1),
     default=1.0,
     show_default=True,
-    help="Share of characters that get a piece.",
+    help="Share of characters that get a piece (bpe, unigram, char).",
 )
 @click.option(
     "--normalization",
     default="nmt_nfkc",
     show_default=True,
-    help="SentencePiece's rule; identity changes nothing.",
+    help="SentencePiece's rule (bpe, unigram, char); identity changes nothing.",
 )
 def command(
     inputs: tuple[str, ...], output: str, vocab_size: int, kind: Kind, coverage: float, normalization: str
 ) -> None:
-    """Train a SentencePiece tokenizer on text: ids 0 <unk>, 1 <s>, 2 </s>, then the pieces."""
+    """Train a tokenizer on text: ids 0 <unk>, 1 <s>, 2 </s>, then the pieces."""
     lines = chain.from_iterable(read_lines(path) for path in inputs)
-    vocabulary = train_vocabulary(lines, vocab_size, kind=kind, coverage=coverage, normalization=normalization)
+    vocabulary = train(lines, vocab_size, kind, coverage=coverage, normalization=normalization)
     try:
         Path(output).write_bytes(vocabulary.serialized)
     except OSError as error:

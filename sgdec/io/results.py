@@ -88,7 +88,7 @@ class LineWriter(Writer):
 
     def write(self, outcome: Outcome) -> str | None:
         best = outcome.result.hypotheses[:1]
-        self._output.write("".join(self._spell(hypothesis.tokens) for hypothesis in best) + "\n")
+        self._output.write("".join(spelled(hypothesis, self._spell) for hypothesis in best) + "\n")
         self._output.flush()
         return None
 
@@ -106,7 +106,7 @@ class NbestWriter(Writer):
             features = " ".join(
                 f"{name}= {score:.6f}" for name, score in zip(self._names, hypothesis.scores, strict=True)
             )
-            text = self._spell(hypothesis.tokens)
+            text = spelled(hypothesis, self._spell)
             self._output.write(f"{outcome.source.id} ||| {text} ||| {features} ||| {hypothesis.score:.6f}\n")
         self._output.flush()
         return None
@@ -140,7 +140,7 @@ class JsonWriter(Writer):
         """``weights``: by name, those of the last token; None where a predictor was not consulted."""
         return {
             "tokens": list(hypothesis.tokens),
-            "text": self._spell(hypothesis.tokens),
+            "text": spelled(hypothesis, self._spell),
             "score": hypothesis.score,
             "rank_score": hypothesis.rank_score,
             "scores": dict(zip(self._names, hypothesis.scores, strict=True)),
@@ -163,6 +163,11 @@ class LatticeWriter(Writer):
         if left_out:
             return f"{path} lacks {left_out} hypotheses with token 0 (unknown), which a lattice reads as epsilon."
         return None
+
+
+def spelled(hypothesis: Hypothesis, spell: Spell) -> str:
+    """The text of a hypothesis: its own, if it has any and text is asked for, or what its tokens spell."""
+    return hypothesis.text if hypothesis.text is not None and spell is not _ids else spell(hypothesis.tokens)
 
 
 def _ids(tokens: Sequence[int]) -> str:

@@ -89,8 +89,8 @@ class AbilityChecks(Subject):
                     for token, found in zip(tokens, after, strict=True):
                         if row[token] > -np.inf and token != EOS:
                             hash(found)  # TypeError: states of an automaton must be hashable
-                            states = [*predictor.consume_batch([state], [token]), found]
-                            first, second = (read_row(predictor.predict_batch([s]), 0, self.vocab_size) for s in states)
+                            both = [*predictor.consume_batch([state], [token]), found]
+                            first, second = (read_row(predictor.predict_batch([s]), 0, self.vocab_size) for s in both)
                             what = f"steps must lead where consuming {token} leads"
                             self._same(first, second, what, source, (*prefix, token))
 

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Sequence
 from functools import cached_property
 
+from sgdec.context import Vocabulary
 from sgdec.text.vocabulary import StoredVocabulary
 
 
@@ -59,3 +60,8 @@ class RightToLeft:
     def token(self, piece: str) -> int:
         """The token of one string; 0 if there is none."""
         return self.forwards.token(piece)
+
+
+def pieces_of(vocabulary: Vocabulary) -> Vocabulary:
+    """The vocabulary itself, whatever its direction: equal pieces under equal numbers can share embeddings."""
+    return vocabulary.forwards if isinstance(vocabulary, RightToLeft) else vocabulary

@@ -25,7 +25,7 @@ from typing import Literal, get_args
 from sgdec.context import UNK
 from sgdec.errors import UsageError
 from sgdec.io.transducer import EPSILON, OTHERWISE, UNK_LABEL, TransducerArc
-from sgdec.text.vocabulary import StoredVocabulary
+from sgdec.text.vocabulary import Tokenizer
 from sgdec.text.words import BLANK
 
 Unlisted = Literal["unk", "spell", "forbid"]
@@ -88,7 +88,7 @@ class _Node:
         return found
 
 
-def words_of(outer: StoredVocabulary, inner: StoredVocabulary, lines: Iterable[str] = ()) -> list[str]:
+def words_of(outer: Tokenizer, inner: Tokenizer, lines: Iterable[str] = ()) -> list[str]:
     """The words of a text, and of a vocabulary that has nothing but words; each once, in order of appearance."""
     found = dict.fromkeys(word for line in lines for word in outer.words_in(line))
     for vocabulary in (outer, inner):
@@ -97,13 +97,13 @@ def words_of(outer: StoredVocabulary, inner: StoredVocabulary, lines: Iterable[s
     return list(found)
 
 
-def is_word_vocabulary(vocabulary: StoredVocabulary) -> bool:
+def is_word_vocabulary(vocabulary: Tokenizer) -> bool:
     """Whether every piece is a word."""
     return all(text.startswith(BLANK) and text != BLANK for text in _texts(vocabulary).values())
 
 
 def canonical(
-    outer: StoredVocabulary, inner: StoredVocabulary, words: Iterable[str], unlisted: Unlisted = "unk"
+    outer: Tokenizer, inner: Tokenizer, words: Iterable[str], unlisted: Unlisted = "unk"
 ) -> tuple[Drawing, int]:
     """The transducer of a list of words, and how many of them the outer vocabulary cannot spell.
 
@@ -132,7 +132,7 @@ def canonical(
     return drawing, skipped
 
 
-def all_segmentations(outer: StoredVocabulary, inner: StoredVocabulary) -> Drawing:
+def all_segmentations(outer: Tokenizer, inner: Tokenizer) -> Drawing:
     """The transducer of all inner segmentations of all that the outer vocabulary can spell."""
     texts, pieces = _texts(outer), {text: token for token, text in _texts(inner).items()}
     beginnings = {text[:end] for text in pieces for end in range(1, len(text))}
@@ -168,7 +168,7 @@ def all_segmentations(outer: StoredVocabulary, inner: StoredVocabulary) -> Drawi
     return drawing
 
 
-def spellings(outer: StoredVocabulary, inner: StoredVocabulary) -> tuple[dict[int, tuple[int, ...]], int]:
+def spellings(outer: Tokenizer, inner: Tokenizer) -> tuple[dict[int, tuple[int, ...]], int]:
     """For `word2char`: by inner word its outer characters, without ``▁``; and how many words have none of their own.
 
     Of words that are spelled alike the first is kept. Raises UsageError where the inner vocabulary is none of words.
@@ -234,7 +234,7 @@ class _Unlisted:
         return written, unknown
 
 
-def _letters(inner: StoredVocabulary, unlisted: Unlisted) -> Callable[[str], int]:
+def _letters(inner: Tokenizer, unlisted: Unlisted) -> Callable[[str], int]:
     """The inner token of one character."""
     known: dict[str, int] = {}
     if unlisted == "spell":
@@ -243,7 +243,7 @@ def _letters(inner: StoredVocabulary, unlisted: Unlisted) -> Callable[[str], int
     return lambda character: known.get(character, UNK)
 
 
-def _texts(vocabulary: StoredVocabulary) -> dict[int, str]:
+def _texts(vocabulary: Tokenizer) -> dict[int, str]:
     """What each token spells, of those that spell something. UsageError where blanks do not begin words."""
     found = {token: text for token in range(vocabulary.size) if (text := vocabulary.text_of(token)) is not None}
     for text in found.values():
@@ -256,7 +256,7 @@ def _texts(vocabulary: StoredVocabulary) -> dict[int, str]:
 
 
 def _tree(
-    outer: StoredVocabulary, inner: StoredVocabulary, texts: dict[int, str], words: Iterable[str]
+    outer: Tokenizer, inner: Tokenizer, texts: dict[int, str], words: Iterable[str]
 ) -> tuple[_Node, int]:
     """The words as a tree of outer tokens; how many could not be spelled."""
     root, skipped = _Node(), 0
@@ -289,7 +289,7 @@ def _common_beginning(several: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
     return first[: len(last)]
 
 
-def _read_in_full(node: _Node, inner: StoredVocabulary) -> tuple[int, ...]:
+def _read_in_full(node: _Node, inner: Tokenizer) -> tuple[int, ...]:
     """Of what is certain at a node, what spells no more than was read."""
     length = 0
     for place, token in enumerate(node.shared):

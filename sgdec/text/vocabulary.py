@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import Literal, Protocol, TypeAlias, get_args
 
+from sgdec.context import Vocabulary
 from sgdec.errors import SgdecError
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
 from sgdec.text.words import MixedVocabulary, WordVocabulary, read_words
 
-StoredVocabulary: TypeAlias = SentencePieceVocabulary | WordVocabulary | MixedVocabulary
-"""A vocabulary that can be written: its ``serialized`` bytes are a file."""
 Kind = Literal["bpe", "unigram", "char", "word", "mixed"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
+Tokenizer: TypeAlias = SentencePieceVocabulary | WordVocabulary | MixedVocabulary
+"""What `sgdec tokenizer` makes."""
 
 
-def load_vocabulary(path: str | Path) -> StoredVocabulary:
+class StoredVocabulary(Vocabulary, Protocol):
+    """A vocabulary with a file, for training and for checkpoints."""
+
+    @property
+    def serialized(self) -> bytes:
+        """The content of the file."""
+
+    def encode_all(self, lines: Sequence[str]) -> list[list[int]]:
+        """`encode` for many lines."""
+
+
+def load_vocabulary(path: str | Path) -> Tokenizer:
     """Read a file that `sgdec tokenizer` wrote. `SgdecError` if there is none or it is damaged."""
     try:
         serialized = Path(path).read_bytes()
@@ -29,7 +41,7 @@ def load_vocabulary(path: str | Path) -> StoredVocabulary:
 
 def train(
     lines: Iterable[str], size: int, kind: Kind, *, coverage: float = 1.0, normalization: str = "nmt_nfkc"
-) -> StoredVocabulary:
+) -> Tokenizer:
     """A vocabulary of at most ``size`` tokens; coverage and normalization are SentencePiece's.
 
     Raises `UsageError` where the text cannot give one.

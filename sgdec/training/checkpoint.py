@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sgdec.context import Vocabularies
 from sgdec.errors import SgdecError, UsageError
-from sgdec.text.sentencepiece import SentencePieceVocabulary
+from sgdec.text.right_left import RightToLeft, pieces_of
+from sgdec.text.vocabulary import StoredVocabulary, load_vocabulary
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -81,20 +82,20 @@ def load_vocabularies(path: str | Path) -> Vocabularies:
     vocabulary.
     """
     folder, config = find_checkpoint(path), read_config(path)
-    source: SentencePieceVocabulary | None
+    source: StoredVocabulary | None
     if (folder / SHARED).exists():
-        target = SentencePieceVocabulary.load(folder / SHARED)
+        target = load_vocabulary(folder / SHARED)
         source = target if config["source_vocab_size"] else None
     else:
         for name in (SOURCE, TARGET):
             if not (folder / name).exists():
                 raise SgdecError(f"{folder}: the tokenizer is missing: neither {SHARED} nor {SOURCE} and {TARGET}.")
-        source, target = (SentencePieceVocabulary.load(folder / name) for name in (SOURCE, TARGET))
+        source, target = (load_vocabulary(folder / name) for name in (SOURCE, TARGET))
     for side, vocabulary in (("source", source), ("target", target)):
         expected = config[f"{side}_vocab_size"]
         if vocabulary is not None and vocabulary.size != expected:
             raise SgdecError(f"{folder}: the {side} tokenizer has {vocabulary.size} pieces, the model {expected}.")
-    return Vocabularies(source, target)
+    return Vocabularies(source, RightToLeft(target) if config.get("right_left") else target)
 
 
 def load_model(
@@ -234,9 +235,9 @@ def model_tensors(model: Model) -> dict[str, Tensor]:
     return tensors
 
 
-def save_vocabularies(folder: Path, source: SentencePieceVocabulary | None, target: SentencePieceVocabulary) -> None:
-    """Write one tokenizer, of a language model or shared, or two."""
-    if source is None or source.fingerprint == target.fingerprint:
+def save_vocabularies(folder: Path, source: StoredVocabulary | None, target: StoredVocabulary) -> None:
+    """Write one tokenizer, of a language model or shared, or two. The direction is for the config to say."""
+    if source is None or source.fingerprint == pieces_of(target).fingerprint:
         (folder / SHARED).write_bytes(target.serialized)
     else:
         (folder / SOURCE).write_bytes(source.serialized)

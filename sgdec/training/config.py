@@ -39,7 +39,7 @@ class TrainConfig:
     """Source and target file, line by line, or one file for a language model; ``.gz`` is read too."""
     valid: tuple[str, ...]
     tokenizer: tuple[str, ...]
-    """One SentencePiece file for both sides, or one for the source and one for the target."""
+    """One vocabulary file for both sides, or one for the source and one for the target."""
     output: str
     """The folder of the run."""
     model: str = "gnmt"
@@ -51,6 +51,9 @@ class TrainConfig:
     batch_tokens: Annotated[int, Field(ge=1, description="tokens in a batch, the longer side, with padding")] = 1024
     max_line: Annotated[int, Field(ge=1, description="leave out training lines with more tokens on a side")] = 250
     label_smoothing: Annotated[float, Field(ge=0, lt=1, description="share spread over all tokens")] = 0.1
+    right_left: Annotated[
+        bool, Field(description="learn targets from their end to their start; undone when text is written")
+    ] = False
     unigram_bias: Annotated[
         bool, Field(description="start the softmax's bias from the log frequencies of the target tokens")
     ] = False

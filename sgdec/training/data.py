@@ -20,7 +20,7 @@ from torch import Tensor
 from sgdec.context import BOS, EOS
 from sgdec.errors import SgdecError
 from sgdec.text.lines import read_lines
-from sgdec.text.sentencepiece import SentencePieceVocabulary
+from sgdec.text.vocabulary import StoredVocabulary
 
 
 class Batch(NamedTuple):
@@ -121,8 +121,8 @@ class ParallelText(Text):
     def read(
         cls,
         paths: tuple[str, str],
-        source: SentencePieceVocabulary,
-        target: SentencePieceVocabulary,
+        source: StoredVocabulary,
+        target: StoredVocabulary,
         max_line: int | None = None,
     ) -> ParallelText:
         """Read two files of equally many lines; leave out pairs with an empty or an overlong side.
@@ -175,7 +175,7 @@ class MonolingualText(Text):
     long: int = 0
 
     @classmethod
-    def read(cls, path: str, vocabulary: SentencePieceVocabulary, max_line: int | None = None) -> MonolingualText:
+    def read(cls, path: str, vocabulary: StoredVocabulary, max_line: int | None = None) -> MonolingualText:
         """Read a file; leave out empty and overlong lines. Raises `SgdecError` if nothing is left."""
         targets = vocabulary.encode_all(list(read_lines(path)))
         full = [n for n, target in enumerate(targets) if target]
@@ -200,8 +200,8 @@ class MonolingualText(Text):
 
 def read_text(
     paths: Sequence[str],
-    source: SentencePieceVocabulary | None,
-    target: SentencePieceVocabulary,
+    source: StoredVocabulary | None,
+    target: StoredVocabulary,
     max_line: int | None = None,
 ) -> Text:
     """Pairs from two files, or lines from one where there is no source; raises `SgdecError` as their readers do."""

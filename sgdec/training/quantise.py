@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -18,7 +18,7 @@ from sgdec.errors import SgdecError, UsageError
 from sgdec.models.base import Model, Seq2Seq
 from sgdec.models.quantisation import Int8Kernels, Quantised, quantise
 from sgdec.plugins import Host
-from sgdec.text.sentencepiece import SentencePieceVocabulary
+from sgdec.text.vocabulary import StoredVocabulary
 from sgdec.training import checkpoint
 from sgdec.training.data import ParallelText
 
@@ -42,11 +42,10 @@ def quantise_checkpoint(
     if final.exists() and (not final.is_dir() or any(final.iterdir())):
         raise UsageError(f"--output {final}: there is something already. Give a new folder.")
     vocabularies = checkpoint.load_vocabularies(folder)
-    source, target = vocabularies
+    source, target = (cast(StoredVocabulary, vocabulary) for vocabulary in vocabularies)
     model = checkpoint.build_model(config, where=str(folder / checkpoint.CONFIG), host=host).eval()
     if not isinstance(model, Seq2Seq):
         raise UsageError(f"{folder}: this is a {model.kind}; only translation models can be quantised.")
-    assert isinstance(source, SentencePieceVocabulary) and isinstance(target, SentencePieceVocabulary)
     checkpoint.load_weights(model, folder / checkpoint.WEIGHTS)
     data = None if text is None else ParallelText.read(text, source, target)
     quantised = quantise(model, None if data is None else lambda frozen: run(frozen, data))

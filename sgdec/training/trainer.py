@@ -23,7 +23,8 @@ from sgdec.context import Vocabularies
 from sgdec.errors import SgdecError, UsageError
 from sgdec.models.base import LanguageModel, Seq2Seq
 from sgdec.plugins import Host
-from sgdec.text.sentencepiece import SentencePieceVocabulary
+from sgdec.text.right_left import RightToLeft, pieces_of
+from sgdec.text.vocabulary import StoredVocabulary, load_vocabulary
 from sgdec.training import checkpoint, validation
 from sgdec.training.config import TrainConfig
 from sgdec.training.data import Batch, ParallelText, read_text
@@ -105,8 +106,9 @@ class Trainer:
         host = host or Host()
         has_source = not issubclass(host.load("model", config.model), LanguageModel)
         config.check_files(language_model=not has_source)
-        tokenizers = [SentencePieceVocabulary.load(path) for path in config.tokenizer]
-        self.source, self.target = tokenizers[0] if has_source else None, tokenizers[-1]
+        tokenizers = [load_vocabulary(path) for path in config.tokenizer]
+        self.source = tokenizers[0] if has_source else None
+        self.target: StoredVocabulary = RightToLeft(tokenizers[-1]) if config.right_left else tokenizers[-1]
         self.vocabularies = Vocabularies(self.source, self.target)
         self.data = read_text(config.train, self.source, self.target, config.max_line)
         self.valid = read_text(config.valid, self.source, self.target)
@@ -283,7 +285,8 @@ class Trainer:
             "options": dict(self.config.options),
             "source_vocab_size": 0 if self.source is None else self.source.size,
             "target_vocab_size": self.target.size,
-            "shared": self.source is not None and self.source.fingerprint == self.target.fingerprint,
+            "shared": self.source is not None and self.source.fingerprint == pieces_of(self.target).fingerprint,
+            "right_left": self.config.right_left,
         }
 
     def _out_of_patience(self) -> bool:
