@@ -1,17 +1,18 @@
 #!/usr/bin/env bash
-# Multi30k English-German from raw text to shallow fusion, lattice rescoring and an ensemble.
+# Multi30k English-German from raw text to mixtures of all kinds: language models, lattices, ensembles, n-gram
+# posteriors, and models over characters, words and pieces together.
 #
 #   recipe.sh DATA WORK [STEP...]
 #
 # DATA holds {train,val,test_2016_flickr}.{en,de}.gz; WORK receives everything that is made. Without STEPs all run, in
-# this order: tokenizer train beam lm fusion second lattices rescore ensemble longer constrained wide. Each step prints
-# its commands.
+# this order: tokenizer train beam lm fusion second lattices rescore ensemble longer constrained wide models posteriors
+# three levels. Each step prints its commands.
 set -euo pipefail
 
 data=${1:?usage: recipe.sh DATA WORK [STEP...]}
 work=${2:?usage: recipe.sh DATA WORK [STEP...]}
 shift 2
-steps=${*:-tokenizer train beam lm fusion second lattices rescore ensemble longer constrained wide}
+steps=${*:-tokenizer train beam lm fusion second lattices rescore ensemble longer constrained wide models posteriors three levels}
 epochs=${EPOCHS:-4.2}
 longer=${LONGER:-7 10}
 threads=${THREADS:-2}
@@ -37,6 +38,17 @@ train_model() {
         --tokenizer "$work/${pieces:-tok.spm}" --output "$output" --threads "$threads" \
         --lr 0.002 --beta2 0.98 --cooldown 0.6 --label-smoothing 0.1 --batch-tokens 1024 --unigram-bias true \
         --gnmt.layers 2 --gnmt.width "${width:-512}" --gnmt.init 0.2 --gnmt.normed true "$@"
+}
+
+# What each language model is, and how long it is trained.
+lm_options() {
+    case $1 in
+    rnnlm) echo --epochs 1 --lr 0.004 --rnnlm.layers 1 --rnnlm.width 256 --rnnlm.dropout 0.2 --rnnlm.tied true ;;
+    nplm)
+        echo --epochs 3 --lr 0.002 --nplm.order 5 --nplm.embedding 256 --nplm.hidden 256 --nplm.output 256 \
+            --nplm.dropout 0.2
+        ;;
+    esac
 }
 
 # Decode the test set with one model, and score it.
@@ -112,6 +124,54 @@ for step in $steps; do
             --nmt2.model "$work/b/best" --nmt2.weight 0.5 --threads "$threads" \
             --output "$work/ensemble.de" "$test_in"
         bleu "$test_ref" "$work/ensemble.de"
+        ;;
+    models) # language models of the same text, all of them beside the translation model
+        for lm in rnnlm nplm; do
+            run sgdec train --model $lm --train "$data/train.de.gz" --valid "$data/val.de.gz" \
+                --tokenizer "$work/tok.spm" --output "$work/$lm" --threads "$threads" --batch-tokens 512 \
+                --beta2 0.98 --cooldown 0.6 --label-smoothing 0 --unigram-bias true $(lm_options $lm)
+        done
+        run sgdec decode --predictors nmt,rnnlm,ngram,nplm $search --nmt.model "$work/a/best" \
+            --rnnlm.model "$work/rnnlm/best" --rnnlm.weight 0.05 --ngram.path "$work/lm.arpa" --ngram.weight 0.05 \
+            --nplm.model "$work/nplm/best" --nplm.weight 0.05 --threads "$threads" --output "$work/models.de" "$test_in"
+        bleu "$test_ref" "$work/models.de"
+        ;;
+    posteriors) # MBR-based: the posteriors of the second model's lattices, and a bonus a token
+        run sgdec ngrams "$work/lattices/{id}.fst" --order 4 --output "$work/ngrams/{id}.txt"
+        run sgdec decode --predictors nmt,ngramc,wc $search --nmt.model "$work/a/best" \
+            --ngramc.path "$work/ngrams/{id}.txt" --ngramc.weight 0.3 --wc.weight -0.15 --threads "$threads" \
+            --output "$work/posteriors.de" "$test_in"
+        bleu "$test_ref" "$work/posteriors.de"
+        ;;
+    three) # an ensemble
+        run sgdec decode --predictors nmt,nmt,nmt $search --nmt.model "$work/a/best" --nmt.weight 0.333 \
+            --nmt2.model "$work/b/best" --nmt2.weight 0.333 --nmt3.model "$work/c/best" --nmt3.weight 0.333 \
+            --threads "$threads" --output "$work/three.de" "$test_in"
+        bleu "$test_ref" "$work/three.de"
+        ;;
+    levels) # models over characters, words and pieces decode together, character by character
+        for kind in char word; do
+            run sgdec tokenizer --input "$data/train.en.gz" --input "$data/train.de.gz" --output "$work/$kind.voc" \
+                --kind $kind --vocab-size 16000
+        done
+        pieces=char.voc width=128 train_model char --epochs 3.5 --gnmt.dropout 0 --batch-tokens 3000 --max-line 120
+        pieces=word.voc width=256 train_model word --epochs 5 --gnmt.dropout 0.2
+        for to in word.voc tok.spm; do
+            run sgdec transducer --from "$work/char.voc" --to "$work/$to" --text "$data/train.de.gz" \
+                --output "$work/char-$to.fst"
+        done
+        for model in char word a; do
+            run sgdec decode --predictors nmt --decoder beam --beam.size 4 --beam.stop full --beam.alpha 0.6 \
+                --nmt.model "$work/$model/best" --threads "$threads" --output "$work/level.$model.de" "$test_in"
+            bleu "$test_ref" "$work/level.$model.de"
+        done
+        run sgdec decode --predictors nmt,fsttok:nmt,fsttok:nmt --decoder syncbeam --syncbeam.size 4 \
+            --syncbeam.stop full --syncbeam.symbol ▁ --syncbeam.max_word_length 40 \
+            --nmt.model "$work/char/best" --nmt.weight 0.2 \
+            --fsttok.path "$work/char-word.voc.fst" --nmt2.model "$work/word/best" --fsttok.weight 0.3 \
+            --fsttok2.path "$work/char-tok.spm.fst" --nmt3.model "$work/a/best" --fsttok2.weight 0.5 \
+            --threads "$threads" --output "$work/levels.de" "$test_in"
+        bleu "$test_ref" "$work/levels.de"
         ;;
     *)
         echo "no step named '$step'" >&2
