@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
+from weakref import WeakValueDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -47,7 +48,7 @@ WAITING: Any = object()
 class Spelling:
     """One prefix of inner tokens: a value that knows more about itself with time."""
 
-    __slots__ = ("_children", "before", "known", "row", "state", "token", "values")
+    __slots__ = ("__weakref__", "_children", "before", "known", "row", "state", "token", "values")
 
     def __init__(self, before: State, token: int, state: State = WAITING) -> None:
         self.before = before
@@ -61,7 +62,7 @@ class Spelling:
         """... or the score of any ..."""
         self.values: npt.NDArray[Any] | None = None
         """... in an array ``[V]``, where the inner predictor answers with one."""
-        self._children: dict[int, Spelling] = {}
+        self._children: WeakValueDictionary[int, Spelling] | None = None
 
     def score(self, token: int) -> float:
         """Of the next token; `Inner.know` must have been asked for it."""
@@ -74,7 +75,9 @@ class Spelling:
         return np.array([self.score(token) if token >= 0 else 0.0 for token in tokens.tolist()])
 
     def then(self, token: int) -> Spelling:
-        """The prefix with one more token, always the same object."""
+        """The prefix with one more token: the same object for as long as anybody holds it."""
+        if self._children is None:
+            self._children = WeakValueDictionary()
         child = self._children.get(token)
         if child is None:
             child = self._children[token] = Spelling(self.state, token)

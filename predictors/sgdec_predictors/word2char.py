@@ -91,8 +91,9 @@ class Word2Char(Translator):
         wanted = candidates if candidates is not None else [None] * len(states)
         ends = [tokens is None or EOS in tokens for tokens in wanted]
         self._inner.know((prefix.words, self._word(prefix)) for prefix in states if prefix.begun)
-        self._inner.know((self._complete(prefix), EOS) for prefix, end in zip(states, ends, strict=True) if end)
-        return Scores(rows=[self._row(prefix, end) for prefix, end in zip(states, ends, strict=True)])
+        complete = [self._complete(prefix) if end else None for prefix, end in zip(states, ends, strict=True)]
+        self._inner.know((words, EOS) for words in complete if words is not None)
+        return Scores(rows=[self._row(prefix, words) for prefix, words in zip(states, complete, strict=True)])
 
     def consume_batch(self, states: Sequence[Prefix], tokens: Sequence[int]) -> list[State]:
         inside = [token in self._inside for token in tokens]
@@ -114,11 +115,12 @@ class Word2Char(Translator):
         """All words, the begun one too."""
         return prefix.words.then(self._word(prefix)) if prefix.begun else prefix.words
 
-    def _row(self, prefix: Prefix, end: bool) -> SparseRow:
+    def _row(self, prefix: Prefix, complete: Spelling | None) -> SparseRow:
+        """``complete``: all words, where ``</s>`` may follow."""
         boundary = prefix.words.score(self._word(prefix)) if prefix.begun else 0.0
         scores: dict[int, Any] = dict.fromkeys(self._listed, 0.0)
-        if end:
-            scores[EOS] = boundary + self._complete(prefix).score(EOS)
+        if complete is not None:
+            scores[EOS] = boundary + complete.score(EOS)
         else:
             del scores[EOS]
         return SparseRow(list(scores), list(scores.values()), boundary)
