@@ -81,6 +81,7 @@ def assemble(config: RunConfig, host: Host) -> Run:
         vocab_size=_vocab_size(config.vocab_size, vocabularies.target),
         seed=config.seed,
         deterministic=config.deterministic,
+        host=host,
     )
     decoder_options = configure(decoder_class, given[config.decoder], name=config.decoder)
     decoder = _construct(_Part(config.decoder, decoder_class, decoder_options), context)

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from sgdec.plugins import Host
 
 UNK, BOS, EOS = 0, 1, 2
 """Unknown (and epsilon inside FSTs), ``<s>`` and ``</s>``: the defaults of SentencePiece and SGNMT."""
@@ -55,3 +58,5 @@ class Context:
     seed: int = 0
     deterministic: bool = False
     """Whether no sentence's numbers may depend, in the last bit, on those decoded beside it."""
+    host: Host | None = None
+    """Where plugins that a checkpoint names are found; None: those that are installed."""

@@ -19,6 +19,7 @@ from sgdec_decoders.vanilla import VanillaDecoder
 from sgdec_predictors.nmt import NmtPredictor
 from torch import Tensor
 
+from sgdec.cli.main import main
 from sgdec.constellation import Constellation, Member
 from sgdec.context import BOS, EOS, Context
 from sgdec.errors import UsageError
@@ -423,6 +424,20 @@ class Mine(EncoderDecoder):
 def sgdec_models():
     return {"mine": Mine}
 '''
+
+
+def test_a_model_of_a_plugin_file_is_decoded_by_the_command(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(PLUGIN)
+    config = make_config(tmp_path, model="mine", options={"width": 8}, max_steps=1, bleu=0)
+    done = train(config, host=Host([file]), quiet=True)
+    (tmp_path / "in.txt").write_text("one two\n")
+    run = ["decode", "--predictors", "nmt", "--nmt.model", str(done.best), str(tmp_path / "in.txt")]
+    assert main([*run, "--plugin-file", str(file)]) == 0
+    assert main(run) == 2
+    assert "no model named 'mine'" in capsys.readouterr().err
 
 
 def test_a_new_model_is_one_file_with_one_inference_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,7 +75,11 @@ class NmtPredictor(BatchPredictor):
 
         context = context or Context()
         module, self.vocabularies = load_model(
-            model, device=context.device, precision=context.precision, joint=context.deterministic
+            model,
+            device=context.device,
+            precision=context.precision,
+            host=context.host,
+            joint=context.deterministic,
         )
         self._model: Seq2Seq = module
         self._step: Step = module.step

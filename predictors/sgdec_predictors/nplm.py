@@ -89,7 +89,9 @@ def _from_checkpoint(path: str, context: Context) -> NPLM:
     from sgdec.models.nplm import NPLM
     from sgdec.training.checkpoint import load_language_model
 
-    model, _ = load_language_model(path, device=context.device, precision=context.precision)
+    model, _ = load_language_model(
+        path, device=context.device, precision=context.precision, host=context.host
+    )
     if not isinstance(model, NPLM):
         raise SgdecError(
             f"{path}: this is a {type(model).__name__}, which sees more than a window. Use the predictor rnnlm."

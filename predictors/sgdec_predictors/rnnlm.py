@@ -42,7 +42,7 @@ class RnnlmPredictor(BatchPredictor):
 
         context = context or Context()
         self._model, self.vocabularies = load_language_model(
-            model, device=context.device, precision=context.precision
+            model, device=context.device, precision=context.precision, host=context.host
         )
         self._device = context.device
         self._pool = PrefixPool(self._model.histories)
