@@ -202,7 +202,9 @@ def _convert(value: Any, annotation: Any, flag: str, option: Option) -> Any:
                 raise
             converted = adapter.validate_python([item.strip() for item in value.split(",")])
     except ValidationError as error:
-        complaint = " or ".join(dict.fromkeys(_complaint(e) for e in error.errors()))
+        errors = error.errors()
+        of_items = [e for e in errors if e["type"] != "too_short"]  # an item that is wrong is missing, too
+        complaint = " or ".join(dict.fromkeys(_complaint(e) for e in of_items or errors))
         raise UsageError(f"{flag}: {complaint} ({_explain(option)}).") from error
     if isinstance(converted, float) and converted != converted:
         raise UsageError(f"{flag}: 'nan' should be a number ({_explain(option)}).")

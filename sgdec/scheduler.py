@@ -33,6 +33,13 @@ from sgdec.search import SearchSpace
 WINDOW = 16
 """Batches' worth of sentences in a window, unless the run says otherwise."""
 
+WHY_NONE = {
+    True: "no path satisfies all predictors",
+    False: "the search was cut short before it found one",
+    None: "the search found no path that satisfies all predictors",
+}
+"""An empty list, by what the decoder says of its proof."""
+
 Item = TypeVar("Item")
 
 
@@ -259,8 +266,8 @@ class _Search:
         elif found.hypotheses:
             self.outcome = Outcome(self.source, found, seconds)
         else:
-            nothing = SgdecError("no hypothesis: no path satisfies all predictors.")
-            self.outcome = Outcome(self.source, found, seconds, nothing)
+            none = SgdecError(f"no hypothesis: {WHY_NONE[found.proven]}.")
+            self.outcome = Outcome(self.source, found, seconds, none)
 
 
 def _safely(ask: Callable[[list[Item]], Sequence[Any]], items: list[Item]) -> Sequence[Any]:

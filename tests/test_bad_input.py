@@ -297,7 +297,8 @@ def test_a_bad_lattice_for_all_sentences_fails_the_run_before_it_begins(decode: 
 def test_what_no_path_satisfies_is_said(decode: Decode) -> None:
     ran = decode(*NMT_FST, "--max-length", "1", "in.txt")
     assert (ran.status, ran.out) == (1, "\n\n\n")
-    assert ran.warnings == dict.fromkeys((1, 2, 3), "no hypothesis: no path satisfies all predictors.")
+    why = "no hypothesis: the search found no path that satisfies all predictors."
+    assert ran.warnings == dict.fromkeys((1, 2, 3), why)
 
 
 # Sentences.

@@ -142,14 +142,25 @@ def test_a_crash_or_an_endless_loop_costs_one_check_and_says_where(
         ("from sgdec import testing\n", "my_beam.py imports sgdec.testing (line 1)"),
     ],
 )
-def test_a_file_that_cannot_be_loaded_gets_nothing_and_one_line(tmp_path: Path, text: str, message: str) -> None:
+def test_a_file_that_cannot_be_loaded_loses_every_check_for_one_reason(
+    tmp_path: Path, text: str, message: str
+) -> None:
     path = tmp_path / "my_beam.py"
     path.write_text(text)
-    done = grade("beam", path, "--seconds", 3)
+    found = failures("beam", path, SEED, seconds=3.0)
+    assert len(found) == len(load_assignment("beam").checks)
+    (reason,) = set(found)
+    assert reason is not None and message in reason and "\n" not in reason
+
+
+def test_a_file_that_cannot_be_loaded_gets_nothing_and_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "my_beam.py"
+    path.write_text("x = 1\n")
+    done = grade("beam", path)
     assert done.returncode == 1
     title, reason, total = done.stdout.splitlines()
     assert title.startswith("beam: ") and total == "beam: 0 of 20 points"
-    assert message in reason
+    assert "no plugin in it" in reason
     assert done.stderr == ""
 
 

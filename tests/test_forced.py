@@ -77,6 +77,12 @@ def test_lines_are_text_where_there_is_a_target_vocabulary(tmp_path: Path) -> No
     assert found.tokens == (4, 3)
 
 
+def test_sentence_marks_at_the_ends_may_be_written(tmp_path: Path) -> None:
+    constellation = Constellation.of({"forced": ForcedPredictor(references(tmp_path, "1 5 6 2\n1 2\n"))})
+    for number, tokens in ((1, (5, 6)), (2, ())):
+        assert [found.tokens for found in enumerate_space(constellation, Source(number, ()))] == [tokens]
+
+
 def test_off_the_reference_and_after_it_nothing_is_allowed(tmp_path: Path) -> None:
     predictor = ForcedPredictor(references(tmp_path, "5 6\n"))
     predictor.initialize(Source(1, ()))
@@ -108,11 +114,11 @@ def test_a_reference_beyond_the_length_limit_has_no_hypothesis(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ("5 six", "line 1: 'six' is no token id. Without a target vocabulary, lines are token ids."),
+        ("5 six", "line 1: 'six' is no token id. Without a target vocabulary, words are token ids."),
         ("-5", "line 1: '-5' is no token id."),
-        ("5 2", "line 1: '2' stands for <s> or </s>. Leave both out; they are added."),
-        ("1 5", "line 1: '1' stands for <s> or </s>."),
-        ("5 100", "line 1: '100' is outside the target vocabulary of 100 tokens."),
+        ("5 2 6", "line 1: 2 stands for <s> or </s>. Leave both out; they are added."),
+        ("5 1 6", "line 1: 1 stands for <s> or </s>."),
+        ("5 100", "line 1: 100 is outside the target vocabulary of 100 tokens."),
     ],
 )
 def test_a_line_that_is_no_list_of_tokens_costs_only_its_sentence(tmp_path: Path, line: str, complaint: str) -> None:

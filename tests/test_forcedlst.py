@@ -70,7 +70,7 @@ def test_scores_are_on_the_end_alone(tmp_path: Path) -> None:
 
 
 def test_ids_count_from_zero_if_zero_is_among_them(tmp_path: Path) -> None:
-    text = "0||| 3 ||| 1\n1 ||| 4 ||| 2 ||| 2\n"
+    text = "0||| 3 ||| 1\n1 ||| 4 ||| x= 2 ||| 2\n"
     assert [totals(tmp_path, text, sentence) for sentence in (1, 2)] == [{(3,): 1.0}, {(4,): 2.0}]
     assert totals(tmp_path, text.partition("\n")[2], 1) == {(4,): 2.0}
 
@@ -123,7 +123,7 @@ def test_bounds_are_exact(tmp_path: Path, options: dict[str, Any], weight: float
 PLAIN = "3 4\n5\n"
 MISTAKES: dict[str, tuple[str, dict[str, Any], str]] = {
     "no feature of that name": (LIST, {"feature": "ml"}, "line 1: has no feature 'ml'. It has lm, tm."),
-    "no features": ("1 ||| 3 ||| 0.5\n", {"feature": "lm"}, "line 1: features begin with '0.5'. Expected 'name="),
+    "no features": ("1 ||| 3 ||| 0.5\n", {"feature": "lm"}, "line 1: has no feature 'lm'. It has none."),
     "no feature field": ("1 ||| 3\n", {"feature": "lm"}, "line 1: has no feature 'lm'. It has none."),
     "features of plain lines": (PLAIN, {"feature": "lm"}, "line 1: has no features, only text."),
     "several values": (LIST, {"feature": "tm"}, "line 1: feature 'tm' has 2 values. Expected one; of several choose"),
@@ -131,8 +131,10 @@ MISTAKES: dict[str, tuple[str, dict[str, Any], str]] = {
     "no value": ("1 ||| 3 ||| lm= ||| 1\n", {"feature": "lm"}, "line 1: feature 'lm' has 0 values"),
     "value that is no number": ("1 ||| 3 ||| lm= low ||| 1\n", {"feature": "lm"}, "line 1: 'low' is no score."),
     "total that is no number": (LIST + "1 ||| 3 ||| x= 1 ||| nan\n", {}, "line 6: 'nan' is no score."),
-    "no total": (LIST + "1 ||| 3\n", {}, "line 6: has no score. Expected 'id ||| tokens ||| features ||| total'"),
-    "id that is no number": ("one ||| 3 ||| 1\n", {}, "line 1 begins with 'one'. Expected a sentence number"),
+    "total that is infinite": (LIST + "1 ||| 3 ||| x= 1 ||| -inf\n", {}, "line 6: -inf is no score."),
+    "feature without a name": (LIST + "1 ||| 3 ||| 4 x= 1 ||| 1\n", {}, "line 6: the score '4' has no name."),
+    "no total": (LIST + "1 ||| 3\n", {}, "line 6: has no total. Expected 'id ||| tokens ||| features ||| total'"),
+    "id that is no number": ("one ||| 3 ||| 1\n", {}, "line 1 does not begin with a sentence id"),
     "a plain line among others": (LIST + "3 4\n", {}, "line 6 is plain, but others are not."),
     "no such sentence": ("2 ||| 3 ||| 1\n", {}, "no hypothesis for sentence 1."),
     "word that is no id": (LIST + "1 ||| word ||| 1\n", {}, "line 6: 'word' is no token id."),

@@ -113,14 +113,14 @@ def test_empty_and_overlong_lines_are_left_out_and_counted(
     Path(config.train[0]).write_text("ae\n\nbe ce\n" + "ae " * 9 + "\n   \n")
     trainer = Trainer(config)
     data = trainer.data
-    assert (data.lines, data.empty, data.long) == ([1, 3], 2, 1)
+    assert (data.lines, data.left_out) == ([1, 3], {"empty": 2, "too long": 1})
     batch = data.batch([1, 0])
     assert batch.source is None and batch.inputs == (batch.target_in,) and batch.lines == [3, 1]
     next(trainer.steps())
     trainer._introduce()
     assert "2 lines, 2 empty left out, 1 too long left out;" in capsys.readouterr().err
     Path(config.train[0]).write_text("\n\n")
-    with pytest.raises(SgdecError, match=r"train\.txt: no line is left\. All 2 are empty\.$"):
+    with pytest.raises(SgdecError, match=r"train\.txt: no line is left of 2: 2 empty\."):
         Trainer(make_lm_config(tmp_path, "other"), quiet=True)
 
 

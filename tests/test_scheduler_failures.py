@@ -5,12 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from sgdec_decoders.beam import BeamDecoder
+from sgdec_decoders.dfs import DfsDecoder
 from sgdec_decoders.greedy import GreedyDecoder
 
 from sgdec.constellation import Constellation
 from sgdec.errors import SgdecError, UsageError
 from sgdec.outcome import Unreadable
-from sgdec.protocol import Candidates, Result, Scores, Source
+from sgdec.protocol import Candidates, Decoder, Result, Scores, Source
 from sgdec.scheduler import Scheduler
 from sgdec.search import SearchSpace
 from sgdec.testing.toys import Lattice
@@ -79,11 +80,20 @@ def test_an_error_of_the_call_is_raised_and_not_repeated_for_each_sentence(verb:
     assert predictor.raised == 1
 
 
-def test_a_sentence_without_any_hypothesis_says_so() -> None:
-    trap = Lattice({0: {3: (-0.1, 1)}, 1: {}})
-    (outcome,) = together(Constellation.of({"a": trap}), BeamDecoder(), [Source(1, (3,))])
+@pytest.mark.parametrize(
+    ("decoder", "why"),
+    [
+        (BeamDecoder(), "the search found no path that satisfies all predictors"),
+        (DfsDecoder(), "no path satisfies all predictors"),
+        (DfsDecoder(max_expansions=1), "the search was cut short before it found one"),
+    ],
+)
+def test_a_sentence_without_any_hypothesis_says_no_more_than_is_known(decoder: Decoder, why: str) -> None:
+    trap = Lattice({0: {3: (-0.1, 1)}, 1: {4: (-0.1, 2)}, 2: {}})
+    trap.best_remaining = lambda states: [0.0] * len(states)  # type: ignore[method-assign]
+    (outcome,) = together(Constellation.of({"a": trap}), decoder, [Source(1, (3,))])
     assert outcome.result.hypotheses == []
-    assert str(outcome.error) == "no hypothesis: no path satisfies all predictors."
+    assert str(outcome.error) == f"no hypothesis: {why}."
 
 
 def test_unreadable_sentences_keep_their_places() -> None:

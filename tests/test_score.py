@@ -75,7 +75,7 @@ def test_an_output_that_a_predictor_forbids_is_an_empty_line_and_a_warning(run: 
     Path("out.ids").write_text("5 5\n4\n")
     lines, err = run("score", *FST, "in.ids", "out.ids", status=1)
     assert lines == ["", "1.000000"]
-    assert "Warning: sentence 1: no hypothesis: no path satisfies all predictors." in err
+    assert "Warning: sentence 1: no hypothesis: the search found no path that satisfies all predictors." in err
 
 
 LIST = """0 ||| 6 ||| fst= -9 tm= -1 -2 ||| -1
@@ -167,7 +167,7 @@ def _ids(hypothesis: dict[str, Any]) -> str:
         ("2 ||| 4\n1 ||| 3 4\n", ["--nbest-list"], 1, "out: line 2: sentence ids do not ascend."),
         ("1 || 3 4\n", ["--nbest-list"], 1, "out: line 1 does not begin with a sentence id and a text."),
         ("1 ||| 3 4 ||| lm= x\n", ["--nbest-list"], 1, "out: line 1: 'x' is no score."),
-        ("1 ||| 3 4 ||| 7\n", ["--nbest-list"], 1, "out: line 1: the score '7' has no name."),
+        ("1 ||| 3 4 ||| 7 x= 1\n", ["--nbest-list"], 1, "out: line 1: the score '7' has no name."),
         ("1 ||| 3 4\n", ["--nbest-list", "--old-weight", "1"], 1, "out: line 1 has no total for --old-weight 1."),
         ("3 4\n", ["--output-format", "nbest"], 2, "--output-format nbest needs --nbest-list"),
         ("3 4\n", ["--beta", "1"], 2, "a coverage penalty (beta = 1) needs a predictor with attention"),

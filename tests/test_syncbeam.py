@@ -97,6 +97,11 @@ def test_a_symbol_is_a_token_id_or_a_piece() -> None:
     assert SyncBeamDecoder(**configure(SyncBeamDecoder, {"symbol": 13}, name="syncbeam")).symbol == 13
     with pytest.raises(UsageError, match="no piece '</w>'"):
         token_of("</w>", context)
+    with pytest.raises(UsageError, match=r"symbol 99 is outside the target vocabulary of 99 tokens\."):
+        token_of("99", Context(vocab_size=99))
+    for symbol in (-1, "-1"):
+        with pytest.raises(UsageError, match=r"symbol -1 is outside the target vocabulary\."):
+            token_of(symbol, Context())
     with pytest.raises(UsageError, match="needs a vocabulary"):
         token_of("</w>", Context())
     with pytest.raises(UsageError, match=r"--syncbeam\.symbol is missing"):

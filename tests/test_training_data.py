@@ -9,7 +9,7 @@ import pytest
 from sgdec.context import BOS, EOS
 from sgdec.errors import SgdecError
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
-from sgdec.training.data import ParallelText
+from sgdec.training.data import Limits, ParallelText
 
 LINES = [" ".join(["ab", "cd", "e"][: n % 3 + 1] * (n % 5 + 1)) for n in range(100)]
 
@@ -19,11 +19,17 @@ def vocabulary() -> SentencePieceVocabulary:
     return train_vocabulary(LINES, 20, kind="char")
 
 
-def read(folder: Path, vocabulary: SentencePieceVocabulary, source: list[str], target: list[str], **options: int):  # type: ignore[no-untyped-def]
+def read(
+    folder: Path,
+    vocabulary: SentencePieceVocabulary,
+    source: list[str],
+    target: list[str],
+    limits: Limits | None = None,
+):  # type: ignore[no-untyped-def]
     paths = str(folder / "s"), str(folder / "t")
     for path, lines in zip(paths, (source, target), strict=True):
         Path(path).write_text("".join(line + "\n" for line in lines))
-    return ParallelText.read(paths, vocabulary, vocabulary, **options)
+    return ParallelText.read(paths, vocabulary, vocabulary, limits)
 
 
 @pytest.mark.parametrize("limit", [1, 40, 100, 10_000])
@@ -55,7 +61,7 @@ def test_batches_hardly_pad(tmp_path: Path, vocabulary: SentencePieceVocabulary)
 
 def test_a_batch_is_its_pairs_between_the_sentence_marks(tmp_path: Path, vocabulary: SentencePieceVocabulary) -> None:
     data = read(tmp_path, vocabulary, ["ab", "", "ab cd e"], ["e", "ab", "cd"])
-    assert (len(data), data.empty, data.lines) == (2, 1, [1, 3])
+    assert (len(data), data.left_out, data.lines) == (2, {"empty": 1}, [1, 3])
     batch = data.batch([1, 0])
     assert batch.lines == [3, 1]
     assert batch.lengths.tolist() == [len(data.sources[1]), len(data.sources[0])]
@@ -69,14 +75,14 @@ def test_a_batch_is_its_pairs_between_the_sentence_marks(tmp_path: Path, vocabul
 def test_pairs_with_an_empty_or_overlong_side_are_left_out_and_counted(
     tmp_path: Path, vocabulary: SentencePieceVocabulary
 ) -> None:
-    data = read(tmp_path, vocabulary, ["ab", "", "ab", "ab"], ["ab", "ab", "  ", "ab " * 9], max_line=10)
-    assert (data.lines, data.empty, data.long) == ([1], 2, 1)
+    data = read(tmp_path, vocabulary, ["ab", "", "ab", "ab"], ["ab", "ab", "  ", "ab " * 9], Limits(10))
+    assert (data.lines, data.left_out) == ([1], {"empty": 2, "too long": 1})
 
 
 def test_unequal_files_say_their_lengths(tmp_path: Path, vocabulary: SentencePieceVocabulary) -> None:
     with pytest.raises(SgdecError, match=r"s has 3 lines but .*t has 2\. Line N"):
         read(tmp_path, vocabulary, ["ab"] * 3, ["ab"] * 2)
-    with pytest.raises(SgdecError, match=r"no pair is left\. All 2 have an empty side\."):
+    with pytest.raises(SgdecError, match=r"no pair is left of 2: 2 empty\."):
         read(tmp_path, vocabulary, ["ab", ""], ["", "ab"])
-    with pytest.raises(SgdecError, match=r"no pair is left.*more than 1 tokens \(--max-line\)"):
-        read(tmp_path, vocabulary, ["ab", ""], ["ab", "ab"], max_line=1)
+    with pytest.raises(SgdecError, match=r"no pair is left of 2: 1 too long, 1 empty\. .*--max-line"):
+        read(tmp_path, vocabulary, ["ab", ""], ["ab", "ab"], Limits(1))

@@ -106,5 +106,10 @@ def test_lambdas_have_to_be_positive_numbers(lambdas: Any) -> None:
         configure(UnkCount, {"lambdas": lambdas}, name="unkc")
 
 
+def test_a_wrong_lambda_is_all_that_is_complained_about() -> None:
+    with pytest.raises(UsageError, match=r"^--unkc\.lambdas: '0' should be greater than 0 \("):
+        configure(UnkCount, {"lambdas": "0"}, name="unkc")
+
+
 def test_lambdas_are_given_as_a_comma_list() -> None:
     assert configure(UnkCount, {"lambdas": "0.5,1"}, name="unkc") == {"lambdas": (0.5, 1.0)}

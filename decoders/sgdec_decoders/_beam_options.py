@@ -1,4 +1,4 @@
-"""The options that `beam` and `vanilla` share, so that one name means one thing (Wu et al. 2016, section 7)."""
+"""The options that decoders of beam search share, so that one name means one thing (Wu et al. 2016, section 7)."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ PruneLocal: TypeAlias = Annotated[
 PruneFinal: TypeAlias = Annotated[
     float, Field(ge=0, description="drop finished hypotheses more than this below the best; 0 = off")
 ]
+Recombine: TypeAlias = Annotated[bool, Field(description="keep only the best of hypotheses with the same future")]
 Stop: TypeAlias = Annotated[
     Literal["best", "full", "proven"], Field(description="when the search ends; see 'sgdec plugins beam'")
 ]

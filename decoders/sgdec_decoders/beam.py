@@ -22,14 +22,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable
 from operator import attrgetter
-from typing import Annotated
-
-from pydantic import Field
 
 import sgdec
 from sgdec import Decoder, Node, Result, SearchSpace
 from sgdec.ranking import Ranking
-from sgdec_decoders._beam_options import Alpha, Beta, Normalize, PruneFinal, PruneLocal, Size, Stop
+from sgdec_decoders._beam_options import Alpha, Beta, Normalize, PruneFinal, PruneLocal, Recombine, Size, Stop
 
 _total = attrgetter("total")
 
@@ -45,9 +42,7 @@ class BeamDecoder(Decoder):
         normalize: Normalize = "gnmt",
         prune_local: PruneLocal = 0.0,
         prune_final: PruneFinal = 0.0,
-        recombine: Annotated[
-            bool, Field(description="keep only the best of hypotheses with the same future")
-        ] = False,
+        recombine: Recombine = False,
         stop: Stop = "best",
     ) -> None:
         self.size = size

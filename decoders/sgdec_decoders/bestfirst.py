@@ -21,14 +21,12 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Hashable
 from heapq import heappop, heappush
-from typing import Annotated, NamedTuple
-
-from pydantic import Field
+from typing import NamedTuple
 
 import sgdec
 from sgdec import Decoder, Node, Result, SearchSpace
 from sgdec.ranking import Ranking
-from sgdec_decoders._beam_options import Alpha, Beta, Normalize, PruneLocal, Size
+from sgdec_decoders._beam_options import Alpha, Beta, Normalize, PruneLocal, Recombine, Size
 from sgdec_decoders.beam import best_ranked, prune_local
 
 
@@ -56,9 +54,7 @@ class BestFirstDecoder(Decoder):
         beta: Beta = 0.0,
         normalize: Normalize = "gnmt",
         prune_local: PruneLocal = 0.0,
-        recombine: Annotated[
-            bool, Field(description="keep only the best of hypotheses with the same future")
-        ] = False,
+        recombine: Recombine = False,
     ) -> None:
         self.size = size
         self.prune_local = prune_local

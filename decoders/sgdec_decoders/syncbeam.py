@@ -15,6 +15,7 @@ Departures: of an inner beam that reaches ``max_word_length`` SGNMT drops everyt
 
 from __future__ import annotations
 
+import re
 from operator import attrgetter
 from typing import Annotated
 
@@ -22,7 +23,7 @@ from pydantic import Field
 
 import sgdec
 from sgdec import UNK, Context, Decoder, Node, SearchSpace, UsageError
-from sgdec_decoders._beam_options import Alpha, Beta, Normalize, PruneFinal, PruneLocal, Size, Stop
+from sgdec_decoders._beam_options import Alpha, Beta, Normalize, PruneFinal, PruneLocal, Recombine, Size, Stop
 from sgdec_decoders.beam import BeamDecoder, prune_local
 
 _total = attrgetter("total")
@@ -43,13 +44,11 @@ class SyncBeamDecoder(BeamDecoder):
         normalize: Normalize = "gnmt",
         prune_local: PruneLocal = 0.0,
         prune_final: PruneFinal = 0.0,
-        recombine: Annotated[
-            bool, Field(description="keep only the best of hypotheses with the same future")
-        ] = False,
+        recombine: Recombine = False,
         stop: Stop = "best",
         context: Context | None = None,
     ) -> None:
-        """Raises UsageError for a piece that the target vocabulary does not have."""
+        """Raises UsageError for a token id or a piece that the target vocabulary does not have."""
         super().__init__(size, alpha, beta, normalize, prune_local, prune_final, recombine, stop)
         self.symbol = token_of(symbol, context or Context())
         self.max_word_length = max_word_length
@@ -80,14 +79,21 @@ class SyncBeamDecoder(BeamDecoder):
 
 def token_of(symbol: int | str, context: Context) -> int:
     """A token id, also one written as a string, or the token of a piece."""
-    if isinstance(symbol, int) or symbol.isdecimal():
-        return int(symbol)
+    if isinstance(symbol, int) or re.fullmatch("-?[0-9]+", symbol):
+        return _within(int(symbol), context.vocab_size)
     vocabulary = context.vocabularies.target
     if vocabulary is None:
         raise UsageError(f"syncbeam: symbol {symbol!r} needs a vocabulary to be looked up in; give a token id.")
     token = vocabulary.token(symbol)
     if token == UNK:
         raise UsageError(f"syncbeam: the vocabulary has no piece {symbol!r}; give another, or a token id.")
+    return token
+
+
+def _within(token: int, vocab_size: int | None) -> int:
+    if token < 0 or (vocab_size is not None and token >= vocab_size):
+        those = "" if vocab_size is None else f" of {vocab_size} tokens"
+        raise UsageError(f"syncbeam: symbol {token} is outside the target vocabulary{those}.")
     return token
 
 

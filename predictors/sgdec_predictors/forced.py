@@ -14,9 +14,10 @@ from typing import Annotated, ClassVar
 from pydantic import Field
 
 import sgdec
-from sgdec import BOS, EOS, Context, Predictor, Scores, SgdecError, Source
+from sgdec import EOS, Context, Predictor, Scores, SgdecError, Source
 from sgdec.protocol import FORBIDDEN, Candidates
 from sgdec.text.lines import read_lines
+from sgdec_predictors._token_lines import TokenLines
 
 OFF = -1
 """The state off the reference."""
@@ -49,8 +50,7 @@ class ForcedPredictor(Predictor):
     ) -> None:
         """Raises SgdecError for a file that cannot be read."""
         self._path = path
-        self._vocabulary = context.vocabularies.target if context else None
-        self._vocab_size = context.vocab_size if context else None
+        self._reader = TokenLines(context)
         try:
             self._lines = tuple(read_lines(path))
         except SgdecError as error:
@@ -93,21 +93,7 @@ class ForcedPredictor(Predictor):
                 f"forced: {self._path} has {len(self._lines)} lines, so none for sentence {sentence}. "
                 "Expected one reference a source sentence."
             )
-        line = self._lines[sentence - 1]
-        if self._vocabulary is not None:
-            return self._vocabulary.encode(line)
-        return tuple(self._token(word, sentence) for word in line.split())
-
-    def _token(self, word: str, sentence: int) -> int:
-        where = f"forced: {self._path}: line {sentence}: {word!r}"
-        if not (word.isascii() and word.isdecimal()):
-            raise SgdecError(f"{where} is no token id. Without a target vocabulary, lines are token ids.")
-        token = int(word)
-        if token in (BOS, EOS):
-            raise SgdecError(f"{where} stands for <s> or </s>. Leave both out; they are added.")
-        if self._vocab_size is not None and token >= self._vocab_size:
-            raise SgdecError(f"{where} is outside the target vocabulary of {self._vocab_size} tokens.")
-        return token
+        return self._reader.read(self._lines[sentence - 1], f"forced: {self._path}: line {sentence}")
 
 
 @sgdec.hookimpl

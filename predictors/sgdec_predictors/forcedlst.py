@@ -25,12 +25,10 @@ from pydantic import Field
 
 import sgdec
 from sgdec import BOS, EOS, UNK, Context, Predictor, Scores, SgdecError, Source
+from sgdec.io.nbest import SEPARATOR, NbestEntry, parse_entry, parse_id
 from sgdec.protocol import FORBIDDEN, Candidates
 from sgdec.text.lines import read_lines
 from sgdec_predictors._token_lines import TokenLines
-
-SEPARATOR = "|||"
-
 
 Nodes: TypeAlias = tuple[int, ...]
 """Of a tree; empty = off the list."""
@@ -124,42 +122,37 @@ class ForcedList(Predictor):
 
     def _parse(self, line: str, where: str) -> tuple[str, float]:
         """Text and score of one hypothesis."""
-        fields = [field.strip() for field in line.split(SEPARATOR)]
-        if len(fields) == 1:
+        if SEPARATOR not in line:
             if self._feature and self._use_weights:
                 raise SgdecError(f"{where}: has no features, only text. Leave --forcedlst.feature out.")
             return line, 0.0
-        if not self._use_weights:
-            return fields[1], 0.0
+        entry = parse_entry(line, where)
+        score = self._score(entry) if self._use_weights else 0.0
+        if not math.isfinite(score):
+            raise SgdecError(f"{where}: {score} is no score. Expected a finite number.")
+        return entry.text, score
+
+    def _score(self, entry: NbestEntry) -> float:
         if self._feature:
-            return fields[1], self._feature_of(fields[2] if len(fields) > 2 else "", where)
-        if len(fields) == 2:
+            return self._feature_of(entry)
+        if entry.total is None:
             raise SgdecError(
-                f"{where}: has no score. Expected 'id ||| tokens ||| features ||| total'; "
+                f"{entry.where}: has no total. Expected 'id ||| tokens ||| features ||| total'; "
                 "without scores give --forcedlst.use_weights false."
             )
-        return fields[1], _number(fields[3] if len(fields) > 3 else fields[2], where)
+        return entry.total
 
-    def _feature_of(self, text: str, where: str) -> float:
-        """Of ``name= value ... name= value ...`` the one that is asked for."""
-        features: dict[str, list[float]] = {}
-        for word in text.split():
-            if word.endswith("="):
-                values = features[word.removesuffix("=")] = []
-            elif features:
-                values.append(_number(word, where))
-            else:
-                raise SgdecError(f"{where}: features begin with {word!r}. Expected 'name= value ...'.")
+    def _feature_of(self, entry: NbestEntry) -> float:
         name, _, place = self._feature.rpartition(".")
-        if self._feature not in features and place.isdecimal() and 1 <= int(place) <= len(features.get(name, ())):
-            return features[name][int(place) - 1]
-        if self._feature not in features:
-            known = f"It has {', '.join(features)}." if features else "It has none."
-            raise SgdecError(f"{where}: has no feature {self._feature!r}. {known}")
-        values = features[self._feature]
+        values = entry.features.get(self._feature)
+        if values is None and place.isdecimal() and 1 <= int(place) <= len(entry.features.get(name, ())):
+            return entry.features[name][int(place) - 1]
+        if values is None:
+            known = f"It has {', '.join(entry.features)}." if entry.features else "It has none."
+            raise SgdecError(f"{entry.where}: has no feature {self._feature!r}. {known}")
         if len(values) != 1:
             raise SgdecError(
-                f"{where}: feature {self._feature!r} has {len(values)} values. "
+                f"{entry.where}: feature {self._feature!r} has {len(values)} values. "
                 f"Expected one; of several choose one, such as --forcedlst.feature {self._feature}.1."
             )
         return values[0]
@@ -239,24 +232,8 @@ def _by_sentence(lines: Sequence[Line], path: str) -> Mapping[int, list[Line]]:
         return {line.number: [line] for line in lines}
     found: dict[int, list[Line]] = defaultdict(list)
     for line in lines:
-        word = line.text.partition(SEPARATOR)[0].strip()
-        if not (word.isascii() and word.isdecimal()):
-            raise SgdecError(
-                f"forcedlst: {path}: line {line.number} begins with {word!r}. "
-                "Expected a sentence number: 'id ||| tokens ||| features ||| total'."
-            )
-        found[int(word)].append(line)
+        found[parse_id(line.text, f"forcedlst: {path}: line {line.number}")].append(line)
     return {number + (0 in found): listed for number, listed in found.items()}
-
-
-def _number(word: str, where: str) -> float:
-    try:
-        value = float(word)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise SgdecError(f"{where}: {word!r} is no score. Expected a number.")
-    return value
 
 
 @sgdec.hookimpl

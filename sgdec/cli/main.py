@@ -29,6 +29,7 @@ COMMANDS = {
     "lm": "Estimate an n-gram language model.",
     "fit-length": "Fit a model of target lengths, for the predictor length.",
     "ngrams": "N-gram posteriors of lattices and n-best lists, for ngramc.",
+    "average": "Average checkpoints of a model.",
     "quantize": "Write a trained model with 8-bit weights, for --precision int8.",
     "cluster": "Cluster a model's contexts, for clusternmt.",
     "plugins": "List, check and describe the installed plugins.",

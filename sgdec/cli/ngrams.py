@@ -75,7 +75,9 @@ def command(
             empty += 1
             click.echo(f"Warning: sentence {number} has no hypothesis; {path} is empty.", err=True)
     if not files:
-        raise SgdecError(f"{input}: there is no sentence{f' in {range_}' if range_ else ''}.")
+        where = f" in {range_}" if range_ else ""
+        what = ": no file has such a name" if "{id}" in input else ""
+        raise SgdecError(f"{input}: there is no sentence{where}{what}.")
     click.echo(f"{output}: {files} files", err=True)
     return 1 if empty else 0
 

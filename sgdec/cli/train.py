@@ -69,7 +69,7 @@ def repeat_flags(args: Sequence[str]) -> list[str]:
     multiple=True,
     required=True,
     metavar="[SRC] TGT",
-    help="Training text, line by line; may be gzipped. One file for a language model.",
+    help="Training text, line by line; .gz and .zst are unpacked. One file for a language model.",
 )
 @click.option("--valid", "valid_files", multiple=True, required=True, metavar="[SRC] TGT", help="Held-out text.")
 @click.option(
@@ -108,6 +108,9 @@ def command(
     sgdec train --model rnnlm --train train.de --valid val.de --tokenizer tok.spm --output lm --label-smoothing 0
 
     The folder DIR holds the checkpoints best and last, metrics.jsonl, TensorBoard events and curve.png.
+
+    Training lines that are empty, too long (--max-line), of absurd lengths (--max-ratio) or not UTF-8 are left out
+    and counted. A step is one update, of --accumulate batches.
     """
     host = Host(plugin_files)
     cls = host.load("model", model)

@@ -1,7 +1,7 @@
 """Moses' n-best lists: ``id ||| tokens ||| name= value ... ||| total``, read one sentence at a time.
 
 Ids are 0-based in Moses' own lists and 1-based in ours; a list whose first id is 0 is taken to be 0-based. A name may
-have several values. Features and total may be missing, with everything behind them.
+have several values. Features may be missing, and the total, too; what is behind the total is not read.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import NamedTuple
 from sgdec.errors import SgdecError
 from sgdec.text.lines import read_lines
 
+SEPARATOR = "|||"
+NAME_ENDS = ("=", ":")
 EXPECTED = "Expected Moses' format: id ||| tokens ||| name= value ... ||| total."
 
 
@@ -58,7 +60,7 @@ def read_nbest(path: str | Path) -> Iterator[tuple[int, list[NbestEntry]]]:
 def _entries(path: str | Path) -> Iterator[NbestEntry]:
     offset: int | None = None
     for number, line in enumerate(read_lines(path), 1):
-        entry = _entry(line, f"{path}: line {number}")
+        entry = parse_entry(line, f"{path}: line {number}")
         if offset is None:
             offset = 1 if entry.id == 0 else 0
         if entry.id + offset < 1:
@@ -66,21 +68,35 @@ def _entries(path: str | Path) -> Iterator[NbestEntry]:
         yield entry._replace(id=entry.id + offset)
 
 
-def _entry(line: str, where: str) -> NbestEntry:
-    """The id as the file has it."""
-    fields = [field.strip() for field in line.split("|||")]
-    if len(fields) < 2 or not (fields[0].isascii() and fields[0].isdecimal()):
+def parse_entry(line: str, where: str) -> NbestEntry:
+    """One line, with the id that it has in the file. Raises SgdecError for what is no line of a list.
+
+    >>> parse_entry("7 ||| ein Hund ||| -2.5", "list: line 1")
+    NbestEntry(id=7, text='ein Hund', features={}, total=-2.5, where='list: line 1')
+    """
+    number = parse_id(line, where)
+    _, text, *scores = [field.strip() for field in line.split(SEPARATOR)]
+    if len(scores) == 1 and len(scores[0].split()) == 1 and not scores[0].endswith(NAME_ENDS):
+        scores = ["", *scores]  # a total without features
+    features = _features(scores[0], where) if scores else {}
+    total = _number(scores[1], where) if len(scores) > 1 else None
+    return NbestEntry(number, text, features, total, where)
+
+
+def parse_id(line: str, where: str) -> int:
+    """The id alone, as the file has it; SgdecError where there is none."""
+    field, separator, _ = line.partition(SEPARATOR)
+    word = field.strip()
+    if not (separator and word.isascii() and word.isdecimal()):
         raise SgdecError(f"{where} does not begin with a sentence id and a text. {EXPECTED}")
-    features = _features(fields[2], where) if len(fields) > 2 else {}
-    total = _number(fields[3], where) if len(fields) > 3 else None
-    return NbestEntry(int(fields[0]), fields[1], features, total, where)
+    return int(word)
 
 
 def _features(text: str, where: str) -> dict[str, tuple[float, ...]]:
     features: dict[str, list[float]] = {}
     values: list[float] | None = None
     for word in text.split():
-        if word.endswith(("=", ":")):
+        if word.endswith(NAME_ENDS):
             values = features.setdefault(word[:-1], [])
         elif values is None:
             raise SgdecError(f"{where}: the score {word!r} has no name. {EXPECTED}")

@@ -1,4 +1,4 @@
-"""Text files in, lines out: UTF-8, plain or gzipped, with errors that name the file and the line.
+"""Text files in, lines out: UTF-8, plain or packed by gzip or zstd, with errors that name the file and the line.
 
 Lines are split at ``\\n`` only (``\\r\\n`` is taken too): a Unicode line separator inside a caption must not
 shift a parallel corpus.
@@ -10,31 +10,46 @@ import gzip
 import sys
 import zlib
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import IO, cast
 
 from sgdec.errors import SgdecError
 
+ZSTD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
+"""Of the standard library, or its backport."""
+
 
 def read_lines(path: str | Path) -> Iterator[str]:
-    """The lines of a file without their ends; ``-`` is standard input, ``.gz`` is unpacked.
+    """The lines of a file without their ends; ``-`` is standard input, ``.gz`` and ``.zst`` are unpacked.
 
-    Raises `SgdecError` for a file that cannot be read and for a line that is not UTF-8.
+    Raises `SgdecError` for a file that cannot be read or unpacked and for a line that is not UTF-8.
     """
-    name = "standard input" if str(path) == "-" else str(path)
+    for number, raw in enumerate(raw_lines(path), 1):
+        try:
+            yield raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise SgdecError(
+                f"{_name(path)}: line {number} is not UTF-8 (byte {error.start + 1} of it). Convert the file."
+            ) from None
+
+
+def raw_lines(path: str | Path) -> Iterator[bytes]:
+    """`read_lines` before decoding, for those who go on where a line is not UTF-8."""
+    name = _name(path)
     try:
         with _open(path) as file:
-            for number, raw in enumerate(file, 1):
-                try:
-                    yield raw.decode("utf-8").rstrip("\r\n")
-                except UnicodeDecodeError as error:
-                    raise SgdecError(
-                        f"{name}: line {number} is not UTF-8 (byte {error.start + 1} of it). Convert the file."
-                    ) from None
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise SgdecError(f"{name}: the gzip file is damaged or cut short ({error}).") from None
+            for raw in file:
+                yield raw.rstrip(b"\r\n")
+    except _unpacking_errors() as error:
+        kind = "zstd" if name.endswith(".zst") else "gzip"
+        raise SgdecError(f"{name}: the {kind} file is damaged or cut short ({error}).") from None
     except OSError as error:
         raise SgdecError(f"{name}: cannot be read ({error.strerror or error}).") from None
+
+
+def _name(path: str | Path) -> str:
+    return "standard input" if str(path) == "-" else str(path)
 
 
 def _open(path: str | Path) -> IO[bytes]:
@@ -42,4 +57,23 @@ def _open(path: str | Path) -> IO[bytes]:
         return sys.stdin.buffer
     if str(path).endswith(".gz"):
         return cast(IO[bytes], gzip.open(path, "rb"))
+    if str(path).endswith(".zst"):
+        return _open_zstd(path)
     return open(path, "rb")
+
+
+def _open_zstd(path: str | Path) -> IO[bytes]:
+    try:
+        zstd = import_module(ZSTD)
+    except ModuleNotFoundError:
+        raise SgdecError(
+            f'{path}: reading zstd takes a package that is not installed (pip install "sgdec[zstd]"). '
+            "Install it, or unpack the file."
+        ) from None
+    return cast(IO[bytes], zstd.open(path, "rb"))
+
+
+def _unpacking_errors() -> tuple[type[Exception], ...]:
+    """What a damaged file raises; zstd's only where it was imported."""
+    zstd = sys.modules.get(ZSTD)
+    return (EOFError, gzip.BadGzipFile, zlib.error, *((zstd.ZstdError,) if zstd else ()))

@@ -8,6 +8,7 @@
                   tokenizer.spm          or source.spm and target.spm
                   metrics.jsonl          the log up to here
                   optimizer.safetensors  what training needs to go on
+                  raw.safetensors        likewise, where model.safetensors is the moving average (--ema)
                   progress.json          likewise
 
 A checkpoint is written beside the others under a name that nobody reads and takes its place when it is
@@ -244,11 +245,13 @@ def save_vocabularies(folder: Path, source: StoredVocabulary | None, target: Sto
         (folder / TARGET).write_bytes(target.serialized)
 
 
-def save_checkpoint(run: Path, name: str, write: Callable[[Path], None], links: tuple[str, ...]) -> None:
+def save_checkpoint(
+    run: Path, name: str, write: Callable[[Path], None], links: tuple[str, ...], *, keep: int = 0
+) -> None:
     """Make ``run/name`` a complete folder with what ``write`` puts there, then point ``links`` at it.
 
-    Folders of earlier steps that no link points at any more are removed. Raises `SgdecError` if the disk is
-    full or cannot be written; links then still point where they did.
+    Folders of earlier steps that no link points at any more are removed, but for the ``keep`` latest. Raises
+    `SgdecError` if the disk is full or cannot be written; links then still point where they did.
     """
     final = run / name
     write_folder(final, write)
@@ -258,12 +261,26 @@ def save_checkpoint(run: Path, name: str, write: Callable[[Path], None], links: 
             fresh.unlink(missing_ok=True)
             fresh.symlink_to(name)
             fresh.replace(run / link)
+        _flush(run)
     except OSError as error:
         raise _unwritten(final, error) from None
     used = {entry.resolve() for entry in run.iterdir() if entry.is_symlink()}
-    for folder in [*run.glob("step-*"), *run.glob(".step-*.partial")]:
+    steps = step_folders(run)
+    for folder in [*steps[: max(0, len(steps) - keep)], *run.glob(".step-*.partial")]:
         if folder.resolve() not in used:
             shutil.rmtree(folder, ignore_errors=True)
+
+
+def step_folders(run: Path) -> list[Path]:
+    """The complete checkpoints of a run, in the order of their steps."""
+    steps = [folder for folder in run.glob("step-*") if folder.name.removeprefix("step-").isdecimal()]
+    return sorted(steps, key=lambda folder: int(folder.name.removeprefix("step-")))
+
+
+def require_new(folder: Path) -> None:
+    """Raises `UsageError` if there is something already where a command is to write."""
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UsageError(f"--output {folder}: there is something already. Give a new folder.")
 
 
 def write_folder(final: Path, write: Callable[[Path], None]) -> None:
@@ -278,9 +295,10 @@ def write_folder(final: Path, write: Callable[[Path], None]) -> None:
         shutil.rmtree(partial, ignore_errors=True)
         partial.mkdir(parents=True)
         write(partial)
-        _flush(partial)
+        _flush(*partial.iterdir(), partial)
         shutil.rmtree(final, ignore_errors=True)
         partial.rename(final)
+        _flush(final.parent)
     except (OSError, SafetensorError) as error:
         shutil.rmtree(partial, ignore_errors=True)
         raise _unwritten(final, error) from None
@@ -329,10 +347,10 @@ def write_json(file: Path, value: Mapping[str, Any]) -> None:
     file.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _flush(folder: Path) -> None:
-    """Have the files on the disk before their folder gets its name."""
-    for file in folder.iterdir():
-        descriptor = os.open(file, os.O_RDONLY)
+def _flush(*paths: Path) -> None:
+    """Have files, and the names in folders, on the disk before anything else happens."""
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
         try:
             os.fsync(descriptor)
         finally:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from typing import Annotated, Any, Literal, get_origin, get_type_hints
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -19,6 +19,7 @@ CHANGEABLE = frozenset(
         "patience",
         "validate_every",
         "save_every",
+        "keep",
         "bleu",
         "cooldown",
         "device",
@@ -36,7 +37,7 @@ class TrainConfig:
     """
 
     train: tuple[str, ...]
-    """Source and target file, line by line, or one file for a language model; ``.gz`` is read too."""
+    """Source and target file, line by line, or one file for a language model; ``.gz`` and ``.zst`` too."""
     valid: tuple[str, ...]
     tokenizer: tuple[str, ...]
     """One vocabulary file for both sides, or one for the source and one for the target."""
@@ -49,7 +50,12 @@ class TrainConfig:
     epochs: Annotated[float, Field(gt=0, description="passes over the training data")] = 20.0
     max_steps: Annotated[int, Field(ge=0, description="end after this many steps, 0 = as epochs says")] = 0
     batch_tokens: Annotated[int, Field(ge=1, description="tokens in a batch, the longer side, with padding")] = 1024
+    accumulate: Annotated[int, Field(ge=1, description="batches in a step, which is that of one large batch")] = 1
     max_line: Annotated[int, Field(ge=1, description="leave out training lines with more tokens on a side")] = 250
+    max_ratio: Annotated[
+        float,
+        Field(ge=0, description="leave out training pairs with a side so many times as long as the other, 0 = none"),
+    ] = 0.0
     label_smoothing: Annotated[float, Field(ge=0, lt=1, description="share spread over all tokens")] = 0.1
     right_left: Annotated[
         bool, Field(description="learn targets from their end to their start; undone when text is written")
@@ -65,16 +71,31 @@ class TrainConfig:
     cooldown: Annotated[
         float, Field(ge=0, le=1, description="share of the last steps in which the rate falls to 0")
     ] = 0.0
-    plateau: Annotated[
-        int, Field(ge=0, description="halve the rate after this many validations without gain, 0 = never")
+    inverse_sqrt: Annotated[
+        int, Field(ge=0, description="after this many steps the rate falls with the root of the step, 0 = never")
     ] = 0
+    plateau: Annotated[
+        int, Field(ge=0, description="lower the rate after this many validations without gain, 0 = never")
+    ] = 0
+    plateau_factor: Annotated[float, Field(gt=0, lt=1, description="by this factor")] = 0.5
     sgd_after: Annotated[int, Field(ge=0, description="switch from Adam to SGD after this many steps, 0 = never")] = 0
     sgd_lr: Annotated[float, Field(gt=0, description="learning rate of SGD")] = 0.5
     anneal_after: Annotated[int, Field(ge=0, description="start to halve the rate after this many steps")] = 0
     halve_every: Annotated[int, Field(ge=0, description="halve it again every so many steps, 0 = never")] = 0
+    ema: Annotated[
+        float,
+        Field(
+            ge=0,
+            lt=1,
+            description="a step's share in a moving average of the weights, to validate and save, 0 = none",
+        ),
+    ] = 0.0
 
     validate_every: Annotated[int, Field(ge=0, description="steps between validations, 0 = once an epoch")] = 0
     save_every: Annotated[int, Field(ge=0, description="steps between checkpoints, 0 = at validations only")] = 0
+    keep: Annotated[
+        int, Field(ge=0, description="keep so many of the latest checkpoints, as `sgdec average` takes them")
+    ] = 0
     patience: Annotated[int, Field(ge=0, description="stop after this many validations without gain, 0 = never")] = 0
     bleu: Annotated[
         int, Field(ge=0, description="validation lines translated for BLEU, 0 = none (a language model has none)")
@@ -128,4 +149,9 @@ class TrainConfig:
         """Names of settings that a run to be resumed had otherwise and that may not change."""
         paths = {"train", "valid", "tokenizer", "output"}
         names = [f.name for f in fields(self) if f.name not in CHANGEABLE | paths]
-        return [name for name in names if name in earlier and earlier[name] != getattr(self, name)]
+        before = {**DEFAULTS, **earlier}
+        return [name for name in names if name in before and before[name] != getattr(self, name)]
+
+
+DEFAULTS: dict[str, Any] = {f.name: f.default for f in fields(TrainConfig) if f.default is not MISSING}
+"""What a run had whose sgdec did not yet know of a setting."""

@@ -2,13 +2,19 @@
 
 The order of an epoch is a function of (seed, epoch) alone, so that a run can be taken up at any batch. A batch
 holds examples of nearly equal lengths: hardly anything is computed for padding.
+
+Bad training lines are left out and counted, by the reason (`Limits`); in held-out text, where each line counts, only
+empty ones are, and a line that is not UTF-8 is an error.
 """
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import zip_longest
 from typing import ClassVar, NamedTuple
 
@@ -19,8 +25,30 @@ from torch import Tensor
 
 from sgdec.context import BOS, EOS
 from sgdec.errors import SgdecError
-from sgdec.text.lines import read_lines
+from sgdec.text.lines import raw_lines, read_lines
 from sgdec.text.vocabulary import StoredVocabulary
+
+EMPTY, LONG, UNEVEN, UNDECODABLE = "empty", "too long", "of absurd lengths", "not UTF-8"
+"""Why examples are left out."""
+
+
+class Limits(NamedTuple):
+    """Of training examples; what is beyond them is left out, and so are lines that are not UTF-8."""
+
+    max_line: int
+    """Tokens on a side."""
+    max_ratio: float = 0.0
+    """Tokens on one side for each on the other; 0 = no limit."""
+
+    def fault(self, *lengths: int) -> str | None:
+        """What is wrong with an example whose sides have so many tokens, none of them 0.
+
+        >>> Limits(9).fault(8, 10), Limits(9, 3.0).fault(2, 7), Limits(9, 3.0).fault(2, 6)
+        ('too long', 'of absurd lengths', None)
+        """
+        if max(lengths) > self.max_line:
+            return LONG
+        return UNEVEN if 0 < self.max_ratio < max(lengths) / min(lengths) else None
 
 
 class Batch(NamedTuple):
@@ -61,10 +89,8 @@ class Text(ABC):
     targets: list[list[int]]
     lines: list[int]
     """The line number of each example."""
-    empty: int
-    """Examples left out because a side is empty."""
-    long: int
-    """Examples left out because a side is too long."""
+    left_out: Mapping[str, int]
+    """How many examples for which reason."""
 
     @abstractmethod
     def lengths(self) -> npt.NDArray[np.int64]:
@@ -98,6 +124,18 @@ class Text(ABC):
             generator.shuffle(batches)
         return batches
 
+    @cached_property
+    def fingerprint(self) -> str:
+        """How many examples there are, and a hash of their tokens: the text, whatever its files are called."""
+        digest = hashlib.sha256(self.lengths().tobytes())
+        for tokens in self._tokens():
+            digest.update(np.array(tokens, dtype=np.int64).tobytes())
+        return f"{len(self)} {self.unit} {digest.hexdigest()[:12]}"
+
+    @abstractmethod
+    def _tokens(self) -> Iterator[Sequence[int]]:
+        """All sides of all examples."""
+
     def log_frequencies(self, vocab_size: int) -> Tensor:
         """log of the share of each target token, ``</s>`` included, each counted once more than it occurs: [V]."""
         counts = np.bincount([token for target in self.targets for token in (*target, EOS)], minlength=vocab_size) + 1
@@ -114,8 +152,7 @@ class ParallelText(Text):
     lines: list[int]
     source_lines: list[str]
     target_lines: list[str]
-    empty: int = 0
-    long: int = 0
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
     def read(
@@ -123,37 +160,40 @@ class ParallelText(Text):
         paths: tuple[str, str],
         source: StoredVocabulary,
         target: StoredVocabulary,
-        max_line: int | None = None,
+        limits: Limits | None = None,
     ) -> ParallelText:
-        """Read two files of equally many lines; leave out pairs with an empty or an overlong side.
+        """Read two files of equally many lines; leave out bad pairs, which are fewer without limits.
 
-        Raises `SgdecError` if the files do not fit each other or nothing is left.
+        Raises `SgdecError` if the files do not fit each other, cannot be read or nothing is left.
         """
-        pairs: list[tuple[str, str]] = []
-        for pair in zip_longest(*map(read_lines, paths)):
-            if None in pair:
-                counts = [sum(1 for _ in read_lines(path)) for path in paths]
+        pairs: list[tuple[str | None, str | None]] = []
+        for pair in zip_longest(*(_lines(path, limits) for path in paths), fillvalue=_END):
+            if _END in pair:
+                counts = [sum(1 for _ in raw_lines(path)) for path in paths]
                 raise SgdecError(
                     f"{paths[0]} has {counts[0]} lines but {paths[1]} has {counts[1]}. "
                     "Line N of one must be the translation of line N of the other."
                 )
             pairs.append((pair[0], pair[1]))
-        sources = source.encode_all([pair[0] for pair in pairs])
-        targets = target.encode_all([pair[1] for pair in pairs])
-        full = [n for n in range(len(pairs)) if sources[n] and targets[n]]
-        kept = [n for n in full if max_line is None or max(len(sources[n]), len(targets[n])) <= max_line]
-        if not kept:
-            why = f", or more than {max_line} tokens (--max-line)" if full else ""
-            raise SgdecError(f"{paths[0]}, {paths[1]}: no pair is left. All {len(pairs)} have an empty side{why}.")
+        source_lines, target_lines = [pair[0] or "" for pair in pairs], [pair[1] or "" for pair in pairs]
+        sources, targets = source.encode_all(source_lines), target.encode_all(target_lines)
+        faults = [
+            UNDECODABLE if None in pair else _fault(limits, len(sources[n]), len(targets[n]))
+            for n, pair in enumerate(pairs)
+        ]
+        kept = _kept(faults, f"{paths[0]}, {paths[1]}", "pair")
         return cls(
             [sources[n] for n in kept],
             [targets[n] for n in kept],
             [n + 1 for n in kept],
-            [pairs[n][0] for n in kept],
-            [pairs[n][1] for n in kept],
-            empty=len(pairs) - len(full),
-            long=len(full) - len(kept),
+            [source_lines[n] for n in kept],
+            [target_lines[n] for n in kept],
+            Counter(fault for fault in faults if fault),
         )
+
+    def _tokens(self) -> Iterator[Sequence[int]]:
+        yield from self.sources
+        yield from self.targets
 
     def lengths(self) -> npt.NDArray[np.int64]:
         return np.array([(len(t), len(s)) for s, t in zip(self.sources, self.targets, strict=True)])
@@ -171,24 +211,26 @@ class MonolingualText(Text):
     unit = "lines"
     targets: list[list[int]]
     lines: list[int]
-    empty: int = 0
-    long: int = 0
+    left_out: Mapping[str, int] = field(default_factory=dict)
 
     @classmethod
-    def read(cls, path: str, vocabulary: StoredVocabulary, max_line: int | None = None) -> MonolingualText:
-        """Read a file; leave out empty and overlong lines. Raises `SgdecError` if nothing is left."""
-        targets = vocabulary.encode_all(list(read_lines(path)))
-        full = [n for n, target in enumerate(targets) if target]
-        kept = [n for n in full if max_line is None or len(targets[n]) <= max_line]
-        if not kept:
-            why = f", or have more than {max_line} tokens (--max-line)" if full else ""
-            raise SgdecError(f"{path}: no line is left. All {len(targets)} are empty{why}.")
+    def read(cls, path: str, vocabulary: StoredVocabulary, limits: Limits | None = None) -> MonolingualText:
+        """Read a file; leave out bad lines, which are fewer without limits. Raises `SgdecError` as for pairs."""
+        lines = list(_lines(path, limits))
+        targets = vocabulary.encode_all([line or "" for line in lines])
+        faults = [
+            UNDECODABLE if line is None else _fault(limits, len(target))
+            for line, target in zip(lines, targets, strict=True)
+        ]
+        kept = _kept(faults, path, "line")
         return cls(
             [targets[n] for n in kept],
             [n + 1 for n in kept],
-            empty=len(targets) - len(full),
-            long=len(full) - len(kept),
+            Counter(fault for fault in faults if fault),
         )
+
+    def _tokens(self) -> Iterator[Sequence[int]]:
+        yield from self.targets
 
     def lengths(self) -> npt.NDArray[np.int64]:
         return np.array([(len(target),) for target in self.targets])
@@ -202,14 +244,49 @@ def read_text(
     paths: Sequence[str],
     source: StoredVocabulary | None,
     target: StoredVocabulary,
-    max_line: int | None = None,
+    limits: Limits | None = None,
 ) -> Text:
     """Pairs from two files, or lines from one where there is no source; raises `SgdecError` as their readers do."""
     if source is None:
         (path,) = paths
-        return MonolingualText.read(path, target, max_line)
+        return MonolingualText.read(path, target, limits)
     first, second = paths
-    return ParallelText.read((first, second), source, target, max_line)
+    return ParallelText.read((first, second), source, target, limits)
+
+
+_END = "\n"
+"""What no line can be: the other file has more."""
+
+
+def _lines(path: str, limits: Limits | None) -> Iterator[str | None]:
+    """The lines of a file; of training text, None for one that is not UTF-8."""
+    if limits is None:
+        yield from read_lines(path)
+        return
+    for raw in raw_lines(path):
+        try:
+            yield raw.decode("utf-8")
+        except UnicodeDecodeError:
+            yield None
+
+
+def _fault(limits: Limits | None, *lengths: int) -> str | None:
+    """Why an example is left out, or None."""
+    if not all(lengths):
+        return EMPTY
+    return None if limits is None else limits.fault(*lengths)
+
+
+def _kept(faults: Sequence[str | None], where: str, unit: str) -> list[int]:
+    """The examples without fault. Raises `SgdecError` if there are none."""
+    kept = [n for n, fault in enumerate(faults) if fault is None]
+    if not kept:
+        reasons = ", ".join(f"{count} {fault}" for fault, count in Counter(faults).items()) or "there was none"
+        raise SgdecError(
+            f"{where}: no {unit} is left of {len(faults)}: {reasons}. "
+            "Give other text, or see --max-line and --max-ratio."
+        )
+    return kept
 
 
 def pad_targets(targets: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor, Tensor]:

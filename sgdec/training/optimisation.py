@@ -1,13 +1,15 @@
 """The optimiser of GNMT section 8.3: Adam, then plain SGD; the learning rate is a function of the step.
 
-The rate is that of the stage (Adam's or SGD's) times all of these: a linear rise over ``warmup`` steps; a half
-for every ``halve_every`` steps begun after ``anneal_after``; a half for each plateau met so far; a linear fall
-to zero over the share ``cooldown`` of the last steps. The paper: Adam at 0.0002 for 60k steps, then SGD at 0.5,
-halved every 200k steps after 1.2M.
+The rate is that of the stage (Adam's or SGD's) times all of these: a linear rise over ``warmup`` steps; the root of
+``inverse_sqrt`` / step after that many steps; a half for every ``halve_every`` steps begun after ``anneal_after``;
+``plateau_factor`` for each plateau met so far; a linear fall to zero over the share ``cooldown`` of the last steps.
+The paper: Adam at 0.0002 for 60k steps, then SGD at 0.5, halved every 200k steps after 1.2M. Marian (Junczys-Dowmunt
+et al. 2018, section 3.1.3): Adam at 0.0003, ``warmup`` and ``inverse_sqrt`` of 16,000 steps.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 
 import torch
@@ -22,16 +24,18 @@ def uses_sgd(config: TrainConfig, step: int) -> bool:
 
 
 def learning_rate(config: TrainConfig, step: int, total_steps: int, plateaus: int = 0) -> float:
-    """The rate of a step (from 1) in a run of ``total_steps``, after ``plateaus`` halvings."""
+    """The rate of a step (from 1) in a run of ``total_steps``, after ``plateaus`` validations without gain."""
     rate = config.sgd_lr if uses_sgd(config, step) else config.lr
     if step <= config.warmup:
         rate *= step / config.warmup
+    if config.inverse_sqrt and step > config.inverse_sqrt:
+        rate *= math.sqrt(config.inverse_sqrt / step)
     if config.halve_every and step > config.anneal_after:
         rate *= 0.5 ** ((step - config.anneal_after - 1) // config.halve_every + 1)
     falling = config.cooldown * total_steps
     if falling and step > total_steps - falling:
         rate *= max(0.0, (total_steps - step + 1) / falling)
-    return rate * 0.5**plateaus
+    return rate * config.plateau_factor**plateaus
 
 
 def make_optimizer(config: TrainConfig, parameters: Iterable[nn.Parameter], step: int) -> torch.optim.Optimizer:

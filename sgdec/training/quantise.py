@@ -39,8 +39,7 @@ def quantise_checkpoint(
     folder, config, final = checkpoint.find_checkpoint(path), checkpoint.read_config(path), Path(output)
     if SECTION in config:
         raise UsageError(f"{folder}: this model is quantised already. Give the model that it was made of.")
-    if final.exists() and (not final.is_dir() or any(final.iterdir())):
-        raise UsageError(f"--output {final}: there is something already. Give a new folder.")
+    checkpoint.require_new(final)
     vocabularies = checkpoint.load_vocabularies(folder)
     source, target = (cast(StoredVocabulary, vocabulary) for vocabulary in vocabularies)
     model = checkpoint.build_model(config, where=str(folder / checkpoint.CONFIG), host=host).eval()

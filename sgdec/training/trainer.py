@@ -2,43 +2,38 @@
 
 Everything random is a function of the seed: the first weights of the seed, the order of epoch e of (seed, e),
 dropout in step s of (seed, s). So a run that was killed and is taken up at its last checkpoint repeats the lost
-steps number for number, and goes on as if nothing had happened.
+steps number for number, and goes on as if nothing had happened. What one step does is in `updating.py`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 import torch
 
 from sgdec.context import Vocabularies
-from sgdec.errors import SgdecError, UsageError
+from sgdec.errors import SgdecError
 from sgdec.models.base import LanguageModel, Seq2Seq
 from sgdec.plugins import Host
 from sgdec.text.right_left import RightToLeft, pieces_of
 from sgdec.text.vocabulary import StoredVocabulary, load_vocabulary
-from sgdec.training import checkpoint, validation
+from sgdec.training import checkpoint, resuming, validation
 from sgdec.training.config import TrainConfig
-from sgdec.training.data import Batch, ParallelText, read_text
+from sgdec.training.data import Batch, Limits, ParallelText, read_text
 from sgdec.training.device import choose_precision
-from sgdec.training.optimisation import (
-    learning_rate,
-    make_optimizer,
-    optimizer_tensors,
-    restore_optimizer,
-    uses_sgd,
-)
+from sgdec.training.optimisation import learning_rate
 from sgdec.training.report import METRICS, Report, duration
+from sgdec.training.updating import Updater
 
-OPTIMIZER, PROGRESS = "optimizer.safetensors", "progress.json"
+PROGRESS = "progress.json"
 LOG_EVERY = 50
 """Steps between rows of the log."""
 
@@ -53,7 +48,7 @@ class Progress:
     batch: int = 0
     """The next batch of this epoch."""
     plateaus: int = 0
-    """How often the rate was halved for want of gain."""
+    """How often the rate was lowered for want of gain."""
     best: float = -math.inf
     """The best validation so far; higher is better."""
     since_best: int = 0
@@ -102,7 +97,7 @@ class Trainer:
         self.precision = choose_precision(config.device, config.precision)
         if config.threads:
             torch.set_num_threads(config.threads)
-        earlier = self._earlier_config(resume)
+        earlier = resuming.earlier_config(self.folder, resume)
         host = host or Host()
         has_source = not issubclass(host.load("model", config.model), LanguageModel)
         config.check_files(language_model=not has_source)
@@ -110,9 +105,14 @@ class Trainer:
         self.source = tokenizers[0] if has_source else None
         self.target: StoredVocabulary = RightToLeft(tokenizers[-1]) if config.right_left else tokenizers[-1]
         self.vocabularies = Vocabularies(self.source, self.target)
-        self.data = read_text(config.train, self.source, self.target, config.max_line)
+        if resume:
+            resuming.refuse_other_settings(config, earlier)
+        self.data = read_text(config.train, self.source, self.target, Limits(config.max_line, config.max_ratio))
         self.valid = read_text(config.valid, self.source, self.target)
-        self.steps_per_epoch = len(self.data.batches(config.batch_tokens, order=(config.seed, 0)))
+        if resume:
+            resuming.refuse_other_text(config, earlier, self.vocabularies, self.data)
+        batches = len(self.data.batches(config.batch_tokens, order=(config.seed, 0)))
+        self.steps_per_epoch = math.ceil(batches / config.accumulate)
         self.total_steps = config.max_steps or math.ceil(config.epochs * self.steps_per_epoch)
 
         torch.manual_seed(config.seed)
@@ -120,12 +120,11 @@ class Trainer:
         self.model.to(config.device, torch.float64 if self.precision == "fp64" else torch.float32)
         if config.unigram_bias:
             self.model.bias_output(self.data.log_frequencies(self.target.size))
-        self.progress = Progress()
+        self.progress = self._earlier_progress() if resume else Progress()
+        step = self.progress.step
+        self.updater = Updater(config, self.model, self.precision, total_steps=self.total_steps, step=step)
         if resume:
-            self._restore(earlier)
-        self.optimizer = make_optimizer(config, self.model.parameters(), self.progress.step + 1)
-        if resume:
-            self._restore_optimizer()
+            self.updater.restore(self.folder / "last", step)
         self.report = Report(self.folder, step=self.progress.step, quiet=quiet)
         self._scores: dict[str, float] = {}
 
@@ -135,8 +134,11 @@ class Trainer:
         try:
             for _ in self.steps():
                 pass
-        finally:
-            self.report.close()
+        except BaseException:
+            with contextlib.suppress(SgdecError, OSError):  # on a full disk this fails too; tell the first failure
+                self.report.close()
+            raise
+        self.report.close()
         return Trained((self.folder / "best").resolve(), self.progress.step, self._scores)
 
     def steps(self) -> Iterator[float]:
@@ -145,18 +147,19 @@ class Trainer:
         while p.step < self.total_steps and not self._out_of_patience():
             order = self.data.batches(config.batch_tokens, order=(config.seed, p.epoch))
             while p.batch < len(order) and p.step < self.total_steps and not self._out_of_patience():
-                yield self._step(self.data.batch(order[p.batch]), end_of_epoch=p.batch + 1 == len(order))
+                batches = [self.data.batch(examples) for examples in order[p.batch : p.batch + config.accumulate]]
+                yield self._step(batches, end_of_epoch=p.batch + len(batches) == len(order))
             if p.batch == len(order):
                 p.epoch, p.batch = p.epoch + 1, 0
 
-    def _step(self, batch: Batch, *, end_of_epoch: bool) -> float:
+    def _step(self, batches: Sequence[Batch], *, end_of_epoch: bool) -> float:
         """One update, and what is due after it."""
         config, p = self.config, self.progress
         started = time.monotonic()
-        p.step, p.batch = p.step + 1, p.batch + 1
+        p.step, p.batch = p.step + 1, p.batch + len(batches)
         rate = learning_rate(config, p.step, self.total_steps, p.plateaus)
-        loss, norm = self._update(batch, rate)
-        tokens = int(batch.mask.sum())
+        loss, norm = self.updater.update(batches, p.step, rate)
+        tokens = sum(int(batch.mask.sum()) for batch in batches)
         p.loss_sum, p.tokens = p.loss_sum + loss * tokens, p.tokens + tokens
         elapsed = time.monotonic() - started
         p.seconds += elapsed
@@ -174,43 +177,13 @@ class Trainer:
             self._save("last")
         return loss
 
-    def _update(self, batch: Batch, rate: float) -> tuple[float, float]:
-        """One step of the optimiser: mean loss of a target token, and the norm of the gradient."""
-        config, p = self.config, self.progress
-        if config.sgd_after and p.step == config.sgd_after + 1:
-            self.optimizer = make_optimizer(config, self.model.parameters(), p.step)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        torch.manual_seed(hash_seed(config.seed, p.step))
-        self.model.anneal((p.step - 1) / max(1, self.total_steps - 1))
-        self.model.train()
-        moved = batch.to(config.device)
-        with torch.autocast(torch.device(config.device).type, torch.bfloat16, enabled=self.precision == "bf16"):
-            loss = validation.batch_nll(self.model, moved, config.label_smoothing) / moved.mask.sum()
-        self.optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), config.clip)
-        value, size = loss.item(), norm.item()
-        if not (math.isfinite(value) and math.isfinite(size)):
-            what = f"the loss is {value}" if not math.isfinite(value) else f"the gradient's norm is {size}"
-            lines = ", ".join(map(str, batch.lines[:8])) + (", ..." if len(batch.lines) > 8 else "")
-            raise SgdecError(
-                f"step {p.step}: {what}, on lines {lines} of {config.train[0]}. Nothing was updated or saved; "
-                "look at these lines, or lower --lr or --clip and go on with --resume."
-            )
-        self.optimizer.step()
-        return value, size
-
     def _validate(self) -> None:
         """Perplexity, and BLEU of translations, of held-out text; the rate and the checkpoints follow from them."""
         config, p = self.config, self.progress
         started = time.monotonic()
         self.report.progress("validation")
-        self._scores = {"perplexity": validation.perplexity(self.model, self.valid, device=config.device)}
-        if config.bleu and isinstance(self.model, Seq2Seq) and isinstance(self.valid, ParallelText):
-            lines, references = self.valid.source_lines[: config.bleu], self.valid.target_lines[: config.bleu]
-            translations = validation.translate(self.model, self.vocabularies, lines, device=config.device)
-            self._scores["bleu"] = validation.bleu(translations, references)
+        with self.updater.averaged():
+            self._scores = self._score()
         value = self._scores["bleu"] if config.metric == "bleu" else -self._scores["perplexity"]
         better = value > p.best
         if better:
@@ -226,57 +199,35 @@ class Trainer:
         self.report.line(f"{where}: {scores}{' (best)' if better else ''}, {duration(p.seconds)}")
         self._save("last", *(["best"] if better else []), scores=self._scores)
 
+    def _score(self) -> dict[str, float]:
+        config, valid = self.config, self.valid
+        scores = {"perplexity": validation.perplexity(self.model, valid, device=config.device)}
+        if config.bleu and isinstance(self.model, Seq2Seq) and isinstance(valid, ParallelText):
+            lines, references = valid.source_lines[: config.bleu], valid.target_lines[: config.bleu]
+            translations = validation.translate(self.model, self.vocabularies, lines, device=config.device)
+            scores["bleu"] = validation.bleu(translations, references)
+        return scores
+
     def _save(self, *links: str, scores: Mapping[str, float] = MappingProxyType({})) -> None:
         """A checkpoint of this step, with all that training needs to go on."""
 
         def write(folder: Path) -> None:
-            checkpoint.save_tensors(folder / checkpoint.WEIGHTS, checkpoint.model_tensors(self.model))
-            checkpoint.save_tensors(folder / OPTIMIZER, optimizer_tensors(self.optimizer))
+            self.updater.save(folder)
             checkpoint.write_json(folder / PROGRESS, asdict(self.progress))
             checkpoint.save_vocabularies(folder, self.source, self.target)
             where = {"step": self.progress.step, "epoch": self._epoch(), "precision": self.precision}
-            config = {**self._model_config(), **where, **scores, "training": self.config.to_json()}
-            checkpoint.write_json(folder / checkpoint.CONFIG, config)
+            training = {resuming.TEXT: self.data.fingerprint, "training": self.config.to_json()}
+            checkpoint.write_json(folder / checkpoint.CONFIG, {**self._model_config(), **where, **scores, **training})
             shutil.copyfile(self.folder / METRICS, folder / METRICS)
 
-        checkpoint.save_checkpoint(self.folder, f"step-{self.progress.step}", write, links)
+        checkpoint.save_checkpoint(self.folder, f"step-{self.progress.step}", write, links, keep=self.config.keep)
 
-    def _restore(self, earlier: Mapping[str, Any]) -> None:
-        """Take up the last checkpoint: weights and progress."""
-        changed = self.config.differences(earlier.get("training", {}))
-        if changed:
-            name = changed[0]
-            raise UsageError(
-                f"--resume: {name} was {earlier['training'][name]} in {self.folder}, now it is "
-                f"{getattr(self.config, name)}. Give the same settings, or another --output."
-            )
-        for side in ("source", "target"):
-            if earlier[f"{side}_vocab_size"] != self._model_config()[f"{side}_vocab_size"]:
-                raise UsageError(f"--resume: the {side} tokenizer is not the one of {self.folder}.")
-        last = self.folder / "last"
-        checkpoint.load_weights(self.model, last / checkpoint.WEIGHTS)
+    def _earlier_progress(self) -> Progress:
+        file = self.folder / "last" / PROGRESS
         try:
-            self.progress = Progress(**checkpoint.read_json(last / PROGRESS))
+            return Progress(**checkpoint.read_json(file))
         except TypeError:
-            raise SgdecError(f"{last / PROGRESS}: this was written by another version of sgdec.") from None
-
-    def _restore_optimizer(self) -> None:
-        step = self.progress.step
-        if uses_sgd(self.config, step + 1) == uses_sgd(self.config, step):
-            restore_optimizer(self.optimizer, checkpoint.load_tensors(self.folder / "last" / OPTIMIZER))
-
-    def _earlier_config(self, resume: bool) -> dict[str, Any]:
-        """What the folder holds: nothing for a new run, the last checkpoint for one to be resumed."""
-        last = self.folder / "last"
-        if not resume:
-            if last.exists():
-                raise UsageError(
-                    f"{self.folder} holds a run already. Go on with it: --resume, or give another --output."
-                )
-            return {}
-        if not last.exists():
-            raise UsageError(f"--resume: {self.folder} holds no checkpoint yet. Start without --resume.")
-        return checkpoint.read_config(last)
+            raise SgdecError(f"{file}: this was written by another version of sgdec.") from None
 
     def _model_config(self) -> dict[str, Any]:
         return {
@@ -298,7 +249,7 @@ class Trainer:
     def _introduce(self) -> None:
         """What is trained on what."""
         data, parameters = self.data, sum(parameter.numel() for parameter in self.model.parameters())
-        skipped = [f"{n} {what} left out" for n, what in ((data.empty, "empty"), (data.long, "too long")) if n]
+        skipped = [f"{count} {what} left out" for what, count in data.left_out.items() if count]
         self.report.line(
             f"{self.config.model}: {parameters / 1e6:.1f} M parameters, {self.precision} on {self.config.device}; "
             f"{len(data)} {data.unit}{''.join(f', {text}' for text in skipped)}; "
@@ -328,12 +279,3 @@ class Trainer:
             f"epoch {self._epoch():.2f}, step {p.step}/{self.total_steps}: loss {loss:.3f}, "
             f"{speed:,.0f} tokens/s, {duration(left)} left"
         )
-
-
-def hash_seed(seed: int, step: int) -> int:
-    """The seed of a step's dropout: far apart for neighbours.
-
-    >>> hash_seed(1, 2) == hash_seed(1, 2), hash_seed(1, 2) == hash_seed(2, 1)
-    (True, False)
-    """
-    return int(np.random.SeedSequence((seed, step)).generate_state(1, np.uint64)[0] >> np.uint64(1))

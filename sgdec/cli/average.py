@@ -1,0 +1,30 @@
+"""`sgdec average`: one model from several checkpoints."""
+
+from __future__ import annotations
+
+import click
+
+from sgdec.plugins import Host
+
+
+@click.command()
+@click.argument("checkpoints", nargs=-1, required=True, metavar="RUN_OR_CHECKPOINT...")
+@click.option("--output", required=True, metavar="DIR", help="The averaged checkpoint; a new folder.")
+@click.option(
+    "--last", type=click.IntRange(min=0), default=0, show_default=True, help="Of a run only so many latest, 0 = all."
+)
+@click.option("--plugin-file", "plugin_files", multiple=True, metavar="FILE", help="A module with more plugins.")
+def command(checkpoints: tuple[str, ...], output: str, last: int, plugin_files: tuple[str, ...]) -> None:
+    """Write a model whose weights are the mean of those of checkpoints of one model.
+
+    A folder of a run stands for all checkpoints in it: the best and the last, and as many as --keep says.
+
+    \b
+    sgdec train ... --keep 4 --output run
+    sgdec average run --last 4 --output run/averaged
+    sgdec decode --predictors nmt --nmt.model run/averaged input.txt
+    """
+    from sgdec.training.averaging import average_checkpoints
+
+    folders = average_checkpoints(checkpoints, output, last=last, host=Host(plugin_files))
+    click.echo(f"{output}: the mean of {', '.join(folder.name for folder in folders)}", err=True)

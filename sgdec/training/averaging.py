@@ -1,0 +1,98 @@
+"""Checkpoint averaging: one model whose weights are the mean of several's, usually the last ones of a run.
+
+    theta = 1/n sum_i theta_i                                          (Vaswani et al. 2017, section 6.1)
+
+The mean is taken in double precision. It is a model only if all are the same function of their weights: another
+architecture, vocabulary or direction is refused. What is stored but not learnt is that of the last checkpoint given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from sgdec.errors import UsageError
+from sgdec.plugins import Host
+from sgdec.training import checkpoint
+from sgdec.training.quantise import SECTION
+
+SAME = ("model", "source_vocab_size", "target_vocab_size", "shared", "right_left", "options")
+"""Keys of config.json."""
+KEPT = (*SAME, "format")
+SOURCES = "averaged"
+"""The key of config.json that names the checkpoints."""
+ONE_MODEL = "Only checkpoints of one model have an average."
+
+
+def average_checkpoints(
+    paths: Sequence[str | Path], output: str | Path, *, last: int = 0, host: Host | None = None
+) -> list[Path]:
+    """Write the mean of checkpoints to a new folder; return those that it is of.
+
+    ``paths``: checkpoints, and folders of runs, which stand for all checkpoints in them; with ``last`` only the so
+    many latest of each run. Raises `UsageError` and `SgdecError` for fewer than two, for different models, and for
+    what is missing, damaged or in the way.
+    """
+    final, folders = Path(output), list(dict.fromkeys(f for path in paths for f in _checkpoints(Path(path), last)))
+    checkpoint.require_new(final)
+    if len(folders) < 2:
+        raise UsageError(
+            f"{folders[0]} is one checkpoint, and an average takes two. Give more, or train with --keep: a run holds "
+            "only its best and its last otherwise."
+        )
+    configs = [checkpoint.read_config(folder) for folder in folders]
+    vocabularies = [checkpoint.load_vocabularies(folder) for folder in folders]
+    for folder, config, (source, target) in zip(folders, configs, vocabularies, strict=True):
+        _refuse_different(folders[0], configs[0], folder, config)
+        for side, own, first in (("source", source, vocabularies[0][0]), ("target", target, vocabularies[0][1])):
+            if own is not None and first is not None and own.fingerprint != first.fingerprint:
+                raise UsageError(f"{folder}: its {side} tokenizer is not that of {folders[0]}. {ONE_MODEL}")
+    tensors = _mean(folders, configs[0], host)
+
+    def write(partial: Path) -> None:
+        checkpoint.save_tensors(partial / checkpoint.WEIGHTS, tensors)
+        for name in (checkpoint.SHARED, checkpoint.SOURCE, checkpoint.TARGET):
+            if (folders[0] / name).exists():
+                (partial / name).write_bytes((folders[0] / name).read_bytes())
+        kept = {key: configs[0][key] for key in KEPT if key in configs[0]}
+        checkpoint.write_json(partial / checkpoint.CONFIG, {**kept, SOURCES: [str(folder) for folder in folders]})
+
+    checkpoint.write_folder(final, write)
+    return folders
+
+
+def _checkpoints(path: Path, last: int) -> list[Path]:
+    """The folders behind an argument, links followed: a checkpoint twice would count twice."""
+    steps = [] if (path / checkpoint.CONFIG).is_file() else checkpoint.step_folders(path)
+    return [folder.resolve() for folder in steps[-last:] or [checkpoint.find_checkpoint(path)]]
+
+
+def _refuse_different(first: Path, expected: Mapping[str, Any], folder: Path, config: Mapping[str, Any]) -> None:
+    if SECTION in config:
+        raise UsageError(f"{folder}: this model is quantised. Average before you quantise.")
+    for key in SAME:
+        before, now = expected.get(key, False), config.get(key, False)
+        if before != now and isinstance(before, dict) and isinstance(now, dict):
+            key = next(option for option in [*before, *now] if before.get(option) != now.get(option))
+            before, now = before.get(key), now.get(key)
+        if before != now:
+            raise UsageError(f"{folder}: {key} is {now}, but {before} in {first}. {ONE_MODEL}")
+
+
+def _mean(folders: Sequence[Path], config: Mapping[str, Any], host: Host | None) -> dict[str, Tensor]:
+    """The averaged weights, in the precision in which they were stored."""
+    model = checkpoint.build_model(config, where=str(folders[0] / checkpoint.CONFIG), host=host)
+    learnt = {name for name, _ in model.named_parameters()}
+    sums: dict[str, Tensor] = {}
+    for folder in folders:
+        tensors = checkpoint.load_tensors(folder / checkpoint.WEIGHTS)
+        checkpoint.fill(model, tensors, str(folder / checkpoint.WEIGHTS))  # checks names, shapes and values
+        for name in tensors.keys() & learnt:
+            sums[name] = sums.get(name, 0.0) + tensors[name].double()
+    return {
+        name: (sums[name] / len(folders)).to(tensor.dtype) if name in sums else tensor
+        for name, tensor in tensors.items()
+    }

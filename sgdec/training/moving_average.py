@@ -1,0 +1,46 @@
+"""The exponential moving average of the weights (Marian, Junczys-Dowmunt et al. 2018, section 3.1.3).
+
+After update t the average is (1 - s) x average + s x weights, with s = max(share, 9 / (t + 10)): at first it follows
+quickly, as in Marian's code, and the random first weights are soon forgotten. It costs a second copy of the weights
+and one pass over them an update.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from sgdec.models.base import Model
+from sgdec.training.checkpoint import model_tensors
+
+
+class MovingAverage:
+    """Of the weights that a model has now, until `update` is told of others."""
+
+    def __init__(self, model: Model, share: float) -> None:
+        """``share``: of the weights of one update in the average."""
+        self.share = share
+        self.tensors = {name: tensor.clone() for name, tensor in model_tensors(model).items()}
+        self._learnt = {name for name, _ in model.named_parameters()}
+
+    @torch.no_grad()
+    def update(self, model: Model, step: int) -> None:
+        """Take in the weights after update ``step`` (from 1); what is not learnt, but stored, is copied."""
+        share = max(self.share, 9 / (step + 10))
+        for name, tensor in model_tensors(model).items():
+            if name in self._learnt:
+                self.tensors[name].lerp_(tensor, share)
+            else:
+                self.tensors[name].copy_(tensor)
+
+    @contextmanager
+    def inside(self, model: Model) -> Iterator[None]:
+        """In the block the model has the averaged weights; after it, its own, bit for bit."""
+        own = {name: tensor.clone() for name, tensor in model_tensors(model).items()}
+        model.load_state_dict(self.tensors, strict=False)
+        try:
+            yield
+        finally:
+            model.load_state_dict(own, strict=False)
