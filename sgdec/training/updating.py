@@ -40,7 +40,7 @@ class Updater:
     def update(self, batches: Sequence[Batch], step: int, rate: float) -> tuple[float, float]:
         """Make update ``step`` (from 1): mean loss of a target token, and the norm of the gradient before clipping.
 
-        Raises `SgdecError`, with everything left as it was, where one of them is not finite.
+        Raises `SgdecError`, with the weights left as they were, where one of them is not finite.
         """
         config = self.config
         if config.sgd_after and step == config.sgd_after + 1:
