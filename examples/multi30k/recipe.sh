@@ -165,11 +165,11 @@ for step in $steps; do
                 --nmt.model "$work/$model/best" --threads "$threads" --output "$work/level.$model.de" "$test_in"
             bleu "$test_ref" "$work/level.$model.de"
         done
-        run sgdec decode --predictors nmt,fsttok:nmt,fsttok:nmt --decoder syncbeam --syncbeam.size 4 \
+        run sgdec decode --predictors nmt,fsttok:nmt,fsttok:nmt --decoder syncbeam --syncbeam.size 6 \
             --syncbeam.stop full --syncbeam.alpha 0.6 --syncbeam.symbol ▁ --syncbeam.max_word_length 40 \
-            --nmt.model "$work/char/best" --nmt.weight 0.2 \
+            --nmt.model "$work/char/best" \
             --fsttok.path "$work/char-word.voc.fst" --nmt2.model "$work/word/best" --fsttok.weight 0.3 \
-            --fsttok2.path "$work/char-tok.spm.fst" --nmt3.model "$work/a/best" --fsttok2.weight 0.5 \
+            --fsttok2.path "$work/char-tok.spm.fst" --nmt3.model "$work/a/best" \
             --threads "$threads" --output "$work/levels.de" "$test_in"
         bleu "$test_ref" "$work/levels.de"
         ;;
