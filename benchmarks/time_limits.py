@@ -27,6 +27,7 @@ from sgdec_predictors.fst import FstPredictor
 from sgdec_predictors.ngram import NGram
 from symbolic import write_inputs
 
+from sgdec.cli.running import collector_spared
 from sgdec.constellation import Constellation
 from sgdec.context import Context
 from sgdec.protocol import Source
@@ -52,7 +53,8 @@ def main() -> None:
         print(f"{'':<12}{'':<12}{'asked for':>10}{'median':>9}{'worst':>9}{'worst overshoot':>17}{'expansions':>12}")
         for space, constellation in spaces.items():
             for kind in DECODERS:
-                report(space, constellation, kind, given)
+                with collector_spared():  # as the command does
+                    report(space, constellation, kind, given)
 
 
 def report(space: str, constellation: Constellation, kind: type, given: argparse.Namespace) -> None:

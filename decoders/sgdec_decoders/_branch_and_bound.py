@@ -30,7 +30,7 @@ from sgdec.protocol import FORBIDDEN
 BLOCK = 64
 """So many children of a node are produced and bounded at a time."""
 
-CLOSING = 0.02
+CLOSING = 0.05
 """The share of a time limit that is kept for what follows the search: its list, and giving memory back."""
 
 MaxExpansions: TypeAlias = Annotated[
