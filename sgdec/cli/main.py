@@ -24,7 +24,7 @@ COMMANDS = {
     "score": "What predictors say of given outputs; rescores n-best lists.",
     "evaluate": "BLEU and chrF of an output, with sacreBLEU's signatures.",
     "train": "Train a model.",
-    "tokenizer": "Train a SentencePiece tokenizer.",
+    "tokenizer": "Train a tokenizer: pieces, characters or words.",
     "transducer": "Translate tokens of two tokenizers, for fsttok.",
     "lm": "Estimate an n-gram language model.",
     "fit-length": "Fit a model of target lengths, for the predictor length.",
