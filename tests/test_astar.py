@@ -43,14 +43,25 @@ def test_no_prefix_is_expanded_whose_bound_is_below_the_last_of_the_list(space: 
 )
 def test_without_a_heuristic_it_is_uniform_cost_search(space: TinySpace, nbest: int, recombine: bool) -> None:
     decoder = AStarDecoder(heuristic="none", recombine=recombine)
-    result, _ = search(decoder, space, nbest)
+    result, here = search(decoder, space, nbest)
     expect_the_nbest(result, space, decoder, nbest)
-    assert result.proven is None and result.gap is None
+    assert result.proven is (True if here.never_rises else None) and result.gap is None
 
 
 class Silent(Predictor):
     def predict_next(self, candidates: Candidates | None = None) -> Scores:
         return Scores.dense(np.array([-1.0, -1.5, -2.0]))
+
+
+class SaysSo(Silent):
+    never_positive = True
+
+
+def test_without_a_heuristic_there_is_a_proof_only_where_predictors_say_that_scores_never_rise() -> None:
+    assert search(AStarDecoder(heuristic="none"), tiny(3, a=Silent()))[0].proven is None
+    assert search(AStarDecoder(heuristic="none"), tiny(3, a=SaysSo()))[0].proven is True
+    cut, _ = search(AStarDecoder(heuristic="none", max_expansions=1), tiny(3, a=SaysSo()), 5)
+    assert cut.proven is False and cut.gap is not None
 
 
 def test_without_a_heuristic_no_bound_is_needed() -> None:

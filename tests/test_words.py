@@ -30,6 +30,14 @@ def test_every_line_comes_back_from_the_mixed_vocabulary(line: str) -> None:
         assert all(2 < token < vocabulary.size for token in tokens)
 
 
+@pytest.mark.parametrize("word", [*SPECIAL, EMPTY, "<B>x", "<M>u", "<B><0x41>", "<0x41>", "a_UNK_b"])
+def test_a_word_that_looks_like_a_symbol_comes_back_as_a_word(word: str) -> None:
+    for line in (word, f"ein {word}  {word}"):
+        tokens = MIXED.encode(line)
+        assert MIXED.decode(tokens) == line
+        assert not {0, 1, 2} & set(tokens)
+
+
 @given(st.lists(st.integers(0, MIXED.size - 1)))
 def test_whatever_a_model_writes_is_read(tokens: list[int]) -> None:
     line = MIXED.decode(tokens)

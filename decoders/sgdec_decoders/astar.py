@@ -7,9 +7,9 @@ is open, the n-best list is complete. ``heuristic none`` takes the total as it i
 
 Guarantee: without a budget or a capacity that bites the true n-best of the space, best first, under any ranking
 (alpha, beta), with a proof; no prefix is expanded whose bound is below the score of the last hypothesis of the list.
-With ``heuristic none`` only where scores never rise, and without a proof. Where the ``capacity`` drops something, or
-the budget ends the search: by how much the optimum can be better. Refused where a predictor declares no bound, but
-for ``heuristic none``.
+With ``heuristic none`` only where scores never rise, with a proof where all predictors say so. Where the
+``capacity`` drops something, or the budget ends the search: by how much the optimum can be better. Refused where a
+predictor declares no bound, but for ``heuristic none``.
 
 Cost: with exact bounds (an `fst` alone) one expansion a token of the list, with loose ones up to the whole space.
 Memory: every prefix that was expanded and has children left; these stand in the queue by the best of them, and
@@ -78,7 +78,8 @@ class AStarDecoder(Decoder):
         if self.heuristic == "predictor":
             return self._search(Tree(space, NBest(space)))
         found = self._search(Tree(space, NBest(space), heuristic=False))
-        return replace(found, proven=None, gap=None)  # totals bound nothing where scores can rise
+        # Totals bound nothing where scores can rise, as far as the predictors say.
+        return found if space.never_rises else replace(found, proven=None, gap=None)
 
     def _search(self, tree: Tree) -> Result:
         budget = Budget(tree.space, self.max_expansions, self.max_seconds)

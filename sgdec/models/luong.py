@@ -12,7 +12,7 @@ Figure 1, and HybridNMTIF) the first layer reads [y; H_c of the step before], so
 
 The decoder starts from the last states of the encoder's layers (``bridge``); where the encoder is no stack of as many
 LSTM layers, or without the bridge, from zeros. Parameters start in [-0.1, 0.1], as Luong et al. have it for 1000
-units; narrow stacks want more (0.3 for 64), or attention is slow to leave the uniform one that it starts as.
+units; a stack of 64 units learnt a toy task only with a larger ``init`` and rate together (0.3 and 0.01).
 
 Cost of a step per row, in multiplications: 8 width^2 a layer (4 width (embedding + width) for the first, 4 width^2
 more with input feeding), 2 S width for attention, 2 width^2 for equation 4, width x V for the softmax.

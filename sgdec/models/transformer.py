@@ -25,7 +25,7 @@ from sgdec import hookimpl
 from sgdec.models.base import Model, ModelContext
 from sgdec.models.encoder_decoder import Encoder, EncoderDecoder, SourceDropout, TargetDropout, Tied
 from sgdec.models.encoders import EncoderKind, make_encoder
-from sgdec.models.transformer_layers import Norm, Shape, TransformerDecoder, TransformerEncoder
+from sgdec.models.transformer_layers import PRESETS, Norm, Shape, TransformerDecoder, TransformerEncoder
 
 
 class Transformer(EncoderDecoder):
@@ -38,10 +38,7 @@ class Transformer(EncoderDecoder):
     torch.Size([1, 2, 30])
     """
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "base": {"layers": 6, "width": 512, "heads": 8, "feed_forward": 2048, "norm": "post", "dropout": 0.1},
-        "small": {"layers": 3, "width": 256, "heads": 4, "feed_forward": 1024, "norm": "pre", "dropout": 0.2},
-    }
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS
 
     def __init__(
         self,

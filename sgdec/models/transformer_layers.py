@@ -20,8 +20,8 @@ has T = 1.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, NamedTuple, TypeAlias, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeAlias, cast
 
 import torch
 import torch.nn.functional as F
@@ -34,6 +34,13 @@ from sgdec.models.encoder_decoder import Decoder, Encoded, Encoder
 from sgdec.models.layers import Dense
 
 Norm: TypeAlias = Literal["post", "pre"]
+
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "base": {"layers": 6, "width": 512, "heads": 8, "feed_forward": 2048, "norm": "post", "dropout": 0.1},
+    "small": {"layers": 3, "width": 256, "heads": 4, "feed_forward": 1024, "norm": "pre", "dropout": 0.2},
+}
+"""Of translation and language models alike: Vaswani et al. 2017, Table 3, and one for small data."""
 
 
 class Shape(NamedTuple):

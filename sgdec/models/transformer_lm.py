@@ -22,7 +22,7 @@ from sgdec import hookimpl
 from sgdec.models.base import LanguageModel, Model, ModelContext, State
 from sgdec.models.kernels import Kernels
 from sgdec.models.layers import Dense, pack_layers
-from sgdec.models.transformer_layers import Inputs, Layer, Norm, Shape, causal, final_norm, seen
+from sgdec.models.transformer_layers import PRESETS, Inputs, Layer, Norm, Shape, causal, final_norm, seen
 
 
 class TransformerLM(LanguageModel):
@@ -33,10 +33,7 @@ class TransformerLM(LanguageModel):
     torch.Size([1, 3, 30])
     """
 
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "base": {"layers": 6, "width": 512, "heads": 8, "feed_forward": 2048, "norm": "post", "dropout": 0.1},
-        "small": {"layers": 3, "width": 256, "heads": 4, "feed_forward": 1024, "norm": "pre", "dropout": 0.2},
-    }
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS
 
     def __init__(
         self,
