@@ -64,19 +64,36 @@ class BackoffTable:
 
     def rows(self, histories: Sequence[int]) -> Floats:
         """``[rows, columns]``: ln p of every column after each history."""
+        handed_on, overlays = self.overlays(histories)
+        out = self.base + handed_on[:, None]  # [rows, width]
+        for nodes, backoff in overlays:
+            rows, listed = self._listed(nodes)
+            out[rows, self.last[listed]] = self.scores[listed] + backoff[rows]
+        if len(self.doubles):
+            out[:, self.doubles] = out[:, self.originals]
+        wanted: Floats = out[:, : self.columns]
+        return wanted
+
+    def overlays(self, histories: Sequence[int]) -> tuple[Floats, list[tuple[Ints, Floats]]]:
+        """What makes `rows` of the unigrams: the sum of each history's back-offs, and the suffixes to write over it.
+
+        Of each suffix of the histories, shortest first: its nodes ``[rows]``, and the back-offs before it ``[rows]``.
+        """
         chain = [np.asarray(histories, np.int64)]  # the histories, their longest known suffixes, theirs, ...
         while chain[-1].any():
             chain.append(self._suffix[chain[-1]])
         backoff = np.zeros((len(chain), len(histories)), np.float32)  # before each of them, summed
         for i, nodes in enumerate(chain[:-1]):
             backoff[i + 1] = backoff[i] + self._backoff[nodes]
-        out = self._base + backoff[-1][:, None]  # [rows, width]
-        for nodes, handed_on in zip(chain[-2::-1], backoff[-2::-1], strict=True):
-            self._overlay(out, nodes, handed_on)
-        if len(self._doubles):
-            out[:, self._doubles] = out[:, self._originals]
-        wanted: Floats = out[:, : self._columns]
-        return wanted
+        return backoff[-1], list(zip(chain[-2::-1], backoff[-2::-1], strict=True))
+
+    def ranges(self, nodes: Ints) -> tuple[Ints, Ints]:
+        """Where the n-grams that continue each node begin among all, and how many there are.
+
+        None for the root: they are in `base`.
+        """
+        first = self._first[nodes]
+        return first, np.where(nodes > 0, self._first[nodes + 1] - first, 0)
 
     def score(self, history: int, word: str) -> float:
         """ln p of one word: a number of `rows`, bit for bit."""
@@ -105,7 +122,7 @@ class BackoffTable:
     def score_all(self, histories: Ints, symbols: Ints) -> npt.NDArray[np.float64]:
         """`score` for arrays ``[n]``, number for number."""
         nodes, backoff = self._find(histories, symbols)
-        return (backoff + self._scores[nodes - 1]).astype(np.float64)
+        return (backoff + self.scores[nodes - 1]).astype(np.float64)
 
     def advance_all(self, histories: Ints, symbols: Ints) -> Ints:
         """`advance` for arrays ``[n]``."""
@@ -128,13 +145,12 @@ class BackoffTable:
         at = np.searchsorted(self._keys, keys)
         return np.where(self._keys.take(at, mode="clip") == keys, at + 1, 0) if len(self._keys) else at
 
-    def _overlay(self, out: Floats, nodes: Ints, handed_on: Floats) -> None:
-        """Write what the model lists after each row's node; the root's list is there from the start."""
-        lengths = np.where(nodes > 0, self._first[nodes + 1] - self._first[nodes], 0)
+    def _listed(self, nodes: Ints) -> tuple[Ints, Ints]:
+        """The n-grams that the model lists after each node, one after the other: whose they are, and which."""
+        first, lengths = self.ranges(nodes)
         rows = np.repeat(np.arange(len(nodes)), lengths)
         within = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        listed = self._first[nodes][rows] + within
-        out[rows, self._last[listed]] = self._scores[listed] + handed_on[rows]
+        return rows, first[rows] + within
 
     @staticmethod
     def _name(words: set[str], columns: Sequence[str]) -> dict[str, int]:
@@ -172,14 +188,14 @@ class BackoffTable:
                 backoffs.append(ngrams.backoffs[kept][order])
             self._keys = np.append(self._keys, keys)
             scores.append(ngrams.scores[kept][order])
-        self._last = (self._keys % self._width).astype(np.int32)
-        self._scores: Floats = np.concatenate(scores).astype(np.float32)
+        self.last = (self._keys % self._width).astype(np.int32)
+        self.scores: Floats = np.concatenate(scores).astype(np.float32)
         self._backoff: Floats = np.concatenate(backoffs).astype(np.float32)
         self._first = np.searchsorted(self._keys, np.arange(len(self._suffix) + 1) * self._width)
         self._merge_equals(levels)
         longest = self._longest_suffix(self._keys[len(self._suffix) - 1 :], root=len(orders) == 1)
         self._after = np.append(self._distinct, self._distinct[longest])[1:]  # what each n-gram leaves as a history
-        arrays = self._first, self._last, self._scores, self._backoff, self._suffix, self._after
+        arrays = self._first, self.last, self.scores, self._backoff, self._suffix, self._after
         self._views = tuple(array.data for array in arrays)  # which give single numbers faster
 
     def _longest_suffix(self, keys: Ints, *, root: bool) -> Ints:
@@ -204,15 +220,15 @@ class BackoffTable:
 
     def _prepare_rows(self, columns: Sequence[str]) -> None:
         """The unigram row, and which columns repeat another one's word."""
-        self._columns = len(columns)
+        self.columns = len(columns)
         symbols = np.array([self._symbol_of.get(word, self._unknown) for word in columns], np.int64)
         unigrams = self._children(np.zeros(len(columns), np.int64), symbols) - 1
-        self._base: Floats = np.zeros(self._width, np.float32)
-        self._base[: self._columns] = self._scores[unigrams]
+        self.base: Floats = np.zeros(self._width, np.float32)
+        self.base[: self.columns] = self.scores[unigrams]
         overlaid = np.zeros(self._width, bool)
-        overlaid[self._last[self._first[1] :]] = True
-        self._doubles = np.flatnonzero((symbols != np.arange(self._columns)) & overlaid[symbols])
-        self._originals = symbols[self._doubles]
+        overlaid[self.last[self._first[1] :]] = True
+        self.doubles = np.flatnonzero((symbols != np.arange(self.columns)) & overlaid[symbols])
+        self.originals = symbols[self.doubles]
 
 
 def _single(value: float) -> float:

@@ -7,7 +7,8 @@ model can still tell from others. Also found as ``kenlm`` and ``srilm``.
 
 Cost: asked on demand, it scores the few candidates that other predictors leave, from a cache. Without candidates a
 row is exact over the whole vocabulary: from an ARPA file a copy of the unigrams and one write for each n-gram that
-the model lists after the history; from a KenLM binary one KenLM call a token, which is slow: give the ARPA file.
+the model lists after the history; from a KenLM binary one KenLM call a token, which is slow: give the ARPA file. With
+``--device cuda`` the rows of an ARPA model are made there.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import lru_cache, partial
 from itertools import chain, islice
-from typing import Annotated, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,9 @@ from sgdec.protocol import Candidates, SparseRow, Steps
 from sgdec.text.lines import read_lines
 from sgdec_predictors._backoff import END, START, UNKNOWN, BackoffTable
 from sgdec_predictors._kenlm import KenlmModel
+
+if TYPE_CHECKING:
+    from sgdec_predictors._device_rows import DeviceRows
 
 SPECIAL = (UNKNOWN, START, END)
 KENLM_MAGIC = b"mmap lm http://kheafield.com/code"
@@ -89,6 +93,8 @@ class NGram(BatchPredictor):
         self._model: LanguageModel
         self._table: BackoffTable | None = None
         """The same model, if it answers many questions as arrays, and full rows cheaply."""
+        self._device_rows: DeviceRows | None = None
+        """Where neural models score on another device: full rows there."""
         if not _is_kenlm_binary(path):
             arpa = read_arpa(path)
             tokens = range(size) if size is not None else sorted({BOS, EOS, *(listed or _ids_among(arpa.words))})
@@ -98,6 +104,10 @@ class NGram(BatchPredictor):
                 self._model = self._table = BackoffTable(arpa, columns)
             except SgdecError as error:
                 raise SgdecError(f"{path}: {error}.") from None
+            if context.device != "cpu" and size is not None:
+                from sgdec_predictors._device_rows import DeviceRows
+
+                self._device_rows = DeviceRows(self._table, context.device)
         else:
             tokens = range(size) if size is not None else sorted(listed)
             columns = [self._spell(token) for token in tokens]
@@ -148,6 +158,8 @@ class NGram(BatchPredictor):
         return self._table is not None and max(map(len, candidates), default=0) > MANY  # type: ignore[arg-type]
 
     def _full_rows(self, states: Sequence[Hashable]) -> Scores:
+        if self._device_rows is not None:
+            return Scores.dense(self._device_rows.rows(cast("Sequence[int]", states)))
         if self._tokens is None:
             return Scores.dense(self._model.rows(states))
         if not self._tokens:
