@@ -104,6 +104,19 @@ def test_old_totals_count_as_much_as_they_are_told_to(run: Run, lattices: None) 
     assert lines == ["6", "4 4 4"]  # -2 - 1 against -3.25 and -4.5; -1 - 2 against 1 - 8
 
 
+def test_old_and_new_totals_are_divided_by_the_length_together(run: Run, lattices: None) -> None:
+    Path("list").write_text(LIST)
+    options = ["--nbest-list", "--old-weight", "1", "--alpha", "2", "--normalize", "length"]
+    lines, _ = run("score", *FST, *options, "in.ids", "list")
+    assert [line.split(" ||| ")[1:4:2] for line in lines] == [
+        ["3 5", "-3.250000"],  # over 3^2
+        ["3 4", "-4.500000"],  # over 3^2
+        ["6", "-3.000000"],  # over 2^2
+        ["4 4 4", "-3.000000"],  # over 4^2
+        ["4", "-7.000000"],  # over 2^2
+    ]
+
+
 def test_the_list_decode_writes_is_rescored_to_its_own_order(run: Run, lattices: None) -> None:
     decoded, _ = run("decode", *FST, "--nbest", "5", "--beam.size", "9", "--beam.stop", "full", "--max-length", "0",
                      "--output-format", "nbest", "in.ids")  # fmt: skip

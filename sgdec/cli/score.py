@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from sgdec.io.sources import SourceReader
     from sgdec.outcome import Outcome, Unreadable
     from sgdec.protocol import Hypothesis, Source
+    from sgdec.ranking import Ranking
     from sgdec.scoring import Pair
 
 SHAPING = ("alpha", "beta", "normalize", "old_weight", "batch_size", "window", "max_rows")
@@ -66,8 +67,8 @@ class Given(NamedTuple):
 def command(ctx: click.Context, /, **given: Any) -> int:
     """Score outputs: line N of TARGET belongs to line N of SOURCE (files, gzipped or not).
 
-    With --nbest-list each entry of the list is scored, and each sentence's entries are sorted by the new total: that
-    of --predictors, penalties of length and coverage included, and --old-weight times the old one.
+    With --nbest-list each entry of the list is scored. Its new total is that of --predictors and --old-weight times
+    the old one; each sentence's entries are sorted by it, under the penalties of length and coverage.
 
     \b
     sgdec score --predictors nmt --nmt.model run/best source.txt target.txt
@@ -111,7 +112,7 @@ def score(given: dict[str, Any], dotted: running.Options) -> int:
         open_input(given["source"]) as lines,
         open_output(given["output"]) as output,
     ):
-        writer = _Writer(output, given["output_format"], run.constellation.names, given["old_weight"])
+        writer = _Writer(output, given["output_format"], run.constellation.names, ranking, given["old_weight"])
         vocabulary = run.vocabularies.target if given["target_format"] == "text" else None
         outputs = _Outputs(reader, lines, given, vocabulary)
         for outcome in scheduler.run(outputs.of_list() if given["nbest_list"] else outputs.of_lines()):
@@ -131,7 +132,7 @@ class _Outputs:
     def __init__(
         self, reader: SourceReader, lines: Any, given: dict[str, Any], vocabulary: Vocabulary | None
     ) -> None:
-        self._sources = reader.read(lines, given["source"])
+        self._reader, self._sources = reader, reader.read(lines, given["source"])
         self._source_path, self._path = given["source"], given["target"]
         self._vocabulary = vocabulary
         self.asked: deque[Given] = deque()
@@ -178,7 +179,7 @@ class _Outputs:
             pair = source
         else:
             try:
-                target = _tokens(text, self._vocabulary, where)
+                target = _tokens(text, self._vocabulary, where, source, self._reader.vocabulary)
                 pair = Pair(source.id, source.tokens, source.text, None, target)
             except SgdecError as error:
                 pair = Unreadable(source.id, error)
@@ -186,7 +187,14 @@ class _Outputs:
         return pair
 
 
-def _tokens(text: str, vocabulary: Vocabulary | None, where: str) -> tuple[int, ...]:
+def _tokens(
+    text: str, vocabulary: Vocabulary | None, where: str, source: Source, sources: Vocabulary | None
+) -> tuple[int, ...]:
+    """``sources``: the vocabulary of ``source``, with which a target meets that has steps."""
+    from sgdec.text.steps import Stepping
+
+    if isinstance(vocabulary, Stepping) and sources is not None:
+        return tuple(vocabulary.with_steps(sources, source.tokens, vocabulary.plain.encode(text)))
     if vocabulary is not None:
         return vocabulary.encode(text)
     for word in text.split():
@@ -197,12 +205,24 @@ def _tokens(text: str, vocabulary: Vocabulary | None, where: str) -> tuple[int, 
     return tuple(map(int, text.split()))
 
 
+class _Rescored(NamedTuple):
+    """An entry of a list with its new score."""
+
+    rank_score: float
+    total: float
+    features: str
+    entry: NbestEntry
+
+
 class _Writer:
     """One output after the other; the entries of a list when all of its sentence are there."""
 
-    def __init__(self, output: TextIO, format: str, names: Sequence[str], old_weight: float) -> None:
-        self._output, self._format, self._names, self._old_weight = output, format, names, old_weight
-        self._list: list[tuple[float, str, NbestEntry]] = []
+    def __init__(
+        self, output: TextIO, format: str, names: Sequence[str], ranking: Ranking, old_weight: float
+    ) -> None:
+        self._output, self._format, self._names = output, format, names
+        self._ranking, self._old_weight = ranking, old_weight
+        self._list: list[_Rescored] = []
         self._written = 0
 
     def write(self, given: Given, outcome: Outcome) -> None:
@@ -213,11 +233,11 @@ class _Writer:
         elif given.entry is None:
             self._line("" if found is None else f"{found.rank_score:.6f}")
         elif self._format == "score":
-            self._line("" if found is None else f"{self._total(given.entry, found):.6f}")
+            self._line("" if found is None else f"{self._rescored(given.entry, found).rank_score:.6f}")
         else:
-            if self._list and self._list[0][2].id != given.entry.id:
+            if self._list and self._list[0].entry.id != given.entry.id:
                 self._flush()
-            self._list.append((self._total(given.entry, found), self._features(given.entry, found), given.entry))
+            self._list.append(self._rescored(given.entry, found))
 
     def finish(self, sentences: int) -> None:
         """The last list; and a line for each of the ``sentences`` that has none, where lines count."""
@@ -227,9 +247,9 @@ class _Writer:
 
     def _flush(self) -> None:
         """One sentence's list, best first; equal totals as they were."""
-        ranked = sorted(self._list, key=lambda scored: -scored[0])
-        self._skip_to(ranked[0][2].id - 1)
-        for total, features, entry in ranked[:1] if self._format == "text" else ranked:
+        ranked = sorted(self._list, key=lambda scored: -scored.rank_score)
+        self._skip_to(ranked[0].entry.id - 1)
+        for _, total, features, entry in ranked[:1] if self._format == "text" else ranked:
             listed = f"{entry.id} ||| {entry.text} ||| {features} ||| {total:.6f}"
             self._line(entry.text if self._format == "text" else listed)
         self._written += 1
@@ -241,12 +261,15 @@ class _Writer:
             self._output.write("\n" * (sentence - self._written))
         self._written = max(self._written, sentence)
 
-    def _total(self, entry: NbestEntry, found: Hypothesis | None) -> float:
+    def _rescored(self, entry: NbestEntry, found: Hypothesis | None) -> _Rescored:
+        features = self._features(entry, found)
         if found is None:
-            return UNSCORED
+            return _Rescored(UNSCORED, UNSCORED, features, entry)
         if self._old_weight and entry.total is None:
             raise SgdecError(f"{entry.where} has no total for --old-weight {self._old_weight:g}.")
-        return found.rank_score + self._old_weight * (entry.total or 0.0)
+        old = self._old_weight * (entry.total or 0.0)
+        penalty = self._ranking.length_penalty(len(found.tokens) + 1)  # of </s>, too
+        return _Rescored(found.rank_score + old / penalty, found.score + old, features, entry)
 
     def _features(self, entry: NbestEntry, found: Hypothesis | None) -> str:
         """The old features, and one a predictor; a name that is taken is numbered."""
