@@ -12,7 +12,7 @@ import re
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, requires
+from importlib.metadata import Distribution, EntryPoint, PackageNotFoundError, entry_points, requires
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -179,9 +179,12 @@ def install_hint(module: str, distribution: str = BUNDLED) -> str:
 
 
 def _installed() -> Iterator[Entry]:
+    names: dict[Distribution | None, str] = {None: "?"}  # a name is parsed from a file each time it is asked for
     for point in entry_points(group="sgdec"):
         kind, _, name = point.name.partition(".")
-        yield Entry(kind, name, point.dist.name if point.dist else "?", point.value)
+        if point.dist is not None and point.dist not in names:
+            names[point.dist] = point.dist.name
+        yield Entry(kind, name, names[point.dist], point.value)
 
 
 def _import_file(path: Path) -> Any:
