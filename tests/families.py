@@ -17,6 +17,9 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "luong fed": ("luong", {"width": 8, "layers": 3, "embedding": 6, "input_feeding": True}),
     "shallow": ("shallow", {"width": 7, "embedding": 6}),
     "deep": ("deep-transition", {"encoder_depth": 2, "decoder_depth": 4, "width": 6, "embedding": 8}),
+    "multi-source": ("multi-source", {"width": 7, "embedding": 6}),
+    "hard": ("hard-attention", {"width": 7, "embedding": 6}),
+    "hard and soft": ("hard-attention", {"width": 6, "embedding": 8, "soft": True, "layer_norm": True}),
     "gru to transformer": (
         "transformer", {"layers": 2, "width": 8, "heads": 2, "feed_forward": 12, "encoder": "gru"},
     ),
@@ -32,7 +35,10 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "lstm to gru": ("shallow", {"width": 8, "embedding": 6, "encoder": "lstm"}),
 }  # fmt: skip
 """Name of the plugin, and options."""
-OWN = ["gnmt", "transformer", "transformer pre", "luong", "luong fed", "shallow", "deep"]
+OWN = [
+    "gnmt", "transformer", "transformer pre", "luong", "luong fed", "shallow", "deep", "multi-source", "hard",
+    "hard and soft",
+]  # fmt: skip
 """Those with an encoder of their own kind."""
 
 

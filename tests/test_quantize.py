@@ -135,10 +135,10 @@ def test_cells_and_sums_stay_within_delta_at_every_step(
         seen["sum"].append(clipped)
         return clipped
 
-    original_cell, original_clip = lstm.lstm_cell, GNMT._clip
+    original_cell, original_clip = lstm.lstm_cell, GNMT.clip
     monkeypatch.setattr(lstm, "lstm_cell", watch_cell)
     monkeypatch.setattr(gnmt, "lstm_cell", watch_cell)
-    monkeypatch.setattr(GNMT, "_clip", watch_sum)
+    monkeypatch.setattr(GNMT, "clip", watch_sum)
     for constrained in (True, False):
         model = make(delta=delta, layers=4, constrained=True) if constrained else make(layers=4)
         if not constrained:

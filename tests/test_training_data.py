@@ -9,7 +9,8 @@ import pytest
 from sgdec.context import BOS, EOS
 from sgdec.errors import SgdecError
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
-from sgdec.training.data import Limits, ParallelText
+from sgdec.training.data import ParallelText
+from sgdec.training.reading import Limits
 
 LINES = [" ".join(["ab", "cd", "e"][: n % 3 + 1] * (n % 5 + 1)) for n in range(100)]
 

@@ -17,7 +17,8 @@ import pytest
 from sgdec.errors import SgdecError, UsageError
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
 from sgdec.training import checkpoint, train
-from sgdec.training.data import Limits, MonolingualText, ParallelText
+from sgdec.training.data import MonolingualText, ParallelText
+from sgdec.training.reading import Limits
 from sgdec.training.trainer import Trainer
 from tests.training_case import PAIRS, make_config
 

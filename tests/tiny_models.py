@@ -8,8 +8,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from sgdec.plugins import Host
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
-from sgdec.training import checkpoint
+from sgdec.training import checkpoint, sides
 
 WIDTH = 8
 
@@ -33,15 +34,18 @@ def write_checkpoint(
     import torch
 
     folder.mkdir(parents=True, exist_ok=True)
-    vocabularies = characters(source), characters(target)
+    kind = Host().load("model", model)
+    vocabularies = sides.arranged([characters(source), characters(target)], sources=kind.sources, steps=kind.steps)
     checkpoint.save_vocabularies(folder, *vocabularies)
     config = {
         "format": checkpoint.FORMAT,
         "model": model,
         "options": dict(options),
-        "source_vocab_size": vocabularies[0].size,
+        "source_vocab_size": 0 if vocabularies[0] is None else vocabularies[0].size,
         "target_vocab_size": vocabularies[1].size,
-        "shared": source == target,
+        "shared": sides.same_pieces(*vocabularies),
+        "sources": kind.sources,
+        "steps": kind.steps,
     }
     checkpoint.write_json(folder / checkpoint.CONFIG, config)
     torch.manual_seed(seed)

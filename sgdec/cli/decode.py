@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from sgdec.cli import running
+from sgdec.errors import UsageError
+
+if TYPE_CHECKING:
+    from sgdec.context import Vocabulary
 
 SHAPING = (
     "nbest", "max_length_factor", "max_length", "batch_size", "window", "max_rows", "deterministic", "copy_unknown",
 )  # fmt: skip
 """Options that can change a result, beside those of predictors and decoder: they belong to the signature."""
+BETWEEN = {"text": b"\t", "ids": b" 2 "}
+"""What is between two sources of a sentence, by the input's format: a tab, or the token ``</s>``."""
 
 
 @click.command("decode", cls=running.DottedCommand)
-@click.argument("input", default="-")
+@click.argument("input", nargs=-1)
 @running.options(
     *running.BEFORE,
     click.option("--decoder", metavar="NAME", default="beam", show_default=True, help="How to search."),
@@ -47,6 +54,8 @@ SHAPING = (
 def command(ctx: click.Context, /, **given: Any) -> int:
     """Decode INPUT (a file, gzipped or not, or - for standard input), one sentence a line.
 
+    A model of two sources takes two files, or one whose lines hold both with a tab between them.
+
     Options of a predictor or decoder are --NAME.OPTION VALUE; 'sgdec plugins NAME' lists them. Each entry of
     --predictors also has --NAME.weight (1.0).
 
@@ -64,14 +73,16 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
     from sgdec.assembly import assemble
     from sgdec.copying import Copier
     from sgdec.io.results import open_writer
-    from sgdec.io.sources import LengthRule, SourceReader, open_input, parse_range
+    from sgdec.io.sources import LengthRule, SourceReader, open_inputs, parse_range
     from sgdec.plugins import Host
     from sgdec.scheduler import Scheduler
 
     first, last = parse_range(given["range"])
-    running.refuse_overwriting([given["input"]], given["output"])
+    inputs = given["input"] or ("-",)
+    running.refuse_overwriting(inputs, given["output"])
     config = running.run_config(given, dotted, decoder=given["decoder"], deterministic=given["deterministic"])
     run = assemble(config, Host(given["plugin_file"]))
+    _refuse_other_number(inputs, run.vocabularies.source)
     running.set_threads(given["threads"])
     lengths = LengthRule(given["max_length_factor"], given["max_length"])
     reader = SourceReader(run.vocabularies.source, given["input_format"], lengths, given["max_source_length"])
@@ -82,12 +93,12 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
     progress = running.Progress()
     with (
         running.collector_spared(),
-        open_input(given["input"]) as lines,
+        open_inputs(inputs, BETWEEN[given["input_format"]]) as lines,
         open_writer(
             given["output_format"], given["output"], run.vocabularies.target, run.constellation.names
         ) as writer,
     ):
-        for outcome in scheduler.run(reader.read(lines, given["input"], first, last)):
+        for outcome in scheduler.run(reader.read(lines, " and ".join(inputs), first, last)):
             warning = writer.write(outcome if copier is None else copier.respell(outcome))
             progress.count(outcome)
             for problem in (outcome.error, warning):
@@ -96,3 +107,11 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
     progress.finish()
     running.summarise(run, scheduler, signature)
     return 1 if progress.failed else 0
+
+
+def _refuse_other_number(inputs: Sequence[str], vocabulary: Vocabulary | None) -> None:
+    """Raises UsageError for more inputs than the run's models read."""
+    from sgdec.text.two_sources import TwoSources
+
+    if len(inputs) > (2 if isinstance(vocabulary, TwoSources) else 1):
+        raise UsageError(f"{len(inputs)} inputs: expected one file; or two, for a model of two sources.")

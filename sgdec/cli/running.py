@@ -6,7 +6,7 @@ import gc
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -186,7 +186,7 @@ def set_threads(threads: int | None) -> None:
         sys.modules["torch"].set_num_threads(threads)
 
 
-def refuse_overwriting(inputs: list[str], output: str | None) -> None:
+def refuse_overwriting(inputs: Sequence[str], output: str | None) -> None:
     """Opening the output would empty the input before it is read."""
     for path in inputs:
         if output is not None and Path(path).exists() and Path(output).exists() and Path(output).samefile(path):
@@ -202,10 +202,11 @@ def _under(ctx: click.Context, config: dict[str, Any], given: dict[str, Any]) ->
         if parameter is None or name == "config":
             known = [str(key) for key in parameters if key != "config"]
             raise UsageError(f"--config {given['config']}: no option {name!r}. {suggest(name, known)}")
-        if ctx.get_parameter_source(name) is click.core.ParameterSource.DEFAULT:
+        if ctx.get_parameter_source(name) is click.core.ParameterSource.DEFAULT or given[name] == ():
             values = [str(item) for item in (value if isinstance(value, list) else [value])]
+            several = parameter.multiple or parameter.nargs == -1
             try:
-                merged[name] = parameter.type_cast_value(ctx, values if parameter.multiple else ",".join(values))
+                merged[name] = parameter.type_cast_value(ctx, values if several else ",".join(values))
             except click.BadParameter as error:
                 raise UsageError(f"--config {given['config']}: {name}: {error.message.rstrip('.')}.") from None
     return merged

@@ -101,13 +101,16 @@ def command(
     model_options: tuple[str, ...],
     **settings: Any,
 ) -> None:
-    """Train a translation model, or a language model, by maximum likelihood.
+    """Train a translation model, or a language model.
 
     \b
     sgdec train --train train.en train.de --valid val.en val.de --tokenizer tok.spm --output run
     sgdec train --model rnnlm --train train.de --valid val.de --tokenizer tok.spm --output lm --label-smoothing 0
 
     The folder DIR holds the checkpoints best and last, metrics.jsonl, TensorBoard events and curve.png.
+
+    With --start the model and its options are those of another run, whose weights are refined: by --objective
+    expected-reward, on other text, or at other rates.
 
     Training lines that are empty, too long (--max-line), of absurd lengths (--max-ratio) or not UTF-8 are left out
     and counted. A step is one update, of --accumulate batches.
@@ -120,6 +123,10 @@ def command(
         raise UsageError(f"{model} has no preset {preset!r}. {suggest(preset, cls.presets)}")
     chosen = {**(cls.presets[preset] if preset else {}), **given.get(model, {})}
     defaults = {option.name: option.default for option in describe(cls) if not option.required}
+    if settings["start"]:
+        from sgdec.training.starting import options_of
+
+        defaults |= options_of(f"{output}/last" if resume else settings["start"], model)
     config = TrainConfig(
         train=train_files,
         valid=valid_files,
@@ -129,10 +136,11 @@ def command(
         options={**defaults, **configure(cls, chosen, name=model)},
         **settings,
     )
+    from sgdec.training.parallel.launch import is_first
     from sgdec.training.trainer import train
 
     done = train(config, resume=resume, host=host, quiet=quiet)
-    if not quiet:
+    if is_first() and not quiet:
         click.echo(f"{done.best}: the best model, after {done.steps} steps of training", err=True)
 
 

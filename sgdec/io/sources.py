@@ -9,9 +9,10 @@ import gzip
 import math
 import sys
 import zlib
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
 from typing import IO, Literal, cast
 
 from sgdec.context import Vocabulary
@@ -108,6 +109,8 @@ def _guarded(lines: Iterable[bytes]) -> Iterator[bytes | SgdecError]:
     """The lines, and at the end what kept us from reading on, if anything did."""
     try:
         yield from lines
+    except SgdecError as error:
+        yield error
     except (EOFError, zlib.error, OSError) as error:
         yield SgdecError(f"the file cannot be read from here on ({error}); what was before it is decoded.")
 
@@ -124,6 +127,22 @@ def open_input(path: str) -> Iterator[IO[bytes]]:
         raise UsageError(f"input {path}: {error.strerror}; expected a text file, one sentence a line.") from None
     with file:
         yield file
+
+
+@contextmanager
+def open_inputs(paths: Sequence[str], between: bytes) -> Iterator[Iterable[bytes]]:
+    """The lines of a file; or of several side by side, with something ``between``, and SgdecError where one ends."""
+    with ExitStack() as stack:
+        files = [stack.enter_context(open_input(path)) for path in paths]
+        yield files[0] if len(files) == 1 else _side_by_side(files, paths, between)
+
+
+def _side_by_side(files: Sequence[IO[bytes]], paths: Sequence[str], between: bytes) -> Iterator[bytes]:
+    for lines in zip_longest(*files):
+        if None in lines:
+            ended = paths[lines.index(None)]
+            raise SgdecError(f"{ended} has ended, another file has not. Line N of all files is about one sentence.")
+        yield between.join(line.rstrip(b"\r\n").replace(b"\t", b" ") for line in lines)
 
 
 def parse_range(text: str | None) -> tuple[int, int | None]:

@@ -50,6 +50,15 @@ class Memory(NamedTuple):
         return Memory(self.values[sentences], self.keys[sentences], self.mask[sentences], self.first[sentences])
 
 
+class Correspondence(NamedTuple):
+    """Which parameters of a translation model are those of a language model."""
+
+    names: Mapping[str, str]
+    """Regular expressions for their names there, of which each fits one, and what `re.Match.expand` makes of them."""
+    wider: str = r"(?!)"
+    """Names of matrices here that may read more besides: the language model's are their first columns."""
+
+
 @dataclass(frozen=True)
 class ModelContext:
     """What the framework tells a model; never an option."""
@@ -70,6 +79,10 @@ class Model(nn.Module, ABC):
 
     kind: ClassVar[str]
     """In words, for messages."""
+    sources: ClassVar[int] = 0
+    """How many it reads. Two are one sequence of tokens, with ``</s>`` between (`sgdec.text.two_sources`)."""
+    steps: ClassVar[bool] = False
+    """Whether the last target token is the step of a monotone attention (`sgdec.text.steps`)."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     replaced: ClassVar[tuple[str, ...]] = ()
     """How the names of those parameters begin that `freeze` hands to `Kernels.bounded` and needs no more."""
@@ -94,6 +107,16 @@ class Model(nn.Module, ABC):
             "use the predictor nmt, or a gnmt model that is not quantised."
         )
 
+    def embedding_layer(self, side: str) -> nn.Embedding:
+        """The embeddings [V, E] of the ``source`` or the ``target``, for whoever starts them from others.
+
+        Raises UsageError where a model has none.
+        """
+        layer = getattr(self, f"{side}_embedding", None)
+        if not isinstance(layer, nn.Embedding):
+            raise UsageError(f"{type(self).__name__} has no {side} embeddings to start from others. Leave them out.")
+        return layer
+
     def bias_output(self, log_probabilities: Tensor) -> None:
         """Start from these scores [V] of target tokens, before anything is learnt.
 
@@ -117,6 +140,9 @@ class Seq2Seq(Model):
     """A model P(target | source), one target token at a time."""
 
     kind = "translation model"
+    sources = 1
+    language_models: ClassVar[Mapping[str, Correspondence]] = {}
+    """By the names of language models: how a decoder starts from one (`sgdec.training.pretrained`)."""
 
     @abstractmethod
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:

@@ -44,6 +44,8 @@ class Encoded(NamedTuple):
     """[B, S] true where there is a source token."""
     last: Tensor | None = None
     """[B, layers, 2, width] the last m and c of each layer, bottom first, of a stack of LSTMs."""
+    second: Tensor | None = None
+    """[B, S] true at the tokens of the second of two sources."""
 
     def mean(self) -> Tensor:
         """[B, H] of the values at source tokens."""

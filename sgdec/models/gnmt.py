@@ -48,7 +48,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 
 from sgdec import hookimpl
 from sgdec.errors import UsageError
-from sgdec.models.base import Memory, ModelContext, Seq2Seq, State
+from sgdec.models.base import Correspondence, Memory, ModelContext, Seq2Seq, State
 from sgdec.models.gnmt_products import FIRST_RESIDUAL, Products, make_products
 from sgdec.models.kernels import Kernels
 from sgdec.models.lstm import lstm_cell, run_lstm, unpacked
@@ -71,6 +71,16 @@ class GNMT(Seq2Seq):
     replaced = ("encoder.", "decoder.", "softmax.")
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "gnmt8": {"layers": 8, "width": 1024, "embedding": 1024, "attention": 1024, "dropout": 0.2},
+    }
+    language_models: ClassVar[Mapping[str, Correspondence]] = {
+        "rnnlm": Correspondence(
+            {
+                r"embedding\.(\w+)": r"target_embedding.\1",
+                r"lstm\.(\w+)_l(\d+)": r"decoder.\2.\1_l0",
+                r"softmax\.(\w+)": r"softmax.\1",
+            },
+            wider=r"decoder\.\d+\.weight_ih_l0",  # above the bottom: the context behind x
+        )
     }
 
     def __init__(
@@ -144,9 +154,9 @@ class GNMT(Seq2Seq):
         packed = pack_padded_sequence(embedded, lengths.cpu(), batch_first=True, enforce_sorted=False)
         final: list[Tensor] = []
         for layer in range(len(self.encoder)):
-            output, hidden, cell = self._encoder_layer(layer, with_data(packed, self.dropout(packed.data)))
+            output, hidden, cell = self.encoder_layer(layer, with_data(packed, self.dropout(packed.data)))
             residual = layer >= FIRST_RESIDUAL
-            packed = with_data(output, self._clip(output.data + packed.data)) if residual else output
+            packed = with_data(output, self.clip(output.data + packed.data)) if residual else output
             final += [hidden, cell]
         values, _ = pad_packed_sequence(packed, batch_first=True, total_length=source.size(1))  # [B, S, H]
         positions = torch.arange(source.size(1), device=source.device)
@@ -170,7 +180,7 @@ class GNMT(Seq2Seq):
             hidden, cell = state[2 * layer : 2 * layer + 2]
             hidden, cell = lstm_cell(self._gates(layer, [x, context], hidden), cell, self.delta)
             new += [hidden, cell]
-            x = self._clip(hidden + x) if layer >= FIRST_RESIDUAL else hidden
+            x = self.clip(hidden + x) if layer >= FIRST_RESIDUAL else hidden
         return tuple(new), self.dropout(x), attention
 
     def project(self, output: Tensor) -> Tensor:
@@ -202,7 +212,7 @@ class GNMT(Seq2Seq):
             hidden = self._decoder_layer(layer, below, (state[2 * layer], state[2 * layer + 1]))
             if layer == 0:
                 context, _ = self.attend(hidden, memory)
-            x = self._clip(hidden + x) if layer >= FIRST_RESIDUAL else hidden
+            x = self.clip(hidden + x) if layer >= FIRST_RESIDUAL else hidden
         output: Tensor = self.dropout(x)
         return output
 
@@ -239,7 +249,7 @@ class GNMT(Seq2Seq):
         self._products = make_products(self, kernels)
         self.requires_grad_(False)  # whoever tries to go on training is told
 
-    def _encoder_layer(self, layer: int, x: PackedSequence) -> tuple[PackedSequence, Tensor, Tensor]:
+    def encoder_layer(self, layer: int, x: PackedSequence) -> tuple[PackedSequence, Tensor, Tensor]:
         """Outputs, both directions side by side, and the last m and c [B, width] of the last direction."""
         lstm = cast(nn.LSTM, self.encoder[layer])
         if self._products is None and self.delta is None:
@@ -278,7 +288,7 @@ class GNMT(Seq2Seq):
         inputs, recurrent = unpacked(cast(nn.LSTM, self.decoder[layer]))[0]
         return inputs(self.dropout(torch.cat(below, -1))) + recurrent(hidden)
 
-    def _clip(self, x: Tensor) -> Tensor:
+    def clip(self, x: Tensor) -> Tensor:
         """Equation 10: a residual sum."""
         return x if self.delta is None else x.clamp(-self.delta, self.delta)
 

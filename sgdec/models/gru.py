@@ -144,22 +144,29 @@ class GRUDecoder(Decoder):
         width: int,
         *,
         blocks: int = 2,
-        attention: int | None = None,
+        inputs: int | None = None,
+        attention: int | AdditiveAttention | None = None,
         norm: bool = False,
         dropout: float = 0.0,
     ) -> None:
-        """``values``: H of the encoder; ``attention``: hidden units, ``width`` by default; ``blocks`` >= 2."""
+        """``values``: H of contexts; ``blocks`` >= 2.
+
+        ``inputs``: size of what a step reads, ``embedding`` by default; ``attention``: its hidden units, ``width`` by
+        default, or the attention itself.
+        """
         super().__init__()
-        self.width = embedding
-        self.first = GRUBlock(embedding, width, norm=norm)
-        self.attention = AdditiveAttention(width, values, attention or width, norm=norm)
+        self.width, inputs = embedding, inputs or embedding
+        self.first = GRUBlock(inputs, width, norm=norm)
+        if not isinstance(attention, AdditiveAttention):
+            attention = AdditiveAttention(width, values, attention or width, norm=norm)
+        self.attention = attention
         self.second = GRUBlock(values, width, norm=norm)
         self.transitions = nn.ModuleList(GRUBlock(None, width, norm=norm) for _ in range(blocks - 2))
         self.initial = nn.Sequential(Dense(values, width, bias=not norm), norm_or_nothing(norm, width))
         self.readout = nn.Sequential(
-            Dense(width + embedding + values, embedding, bias=not norm), norm_or_nothing(norm, embedding)
+            Dense(width + inputs + values, embedding, bias=not norm), norm_or_nothing(norm, embedding)
         )
-        self.dropout = VariationalDropout(dropout, blocks, width, embedding, width, values, embedding)
+        self.dropout = VariationalDropout(dropout, blocks, width, inputs, width, values, embedding)
 
     def remember(self, encoded: Encoded) -> Memory:
         first = torch.tanh(self.initial(encoded.mean()))
@@ -172,6 +179,10 @@ class GRUDecoder(Decoder):
         nothing = Masks([None] * (2 + len(self.transitions)), [None] * 4)
         hidden, context, attention = self._cell(memory, state[0], self.first.read(embedded), nothing)
         return (hidden,), self._output(hidden, embedded, context), attention
+
+    def attend(self, query: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
+        """What the first block asks [R, width]: contexts [R, H] and weights [R, S]."""
+        return self.attention.once(query, memory)
 
     def forward(self, memory: Memory, embedded: Tensor) -> Tensor:
         masks: Masks = self.dropout(embedded)
@@ -188,7 +199,7 @@ class GRUDecoder(Decoder):
         """One step from s [R, width]: the new s, the context [R, H] and the attention [R, S]."""
         _, asked, read, _ = masks.inputs
         hidden = self.first(gates, hidden, masks.states[0])
-        context, attention = self.attention.once(hidden if asked is None else hidden * asked, memory)
+        context, attention = self.attend(hidden if asked is None else hidden * asked, memory)
         gates = self.second.read(context if read is None else context * read)
         hidden = self.second(gates, hidden, masks.states[1])
         for block, dropped in zip(self.transitions, masks.states[2:], strict=True):

@@ -21,6 +21,17 @@ def make_lstm(inputs: int, width: int, layers: int, dropout: float) -> nn.LSTM:
     return nn.LSTM(inputs, width, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
 
 
+def single_layers(lstm: nn.LSTM) -> list[nn.LSTM]:
+    """The layers of a stack, bottom first, as modules of one layer that have the stack's own parameters."""
+    layers = []
+    for number in range(lstm.num_layers):
+        layer = nn.LSTM(lstm.input_size if number == 0 else lstm.hidden_size, lstm.hidden_size, device="meta")
+        for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
+            setattr(layer, f"{name}_l0", getattr(lstm, f"{name}_l{number}"))
+        layers.append(layer)
+    return layers
+
+
 class LSTMEncoder(Encoder):
     """From left to right."""
 

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from sgdec import hookimpl
 from sgdec.models.attention import BilinearAttention
-from sgdec.models.base import Memory, Model, ModelContext, State
+from sgdec.models.base import Correspondence, Memory, Model, ModelContext, State
 from sgdec.models.encoder_decoder import (
     Decoder,
     Encoded,
@@ -90,10 +90,14 @@ class LuongDecoder(Decoder):
         return self.attend(self.stack(embedded, hidden, cell), memory)
 
     def attend(self, states: Tensor, memory: Memory) -> Tensor:
-        """Equations 1 to 4 for H of all steps [B, T, width]: H_c."""
-        contexts, _ = self.attention(states, memory)
-        outputs: Tensor = self.dropout(self._combine(states, contexts))
+        """Equations 1 to 4 for H of all steps [B, T, width]: H_c, with dropout for the softmax."""
+        outputs: Tensor = self.dropout(self.attentional(states, memory))
         return outputs
+
+    def attentional(self, states: Tensor, memory: Memory) -> Tensor:
+        """Equations 1 to 4 for H of some steps [B, T, width]: H_c, as it is fed to the next step."""
+        contexts, _ = self.attention(states, memory)
+        return self._combine(states, contexts)
 
     def _combine(self, states: Tensor, contexts: Tensor) -> Tensor:
         """Equation 4."""
@@ -112,6 +116,16 @@ class Luong(EncoderDecoder):
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "hybrid": {"layers": 4, "width": 1024, "embedding": 512, "dropout": 0.3},
         "baseline": {"layers": 4, "width": 1024, "embedding": 512, "dropout": 0.3, "input_feeding": True},
+    }
+    language_models: ClassVar[Mapping[str, Correspondence]] = {
+        "rnnlm": Correspondence(
+            {
+                r"embedding\.(\w+)": r"target_embedding.\1",
+                r"lstm\.(\w+)": r"decoder.stack.lstm.\1",
+                r"softmax\.(\w+)": r"softmax.\1",
+            },
+            wider=r"decoder\.stack\.lstm\.weight_ih_l0",  # with input feeding: H_c behind y
+        )
     }
 
     def __init__(

@@ -126,6 +126,10 @@ class NPLM(LanguageModel):
         """The output embeddings and b; nothing is clipped."""
         return self.softmax, None
 
+    def embedding_layer(self, side: str) -> nn.Embedding:
+        """There is one side."""
+        return self.embedding if side == "target" else super().embedding_layer(side)
+
     def bias_output(self, log_probabilities: Tensor) -> None:
         """b [V]."""
         with torch.no_grad():

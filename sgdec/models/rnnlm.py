@@ -92,6 +92,10 @@ class RNNLM(LanguageModel):
         """The softmax layer; nothing is clipped."""
         return self.softmax, None
 
+    def embedding_layer(self, side: str) -> nn.Embedding:
+        """There is one side."""
+        return self.embedding if side == "target" else super().embedding_layer(side)
+
     def bias_output(self, log_probabilities: Tensor) -> None:
         """The softmax's bias [V]."""
         with torch.no_grad():

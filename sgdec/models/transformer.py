@@ -22,7 +22,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import Field
 
 from sgdec import hookimpl
-from sgdec.models.base import Model, ModelContext
+from sgdec.models.base import Correspondence, Model, ModelContext
 from sgdec.models.encoder_decoder import Encoder, EncoderDecoder, SourceDropout, TargetDropout, Tied
 from sgdec.models.encoders import EncoderKind, make_encoder
 from sgdec.models.transformer_layers import PRESETS, Norm, Shape, TransformerDecoder, TransformerEncoder
@@ -39,6 +39,11 @@ class Transformer(EncoderDecoder):
     """
 
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = PRESETS
+    language_models: ClassVar[Mapping[str, Correspondence]] = {
+        "transformer-lm": Correspondence(
+            {r"(target_embedding|softmax)\..+": r"\g<0>", r"(inputs|layers|norm)\..+": r"decoder.\g<0>"}
+        )
+    }
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ from sgdec.plugins import Host
 from sgdec.training import checkpoint
 from sgdec.training.quantise import SECTION
 
-SAME = ("model", "source_vocab_size", "target_vocab_size", "shared", "right_left", "options")
+SAME = ("model", "source_vocab_size", "target_vocab_size", "shared", "right_left", "sources", "steps", "options")
 """Keys of config.json."""
 KEPT = (*SAME, "format")
 SOURCES = "averaged"
@@ -54,7 +54,7 @@ def average_checkpoints(
 
     def write(partial: Path) -> None:
         checkpoint.save_tensors(partial / checkpoint.WEIGHTS, tensors)
-        for name in (checkpoint.SHARED, checkpoint.SOURCE, checkpoint.TARGET):
+        for name in (checkpoint.SHARED, checkpoint.SOURCE, checkpoint.SECOND, checkpoint.TARGET):
             if (folders[0] / name).exists():
                 (partial / name).write_bytes((folders[0] / name).read_bytes())
         kept = {key: configs[0][key] for key in KEPT if key in configs[0]}

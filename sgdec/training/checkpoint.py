@@ -5,7 +5,7 @@
     RUN/step-2000/model.safetensors      the weights
                   config.json            model, options, vocabulary sizes (a language model's source: 0),
                                          training settings, scores so far
-                  tokenizer.spm          or source.spm and target.spm
+                  tokenizer.spm          or source.spm and target.spm; source2.spm where two sources differ
                   metrics.jsonl          the log up to here
                   optimizer.safetensors  what training needs to go on
                   raw.safetensors        likewise, where model.safetensors is the moving average (--ema)
@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sgdec.context import Vocabularies
 from sgdec.errors import SgdecError, UsageError
-from sgdec.text.right_left import RightToLeft, pieces_of
+from sgdec.text.two_sources import TwoSources
 from sgdec.text.vocabulary import StoredVocabulary, load_vocabulary
+from sgdec.training import sides
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,13 +39,14 @@ if TYPE_CHECKING:
 
     AModel = TypeVar("AModel", bound=Model)
 
+INTACT = "The checkpoint before it is intact."
 FORMAT = 1
 """Of config.json; a reader refuses what it does not know."""
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp64": "float64"}
 """Precisions of weights, and torch's names for them."""
-WEIGHTS, CONFIG, SHARED, SOURCE, TARGET = (
-    "model.safetensors", "config.json", "tokenizer.spm", "source.spm", "target.spm",
+WEIGHTS, CONFIG, SHARED, SOURCE, SECOND, TARGET = (
+    "model.safetensors", "config.json", "tokenizer.spm", "source.spm", "source2.spm", "target.spm",
 )  # fmt: skip
 
 
@@ -83,20 +85,22 @@ def load_vocabularies(path: str | Path) -> Vocabularies:
     vocabulary.
     """
     folder, config = find_checkpoint(path), read_config(path)
-    source: StoredVocabulary | None
-    if (folder / SHARED).exists():
-        target = load_vocabulary(folder / SHARED)
-        source = target if config["source_vocab_size"] else None
-    else:
-        for name in (SOURCE, TARGET):
-            if not (folder / name).exists():
-                raise SgdecError(f"{folder}: the tokenizer is missing: neither {SHARED} nor {SOURCE} and {TARGET}.")
-        source, target = (load_vocabulary(folder / name) for name in (SOURCE, TARGET))
+    names = [SHARED] if (folder / SHARED).exists() else [SOURCE, TARGET]
+    if (folder / SECOND).exists():
+        names.insert(1, SECOND)
+    if not all((folder / name).exists() for name in names):
+        raise SgdecError(f"{folder}: the tokenizer is missing: neither {SHARED} nor {SOURCE} and {TARGET}.")
+    source, target = sides.arranged(
+        [load_vocabulary(folder / name) for name in names],
+        sources=config.get("sources", 1) if config["source_vocab_size"] else 0,
+        right_left=bool(config.get("right_left")),
+        steps=bool(config.get("steps")),
+    )
     for side, vocabulary in (("source", source), ("target", target)):
         expected = config[f"{side}_vocab_size"]
         if vocabulary is not None and vocabulary.size != expected:
             raise SgdecError(f"{folder}: the {side} tokenizer has {vocabulary.size} pieces, the model {expected}.")
-    return Vocabularies(source, RightToLeft(target) if config.get("right_left") else target)
+    return Vocabularies(source, target)
 
 
 def load_model(
@@ -238,11 +242,13 @@ def model_tensors(model: Model) -> dict[str, Tensor]:
 
 def save_vocabularies(folder: Path, source: StoredVocabulary | None, target: StoredVocabulary) -> None:
     """Write one tokenizer, of a language model or shared, or two. The direction is for the config to say."""
-    if source is None or source.fingerprint == pieces_of(target).fingerprint:
+    if source is None or sides.same_pieces(source, target):
         (folder / SHARED).write_bytes(target.serialized)
     else:
         (folder / SOURCE).write_bytes(source.serialized)
         (folder / TARGET).write_bytes(target.serialized)
+    if isinstance(source, TwoSources) and not source.shared:
+        (folder / SECOND).write_bytes(source.second.serialized)
 
 
 def save_checkpoint(
@@ -283,7 +289,7 @@ def require_new(folder: Path) -> None:
         raise UsageError(f"--output {folder}: there is something already. Give a new folder.")
 
 
-def write_folder(final: Path, write: Callable[[Path], None]) -> None:
+def write_folder(final: Path, write: Callable[[Path], None], *, advice: str = INTACT) -> None:
     """Make ``final`` a complete folder with what ``write`` puts there, in place of one that may be there.
 
     Raises `SgdecError` if the disk is full or cannot be written; what was there is then left as it was.
@@ -299,14 +305,16 @@ def write_folder(final: Path, write: Callable[[Path], None]) -> None:
         shutil.rmtree(final, ignore_errors=True)
         partial.rename(final)
         _flush(final.parent)
-    except (OSError, SafetensorError) as error:
+    except BaseException as error:
         shutil.rmtree(partial, ignore_errors=True)
-        raise _unwritten(final, error) from None
+        if isinstance(error, (OSError, SafetensorError)):
+            raise _unwritten(final, error, advice) from None
+        raise
 
 
-def _unwritten(final: Path, error: Exception) -> SgdecError:
+def _unwritten(final: Path, error: Exception, advice: str = INTACT) -> SgdecError:
     reason = getattr(error, "strerror", None) or str(error)
-    return SgdecError(f"{final}: cannot be written ({reason}). The checkpoint before it is intact.")
+    return SgdecError(f"{final}: cannot be written ({reason}). {advice}")
 
 
 def save_tensors(file: Path, tensors: Mapping[str, Tensor]) -> None:

@@ -11,6 +11,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from sgdec.errors import UsageError
 
 Precision = Literal["auto", "fp32", "bf16", "fp64"]
+Parallel = Literal["none", "data", "model", "hybrid"]
 
 CHANGEABLE = frozenset(
     {
@@ -23,10 +24,15 @@ CHANGEABLE = frozenset(
         "bleu",
         "cooldown",
         "device",
+        "parallel",
+        "shard_tokens",
         "threads",
     }
 )
 """What a resumed run may set otherwise than the run that it continues; so may the paths of the files."""
+
+OF_TRANSLATION = ("source_noise", "edit_weight", "embeddings_source", "start_decoder")
+"""Settings that mean nothing to a language model."""
 
 
 @dataclass(frozen=True)
@@ -50,20 +56,57 @@ class TrainConfig:
     epochs: Annotated[float, Field(gt=0, description="passes over the training data")] = 20.0
     max_steps: Annotated[int, Field(ge=0, description="end after this many steps, 0 = as epochs says")] = 0
     batch_tokens: Annotated[int, Field(ge=1, description="tokens in a batch, the longer side, with padding")] = 1024
+    workspace: Annotated[
+        int, Field(ge=0, description="MiB for an update: batches as large as they hold, 0 = as --batch-tokens says")
+    ] = 0
     accumulate: Annotated[int, Field(ge=1, description="batches in a step, which is that of one large batch")] = 1
     max_line: Annotated[int, Field(ge=1, description="leave out training lines with more tokens on a side")] = 250
     max_ratio: Annotated[
         float,
         Field(ge=0, description="leave out training pairs with a side so many times as long as the other, 0 = none"),
     ] = 0.0
+    shard_tokens: Annotated[
+        int, Field(ge=0, description="text of more tokens is read from disk, in shards of so many; 0 = all in memory")
+    ] = 5_000_000
     label_smoothing: Annotated[float, Field(ge=0, lt=1, description="share spread over all tokens")] = 0.1
     right_left: Annotated[
         bool, Field(description="learn targets from their end to their start; undone when text is written")
     ] = False
+    source_noise: Annotated[
+        float, Field(ge=0, lt=1, description="share of source tokens that are lost, others each time a pair is seen")
+    ] = 0.0
+    source_noise_kind: Annotated[
+        Literal["unknown", "deletion"], Field(description="a lost token becomes <unk>, or is left out")
+    ] = "unknown"
+    token_weights: Annotated[
+        str, Field(description="a file with the weights of each training line: one, or one for each target token")
+    ] = ""
+    edit_weight: Annotated[
+        float, Field(gt=0, description="weight of target tokens that were not in the source, for corrections of text")
+    ] = 1.0
+    objective: Annotated[
+        Literal["ml", "expected-reward"],
+        Field(description="maximum likelihood, or refinement by GLEU of what the model says, with SGD, of --start"),
+    ] = "ml"
+    samples: Annotated[int, Field(ge=2, description="expected-reward: outputs drawn of each source in a step")] = 15
+    alpha: Annotated[float, Field(ge=0, description="expected-reward: weight of log likelihood beside it")] = 0.017
+    baseline: Annotated[bool, Field(description="expected-reward: subtract the samples' mean reward")] = True
+    start: Annotated[
+        str, Field(description="start from the weights of this checkpoint, or of the best of this run's folder")
+    ] = ""
     unigram_bias: Annotated[
         bool, Field(description="start the softmax's bias from the log frequencies of the target tokens")
     ] = False
     clip: Annotated[float, Field(gt=0, description="the largest norm of a gradient")] = 5.0
+
+    embeddings_source: Annotated[
+        str, Field(description="start source embeddings from this file, in the text format of word2vec or GloVe")
+    ] = ""
+    embeddings_target: Annotated[str, Field(description="likewise target embeddings")] = ""
+    embeddings_output: Annotated[str, Field(description="likewise the weights of the output layer")] = ""
+    start_decoder: Annotated[
+        str, Field(description="start the decoder from this language model, a folder that `sgdec train` wrote")
+    ] = ""
 
     lr: Annotated[float, Field(gt=0, description="learning rate of Adam")] = 0.001
     beta2: Annotated[float, Field(gt=0, lt=1, description="Adam's decay of squared gradients")] = 0.999
@@ -98,23 +141,24 @@ class TrainConfig:
     ] = 0
     patience: Annotated[int, Field(ge=0, description="stop after this many validations without gain, 0 = never")] = 0
     bleu: Annotated[
-        int, Field(ge=0, description="validation lines translated for BLEU, 0 = none (a language model has none)")
+        int, Field(ge=0, description="validation lines translated for BLEU and GLEU (not of a language model), 0 = none")
     ] = 1000
-    metric: Annotated[Literal["perplexity", "bleu"], Field(description="what the best checkpoint is best in")] = (
-        "perplexity"
-    )
+    metric: Annotated[
+        Literal["perplexity", "bleu", "gleu"], Field(description="what the best checkpoint is best in")
+    ] = "perplexity"
 
     seed: Annotated[int, Field(ge=0, description="decides everything drawn at random")] = 1
     device: Annotated[str, Field(description="cpu or cuda")] = "cpu"
+    parallel: Annotated[
+        Parallel, Field(description="share the work among processes, which torchrun starts; see docs/parallel.md")
+    ] = "none"
     precision: Annotated[Precision, Field(description="auto: bf16 autocast where the hardware has it")] = "auto"
     threads: Annotated[int, Field(ge=0, description="CPU threads, 0 = PyTorch's choice")] = 0
 
     def __post_init__(self) -> None:
         """Raises `UsageError` for a setting of the wrong kind or out of range."""
-        if len(self.tokenizer) not in (1, 2):
-            raise UsageError(
-                "--tokenizer: give it once for both sides, or once for the source and once for the target."
-            )
+        if len(self.tokenizer) not in (1, 2, 3):
+            raise UsageError("--tokenizer: give it once for all sides, or for sources and target, or for each side.")
         for name, hint in get_type_hints(TrainConfig, include_extras=True).items():
             value = getattr(self, name)
             if get_origin(hint) is not Annotated:
@@ -125,21 +169,48 @@ class TrainConfig:
                 reason = error.errors()[0]["msg"].removeprefix("Input ")
                 raise UsageError(f"--{name.replace('_', '-')}: {value!r} {reason}.") from None
 
-    def check_files(self, *, language_model: bool) -> None:
-        """Raises `UsageError` where the number of files does not fit the kind of model, or there can be no BLEU."""
-        expected = 1 if language_model else 2
+    def check_files(self, *, sources: int, steps: bool = False) -> None:
+        """Raises `UsageError` where the files do not fit a model of so many sources, or there can be no BLEU.
+
+        ``steps``: its attention goes from the beginning of the source to its end, and the target with it.
+        """
+        language_model = not sources
         for option, files in (("--train", self.train), ("--valid", self.valid)):
-            if len(files) != expected:
-                takes = "language model and takes one text file"
-                if not language_model:
-                    takes = "translation model and takes two files, source and target"
+            if len(files) != sources + 1:
+                takes = (
+                    "language model and takes one text file",
+                    "translation model and takes two files, source and target",
+                    "model of two sources and takes three files, both sources and the target",
+                )[sources]
                 raise UsageError(f"{option}: {self.model} is a {takes}, not {len(files)}.")
+        if len(self.tokenizer) > 2 > sources > 0:
+            raise UsageError(
+                "--tokenizer: give it once for both sides, or once for the source and once for the target; "
+                f"{self.model} has one source."
+            )
+        if steps and self.right_left:
+            raise UsageError(f"--right-left: {self.model} goes through the source from left to right. Leave it out.")
+        if sources > 1 and self.source_noise and self.source_noise_kind == "deletion":
+            raise UsageError(
+                "--source-noise-kind deletion: a short one of two sources would lose all its tokens. Use unknown."
+            )
+        if steps and self.source_noise and self.source_noise_kind == "deletion":
+            raise UsageError(f"--source-noise-kind deletion: {self.model} steps over each source token. Use unknown.")
+        if (steps or sources > 1) and self.edit_weight != 1:
+            raise UsageError(f"--edit-weight: {self.model} does not read one source token by token. Leave it out.")
         if language_model and len(self.tokenizer) > 1:
             raise UsageError(f"--tokenizer: {self.model} is a language model and has one vocabulary; give it once.")
-        if language_model and self.metric == "bleu":
+        for name in OF_TRANSLATION if language_model else ():
+            if getattr(self, name) != DEFAULTS[name]:
+                raise UsageError(
+                    f"--{name.replace('_', '-')}: {self.model} is a language model and has no source. Leave it out."
+                )
+        if language_model and self.metric != "perplexity":
             raise UsageError(
-                f"--metric bleu: {self.model} is a language model and translates nothing. Use perplexity."
+                f"--metric {self.metric}: {self.model} is a language model and translates nothing. Use perplexity."
             )
+        if self.metric != "perplexity" and not self.bleu:
+            raise UsageError(f"--metric {self.metric} needs translations, and --bleu 0 makes none. Give --bleu 1000.")
 
     def to_json(self) -> dict[str, Any]:
         """A readable copy of all settings."""
@@ -147,7 +218,7 @@ class TrainConfig:
 
     def differences(self, earlier: Mapping[str, Any]) -> list[str]:
         """Names of settings that a run to be resumed had otherwise and that may not change."""
-        paths = {"train", "valid", "tokenizer", "output"}
+        paths = {"train", "valid", "tokenizer", "token_weights", "output"}
         names = [f.name for f in fields(self) if f.name not in CHANGEABLE | paths]
         before = {**DEFAULTS, **earlier}
         return [name for name in names if name in before and before[name] != getattr(self, name)]

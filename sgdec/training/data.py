@@ -1,10 +1,8 @@
 """Text as token ids, cut into batches of similar lengths: pairs of lines for translation, lines for a language model.
 
 The order of an epoch is a function of (seed, epoch) alone, so that a run can be taken up at any batch. A batch
-holds examples of nearly equal lengths: hardly anything is computed for padding.
-
-Bad training lines are left out and counted, by the reason (`Limits`); in held-out text, where each line counts, only
-empty ones are, and a line that is not UTF-8 is an error.
+holds examples of nearly equal lengths: hardly anything is computed for padding. `reading.py` says which lines are
+left out. Texts here are held in memory; `shards.py` has those that are too long for that.
 """
 
 from __future__ import annotations
@@ -12,11 +10,11 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import zip_longest
-from typing import ClassVar, NamedTuple
+from itertools import chain
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -24,31 +22,11 @@ import torch
 from torch import Tensor
 
 from sgdec.context import BOS, EOS
-from sgdec.errors import SgdecError
-from sgdec.text.lines import raw_lines, read_lines
 from sgdec.text.vocabulary import StoredVocabulary
+from sgdec.training.budget import Budget, Tokens
+from sgdec.training.reading import Block, Limits, read_blocks, require_some
 
-EMPTY, LONG, UNEVEN, UNDECODABLE = "empty", "too long", "of absurd lengths", "not UTF-8"
-"""Why examples are left out."""
-
-
-class Limits(NamedTuple):
-    """Of training examples; what is beyond them is left out, and so are lines that are not UTF-8."""
-
-    max_line: int
-    """Tokens on a side."""
-    max_ratio: float = 0.0
-    """Tokens on one side for each on the other; 0 = no limit."""
-
-    def fault(self, *lengths: int) -> str | None:
-        """What is wrong with an example whose sides have so many tokens, none of them 0.
-
-        >>> Limits(9).fault(8, 10), Limits(9, 3.0).fault(2, 7), Limits(9, 3.0).fault(2, 6)
-        ('too long', 'of absurd lengths', None)
-        """
-        if max(lengths) > self.max_line:
-            return LONG
-        return UNEVEN if 0 < self.max_ratio < max(lengths) / min(lengths) else None
+A = TypeVar("A")
 
 
 class Batch(NamedTuple):
@@ -66,6 +44,13 @@ class Batch(NamedTuple):
     """[B, T] true where there is a target token"""
     lines: list[int]
     """[B] line numbers from 1, in the files"""
+    weights: Tensor | None = None
+    """[B, T] what target tokens count in the objective (`weights.py`); None: 1 each"""
+
+    @property
+    def weight(self) -> Tensor:
+        """The sum of the weights of all target tokens, by which the update's mean loss is divided."""
+        return self.mask.sum() if self.weights is None else self.weights[self.mask].sum()
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
@@ -77,73 +62,95 @@ class Batch(NamedTuple):
     def to(self, device: str) -> Batch:
         """The same on a device; the lengths stay where packing needs them."""
         source = None if self.source is None else self.source.to(device)
+        weights = None if self.weights is None else self.weights.to(device)
         moved = {name: getattr(self, name).to(device) for name in ("target_in", "target_out", "mask")}
-        return self._replace(source=source, **moved)
+        return self._replace(source=source, weights=weights, **moved)
 
 
 class Text(ABC):
-    """Examples as token ids, and what was left out. Each has a target; `ParallelText` has sources too."""
+    """Examples as token ids, by number from 0, and what was left out. Each has a target, and a source or none."""
 
-    unit: ClassVar[str]
-    """What an example is called, in the plural."""
+    left_out: Mapping[str, int]
+    """How many examples for which reason."""
+
+    @property
+    @abstractmethod
+    def unit(self) -> str:
+        """What an example is called, in the plural."""
+
+    @property
+    @abstractmethod
+    def fingerprint(self) -> str:
+        """How many examples there are, and a hash of their tokens: the text, whatever its files are called."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many examples there are."""
+
+    @abstractmethod
+    def batches(self, budget: int | Budget, *, order: tuple[int, int] | None = None) -> Sequence[Sequence[int]]:
+        """Numbers of examples, cut such that each batch is within the budget (an int: of `Tokens`) or one example.
+
+        With ``order`` = (seed, epoch) both equal lengths among themselves and the batches are shuffled. Their number
+        is that of every other order.
+        """
+
+    @abstractmethod
+    def batch(self, examples: Sequence[int]) -> Batch:
+        """The tensors of these examples, which one of `batches` holds."""
+
+    @abstractmethod
+    def sample(self) -> tuple[Sequence[int], npt.NDArray[np.int64]]:
+        """Some examples to know the text by: their numbers, and their lengths [examples, sides], the target first."""
+
+    @abstractmethod
+    def target_counts(self, vocab_size: int) -> npt.NDArray[np.int64]:
+        """[V] how often each token is in the targets, without ``</s>``."""
+
+    def log_frequencies(self, vocab_size: int) -> Tensor:
+        """log of the share of each target token, ``</s>`` included, each counted once more than it occurs: [V]."""
+        counts = self.target_counts(vocab_size) + 1
+        counts[EOS] += len(self)
+        return torch.from_numpy(np.log(counts / counts.sum())).float()
+
+
+class TextInMemory(Text):
+    """Examples in lists."""
+
     targets: list[list[int]]
     lines: list[int]
     """The line number of each example."""
-    left_out: Mapping[str, int]
-    """How many examples for which reason."""
 
     @abstractmethod
     def lengths(self) -> npt.NDArray[np.int64]:
         """[examples, sides] in tokens, the target first."""
 
     @abstractmethod
-    def batch(self, examples: Sequence[int]) -> Batch:
-        """The tensors of these examples."""
+    def _tokens(self) -> Iterator[Sequence[int]]:
+        """All sides of all examples."""
 
     def __len__(self) -> int:
         return len(self.lines)
 
-    def batches(self, batch_tokens: int, *, order: tuple[int, int] | None = None) -> list[list[int]]:
-        """Indices of examples, cut so that examples x (longest side + 1) <= ``batch_tokens``, or one example.
-
-        With ``order`` = (seed, epoch) both equal lengths among themselves and the batches are shuffled.
-        """
-        lengths = self.lengths()
-        generator = None if order is None else np.random.default_rng(order)
-        ties = np.arange(len(self)) if generator is None else generator.permutation(len(self))
-        batches: list[list[int]] = []
-        width = 0
-        for n in np.lexsort((ties, *lengths.T[::-1])).tolist():  # by target, then source, then at random
-            wider = max(width, int(lengths[n].max()) + 1)
-            if not batches or (len(batches[-1]) + 1) * wider > batch_tokens:
-                batches.append([])
-                wider = int(lengths[n].max()) + 1
-            batches[-1].append(n)
-            width = wider
-        if generator is not None:
-            generator.shuffle(batches)
-        return batches
+    def batches(self, budget: int | Budget, *, order: tuple[int, int] | None = None) -> list[list[int]]:
+        return cut(self.lengths(), budget, None if order is None else np.random.default_rng(order))
 
     @cached_property
     def fingerprint(self) -> str:
-        """How many examples there are, and a hash of their tokens: the text, whatever its files are called."""
         digest = hashlib.sha256(self.lengths().tobytes())
         for tokens in self._tokens():
             digest.update(np.array(tokens, dtype=np.int64).tobytes())
         return f"{len(self)} {self.unit} {digest.hexdigest()[:12]}"
 
-    @abstractmethod
-    def _tokens(self) -> Iterator[Sequence[int]]:
-        """All sides of all examples."""
+    def sample(self) -> tuple[Sequence[int], npt.NDArray[np.int64]]:
+        return range(len(self)), self.lengths()
 
-    def log_frequencies(self, vocab_size: int) -> Tensor:
-        """log of the share of each target token, ``</s>`` included, each counted once more than it occurs: [V]."""
-        counts = np.bincount([token for target in self.targets for token in (*target, EOS)], minlength=vocab_size) + 1
-        return torch.from_numpy(np.log(counts / counts.sum())).float()
+    def target_counts(self, vocab_size: int) -> npt.NDArray[np.int64]:
+        return np.bincount([token for target in self.targets for token in target], minlength=vocab_size)
 
 
 @dataclass(frozen=True)
-class ParallelText(Text):
+class ParallelText(TextInMemory):
     """Line pairs."""
 
     unit = "pairs"
@@ -157,38 +164,29 @@ class ParallelText(Text):
     @classmethod
     def read(
         cls,
-        paths: tuple[str, str],
+        paths: Sequence[str],
         source: StoredVocabulary,
         target: StoredVocabulary,
         limits: Limits | None = None,
     ) -> ParallelText:
-        """Read two files of equally many lines; leave out bad pairs, which are fewer without limits.
+        """Read files of equally many lines, the target last; leave out bad pairs, which are fewer without limits.
 
         Raises `SgdecError` if the files do not fit each other, cannot be read or nothing is left.
         """
-        pairs: list[tuple[str | None, str | None]] = []
-        for pair in zip_longest(*(_lines(path, limits) for path in paths), fillvalue=_END):
-            if _END in pair:
-                counts = [sum(1 for _ in raw_lines(path)) for path in paths]
-                raise SgdecError(
-                    f"{paths[0]} has {counts[0]} lines but {paths[1]} has {counts[1]}. "
-                    "Line N of one must be the translation of line N of the other."
-                )
-            pairs.append((pair[0], pair[1]))
-        source_lines, target_lines = [pair[0] or "" for pair in pairs], [pair[1] or "" for pair in pairs]
-        sources, targets = source.encode_all(source_lines), target.encode_all(target_lines)
-        faults = [
-            UNDECODABLE if None in pair else _fault(limits, len(sources[n]), len(targets[n]))
-            for n, pair in enumerate(pairs)
-        ]
-        kept = _kept(faults, f"{paths[0]}, {paths[1]}", "pair")
+        text = cls.of(list(read_blocks(paths, (source, target), limits)))
+        require_some(len(text), text.left_out, paths, "pair")
+        return text
+
+    @classmethod
+    def of(cls, blocks: Sequence[Block]) -> ParallelText:
+        """What has been read already."""
         return cls(
-            [sources[n] for n in kept],
-            [targets[n] for n in kept],
-            [n + 1 for n in kept],
-            [source_lines[n] for n in kept],
-            [target_lines[n] for n in kept],
-            Counter(fault for fault in faults if fault),
+            _joined(block.sides[0] for block in blocks),
+            _joined(block.sides[1] for block in blocks),
+            _joined(block.lines for block in blocks),
+            _joined(block.texts[0] for block in blocks),
+            _joined(block.texts[1] for block in blocks),
+            sum((block.left_out for block in blocks), Counter()),
         )
 
     def _tokens(self) -> Iterator[Sequence[int]]:
@@ -199,13 +197,12 @@ class ParallelText(Text):
         return np.array([(len(t), len(s)) for s, t in zip(self.sources, self.targets, strict=True)])
 
     def batch(self, examples: Sequence[int]) -> Batch:
-        source, lengths = pad([self.sources[n] for n in examples])
-        targets = pad_targets([self.targets[n] for n in examples])
-        return Batch(source, lengths, *targets, [self.lines[n] for n in examples])
+        targets, sources = [self.targets[n] for n in examples], [self.sources[n] for n in examples]
+        return make_batch([self.lines[n] for n in examples], targets, sources)
 
 
 @dataclass(frozen=True)
-class MonolingualText(Text):
+class MonolingualText(TextInMemory):
     """Lines of one language."""
 
     unit = "lines"
@@ -216,17 +213,17 @@ class MonolingualText(Text):
     @classmethod
     def read(cls, path: str, vocabulary: StoredVocabulary, limits: Limits | None = None) -> MonolingualText:
         """Read a file; leave out bad lines, which are fewer without limits. Raises `SgdecError` as for pairs."""
-        lines = list(_lines(path, limits))
-        targets = vocabulary.encode_all([line or "" for line in lines])
-        faults = [
-            UNDECODABLE if line is None else _fault(limits, len(target))
-            for line, target in zip(lines, targets, strict=True)
-        ]
-        kept = _kept(faults, path, "line")
+        text = cls.of(list(read_blocks([path], [vocabulary], limits)))
+        require_some(len(text), text.left_out, [path], "line")
+        return text
+
+    @classmethod
+    def of(cls, blocks: Sequence[Block]) -> MonolingualText:
+        """What has been read already."""
         return cls(
-            [targets[n] for n in kept],
-            [n + 1 for n in kept],
-            Counter(fault for fault in faults if fault),
+            _joined(block.sides[0] for block in blocks),
+            _joined(block.lines for block in blocks),
+            sum((block.left_out for block in blocks), Counter()),
         )
 
     def _tokens(self) -> Iterator[Sequence[int]]:
@@ -236,8 +233,7 @@ class MonolingualText(Text):
         return np.array([(len(target),) for target in self.targets])
 
     def batch(self, examples: Sequence[int]) -> Batch:
-        targets = pad_targets([self.targets[n] for n in examples])
-        return Batch(None, None, *targets, [self.lines[n] for n in examples])
+        return make_batch([self.lines[n] for n in examples], [self.targets[n] for n in examples])
 
 
 def read_text(
@@ -246,47 +242,42 @@ def read_text(
     target: StoredVocabulary,
     limits: Limits | None = None,
 ) -> Text:
-    """Pairs from two files, or lines from one where there is no source; raises `SgdecError` as their readers do."""
+    """Pairs from two files, three where there are two sources, or lines from one where there is no source; raises `SgdecError` as their readers do."""
     if source is None:
         (path,) = paths
         return MonolingualText.read(path, target, limits)
-    first, second = paths
-    return ParallelText.read((first, second), source, target, limits)
+    return ParallelText.read(paths, source, target, limits)
 
 
-_END = "\n"
-"""What no line can be: the other file has more."""
+def cut(
+    lengths: npt.NDArray[np.int64], budget: int | Budget, generator: np.random.Generator | None
+) -> list[list[int]]:
+    """Examples with these lengths [examples, sides] in batches, as `Text.batches` says; shuffled by a generator."""
+    budget = Tokens(budget) if isinstance(budget, int) else budget
+    ties = np.arange(len(lengths)) if generator is None else generator.permutation(len(lengths))
+    rows = lengths.tolist()
+    batches: list[list[int]] = []
+    longest: list[int] = []
+    for n in np.lexsort((ties, *lengths.T[::-1])).tolist():  # by target, then source, then at random
+        grown = list(map(max, longest, rows[n]))
+        if not batches or budget.cost(len(batches[-1]) + 1, grown) > budget.room:
+            batches.append([])
+            grown = rows[n]
+        batches[-1].append(n)
+        longest = grown
+    if generator is not None:
+        generator.shuffle(batches)
+    return batches
 
 
-def _lines(path: str, limits: Limits | None) -> Iterator[str | None]:
-    """The lines of a file; of training text, None for one that is not UTF-8."""
-    if limits is None:
-        yield from read_lines(path)
-        return
-    for raw in raw_lines(path):
-        try:
-            yield raw.decode("utf-8")
-        except UnicodeDecodeError:
-            yield None
+def make_batch(lines: list[int], targets: Sequence[Sequence[int]], sources: Sequence[Sequence[int]] = ()) -> Batch:
+    """The tensors of examples; without sources for a language model."""
+    source, lengths = pad(sources) if sources else (None, None)
+    return Batch(source, lengths, *pad_targets(targets), lines)
 
 
-def _fault(limits: Limits | None, *lengths: int) -> str | None:
-    """Why an example is left out, or None."""
-    if not all(lengths):
-        return EMPTY
-    return None if limits is None else limits.fault(*lengths)
-
-
-def _kept(faults: Sequence[str | None], where: str, unit: str) -> list[int]:
-    """The examples without fault. Raises `SgdecError` if there are none."""
-    kept = [n for n, fault in enumerate(faults) if fault is None]
-    if not kept:
-        reasons = ", ".join(f"{count} {fault}" for fault, count in Counter(faults).items()) or "there was none"
-        raise SgdecError(
-            f"{where}: no {unit} is left of {len(faults)}: {reasons}. "
-            "Give other text, or see --max-line and --max-ratio."
-        )
-    return kept
+def _joined(parts: Iterable[list[A]]) -> list[A]:
+    return list(chain.from_iterable(parts))
 
 
 def pad_targets(targets: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor, Tensor]:

@@ -19,8 +19,8 @@ from sgdec.training.config import TrainConfig
 
 
 def uses_sgd(config: TrainConfig, step: int) -> bool:
-    """Whether step (from 1) is one of the SGD stage."""
-    return 0 < config.sgd_after < step
+    """Whether step (from 1) is one of the SGD stage; refinement by expected reward is that stage from its start."""
+    return config.objective == "expected-reward" or 0 < config.sgd_after < step
 
 
 def learning_rate(config: TrainConfig, step: int, total_steps: int, plateaus: int = 0) -> float:

@@ -8,22 +8,22 @@ from pathlib import Path
 from typing import Any
 
 from sgdec.errors import SgdecError
+from sgdec.training.terminal import Terminal
 
 Row = dict[str, Any]
 METRICS, CURVE = "metrics.jsonl", "curve.png"
 
 
-class Report:
+class Report(Terminal):
     """The log of one run. Rows have a ``step`` and numbers; validations have a ``perplexity`` too."""
 
     def __init__(self, run: Path, *, step: int = 0, quiet: bool = False) -> None:
         """Continue the log of ``run`` after ``step``; what an interrupted run wrote beyond it is dropped."""
         from torch.utils.tensorboard.writer import SummaryWriter
 
+        super().__init__(quiet=quiet)
         self.run = run
-        self.quiet, self.live = quiet, sys.stderr.isatty() and not quiet
         self.rows = [row for row in read_metrics(run / METRICS) if row["step"] <= step]
-        self._width = 0
         try:
             run.mkdir(parents=True, exist_ok=True)
             (run / METRICS).write_text("".join(map(_line, self.rows)), encoding="utf-8")
@@ -43,20 +43,6 @@ class Report:
         except OSError as error:
             raise SgdecError(f"{self.run / METRICS}: cannot be written ({error.strerror}).") from None
 
-    def progress(self, text: str) -> None:
-        """Show where the run is, on the same line as before; nothing where there is no terminal."""
-        if self.live:
-            sys.stderr.write("\r" + text.ljust(self._width))
-            sys.stderr.flush()
-            self._width = len(text)
-
-    def line(self, text: str) -> None:
-        """Say something that stays."""
-        if not self.quiet:
-            self.progress("")
-            sys.stderr.write(("\r" if self.live else "") + text + "\n")
-            sys.stderr.flush()
-
     def close(self) -> None:
         """Finish the logs and draw the learning curve."""
         self.progress("")
@@ -64,6 +50,19 @@ class Report:
             sys.stderr.write("\r")
         self._events.close()
         draw_curve(self.rows, self.run / CURVE)
+
+
+class Silence(Report):
+    """The report of a process that leaves it to another."""
+
+    def __init__(self) -> None:
+        self.rows, self.quiet, self.live = [], True, False
+
+    def add(self, row: Row) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
 
 
 def read_metrics(file: Path) -> list[Row]:
@@ -88,6 +87,8 @@ def draw_curve(rows: list[Row], file: Path) -> None:
         ("loss", "training loss (nats a token)"),
         ("perplexity", "validation perplexity"),
         ("bleu", "validation BLEU"),
+        ("gleu", "validation GLEU"),
+        ("reward", "mean reward of samples"),
     ]
     panels = [panel for panel in panels if any(panel[0] in row for row in rows)]
     if not panels:

@@ -71,5 +71,5 @@ def refuse_other_text(
     if text != data.fingerprint:
         raise UsageError(
             f"--resume: the training text is not the one of {folder}: it was {text}, now it is {data.fingerprint}. "
-            "Give the same text, or another --output."
+            "Give the same text (in shards: also the same --shard-tokens), or another --output."
         )

@@ -1,4 +1,6 @@
-"""Maximum likelihood training (GNMT, Wu et al. 2016, equation 7 and section 8.3), step by step and resumable.
+"""Training by maximum likelihood (GNMT, Wu et al. 2016, equation 7 and section 8.3), step by step and resumable.
+
+Refinement by expected reward (equation 9) is the same loop around another loss, from the weights of another run.
 
 Everything random is a function of the seed: the first weights of the seed, the order of epoch e of (seed, e),
 dropout in step s of (seed, s). So a run that was killed and is taken up at its last checkpoint repeats the lost
@@ -12,7 +14,7 @@ import math
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -21,17 +23,27 @@ import torch
 
 from sgdec.context import Vocabularies
 from sgdec.errors import SgdecError
-from sgdec.models.base import LanguageModel, Seq2Seq
+from sgdec.models.base import Model, Seq2Seq
 from sgdec.plugins import Host
-from sgdec.text.right_left import RightToLeft, pieces_of
-from sgdec.text.vocabulary import StoredVocabulary, load_vocabulary
-from sgdec.training import checkpoint, resuming, validation
+from sgdec.text.vocabulary import load_vocabulary
+from sgdec.training import checkpoint, expected_reward, pretrained, resuming, sides, starting, validation
 from sgdec.training.config import TrainConfig
-from sgdec.training.data import Batch, Limits, ParallelText, read_text
+from sgdec.training.data import Batch, ParallelText, read_text
 from sgdec.training.device import choose_precision
+from sgdec.training.noise import SourceNoise
 from sgdec.training.optimisation import learning_rate
-from sgdec.training.report import METRICS, Report, duration
+from sgdec.training.out_of_memory import Splitter
+from sgdec.training.parallel.group import Group
+from sgdec.training.parallel.launch import joined, restarted
+from sgdec.training.parallel.strategy import Strategy
+from sgdec.training.parallel.volume import Volume
+from sgdec.training.reading import Limits
+from sgdec.training.report import METRICS, Report, Silence, duration
+from sgdec.training.stream import open_text
+from sgdec.training.terminal import Terminal
 from sgdec.training.updating import Updater
+from sgdec.training.weights import WEIGHTS, Weighting
+from sgdec.training.workspace import WORKSPACE, Workspace, make_budget
 
 PROGRESS = "progress.json"
 LOG_EVERY = 50
@@ -61,6 +73,14 @@ class Progress:
     tokens: int = 0
     update_seconds: float = 0.0
     """Of the updates since then."""
+    rewards: float = 0.0
+    """Of samples since then, the mean of each source's (expected reward)."""
+    sources: int = 0
+    """Of which samples were drawn since then."""
+    ceiling: float = 0.0
+    """The largest cost of a batch that memory holds, learnt by failure; 0 = none failed."""
+    unfit: list[int] = field(default_factory=list)
+    """Line numbers of examples that memory does not hold at all."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +91,7 @@ class Trained:
     """The checkpoint folder to use."""
     steps: int
     scores: Mapping[str, float]
-    """Of the last validation: perplexity, and bleu if asked for (of a translation model)."""
+    """Of the last validation: perplexity, and bleu and gleu if asked for (of a translation model)."""
 
 
 def train(config: TrainConfig, *, resume: bool = False, host: Host | None = None, quiet: bool = False) -> Trained:
@@ -79,7 +99,9 @@ def train(config: TrainConfig, *, resume: bool = False, host: Host | None = None
 
     Raises `UsageError` for settings that cannot work, `SgdecError` for data or files that do not.
     """
-    return Trainer(config, resume=resume, host=host, quiet=quiet).run()
+    with joined(config) as group:
+        resume = resume or restarted(config)
+        return Trainer(config, resume=resume, host=host, quiet=quiet, group=group).run()
 
 
 class Trainer:
@@ -92,40 +114,71 @@ class Trainer:
         resume: bool = False,
         host: Host | None = None,
         quiet: bool = False,
+        group: Group | None = None,
     ) -> None:
-        self.config, self.folder = config, Path(config.output)
+        self.config, self.folder, self.group = config, Path(config.output), group or Group()
         self.precision = choose_precision(config.device, config.precision)
         if config.threads:
             torch.set_num_threads(config.threads)
         earlier = resuming.earlier_config(self.folder, resume)
         host = host or Host()
-        has_source = not issubclass(host.load("model", config.model), LanguageModel)
-        config.check_files(language_model=not has_source)
+        self.model_class: type[Model] = host.load("model", config.model)
+        config.check_files(sources=self.model_class.sources, steps=self.model_class.steps)
+        expected_reward.refuse_unfit(config, language_model=not self.model_class.sources)
+        pretrained.refuse_unfit(config)
         tokenizers = [load_vocabulary(path) for path in config.tokenizer]
-        self.source = tokenizers[0] if has_source else None
-        self.target: StoredVocabulary = RightToLeft(tokenizers[-1]) if config.right_left else tokenizers[-1]
+        self.source, self.target = sides.arranged(
+            tokenizers, sources=self.model_class.sources, right_left=config.right_left, steps=self.model_class.steps
+        )
         self.vocabularies = Vocabularies(self.source, self.target)
         if resume:
             resuming.refuse_other_settings(config, earlier)
-        self.data = read_text(config.train, self.source, self.target, Limits(config.max_line, config.max_ratio))
+        terminal = Terminal(quiet=quiet or not self.group.first)
+        self.data = open_text(
+            config.train,
+            self.source,
+            self.target,
+            Limits(config.max_line, config.max_ratio),
+            run=self.folder,
+            shard_tokens=config.shard_tokens,
+            terminal=terminal,
+        )
         self.valid = read_text(config.valid, self.source, self.target)
         if resume:
             resuming.refuse_other_text(config, earlier, self.vocabularies, self.data)
-        batches = len(self.data.batches(config.batch_tokens, order=(config.seed, 0)))
-        self.steps_per_epoch = math.ceil(batches / config.accumulate)
-        self.total_steps = config.max_steps or math.ceil(config.epochs * self.steps_per_epoch)
+        self.weighting = Weighting(config, self.vocabularies, self.data)
+        if resume:
+            self.weighting.refuse_others(config, earlier)
+        self.noise = SourceNoise(config.source_noise, config.source_noise_kind, config.seed)
 
         torch.manual_seed(config.seed)
         self.model = checkpoint.build_model(self._model_config(), where="sgdec train", host=host)
         self.model.to(config.device, torch.float64 if self.precision == "fp64" else torch.float32)
         if config.unigram_bias:
             self.model.bias_output(self.data.log_frequencies(self.target.size))
+        if config.start and not resume:
+            starting.start_from(config.start, self.model, self._model_config(), self.vocabularies)
+        self.started = [] if resume else list(pretrained.start(config, self.model, self.vocabularies, host))
+
+        def trial() -> Strategy:
+            return Updater(config, self.model, self.precision, total_steps=1).strategy
+
+        self.budget = make_budget(config, self.data, trial, earlier, terminal.progress)
+        batches = len(self.data.batches(self.budget, order=(config.seed, 0)))
+        self.steps_per_epoch = math.ceil(batches / config.accumulate)
+        self.total_steps = config.max_steps or math.ceil(config.epochs * self.steps_per_epoch)
         self.progress = self._earlier_progress() if resume else Progress()
         step = self.progress.step
-        self.updater = Updater(config, self.model, self.precision, total_steps=self.total_steps, step=step)
+        self.updater = Updater(
+            config, self.model, self.precision, total_steps=self.total_steps, step=step, group=self.group
+        )
         if resume:
             self.updater.restore(self.folder / "last", step)
-        self.report = Report(self.folder, step=self.progress.step, quiet=quiet)
+        self.volume = Volume(self.updater.strategy)
+        self.report = Report(self.folder, step=step, quiet=quiet) if self.group.first else Silence()
+        self.updater.splitter = Splitter(
+            self.budget, self.progress.ceiling or math.inf, self.progress.unfit, self.report.line
+        )
         self._scores: dict[str, float] = {}
 
     def run(self) -> Trained:
@@ -138,14 +191,18 @@ class Trainer:
             with contextlib.suppress(SgdecError, OSError):  # on a full disk this fails too; tell the first failure
                 self.report.close()
             raise
+        for line in self.volume.lines():
+            self.report.line(line)
         self.report.close()
         return Trained((self.folder / "best").resolve(), self.progress.step, self._scores)
 
     def steps(self) -> Iterator[float]:
         """Make updates to the end, with logs, validations and checkpoints; yields the loss of each."""
         config, p = self.config, self.progress
+        if config.start and p.best == -math.inf:
+            self._validate()  # what there is to be better than
         while p.step < self.total_steps and not self._out_of_patience():
-            order = self.data.batches(config.batch_tokens, order=(config.seed, p.epoch))
+            order = self.data.batches(self.budget, order=(config.seed, p.epoch))
             while p.batch < len(order) and p.step < self.total_steps and not self._out_of_patience():
                 batches = [self.data.batch(examples) for examples in order[p.batch : p.batch + config.accumulate]]
                 yield self._step(batches, end_of_epoch=p.batch + len(batches) == len(order))
@@ -158,7 +215,12 @@ class Trainer:
         started = time.monotonic()
         p.step, p.batch = p.step + 1, p.batch + len(batches)
         rate = learning_rate(config, p.step, self.total_steps, p.plateaus)
+        batches = [self.noise(self.weighting(batch), p.step) for batch in batches]
         loss, norm = self.updater.update(batches, p.step, rate)
+        if self.updater.expected_reward is not None:
+            rewards = self.group.total(self.updater.expected_reward.collect())
+            p.rewards, p.sources = p.rewards + rewards["rewards"], p.sources + int(rewards["sources"])
+        self.volume.add(batches)
         tokens = sum(int(batch.mask.sum()) for batch in batches)
         p.loss_sum, p.tokens = p.loss_sum + loss * tokens, p.tokens + tokens
         elapsed = time.monotonic() - started
@@ -183,8 +245,8 @@ class Trainer:
         started = time.monotonic()
         self.report.progress("validation")
         with self.updater.averaged():
-            self._scores = self._score()
-        value = self._scores["bleu"] if config.metric == "bleu" else -self._scores["perplexity"]
+            self._scores = self.group.agree(self._score() if self.group.first else {})[0]
+        value = self._scores[config.metric] * (-1 if config.metric == "perplexity" else 1)
         better = value > p.best
         if better:
             p.best, p.since_best, p.since_halved = value, 0, 0
@@ -194,33 +256,39 @@ class Trainer:
                 p.plateaus, p.since_halved = p.plateaus + 1, 0
         p.seconds += time.monotonic() - started
         self.report.add({"step": p.step, "epoch": self._epoch(), **self._scores, "seconds": round(p.seconds, 1)})
-        scores = ", ".join(f"{name} {score:.2f}" for name, score in self._scores.items())
+        scores = ", ".join(f"{name} {score:.4g}" for name, score in self._scores.items())
         where = f"epoch {self._epoch():.2f}, step {p.step}/{self.total_steps}"
         self.report.line(f"{where}: {scores}{' (best)' if better else ''}, {duration(p.seconds)}")
         self._save("last", *(["best"] if better else []), scores=self._scores)
 
     def _score(self) -> dict[str, float]:
-        config, valid = self.config, self.valid
-        scores = {"perplexity": validation.perplexity(self.model, valid, device=config.device)}
-        if config.bleu and isinstance(self.model, Seq2Seq) and isinstance(valid, ParallelText):
-            lines, references = valid.source_lines[: config.bleu], valid.target_lines[: config.bleu]
-            translations = validation.translate(self.model, self.vocabularies, lines, device=config.device)
-            scores["bleu"] = validation.bleu(translations, references)
+        model, valid, device = self.model, self.valid, self.config.device
+        scores = {"perplexity": validation.perplexity(model, valid, device=device)}
+        if isinstance(model, Seq2Seq) and isinstance(valid, ParallelText):
+            scores |= validation.of_translations(model, self.target, valid, self.config.bleu, device=device)
         return scores
 
     def _save(self, *links: str, scores: Mapping[str, float] = MappingProxyType({})) -> None:
         """A checkpoint of this step, with all that training needs to go on."""
 
+        save = self.updater.collect()
+        if self.updater.splitter.ceiling < math.inf:
+            self.progress.ceiling = self.updater.splitter.ceiling
+
         def write(folder: Path) -> None:
-            self.updater.save(folder)
+            save(folder)
             checkpoint.write_json(folder / PROGRESS, asdict(self.progress))
             checkpoint.save_vocabularies(folder, self.source, self.target)
             where = {"step": self.progress.step, "epoch": self._epoch(), "precision": self.precision}
-            training = {resuming.TEXT: self.data.fingerprint, "training": self.config.to_json()}
+            texts = {resuming.TEXT: self.data.fingerprint, WEIGHTS: self.weighting.fingerprint}
+            training = {**texts, "training": self.config.to_json()}
+            if isinstance(self.budget, Workspace):
+                training[WORKSPACE] = self.budget._asdict()
             checkpoint.write_json(folder / checkpoint.CONFIG, {**self._model_config(), **where, **scores, **training})
             shutil.copyfile(self.folder / METRICS, folder / METRICS)
 
-        checkpoint.save_checkpoint(self.folder, f"step-{self.progress.step}", write, links, keep=self.config.keep)
+        if self.group.first:
+            checkpoint.save_checkpoint(self.folder, f"step-{self.progress.step}", write, links, keep=self.config.keep)
 
     def _earlier_progress(self) -> Progress:
         file = self.folder / "last" / PROGRESS
@@ -236,8 +304,10 @@ class Trainer:
             "options": dict(self.config.options),
             "source_vocab_size": 0 if self.source is None else self.source.size,
             "target_vocab_size": self.target.size,
-            "shared": self.source is not None and self.source.fingerprint == pieces_of(self.target).fingerprint,
+            "shared": sides.same_pieces(self.source, self.target),
             "right_left": self.config.right_left,
+            **({"sources": self.model_class.sources} if self.model_class.sources > 1 else {}),
+            **({"steps": True} if self.model_class.steps else {}),
         }
 
     def _out_of_patience(self) -> bool:
@@ -255,6 +325,8 @@ class Trainer:
             f"{len(data)} {data.unit}{''.join(f', {text}' for text in skipped)}; "
             f"{self.steps_per_epoch} steps an epoch, {self.total_steps} in all"
         )
+        for line in self.started:
+            self.report.line(line)
         if self.progress.step:
             self.report.line(f"resumed after step {self.progress.step}")
 
@@ -266,10 +338,12 @@ class Trainer:
             "loss": p.loss_sum / p.tokens,
             "lr": rate,
             "grad_norm": norm,
+            **({"reward": p.rewards / p.sources} if p.sources else {}),
         }
+        row |= self.volume.row
         self.report.add({**row, "tokens_per_second": round(speed, 1), "seconds": round(p.seconds, 1)})
         self._show(p.loss_sum / p.tokens)
-        p.loss_sum, p.tokens, p.update_seconds = 0.0, 0, 0.0
+        p.loss_sum, p.tokens, p.update_seconds, p.rewards, p.sources = 0.0, 0, 0.0, 0.0, 0
 
     def _show(self, loss: float) -> None:
         """One line that is rewritten: where we are, how fast, how long still."""

@@ -2,12 +2,13 @@
 
 The gradient is that of the mean loss of a target token over *all* batches of the update. A mean of the batches' means
 would give tokens of small batches more weight; so an update of several batches is that of one large batch.
+Where tokens have weights (`weights.py`), it is the weighted mean, over the sum of all weights.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,11 +18,17 @@ import torch
 from sgdec.errors import SgdecError
 from sgdec.models.base import Model
 from sgdec.training import checkpoint
+from sgdec.training.budget import Tokens
 from sgdec.training.config import TrainConfig
 from sgdec.training.data import Batch
+from sgdec.training.expected_reward import ExpectedReward
 from sgdec.training.moving_average import MovingAverage
-from sgdec.training.optimisation import make_optimizer, optimizer_tensors, restore_optimizer, uses_sgd
-from sgdec.training.validation import batch_nll
+from sgdec.training.objective import Likelihood
+from sgdec.training.optimisation import make_optimizer, uses_sgd
+from sgdec.training.out_of_memory import Splitter, is_out_of_memory
+from sgdec.training.parallel.group import Group
+from sgdec.training.parallel.memory import collect_memory, restore_memory
+from sgdec.training.parallel.strategy import Loss, make_strategy
 
 OPTIMIZER, RAW = "optimizer.safetensors", "raw.safetensors"
 LINES_SHOWN = 100
@@ -31,11 +38,27 @@ LINES_SHOWN = 100
 class Updater:
     """A model in training, with its optimiser and, if asked for, the moving average of its weights."""
 
-    def __init__(self, config: TrainConfig, model: Model, precision: str, *, total_steps: int, step: int = 0) -> None:
-        """``step``: updates made so far, of ``total_steps``; ``precision``: not auto."""
+    def __init__(
+        self,
+        config: TrainConfig,
+        model: Model,
+        precision: str,
+        *,
+        total_steps: int,
+        step: int = 0,
+        group: Group | None = None,
+    ) -> None:
+        """``step``: updates made so far, of ``total_steps``; ``precision``: not auto; ``group``: who shares the work.
+
+        In a group of several every rank makes an updater and calls its methods, in the same order.
+        """
         self.config, self.model, self.precision, self.total_steps = config, model, precision, total_steps
-        self.optimizer = make_optimizer(config, model.parameters(), step + 1)
+        self.step = step
+        self.expected_reward = ExpectedReward(config) if config.objective == "expected-reward" else None
+        self.strategy = make_strategy(config.parallel, group or Group(), model, self._loss())
+        self.optimizer = make_optimizer(config, self.strategy.owned.values(), step + 1)
         self.average = MovingAverage(model, config.ema) if config.ema else None
+        self.splitter = Splitter(Tokens(config.batch_tokens))
 
     def update(self, batches: Sequence[Batch], step: int, rate: float) -> tuple[float, float]:
         """Make update ``step`` (from 1): mean loss of a target token, and the norm of the gradient before clipping.
@@ -44,14 +67,15 @@ class Updater:
         """
         config = self.config
         if config.sgd_after and step == config.sgd_after + 1:
-            self.optimizer = make_optimizer(config, self.model.parameters(), step)
+            self.optimizer = make_optimizer(config, self.strategy.owned.values(), step)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        torch.manual_seed(hash_seed(config.seed, step))
-        self.model.anneal((step - 1) / max(1, self.total_steps - 1))
+        self.step = step
+        self.model.anneal(1.0 if config.start else (step - 1) / max(1, self.total_steps - 1))
         self.model.train()
-        losses = self._backward(batches)
-        gradient = torch.nn.utils.clip_grad_norm_(self.model.parameters(), config.clip)
+        batches, losses = self._backward(batches)
+        gradient = self.strategy.gradient_norm()
+        torch.nn.utils.clip_grads_with_norm_(self.strategy.owned.values(), config.clip, gradient)
         values, norm = [loss.item() for loss in losses], gradient.item()
         if not (math.isfinite(sum(values)) and math.isfinite(norm)):
             raise self._not_finite(batches, values, norm, step)
@@ -60,19 +84,41 @@ class Updater:
             self.average.update(self.model, step)
         return sum(values), norm
 
-    def _backward(self, batches: Sequence[Batch]) -> list[torch.Tensor]:
-        """Fill the gradients; what each batch adds to the mean loss of a token."""
-        config = self.config
-        device = torch.device(config.device)
-        tokens = torch.stack([batch.mask.sum() for batch in batches]).sum().to(device)
-        self.optimizer.zero_grad()
-        losses = []
-        for batch in batches:
-            with torch.autocast(device.type, torch.bfloat16, enabled=self.precision == "bf16"):
-                loss = batch_nll(self.model, batch.to(config.device), config.label_smoothing) / tokens
-            loss.backward()  # type: ignore[no-untyped-call]
-            losses.append(loss.detach())
-        return losses
+    def _backward(self, batches: Sequence[Batch]) -> tuple[list[Batch], list[torch.Tensor]]:
+        """Fill the gradients: the batches, split as memory asks, and what each adds to the mean loss of a token."""
+        while parts := self.splitter.split(batches):
+            tokens = torch.stack([batch.weight for batch in parts]).sum().to(self.config.device)
+            torch.manual_seed(self.strategy.seed(hash_seed(self.config.seed, self.step)))
+            self.optimizer.zero_grad()
+            try:
+                return parts, self.strategy.backward(parts, tokens)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+            if self.config.parallel != "none":
+                raise SgdecError(
+                    f"step {self.step}: out of memory. With --parallel no batch is split; go on with --resume where "
+                    "there is more, or train anew with smaller --batch-tokens."
+                )
+            self.optimizer.zero_grad()  # what there is of gradients is of an update that was given up
+            if self.config.device != "cpu":
+                torch.cuda.empty_cache()
+            assert self.strategy.current is not None
+            self.splitter.shrink(self.strategy.current, self.step)
+        raise SgdecError(f"step {self.step}: memory does not hold one of its examples. Take a smaller model.")
+
+    def _loss(self) -> Loss:
+        """The loss of a batch: the sum over its target tokens, or minus the objective of its pairs."""
+        config, reward = self.config, self.expected_reward
+        likelihood = Likelihood(self.model, config.label_smoothing, config.device, self.precision)
+        if reward is None:
+            return likelihood
+
+        def rewarded(batch: Batch) -> torch.Tensor:
+            with likelihood.autocast():
+                return reward.loss(self.model, batch.to(config.device), self.step)
+
+        return rewarded
 
     def _not_finite(self, batches: Sequence[Batch], values: Sequence[float], norm: float, step: int) -> SgdecError:
         """What went wrong where, and from where one can go on."""
@@ -94,21 +140,36 @@ class Updater:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """In the block the model has its averaged weights, if there are such."""
+        """In the block the model has its averaged weights, if there are such; on rank 0 all of them."""
+        self._complete()
         if self.average is None:
             yield
         else:
             with self.average.inside(self.model):
                 yield
 
-    def save(self, folder: Path) -> None:
-        """Write the weights to use, and what `restore` needs besides."""
-        weights = checkpoint.model_tensors(self.model)
-        if self.average is not None:
-            checkpoint.save_tensors(folder / RAW, weights)
-            weights = self.average.tensors
-        checkpoint.save_tensors(folder / checkpoint.WEIGHTS, weights)
-        checkpoint.save_tensors(folder / OPTIMIZER, optimizer_tensors(self.optimizer))
+    def collect(self) -> Callable[[Path], None]:
+        """What, on rank 0, writes into a folder the weights to use, and what `restore` needs besides."""
+        self._complete()
+        memory = collect_memory(self.strategy, self.optimizer)
+
+        def save(folder: Path) -> None:
+            weights = checkpoint.model_tensors(self.model)
+            if self.average is not None:
+                checkpoint.save_tensors(folder / RAW, weights)
+                weights = self.average.tensors
+            checkpoint.save_tensors(folder / checkpoint.WEIGHTS, weights)
+            checkpoint.save_tensors(folder / OPTIMIZER, memory)
+
+        return save
+
+    @torch.no_grad()
+    def _complete(self) -> None:
+        """Bring up to date, on rank 0, the weights and averages that other ranks own."""
+        for tensors in [checkpoint.model_tensors(self.model)] + ([self.average.tensors] if self.average else []):
+            for name, tensor in self.strategy.collect(self.strategy.pieces(tensors)).items():
+                if tensor is not tensors[name]:
+                    tensors[name].copy_(tensor)
 
     def restore(self, folder: Path, step: int) -> None:
         """Take up the weights, the average and the optimiser that `save` wrote after update ``step``."""
@@ -117,7 +178,7 @@ class Updater:
             self.average = MovingAverage(self.model, self.config.ema)
             checkpoint.load_weights(self.model, folder / RAW)
         if uses_sgd(self.config, step + 1) == uses_sgd(self.config, step):
-            restore_optimizer(self.optimizer, checkpoint.load_tensors(folder / OPTIMIZER))
+            restore_memory(self.strategy, self.optimizer, checkpoint.load_tensors(folder / OPTIMIZER))
 
 
 def hash_seed(seed: int, step: int) -> int:

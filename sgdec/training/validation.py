@@ -1,21 +1,25 @@
-"""How good a model is: perplexity of held-out text, and BLEU of real translations of it."""
+"""How good a model is: perplexity of held-out text, and BLEU and GLEU of real translations of it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sgdec.context import BOS, EOS, UNK, Vocabularies
-from sgdec.models.base import Model, Seq2Seq
-from sgdec.training.data import Batch, Text, pad
+from sgdec.context import BOS, EOS, UNK, Vocabularies, Vocabulary
+from sgdec.models.base import Memory, Model, Seq2Seq
+from sgdec.text.gleu import mean_gleu
+from sgdec.training.data import Batch, ParallelText, Text, pad
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Score
+
+LENGTH_FACTOR = 2
+"""An output has at most so many times as many tokens as its source."""
 
 
 class Scored(NamedTuple):
@@ -28,12 +32,22 @@ class Scored(NamedTuple):
 
 
 def batch_nll(model: Model, batch: Batch, label_smoothing: float = 0.0) -> Tensor:
-    """Sum of -ln P over the target tokens of a batch, ``</s>`` included; padding is not even projected."""
+    """Sum of -ln P over the target tokens of a batch, ``</s>`` included, each times its weight if there are weights.
+
+    Padding is not even projected.
+    """
     outputs = model(*batch.inputs)[batch.mask]  # [tokens, H]
-    logits = model.project(outputs)  # [tokens, V]
+    weights = None if batch.weights is None else batch.weights[batch.mask]
+    return summed_nll(model.project(outputs), batch.target_out[batch.mask], weights, label_smoothing)
+
+
+def summed_nll(logits: Tensor, targets: Tensor, weights: Tensor | None, label_smoothing: float) -> Tensor:
+    """Sum of -ln P of tokens [tokens] with logits [tokens, V], each times its weight."""
     logits = logits.float() if logits.dtype == torch.bfloat16 else logits
-    targets = batch.target_out[batch.mask]
-    return F.cross_entropy(logits, targets, reduction="sum", label_smoothing=label_smoothing)
+    if weights is None:
+        return F.cross_entropy(logits, targets, reduction="sum", label_smoothing=label_smoothing)
+    losses = F.cross_entropy(logits, targets, reduction="none", label_smoothing=label_smoothing)
+    return (losses * weights).sum()
 
 
 @torch.inference_mode()
@@ -58,37 +72,58 @@ def translate(
     device: str = "cpu",
     batch_size: int = 64,
 ) -> list[str]:
-    """Greedy translations, in the order of the lines; an empty line stays empty.
-
-    A translation ends with ``</s>`` or after twice as many tokens as its source; ``<unk>`` is never chosen.
-    """
+    """`greedy` translations of lines of text, in their order; an empty line stays empty."""
     assert vocabularies.source is not None and vocabularies.target is not None
-    model.eval()
     sources = [vocabularies.source.encode(line) for line in lines]
-    order = sorted((n for n in range(len(lines)) if sources[n]), key=lambda n: len(sources[n]))
-    translations = [""] * len(lines)
+    return [
+        vocabularies.target.decode(tokens) for tokens in greedy(model, sources, device=device, batch_size=batch_size)
+    ]
+
+
+@torch.inference_mode()
+def greedy(
+    model: Seq2Seq, sources: Sequence[Sequence[int]], *, device: str = "cpu", batch_size: int = 64
+) -> list[list[int]]:
+    """The likeliest token at every step, for sources in any order; nothing for an empty one.
+
+    A translation ends with ``</s>`` or after twice as many tokens as its source, and steps if it has such; ``<unk>``
+    is never chosen.
+    """
+
+    def choose(logits: Tensor, rows: Tensor, length: int) -> Tensor:
+        logits[:, [UNK, BOS]] = -math.inf
+        return logits.argmax(-1)
+
+    model.eval()
+    order = sorted((n for n in range(len(sources)) if sources[n]), key=lambda n: len(sources[n]))
+    translations: list[list[int]] = [[] for _ in sources]
     for first in range(0, len(order), batch_size):
         chosen = order[first : first + batch_size]
-        outputs = _greedy(model, [sources[n] for n in chosen], device)
-        for n, tokens in zip(chosen, outputs, strict=True):
-            translations[n] = vocabularies.target.decode(tokens)
+        padded, lengths = pad([sources[n] for n in chosen])
+        memory = model.encode(padded.to(device), lengths)
+        limits = (LENGTH_FACTOR + model.steps) * lengths
+        for n, tokens in zip(chosen, unroll(model, memory, limits, choose), strict=True):
+            translations[n] = tokens
     return translations
 
 
-def _greedy(model: Seq2Seq, sources: Sequence[Sequence[int]], device: str) -> list[list[int]]:
-    """The likeliest token at every step; rows leave the batch as they end."""
-    padded, lengths = pad(sources)
-    memory = model.encode(padded.to(device), lengths)
+def unroll(
+    model: Seq2Seq, memory: Memory, limits: Tensor, choose: Callable[[Tensor, Tensor, int], Tensor]
+) -> list[list[int]]:
+    """An output for each of the R rows of ``memory``, one inference step after the other; rows leave as they end.
+
+    ``choose`` is given logits [r, V], which rows they belong to [r] and how many tokens these have; it answers with
+    tokens [r]. An output ends before ``</s>``, or when it has as many tokens as its limit [R], which is on the CPU.
+    """
+    device = memory.values.device
     state = model.start(memory)
-    rows = torch.arange(len(sources), device=device)  # which sentence a row belongs to
-    tokens = torch.full((len(sources),), BOS, device=device)
-    limits = 2 * lengths.to(device)
-    outputs: list[list[int]] = [[] for _ in sources]
-    for length in range(2 * int(lengths.max())):
+    rows = torch.arange(len(limits), device=device)
+    tokens = torch.full((len(limits),), BOS, device=device)
+    outputs: list[list[int]] = [[] for _ in limits]
+    longest, limits = int(limits.max()), limits.to(device)
+    for length in range(longest):
         state, output, _ = model.step(memory, state, tokens)
-        logits = model.project(output)
-        logits[:, [UNK, BOS]] = -math.inf
-        tokens = logits.argmax(-1)
+        tokens = choose(model.project(output), rows, length)
         for row, token in zip(rows.tolist(), tokens.tolist(), strict=True):
             if token != EOS:
                 outputs[row].append(token)
@@ -112,6 +147,17 @@ def bleu_and_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[
         score: Score = metric.corpus_score(list(hypotheses), [list(references)])
         scored.append(Scored(score.name, float(score.score), str(score), str(metric.get_signature())))
     return scored
+
+
+def of_translations(
+    model: Seq2Seq, target: Vocabulary, text: ParallelText, count: int, *, device: str = "cpu"
+) -> dict[str, float]:
+    """BLEU (0 to 100) and mean GLEU in tokens (0 to 1) of `greedy` of the first ``count`` sources; none of none."""
+    if not count:
+        return {}
+    outputs = greedy(model, text.sources[:count], device=device)
+    translations = [target.decode(tokens) for tokens in outputs]
+    return {"bleu": bleu(translations, text.target_lines[:count]), "gleu": mean_gleu(outputs, text.targets[:count])}
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:

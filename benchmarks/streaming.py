@@ -1,0 +1,105 @@
+"""What does training text cost in memory and time, held in memory and streamed from shards on disk?
+
+Makes a corpus of N line pairs (the lines given, repeated, each with words of its own order) in a folder that is removed
+afterwards. Each way is measured in a process of its own: to prepare the text (or to find what was prepared), and to go
+through the batches of one epoch. Reports the peak of resident memory beyond that of the imports, and lines per second
+of the process's own time. First asserts, on the first lines, that both ways have the same examples.
+
+    python benchmarks/streaming.py SRC TGT TOKENIZER --lines 1000000 [--in-memory] [--shard-tokens 5000000]
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+WAYS = ("memory", "prepare", "again")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("source")
+    parser.add_argument("target")
+    parser.add_argument("tokenizer")
+    parser.add_argument("--lines", type=int, nargs="+", default=[1_000_000])
+    parser.add_argument("--shard-tokens", type=int, default=5_000_000)
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS, help="memory takes much of it")
+    parser.add_argument("--measure", choices=WAYS, help=argparse.SUPPRESS)
+    parser.add_argument("--folder", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.measure:
+        measure(given)
+        return
+    print(f"{'lines':>10} {'way':>8} {'tokens':>12} {'opened: lines/s':>16} {'epoch: lines/s':>15} {'memory, MiB':>12}")
+    for lines in given.lines:
+        folder = tempfile.mkdtemp()
+        try:
+            paths = write_corpus(Path(folder), (given.source, given.target), lines)
+            for way in given.ways:
+                options = ["--measure", way, "--folder", folder, "--lines", str(lines)]
+                options += ["--shard-tokens", str(given.shard_tokens)]
+                subprocess.run([sys.executable, __file__, *paths, given.tokenizer, *options], check=True)
+        finally:
+            shutil.rmtree(folder)
+
+
+def write_corpus(folder: Path, paths: tuple[str, str], lines: int) -> list[str]:
+    """Pairs of the text again and again, with their words in another order each time."""
+    from sgdec.text.lines import read_lines
+
+    pairs = list(zip(*map(read_lines, paths), strict=True))
+    draw = random.Random(1)
+    made = [folder / "source", folder / "target"]
+    with open(made[0], "w") as source, open(made[1], "w") as target:
+        for n in range(lines):
+            for file, line in zip((source, target), pairs[n % len(pairs)], strict=True):
+                words = line.split()
+                if n >= len(pairs):
+                    draw.shuffle(words)
+                file.write(" ".join(words) + "\n")
+    return list(map(str, made))
+
+
+def measure(given: argparse.Namespace) -> None:
+    from sgdec.text.vocabulary import load_vocabulary
+    from sgdec.training.reading import Limits
+    from sgdec.training.stream import open_text
+    from sgdec.training.terminal import Terminal
+
+    vocabulary = load_vocabulary(given.tokenizer)
+    text = None
+    before, started = peak(), time.process_time()
+    text = open_text(
+        [given.source, given.target],
+        vocabulary,
+        vocabulary,
+        Limits(250),
+        run=Path(given.folder) / "run",
+        shard_tokens=0 if given.measure == "memory" else given.shard_tokens,
+        terminal=Terminal(quiet=True),
+    )
+    opened = time.process_time()
+    tokens = sum(int(text.batch(examples).mask.sum()) for examples in text.batches(4096, order=(1, 0)))
+    iterated = time.process_time()
+    lines = given.lines[0]
+    print(
+        f"{lines:>10} {given.measure:>8} {tokens:>12} {lines / (opened - started):>16,.0f} "
+        f"{lines / (iterated - opened):>15,.0f} {peak() - before:>12,.0f}",
+        flush=True,
+    )
+
+
+def peak() -> float:
+    """MiB of resident memory, at the most so far."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# Post-editing of German captions with and without their English originals: `multi-source` and `hard-attention` on
+# Multi30k whose German was made worse (corrupt.py).
+#
+#   recipe.sh DATA WORK [MODEL...]
+#
+# DATA holds {train,val,test_2016_flickr}.{en,de}.gz; WORK receives everything that is made. MODELs: two (English and
+# worse German), one (worse German, soft attention), hard, both (hard and soft).
+set -euo pipefail
+
+data=${1:?usage: recipe.sh DATA WORK [MODEL...]}
+work=${2:?usage: recipe.sh DATA WORK [MODEL...]}
+shift 2
+pairs=${PAIRS:-29000} size=${SIZE:-256} pieces=${PIECES:-8000} epochs=${EPOCHS:-4} threads=${THREADS:-2} sentences=${SENTENCES:-1000}
+export OMP_NUM_THREADS=$threads
+here=$(cd "$(dirname "$0")" && pwd)
+mkdir -p "$work"
+
+run() { printf '+ %s\n' "$*" >&2; "$@"; }
+
+for part in train val test_2016_flickr; do
+    count=$([ $part = train ] && echo "$pairs" || echo "$sentences")
+    for side in en de; do
+        gunzip -c "$data/$part.$side.gz" | sed -n "1,${count}p" > "$work/$part.$side"
+    done
+    python "$here/corrupt.py" < "$work/$part.de" > "$work/$part.worse"
+done
+[ -e "$work/tok.spm" ] || run sgdec tokenizer --vocab-size "$pieces" --output "$work/tok.spm" \
+    --input "$work/train.en" --input "$work/train.de"
+
+# train_and_test NAME MODEL "SOURCES" OPTIONS...
+train_and_test() {
+    name=$1 model=$2 sources=$3
+    shift 3
+    texts() { for side in $sources de; do echo "$work/$1.$side"; done; }
+    run sgdec train --model "$model" --train $(texts train) --valid $(texts val) --tokenizer "$work/tok.spm" \
+        --output "$work/$name" --threads "$threads" --epochs "$epochs" --lr 0.003 --beta2 0.98 --cooldown 0.6 \
+        --unigram-bias true --bleu 200 "--$model.width" "$size" "--$model.embedding" "$size" \
+        "--$model.source_dropout" 0.1 "$@"
+    run sgdec decode --predictors nmt --nmt.model "$work/$name/best" --decoder beam --beam.size 5 --beam.alpha 0.6 \
+        --max-length-factor 3 --threads "$threads" --output "$work/$name.de" \
+        $(for side in $sources; do echo "$work/test_2016_flickr.$side"; done)
+    run sgdec evaluate --reference "$work/test_2016_flickr.de" "$work/$name.de"
+}
+
+run sgdec evaluate --reference "$work/test_2016_flickr.de" "$work/test_2016_flickr.worse"
+for name in ${*:-two one hard both}; do
+    case $name in
+    two) train_and_test two multi-source "en worse" ;;
+    one) train_and_test one shallow worse ;;
+    hard) train_and_test hard hard-attention worse ;;
+    both) train_and_test both hard-attention worse --hard-attention.soft true ;;
+    *) echo "no model '$name'; expected two, one, hard, both" >&2; exit 2 ;;
+    esac
+done

@@ -1,0 +1,168 @@
+"""Monotone hard attention: Aharoni and Goldberg 2016; Marian (Junczys-Dowmunt et al. 2018), sections 2.2 and 3.2.
+
+The decoder attends to one source position a, from the first to the last, and the target says when it moves on: the
+last token of the target vocabulary is the step. With encoder outputs h (Junczys-Dowmunt and Grundkiewicz 2017):
+
+    a_1 = 1        a_t = a_{t-1} + 1 if y_{t-1} is the step, else a_{t-1}; a step at the end stays there
+    s_t = block([y_{t-1}; h_{a_t}], s of step t-1)        output = tanh(R [s_t; y_{t-1}; h_{a_t}])
+
+With ``soft``, the combination of both attentions, s_t is of the conditional GRU of `shallow`, which then reads
+[y_{t-1}; h_{a_t}] for y_{t-1}: a soft attention stands between its two blocks, and c_t enters the output too.
+
+For tasks whose two sides are almost one text in one order: post-editing, spelling, normalisation, inflection. Where
+words change places, as in translation, no such attention can follow. Steps come into training text by alignment, and
+a text that is written has none (`sgdec.text.steps`); in a search a step is a token as any other, so a source of S
+tokens adds S - 1 to the output: search with ``--max-length-factor 3``.
+
+The attention that a step tells is 1 at its position. In training all positions are known before the first step.
+
+Cost of a step per row, in multiplications: 3 width (embedding + 3 width), with ``soft`` 9 width^2 and S x attention
+more; embedding x V for the softmax.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from sgdec import hookimpl
+from sgdec.models.base import Memory, Model, ModelContext, State
+from sgdec.models.encoder_decoder import (
+    Decoder,
+    Encoded,
+    EncoderDecoder,
+    SourceDropout,
+    TargetDropout,
+    Tied,
+)
+from sgdec.models.gru import GRUBlock, GRUDecoder, GRUEncoder, VariationalDropout, masked
+from sgdec.models.layers import Dense, norm_or_nothing
+
+
+class ReadingGRU(Decoder):
+    """One GRU block that reads what it is given at each step, and no attention of its own. State: s [R, width]."""
+
+    def __init__(
+        self, inputs: int, values: int, width: int, output: int, *, norm: bool = False, dropout: float = 0.0
+    ) -> None:
+        """``inputs``: size of what a step reads; ``values``: H of the encoder."""
+        super().__init__()
+        self.width = output
+        self.block = GRUBlock(inputs, width, norm=norm)
+        self.initial = nn.Sequential(Dense(values, width, bias=not norm), norm_or_nothing(norm, width))
+        self.readout = nn.Sequential(Dense(width + inputs, output, bias=not norm), norm_or_nothing(norm, output))
+        self.dropout = VariationalDropout(dropout, 1, width, inputs, output)
+
+    def remember(self, encoded: Encoded) -> Memory:
+        first = torch.tanh(self.initial(encoded.mean()))
+        return Memory(encoded.values, encoded.values[..., :0], encoded.mask, first)
+
+    def start(self, memory: Memory) -> State:
+        return (memory.first,)
+
+    def step(self, memory: Memory, state: State, embedded: Tensor) -> tuple[State, Tensor, Tensor]:
+        """There is no attention: [R, 0]."""
+        hidden = self.block(self.block.read(embedded), state[0])
+        return (hidden,), self._output(hidden, embedded), embedded[:, :0]
+
+    def forward(self, memory: Memory, embedded: Tensor) -> Tensor:
+        masks = self.dropout(embedded)
+        (read, last), (recurrent,) = masks.inputs, masks.states
+        (hidden,) = self.start(memory)
+        states = []
+        for gates in self.block.read(masked(embedded, read)).unbind(1):
+            hidden = self.block(gates, hidden, recurrent)
+            states.append(hidden)
+        return masked(self._output(torch.stack(states, 1), embedded), last)
+
+    def _output(self, hidden: Tensor, embedded: Tensor) -> Tensor:
+        return torch.tanh(self.readout(torch.cat([hidden, embedded.to(hidden.dtype)], -1)))
+
+
+class HardAttention(EncoderDecoder):
+    """A decoder that reads the source from left to right. State: s [R, width], the attended position [R] from 0.
+
+    >>> model = HardAttention(ModelContext(source_vocab_size=20, target_vocab_size=30), width=8, embedding=6)
+    >>> source, lengths, step = torch.tensor([[5, 6, 7]]), torch.tensor([3]), 29
+    >>> model.positions(model.encode(source, lengths), torch.tensor([[1, 9, step, 8, step, step]])).tolist()
+    [[0, 0, 1, 1, 2, 2]]
+    """
+
+    steps: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        context: ModelContext,
+        *,
+        soft: Annotated[bool, Field(description="a soft attention besides, between two blocks")] = False,
+        width: Annotated[int, Field(ge=1, description="GRU units of a block (of each direction)")] = 512,
+        embedding: Annotated[int, Field(ge=1, description="size of embeddings and of the output")] = 512,
+        attention: Annotated[
+            int | None, Field(ge=1, description="the soft attention's hidden units; width by default")
+        ] = None,
+        layer_norm: Annotated[bool, Field(description="normalise inside blocks and attention")] = False,
+        dropout: Annotated[
+            float, Field(ge=0, lt=1, description="variational dropout inside blocks and attention")
+        ] = 0.0,
+        source_dropout: SourceDropout = 0.0,
+        target_dropout: TargetDropout = 0.0,
+        tied: Tied = "none",
+    ) -> None:
+        reader = GRUEncoder(embedding, width, norm=layer_norm, dropout=dropout)
+        values, inputs = reader.width, embedding + reader.width
+        if soft:
+            decoder: Decoder = GRUDecoder(
+                embedding, values, width, inputs=inputs, attention=attention, norm=layer_norm, dropout=dropout
+            )
+        else:
+            decoder = ReadingGRU(inputs, values, width, embedding, norm=layer_norm, dropout=dropout)
+        super().__init__(
+            context,
+            reader,
+            decoder,
+            embedding=embedding,
+            tied=tied,
+            source_dropout=source_dropout,
+            target_dropout=target_dropout,
+        )
+        self.step_token = context.target_vocab_size - 1
+
+    def start(self, memory: Memory) -> State:
+        places = torch.zeros(len(memory.values), dtype=torch.long, device=memory.values.device)
+        return (*self.decoder.start(memory), places)
+
+    def step(self, memory: Memory, state: State, tokens: Tensor) -> tuple[State, Tensor, Tensor]:
+        *inside, place = state
+        rows = memory.rows
+        sentence = (
+            torch.arange(len(tokens), device=tokens.device)
+            if rows is None
+            else rows.cell.div(rows.grid.size(1), rounding_mode="floor")
+        )
+        place = torch.minimum(place + (tokens == self.step_token), memory.mask.sum(1)[sentence] - 1)
+        embedded = self.target_words(self.target_embedding(tokens))
+        read = torch.cat([embedded, memory.values[sentence, place].to(embedded.dtype)], -1)
+        after, output, _ = self.decoder.step(memory, tuple(inside), read)
+        attended = place[:, None] == torch.arange(memory.mask.size(1), device=place.device)  # [R, S]
+        return (*after, place), output, attended.to(output.dtype)
+
+    def forward(self, source: Tensor, lengths: Tensor, target_in: Tensor) -> Tensor:
+        memory = self.encode(source, lengths)
+        embedded = self.target_words(self.target_embedding(target_in))
+        places = self.positions(memory, target_in)[..., None].expand(-1, -1, memory.values.size(-1))
+        read = torch.cat([embedded, memory.values.gather(1, places).to(embedded.dtype)], -1)
+        outputs: Tensor = self.decoder(memory, read)
+        return outputs
+
+    def positions(self, memory: Memory, target_in: Tensor) -> Tensor:
+        """[B, T] what is attended to after each token of target prefixes [B, T]."""
+        steps = (target_in == self.step_token).long().cumsum(1)
+        return torch.minimum(steps, memory.mask.sum(1, keepdim=True) - 1)
+
+
+@hookimpl
+def sgdec_models() -> dict[str, type[Model]]:
+    return {"hard-attention": HardAttention}

@@ -1,0 +1,85 @@
+"""No run ends for want of memory: a batch that is too large is split, and its update is made again.
+
+An update's loss is a sum over target tokens, divided by their number in all its batches; so with an example here or
+there in another batch it is the same update (but for rounding, and other draws of dropout). After a failure the
+*ceiling* is below the cost of the batch that failed, and all batches that cost more are halved, in this update and
+from then on. An example that is too large all by itself is left out, and counted.
+
+This takes an allocator that says no, as that of a GPU does. A Linux machine may promise more than it has and end the
+process instead (see ``ulimit -v``).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from sgdec.training.budget import Budget
+from sgdec.training.data import Batch
+from sgdec.training.parallel.data import take
+
+SIGNS = ("DefaultCPUAllocator", "not enough memory", "bad_alloc", "out of memory", "STATUS_ALLOC_FAILED")
+"""What the errors of allocators say that have no class of their own."""
+SHARE = 0.9
+"""Of the cost of what did not fit: the most that may still."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an allocator, of a GPU or the CPU, said no.
+
+    >>> is_out_of_memory(RuntimeError("... DefaultCPUAllocator: can't allocate memory")), is_out_of_memory(OSError())
+    (True, False)
+    """
+    if isinstance(error, (torch.cuda.OutOfMemoryError, MemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in SIGNS)
+
+
+@dataclass
+class Splitter:
+    """What a run knows of the memory it has."""
+
+    budget: Budget
+    ceiling: float = math.inf
+    """The largest cost of a batch that is not split."""
+    unfit: list[int] = field(default_factory=list)
+    """Line numbers of examples that are left out."""
+    say: Callable[[str], None] = lambda text: None
+
+    def split(self, batches: Sequence[Batch]) -> list[Batch]:
+        """The same examples, without those that are unfit, in batches below the ceiling or of one example."""
+        return [part for batch in batches for part in self._split(batch)]
+
+    def _split(self, batch: Batch) -> list[Batch]:
+        if not self.unfit and self._cost(batch) <= self.ceiling:
+            return [batch]
+        fit = [row for row, line in enumerate(batch.lines) if line not in self.unfit]
+        if len(fit) < len(batch.lines):
+            return self._split(take(batch, fit)) if fit else []
+        if self._cost(batch) <= self.ceiling or len(fit) == 1:
+            return [batch]
+        half = len(fit) // 2
+        return [*self._split(take(batch, fit[:half])), *self._split(take(batch, fit[half:]))]
+
+    def shrink(self, batch: Batch, step: int) -> None:
+        """Memory did not hold this batch: lower the ceiling, or leave an example out."""
+        if len(batch.lines) > 1:
+            self.ceiling = min(self.ceiling, SHARE * self._cost(batch))
+            size = f"{len(batch.lines)} examples of up to {max(_longest(batch))} tokens"
+            self.say(f"step {step}: out of memory with {size}; batches of this size are split from now on")
+        else:
+            line = batch.lines[0]
+            self.unfit.append(line)
+            self.say(f"step {step}: out of memory with line {line} alone; it is left out ({len(self.unfit)} so far)")
+
+    def _cost(self, batch: Batch) -> float:
+        return self.budget.cost(len(batch.lines), _longest(batch))
+
+
+def _longest(batch: Batch) -> list[int]:
+    """Tokens of the longest target, and of the longest source where there is one."""
+    sources = [] if batch.source is None else [batch.source.size(1)]
+    return [batch.mask.size(1) - 1, *sources]

@@ -1,0 +1,132 @@
+"""``--parallel data``: every rank has the whole model and computes the gradient of its share of each batch.
+
+Each batch's sentences are split among the ranks, in runs of about equal work; the gradients are summed over the ranks
+while they are computed (PyTorch's `DistributedDataParallel`), and all ranks make the same update. It goes with any
+model. The batch, and so the run, is that of a single process: with W ranks one gives W times ``--batch-tokens``.
+
+Each rank divides its losses by the tokens of the whole update and the gradients are *summed*: a mean of the ranks'
+means, which is DDP's habit, would give the tokens of a small share more weight. A rank without a sentence takes part
+with any sentence of the batch, times zero.
+
+Sent by each rank in a step: the gradients once, as a ring, 2 (W-1)/W times their bytes, however many batches a step
+has; and one number a batch, its loss.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel
+
+from sgdec.models.base import Model
+from sgdec.training.data import Batch
+from sgdec.training.parallel.group import Group, ring, shares
+from sgdec.training.parallel.strategy import Loss, Strategy
+
+GRADIENTS, LOSSES = "gradients", "losses"
+
+
+class DataParallel(Strategy):
+    """Replicas of one model."""
+
+    formula = "each rank 2 (W-1)/W x bytes of the gradients, and of a loss a batch"
+
+    def __init__(self, group: Group, model: Model, loss: Loss) -> None:
+        super().__init__(group, model, loss)
+        self._objective: nn.Module = _Objective(model, loss)
+        self._replica: DistributedDataParallel | None = None
+        """Made after the first update, which shows whether the model has parameters that stay without gradient."""
+
+    def seed(self, seed: int) -> int:
+        """Other dropout on each rank; on rank 0 that of a single process."""
+        if self.group.first:
+            return seed
+        return int(np.random.SeedSequence((seed, self.group.rank)).generate_state(1, np.uint64)[0] >> np.uint64(1))
+
+    def backward(self, batches: Sequence[Batch], total: Tensor) -> list[Tensor]:
+        """As `Strategy.backward`; gradients are sent once, during the backward pass of the last batch."""
+        replica = self._replica
+        losses = []
+        for number, batch in enumerate(batches, start=1):
+            rows = own_rows(batch, self.group)
+            with replica.no_sync() if replica and number < len(batches) else nullcontext():
+                loss = (replica or self._objective)(take(batch, rows or [0])) * bool(rows) / total
+                loss.backward()
+            losses.append(loss.detach())
+        if replica is None and self.group.size > 1:
+            self._replicate(self._sum_gradients())
+        together = torch.stack(losses)
+        self.group.all_reduce(together, LOSSES)
+        return list(together.unbind())
+
+    def _sum_gradients(self) -> bool:
+        """What DDP does, one parameter after another; whether on some rank a parameter has no gradient."""
+        learnt = {name: parameter for name, parameter in self.owned.items() if parameter.requires_grad}
+        reached = self.group.agree([name for name, parameter in learnt.items() if parameter.grad is not None])
+        for name, parameter in learnt.items():
+            if any(name in names for names in reached):
+                parameter.grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                self.group.all_reduce(parameter.grad, GRADIENTS)
+        return any(len(names) < len(learnt) for names in reached)
+
+    def _replicate(self, unused: bool) -> None:
+        replica = DistributedDataParallel(
+            self._objective, find_unused_parameters=unused, gradient_as_bucket_view=True
+        )
+        replica.register_comm_hook(self.group, lambda group, bucket: sum_gradients(group, bucket.buffer()))
+        self._replica = replica
+
+    def expected(self, batches: Sequence[Batch]) -> dict[str, float]:
+        gradients = sum(parameter.nbytes for parameter in self.owned.values() if parameter.requires_grad)
+        numbers = len(batches) * next(iter(self.owned.values())).element_size()
+        return {GRADIENTS: ring(self.group.size, gradients), LOSSES: ring(self.group.size, numbers)}
+
+
+class _Objective(nn.Module):
+    """A model with its loss: what DDP takes for a model."""
+
+    def __init__(self, model: Model, loss: Loss) -> None:
+        super().__init__()
+        self.model, self.loss = model, loss
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self.loss(batch)
+
+
+def sum_gradients(group: Group, bucket: Tensor) -> Future[Tensor]:
+    """What DDP does with some of the gradients as soon as they are there: their sum, not by its habit their mean."""
+    work = group.all_reduce(bucket, GRADIENTS, wait=False)
+    assert work is not None  # DDP is there for more than one rank only
+    return work.get_future().then(lambda future: future.value()[0])
+
+
+def own_rows(batch: Batch, group: Group) -> list[int]:
+    """Which sentences of a batch are this rank's: neighbours, of nearly equal lengths; perhaps none."""
+    work = batch.mask.sum(1)  # [B]
+    if batch.lengths is not None:
+        work = work + batch.lengths
+    return [row for row, rank in enumerate(shares(work.tolist(), group.size)) if rank == group.rank]
+
+
+def take(batch: Batch, rows: Sequence[int]) -> Batch:
+    """Some sentences of a batch, without padding that they do not need."""
+    chosen = torch.tensor(rows)
+    width = int(batch.mask[chosen].sum(1).max())
+    source, lengths = batch.source, batch.lengths
+    if source is not None and lengths is not None:
+        lengths = lengths[chosen]
+        source = source[chosen, : int(lengths.max())]
+    return Batch(
+        source,
+        lengths,
+        batch.target_in[chosen, :width],
+        batch.target_out[chosen, :width],
+        batch.mask[chosen, :width],
+        [batch.lines[row] for row in rows],
+        None if batch.weights is None else batch.weights[chosen, :width],
+    )

@@ -1,0 +1,40 @@
+"""Which models can be spread over ranks, and how: what ``--parallel model`` and ``--parallel hybrid`` mean for each."""
+
+from __future__ import annotations
+
+from sgdec.errors import UsageError
+from sgdec.models.base import Model
+from sgdec.models.gnmt import GNMT
+from sgdec.models.luong import Luong
+from sgdec.training.parallel.gnmt import GNMTModel
+from sgdec.training.parallel.group import Group
+from sgdec.training.parallel.luong_modes import LuongHybrid, LuongModel
+from sgdec.training.parallel.staged import Staged
+from sgdec.training.parallel.strategy import Loss, Strategy
+
+MODEL: dict[type[Model], type[Staged]] = {GNMT: GNMTModel, Luong: LuongModel}
+HYBRID: dict[type[Model], type[Staged]] = {Luong: LuongHybrid}
+
+
+def model_parallel(group: Group, model: Model, loss: Loss) -> Strategy:
+    """Layers on ranks. Raises `UsageError` where that cannot be done with this model or number of ranks."""
+    return _choose("model", MODEL, group, model, loss)
+
+
+def hybrid_parallel(group: Group, model: Model, loss: Loss) -> Strategy:
+    """Layers on ranks, attention and softmax on all. Raises `UsageError` as `model_parallel` does."""
+    return _choose("hybrid", HYBRID, group, model, loss)
+
+
+def _choose(mode: str, modes: dict[type[Model], type[Staged]], group: Group, model: Model, loss: Loss) -> Strategy:
+    name = type(model).__name__.lower()
+    if type(model) not in modes:
+        possible = ["data", *(other for other, has in (("model", MODEL), ("hybrid", HYBRID)) if type(model) in has)]
+        able = ", ".join(sorted(kind.__name__.lower() for kind in modes))
+        raise UsageError(
+            f"--parallel {mode}: {name} cannot be trained so; it can with --parallel {' or '.join(possible)}. "
+            f"--parallel {mode} is for {able}."
+        )
+    if group.size < 2:
+        raise UsageError(f"--parallel {mode} needs at least 2 ranks. Start it with torchrun --nproc-per-node 2.")
+    return modes[type(model)](group, model, loss)

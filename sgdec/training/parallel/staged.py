@@ -1,0 +1,186 @@
+"""Strategies in which each rank computes a stage of the model, not all of it: what the modes model and hybrid share.
+
+A mode of a model is a subclass: it says where parameters live (`places`), and what a rank does with a batch
+(`forward`). All ranks read the same batches, so no words are ever sent, only vectors. Each rank has gradients and the
+optimiser's memory of what it owns, and nothing else; parameters of others are kept in the host's memory, stale, for
+the shape of a checkpoint. (Rank 0, which validates, has them all on its device.)
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sgdec.errors import UsageError
+from sgdec.models.base import Model
+from sgdec.training.data import Batch
+from sgdec.training.objective import Likelihood
+from sgdec.training.parallel import placement
+from sgdec.training.parallel.group import Group, ring
+from sgdec.training.parallel.placement import Place
+from sgdec.training.parallel.strategy import Loss, Strategy
+from sgdec.training.parallel.transfer import ACTIVATIONS, GRADIENTS, Transfers
+
+SHARED, LOSS, NORM = "gradients", "loss", "gradient norm"
+"""What is counted besides what `Transfers` sends."""
+NORM_BYTES = 8
+
+
+class Staged(Strategy, ABC):
+    """Each rank has some layers."""
+
+    mode: ClassVar[str]
+    """As ``--parallel`` names it, for messages."""
+    steps: int = 8
+    """Of a chunk of the wavefront."""
+    counts_everywhere = True
+    """Whether the batch's loss is the sum of what `forward` gives on all ranks, or the same on each."""
+
+    def __init__(self, group: Group, model: Model, loss: Loss) -> None:
+        super().__init__(group, model, loss)
+        if not isinstance(loss, Likelihood):
+            raise UsageError(
+                f"--parallel {self.mode}: stages of a model are trained with maximum likelihood alone. "
+                "Give --parallel data, or none."
+            )
+        self.objective = loss
+        self.transfers = Transfers(group)
+        self.places = self.place()
+        self._owned = self._make_owned()
+
+    @abstractmethod
+    def place(self) -> dict[str, Place]:
+        """Where each parameter lives. Raises `UsageError` where the model has too few layers for the ranks."""
+
+    @abstractmethod
+    def forward(self, batch: Batch) -> Tensor | None:
+        """This rank's part of a batch, with `transfers`; the loss, or its part, of a rank that has one."""
+
+    @property
+    def owned(self) -> dict[str, nn.Parameter]:
+        return self._owned
+
+    def seed(self, seed: int) -> int:
+        """Another one for each rank: their layers are different ones, so shall be their dropout."""
+        own = np.random.SeedSequence((seed, self.group.rank)).generate_state(1, np.uint64)[0]
+        return int(own >> np.uint64(1))
+
+    def backward(self, batches: Sequence[Batch], total: Tensor) -> list[Tensor]:
+        losses = []
+        for batch in batches:
+            batch = batch.to(str(self.group.device))
+            self.transfers.dtype = self.objective.dtype
+            with self.objective.autocast():
+                loss = self.forward(batch)
+            if loss is None:
+                self.transfers.backward([])
+                losses.append(torch.zeros_like(total, dtype=self._dtype()))
+                continue
+            loss = loss / total
+            self.transfers.backward([loss])
+            losses.append(loss.detach().to(self._dtype()))
+        self._add_up_gradients()
+        together = torch.stack(losses)
+        if not self.counts_everywhere and not self.group.first:
+            together.zero_()
+        self.group.all_reduce(together, LOSS)
+        return list(together.unbind())
+
+    def gradient_norm(self) -> Tensor:
+        squares = torch.zeros((), dtype=torch.float64, device=self.group.device)
+        for name, parameter in self._owned.items():
+            if parameter.grad is not None and self.places[name].speaks(self.group.rank, parameter):
+                squares += parameter.grad.norm().double() ** 2
+        self.group.all_reduce(squares, NORM)
+        return squares.sqrt().to(self._dtype())
+
+    def pieces(self, whole: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return placement.pieces(whole, self.places, self.group.rank)
+
+    def collect(self, pieces: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        return placement.collect(pieces, self.places, self.group)
+
+    def held_by_several(self) -> dict[str, Place]:
+        """Parameters whose gradients are sums over ranks."""
+        learnt = {name for name, parameter in self.model.named_parameters() if parameter.requires_grad}
+        return {name: p for name, p in self.places.items() if len(p.ranks) > 1 and not p.split and name in learnt}
+
+    def expected_besides(self, batches: Sequence[Batch]) -> dict[str, float]:
+        """What is sent for the sums of gradients, for the losses and for the norm."""
+        size = self._dtype().itemsize
+        volumes = {
+            LOSS: ring(self.group.size, len(batches) * size),
+            NORM: ring(self.group.size, NORM_BYTES),
+        }
+        everywhere = 0
+        for name, place in self.held_by_several().items():
+            number = self.model.get_parameter(name).numel()
+            if len(place.ranks) == self.group.size:
+                everywhere += number
+            elif self.group.rank == place.ranks[0]:
+                volumes[SHARED] = volumes.get(SHARED, 0.0) + (len(place.ranks) - 1) * number * size
+            elif self.group.rank in place.ranks:
+                volumes[SHARED] = volumes.get(SHARED, 0.0) + number * size
+        if everywhere:
+            volumes[SHARED] = volumes.get(SHARED, 0.0) + ring(self.group.size, everywhere * size)
+        return volumes
+
+    def both_ways(self, forward: float, backward: float) -> dict[str, float]:
+        """Bytes of so many numbers sent as activations, and as their gradients, where there are any."""
+        size = self.objective.dtype.itemsize
+        volumes = {ACTIVATIONS: forward * size, GRADIENTS: backward * size}
+        return {purpose: volume for purpose, volume in volumes.items() if volume}
+
+    def _add_up_gradients(self) -> None:
+        """Of parameters that several ranks hold: their sum everywhere, in one message if all ranks do."""
+        everywhere = []
+        for name, place in self.held_by_several().items():
+            if self.group.rank not in place.ranks:
+                continue
+            parameter = self._owned[name]
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+            if len(place.ranks) == self.group.size:
+                everywhere.append(parameter.grad)
+            else:
+                self._add_up(parameter.grad, place.ranks)
+        if everywhere:
+            flat = torch.cat([gradient.flatten() for gradient in everywhere])
+            self.group.all_reduce(flat, SHARED)
+            for gradient, part in zip(everywhere, flat.split([g.numel() for g in everywhere]), strict=True):
+                gradient.copy_(part.view_as(gradient))
+
+    def _add_up(self, gradient: Tensor, ranks: Sequence[int]) -> None:
+        """The sum over some of the ranks, in place, made by the lowest."""
+        first, *others = ranks
+        if self.group.rank != first:
+            self.group.send(gradient, first, SHARED)
+            self.group.recv(gradient, first)
+            return
+        for rank in others:
+            gradient += self.group.recv(torch.empty_like(gradient), rank)
+        for rank in others:
+            self.group.send(gradient, rank, SHARED)
+
+    def _dtype(self) -> torch.dtype:
+        """Of the weights."""
+        return next(self.model.parameters()).dtype
+
+    def _make_owned(self) -> dict[str, nn.Parameter]:
+        owned, rank = {}, self.group.rank
+        for name, parameter in self.model.named_parameters():
+            place = self.places[name]
+            if rank not in place.ranks:
+                if not self.group.first:
+                    parameter.data = parameter.data.cpu()
+            elif place.split:
+                rows = parameter.data[place.rows(len(parameter), rank)]
+                owned[name] = nn.Parameter(rows, requires_grad=parameter.requires_grad)
+            else:
+                owned[name] = parameter
+        return owned

@@ -1,0 +1,54 @@
+"""How much is sent in a step, measured, beside what the strategy's formula predicts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sgdec.training.data import Batch
+from sgdec.training.parallel.strategy import Strategy
+
+
+class Volume:
+    """Bytes by purpose over the updates that it is told of; nothing in a group of one."""
+
+    def __init__(self, strategy: Strategy) -> None:
+        """What was sent before is not counted."""
+        self._strategy, self._group = strategy, strategy.group
+        self._steps = 0
+        self._expected: dict[str, float] = {}
+        self._group.sent.clear()
+
+    def add(self, batches: Sequence[Batch]) -> None:
+        """There was an update of these batches."""
+        self._steps += 1
+        for purpose, amount in self._strategy.expected(batches).items():
+            self._expected[purpose] = self._expected.get(purpose, 0.0) + amount
+
+    @property
+    def row(self) -> dict[str, float]:
+        """For the log: megabytes that this rank has sent a step, of all that the formula speaks of."""
+        if self._group.size == 1 or not self._steps:
+            return {}
+        sent = sum(self._group.sent.get(purpose, 0.0) for purpose in self._expected)
+        return {"sent_mb_per_step": round(sent / 1e6 / self._steps, 3)}
+
+    def lines(self) -> list[str]:
+        """One for each purpose, for people: what all ranks together sent a step. Collective."""
+        if self._group.size == 1 or not self._steps:
+            return []
+        sent, expected = self._group.total(self._group.sent), self._group.total(self._expected)
+        header = f"sent a step by {self._group.size} ranks together, and by the formula ({self._strategy.formula}):"
+        return [header] + [
+            f"  {purpose}: {_megabytes(amount / self._steps)}"
+            + (f", formula {_megabytes(expected[purpose] / self._steps)}" if purpose in expected else ", no formula")
+            for purpose, amount in sorted(sent.items(), key=lambda item: -item[1])
+        ]
+
+
+def _megabytes(volume: float) -> str:
+    """Bytes for people.
+
+    >>> _megabytes(1234567.0), _megabytes(42.0)
+    ('1.235 MB', '0.000042 MB')
+    """
+    return f"{volume / 1e6:.3f} MB" if volume >= 1e4 else f"{volume / 1e6:.6f} MB"

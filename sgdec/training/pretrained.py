@@ -1,0 +1,216 @@
+"""What a run can start from besides chance: embeddings that were trained elsewhere, and a decoder that was trained as
+a language model (Marian, Junczys-Dowmunt et al. 2018, section 3.3, after Ramachandran, Liu and Le 2017, "Unsupervised
+Pretraining for Sequence to Sequence Learning").
+
+Embeddings come as text, as word2vec, GloVe and fastText write it: a row for each piece, its numbers behind it, with
+or without a first row of their count and size. Rows of pieces that the vocabulary does not have are passed over, and
+so are all of one piece but the first; pieces without a row start as they would have anyway.
+
+A decoder takes all parameters of a language model: which is which the model says (`Seq2Seq.language_models`). What
+only the decoder has, above all its attention to the source, starts as it would have anyway.
+
+All this is the start of a new run. One that is resumed has its weights from its checkpoint, and reads nothing here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from sgdec.context import Vocabularies, Vocabulary
+from sgdec.errors import SgdecError, UsageError
+from sgdec.models.base import Correspondence, Model, Seq2Seq
+from sgdec.plugins import Host
+from sgdec.text.lines import read_lines
+from sgdec.training import checkpoint
+from sgdec.training.config import TrainConfig
+
+TABLES = ("embeddings_source", "embeddings_target", "embeddings_output")
+"""Settings, each a file of rows."""
+
+
+def refuse_unfit(config: TrainConfig) -> None:
+    """Raises `UsageError` where two settings say how the same parameters start."""
+    given = [name for name in (*TABLES, "start_decoder", "unigram_bias", "start") if getattr(config, name)]
+    for one, others in (
+        ("start", ("unigram_bias", *TABLES, "start_decoder")),
+        ("start_decoder", ("unigram_bias", *TABLES[1:])),
+    ):
+        for other in others:
+            if one in given and other in given:
+                raise UsageError(f"{_option(one)} and {_option(other)} both say how a run starts. Give one of them.")
+
+
+def start(config: TrainConfig, model: Model, vocabularies: Vocabularies, host: Host) -> Iterator[str]:
+    """Give a new model what the settings say, one after the other; yields what was taken, in words.
+
+    Raises `SgdecError` for files that cannot be read or do not fit, `UsageError` for models that cannot take them.
+    """
+    filled: dict[int, str] = {}
+    for setting in TABLES:
+        if path := getattr(config, setting):
+            side = setting.removeprefix("embeddings_")
+            table = model.output_layer()[0].weight if side == "output" else model.embedding_layer(side).weight
+            if before := filled.get(id(table)):
+                raise UsageError(f"{_option(before)} and {_option(setting)}: the model ties both. Give one of them.")
+            filled[id(table)] = setting
+            vocabulary = vocabularies.source if side == "source" else vocabularies.target
+            assert vocabulary is not None
+            yield f"{_option(setting)}: {fill_rows(table, path, vocabulary)}"
+    if config.start_decoder:
+        assert isinstance(model, Seq2Seq)
+        yield start_decoder(config.start_decoder, model, config.model, vocabularies, host)
+
+
+def fill_rows(table: Tensor, path: str, vocabulary: Vocabulary) -> str:
+    """Copy the rows of a file into a table [V, width], and say how many. Raises `SgdecError` as `read_rows` does."""
+    rows = dict(read_rows(path, vocabulary, table.size(1)))
+    if not rows:
+        raise SgdecError(
+            f"{path}: it has no row for any of the {vocabulary.size} pieces. Train vectors on text that is cut into "
+            "the pieces of the --tokenizer."
+        )
+    values = torch.from_numpy(np.stack(list(rows.values())))
+    with torch.no_grad():
+        table[list(rows)] = values.to(table)
+    return f"{len(rows)} of {vocabulary.size} pieces start from {path}"
+
+
+def read_rows(path: str, vocabulary: Vocabulary, width: int) -> Iterator[tuple[int, npt.NDArray[np.float64]]]:
+    """Tokens and their vectors [``width``], each token once.
+
+    Raises `SgdecError`, naming the line, for vectors of another size and for what is no number.
+    """
+    seen: set[int] = set()
+    for number, line in enumerate(read_lines(path), 1):
+        word, *fields = re.split("[ \t]", line.rstrip())
+        if number == 1 and len(fields) == 1 and word.isdecimal() and fields[0].isdecimal():
+            if int(fields[0]) != width:
+                raise _unequal(f"{path}:1", int(fields[0]), width)
+            continue
+        token = vocabulary.token(word)
+        known = vocabulary.piece(token) == word and token not in seen
+        if not known and number > 2:
+            continue
+        if len(fields) != width:
+            if len(fields) > width and _numbers(fields[: len(fields) - width]) is None:
+                continue  # a word of several words, which is no piece
+            raise _unequal(f"{path}:{number}", len(fields), width)
+        vector = _numbers(fields)
+        if vector is None or not np.isfinite(vector).all():
+            raise SgdecError(f"{path}:{number}: expected a piece and {width} numbers, separated by blanks.")
+        if known:
+            seen.add(token)
+            yield token, vector
+
+
+def start_decoder(path: str, model: Seq2Seq, name: str, vocabularies: Vocabularies, host: Host) -> str:
+    """Copy the parameters of a language model to those of a decoder that are the same; say which had none to take.
+
+    ``name``: of the model, for messages. Nothing is copied unless all fit. Raises `UsageError` for a language model
+    that is not of the right kind, sizes and vocabulary, `SgdecError` for a checkpoint that is missing or damaged.
+    """
+    where = f"--start-decoder {path}"
+    folder = checkpoint.find_checkpoint(path)
+    config = checkpoint.read_config(folder)
+    if config["model"] not in model.language_models:
+        kinds = " or ".join(model.language_models) or "no language model"
+        raise UsageError(f"{where}: this is a {config['model']}; {name} can start from {kinds}.")
+    stored, target = checkpoint.load_vocabularies(folder).target, vocabularies.target
+    assert stored is not None and target is not None
+    if stored.fingerprint != target.fingerprint:
+        raise UsageError(
+            f"{where}: it has another tokenizer, or another direction, than the target side. Train the language "
+            "model with the --tokenizer, and the --right-left, of the translation model."
+        )
+    given = _language_model_tensors(folder, config, host)
+    own = model.state_dict(keep_vars=True)
+    taken = dict(_pairs(where, given, own, model.language_models[config["model"]]))
+    _refuse_unequal_ties(where, given, taken, own)
+    with torch.no_grad():
+        for there, here in taken.items():
+            tensor = given[there]
+            place = own[here] if tensor.dim() < 2 else own[here][:, : tensor.size(1)]
+            place.copy_(tensor)
+    filled = {id(own[here]) for here in taken.values()}
+    new = dict.fromkeys(_part(key) for key, parameter in own.items() if id(parameter) not in filled)
+    return f"{where}: {len(taken)} tensors of the {config['model']}; new are {', '.join(new)}"
+
+
+class _Row(NamedTuple):
+    """Two parameters that are the same."""
+
+    there: str
+    here: str
+
+
+def _language_model_tensors(folder: Any, config: Mapping[str, Any], host: Host) -> dict[str, Tensor]:
+    """All parameters by name, tied ones under each of their names."""
+    lm = checkpoint.build_model(config, where=str(folder / checkpoint.CONFIG), host=host)
+    checkpoint.load_weights(lm, folder / checkpoint.WEIGHTS)
+    return dict(lm.state_dict())
+
+
+def _pairs(
+    where: str, given: Mapping[str, Tensor], own: Mapping[str, Tensor], same: Correspondence
+) -> Iterator[_Row]:
+    """For each tensor of the language model the one that it starts. Raises `UsageError` for the first without."""
+    for there, tensor in given.items():
+        here = next(match.expand(to) for pattern, to in same.names.items() if (match := re.fullmatch(pattern, there)))
+        if here not in own:
+            raise UsageError(f"{where}: the decoder has no place for its {there}. Give both equally many layers.")
+        shape = own[here].shape
+        reads_more = re.fullmatch(same.wider, here) and shape[0] == tensor.size(0) and shape[1] > tensor.size(1)
+        if shape != tensor.shape and not reads_more:
+            sizes = ["x".join(map(str, size)) for size in (tensor.shape, shape)]
+            raise UsageError(f"{where}: its {there} is {sizes[0]}, the model's {here} {sizes[1]}. Give equal sizes.")
+        yield _Row(there, here)
+
+
+def _refuse_unequal_ties(
+    where: str, given: Mapping[str, Tensor], taken: Mapping[str, str], own: Mapping[str, Tensor]
+) -> None:
+    """Raises `UsageError` where two tensors of the language model are to be one parameter, and are not equal."""
+    first: dict[int, str] = {}
+    for there, here in taken.items():
+        other = first.setdefault(id(own[here]), there)
+        if not torch.equal(given[other], given[there]):
+            raise UsageError(
+                f"{where}: its {other} and {there} differ, which the model ties. Tie them in both, or none."
+            )
+
+
+def _part(name: str) -> str:
+    """What a parameter belongs to, for a list that can be read: layers together, an encoder as a whole.
+
+    >>> _part("encoder.layers.0.attention.query.bias"), _part("decoder.layers.3.source.query.bias")
+    ('encoder', 'decoder.layers.*.source.query')
+    """
+    if not name.startswith("decoder."):
+        return name.partition(".")[0]
+    return re.sub(r"\.\d+\b", ".*", name.rpartition(".")[0])
+
+
+def _unequal(where: str, given: int, width: int) -> SgdecError:
+    return SgdecError(
+        f"{where}: vectors of {given} numbers, but the model's have {width}. Train vectors of that size, or set the "
+        "model's (its option embedding or width)."
+    )
+
+
+def _numbers(fields: list[str]) -> npt.NDArray[np.float64] | None:
+    """These as numbers, if they are."""
+    try:
+        return np.array(fields, dtype=np.float64)
+    except ValueError:
+        return None
+
+
+def _option(setting: str) -> str:
+    return "--" + setting.replace("_", "-")

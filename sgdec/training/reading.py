@@ -1,0 +1,149 @@
+"""Training text, read once from its beginning to its end: lines to token ids, a block of lines at a time.
+
+A text has one file a *side*: the target, and before it the source where there is one. Line N of each side belongs to
+example N. Bad training lines are left out and counted, by the reason (`Limits`); in held-out text, where each line
+counts, only empty ones are, and a line that is not UTF-8 is an error.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice, zip_longest
+from typing import NamedTuple
+
+from sgdec.errors import SgdecError
+from sgdec.text.lines import raw_lines, read_lines
+from sgdec.text.vocabulary import StoredVocabulary
+from sgdec.training import sides
+
+EMPTY, LONG, UNEVEN, UNDECODABLE = "empty", "too long", "of absurd lengths", "not UTF-8"
+"""Why examples are left out."""
+
+BLOCK = 10_000
+"""Lines that are tokenised together."""
+
+
+class Limits(NamedTuple):
+    """Of training examples; what is beyond them is left out, and so are lines that are not UTF-8."""
+
+    max_line: int
+    """Tokens on a side."""
+    max_ratio: float = 0.0
+    """Tokens on one side for each on the other; 0 = no limit."""
+
+    def fault(self, *lengths: int) -> str | None:
+        """What is wrong with an example whose sides have so many tokens, none of them 0.
+
+        >>> Limits(9).fault(8, 10), Limits(9, 3.0).fault(2, 7), Limits(9, 3.0).fault(2, 6)
+        ('too long', 'of absurd lengths', None)
+        """
+        if max(lengths) > self.max_line:
+            return LONG
+        return UNEVEN if 0 < self.max_ratio < max(lengths) / min(lengths) else None
+
+
+class Block(NamedTuple):
+    """Some examples in the order of the text, and what was left out among them."""
+
+    lines: list[int]
+    """The line number of each example, from 1."""
+    texts: tuple[list[str], ...]
+    """A list a side: the lines themselves."""
+    sides: tuple[list[list[int]], ...]
+    """A list a side: token ids."""
+    left_out: Counter[str]
+    """How many lines for which reason."""
+
+    @property
+    def size(self) -> int:
+        """Lines read, whatever became of them."""
+        return len(self.lines) + self.left_out.total()
+
+    @property
+    def tokens(self) -> int:
+        """Of all sides."""
+        return sum(len(tokens) for side in self.sides for tokens in side)
+
+
+def read_blocks(
+    paths: Sequence[str], vocabularies: Sequence[StoredVocabulary], limits: Limits | None = None
+) -> Iterator[Block]:
+    """Read one file a side, two for `TwoSources`, with their vocabularies. Without limits hardly anything is left out.
+
+    Raises `SgdecError` if a file cannot be read, or the files have not equally many lines.
+    """
+    examples = zip_longest(*(_lines(path, limits) for path in paths), fillvalue=_END)
+    first = 1
+    while block := list(islice(examples, BLOCK)):
+        if any(_END in example for example in block):
+            raise _unequal(paths, [_count(path) for path in paths])
+        texts = tuple([line or "" for line in side] for side in zip(*block, strict=True))
+        tokens = tuple(v.encode_all(side) for v, side in zip(sides.of_files(vocabularies), texts, strict=True))
+        faults = [
+            UNDECODABLE if None in example else _fault(limits, *map(len, rows))
+            for example, *rows in zip(block, *tokens, strict=True)
+        ]
+        kept = [n for n, fault in enumerate(faults) if fault is None]
+        yield Block(
+            [first + n for n in kept],
+            *sides.met(
+                vocabularies,
+                tuple([side[n] for n in kept] for side in texts),
+                tuple([side[n] for n in kept] for side in tokens),
+            ),
+            Counter(fault for fault in faults if fault),
+        )
+        first += len(block)
+
+
+def require_some(examples: int, left_out: Mapping[str, int], paths: Sequence[str], unit: str) -> None:
+    """Raises `SgdecError`, with the reasons, if no example of a text is left."""
+    if not examples:
+        reasons = ", ".join(f"{count} {fault}" for fault, count in left_out.items()) or "there was none"
+        raise SgdecError(
+            f"{', '.join(paths)}: no {unit} is left of {sum(left_out.values())}: {reasons}. "
+            "Give other text, or see --max-line and --max-ratio."
+        )
+
+
+def count_lines(paths: Sequence[str]) -> int:
+    """How many lines each of the files has. Raises `SgdecError` if they have not equally many, or cannot be read."""
+    counts = [_count(path) for path in paths]
+    if len(set(counts)) > 1:
+        raise _unequal(paths, counts)
+    return counts[0]
+
+
+_END = "\n"
+"""What no line can be: another file has more."""
+
+
+def _lines(path: str, limits: Limits | None) -> Iterator[str | None]:
+    """The lines of a file; of training text, None for one that is not UTF-8."""
+    if limits is None:
+        yield from read_lines(path)
+        return
+    for raw in raw_lines(path):
+        try:
+            yield raw.decode("utf-8")
+        except UnicodeDecodeError:
+            yield None
+
+
+def _fault(limits: Limits | None, *lengths: int) -> str | None:
+    """Why an example is left out, or None."""
+    if not all(lengths):
+        return EMPTY
+    return None if limits is None else limits.fault(*lengths)
+
+
+def _count(path: str) -> int:
+    return sum(1 for _ in raw_lines(path))
+
+
+def _unequal(paths: Sequence[str], counts: Sequence[int]) -> SgdecError:
+    first, *others = [f"{path} has {count}" for path, count in zip(paths, counts, strict=True)]
+    return SgdecError(
+        f"{first} lines but {' and '.join(others)}. Line N of one must be the translation of line N of the other."
+    )

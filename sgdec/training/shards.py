@@ -1,0 +1,178 @@
+"""Text on disk, for corpora that memory does not hold: token ids in shards, each a random sample of the whole text.
+
+    TEXT/shard-00000.examples    a row an example, uint32: line number, tokens of the target, tokens of the source
+         shard-00000.side-0      the target's token ids, one example after the other: uint16 or uint32
+         shard-00000.side-1      the source's, where there is one
+         manifest.json           what it was made of, how much there is; written last
+
+All numbers are little-endian. `stream.py` deals examples to shards at random, so a shard holds something of every
+part of the text, however its files are sorted, and it is enough to have one at a time in memory: an epoch takes the
+shards in a random order, and each is cut into batches as a text in memory is. A shard has equally many batches in
+every order, so it is known in which shard batch n of an epoch is, and those before it need not be made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from sgdec.errors import SgdecError
+from sgdec.training import checkpoint
+from sgdec.training.budget import Budget, Tokens
+from sgdec.training.data import Batch, Text, cut, make_batch
+
+FORMAT = 1
+MANIFEST = "manifest.json"
+NUMBER = np.dtype("<u4")
+AGAIN = "Go on with --resume: the text is prepared anew."
+
+
+class Shard(NamedTuple):
+    """One shard in memory."""
+
+    lines: npt.NDArray[np.int64]
+    """[n] line numbers"""
+    lengths: npt.NDArray[np.int64]
+    """[n, sides] tokens, the target first"""
+    starts: npt.NDArray[np.int64]
+    """[n, sides] where an example's tokens begin"""
+    tokens: tuple[npt.NDArray[Any], ...]
+    """A flat array a side"""
+
+    def rows(self, side: int, examples: Sequence[int]) -> list[list[int]]:
+        """The token ids of some examples."""
+        starts, lengths = self.starts[examples, side].tolist(), self.lengths[examples, side].tolist()
+        return [self.tokens[side][s : s + n].tolist() for s, n in zip(starts, lengths, strict=True)]
+
+
+class ShardedText(Text):
+    """A text in a folder. Its examples are numbered shard after shard."""
+
+    def __init__(self, folder: Path) -> None:
+        """Raises `SgdecError` where the folder does not hold all that its manifest says."""
+        self.folder = folder
+        self.manifest = checkpoint.read_json(folder / MANIFEST)
+        if self.manifest.get("format") != FORMAT:
+            raise SgdecError(f"{folder}: text of format {self.manifest.get('format')!r}, expected {FORMAT}.")
+        self.left_out = self.manifest["left_out"]
+        self.made_of: dict[str, Any] = self.manifest["made_of"]
+        self.sides = len(self.manifest["types"])
+        self.examples = np.array(self.manifest["examples"])  # [shards]
+        self.first = np.cumsum(self.examples) - self.examples
+        self._check_sizes()
+        self._shard = lru_cache(maxsize=1)(self._read)
+        self._counts: dict[Budget, npt.NDArray[np.int64]] = {}
+
+    @property
+    def unit(self) -> str:
+        return str(self.manifest["unit"])
+
+    @property
+    def fingerprint(self) -> str:
+        return f"{len(self)} {self.unit} {self.manifest['hash']} in {len(self.examples)} shards"
+
+    def __len__(self) -> int:
+        return int(self.examples.sum())
+
+    def batches(self, budget: int | Budget, *, order: tuple[int, int] | None = None) -> Sequence[list[int]]:
+        return ShardedBatches(self, Tokens(budget) if isinstance(budget, int) else budget, order)
+
+    def batch(self, examples: Sequence[int]) -> Batch:
+        number = int(np.searchsorted(self.first, examples[0], "right")) - 1
+        shard = self._shard(number)
+        own = [n - int(self.first[number]) for n in examples]
+        return make_batch(shard.lines[own].tolist(), *(shard.rows(side, own) for side in range(self.sides)))
+
+    def sample(self) -> tuple[Sequence[int], npt.NDArray[np.int64]]:
+        return range(int(self.examples[0])), self._rows(0)[:, 1:]
+
+    def target_counts(self, vocab_size: int) -> npt.NDArray[np.int64]:
+        counts = np.zeros(vocab_size, dtype=np.int64)
+        for number in range(len(self.examples)):
+            counts += np.bincount(self._tokens(number, 0), minlength=vocab_size)
+        return counts
+
+    def counts(self, budget: Budget) -> npt.NDArray[np.int64]:
+        """[shards] how many batches each has."""
+        if budget not in self._counts:
+            self._counts = {budget: np.array([len(self.cut(n, budget)) for n in range(len(self.examples))])}
+        return self._counts[budget]
+
+    def cut(self, number: int, budget: Budget, generator: np.random.Generator | None = None) -> list[list[int]]:
+        """The batches of a shard, as numbers of its examples from 0."""
+        return cut(self._rows(number)[:, 1:], budget, generator)
+
+    def _read(self, number: int) -> Shard:
+        rows = self._rows(number)
+        lengths = rows[:, 1:]
+        tokens = tuple(self._tokens(number, side) for side in range(self.sides))
+        return Shard(rows[:, 0], lengths, np.cumsum(lengths, axis=0) - lengths, tokens)
+
+    def _rows(self, number: int) -> npt.NDArray[np.int64]:
+        """[examples, 1 + sides] line number and lengths."""
+        numbers = self._numbers(number, "examples", NUMBER)
+        return numbers.reshape(-1, 1 + self.sides).astype(np.int64)
+
+    def _tokens(self, number: int, side: int) -> npt.NDArray[Any]:
+        return self._numbers(number, f"side-{side}", np.dtype(self.manifest["types"][side]))
+
+    def _numbers(self, number: int, part: str, kind: np.dtype[Any]) -> npt.NDArray[Any]:
+        file = shard_file(self.folder, number, part)
+        try:
+            return np.fromfile(file, kind)
+        except OSError as error:
+            raise SgdecError(f"{file}: cannot be read ({error.strerror}). {AGAIN}") from None
+
+    def _check_sizes(self) -> None:
+        row = NUMBER.itemsize * (1 + self.sides)
+        sizes = {"examples": [row * n for n in self.manifest["examples"]]}
+        for side, kind in enumerate(self.manifest["types"]):
+            sizes[f"side-{side}"] = [np.dtype(kind).itemsize * n for n in self.manifest["tokens"][side]]
+        for part, expected in sizes.items():
+            for number, size in enumerate(expected):
+                file = shard_file(self.folder, number, part)
+                if not file.is_file() or file.stat().st_size != size:
+                    raise SgdecError(f"{file}: the file is missing or damaged. {AGAIN}")
+
+
+class ShardedBatches(Sequence[list[int]]):
+    """The batches of one epoch, with examples numbered as in the text. A shard's are made when one is asked for."""
+
+    def __init__(self, text: ShardedText, budget: Budget, order: tuple[int, int] | None) -> None:
+        self.text, self.budget, self.order = text, budget, order
+        counts = text.counts(budget)
+        self.shards = np.arange(len(counts))
+        if order is not None:
+            np.random.default_rng(order).shuffle(self.shards)
+        self.ends = np.cumsum(counts[self.shards])
+        self._cut = lru_cache(maxsize=1)(self._cut_shard)
+
+    def __len__(self) -> int:
+        return int(self.ends[-1])
+
+    @overload
+    def __getitem__(self, n: int) -> list[int]: ...
+    @overload
+    def __getitem__(self, n: slice) -> list[list[int]]: ...
+    def __getitem__(self, n: int | slice) -> list[int] | list[list[int]]:
+        if isinstance(n, slice):
+            return [self[k] for k in range(*n.indices(len(self)))]
+        n = range(len(self))[n]
+        place = int(np.searchsorted(self.ends, n, "right"))
+        batches = self._cut(int(self.shards[place]))
+        return batches[n - int(self.ends[place])]  # counted from the shard's end
+
+    def _cut_shard(self, number: int) -> list[list[int]]:
+        generator = None if self.order is None else np.random.default_rng((*self.order, number + 1))
+        first = int(self.text.first[number])
+        return [[first + n for n in batch] for batch in self.text.cut(number, self.budget, generator)]
+
+
+def shard_file(folder: Path, number: int, part: str) -> Path:
+    """Where a part of a shard is."""
+    return folder / f"shard-{number:05}.{part}"

@@ -1,0 +1,63 @@
+"""A run that starts from the weights of another: for refinement by another objective, on other text, at other rates.
+
+The model must be the same function of the same weights: its kind, options, vocabularies and direction. Options of
+dropout are not part of the function and may be others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sgdec.context import Vocabularies
+from sgdec.errors import UsageError
+from sgdec.options import describe
+from sgdec.training import checkpoint
+from sgdec.training.averaging import SAME
+from sgdec.training.quantise import SECTION
+
+if TYPE_CHECKING:
+    from sgdec.models.base import Model
+
+
+def options_of(path: str | Path, model: str) -> dict[str, Any]:
+    """The options of a checkpoint's model, if it is a ``model``; raises `SgdecError` if there is no checkpoint."""
+    config = checkpoint.read_config(path)
+    return dict(config["options"]) if config["model"] == model else {}
+
+
+def start_from(path: str | Path, model: Model, config: Mapping[str, Any], vocabularies: Vocabularies) -> None:
+    """Give a new model, which ``config`` describes as config.json does, the weights of a checkpoint.
+
+    Raises `UsageError` with every difference if it is another model, `SgdecError` for what is missing or damaged.
+    """
+    folder = checkpoint.find_checkpoint(path)
+    earlier = checkpoint.read_config(folder)
+    if SECTION in earlier:
+        raise UsageError(f"--start {path}: this model is quantised. Start from the one that it was made of.")
+    differences = _differences(earlier, config, {option.name: option.default for option in describe(type(model))})
+    different = [f"{name} is {before} there, here {now}" for name, before, now in differences]
+    if different:
+        raise UsageError(f"--start {path}: {'; '.join(different)}. Weights are of use to the same model only.")
+    stored = checkpoint.load_vocabularies(folder)
+    for side, before, now in zip(("source", "target"), stored, vocabularies, strict=True):
+        if now is not None and (before is None or before.fingerprint != now.fingerprint):
+            raise UsageError(f"--start {path}: the {side} tokenizer is another one there. Give that --tokenizer.")
+    checkpoint.load_weights(model, folder / checkpoint.WEIGHTS)
+
+
+def _differences(
+    earlier: Mapping[str, Any], config: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> Iterator[tuple[str, Any, Any]]:
+    """Name, value there and value here; options only of models of one kind, those not stored being ``defaults``."""
+    for name in SAME:
+        before, now = earlier.get(name, False), config.get(name, False)
+        if name != "options":
+            if before != now:
+                yield name, before, now
+        elif earlier["model"] == config["model"]:
+            before, now = {**defaults, **before}, {**defaults, **now}
+            for option in [*now, *(before.keys() - now.keys())]:
+                if "dropout" not in option and before.get(option) != now.get(option):
+                    yield f"{config['model']}.{option}", before.get(option), now.get(option)

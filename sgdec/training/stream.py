@@ -1,0 +1,147 @@
+"""Training text of any length: in memory where it is short, else tokenised once into shards on disk (`shards.py`).
+
+Memory then holds about one shard's tokens and a block of lines. The shards are in the run's folder, and are used
+again, when the run is resumed, as long as files, tokenizers and limits are the same. When nothing trains they can be
+removed: they are made anew when needed.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import math
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+from sgdec.errors import SgdecError, UsageError
+from sgdec.text.vocabulary import StoredVocabulary
+from sgdec.training import checkpoint
+from sgdec.training.data import MonolingualText, ParallelText, Text
+from sgdec.training.dealing import write_shards
+from sgdec.training.reading import Block, Limits, count_lines, read_blocks, require_some
+from sgdec.training.report import duration
+from sgdec.training.shards import ShardedText
+from sgdec.training.terminal import Terminal
+
+FOLDER = "text"
+"""In the folder of a run."""
+
+
+def open_text(
+    paths: Sequence[str],
+    source: StoredVocabulary | None,
+    target: StoredVocabulary,
+    limits: Limits,
+    *,
+    run: Path,
+    shard_tokens: int,
+    terminal: Terminal,
+) -> Text:
+    """What `read_text` gives for a text of at most ``shard_tokens`` tokens (0: for any); else a `ShardedText`.
+
+    Raises `SgdecError` as `read_text` does, and if the disk is full; `UsageError` for a long text that is no file.
+    """
+    vocabularies = (target,) if source is None else (source, target)
+    unit = "lines" if source is None else "pairs"
+    made_of = {
+        "files": [_identity(path) for path in paths],
+        "vocabularies": [vocabulary.fingerprint for vocabulary in vocabularies],
+        "limits": list(limits),
+        "shard_tokens": shard_tokens,
+    }
+    if shard_tokens and (found := _find(run / FOLDER, made_of)):
+        return found
+    blocks: list[Block] = []
+    tokens = 0
+    reader = read_blocks(paths, vocabularies, limits)
+    for block in reader:
+        blocks.append(block)
+        tokens += block.tokens
+        if 0 < shard_tokens < tokens:
+            break
+    else:
+        text = MonolingualText.of(blocks) if source is None else ParallelText.of(blocks)
+        require_some(len(text), text.left_out, paths, unit.removesuffix("s"))
+        return text
+
+    if not all(Path(path).is_file() for path in paths):
+        raise UsageError(
+            f"--train: a text of more than {shard_tokens} tokens is put into shards, and its lines are counted "
+            "before, which takes files. Give files, or --shard-tokens 0 to hold all in memory."
+        )
+    with _alone(run, terminal):
+        if found := _find(run / FOLDER, made_of):
+            return found
+        terminal.progress("counting lines")
+        lines = count_lines(paths)
+        shards = math.ceil(lines * tokens / sum(block.size for block in blocks) / shard_tokens)
+        terminal.line(f"{lines} {unit} are more than memory is to hold: preparing {shards} shards in {run / FOLDER}")
+        shown = _shown(chain(_emptying(blocks), reader), lines, terminal)
+
+        def write(folder: Path) -> None:
+            sizes = [vocabulary.size for vocabulary in vocabularies]
+            write_shards(folder, shown, shards, sizes, hold=shard_tokens, unit=unit, made_of=made_of)
+
+        checkpoint.write_folder(run / FOLDER, write, advice="Give an --output on a disk with more room.")
+    return ShardedText(run / FOLDER)
+
+
+def _identity(path: str) -> list[Any]:
+    """What changes when a file does."""
+    try:
+        status = os.stat(path)
+    except OSError:  # whoever reads it says what is wrong
+        return [path]
+    return [os.path.abspath(path), status.st_size, status.st_mtime_ns]
+
+
+def _find(folder: Path, made_of: dict[str, Any]) -> ShardedText | None:
+    """The shards that are there already, if they are whole and of the same text."""
+    if not folder.is_dir():
+        return None
+    try:
+        text = ShardedText(folder)
+    except SgdecError:  # damaged, or of another version of sgdec
+        return None
+    return text if text.made_of == made_of else None
+
+
+@contextmanager
+def _alone(run: Path, terminal: Terminal) -> Iterator[None]:
+    """Of several processes with one run's folder, one after the other; the lock ends with the process."""
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(run, os.O_RDONLY)
+    except OSError as error:
+        raise SgdecError(f"{run}: cannot be written ({error.strerror}). Give another --output.") from None
+    try:
+        terminal.progress("waiting for the process that prepares the text")
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _emptying(blocks: list[Block]) -> Iterator[Block]:
+    """The blocks in order, each forgotten when it was taken."""
+    blocks.reverse()
+    while blocks:
+        yield blocks.pop()
+
+
+def _shown(blocks: Iterable[Block], lines: int, terminal: Terminal) -> Iterator[Block]:
+    """The blocks, with progress on the terminal."""
+    started, done = time.monotonic(), 0
+    for block in blocks:
+        yield block
+        done += block.size
+        seconds = max(time.monotonic() - started, 1e-3)
+        terminal.progress(
+            f"preparing text: {done:,} of {lines:,} lines, {done / seconds:,.0f} a second, "
+            f"{duration((lines - done) * seconds / done)} left"
+        )
+    terminal.progress("")

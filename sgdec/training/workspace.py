@@ -1,0 +1,199 @@
+"""Batches as large as memory allows, without being told a size: Marian's workspace (Junczys-Dowmunt et al. 2018).
+
+What an update of n examples takes, with at most T target tokens (``</s>`` is one) and S source tokens, is modelled as
+
+    bytes = c + n (t T + s S + a T S + b T^2 + d S^2)
+
+The linear terms are what is kept of each token until the backward pass, the square ones are attention. c is what does
+not depend on the batch: mostly the gradients. No coefficient is negative, so a larger batch never costs less. They
+are fitted to updates that are measured at the start of a run, for a few lengths of the text, with batches that grow
+until they take `GROWTH` times what the smallest took; and scaled until no measurement is above the model. After that
+the size of a batch depends on lengths and coefficients alone. A checkpoint holds these, so a run that is taken up has
+the same batches.
+
+On a GPU the measure is the peak of PyTorch's caching allocator. On a CPU it is the peak of what PyTorch's allocator
+gave out and took back, as its profiler records it: tensors and buffers of operations, without Python's own memory and
+without what libraries allocate for themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import combinations_with_replacement
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from sgdec.errors import UsageError
+from sgdec.training.budget import Budget, Tokens
+from sgdec.training.config import TrainConfig
+from sgdec.training.data import Batch, Text
+from sgdec.training.out_of_memory import is_out_of_memory
+from sgdec.training.parallel.strategy import Strategy
+
+WORKSPACE = "workspace"
+"""The key of config.json that holds the coefficients."""
+
+GROWTH = 3.0
+START_TOKENS = 128
+"""Of the first batch that is measured."""
+MIB = 1 << 20
+
+Measure = Callable[[list[int]], float]
+"""Bytes that an update of these examples takes, at its peak; raises as PyTorch does where there are not so many."""
+
+
+def make_budget(
+    config: TrainConfig,
+    text: Text,
+    make_strategy: Callable[[], Strategy],
+    earlier: Mapping[str, Any],
+    say: Callable[[str], None],
+) -> Budget:
+    """What the batches of a run are filled to; ``earlier``: the config of the checkpoint that it goes on from.
+
+    Raises `UsageError` as `measure_workspace` does, and where several processes share the work.
+    """
+    if not config.workspace:
+        return Tokens(config.batch_tokens)
+    if config.parallel != "none":
+        raise UsageError(f"--workspace: not with --parallel {config.parallel}. Give --batch-tokens.")
+    stored = earlier.get(WORKSPACE)
+    if stored is not None:
+        return Workspace(stored["room"], tuple(stored["terms"]))
+    strategy = make_strategy()
+    strategy.model.train()
+    return measure_workspace(
+        config.workspace, text, lambda numbers: _update_bytes(strategy, text.batch(numbers), config.device), say
+    )
+
+
+class Workspace(NamedTuple):
+    """A memory budget and what batches cost: a `Budget`."""
+
+    room: float
+    """Bytes."""
+    terms: tuple[float, ...]
+    """The coefficients of `features`."""
+
+    def cost(self, examples: int, longest: Sequence[int]) -> float:
+        """Bytes."""
+        return sum(term * value for term, value in zip(self.terms, features(examples, longest), strict=True))
+
+
+def features(examples: int, longest: Sequence[int]) -> list[float]:
+    """What costs are linear in: 1, then examples times each length, and times each product of two.
+
+    >>> features(10, (4, 3))
+    [1, 50, 30, 250, 150, 90]
+    """
+    lengths = [longest[0] + 1, *longest[1:]]
+    products = [one * other for one, other in combinations_with_replacement(lengths, 2)]
+    return [1, *(examples * value for value in (*lengths, *products))]
+
+
+def measure_workspace(room_mib: int, text: Text, measure: Measure, say: Callable[[str], None]) -> Workspace:
+    """Fit the costs of the text's batches to measured ones. Raises `UsageError` if not even a small one has room."""
+    room = float(room_mib * MIB)
+    rows: list[list[float]] = []
+    taken: list[float] = []
+    numbers, lengths = text.sample()
+    for pick in _picks(lengths):
+        longest = lengths[pick].tolist()
+        for examples in _growing(longest):
+            say(f"measuring memory: {examples} examples of {' and '.join(map(str, longest))} tokens")
+            try:
+                taken.append(measure([numbers[pick]] * examples))
+            except (RuntimeError, MemoryError) as error:
+                if not (is_out_of_memory(error) and taken):
+                    raise
+                break
+            rows.append(features(examples, longest))
+            if taken[-1] > GROWTH * min(taken) or taken[-1] > room:
+                break
+    if room < min(taken):
+        raise UsageError(
+            f"--workspace {room_mib}: a small batch alone takes {min(taken) / MIB:.0f} MiB, gradients included. "
+            "Give more, or a smaller model."
+        )
+    return Workspace(room, _fitted(np.array(rows, dtype=float), np.array(taken)))
+
+
+def _picks(lengths: npt.NDArray[np.int64]) -> list[int]:
+    """Some examples with very different lengths [examples, sides], the shortest first."""
+    keys = [*lengths.T]
+    if len(keys) > 1:
+        keys += [lengths[:, 0] - lengths[:, 1], lengths[:, 1] - lengths[:, 0]]
+    found: dict[tuple[int, ...], int] = {}
+    for key in keys:
+        order = np.argsort(key, kind="stable")
+        for n in (order[len(order) // 2], order[-1]):
+            found.setdefault(tuple(lengths[n].tolist()), int(n))
+    return [found[row] for row in sorted(found, key=sum)]
+
+
+def _growing(longest: Sequence[int]) -> Iterator[int]:
+    """Numbers of examples: of `START_TOKENS`, then twice as many again and again."""
+    examples = max(1, START_TOKENS // Tokens(0).cost(1, longest))
+    while True:
+        yield examples
+        examples *= 2
+
+
+def _fitted(rows: npt.NDArray[np.float64], taken: npt.NDArray[np.float64]) -> tuple[float, ...]:
+    """The coefficients >= 0 with the least squares of relative errors, scaled such that no error is negative.
+
+    By coordinate descent: each coefficient in turn takes its best value, given the others.
+    """
+    relative = rows / taken[:, None]
+    scale = np.linalg.norm(relative, axis=0)
+    columns = relative / scale
+    gram, target = columns.T @ columns, columns.T @ np.ones(len(rows))
+    terms = np.zeros(len(scale))
+    for _ in range(10_000):
+        for n in range(len(terms)):
+            terms[n] = max(0.0, terms[n] + target[n] - gram[n] @ terms)
+    terms /= scale
+    terms /= min(1.0, float((relative @ terms).min()))
+    return tuple(terms.tolist())
+
+
+def _update_bytes(strategy: Strategy, batch: Batch, device: str) -> float:
+    """What an update of one batch takes at its peak, beyond weights and optimiser. Nothing of it is kept."""
+    try:
+        return peak_bytes(lambda: strategy.backward([batch], batch.weight.to(device)), device)
+    finally:
+        strategy.model.zero_grad()
+
+
+def peak_bytes(update: Callable[[], Any], device: str) -> float:
+    """The most memory that tensors take while ``update`` runs, beyond what they take before."""
+    if torch.device(device).type == "cuda":
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        update()
+        torch.cuda.synchronize(device)
+        return float(torch.cuda.max_memory_allocated(device) - before)
+    return float(max(np.cumsum([0, *_cpu_allocations(update)])))
+
+
+def _cpu_allocations(update: Callable[[], Any]) -> list[int]:
+    """What the CPU allocator gave (> 0) and took back (< 0), in order.
+
+    From PyTorch's first profiler: the second one writes messages of its own to standard error.
+    """
+    from torch._C._profiler import _ExperimentalConfig
+    from torch._C._autograd import ProfilerConfig, ProfilerState, _disable_profiler_legacy, _enable_profiler_legacy
+
+    experimental = _ExperimentalConfig()
+    config = ProfilerConfig(ProfilerState.CPU, False, True, False, False, False, experimental)  # True: memory
+    _enable_profiler_legacy(config)
+    try:
+        update()
+    finally:
+        records = _disable_profiler_legacy()
+    events = [record for thread in records for record in thread]
+    return [event.cpu_memory_usage() for event in events if str(event.kind()) == "memory_alloc"]
