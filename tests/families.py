@@ -18,6 +18,7 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "shallow": ("shallow", {"width": 7, "embedding": 6}),
     "deep": ("deep-transition", {"encoder_depth": 2, "decoder_depth": 4, "width": 6, "embedding": 8}),
     "multi-source": ("multi-source", {"width": 7, "embedding": 6}),
+    "multi-source hard": ("multi-source-hard", {"width": 6, "embedding": 8}),
     "hard": ("hard-attention", {"width": 7, "embedding": 6}),
     "hard and soft": ("hard-attention", {"width": 6, "embedding": 8, "soft": True, "layer_norm": True}),
     "gru to transformer": (
@@ -36,8 +37,8 @@ FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
 }  # fmt: skip
 """Name of the plugin, and options."""
 OWN = [
-    "gnmt", "transformer", "transformer pre", "luong", "luong fed", "shallow", "deep", "multi-source", "hard",
-    "hard and soft",
+    "gnmt", "transformer", "transformer pre", "luong", "luong fed", "shallow", "deep", "multi-source",
+    "multi-source hard", "hard", "hard and soft",
 ]  # fmt: skip
 """Those with an encoder of their own kind."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -83,9 +83,11 @@ def run_checks(group: Group, folder: str, config: TrainConfig) -> dict[str, Any]
     return {
         "equality": {precision: equality(group, precision) for precision in ("fp64", "fp32")},
         "mean of means": mean_of_means(group),
+        "spare": equality(group, "fp64", random_updates()[:3], with_spare),
         "dropout": dropout(group),
         "volume": volume(group),
         "not finite": not_finite(group),
+        "forgetful": forgetful(group),
         "weights": weighted(group),
         "resumed": {way: resumed(group, replace(config, output=f"{folder}/{way}"), way) for way in ("to", "from")},
     }
@@ -96,12 +98,40 @@ def alone(group: Group, config: TrainConfig, model: Model, updates: list[list[Ba
     return trace(config, model, updates) if group.first else None
 
 
-def equality(group: Group, precision: str, updates: list[list[Batch]] | None = None) -> dict[str, float] | None:
+def equality(
+    group: Group,
+    precision: str,
+    updates: list[list[Batch]] | None = None,
+    make: Callable[[str], Model] = tiny_model,
+) -> dict[str, float] | None:
     """Differences from a single process."""
     config, updates = settings(precision), updates or random_updates()
-    single = alone(group, config, tiny_model(precision), updates)
-    shared = trace(replace(config, parallel="data"), tiny_model(precision), updates, group)
+    single = alone(group, config, make(precision), updates)
+    shared = trace(replace(config, parallel="data"), make(precision), updates, group)
     return difference(single, shared) if single else None
+
+
+def with_spare(precision: str) -> Model:
+    """A model with a parameter that nothing depends on."""
+    model = tiny_model(precision)
+    model.spare = torch.nn.Parameter(torch.ones(3, dtype=torch.float64))
+    return model
+
+
+def forgetful(group: Group) -> str:
+    """A model that uses a parameter in the first update only: what each rank says of the second."""
+    model, batch = with_spare("fp64"), random_batch(8, 3)
+    updater = Updater(settings("fp64", parallel="data"), model, "fp64", total_steps=2, group=group)
+    usual = updater.strategy.loss
+    updater.strategy = DataParallel(
+        group, model, lambda batch: usual(batch) + (model.spare.sum() if updater.step == 1 else 0.0)
+    )
+    updater.update([batch], 1, 0.01)
+    try:
+        updater.update([batch], 2, 0.01)
+    except SgdecError as error:
+        return str(error)
+    return "none"
 
 
 def mean_of_means(group: Group) -> dict[str, float] | None:

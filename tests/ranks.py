@@ -11,8 +11,8 @@ from typing import Any
 
 from sgdec.training.parallel.group import Group
 
-PRELOADED = ["sgdec.training.trainer", "tests.ranks"]
-"""Imported once, by the server that the ranks are forked from."""
+PRELOADED = ["sgdec.training.trainer", "torch._dynamo", "tests.ranks"]
+"""Imported once, by the server that the ranks are forked from; the second takes seconds in the first update."""
 
 
 def on_ranks(size: int, work: Callable[..., Any], *args: Any) -> list[Any]:

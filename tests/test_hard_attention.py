@@ -20,7 +20,9 @@ from sgdec.context import BOS
 from sgdec.errors import SgdecError, UsageError
 from sgdec.models.gru import GRUDecoder
 from sgdec.models.hard_attention import HardAttention, ReadingGRU
+from sgdec.models.multi_source_hard import MultiSourceHard
 from sgdec.text.steps import CHANGE, GAP, STEP, Stepping, align
+from sgdec.text.two_sources import TwoSources
 from sgdec.text.words import SPECIAL, WordVocabulary
 from sgdec.training import checkpoint, train
 from sgdec.training.config import TrainConfig
@@ -160,8 +162,9 @@ def examples(count: int, seed: int, shortest: int, longest: int) -> list[tuple[s
 TRAIN, UNSEEN, LONGER = examples(500, 1, 2, 6), examples(60, 2, 2, 6), examples(30, 3, 12, 16)
 
 
-def write(folder: Path, name: str, pairs: Sequence[tuple[str, str]]) -> tuple[str, str]:
-    paths = str(folder / f"{name}.in"), str(folder / f"{name}.out")
+def write(folder: Path, name: str, pairs: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """A file a side."""
+    paths = tuple(str(folder / f"{name}.{side}") for side in ("in", "out", "third")[: len(pairs[0])])
     for path, side in zip(paths, zip(*pairs, strict=True), strict=True):
         Path(path).write_text("".join(f"{line}\n" for line in side))
     return paths
@@ -234,6 +237,32 @@ def test_tokens_have_steps_and_text_has_none_and_scoring_puts_them_in(run: Path)
 def test_both_attentions_together_learn_it(tmp_path: Path) -> None:
     settings = {"options": {"width": 16, "embedding": 12, "soft": True}, "max_steps": 150}
     assert train(config(tmp_path, "run", **settings), quiet=True).scores["perplexity"] < 1.2
+
+
+def test_of_two_sources_the_second_is_gone_through() -> None:
+    both = TwoSources(LETTERS, WordVocabulary([*SPECIAL, *"cba"]))
+    found = STEPPING.with_steps(both, both.encode("d e f f\ta b c"), LETTERS.encode("a c"))
+    assert [STEPPING.piece(token) for token in found] == ["a", STEP, STEP, "c"]
+    model = cast(MultiSourceHard, make("multi-source hard"))
+    source, lengths = torch.tensor([[5, 2, 7, 8, 9], [10, 11, 2, 3, 2]]), torch.tensor([5, 4])
+    assert model.positions(model.encode(source, lengths), TARGETS).tolist() == [[2, 3, 3, 4, 4], [3, 3, 3, 3, 3]]
+
+
+def test_both_sources_and_all_attentions_together_learn(tmp_path: Path) -> None:
+    """The second source, with the letter that is the first for each of its letters c."""
+    draw = random.Random(4)
+    drawn = [(draw.choice("abdef"), "".join(draw.choices("abcdef", k=draw.randint(2, 5)))) for _ in range(500)]
+    sides = [(first, " ".join(second), " ".join(second.replace("c", first))) for first, second in drawn]
+    settings: dict[str, object] = {
+        "train": write(tmp_path, "both", sides[50:]),
+        "valid": write(tmp_path, "unseen", sides[:50]),
+        "model": "multi-source-hard",
+        "options": {"width": 16, "embedding": 12},
+        "max_steps": 200,
+    }
+    done = train(config(tmp_path, "run", **settings), quiet=True)
+    assert done.scores["perplexity"] < 1.1
+    assert isinstance(checkpoint.load_vocabularies(done.best).source, TwoSources)
 
 
 def test_training_text_has_steps_and_a_resumed_run_is_the_same(tmp_path: Path) -> None:

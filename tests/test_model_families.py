@@ -24,6 +24,7 @@ from sgdec.constellation import Constellation, Member
 from sgdec.context import BOS, EOS, Context
 from sgdec.errors import UsageError
 from sgdec.models.base import ModelContext, Rows, Seq2Seq
+from sgdec.models.cuda_graphs import padded
 from sgdec.models.kernels import Kernels
 from sgdec.outcome import Outcome
 from sgdec.plugins import Host
@@ -117,6 +118,18 @@ def test_prefixes_of_one_sentence_share_its_memory(family: str) -> None:
     rows = Rows(torch.tensor([[1, 0, 0], [0, 2, 4], [3, 0, 0]]), torch.tensor([3, 0, 4, 6, 5]))
     shared = model.step(memory._replace(rows=rows), repeated, tokens)
     torch.testing.assert_close(shared, model.step(memory.at(owners), repeated, tokens))
+
+
+@everyone
+def test_a_step_padded_for_recorded_graphs_is_the_step(family: str) -> None:
+    """Whatever is added, a sentence of one token too, changes no row."""
+    model = make(family)
+    memory = model.encode(SOURCES, LENGTHS)
+    state, _, _ = model.step(memory, model.start(memory), torch.tensor([1, 1, 1]))
+    expected = model.step(memory, state, torch.tensor([4, 28, 6]))
+    after, output, attention = model.step(*padded(memory, state, torch.tensor([4, 28, 6])))
+    torch.testing.assert_close(tuple(part[:3] for part in after), expected[0])
+    torch.testing.assert_close((output[:3], attention[:3, :6]), expected[1:])
 
 
 @everyone

@@ -57,6 +57,18 @@ def test_weights_of_tokens_count_over_all_ranks(ranks: Ranks) -> None:
     assert ranks[0]["weights"]["gradients"] < 1e-12
 
 
+def test_a_parameter_that_nothing_depends_on_stays_as_it_is(ranks: Ranks) -> None:
+    assert ranks[0]["spare"]["gradients"] < 1e-12
+    assert ranks[0]["spare"]["weights"] < 1e-12
+
+
+def test_gradients_that_are_missing_in_some_updates_are_refused_and_never_left_unsummed(ranks: Ranks) -> None:
+    for rank in ranks:
+        assert rank["forgetful"].startswith(
+            "--parallel data: GNMT had a gradient for each of its parameters at first"
+        )
+
+
 def test_dropout_differs_between_ranks_and_is_repeatable(ranks: Ranks) -> None:
     for rank in ranks:
         one, other = rank["dropout"]["runs"]

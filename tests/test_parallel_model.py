@@ -14,18 +14,20 @@ import torch
 
 from sgdec.errors import UsageError
 from sgdec.models.luong import Luong
+from sgdec.training.device import trains_in_bf16
 from sgdec.training.objective import Likelihood
 from sgdec.training.parallel.group import Group, ring
 from sgdec.training.parallel.strategy import Strategy, make_strategy
 from tests.families import make
-from tests.parallel_ranks import CASES, STEPS, TARGET, WIDTH, Case, batches_of, make_updater, run_ranks
+from tests.parallel_ranks import CASES, STEPS, TARGET, WIDTH, batches_of, make_updater, run_ranks
 
 SIZES = (2, 4)
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Any]]:
-    return {size: run_ranks(size, tmp_path_factory.mktemp(f"ranks{size}")) for size in SIZES}
+    reference = tmp_path_factory.mktemp("one")
+    return {size: run_ranks(size, reference, tmp_path_factory.mktemp(f"ranks{size}")) for size in SIZES}
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -33,17 +35,16 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Any
 def test_losses_gradients_and_weights_are_those_of_one_process(
     results: dict[int, dict[str, Any]], size: int, name: str
 ) -> None:
-    """Over 20 updates, and one more that each side makes from the other's checkpoint."""
-    worst = results[size][name]
-    for what in ("loss", "norm", "gradient", "weights"):
-        assert worst[what] < 1e-9, what
+    """Over 20 updates; then the weights and Adam's memory, and one update that each side makes from the other's."""
+    for what, difference in results[size][name]["worst"].items():
+        assert difference < 1e-9, what
 
 
 @pytest.mark.parametrize("name", CASES)
 @pytest.mark.parametrize("size", SIZES)
 def test_each_rank_sends_what_its_formula_predicts(results: dict[int, dict[str, Any]], size: int, name: str) -> None:
     result = results[size][name]
-    assert result["volumes_as_predicted"]  # in every update, on every rank, to the byte
+    assert result["volumes as predicted"]  # in every update, on every rank, to the byte
     print(f"\n{name}, {size} ranks: {result['formula']}")
     for purpose, volume in result["sent"].items():
         print(f"  {purpose}: {volume:.0f} bytes a step, formula {result['expected'][purpose]:.0f}")
@@ -105,11 +106,12 @@ def test_with_dropout_it_trains_and_repeats_itself(results: dict[int, dict[str, 
         assert first[-1] < 0.8 * first[0]
 
 
+@pytest.mark.skipif(not trains_in_bf16(), reason="this processor has no AVX-512")
 @pytest.mark.parametrize("size", SIZES)
 def test_in_bf16_losses_are_near_those_of_fp64(results: dict[int, dict[str, Any]], size: int) -> None:
     for name in ("luong hybrid", "gnmt model"):
         result = results[size][f"{name}, bf16"]
-        assert result["ours"] == pytest.approx(result["fp64"], rel=0.03)
+        assert result["bf16"] == pytest.approx(result["fp64"], rel=0.03)
 
 
 def test_ranks_own_parts_that_make_up_the_whole() -> None:
@@ -157,9 +159,3 @@ def test_another_objective_is_refused() -> None:
     model = cast(Luong, make("luong"))
     with pytest.raises(UsageError, match="maximum likelihood alone"):
         make_strategy("model", Group(0, 2), model, lambda batch: torch.zeros(()))
-
-
-def test_a_case_is_run_with_more_layers_than_ranks_and_with_as_many() -> None:
-    """What the runs above are meant to cover."""
-    layers = {case.options.get("layers", 0) for case in CASES.values() if case.mode == "hybrid"}
-    assert {4, 5} <= layers and isinstance(CASES["luong model"], Case)

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from sgdec.context import UNK
+from sgdec.context import EOS, UNK
 from sgdec.errors import UsageError
 from sgdec.training.data import Batch, pad, pad_targets
 from sgdec.training.noise import NoiseKind, SourceNoise, uniform
@@ -80,6 +80,14 @@ def test_what_is_lost_does_not_depend_on_who_is_in_the_batch(kind: NoiseKind) ->
     assert sources(noise(batch, 6)) != whole and sources(noise._replace(seed=4)(batch, 5)) != whole
 
 
+def test_the_end_between_two_sources_is_never_lost() -> None:
+    batch = make_batch(100)
+    assert batch.source is not None
+    middle = batch._replace(source=batch.source.index_fill(1, torch.tensor([0]), EOS))
+    after = SourceNoise(0.9, "unknown", 1)(middle, 1).source
+    assert after is not None and bool((after[:, 0] == EOS).all()) and int((after == UNK).sum()) > 500
+
+
 def test_the_draws_are_uniform_and_unrelated_from_place_to_place() -> None:
     draws = uniform(1, 1, list(range(1, 400)), 250)
     shares = np.histogram(draws, bins=20, range=(0, 1))[0] / draws.size
@@ -145,6 +153,9 @@ def test_a_share_out_of_range_and_a_model_without_source_are_refused(tmp_path: P
         make_config(tmp_path, source_noise=1.0)
     with pytest.raises(UsageError, match="--source-noise-kind: 'swap' should be 'unknown' or 'deletion'"):
         make_config(tmp_path, source_noise_kind="swap")
+    deletion = make_config(tmp_path, source_noise=0.1, source_noise_kind="deletion")
+    with pytest.raises(UsageError, match=r"deletion: gnmt steps over each source token\. Use unknown"):
+        deletion.check_files(sources=1, steps=True)
     config = make_config(tmp_path)
     alone = {"model": "rnnlm", "train": (config.train[1],), "valid": (config.valid[1],), "options": {"width": 8}}
     with pytest.raises(UsageError, match="--source-noise: rnnlm is a language model and has no source"):

@@ -131,6 +131,14 @@ def test_a_language_model_has_no_expected_reward(run: Run) -> None:
     )
 
 
+def test_steps_of_hard_attention_are_no_words(run: Run) -> None:
+    reward = ("--objective", "expected-reward", "--start", "ml", "--model", "hard-attention")
+    assert error(run(*reward)) == (
+        "--objective expected-reward: hard-attention predicts steps between tokens, which GLEU would count as words. "
+        "Use ml."
+    )
+
+
 def test_a_metric_of_translations_needs_translations(run: Run) -> None:
     assert error(run("--metric", "gleu")) == (
         "--metric gleu needs translations, and --bleu 0 makes none. Give --bleu 1000."

@@ -16,11 +16,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sgdec.context import Vocabularies
 from sgdec.errors import SgdecError, UsageError
 from sgdec.text.sentencepiece import train_vocabulary
 from sgdec.training import checkpoint, train, validation
 from sgdec.training.trainer import Trainer
-from sgdec.training.weights import kept_tokens
+from sgdec.training.weights import Weighting, kept_tokens
 from tests.training_case import PAIRS, make_config
 
 STILL: dict[str, Any] = {"options": {"width": 16, "dropout": 0.0, "init": 0.5}, "precision": "fp64", "clip": 1e9}
@@ -247,6 +248,11 @@ def test_edit_weights_need_one_vocabulary_and_a_source(tmp_path: Path) -> None:
         Trainer(make_config(tmp_path, edit_weight=3.0, tokenizer=(*config.tokenizer, str(other))), quiet=True)
     with pytest.raises(UsageError, match=r"--edit-weight: 0\.0 should be greater than 0"):
         make_config(tmp_path, edit_weight=0.0)
+    with pytest.raises(UsageError, match="--edit-weight: gnmt does not read one source token by token"):
+        make_config(tmp_path, edit_weight=3.0).check_files(sources=1, steps=True)
+    with pytest.raises(UsageError, match="--objective expected-reward has no weights of tokens"):
+        refined = make_config(tmp_path, edit_weight=3.0, objective="expected-reward")
+        Weighting(refined, Vocabularies(), Trainer(config, quiet=True).data)
     alone = {"model": "rnnlm", "train": (config.train[1],), "valid": (config.valid[1],), "options": {"width": 8}}
     with pytest.raises(UsageError, match="--edit-weight: rnnlm is a language model and has no source"):
         Trainer(make_config(tmp_path, edit_weight=3.0, **alone), quiet=True)

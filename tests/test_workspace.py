@@ -42,21 +42,24 @@ def test_costs_are_found_from_measurements_and_batches_fill_the_room(sides: int,
     """Costs of the model's own form: those of all batches are known to 2 %, though few were measured."""
     draw = np.random.default_rng(seed)
     text = random_text(sides)
-    count = len(features(1, (1,) * sides))
-    true = draw.uniform(0.2, 1, count) * ([2e6, 3e4, 3e4, 100, 300, 100] if sides == 2 else [2e6, 3e4, 300])
-    true[draw.integers(1, count)] = 0
+    true = draw.uniform(0.2, 1, 5 if sides == 2 else 2) * ([3e4, 3e4, 100, 300, 100] if sides == 2 else [3e4, 300])
+    true[draw.integers(len(true))] = 0
+
+    def taken(examples: int, longest: list[int]) -> float:
+        return max(2e6, examples * float(true @ features(longest)))
+
     asked = []
 
     def measure(numbers: list[int]) -> float:
         asked.append(len(numbers))
-        return float(true @ features(len(numbers), text.lengths()[numbers[0]].tolist()))
+        return taken(len(numbers), text.lengths()[numbers[0]].tolist())
 
     workspace = measure_workspace(100, text, measure, lambda text: None)
     assert len(asked) < 50
     fullest = 0.0
     for numbers in text.batches(workspace, order=(1, 0)):
         longest = text.lengths()[numbers].max(0).tolist()
-        cost = float(true @ features(len(numbers), longest))
+        cost = taken(len(numbers), longest)
         assert workspace.cost(len(numbers), longest) == pytest.approx(cost, rel=0.02)
         assert cost <= 100 * MIB * 1.02
         fullest = max(fullest, cost)
@@ -78,7 +81,7 @@ def test_costs_are_above_every_measurement_whatever_was_measured() -> None:
 
 def test_growth_ends_where_memory_does() -> None:
     def measure(numbers: list[int]) -> float:
-        if len(numbers) > 20:
+        if len(numbers) > 100:
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 7 bytes.")
         return 100.0 + len(numbers)
 
@@ -101,7 +104,7 @@ def test_the_peak_counts_what_is_there_at_the_same_time() -> None:
 
 @pytest.mark.parametrize("model", ["gnmt", "transformer"])
 def test_batches_take_the_memory_that_was_promised(tmp_path: Path, model: str) -> None:
-    options = {"gnmt": {"width": 32}, "transformer": {"width": 32, "inner": 64, "layers": 2, "heads": 2}}[model]
+    options = {"gnmt": {"width": 32}, "transformer": {"width": 32, "layers": 2, "heads": 2}}[model]
     trainer = Trainer(make_config(tmp_path, model=model, options=options, workspace=4), quiet=True)
     assert isinstance(trainer.budget, Workspace)
     trainer.model.train()
@@ -111,7 +114,7 @@ def test_batches_take_the_memory_that_was_promised(tmp_path: Path, model: str) -
         trainer.model.zero_grad()
         peaks.append(peak_bytes(lambda b=batch: trainer.updater.strategy.backward([b], b.weight), "cpu"))  # type: ignore[misc]
     assert max(peaks) < 4 * MIB * 1.05
-    assert max(peaks) > 4 * MIB * 0.6
+    assert max(peaks) > 4 * MIB * 0.8
 
 
 def losses(config: Any, *, resume: bool = False, steps: int | None = None) -> list[float]:
@@ -127,16 +130,16 @@ def losses(config: Any, *, resume: bool = False, steps: int | None = None) -> li
 def test_a_killed_run_has_the_batches_that_were_measured_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings: dict[str, Any] = {"workspace": 1, "save_every": 2, "max_steps": 8, "bleu": 0}
+    settings: dict[str, Any] = {"workspace": 3, "save_every": 2, "max_steps": 8, "bleu": 0}
     whole = losses(make_config(tmp_path, "whole", **settings))
     config = make_config(tmp_path, "killed", **settings)
     assert losses(config, steps=5) == whole[:5], "equal measurements"
     stored = checkpoint.read_config(tmp_path / "killed" / "last")["workspace"]
-    assert stored["room"] == MIB and len(stored["terms"]) == 6
+    assert stored["room"] == 3 * MIB and len(stored["terms"]) == 5
     monkeypatch.setattr("sgdec.training.workspace.peak_bytes", lambda *args: pytest.fail("measured again"))
     assert losses(config, resume=True) == whole[4:]
-    with pytest.raises(UsageError, match=r"workspace was 1 in .*, now it is 2"):
-        Trainer(make_config(tmp_path, "killed", **{**settings, "workspace": 2}), resume=True, quiet=True)
+    with pytest.raises(UsageError, match=r"workspace was 3 in .*, now it is 4"):
+        Trainer(make_config(tmp_path, "killed", **{**settings, "workspace": 4}), resume=True, quiet=True)
 
 
 def test_too_little_memory_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

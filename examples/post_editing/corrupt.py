@@ -2,8 +2,8 @@
 
     python corrupt.py < text.de > worse.de
 
-Of each line's words one in eight is lost, one in ten is another word of the line before, one in ten stands twice. What
-was lost is in no source but the original in the other language.
+Of each line's words one in eight is lost, one in ten is another word of the line before, one in ten stands twice.
+What was lost is in no source but the original in the other language.
 """
 
 from __future__ import annotations

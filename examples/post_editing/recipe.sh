@@ -5,7 +5,8 @@
 #   recipe.sh DATA WORK [MODEL...]
 #
 # DATA holds {train,val,test_2016_flickr}.{en,de}.gz; WORK receives everything that is made. MODELs: two (English and
-# worse German), one (worse German, soft attention), hard, both (hard and soft).
+# worse German), two-hard (likewise, with hard attention to the German), one (worse German, soft attention), hard, both
+# (hard and soft).
 set -euo pipefail
 
 data=${1:?usage: recipe.sh DATA WORK [MODEL...]}
@@ -44,12 +45,13 @@ train_and_test() {
 }
 
 run sgdec evaluate --reference "$work/test_2016_flickr.de" "$work/test_2016_flickr.worse"
-for name in ${*:-two one hard both}; do
+for name in ${*:-two two-hard one hard both}; do
     case $name in
     two) train_and_test two multi-source "en worse" ;;
+    two-hard) train_and_test two-hard multi-source-hard "en worse" ;;
     one) train_and_test one shallow worse ;;
     hard) train_and_test hard hard-attention worse ;;
     both) train_and_test both hard-attention worse --hard-attention.soft true ;;
-    *) echo "no model '$name'; expected two, one, hard, both" >&2; exit 2 ;;
+    *) echo "no model '$name'; expected two, two-hard, one, hard, both" >&2; exit 2 ;;
     esac
 done

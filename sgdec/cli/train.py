@@ -8,14 +8,14 @@ from typing import Any
 
 import click
 
-from sgdec.errors import UsageError
+from sgdec.errors import SgdecError, UsageError
 from sgdec.options import configure, describe, refuse_unused, split_dotted
 from sgdec.plugins import Host
 from sgdec.suggest import suggest
 from sgdec.training.config import TrainConfig
 
 TEXTS = ("--train", "--valid")
-"""Options that take one file or two: what the model's kind asks for, see `TrainConfig.check_files`."""
+"""Options that take one file, two or three: what the model's kind asks for, see `TrainConfig.check_files`."""
 PATHS = ("train", "valid", "tokenizer", "output", "model", "options")
 """Settings that the command line spells otherwise than `TrainConfig`."""
 
@@ -43,6 +43,17 @@ class TrainCommand(click.Command):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, repeat_flags(args))
 
+    def invoke(self, ctx: click.Context) -> Any:
+        """Of the same error in several processes of torchrun, one is told."""
+        try:
+            return super().invoke(ctx)
+        except SgdecError as error:
+            from sgdec.training.parallel.launch import said_by_another
+
+            if said_by_another(error):
+                raise SystemExit(error.exit_status) from None
+            raise
+
 
 def repeat_flags(args: Sequence[str]) -> list[str]:
     """Before each word that belongs to one of `TEXTS`, that option.
@@ -68,16 +79,16 @@ def repeat_flags(args: Sequence[str]) -> list[str]:
     "train_files",
     multiple=True,
     required=True,
-    metavar="[SRC] TGT",
+    metavar="[SRC...] TGT",
     help="Training text, line by line; .gz and .zst are unpacked. One file for a language model.",
 )
-@click.option("--valid", "valid_files", multiple=True, required=True, metavar="[SRC] TGT", help="Held-out text.")
+@click.option("--valid", "valid_files", multiple=True, required=True, metavar="[SRC...] TGT", help="Held-out text.")
 @click.option(
     "--tokenizer",
     multiple=True,
     required=True,
     metavar="FILE",
-    help="SentencePiece model; twice for source and target, if they differ.",
+    help="SentencePiece model; twice for source and target, if they differ; for two sources once, twice or each.",
 )
 @click.option("--output", required=True, metavar="DIR", help="Folder of the run: best, last, logs.")
 @click.option(
@@ -106,11 +117,17 @@ def command(
     \b
     sgdec train --train train.en train.de --valid val.en val.de --tokenizer tok.spm --output run
     sgdec train --model rnnlm --train train.de --valid val.de --tokenizer tok.spm --output lm --label-smoothing 0
+    torchrun --standalone --nproc-per-node 4 -m sgdec.cli train --parallel data ...
 
     The folder DIR holds the checkpoints best and last, metrics.jsonl, TensorBoard events and curve.png.
 
     With --start the model and its options are those of another run, whose weights are refined: by --objective
     expected-reward, on other text, or at other rates.
+
+    With --parallel, torchrun starts a process for each device (the third line above). data: each computes the
+    gradient of a share of every batch; give --batch-tokens for all together. model, hybrid: layers are spread over
+    the devices. The checkpoints are those of one process: a run can be resumed with another number, or in another
+    mode. When a process dies the run ends; torchrun --max-restarts N takes it up again after its last checkpoint.
 
     Training lines that are empty, too long (--max-line), of absurd lengths (--max-ratio) or not UTF-8 are left out
     and counted. A step is one update, of --accumulate batches.
@@ -126,7 +143,7 @@ def command(
     if settings["start"]:
         from sgdec.training.starting import options_of
 
-        defaults |= options_of(f"{output}/last" if resume else settings["start"], model)
+        defaults |= options_of(settings["start"], model, resumed=output if resume else None)
     config = TrainConfig(
         train=train_files,
         valid=valid_files,

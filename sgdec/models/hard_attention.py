@@ -82,16 +82,65 @@ class ReadingGRU(Decoder):
         return torch.tanh(self.readout(torch.cat([hidden, embedded.to(hidden.dtype)], -1)))
 
 
-class HardAttention(EncoderDecoder):
-    """A decoder that reads the source from left to right. State: s [R, width], the attended position [R] from 0.
+class Monotone(EncoderDecoder):
+    """Gives its decoder, beside each target token, what the encoder says at the attended position.
+
+    State: that of the decoder, and the position [R], from 0.
+    """
+
+    steps: ClassVar[bool] = True
+
+    @property
+    def step_token(self) -> int:
+        """The last token of the target vocabulary."""
+        return self.target_embedding.num_embeddings - 1
+
+    def span(self, memory: Memory) -> tuple[Tensor, Tensor]:
+        """The first and the last position [B] of what the attention goes through: all of the source."""
+        count = memory.mask.sum(1)
+        return torch.zeros_like(count), count - 1
+
+    def positions(self, memory: Memory, target_in: Tensor) -> Tensor:
+        """[B, T] what is attended to after each token of target prefixes [B, T]."""
+        first, last = self.span(memory)
+        steps = (target_in == self.step_token).long().cumsum(1)
+        return torch.minimum(first[:, None] + steps, last[:, None])
+
+    def start(self, memory: Memory) -> State:
+        return (*self.decoder.start(memory), self.span(memory)[0])
+
+    def step(self, memory: Memory, state: State, tokens: Tensor) -> tuple[State, Tensor, Tensor]:
+        *inside, place = state
+        rows = memory.rows
+        sentence = (
+            torch.arange(len(tokens), device=tokens.device)
+            if rows is None
+            else rows.cell.div(rows.grid.size(1), rounding_mode="floor")
+        )
+        place = torch.minimum(place + (tokens == self.step_token), self.span(memory)[1][sentence])
+        embedded = self.target_words(self.target_embedding(tokens))
+        read = torch.cat([embedded, memory.values[sentence, place].to(embedded.dtype)], -1)
+        after, output, _ = self.decoder.step(memory, tuple(inside), read)
+        attended = place[:, None] == torch.arange(memory.mask.size(1), device=place.device)  # [R, S]
+        return (*after, place), output, attended.to(output.dtype)
+
+    def forward(self, source: Tensor, lengths: Tensor, target_in: Tensor) -> Tensor:
+        memory = self.encode(source, lengths)
+        embedded = self.target_words(self.target_embedding(target_in))
+        places = self.positions(memory, target_in)[..., None].expand(-1, -1, memory.values.size(-1))
+        read = torch.cat([embedded, memory.values.gather(1, places).to(embedded.dtype)], -1)
+        outputs: Tensor = self.decoder(memory, read)
+        return outputs
+
+
+class HardAttention(Monotone):
+    """A decoder that reads the source from left to right.
 
     >>> model = HardAttention(ModelContext(source_vocab_size=20, target_vocab_size=30), width=8, embedding=6)
     >>> source, lengths, step = torch.tensor([[5, 6, 7]]), torch.tensor([3]), 29
     >>> model.positions(model.encode(source, lengths), torch.tensor([[1, 9, step, 8, step, step]])).tolist()
     [[0, 0, 1, 1, 2, 2]]
     """
-
-    steps: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -128,39 +177,6 @@ class HardAttention(EncoderDecoder):
             source_dropout=source_dropout,
             target_dropout=target_dropout,
         )
-        self.step_token = context.target_vocab_size - 1
-
-    def start(self, memory: Memory) -> State:
-        places = torch.zeros(len(memory.values), dtype=torch.long, device=memory.values.device)
-        return (*self.decoder.start(memory), places)
-
-    def step(self, memory: Memory, state: State, tokens: Tensor) -> tuple[State, Tensor, Tensor]:
-        *inside, place = state
-        rows = memory.rows
-        sentence = (
-            torch.arange(len(tokens), device=tokens.device)
-            if rows is None
-            else rows.cell.div(rows.grid.size(1), rounding_mode="floor")
-        )
-        place = torch.minimum(place + (tokens == self.step_token), memory.mask.sum(1)[sentence] - 1)
-        embedded = self.target_words(self.target_embedding(tokens))
-        read = torch.cat([embedded, memory.values[sentence, place].to(embedded.dtype)], -1)
-        after, output, _ = self.decoder.step(memory, tuple(inside), read)
-        attended = place[:, None] == torch.arange(memory.mask.size(1), device=place.device)  # [R, S]
-        return (*after, place), output, attended.to(output.dtype)
-
-    def forward(self, source: Tensor, lengths: Tensor, target_in: Tensor) -> Tensor:
-        memory = self.encode(source, lengths)
-        embedded = self.target_words(self.target_embedding(target_in))
-        places = self.positions(memory, target_in)[..., None].expand(-1, -1, memory.values.size(-1))
-        read = torch.cat([embedded, memory.values.gather(1, places).to(embedded.dtype)], -1)
-        outputs: Tensor = self.decoder(memory, read)
-        return outputs
-
-    def positions(self, memory: Memory, target_in: Tensor) -> Tensor:
-        """[B, T] what is attended to after each token of target prefixes [B, T]."""
-        steps = (target_in == self.step_token).long().cumsum(1)
-        return torch.minimum(steps, memory.mask.sum(1, keepdim=True) - 1)
 
 
 @hookimpl

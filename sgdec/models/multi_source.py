@@ -11,7 +11,8 @@ of `shallow`, with two attentions between its two GRU blocks, whose contexts sta
 
 A source is one sequence of tokens, the first source, ``</s>``, the second: the first encoder reads up to ``</s>``,
 the second what is behind it. So a sentence has one memory [S1 + 1 + S2, H], and whatever serves other models serves
-this one; each attention sees its own part. The attention that a step tells is the mean of both.
+this one; each attention sees its own part. The attention that a step tells is the mean of both, and a search's length
+limit counts the tokens of both.
 
 Cost of a step per row, in multiplications: 3 width (embedding + 6 width) for the blocks, 2 S x attention for scores,
 embedding x V for the softmax.
@@ -103,13 +104,17 @@ class DualGRUDecoder(GRUDecoder):
         values: int,
         width: int,
         *,
+        inputs: int,
         attention: int | None = None,
         norm: bool = False,
         dropout: float = 0.0,
     ) -> None:
-        """``values``: H of both encoders; ``attention``: hidden units of each, ``width`` by default."""
+        """``values``: H of both encoders; ``attention``: hidden units of each, ``width`` by default.
+
+        ``inputs``: size of what a step reads.
+        """
         first, second = (AdditiveAttention(width, values, attention or width, norm=norm) for _ in range(2))
-        super().__init__(embedding, 2 * values, width, attention=first, norm=norm, dropout=dropout)
+        super().__init__(embedding, 2 * values, width, inputs=inputs, attention=first, norm=norm, dropout=dropout)
         self.second_attention = second
 
     def remember(self, encoded: Encoded) -> Memory:
@@ -123,11 +128,16 @@ class DualGRUDecoder(GRUDecoder):
 
     def attend(self, query: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         """Both contexts, [R, 2 H], and the mean of the weights [R, S]."""
-        in_second = memory.keys[..., -1] > 0.5
+        in_second = of_second(memory)
         memory = memory._replace(keys=memory.keys[..., :-1])
         first, over_first = self.attention.once(query, memory._replace(mask=memory.mask & ~in_second))
         second, over_second = self.second_attention.once(query, memory._replace(mask=memory.mask & in_second))
         return torch.cat([first, second], -1), (over_first + over_second) / 2
+
+
+def of_second(memory: Memory) -> Tensor:
+    """[B, S] true at tokens of the second source, as `DualGRUDecoder.remember` marks them."""
+    return memory.keys[..., -1] > 0.5
 
 
 class MultiSource(EncoderDecoder):
@@ -162,11 +172,13 @@ class MultiSource(EncoderDecoder):
         ] = False,
     ) -> None:
         readers = [GRUEncoder(embedding, width, norm=layer_norm, dropout=dropout) for _ in range(2)]
+        values = readers[0].width
+        inputs = embedding + (values if self.steps else 0)  # with steps the attended state besides
         super().__init__(
             context,
             readers[0],
             DualGRUDecoder(
-                embedding, readers[0].width, width, attention=attention, norm=layer_norm, dropout=dropout
+                embedding, values, width, inputs=inputs, attention=attention, norm=layer_norm, dropout=dropout
             ),
             embedding=embedding,
             tied=tied,

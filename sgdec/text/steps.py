@@ -22,6 +22,7 @@ from functools import cached_property
 
 from sgdec.context import Vocabulary
 from sgdec.errors import SgdecError
+from sgdec.text.two_sources import TwoSources
 from sgdec.text.vocabulary import StoredVocabulary
 
 STEP = "<step>"
@@ -73,7 +74,13 @@ class Stepping:
         return self.plain.encode_all(lines)
 
     def with_steps(self, vocabulary: Vocabulary, source: Sequence[int], target: Sequence[int]) -> list[int]:
-        """A target's tokens, with the steps of the alignment to its source, tokens of ``vocabulary``; not empty."""
+        """A target's tokens, with the steps of the alignment to its source, tokens of ``vocabulary``; not empty.
+
+        Of two sources it is aligned to the second.
+        """
+        if isinstance(vocabulary, TwoSources):
+            source = vocabulary.second_of(source)
+            vocabulary = vocabulary.second
         same = self._same(vocabulary, source)
         stepped, place = [], 0
         for token, at in zip(target, align(same, target), strict=True):
@@ -83,7 +90,11 @@ class Stepping:
 
     def decode(self, tokens: Sequence[int]) -> str:
         """The line that these tokens spell; steps spell nothing."""
-        return self.plain.decode([token for token in tokens if token != self.step])
+        return self.plain.decode(self.without_steps(tokens))
+
+    def without_steps(self, tokens: Sequence[int]) -> list[int]:
+        """The tokens that spell something."""
+        return [token for token in tokens if token != self.step]
 
     def piece(self, token: int) -> str:
         """The string of one token; IndexError outside the vocabulary."""

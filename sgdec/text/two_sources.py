@@ -66,14 +66,17 @@ class TwoSources:
         """Tokens of each vocabulary as one sequence of this one."""
         return [*first, EOS, *(token + self._shift for token in second)]
 
+    def second_of(self, tokens: Sequence[int]) -> list[int]:
+        """Of the tokens of both sources those of the second, in its own vocabulary."""
+        return [token - self._shift for token in list(tokens)[list(tokens).index(EOS) + 1 :]]
+
     def decode(self, tokens: Sequence[int]) -> str:
         """The line that these tokens spell; without ``</s>`` it is all of the first source."""
         tokens = list(tokens)
         if EOS not in tokens:
             return self.first.decode(tokens)
-        end = tokens.index(EOS)
-        second = [token - self._shift for token in tokens[end + 1 :]]
-        return TAB.join([self.first.decode(tokens[:end]), self.second.decode(second)])
+        first = self.first.decode(tokens[: tokens.index(EOS)])
+        return TAB.join([first, self.second.decode(self.second_of(tokens))])
 
     def piece(self, token: int) -> str:
         """The string of one token; IndexError outside both vocabularies."""

@@ -24,6 +24,7 @@ CHANGEABLE = frozenset(
         "bleu",
         "cooldown",
         "device",
+        "compile",
         "parallel",
         "shard_tokens",
         "threads",
@@ -102,8 +103,10 @@ class TrainConfig:
     embeddings_source: Annotated[
         str, Field(description="start source embeddings from this file, in the text format of word2vec or GloVe")
     ] = ""
-    embeddings_target: Annotated[str, Field(description="likewise target embeddings")] = ""
-    embeddings_output: Annotated[str, Field(description="likewise the weights of the output layer")] = ""
+    embeddings_target: Annotated[str, Field(description="start target embeddings from such a file")] = ""
+    embeddings_output: Annotated[
+        str, Field(description="start the weights of the output layer from such a file")
+    ] = ""
     start_decoder: Annotated[
         str, Field(description="start the decoder from this language model, a folder that `sgdec train` wrote")
     ] = ""
@@ -150,10 +153,11 @@ class TrainConfig:
     seed: Annotated[int, Field(ge=0, description="decides everything drawn at random")] = 1
     device: Annotated[str, Field(description="cpu or cuda")] = "cpu"
     parallel: Annotated[
-        Parallel, Field(description="share the work among processes, which torchrun starts; see docs/parallel.md")
+        Parallel, Field(description="how processes that torchrun starts share the work; none = there is one process")
     ] = "none"
     precision: Annotated[Precision, Field(description="auto: bf16 autocast where the hardware has it")] = "auto"
-    threads: Annotated[int, Field(ge=0, description="CPU threads, 0 = PyTorch's choice")] = 0
+    compile: Annotated[bool, Field(description="make fused kernels of the model's passes, with torch.compile")] = False
+    threads: Annotated[int, Field(ge=0, description="CPU threads of each process, 0 = PyTorch's choice")] = 0
 
     def __post_init__(self) -> None:
         """Raises `UsageError` for a setting of the wrong kind or out of range."""

@@ -70,13 +70,18 @@ class ExpectedReward:
         return collected
 
 
-def refuse_unfit(config: TrainConfig, *, language_model: bool) -> None:
-    """Raises `UsageError` for settings that do not go with the objective."""
+def refuse_unfit(config: TrainConfig, *, language_model: bool, steps: bool = False) -> None:
+    """Raises `UsageError` for settings that do not go with the objective; ``steps``: as `Model.steps`."""
     if config.objective != "expected-reward":
         return
     if language_model:
         raise UsageError(
             f"--objective expected-reward: {config.model} is a language model and translates nothing. Use ml."
+        )
+    if steps:
+        raise UsageError(
+            f"--objective expected-reward: {config.model} predicts steps between tokens, which GLEU would count as "
+            "words. Use ml."
         )
     if not config.start:
         raise UsageError(

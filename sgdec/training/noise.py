@@ -65,9 +65,11 @@ def uniform(seed: int, step: int, lines: list[int], length: int) -> npt.NDArray[
     (True, False)
     """
     start = np.random.SeedSequence((seed, step)).generate_state(1, np.uint64).astype(np.uint64)
-    n = (np.array(lines, dtype=np.uint64)[:, None] << np.uint64(24)) + np.arange(1, length + 1, dtype=np.uint64)
-    z: npt.NDArray[np.uint64] = start + n * np.uint64(0x9E3779B97F4A7C15)
+    places: npt.NDArray[np.uint64] = np.arange(1, length + 1, dtype=np.uint64)
+    n = (np.array(lines, dtype=np.uint64)[:, None] << np.uint64(24)) + places
+    z = start + n * np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     z = (z ^ (z >> np.uint64(31))) >> np.uint64(11)
-    return z.astype(np.float64) * 2.0**-53
+    uniforms: npt.NDArray[np.float64] = z * 2.0**-53
+    return uniforms

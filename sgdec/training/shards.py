@@ -5,7 +5,7 @@
          shard-00000.side-1      the source's, where there is one
          manifest.json           what it was made of, how much there is; written last
 
-All numbers are little-endian. `stream.py` deals examples to shards at random, so a shard holds something of every
+All numbers are little-endian. `dealing.py` deals examples to shards at random, so a shard holds something of every
 part of the text, however its files are sorted, and it is enough to have one at a time in memory: an epoch takes the
 shards in a random order, and each is cut into batches as a text in memory is. A shard has equally many batches in
 every order, so it is known in which shard batch n of an epoch is, and those before it need not be made.

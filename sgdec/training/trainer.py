@@ -27,6 +27,7 @@ from sgdec.models.base import Model, Seq2Seq
 from sgdec.plugins import Host
 from sgdec.text.vocabulary import load_vocabulary
 from sgdec.training import checkpoint, expected_reward, pretrained, resuming, sides, starting, validation
+from sgdec.training.compiling import compile_model
 from sgdec.training.config import TrainConfig
 from sgdec.training.data import Batch, ParallelText, read_text
 from sgdec.training.device import choose_precision
@@ -97,7 +98,8 @@ class Trained:
 def train(config: TrainConfig, *, resume: bool = False, host: Host | None = None, quiet: bool = False) -> Trained:
     """Train a model as ``config`` says, or go on with the run in its folder.
 
-    Raises `UsageError` for settings that cannot work, `SgdecError` for data or files that do not.
+    Raises `UsageError` for settings that cannot work, `SgdecError` for data or files that do not; in a run of several
+    processes (``config.parallel``) `SystemExit` in those that leave the telling to another.
     """
     with joined(config) as group:
         resume = resume or restarted(config)
@@ -105,7 +107,10 @@ def train(config: TrainConfig, *, resume: bool = False, host: Host | None = None
 
 
 class Trainer:
-    """One run. `run` trains to the end; a caller who wants to watch asks `steps` for one loss after another."""
+    """One run. `run` trains to the end; a caller who wants to watch asks `steps` for one loss after another.
+
+    In a parallel run each rank of a `Group` has one. They do the same, but that rank 0 validates, writes and reports.
+    """
 
     def __init__(
         self,
@@ -124,7 +129,9 @@ class Trainer:
         host = host or Host()
         self.model_class: type[Model] = host.load("model", config.model)
         config.check_files(sources=self.model_class.sources, steps=self.model_class.steps)
-        expected_reward.refuse_unfit(config, language_model=not self.model_class.sources)
+        expected_reward.refuse_unfit(
+            config, language_model=not self.model_class.sources, steps=self.model_class.steps
+        )
         pretrained.refuse_unfit(config)
         tokenizers = [load_vocabulary(path) for path in config.tokenizer]
         self.source, self.target = sides.arranged(
@@ -154,6 +161,8 @@ class Trainer:
         torch.manual_seed(config.seed)
         self.model = checkpoint.build_model(self._model_config(), where="sgdec train", host=host)
         self.model.to(config.device, torch.float64 if self.precision == "fp64" else torch.float32)
+        if config.compile:
+            compile_model(self.model, config)
         if config.unigram_bias:
             self.model.bias_output(self.data.log_frequencies(self.target.size))
         if config.start and not resume:

@@ -13,6 +13,7 @@ from torch import Tensor
 from sgdec.context import BOS, EOS, UNK, Vocabularies, Vocabulary
 from sgdec.models.base import Memory, Model, Seq2Seq
 from sgdec.text.gleu import mean_gleu
+from sgdec.text.steps import Stepping
 from sgdec.training.data import Batch, ParallelText, Text, pad
 
 if TYPE_CHECKING:
@@ -155,9 +156,11 @@ def of_translations(
     """BLEU (0 to 100) and mean GLEU in tokens (0 to 1) of `greedy` of the first ``count`` sources; none of none."""
     if not count:
         return {}
-    outputs = greedy(model, text.sources[:count], device=device)
+    outputs, references = greedy(model, text.sources[:count], device=device), text.targets[:count]
     translations = [target.decode(tokens) for tokens in outputs]
-    return {"bleu": bleu(translations, text.target_lines[:count]), "gleu": mean_gleu(outputs, text.targets[:count])}
+    if isinstance(target, Stepping):
+        outputs, references = ([target.without_steps(tokens) for tokens in side] for side in (outputs, references))
+    return {"bleu": bleu(translations, text.target_lines[:count]), "gleu": mean_gleu(outputs, references)}
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:

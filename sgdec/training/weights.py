@@ -5,10 +5,12 @@ The loss of an update is the mean over all its target tokens, ``</s>`` included,
     loss = sum_t w_t (-ln P(y_t | y_<t, x)) / sum_t w_t
 
 Both sums go over all batches of the update. So an example whose tokens weigh 2 is the example seen twice, and weights
-that are all alike change nothing. Held-out text is never weighted. The weights come from a file, or from the edits of
-"Approaching Neural Grammatical Error Correction as a Low-Resource Machine Translation Task" (Junczys-Dowmunt et al.
-2018): a target token that differs from the source token that it is aligned to weighs Lambda, others weigh 1. Where
-both are given their product counts.
+that are all alike change nothing. Held-out text is never weighted.
+
+The weights come from a file, line by line: one for all tokens of a line, or one for each target token, and where a
+line has one more that of ``</s>``. Or they come from the edits of "Approaching Neural Grammatical Error Correction as
+a Low-Resource Machine Translation Task" (Junczys-Dowmunt et al. 2018): a target token that differs from the source
+token that it is aligned to weighs Lambda, others weigh 1. Where both are given their product counts.
 
 The paper aligns words with a statistical model, and its software with a diff; here the alignment is one with the
 fewest edits (Levenshtein), of these one that keeps the most tokens. The numerator is the paper's objective; that it
@@ -86,7 +88,7 @@ class Weighting:
 
 
 class TokenWeights:
-    """The weights of a file, in memory: 4 bytes each, and 8 a line."""
+    """The weights of a file, in memory: 4 bytes each, and 16 a line."""
 
     def __init__(self, path: str, values: npt.NDArray[np.float32], counts: npt.NDArray[np.int64]) -> None:
         """``values``: all weights, of which line n has ``counts[n - 1]``."""

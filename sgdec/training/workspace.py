@@ -2,14 +2,14 @@
 
 What an update of n examples takes, with at most T target tokens (``</s>`` is one) and S source tokens, is modelled as
 
-    bytes = c + n (t T + s S + a T S + b T^2 + d S^2)
+    bytes = max(c, n (t T + s S + a T T + b T S + d S S))
 
-The linear terms are what is kept of each token until the backward pass, the square ones are attention. c is what does
-not depend on the batch: mostly the gradients. No coefficient is negative, so a larger batch never costs less. They
-are fitted to updates that are measured at the start of a run, for a few lengths of the text, with batches that grow
-until they take `GROWTH` times what the smallest took; and scaled until no measurement is above the model. After that
-the size of a batch depends on lengths and coefficients alone. A checkpoint holds these, so a run that is taken up has
-the same batches.
+The linear terms are what is kept of each token until the backward pass, the square ones are attention. c is there
+when that pass ends, whatever the batch: the gradients. (They come as what is kept goes, so it is not the sum.) No
+coefficient is negative, so a larger batch never costs less. They are fitted to updates that are measured at the start
+of a run, for a few lengths of the text, with batches that grow until they take `GROWTH` times what the smallest took;
+and scaled until no measurement is above the model. After that the size of a batch depends on lengths and coefficients
+alone. A checkpoint holds these, so a run that is taken up has the same batches.
 
 On a GPU the measure is the peak of PyTorch's caching allocator. On a CPU it is the peak of what PyTorch's allocator
 gave out and took back, as its profiler records it: tensors and buffers of operations, without Python's own memory and
@@ -18,6 +18,7 @@ without what libraries allocate for themselves.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations_with_replacement
 from typing import Any, NamedTuple
@@ -37,6 +38,8 @@ WORKSPACE = "workspace"
 """The key of config.json that holds the coefficients."""
 
 GROWTH = 3.0
+ABOVE = 2.0
+"""Times what the smallest batch takes: from here on a measurement is taken to show the linear part."""
 START_TOKENS = 128
 """Of the first batch that is measured."""
 MIB = 1 << 20
@@ -62,7 +65,7 @@ def make_budget(
         raise UsageError(f"--workspace: not with --parallel {config.parallel}. Give --batch-tokens.")
     stored = earlier.get(WORKSPACE)
     if stored is not None:
-        return Workspace(stored["room"], tuple(stored["terms"]))
+        return Workspace(stored["room"], stored["floor"], tuple(stored["terms"]))
     strategy = make_strategy()
     strategy.model.train()
     return measure_workspace(
@@ -75,29 +78,31 @@ class Workspace(NamedTuple):
 
     room: float
     """Bytes."""
+    floor: float
+    """Bytes: c."""
     terms: tuple[float, ...]
     """The coefficients of `features`."""
 
     def cost(self, examples: int, longest: Sequence[int]) -> float:
         """Bytes."""
-        return sum(term * value for term, value in zip(self.terms, features(examples, longest), strict=True))
+        linear = sum(term * value for term, value in zip(self.terms, features(longest), strict=True))
+        return max(self.floor, examples * linear)
 
 
-def features(examples: int, longest: Sequence[int]) -> list[float]:
-    """What costs are linear in: 1, then examples times each length, and times each product of two.
+def features(longest: Sequence[int]) -> list[int]:
+    """What the cost of an example is linear in: each length, and the product of each two.
 
-    >>> features(10, (4, 3))
-    [1, 50, 30, 250, 150, 90]
+    >>> features((4, 3))
+    [5, 3, 25, 15, 9]
     """
     lengths = [longest[0] + 1, *longest[1:]]
-    products = [one * other for one, other in combinations_with_replacement(lengths, 2)]
-    return [1, *(examples * value for value in (*lengths, *products))]
+    return [*lengths, *(one * other for one, other in combinations_with_replacement(lengths, 2))]
 
 
 def measure_workspace(room_mib: int, text: Text, measure: Measure, say: Callable[[str], None]) -> Workspace:
     """Fit the costs of the text's batches to measured ones. Raises `UsageError` if not even a small one has room."""
     room = float(room_mib * MIB)
-    rows: list[list[float]] = []
+    measured: list[tuple[int, list[int]]] = []
     taken: list[float] = []
     numbers, lengths = text.sample()
     for pick in _picks(lengths):
@@ -110,15 +115,17 @@ def measure_workspace(room_mib: int, text: Text, measure: Measure, say: Callable
                 if not (is_out_of_memory(error) and taken):
                     raise
                 break
-            rows.append(features(examples, longest))
+            measured.append((examples, longest))
             if taken[-1] > GROWTH * min(taken) or taken[-1] > room:
                 break
-    if room < min(taken):
+    floor = min(taken)
+    if room < floor:
         raise UsageError(
-            f"--workspace {room_mib}: a small batch alone takes {min(taken) / MIB:.0f} MiB, gradients included. "
+            f"--workspace {room_mib}: a small batch alone takes {math.ceil(floor / MIB)} MiB, gradients included. "
             "Give more, or a smaller model."
         )
-    return Workspace(room, _fitted(np.array(rows, dtype=float), np.array(taken)))
+    rows = np.array([np.multiply(examples, features(longest)) for examples, longest in measured], dtype=float)
+    return Workspace(room, floor, _fitted(rows, np.array(taken), floor))
 
 
 def _picks(lengths: npt.NDArray[np.int64]) -> list[int]:
@@ -142,15 +149,17 @@ def _growing(longest: Sequence[int]) -> Iterator[int]:
         examples *= 2
 
 
-def _fitted(rows: npt.NDArray[np.float64], taken: npt.NDArray[np.float64]) -> tuple[float, ...]:
-    """The coefficients >= 0 with the least squares of relative errors, scaled such that no error is negative.
+def _fitted(rows: npt.NDArray[np.float64], taken: npt.NDArray[np.float64], floor: float) -> tuple[float, ...]:
+    """The coefficients >= 0 with the least squares of relative errors, scaled such that no measurement is above.
 
-    By coordinate descent: each coefficient in turn takes its best value, given the others.
+    Of what is well above the floor. By coordinate descent: each coefficient in turn takes its best value, given the
+    others.
     """
-    relative = rows / taken[:, None]
+    above = taken > ABOVE * floor if (taken > ABOVE * floor).any() else taken > 0
+    relative = rows[above] / taken[above, None]
     scale = np.linalg.norm(relative, axis=0)
     columns = relative / scale
-    gram, target = columns.T @ columns, columns.T @ np.ones(len(rows))
+    gram, target = columns.T @ columns, columns.sum(0)
     terms = np.zeros(len(scale))
     for _ in range(10_000):
         for n in range(len(terms)):
@@ -186,14 +195,12 @@ def _cpu_allocations(update: Callable[[], Any]) -> list[int]:
     From PyTorch's first profiler: the second one writes messages of its own to standard error.
     """
     from torch._C._profiler import _ExperimentalConfig
-    from torch._C._autograd import ProfilerConfig, ProfilerState, _disable_profiler_legacy, _enable_profiler_legacy
 
-    experimental = _ExperimentalConfig()
-    config = ProfilerConfig(ProfilerState.CPU, False, True, False, False, False, experimental)  # True: memory
-    _enable_profiler_legacy(config)
+    profiler: Any = torch.autograd
+    of_memory = (False, True, False, False, False, _ExperimentalConfig())
+    profiler._enable_profiler_legacy(profiler.ProfilerConfig(profiler.ProfilerState.CPU, *of_memory))
     try:
         update()
     finally:
-        records = _disable_profiler_legacy()
-    events = [record for thread in records for record in thread]
-    return [event.cpu_memory_usage() for event in events if str(event.kind()) == "memory_alloc"]
+        records = profiler._disable_profiler_legacy()
+    return [record.cpu_memory_usage() for thread in records for record in thread if record.kind() == "memory_alloc"]

@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
+from sgdec.errors import SgdecError
 from sgdec.models.base import Model
 from sgdec.training.data import Batch
 from sgdec.training.parallel.group import Group, ring, shares
@@ -41,6 +42,8 @@ class DataParallel(Strategy):
         self._objective: nn.Module = _Objective(model, loss)
         self._replica: DistributedDataParallel | None = None
         """Made after the first update, which shows whether the model has parameters that stay without gradient."""
+        self._summed = 0
+        """Gradients that DDP has sent in this update."""
 
     def seed(self, seed: int) -> int:
         """Other dropout on each rank; on rank 0 that of a single process."""
@@ -60,6 +63,8 @@ class DataParallel(Strategy):
             losses.append(loss.detach())
         if replica is None and self.group.size > 1:
             self._replicate(self._sum_gradients())
+        elif replica is not None:
+            self._refuse_partial()
         together = torch.stack(losses)
         self.group.all_reduce(together, LOSSES)
         return list(together.unbind())
@@ -74,12 +79,28 @@ class DataParallel(Strategy):
                 self.group.all_reduce(parameter.grad, GRADIENTS)
         return any(len(names) < len(learnt) for names in reached)
 
+    def _refuse_partial(self) -> None:
+        """Raises `SgdecError` if DDP is still waiting for gradients that this update does not have."""
+        summed, self._summed = self._summed, 0
+        if summed != sum(parameter.numel() for parameter in self.owned.values() if parameter.requires_grad):
+            raise SgdecError(
+                f"--parallel data: {type(self.model).__name__} had a gradient for each of its parameters at first, "
+                "and now has none for some. Train it in one process."
+            )
+
     def _replicate(self, unused: bool) -> None:
         replica = DistributedDataParallel(
             self._objective, find_unused_parameters=unused, gradient_as_bucket_view=True
         )
-        replica.register_comm_hook(self.group, lambda group, bucket: sum_gradients(group, bucket.buffer()))
+        replica.register_comm_hook(None, lambda state, bucket: self._sum(bucket.buffer()))
         self._replica = replica
+
+    def _sum(self, bucket: Tensor) -> Future[Tensor]:
+        """What DDP does with some of the gradients as soon as they are there: it sums, and does not take a mean."""
+        work = self.group.all_reduce(bucket, GRADIENTS, wait=False)
+        assert work is not None  # DDP is there for more than one rank only
+        self._summed += bucket.numel()
+        return work.get_future().then(lambda future: future.value()[0])
 
     def expected(self, batches: Sequence[Batch]) -> dict[str, float]:
         gradients = sum(parameter.nbytes for parameter in self.owned.values() if parameter.requires_grad)
@@ -96,13 +117,6 @@ class _Objective(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         return self.loss(batch)
-
-
-def sum_gradients(group: Group, bucket: Tensor) -> Future[Tensor]:
-    """What DDP does with some of the gradients as soon as they are there: their sum, not by its habit their mean."""
-    work = group.all_reduce(bucket, GRADIENTS, wait=False)
-    assert work is not None  # DDP is there for more than one rank only
-    return work.get_future().then(lambda future: future.value()[0])
 
 
 def own_rows(batch: Batch, group: Group) -> list[int]:

@@ -30,7 +30,8 @@ from torch.nn.utils.rnn import PackedSequence
 
 from sgdec.errors import UsageError
 from sgdec.models.base import Memory, Model
-from sgdec.models.gnmt import FIRST_RESIDUAL, GAMMA, GNMT
+from sgdec.models.gnmt import GAMMA, GNMT
+from sgdec.models.gnmt_products import FIRST_RESIDUAL
 from sgdec.training.data import Batch
 from sgdec.training.parallel.group import Group, ring
 from sgdec.training.parallel.partitioned import SOFTMAX, SUMS, partitioned_nll
@@ -48,8 +49,8 @@ class GNMTModel(Staged):
 
     mode = "model"
     formula = (
-        "2 [encoder n K a link (2 n K above the bottom), n M to rank 0, (W-1) m (2 K + M)] activations and gradients: "
-        "n, m tokens, K width, M encoder's output, W ranks; softmax 2 (W-1) 4 m"
+        "2 [n K a link of the encoder, 2 n K above its bottom, n M to rank 0, (W-1) m (2 K + M)] numbers forward and "
+        "backward: n, m tokens, K width, M encoder's output, W ranks; softmax 2 (W-1) 4 m"
     )
     counts_everywhere = False
 
@@ -66,7 +67,7 @@ class GNMTModel(Staged):
     def place(self) -> dict[str, Place]:
         if self.gnmt.softmax.weight is self.gnmt.target_embedding.weight:
             raise UsageError(
-                "--parallel model: gnmt's output layer is partitioned over symbols and cannot be one with embeddings. "
+                "--parallel model: gnmt's output layer is partitioned over symbols and cannot be tied to embeddings. "
                 "Give --gnmt.tied none, or --parallel data."
             )
 
@@ -151,9 +152,10 @@ class GNMTModel(Staged):
             number = sum(sizes)
             if memory is None:
                 below = self.transfers.receive((number, gnmt.width + self.memory_width), rank - 1)
-                x, context = below.split([gnmt.width, self.memory_width], -1)
+                x, context = torch.split(below, [gnmt.width, self.memory_width], -1)
                 x = self._through(runs, x, context, sizes)
             else:
+                assert words is not None
                 x = runs[0][1](gnmt.dropout(words[first : first + number]), sizes)
                 context = self._attend(x, memory, sizes)
                 x = self._through(runs[1:], x, context, sizes)

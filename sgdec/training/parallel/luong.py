@@ -26,7 +26,7 @@ Numbers sent, for n source and m target tokens, B sentences, W ranks, K the LSTM
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import ClassVar, cast
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -63,7 +63,12 @@ class LuongStages(Staged):
             )
         self.luong, self.decoder = model, cast(LuongDecoder, model.decoder)
         self.width, self.top = self.decoder.width, self.stack_ranks - 1
-        layers = spread(self.decoder.layers, self.stack_ranks, f"--parallel {self.mode}: luong's")
+        layers = spread(
+            self.decoder.layers,
+            self.stack_ranks,
+            f"--parallel {self.mode}: luong's",
+            self.group.size - self.stack_ranks,
+        )
         own = slice(layers[rank].start, layers[rank].stop) if rank <= self.top else slice(0, 0)
         self.encoder_layers = single_layers(model.encoder.lstm)[own]
         self.decoder_layers = single_layers(self.decoder.stack.lstm)[own]
@@ -88,7 +93,7 @@ class LuongStages(Staged):
         raise NotImplementedError
 
     def encode(self, source: Packed, target: Packed) -> tuple[list[Tensor], list[Start]]:
-        """This rank's layers over the sources: chunks of its highest one's outputs; where its decoder layers start."""
+        """This rank's layers over the sources: chunks of its top one's outputs; where its decoder layers start."""
         model, zeros = self.luong, self.zeros(len(source.order))
         runs = [LayerRun(layer, (zeros, zeros)) for layer in self.encoder_layers]
         outputs = self.climb(source, runs, self.enter(source, model.source_embedding, model.source_words))
@@ -106,7 +111,7 @@ class LuongStages(Staged):
         """The same step by step, with input feeding: [rows, width]."""
         runs, model = self.decoder_runs(starts), self.luong
         embedded = self.enter(target, model.target_embedding, model.target_words)
-        words = [None] * len(target.sizes) if embedded is None else list(embedded.split(target.sizes))
+        words = [None] * len(target.sizes) if embedded is None else list(torch.split(embedded, target.sizes))
         for step, (rows, word) in enumerate(zip(target.sizes, words, strict=True)):
             if word is None:
                 x = self.from_below(rows)

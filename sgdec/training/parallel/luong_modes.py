@@ -20,7 +20,9 @@ class LuongModel(LuongStages):
     """Figure 2: attention and softmax have a rank of their own."""
 
     mode = "model"
-    formula = "2 K [(W-1)(n+m) + (m-B if fed)] activations and gradients: n, m tokens, B sentences, K width, W ranks"
+    formula = (
+        "2 K [(W-1)(n+m) + (m-B if fed)] numbers forward and backward: n, m tokens, B sentences, K width, W ranks"
+    )
 
     def __init__(self, group: Group, model: Model, loss: Loss) -> None:
         self.stack_ranks, self.attention_rank = group.size - 1, group.size - 1
@@ -74,8 +76,8 @@ class LuongHybrid(LuongStages):
 
     mode = "hybrid"
     formula = (
-        "2 K [(W-1)(n+m) + (n+m-own, fed m-own) + (m-B if fed)] activations and gradients, as for --parallel model, "
-        "own: tokens of the top rank; 2 (W-1) x parameters of attention and softmax"
+        "2 K [(W-1)(n+m) + (n+m-own, fed m-own) + (m-B if fed)] numbers forward and backward: n, m tokens, own: "
+        "the top rank's, B sentences, K width, W ranks; 2 (W-1) x parameters of attention (but if fed) and softmax"
     )
 
     def __init__(self, group: Group, model: Model, loss: Loss) -> None:
@@ -95,7 +97,8 @@ class LuongHybrid(LuongStages):
         states = self.decode(target, starts)
         owners, rank = self._owners(target), self.group.rank
         if rank == self.top:
-            self._hand_out(torch.cat(values), torch.cat(states), source.of_sentences(owners), target.of_sentences(owners))
+            rows_of = source.of_sentences(owners), target.of_sentences(owners)
+            self._hand_out((torch.cat(values), torch.cat(states)), rows_of)
         own = (owners == rank).nonzero()[:, 0].tolist()
         return self._answer(take(batch, own)) if own else None
 
@@ -103,22 +106,19 @@ class LuongHybrid(LuongStages):
         """[B] which rank gets a sentence: they are dealt, the longest first."""
         return target.places % self.group.size
 
-    def _hand_out(self, values: Tensor, states: Tensor, owners_of_values: Tensor, owners_of_states: Tensor) -> None:
-        """S and H [rows, width] of each rank's sentences, to it, as one message."""
+    def _hand_out(self, states: tuple[Tensor, Tensor], owners: tuple[Tensor, Tensor]) -> None:
+        """S and H [rows, width] of each rank's sentences, to it, as one message; ``owners`` [rows]: its number."""
         for rank in range(self.group.size):
-            parts = [
-                rows[(owners == rank).nonzero()[:, 0].to(rows.device)]
-                for rows, owners in ((values, owners_of_values), (states, owners_of_states))
-            ]
-            if len(parts[0]):
-                self.transfers.send(torch.cat(parts), rank)
+            own = [(whose == rank).nonzero()[:, 0].to(self.group.device) for whose in owners]
+            if len(own[0]):
+                self.transfers.send(torch.cat([part[rows] for part, rows in zip(states, own, strict=True)]), rank)
 
     def _answer(self, own: Batch) -> Tensor:
         """Equations 1 to 6 for this rank's sentences."""
         assert own.lengths is not None
         source, target = self.packed(own)
         rows = self.transfers.receive((len(source) + len(target), self.width), self.top)
-        values, states = rows.split([len(source), len(target)])
+        values, states = torch.split(rows, [len(source), len(target)])
         outputs = self.decoder.attend(target.pad(states), self.remember(source, values, own.lengths))
         weights = None if own.weights is None else own.weights[own.mask]
         return self.nll(outputs[own.mask], own.target_out[own.mask], weights)
@@ -176,4 +176,3 @@ def sizes_of(batch: Batch) -> tuple[int, int, int]:
     assert batch.lengths is not None
     targets = int(batch.mask.sum())
     return int(batch.lengths.sum()), targets, targets - len(batch.mask)
-

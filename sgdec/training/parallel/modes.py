@@ -1,4 +1,4 @@
-"""Which models can be spread over ranks, and how: what ``--parallel model`` and ``--parallel hybrid`` mean for each."""
+"""Which models can be spread over ranks, and how: ``--parallel model`` and ``--parallel hybrid``."""
 
 from __future__ import annotations
 

@@ -33,4 +33,5 @@ def partitioned_nll(
     chosen = logits.gather(-1, (targets - own.start).clamp(0, logits.size(-1) - 1)[:, None])[:, 0]
     sums = torch.stack([torch.exp(logits - largest[:, None]).sum(-1), chosen.where(here, 0.0), logits.sum(-1)])
     normalizer, target, everything = transfers.sum(sums, SOFTMAX)
-    return normalizer.log() + largest - (1 - smoothing) * target - smoothing / symbols * everything
+    losses: Tensor = normalizer.log() + largest - (1 - smoothing) * target - smoothing / symbols * everything
+    return losses

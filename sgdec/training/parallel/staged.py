@@ -152,7 +152,7 @@ class Staged(Strategy, ABC):
         if everywhere:
             flat = torch.cat([gradient.flatten() for gradient in everywhere])
             self.group.all_reduce(flat, SHARED)
-            for gradient, part in zip(everywhere, flat.split([g.numel() for g in everywhere]), strict=True):
+            for gradient, part in zip(everywhere, torch.split(flat, [g.numel() for g in everywhere]), strict=True):
                 gradient.copy_(part.view_as(gradient))
 
     def _add_up(self, gradient: Tensor, ranks: Sequence[int]) -> None:

@@ -53,19 +53,19 @@ class Transfers:
         if to == self.group.rank:
             self._own.append(x)
         else:
-            self._starts.append(_Send.apply(x.to(self.dtype), self, to))
+            self._starts.append(_Send.apply(x.to(self.dtype), self, to))  # type: ignore[no-untyped-call]
 
     def receive(self, shape: Sequence[int], source: int) -> Tensor:
         """What rank ``source`` sends next: it has this shape."""
         if source == self.group.rank:
             return self._own.popleft()
-        received: Tensor = _Receive.apply(self._anchor, self, tuple(shape), source)
+        received: Tensor = _Receive.apply(self._anchor, self, tuple(shape), source)  # type: ignore[no-untyped-call]
         return received
 
     def broadcast(self, x: Tensor | None, shape: Sequence[int], root: int) -> Tensor:
         """The root's x, of this shape, on every rank."""
         own = self._anchor if x is None else x.to(self.dtype)
-        everywhere: Tensor = _Broadcast.apply(own, self, tuple(shape), root)
+        everywhere: Tensor = _Broadcast.apply(own, self, tuple(shape), root)  # type: ignore[no-untyped-call]
         return everywhere
 
     def sum(self, x: Tensor, purpose: str) -> Tensor:
@@ -74,7 +74,7 @@ class Transfers:
         That result is one number, not one a rank, so its derivative by the sum, which every rank finds by itself, is
         its derivative by the rank's own x.
         """
-        total: Tensor = _Sum.apply(x, self, purpose)
+        total: Tensor = _Sum.apply(x, self, purpose)  # type: ignore[no-untyped-call]
         return total
 
     def largest(self, x: Tensor, purpose: str) -> Tensor:

@@ -2,9 +2,9 @@
 
 A layer's step needs the step before of the same layer and the same step of the layer below. So while layer 1 is at
 step t, layer 2 can be at step t - 1, and layer 3 at t - 2: on as many ranks as there are layers, all work at once
-once the wave is under way (the arrows to the upper right in Figure 2 of Ono et al. 2019). Here the unit is a *chunk* of
-several steps, so that products are of some size and messages few: a rank starts on a chunk of its layer as soon as it
-has that chunk of the layer below. With R ranks and N chunks a wave takes N + R - 1 times a chunk's time.
+once the wave is under way (the arrows to the upper right in Figure 2 of Ono et al. 2019). Here the unit is a *chunk*
+of several steps, so that products are of some size and messages few: a rank starts on a chunk of its layer as soon as
+it has that chunk of the layer below. With R ranks and N chunks a wave takes N + R - 1 times a chunk's time.
 
 Sentences are packed step by step (`torch.nn.utils.rnn.PackedSequence`): the rows of step t are those sentences that
 are not at their end yet, longest first. Nothing is computed and nothing is sent for padding.
@@ -82,12 +82,13 @@ class LayerRun:
             self._ended.append((hidden[sizes[0] :], cell[sizes[0] :]))
             hidden, cell = hidden[: sizes[0]], cell[: sizes[0]]
         if self.delta is None:
-            packed, state = PackedSequence(x, torch.tensor(sizes)), (hidden[None].contiguous(), cell[None].contiguous())
-            outputs, (hidden, cell) = self.lstm(packed, state)
+            before = hidden[None].contiguous(), cell[None].contiguous()
+            outputs, (hidden, cell) = self.lstm(PackedSequence(x, torch.tensor(sizes)), before)
             self._now = hidden[0], cell[0]
-            return outputs.data
-        rows, *self_now = run_lstm(unpacked(self.lstm)[0], x, sizes, (hidden, cell), self.delta)
-        self._now = self_now[0], self_now[1]
+            chunk: Tensor = outputs.data
+            return chunk
+        rows, hidden, cell = run_lstm(unpacked(self.lstm)[0], x, sizes, (hidden, cell), self.delta)
+        self._now = hidden, cell
         return rows
 
     def last(self) -> tuple[Tensor, Tensor]:
@@ -96,19 +97,19 @@ class LayerRun:
         return hidden, cell
 
 
-def spread(layers: int, ranks: int, where: str) -> list[range]:
+def spread(layers: int, ranks: int, where: str, others: int = 0) -> list[range]:
     """Which layers, counted from 0 at the bottom, each rank has: neighbours, as evenly as can be.
 
     Where that is not even, the lower ranks have one less: they have embeddings too. Raises `UsageError` where a rank
-    would have none; ``where`` says of what.
+    would have none; ``where`` says of what, and there are ``others`` besides these ranks.
 
     >>> spread(4, 3, "luong"), spread(4, 4, "luong")
     ([range(0, 1), range(1, 2), range(2, 4)], [range(0, 1), range(1, 2), range(2, 3), range(3, 4)])
     """
     if ranks > layers:
         raise UsageError(
-            f"{where}: {layers} layer{'s' * (layers != 1)} cannot be spread over {ranks} ranks. "
-            f"Start {layers} at most, or train with --parallel data."
+            f"{where} {layers} layer{'s' * (layers != 1)} cannot be spread over {ranks} ranks. "
+            f"Start {layers + others} ranks at most, or train with --parallel data."
         )
     ends = [layers * (rank + 1) // ranks for rank in range(ranks)]
     return [range(first, end) for first, end in zip([0, *ends], ends, strict=False)]

@@ -1,0 +1,436 @@
+"""How many times as fast as one device do four train, in each mode? A calculator, checked against a published table.
+
+    python benchmarks/parallel_model.py                            the paper's V100s, from a data sheet
+    python benchmarks/parallel_model.py --measure cpu --width 256 --vocabulary 8000 --steps 12 [--save times.json]
+    python benchmarks/parallel_model.py --times times.json --link 25 --latency 10
+
+The table is the third of "Hybrid Data-Model Parallel Training" (Ono et al. 2019). Of a model with L layers in encoder
+and decoder, n source and m target steps, the times of one step of B sentences, forward and backward, are: layer e(B),
+attention a(B), or a'(B) where all steps are computed at once, softmax s(B). W devices.
+
+| mode | seconds of an update |
+|---|---|
+| one device, input feeding | n L e + m (L e + a + s) + update |
+| data | the same for B/W, and the gradients of all parameters |
+| model | wave(n) + m (L e + a + messages) + m s + update |
+| HybridNMTIF | wave(n) + m (L e + a + messages) + m s(B/W), H_c handed out, the softmax's gradients, + update |
+| HybridNMT | wave(n) + wave(m) + m (a' + s)(B/W), S and H handed out, gradients of attention and softmax, + update |
+
+A wave of steps through stages takes the sum of one step's times, and once more the longest of them for every further
+step; messages between ranks are stages too. The factor is that of sentences a second. Mini-batches are those of
+Table 3: what fits into the memory of the devices.
+
+What is known of the paper's V100s, and what is assumed:
+
+- 15.7 TFLOP/s in fp32, 900 GB/s, NVLink 25 GB/s a direction (NVIDIA's data sheet); 10 microseconds a message.
+- Products reach 0.7 of that (assumed), and read and write an LSTM's weights four times a step: forward, for the
+  gradient of the input, and to add to that of the weights.
+- LSTMs are unrolled, step by step, as by MXNet's `rnn.LSTMCell`: 13 kernels a step forward (2 products, 1 split, 4
+  gates, 6 operations), attention 9 (2 products, 2 batched ones, mask, softmax, concatenation, tanh, dropout), and
+  twice as many backward. A kernel costs at least a dispatch, whatever the batch: one number, *fitted to the row of
+  model parallelism*.
+- 28 tokens a sentence on both sides (assumed); layers 1, 1, 2 on three devices, attention and softmax on the fourth,
+  softmax after the decoder; Adam reads and writes seven numbers a parameter.
+- Replicas are kept in step at a speed *fitted to the row of data parallelism*; the sums of hybrid parallelism go over
+  NVLink as a ring. (The paper says no more than that a root collects and sends out.)
+
+So two rows are fitted, by one number each, and the other two are predicted; WMT17's column is fitted by nothing. An
+efficiency of 0.5 or 0.9, 20 or 35 tokens a sentence change the predictions by 0.1 at most, since the fit makes up for
+it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+
+WORLD = 4
+FLOAT = 4
+"""Bytes."""
+SINGLE, ALL_DATA, ALL_MODEL = 64, 256, 224
+"""Table 3's mini-batches: one device, data parallelism, and whatever spreads the model."""
+LAYERS_ON = (1, 1, 2)
+PAPER = {
+    "data": (1.60, 1.70),
+    "model": (2.32, 2.51),
+    "HybridNMTIF": (3.43, 3.57),
+    "HybridNMT": (4.13, 4.20),
+}
+"""Table 3: scaling factors for WMT14 and WMT17."""
+PAPER_SPEED = 2826
+"""Source tokens a second of one device, WMT14."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Of the model and its sentences; the defaults are the paper's, Table 2."""
+
+    layers: int = 4
+    width: int = 1024
+    embedding: int = 512
+    vocabulary: int = 32000
+    steps: int = 28
+
+    @property
+    def attention(self) -> int:
+        """Parameters: W_a and W_c."""
+        return 3 * self.width**2
+
+    @property
+    def softmax(self) -> int:
+        return self.vocabulary * (self.width + 1)
+
+    @property
+    def parameters(self) -> int:
+        """All, with input feeding."""
+        first, other = self.embedding + self.width, 2 * self.width
+        stacks = 4 * self.width * (2 * first + self.width + 2 * (self.layers - 1) * other + 4 * self.layers)
+        return 2 * self.vocabulary * self.embedding + stacks + self.attention + self.softmax
+
+
+class Times(ABC):
+    """Seconds, forward and backward, of a step of so many sentences."""
+
+    @abstractmethod
+    def layer(self, sentences: float) -> float:
+        """e(B)."""
+
+    @abstractmethod
+    def attend(self, sentences: float) -> float:
+        """a(B): a step by itself."""
+
+    @abstractmethod
+    def attend_all(self, sentences: float) -> float:
+        """a'(B): a step's share where all steps are computed at once."""
+
+    @abstractmethod
+    def softmax(self, sentences: float) -> float:
+        """s(B): likewise."""
+
+    @abstractmethod
+    def update(self, parameters: float) -> float:
+        """Of the optimiser."""
+
+
+@dataclass(frozen=True)
+class Device(Times):
+    """A device from its data sheet."""
+
+    shape: Shape
+    dispatch: float = 20e-6
+    """Seconds that a kernel takes at least."""
+    flops: float = 15.7e12
+    efficiency: float = 0.7
+    memory: float = 900e9
+    """Bytes a second."""
+    layer_kernels: int = 3 * 13
+    attention_kernels: int = 3 * 9
+
+    def layer(self, sentences: float) -> float:
+        weights = 8 * self.shape.width**2
+        return (
+            self.layer_kernels * self.dispatch + 4 * weights * FLOAT / self.memory + self._product(weights, sentences)
+        )
+
+    def attend(self, sentences: float) -> float:
+        return self.attention_kernels * self.dispatch + self.attend_all(sentences)
+
+    def attend_all(self, sentences: float) -> float:
+        states = sentences * self.shape.steps * self.shape.width * FLOAT  # S, read for scores and contexts
+        return 6 * states / self.memory + self._product(self.shape.attention, sentences)
+
+    def softmax(self, sentences: float) -> float:
+        logits = sentences * self.shape.vocabulary * FLOAT
+        return 8 * logits / self.memory + self._product(self.shape.softmax, sentences)
+
+    def update(self, parameters: float) -> float:
+        return 7 * parameters * FLOAT / self.memory
+
+    def _product(self, weights: int, sentences: float) -> float:
+        """Each weight is multiplied and added three times a sentence: forward, and for two gradients."""
+        return 6 * weights * sentences / (self.efficiency * self.flops)
+
+
+@dataclass(frozen=True)
+class Table(Times):
+    """Measured times: seconds by what and by sentences; what was not measured is interpolated linearly."""
+
+    seconds: dict[str, dict[str, float]]
+
+    def layer(self, sentences: float) -> float:
+        return self._look_up("layer", sentences)
+
+    def attend(self, sentences: float) -> float:
+        return self._look_up("attend", sentences)
+
+    def attend_all(self, sentences: float) -> float:
+        return self._look_up("attend_all", sentences)
+
+    def softmax(self, sentences: float) -> float:
+        return self._look_up("softmax", sentences)
+
+    def update(self, parameters: float) -> float:
+        return parameters * self.seconds["update"]["1"]
+
+    def _look_up(self, what: str, sentences: float) -> float:
+        points = sorted((float(size), value) for size, value in self.seconds[what].items())
+        (x1, y1), (x2, y2) = next((pair for pair in pairwise(points) if sentences <= pair[1][0]), points[-2:])
+        return y1 + (y2 - y1) * (sentences - x1) / (x2 - x1)
+
+
+@dataclass(frozen=True)
+class Link:
+    """Between two devices, each direction."""
+
+    bandwidth: float = 25e9
+    """Bytes a second."""
+    latency: float = 10e-6
+    replicas: float | None = None
+    """Bytes of parameters a second at which replicas are kept in step; None: as a ring over the link."""
+
+    def message(self, numbers: float) -> float:
+        """Seconds from one device to another."""
+        return self.latency + numbers * FLOAT / self.bandwidth
+
+    def ring(self, numbers: float) -> float:
+        """Seconds to sum them over all devices: 2 (W-1) messages of 1/W each."""
+        return 2 * (WORLD - 1) * self.message(numbers / WORLD)
+
+    def synchronise(self, parameters: float) -> float:
+        """Seconds to make replicas equal."""
+        return self.ring(parameters) if self.replicas is None else parameters * FLOAT / self.replicas
+
+
+def wave(steps: int, stages: Sequence[float]) -> float:
+    """Seconds of a wavefront of ``steps`` through stages that take so long a step.
+
+    >>> wave(10, [1.0]), wave(10, [1.0, 1.0, 2.0])
+    (10.0, 22.0)
+    """
+    return sum(stages) + (steps - 1) * max(stages)
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Seconds of an update in each mode."""
+
+    shape: Shape
+    times: Times
+    link: Link
+    layers_on: tuple[int, ...] = LAYERS_ON
+
+    def one(self, sentences: float = SINGLE) -> float:
+        """One device, input feeding."""
+        shape, times = self.shape, self.times
+        layers = shape.layers * times.layer(sentences)
+        decoder = layers + times.attend(sentences) + times.softmax(sentences)
+        return shape.steps * (layers + decoder) + times.update(shape.parameters)
+
+    def data(self) -> float:
+        return self.one(ALL_DATA / WORLD) + self.link.synchronise(self.shape.parameters)
+
+    def model(self) -> float:
+        softmax = self.shape.steps * self.times.softmax(ALL_MODEL)
+        return self._encoder() + self._fed_decoder() + softmax + self._update()
+
+    def hybrid_fed(self) -> float:
+        softmax = self.shape.steps * self.times.softmax(ALL_MODEL / WORLD)
+        handed_out = self._hand_out(self.shape.steps)
+        return (
+            self._encoder() + self._fed_decoder() + handed_out + softmax
+            + self.link.ring(self.shape.softmax) + self._update()
+        )  # fmt: skip
+
+    def hybrid(self) -> float:
+        own, shape = ALL_MODEL / WORLD, self.shape
+        attention_softmax = shape.steps * (self.times.attend_all(own) + self.times.softmax(own))
+        return (
+            2 * self._encoder() + self._hand_out(2 * shape.steps) + attention_softmax
+            + self.link.ring(shape.attention + shape.softmax) + self._update()
+        )  # fmt: skip
+
+    def factors(self) -> dict[str, float]:
+        """Sentences a second, those of one device being 1."""
+        seconds = {
+            "data": (ALL_DATA, self.data()),
+            "model": (ALL_MODEL, self.model()),
+            "HybridNMTIF": (ALL_MODEL, self.hybrid_fed()),
+            "HybridNMT": (ALL_MODEL, self.hybrid()),
+        }
+        return {mode: sentences / SINGLE * self.one() / time for mode, (sentences, time) in seconds.items()}
+
+    def _message(self) -> float:
+        """A step's states up, and their gradients down."""
+        return 2 * self.link.message(ALL_MODEL * self.shape.width)
+
+    def _encoder(self) -> float:
+        """A wave through a stack, onward to where the attention is."""
+        layer, message = self.times.layer(ALL_MODEL), self._message()
+        return wave(self.shape.steps, [stage for layers in self.layers_on for stage in (layers * layer, message)])
+
+    def _fed_decoder(self) -> float:
+        """Without softmax; H_c goes back to the first device."""
+        step = self.shape.layers * self.times.layer(ALL_MODEL) + self.times.attend(ALL_MODEL)
+        return self.shape.steps * (step + (len(self.layers_on) + 1) * self._message())
+
+    def _hand_out(self, steps: int) -> float:
+        """States from one device to the others, and their gradients back."""
+        return 2 * self.link.message(steps * ALL_MODEL * self.shape.width * (WORLD - 1) / WORLD)
+
+    def _update(self) -> float:
+        """Each device updates what it has; about as much on each."""
+        return self.times.update(self.shape.parameters / WORLD)
+
+
+def fit_replicas(prediction: Prediction, factor: float) -> Prediction:
+    """With the speed of keeping replicas in step at which data parallelism gives this factor."""
+    seconds = (ALL_DATA / SINGLE / factor - 1) * prediction.one()
+    speed = prediction.shape.parameters * FLOAT / seconds
+    return replace(prediction, link=replace(prediction.link, replicas=speed))
+
+
+def fit_dispatch(prediction: Prediction, device: Device, factor: float) -> Prediction:
+    """With the time of a dispatch at which model parallelism gives this factor (it grows with it)."""
+    low, high = 0.0, 1e-3
+    for _ in range(60):
+        middle = (low + high) / 2
+        tried = replace(prediction, times=replace(device, dispatch=middle))
+        low, high = (middle, high) if tried.factors()["model"] < factor else (low, middle)
+    return replace(prediction, times=replace(device, dispatch=low))
+
+
+def measure(shape: Shape, device: str, repeats: int) -> Table:
+    """Times of PyTorch's modules on the device at hand: an LSTM layer over all steps; attention; softmax."""
+    import torch
+    from torch import nn
+
+    from sgdec.models.base import Memory
+    from sgdec.models.luong import LuongDecoder
+
+    def seconds(run: Callable[[], torch.Tensor], steps: int) -> float:
+        def once() -> float:
+            began = time.perf_counter()
+            run().sum().backward()  # type: ignore[no-untyped-call]
+            if device != "cpu":
+                torch.cuda.synchronize()
+            return time.perf_counter() - began
+
+        once()
+        return sorted(once() for _ in range(repeats))[repeats // 2] / steps
+
+    width, steps = shape.width, shape.steps
+    layer = nn.LSTM(width, width, batch_first=True).to(device)
+    decoder, project = LuongDecoder(width, width, width, 1).to(device), nn.Linear(width, shape.vocabulary).to(device)
+    table: dict[str, dict[str, float]] = {"layer": {}, "attend": {}, "attend_all": {}, "softmax": {}}
+    for sentences in (ALL_MODEL // WORLD, SINGLE, ALL_MODEL):
+        x = torch.randn(sentences, steps, width, device=device, requires_grad=True)
+        mask = torch.ones(sentences, steps, dtype=torch.bool, device=device)
+        memory = Memory(x, torch.randn_like(x), mask, x[:, 0])
+        targets = torch.zeros(sentences * steps, dtype=torch.long, device=device)
+        size = str(sentences)
+
+        def loss(x: torch.Tensor = x, targets: torch.Tensor = targets) -> torch.Tensor:
+            return nn.functional.cross_entropy(project(x).flatten(0, 1), targets, reduction="sum")
+
+        table["layer"][size] = seconds(lambda x=x: layer(x)[0], steps)  # type: ignore[misc]
+        table["attend"][size] = seconds(lambda x=x, memory=memory: decoder.attentional(x[:, :1], memory), 1)  # type: ignore[misc]
+        table["attend_all"][size] = seconds(lambda x=x, memory=memory: decoder.attentional(x, memory), steps)  # type: ignore[misc]
+        table["softmax"][size] = seconds(loss, steps)
+    weights = [torch.zeros(1 << 22, device=device, requires_grad=True)]
+    weights[0].grad = torch.ones_like(weights[0])
+    adam = torch.optim.Adam(weights, fused=True)
+    adam.step()
+    began = time.perf_counter()
+    adam.step()
+    if device != "cpu":
+        torch.cuda.synchronize()
+    table["update"] = {"1": (time.perf_counter() - began) / (1 << 22)}
+    return Table(table)
+
+
+def show(title: str, prediction: Prediction, fitted: Sequence[str] = (), *, paper: bool = True) -> None:
+    """A table of factors, beside the paper's."""
+    print(f"\n{title}")
+    for mode, factor in prediction.factors().items():
+        row = f"  {mode:<12} {factor:5.2f}"
+        if paper:
+            errors = " ".join(f"{one:5.2f} ({factor / one - 1:+4.0%})" for one in PAPER[mode])
+            row += f"   Table 3, WMT14 and WMT17: {errors}  {'fitted to WMT14' if mode in fitted else ''}"
+        print(row.rstrip())
+
+
+def check_the_paper(shape: Shape) -> None:
+    """The V100s: fitted as said above, and without any fit."""
+    plain = Prediction(shape, Device(shape), Link())
+    fitted = fit_replicas(fit_dispatch(plain, Device(shape), PAPER["model"][0]), PAPER["data"][0])
+    assert isinstance(fitted.times, Device) and fitted.link.replicas is not None
+    dispatch, replicas = fitted.times.dispatch * 1e6, fitted.link.replicas / 1e9
+    show(f"fitted: dispatch {dispatch:.0f} us, replicas in step at {replicas:.2f} GB/s", fitted, ["data", "model"])
+    explain(fitted)
+    for microseconds in (5, 10, 40):
+        device = Device(shape, dispatch=microseconds * 1e-6)
+        title = f"nothing fitted: dispatch {microseconds} us, replicas in step by a ring over NVLink"
+        show(title, replace(plain, times=device))
+
+
+def explain(fitted: Prediction) -> None:
+    """What the fitted calculator says of the paper's figures, and what it cannot."""
+    shape, times, link = fitted.shape, fitted.times, fitted.link
+    gain = ALL_MODEL / SINGLE * times.layer(SINGLE) / times.layer(ALL_MODEL)
+    four = replace(fitted, layers_on=(1,) * WORLD).factors()["HybridNMT"]
+    print(f"  {ALL_MODEL} sentences for {SINGLE} make a layer {gain:.2f} times as fast: factors can exceed {WORLD}.")
+    print(f"  HybridNMT with layers on all {WORLD} devices, as `sgdec train --parallel hybrid` has them: {four:.2f}.")
+    print("  Not explained:")
+    print(f"  - speed: {SINGLE * shape.steps / fitted.one():.0f} source tokens/s of one device; paper {PAPER_SPEED}.")
+    ring = replace(link, replicas=None).synchronise(shape.parameters) / link.synchronise(shape.parameters)
+    sums = shape.attention + shape.softmax
+    slow = fitted.hybrid() - link.ring(sums) + link.synchronise(sums)
+    print(
+        f"  - data: a ring over NVLink would take {ring:.0%} of the time that this row implies. If the sums of\n"
+        f"    hybrid parallelism went as slowly, HybridNMT would be {ALL_MODEL / SINGLE * fitted.one() / slow:.2f}."
+    )
+    ours, theirs = fitted.factors(), {mode: factors[0] for mode, factors in PAPER.items()}
+    shared = [f["HybridNMTIF"] / f["model"] for f in (ours, theirs)]
+    print(
+        f"  - HybridNMTIF: it differs from model parallelism by a shared softmax alone. That gains {shared[0]:.2f}\n"
+        f"    here, {shared[1]:.2f} there: one device's softmax must take more than products and memory explain."
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--measure", metavar="DEVICE", help="take the times of this device: cpu or cuda")
+    parser.add_argument("--times", help="a file that --save wrote")
+    parser.add_argument("--save", help="write what --measure measured")
+    parser.add_argument("--repeats", type=int, default=5, help="of each measurement, whose median counts")
+    parser.add_argument("--link", type=float, default=25.0, help="GB/s between devices")
+    parser.add_argument("--latency", type=float, default=10.0, help="microseconds a message")
+    for name, value in asdict(Shape()).items():
+        parser.add_argument(f"--{name}", type=int, default=value)
+    given = parser.parse_args()
+    shape = Shape(**{name: getattr(given, name) for name in asdict(Shape())})
+    link = Link(given.link * 1e9, given.latency * 1e-6)
+    if given.measure:
+        table = measure(shape, given.measure, given.repeats)
+        if given.save:
+            stored = {"shape": asdict(shape), "seconds": table.seconds}
+            Path(given.save).write_text(json.dumps(stored, indent=1) + "\n")
+    elif given.times:
+        stored = json.loads(Path(given.times).read_text())
+        shape, table = Shape(**stored["shape"]), Table(stored["seconds"])
+    else:
+        check_the_paper(shape)
+        return
+    for what in ("layer", "attend", "attend_all", "softmax"):
+        print(f"{what:<10}", *(f"{float(s) * 1e3:8.3f} ms for {size}" for size, s in table.seconds[what].items()))
+    show(f"four such devices, {given.link:g} GB/s, {given.latency:g} us", Prediction(shape, table, link), paper=False)
+
+
+if __name__ == "__main__":
+    main()

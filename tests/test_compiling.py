@@ -1,0 +1,33 @@
+"""``--compile`` changes how fast, not what: the losses are those without it, and where it cannot work it says so."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sgdec.errors import UsageError
+from sgdec.training.checkpoint import load_model
+from sgdec.training.trainer import Trainer
+from tests.training_case import make_config
+
+TRANSFORMER: dict[str, Any] = {"width": 16, "layers": 1, "heads": 2, "feed_forward": 16}
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
+def test_a_compiled_run_has_the_same_losses_dropout_included(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"model": "transformer", "options": TRANSFORMER, "max_steps": 6, "bleu": 5}
+    plain = list(Trainer(make_config(tmp_path, "plain", **settings), quiet=True).steps())
+    compiled = list(Trainer(make_config(tmp_path, "compiled", **settings, compile=True), quiet=True).steps())
+    assert compiled == pytest.approx(plain, rel=1e-4)
+    load_model(tmp_path / "compiled")
+
+
+def test_without_a_compiler_it_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(UsageError, match=r"--compile takes a C\+\+ compiler, and there is no g\+\+\. Install one"):
+        Trainer(make_config(tmp_path, compile=True), quiet=True)
