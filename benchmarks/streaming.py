@@ -1,11 +1,13 @@
 """What does training text cost in memory and time, held in memory and streamed from shards on disk?
 
-Makes a corpus of N line pairs (the lines given, repeated, each with words of its own order) in a folder that is removed
-afterwards. Each way is measured in a process of its own: to prepare the text (or to find what was prepared), and to go
-through the batches of one epoch. Reports the peak of resident memory beyond that of the imports, and lines per second
-of the process's own time. First asserts, on the first lines, that both ways have the same examples.
+Makes a corpus of N line pairs (those given, again and again, with their words in another order each time) in a folder
+that is removed afterwards. Three ways, each in a process of its own: all in memory; prepared and streamed; streamed
+from what was prepared. Each opens the text and goes through the batches of one epoch. Reports the peak of resident
+memory beyond that of the imports, and lines per second of the process's own time; asserts that all ways meet as many
+target tokens.
 
-    python benchmarks/streaming.py SRC TGT TOKENIZER --lines 1000000 [--in-memory] [--shard-tokens 5000000]
+    python benchmarks/streaming.py SRC TGT TOKENIZER --lines 100000 1000000 [--shard-tokens 5000000]
+        [--ways memory prepare again]
 """
 
 from __future__ import annotations
@@ -30,22 +32,28 @@ def main() -> None:
     parser.add_argument("tokenizer")
     parser.add_argument("--lines", type=int, nargs="+", default=[1_000_000])
     parser.add_argument("--shard-tokens", type=int, default=5_000_000)
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS, help="memory takes much of it")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS, help="memory takes 1.4 KiB a line")
     parser.add_argument("--measure", choices=WAYS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.measure:
         measure(given)
         return
-    print(f"{'lines':>10} {'way':>8} {'tokens':>12} {'opened: lines/s':>16} {'epoch: lines/s':>15} {'memory, MiB':>12}")
+    titles = ("opened: lines/s", "epoch: lines/s", "memory, MiB")
+    print(f"{'lines':>10} {'way':>8} {'tokens':>12}", *(f"{title:>15}" for title in titles))
     for lines in given.lines:
         folder = tempfile.mkdtemp()
         try:
             paths = write_corpus(Path(folder), (given.source, given.target), lines)
+            tokens = set()
             for way in given.ways:
                 options = ["--measure", way, "--folder", folder, "--lines", str(lines)]
                 options += ["--shard-tokens", str(given.shard_tokens)]
-                subprocess.run([sys.executable, __file__, *paths, given.tokenizer, *options], check=True)
+                command = [sys.executable, __file__, *paths, given.tokenizer, *options]
+                row = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+                print(row, end="", flush=True)
+                tokens.add(row.split()[2])
+            assert len(tokens) == 1, tokens
         finally:
             shutil.rmtree(folder)
 
@@ -74,7 +82,6 @@ def measure(given: argparse.Namespace) -> None:
     from sgdec.training.terminal import Terminal
 
     vocabulary = load_vocabulary(given.tokenizer)
-    text = None
     before, started = peak(), time.process_time()
     text = open_text(
         [given.source, given.target],
@@ -90,9 +97,8 @@ def measure(given: argparse.Namespace) -> None:
     iterated = time.process_time()
     lines = given.lines[0]
     print(
-        f"{lines:>10} {given.measure:>8} {tokens:>12} {lines / (opened - started):>16,.0f} "
-        f"{lines / (iterated - opened):>15,.0f} {peak() - before:>12,.0f}",
-        flush=True,
+        f"{lines:>10} {given.measure:>8} {tokens:>12} {lines / (opened - started):>15,.0f} "
+        f"{lines / (iterated - opened):>15,.0f} {peak() - before:>15,.0f}"
     )
 
 

@@ -17,6 +17,7 @@ TRANSFORMER: dict[str, Any] = {"width": 16, "layers": 1, "heads": 2, "feed_forwa
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # those of torch.compile itself
 @pytest.mark.skipif(shutil.which("g++") is None, reason="there is no C++ compiler")
 def test_a_compiled_run_has_the_same_losses_dropout_included(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"model": "transformer", "options": TRANSFORMER, "max_steps": 6, "bleu": 5}

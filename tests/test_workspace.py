@@ -102,9 +102,11 @@ def test_the_peak_counts_what_is_there_at_the_same_time() -> None:
     assert peak_bytes(at_once, "cpu") == pytest.approx(3 * 4 * kilo, rel=0.01)
 
 
-@pytest.mark.parametrize("model", ["gnmt", "transformer"])
-def test_batches_take_the_memory_that_was_promised(tmp_path: Path, model: str) -> None:
-    options = {"gnmt": {"width": 32}, "transformer": {"width": 32, "layers": 2, "heads": 2}}[model]
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [("gnmt", {"width": 32}), ("transformer", {"width": 32, "layers": 2, "heads": 2, "feed_forward": 64})],
+)
+def test_batches_take_the_memory_that_was_promised(tmp_path: Path, model: str, options: dict[str, Any]) -> None:
     trainer = Trainer(make_config(tmp_path, model=model, options=options, workspace=4), quiet=True)
     assert isinstance(trainer.budget, Workspace)
     trainer.model.train()

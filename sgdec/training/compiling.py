@@ -1,8 +1,9 @@
 """``--compile``: the passes of training made into fused kernels by torch.compile, for lengths of any size.
 
 Only the pass over whole batches is compiled: validation's search and decoding take the model as it is. Numbers differ
-from those without by rounding alone, dropout has the same draws. LSTMs and GRUs stay library calls, so models made of
-these gain nothing: it is for Transformers.
+from those without by rounding alone, dropout has the same draws. The first steps take half a minute or more. On a CPU
+that is not won back: there large products and the softmax take the time, which libraries make as fast.
+`benchmarks/compiling.py` measures it.
 """
 
 from __future__ import annotations

@@ -156,7 +156,9 @@ class TrainConfig:
         Parallel, Field(description="how processes that torchrun starts share the work; none = there is one process")
     ] = "none"
     precision: Annotated[Precision, Field(description="auto: bf16 autocast where the hardware has it")] = "auto"
-    compile: Annotated[bool, Field(description="make fused kernels of the model's passes, with torch.compile")] = False
+    compile: Annotated[
+        bool, Field(description="torch.compile the model's passes; on a CPU this does not pay, and takes g++")
+    ] = False
     threads: Annotated[int, Field(ge=0, description="CPU threads of each process, 0 = PyTorch's choice")] = 0
 
     def __post_init__(self) -> None:
