@@ -43,16 +43,13 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
-from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 
+from parallel_times import FLOAT, Device, Shape, Table, Times, measure
+
 WORLD = 4
-FLOAT = 4
-"""Bytes."""
 SINGLE, ALL_DATA, ALL_MODEL = 64, 256, 224
 """Table 3's mini-batches: one device, data parallelism, and whatever spreads the model."""
 LAYERS_ON = (1, 1, 2)
@@ -65,123 +62,6 @@ PAPER = {
 """Table 3: scaling factors for WMT14 and WMT17."""
 PAPER_SPEED = 2826
 """Source tokens a second of one device, WMT14."""
-
-
-@dataclass(frozen=True)
-class Shape:
-    """Of the model and its sentences; the defaults are the paper's, Table 2."""
-
-    layers: int = 4
-    width: int = 1024
-    embedding: int = 512
-    vocabulary: int = 32000
-    steps: int = 28
-
-    @property
-    def attention(self) -> int:
-        """Parameters: W_a and W_c."""
-        return 3 * self.width**2
-
-    @property
-    def softmax(self) -> int:
-        return self.vocabulary * (self.width + 1)
-
-    @property
-    def parameters(self) -> int:
-        """All, with input feeding."""
-        first, other = self.embedding + self.width, 2 * self.width
-        stacks = 4 * self.width * (2 * first + self.width + 2 * (self.layers - 1) * other + 4 * self.layers)
-        return 2 * self.vocabulary * self.embedding + stacks + self.attention + self.softmax
-
-
-class Times(ABC):
-    """Seconds, forward and backward, of a step of so many sentences."""
-
-    @abstractmethod
-    def layer(self, sentences: float) -> float:
-        """e(B)."""
-
-    @abstractmethod
-    def attend(self, sentences: float) -> float:
-        """a(B): a step by itself."""
-
-    @abstractmethod
-    def attend_all(self, sentences: float) -> float:
-        """a'(B): a step's share where all steps are computed at once."""
-
-    @abstractmethod
-    def softmax(self, sentences: float) -> float:
-        """s(B): likewise."""
-
-    @abstractmethod
-    def update(self, parameters: float) -> float:
-        """Of the optimiser."""
-
-
-@dataclass(frozen=True)
-class Device(Times):
-    """A device from its data sheet."""
-
-    shape: Shape
-    dispatch: float = 20e-6
-    """Seconds that a kernel takes at least."""
-    flops: float = 15.7e12
-    efficiency: float = 0.7
-    memory: float = 900e9
-    """Bytes a second."""
-    layer_kernels: int = 3 * 13
-    attention_kernels: int = 3 * 9
-
-    def layer(self, sentences: float) -> float:
-        weights = 8 * self.shape.width**2
-        return (
-            self.layer_kernels * self.dispatch + 4 * weights * FLOAT / self.memory + self._product(weights, sentences)
-        )
-
-    def attend(self, sentences: float) -> float:
-        return self.attention_kernels * self.dispatch + self.attend_all(sentences)
-
-    def attend_all(self, sentences: float) -> float:
-        states = sentences * self.shape.steps * self.shape.width * FLOAT  # S, read for scores and contexts
-        return 6 * states / self.memory + self._product(self.shape.attention, sentences)
-
-    def softmax(self, sentences: float) -> float:
-        logits = sentences * self.shape.vocabulary * FLOAT
-        return 8 * logits / self.memory + self._product(self.shape.softmax, sentences)
-
-    def update(self, parameters: float) -> float:
-        return 7 * parameters * FLOAT / self.memory
-
-    def _product(self, weights: int, sentences: float) -> float:
-        """Each weight is multiplied and added three times a sentence: forward, and for two gradients."""
-        return 6 * weights * sentences / (self.efficiency * self.flops)
-
-
-@dataclass(frozen=True)
-class Table(Times):
-    """Measured times: seconds by what and by sentences; what was not measured is interpolated linearly."""
-
-    seconds: dict[str, dict[str, float]]
-
-    def layer(self, sentences: float) -> float:
-        return self._look_up("layer", sentences)
-
-    def attend(self, sentences: float) -> float:
-        return self._look_up("attend", sentences)
-
-    def attend_all(self, sentences: float) -> float:
-        return self._look_up("attend_all", sentences)
-
-    def softmax(self, sentences: float) -> float:
-        return self._look_up("softmax", sentences)
-
-    def update(self, parameters: float) -> float:
-        return parameters * self.seconds["update"]["1"]
-
-    def _look_up(self, what: str, sentences: float) -> float:
-        points = sorted((float(size), value) for size, value in self.seconds[what].items())
-        (x1, y1), (x2, y2) = next((pair for pair in pairwise(points) if sentences <= pair[1][0]), points[-2:])
-        return y1 + (y2 - y1) * (sentences - x1) / (x2 - x1)
 
 
 @dataclass(frozen=True)
@@ -305,62 +185,13 @@ def fit_dispatch(prediction: Prediction, device: Device, factor: float) -> Predi
     return replace(prediction, times=replace(device, dispatch=low))
 
 
-def measure(shape: Shape, device: str, repeats: int) -> Table:
-    """Times of PyTorch's modules on the device at hand: an LSTM layer over all steps; attention; softmax."""
-    import torch
-    from torch import nn
-
-    from sgdec.models.base import Memory
-    from sgdec.models.luong import LuongDecoder
-
-    def seconds(run: Callable[[], torch.Tensor], steps: int) -> float:
-        def once() -> float:
-            began = time.perf_counter()
-            run().sum().backward()  # type: ignore[no-untyped-call]
-            if device != "cpu":
-                torch.cuda.synchronize()
-            return time.perf_counter() - began
-
-        once()
-        return sorted(once() for _ in range(repeats))[repeats // 2] / steps
-
-    width, steps = shape.width, shape.steps
-    layer = nn.LSTM(width, width, batch_first=True).to(device)
-    decoder, project = LuongDecoder(width, width, width, 1).to(device), nn.Linear(width, shape.vocabulary).to(device)
-    table: dict[str, dict[str, float]] = {"layer": {}, "attend": {}, "attend_all": {}, "softmax": {}}
-    for sentences in (ALL_MODEL // WORLD, SINGLE, ALL_MODEL):
-        x = torch.randn(sentences, steps, width, device=device, requires_grad=True)
-        mask = torch.ones(sentences, steps, dtype=torch.bool, device=device)
-        memory = Memory(x, torch.randn_like(x), mask, x[:, 0])
-        targets = torch.zeros(sentences * steps, dtype=torch.long, device=device)
-        size = str(sentences)
-
-        def loss(x: torch.Tensor = x, targets: torch.Tensor = targets) -> torch.Tensor:
-            return nn.functional.cross_entropy(project(x).flatten(0, 1), targets, reduction="sum")
-
-        table["layer"][size] = seconds(lambda x=x: layer(x)[0], steps)  # type: ignore[misc]
-        table["attend"][size] = seconds(lambda x=x, memory=memory: decoder.attentional(x[:, :1], memory), 1)  # type: ignore[misc]
-        table["attend_all"][size] = seconds(lambda x=x, memory=memory: decoder.attentional(x, memory), steps)  # type: ignore[misc]
-        table["softmax"][size] = seconds(loss, steps)
-    weights = [torch.zeros(1 << 22, device=device, requires_grad=True)]
-    weights[0].grad = torch.ones_like(weights[0])
-    adam = torch.optim.Adam(weights, fused=True)
-    adam.step()
-    began = time.perf_counter()
-    adam.step()
-    if device != "cpu":
-        torch.cuda.synchronize()
-    table["update"] = {"1": (time.perf_counter() - began) / (1 << 22)}
-    return Table(table)
-
-
 def show(title: str, prediction: Prediction, fitted: Sequence[str] = (), *, paper: bool = True) -> None:
     """A table of factors, beside the paper's."""
     print(f"\n{title}")
     for mode, factor in prediction.factors().items():
         row = f"  {mode:<12} {factor:5.2f}"
         if paper:
-            errors = " ".join(f"{one:5.2f} ({factor / one - 1:+4.0%})" for one in PAPER[mode])
+            errors = " ".join(f"{one:5.2f} ({round(factor / one - 1, 2) + 0.0:+4.0%})" for one in PAPER[mode])
             row += f"   Table 3, WMT14 and WMT17: {errors}  {'fitted to WMT14' if mode in fitted else ''}"
         print(row.rstrip())
 
@@ -417,7 +248,7 @@ def main() -> None:
     shape = Shape(**{name: getattr(given, name) for name in asdict(Shape())})
     link = Link(given.link * 1e9, given.latency * 1e-6)
     if given.measure:
-        table = measure(shape, given.measure, given.repeats)
+        table = measure(shape, given.measure, (ALL_MODEL // WORLD, SINGLE, ALL_MODEL), given.repeats)
         if given.save:
             stored = {"shape": asdict(shape), "seconds": table.seconds}
             Path(given.save).write_text(json.dumps(stored, indent=1) + "\n")

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.parallel_model import (
-    PAPER,
-    Device,
-    Link,
-    Prediction,
-    Shape,
-    Table,
-    fit_dispatch,
-    fit_replicas,
-    wave,
-)
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+
+from parallel_model import PAPER, Link, Prediction, fit_dispatch, fit_replicas, wave
+from parallel_times import Device, Shape, Table
 
 SHAPE = Shape()
 PLAIN = Prediction(SHAPE, Device(SHAPE), Link())

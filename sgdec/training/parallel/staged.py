@@ -1,5 +1,13 @@
 """Strategies in which each rank computes a stage of the model, not all of it: what the modes model and hybrid share.
 
+| file | what |
+|---|---|
+| `transfer.py` | sending and receiving, forward and backward |
+| `wavefront.py` | layers over chunks of packed sentences; which layers a rank has |
+| `placement.py` | where parameters live; checkpoints put together and taken apart |
+| `luong.py`, `luong_modes.py` | luong: model and hybrid |
+| `gnmt.py`, `partitioned.py` | gnmt: model, with a softmax partitioned over symbols |
+
 A mode of a model is a subclass: it says where parameters live (`places`), and what a rank does with a batch
 (`forward`). All ranks read the same batches, so no words are ever sent, only vectors. Each rank has gradients and the
 optimiser's memory of what it owns, and nothing else; parameters of others are kept in the host's memory, stale, for
