@@ -49,7 +49,7 @@ CASES = {
     "luong hybrid": Case("hybrid", "luong", {"layers": 4, "embedding": 5}, weighted=True),
     "luong hybrid fed": Case("hybrid", "luong", {"layers": 5, "embedding": 5, "input_feeding": True}),
     "luong hybrid tied": Case("hybrid", "luong", {"layers": 4, "tied": "target", "bridge": False}, chunk=100),
-    "gnmt model": Case("model", "gnmt", {"layers": 4, "bridge": True}, accumulate=2, weighted=True),
+    "gnmt model": Case("model", "gnmt", {"layers": 4, "bridge": True}, weighted=True),
     "gnmt model uneven": Case("model", "gnmt", {"encoder_layers": 1, "decoder_layers": 5, "normed": True}),
     "gnmt model constrained": Case(
         "model", "gnmt", {"encoder_layers": 4, "decoder_layers": 2, "bridge": True, "constrained": True}

@@ -242,7 +242,10 @@ def read_text(
     target: StoredVocabulary,
     limits: Limits | None = None,
 ) -> Text:
-    """Pairs from two files, three where there are two sources, or lines from one where there is no source; raises `SgdecError` as their readers do."""
+    """Pairs from two files, three where there are two sources, or lines from one where there is no source.
+
+    Raises `SgdecError` as their readers do.
+    """
     if source is None:
         (path,) = paths
         return MonolingualText.read(path, target, limits)

@@ -69,7 +69,7 @@ class Block(NamedTuple):
 def read_blocks(
     paths: Sequence[str], vocabularies: Sequence[StoredVocabulary], limits: Limits | None = None
 ) -> Iterator[Block]:
-    """Read one file a side, two for `TwoSources`, with their vocabularies. Without limits hardly anything is left out.
+    """Read one file a side, two for `TwoSources`, with their vocabularies; with ``limits`` leave bad lines out.
 
     Raises `SgdecError` if a file cannot be read, or the files have not equally many lines.
     """

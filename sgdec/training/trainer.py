@@ -14,7 +14,7 @@ import math
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -38,6 +38,7 @@ from sgdec.training.parallel.group import Group
 from sgdec.training.parallel.launch import joined, restarted
 from sgdec.training.parallel.strategy import Strategy
 from sgdec.training.parallel.volume import Volume
+from sgdec.training.progress import PROGRESS, Progress
 from sgdec.training.reading import Limits
 from sgdec.training.report import METRICS, Report, Silence, duration
 from sgdec.training.stream import open_text
@@ -46,42 +47,8 @@ from sgdec.training.updating import Updater
 from sgdec.training.weights import WEIGHTS, Weighting
 from sgdec.training.workspace import WORKSPACE, Workspace, make_budget
 
-PROGRESS = "progress.json"
 LOG_EVERY = 50
 """Steps between rows of the log."""
-
-
-@dataclass
-class Progress:
-    """Where a run is: all that a checkpoint keeps besides weights and optimiser."""
-
-    step: int = 0
-    """Updates made."""
-    epoch: int = 0
-    batch: int = 0
-    """The next batch of this epoch."""
-    plateaus: int = 0
-    """How often the rate was lowered for want of gain."""
-    best: float = -math.inf
-    """The best validation so far; higher is better."""
-    since_best: int = 0
-    """Validations since then."""
-    since_halved: int = 0
-    seconds: float = 0.0
-    """Of training, validations included."""
-    loss_sum: float = 0.0
-    """Over the target tokens since the last row of the log."""
-    tokens: int = 0
-    update_seconds: float = 0.0
-    """Of the updates since then."""
-    rewards: float = 0.0
-    """Of samples since then, the mean of each source's (expected reward)."""
-    sources: int = 0
-    """Of which samples were drawn since then."""
-    ceiling: float = 0.0
-    """The largest cost of a batch that memory holds, learnt by failure; 0 = none failed."""
-    unfit: list[int] = field(default_factory=list)
-    """Line numbers of examples that memory does not hold at all."""
 
 
 @dataclass(frozen=True)
@@ -176,7 +143,7 @@ class Trainer:
         batches = len(self.data.batches(self.budget, order=(config.seed, 0)))
         self.steps_per_epoch = math.ceil(batches / config.accumulate)
         self.total_steps = config.max_steps or math.ceil(config.epochs * self.steps_per_epoch)
-        self.progress = self._earlier_progress() if resume else Progress()
+        self.progress = Progress.read(self.folder / "last" / PROGRESS) if resume else Progress()
         step = self.progress.step
         self.updater = Updater(
             config, self.model, self.precision, total_steps=self.total_steps, step=step, group=self.group
@@ -298,13 +265,6 @@ class Trainer:
 
         if self.group.first:
             checkpoint.save_checkpoint(self.folder, f"step-{self.progress.step}", write, links, keep=self.config.keep)
-
-    def _earlier_progress(self) -> Progress:
-        file = self.folder / "last" / PROGRESS
-        try:
-            return Progress(**checkpoint.read_json(file))
-        except TypeError:
-            raise SgdecError(f"{file}: this was written by another version of sgdec.") from None
 
     def _model_config(self) -> dict[str, Any]:
         return {

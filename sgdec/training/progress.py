@@ -1,0 +1,53 @@
+"""Where a run is: all that its checkpoints keep besides weights and optimiser."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sgdec.errors import SgdecError
+from sgdec.training import checkpoint
+
+PROGRESS = "progress.json"
+
+
+@dataclass
+class Progress:
+    """Counts and sums; plain numbers, so that JSON holds them."""
+
+    step: int = 0
+    """Updates made."""
+    epoch: int = 0
+    batch: int = 0
+    """The next batch of this epoch."""
+    plateaus: int = 0
+    """How often the rate was lowered for want of gain."""
+    best: float = -math.inf
+    """The best validation so far; higher is better."""
+    since_best: int = 0
+    """Validations since then."""
+    since_halved: int = 0
+    seconds: float = 0.0
+    """Of training, validations included."""
+    loss_sum: float = 0.0
+    """Over the target tokens since the last row of the log."""
+    tokens: int = 0
+    update_seconds: float = 0.0
+    """Of the updates since then."""
+    rewards: float = 0.0
+    """Of samples since then, the mean of each source's (expected reward)."""
+    sources: int = 0
+    """Of which samples were drawn since then."""
+    ceiling: float = 0.0
+    """The largest cost of a batch that memory holds, learnt by failure; 0 = none failed."""
+    unfit: list[int] = field(default_factory=list)
+    """Line numbers of examples that memory does not hold at all."""
+
+    @classmethod
+    def read(cls, file: Path) -> Progress:
+        """Raises `SgdecError` for a file that cannot be read, or that another version wrote."""
+        try:
+            return cls(**checkpoint.read_json(file))
+        except TypeError:
+            raise SgdecError(f"{file}: this was written by another version of sgdec.") from None
