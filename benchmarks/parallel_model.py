@@ -35,7 +35,7 @@ What is known of the paper's V100s, and what is assumed:
   NVLink as a ring. (The paper says no more than that a root collects and sends out.)
 
 So two rows are fitted, by one number each, and the other two are predicted; WMT17's column is fitted by nothing. An
-efficiency of 0.5 or 0.9, 20 or 35 tokens a sentence change the predictions by 0.1 at most, since the fit makes up for
+efficiency of 0.5 or 0.9, 20 or 35 tokens a sentence change the predictions by about 0.1, since the fit makes up for
 it.
 """
 
