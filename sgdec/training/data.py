@@ -283,6 +283,25 @@ def _joined(parts: Iterable[list[A]]) -> list[A]:
     return list(chain.from_iterable(parts))
 
 
+def take(batch: Batch, rows: Sequence[int]) -> Batch:
+    """Some sentences of a batch, without padding that they do not need."""
+    chosen = torch.tensor(rows)
+    width = int(batch.mask[chosen].sum(1).max())
+    source, lengths = batch.source, batch.lengths
+    if source is not None and lengths is not None:
+        lengths = lengths[chosen]
+        source = source[chosen, : int(lengths.max())]
+    return Batch(
+        source,
+        lengths,
+        batch.target_in[chosen, :width],
+        batch.target_out[chosen, :width],
+        batch.mask[chosen, :width],
+        [batch.lines[row] for row in rows],
+        None if batch.weights is None else batch.weights[chosen, :width],
+    )
+
+
 def pad_targets(targets: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor, Tensor]:
     """``target_in``, ``target_out`` and ``mask`` of a `Batch`."""
     target_in, lengths = pad([[BOS, *target] for target in targets])

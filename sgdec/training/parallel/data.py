@@ -25,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from sgdec.errors import SgdecError
 from sgdec.models.base import Model
-from sgdec.training.data import Batch
+from sgdec.training.data import Batch, take
 from sgdec.training.parallel.group import Group, ring, shares
 from sgdec.training.parallel.strategy import Loss, Strategy
 
@@ -125,22 +125,3 @@ def own_rows(batch: Batch, group: Group) -> list[int]:
     if batch.lengths is not None:
         work = work + batch.lengths
     return [row for row, rank in enumerate(shares(work.tolist(), group.size)) if rank == group.rank]
-
-
-def take(batch: Batch, rows: Sequence[int]) -> Batch:
-    """Some sentences of a batch, without padding that they do not need."""
-    chosen = torch.tensor(rows)
-    width = int(batch.mask[chosen].sum(1).max())
-    source, lengths = batch.source, batch.lengths
-    if source is not None and lengths is not None:
-        lengths = lengths[chosen]
-        source = source[chosen, : int(lengths.max())]
-    return Batch(
-        source,
-        lengths,
-        batch.target_in[chosen, :width],
-        batch.target_out[chosen, :width],
-        batch.mask[chosen, :width],
-        [batch.lines[row] for row in rows],
-        None if batch.weights is None else batch.weights[chosen, :width],
-    )
