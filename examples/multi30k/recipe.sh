@@ -6,13 +6,13 @@
 #
 # DATA holds {train,val,test_2016_flickr}.{en,de}.gz; WORK receives everything that is made. Without STEPs all run, in
 # this order: tokenizer train beam lm fusion second lattices rescore ensemble longer constrained wide models posteriors
-# three levels. Each step prints its commands.
+# three levels families reward. Each step prints its commands.
 set -euo pipefail
 
 data=${1:?usage: recipe.sh DATA WORK [STEP...]}
 work=${2:?usage: recipe.sh DATA WORK [STEP...]}
 shift 2
-steps=${*:-tokenizer train beam lm fusion second lattices rescore ensemble longer constrained wide models posteriors three levels}
+steps=${*:-tokenizer train beam lm fusion second lattices rescore ensemble longer constrained wide models posteriors three levels families reward}
 epochs=${EPOCHS:-4.2}
 longer=${LONGER:-7 10}
 threads=${THREADS:-2}
@@ -47,6 +47,21 @@ lm_options() {
     nplm)
         echo --epochs 3 --lr 0.002 --nplm.order 5 --nplm.embedding 256 --nplm.hidden 256 --nplm.output 256 \
             --nplm.dropout 0.2
+        ;;
+    esac
+}
+
+# What each family of models is, all of width 256, and its learning rate.
+family_options() {
+    case $1 in
+    gnmt) echo --lr 0.002 --gnmt.layers 2 --gnmt.width 256 --gnmt.dropout 0.2 --gnmt.init 0.2 --gnmt.normed true ;;
+    luong) echo --lr 0.002 --luong.layers 2 --luong.width 256 --luong.dropout 0.2 --luong.init 0.2 ;;
+    shallow | deep-transition)
+        echo --lr 0.001 "--$1.width" 256 "--$1.embedding" 256 "--$1.dropout" 0.1 "--$1.source_dropout" 0.1 "--$1.tied" all
+        ;;
+    transformer)
+        echo --lr 0.0015 --warmup 400 --transformer.norm pre --transformer.layers 3 --transformer.width 256 \
+            --transformer.heads 4 --transformer.feed_forward 1024 --transformer.dropout 0.2 --transformer.tied all
         ;;
     esac
 }
@@ -172,6 +187,26 @@ for step in $steps; do
             --fsttok2.path "$work/char-tok.spm.fst" --nmt3.model "$work/a/best" \
             --threads "$threads" --output "$work/levels.de" "$test_in"
         bleu "$test_ref" "$work/levels.de"
+        ;;
+    families) # every family of translation models, in a small size
+        for family in ${FAMILIES:-gnmt luong shallow deep-transition transformer}; do
+            run sgdec train --model "$family" --train "$data/train.en.gz" "$data/train.de.gz" \
+                --valid "$data/val.en.gz" "$data/val.de.gz" --tokenizer "$work/tok.spm" --output "$work/$family" \
+                --threads "$threads" --epochs 6 --beta2 0.98 --cooldown 0.6 --label-smoothing 0.1 --batch-tokens 1024 \
+                --unigram-bias true $(family_options "$family")
+            run sgdec decode --predictors nmt --nmt.model "$work/$family/best" --decoder beam --beam.size 5 \
+                --beam.stop full --beam.alpha 0.6 --threads "$threads" --output "$work/$family.de" "$test_in"
+            bleu "$test_ref" "$work/$family.de"
+        done
+        ;;
+    reward) # the model luong of the step before, refined by expected reward
+        run sgdec train --model luong --start "$work/luong/best" --objective expected-reward \
+            --train "$data/train.en.gz" "$data/train.de.gz" --valid "$data/val.en.gz" "$data/val.de.gz" \
+            --tokenizer "$work/tok.spm" --output "$work/reward" --threads "$threads" --sgd-lr 3 --batch-tokens 256 \
+            --accumulate 2 --label-smoothing 0 --ema 0.03 --max-steps 200 --validate-every 40 --metric gleu --bleu 1014
+        run sgdec decode --predictors nmt --nmt.model "$work/reward/best" --decoder beam --beam.size 5 \
+            --beam.stop full --beam.alpha 0.6 --threads "$threads" --output "$work/reward.de" "$test_in"
+        bleu "$test_ref" "$work/reward.de"
         ;;
     *)
         echo "no step named '$step'" >&2
