@@ -69,6 +69,8 @@ class Group:
         if size == 1:
             return cls(device=place)
         store, _, _ = next(rendezvous("env://", timeout=TIMEOUT))
+        # torchrun keeps its store when it starts a run again, with the addresses of those who died.
+        store = dist.PrefixStore(f"start {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
         backend, own = ("nccl", place) if place.type == "cuda" else ("gloo", None)
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT, device_id=own)
         return cls(rank, size, place, store=store)
