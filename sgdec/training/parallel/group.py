@@ -28,6 +28,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from sgdec.errors import UsageError
@@ -70,7 +71,7 @@ class Group:
             return cls(device=place)
         store, _, _ = next(rendezvous("env://", timeout=TIMEOUT))
         # torchrun keeps its store when it starts a run again, with the addresses of those who died.
-        store = dist.PrefixStore(f"start {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+        store = PrefixStore(f"start {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
         backend, own = ("nccl", place) if place.type == "cuda" else ("gloo", None)
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT, device_id=own)
         return cls(rank, size, place, store=store)
