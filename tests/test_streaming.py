@@ -107,6 +107,19 @@ def test_seed_and_epoch_decide_the_order_and_any_batch_can_be_had_alone(
     assert list(other.batches(100, order=(1, 0))) == orders[0], "shards depend on the text alone"
 
 
+def test_inside_a_shard_too_seed_and_epoch_decide_the_order(
+    tmp_path: Path, vocabulary: SentencePieceVocabulary
+) -> None:
+    text = opened(tmp_path / "run", write_lines(tmp_path, 2000), vocabulary, 10_000)
+    assert isinstance(text, ShardedText)
+    end = int(text.first[1])  # of the first shard
+    orders = [
+        [batch for batch in text.batches(300, order=order) if batch[0] < end] for order in ((1, 0), (1, 1), (2, 0))
+    ]
+    assert orders[0] != orders[1] != orders[2] != orders[0]
+    assert len({frozenset(map(frozenset, order)) for order in orders}) == 3, "who is in a batch with whom changes too"
+
+
 def test_each_shard_is_a_sample_of_the_whole_text(tmp_path: Path, vocabulary: SentencePieceVocabulary) -> None:
     """Files are often one corpus after another: no shard is of one alone."""
     text = opened(tmp_path / "run", write_lines(tmp_path, 2000), vocabulary, 10_000)
