@@ -32,11 +32,14 @@ bleu() { run sgdec evaluate --reference "$test_ref" "$1"; }
 train_model() { # FOLDER SOURCE TARGET VALID_SOURCE VALID_TARGET OPTION...
     folder=$1 source=$2 target=$3 valid_source=$4 valid_target=$5
     shift 5
-    if [ -e "$work/$folder/best" ]; then return; fi
-    run sgdec train --model luong --train "$source" "$target" --valid "$valid_source" "$valid_target" \
+    if [ -e "$work/$folder/trained" ]; then return; fi
+    resume=""
+    if [ -e "$work/$folder/last" ]; then resume=--resume; fi
+    run sgdec train $resume --model luong --train "$source" "$target" --valid "$valid_source" "$valid_target" \
         --tokenizer "$work/tok.spm" --output "$work/$folder" --threads "$threads" --epochs "$epochs" \
         --lr 0.002 --beta2 0.98 --cooldown 0.6 --label-smoothing 0.1 --batch-tokens 1024 --unigram-bias true \
         --luong.layers 2 --luong.width 192 --luong.init 0.2 --luong.dropout 0.2 --luong.tied all "$@"
+    touch "$work/$folder/trained"
 }
 
 # The predictors nmt, nmt2, ... for the models left.1, left.2, ..., of equal weights.
