@@ -23,19 +23,9 @@ from sgdec.training.data import MonolingualText
 from sgdec.training.device import trains_in_bf16
 from sgdec.training.trainer import Trainer
 from tests.lm_case import LINES, make_lm_config
-from tests.training_case import make_config
+from tests.training_case import losses, make_config
 
 MODELS = ("rnnlm", "nplm")
-
-
-def losses(config: Any, *, resume: bool = False, steps: int | None = None) -> list[float]:
-    """Train without a word; after ``steps`` the run stops dead, as if it was killed."""
-    made = []
-    for loss in Trainer(config, resume=resume, quiet=True).steps():
-        made.append(loss)
-        if steps is not None and len(made) == steps:
-            break
-    return made
 
 
 def unigram_perplexity(data: MonolingualText) -> float:

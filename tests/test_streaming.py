@@ -24,7 +24,7 @@ from sgdec.training.shards import ShardedText
 from sgdec.training.stream import open_text
 from sgdec.training.terminal import Terminal
 from sgdec.training.trainer import Trainer
-from tests.training_case import make_config
+from tests.training_case import losses, make_config
 
 LIMITS = Limits(40, 8.0)
 
@@ -233,16 +233,6 @@ def test_memory_does_not_grow_with_the_text(tmp_path: Path, vocabulary: Sentence
         tracemalloc.stop()
         assert isinstance(text, ShardedText)
     assert peaks[1] < 1.3 * peaks[0]
-
-
-def losses(config: Any, *, resume: bool = False, steps: int | None = None) -> list[float]:
-    """Train without a word; after ``steps`` the run stops dead, as if it was killed."""
-    made = []
-    for loss in Trainer(config, resume=resume, quiet=True).steps():
-        made.append(loss)
-        if len(made) == steps:
-            break
-    return made
 
 
 @pytest.mark.parametrize("killed_after", [5, 18])

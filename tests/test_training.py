@@ -20,18 +20,7 @@ from sgdec.training.checkpoint import load_model, load_tensors
 from sgdec.training.device import trains_in_bf16
 from sgdec.training.optimisation import learning_rate
 from sgdec.training.trainer import Trainer
-from tests.training_case import PAIRS, make_config
-
-
-def losses(config: Any, *, resume: bool = False, steps: int | None = None) -> list[float]:
-    """Train without a word; after ``steps`` the run stops dead, as if it was killed."""
-    trainer = Trainer(config, resume=resume, quiet=True)
-    made = []
-    for loss in trainer.steps():
-        made.append(loss)
-        if steps is not None and len(made) == steps:
-            break
-    return made
+from tests.training_case import PAIRS, losses, make_config
 
 
 def test_a_tiny_model_learns_to_translate(tmp_path: Path) -> None:

@@ -17,20 +17,10 @@ from sgdec.training import checkpoint, train, validation
 from sgdec.training.checkpoint import load_model, load_tensors, model_tensors
 from sgdec.training.optimisation import learning_rate
 from sgdec.training.trainer import Trainer
-from tests.training_case import PAIRS, make_config
+from tests.training_case import PAIRS, losses, make_config
 
 STILL: dict[str, Any] = {"width": 16, "dropout": 0.0, "init": 0.5}
 """A model without dropout: batches together and apart see the same."""
-
-
-def losses(config: Any, *, resume: bool = False, steps: int | None = None) -> list[float]:
-    """Train without a word; after ``steps`` the run stops dead, as if it was killed."""
-    made = []
-    for loss in Trainer(config, resume=resume, quiet=True).steps():
-        made.append(loss)
-        if steps is not None and len(made) == steps:
-            break
-    return made
 
 
 def gradients(trainer: Trainer, batches: list[list[int]]) -> tuple[float, float, list[torch.Tensor]]:

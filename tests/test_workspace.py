@@ -21,7 +21,7 @@ from sgdec.training.budget import Tokens
 from sgdec.training.data import MonolingualText, ParallelText, TextInMemory
 from sgdec.training.trainer import Trainer
 from sgdec.training.workspace import Workspace, features, measure_workspace, peak_bytes
-from tests.training_case import PAIRS, make_config
+from tests.training_case import PAIRS, losses, make_config
 
 STILL: dict[str, Any] = {"width": 16, "dropout": 0.0, "init": 0.5}
 MIB = 1 << 20
@@ -117,16 +117,6 @@ def test_batches_take_the_memory_that_was_promised(tmp_path: Path, model: str, o
         peaks.append(peak_bytes(lambda b=batch: trainer.updater.strategy.backward([b], b.weight), "cpu"))  # type: ignore[misc]
     assert max(peaks) < 4 * MIB * 1.05
     assert max(peaks) > 4 * MIB * 0.8
-
-
-def losses(config: Any, *, resume: bool = False, steps: int | None = None) -> list[float]:
-    """Train without a word; after ``steps`` the run stops dead, as if it was killed."""
-    made = []
-    for loss in Trainer(config, resume=resume, quiet=True).steps():
-        made.append(loss)
-        if len(made) == steps:
-            break
-    return made
 
 
 def test_a_killed_run_has_the_batches_that_were_measured_first(

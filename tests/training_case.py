@@ -8,6 +8,7 @@ from typing import Any
 
 from sgdec.text.sentencepiece import train_vocabulary
 from sgdec.training.config import TrainConfig
+from sgdec.training.trainer import Trainer
 
 WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf"}
 SENTENCES = [
@@ -45,3 +46,13 @@ def make_config(folder: Path, output: str = "run", **settings: Any) -> TrainConf
         "precision": "fp32",
     }
     return TrainConfig(**{**defaults, **settings})
+
+
+def losses(config: TrainConfig, *, resume: bool = False, steps: int | None = None) -> list[float]:
+    """Train without a word; after ``steps`` the run stops dead, as if it was killed."""
+    made = []
+    for loss in Trainer(config, resume=resume, quiet=True).steps():
+        made.append(loss)
+        if len(made) == steps:
+            break
+    return made
