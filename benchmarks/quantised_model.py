@@ -36,8 +36,8 @@ from sgdec.plugins import Host
 from sgdec.protocol import Source
 from sgdec.scheduler import Scheduler
 from sgdec.text.sentencepiece import SentencePieceVocabulary
-from sgdec.training.checkpoint import load_model
 from sgdec.training.data import ParallelText
+from sgdec.training.loading import load_model
 from sgdec.training.quantise import quantise_checkpoint
 from sgdec.training.validation import bleu, perplexity
 

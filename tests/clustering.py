@@ -12,8 +12,8 @@ import torch
 from sgdec.context import BOS, EOS
 from sgdec.models.clusters import NEVER, Clusters
 from sgdec.protocol import Source
-from sgdec.training.checkpoint import load_model
 from sgdec.training.data import ParallelText
+from sgdec.training.loading import load_model
 
 V = 16
 LETTERS = "abcdefghijkl"

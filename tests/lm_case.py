@@ -10,7 +10,7 @@ import numpy as np
 
 from sgdec.io.nplm import Layer, NplmFile
 from sgdec.text.sentencepiece import train_vocabulary
-from sgdec.training import checkpoint
+from sgdec.training import checkpoint, files, loading
 from sgdec.training.config import TrainConfig
 from tests.tiny_models import characters
 
@@ -32,12 +32,12 @@ def write_lm(folder: Path, model: str, options: dict[str, Any], *, seed: int = 1
         "source_vocab_size": 0,
         "target_vocab_size": vocabulary.size,
     }
-    checkpoint.write_json(folder / checkpoint.CONFIG, config)
+    files.write_json(folder / checkpoint.CONFIG, config)
     torch.manual_seed(seed)
-    module = checkpoint.build_model(config, where="the test's own model")
+    module = loading.build_model(config, where="the test's own model")
     for parameter in module.parameters():
         torch.nn.init.normal_(parameter, std=0.6)  # far from uniform
-    checkpoint.save_tensors(folder / checkpoint.WEIGHTS, checkpoint.model_tensors(module))
+    files.save_tensors(folder / checkpoint.WEIGHTS, loading.model_tensors(module))
     return folder
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sgdec.models.base import Model, ModelContext
 from sgdec.plugins import Host
-from sgdec.training import checkpoint
+from sgdec.training import files
 from sgdec.training.checkpoint import WEIGHTS
 from sgdec.training.config import TrainConfig
 from sgdec.training.data import Batch
@@ -108,7 +108,7 @@ def make_reference(case: Case, folder: Path) -> None:
             assert parameter.grad is not None
             tensors[f"{step} {name}"] = parameter.grad.clone()
     folder.mkdir(parents=True)
-    checkpoint.save_tensors(folder / "gradients", tensors)
+    files.save_tensors(folder / "gradients", tensors)
     single.collect()(folder)
 
 
@@ -117,7 +117,7 @@ def compare(case: Case, group: Group, reference: Path, folder: Path) -> dict[str
     if group.first and not reference.exists():
         make_reference(case, reference)
     group.barrier()
-    single, mine = checkpoint.load_tensors(reference / "gradients"), make_updater(case, group)
+    single, mine = files.load_tensors(reference / "gradients"), make_updater(case, group)
     worst = {"loss": 0.0, "norm": 0.0, "gradient": 0.0}
     as_predicted, sent = True, {}
     for step in range(1, STEPS + 1):
@@ -139,7 +139,7 @@ def compare(case: Case, group: Group, reference: Path, folder: Path) -> dict[str
         folder.mkdir()
         save(folder)
         for file in (WEIGHTS, OPTIMIZER):
-            its, ours = (checkpoint.load_tensors(place / file) for place in (reference, folder))
+            its, ours = (files.load_tensors(place / file) for place in (reference, folder))
             assert its.keys() == ours.keys()
             worst[file] = max(difference(its[name], ours[name]) for name in its)
     again = make_updater(case, group)

@@ -19,7 +19,7 @@ import pytest
 import torch
 
 from sgdec.cli.main import main
-from sgdec.training.checkpoint import load_tensors, save_tensors
+from sgdec.training.files import load_tensors, save_tensors
 from tests.tiny_models import write_checkpoint, write_lattice
 
 LINES = "ab\nc a\nbc ab\n"

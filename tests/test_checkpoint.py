@@ -16,8 +16,9 @@ from safetensors.torch import load_file, save_file
 
 from sgdec.errors import SgdecError, UsageError
 from sgdec.models.gnmt import GNMT
-from sgdec.training import checkpoint
-from sgdec.training.checkpoint import load_model, load_vocabularies
+from sgdec.training import checkpoint, files, loading
+from sgdec.training.checkpoint import load_vocabularies
+from sgdec.training.loading import load_model
 from sgdec.training.trainer import Trainer
 from tests.training_case import PAIRS, make_config
 
@@ -172,7 +173,7 @@ def test_a_full_disk_leaves_the_checkpoint_before_it_intact(trainer: Trainer, sm
     assert len(content) > 20_000
 
     def write(folder: Path) -> None:
-        checkpoint.save_tensors(folder / "model.safetensors", checkpoint.model_tensors(trainer.model))
+        files.save_tensors(folder / "model.safetensors", loading.model_tensors(trainer.model))
 
     with pytest.raises(
         SgdecError, match=r"step-9: cannot be written \(.*\)\. The checkpoint before it is intact"

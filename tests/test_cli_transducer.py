@@ -17,7 +17,7 @@ from sgdec.constellation import Constellation
 from sgdec.protocol import Source
 from sgdec.testing import score_path
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
-from sgdec.training import checkpoint
+from sgdec.training import checkpoint, files, loading
 
 TEXT = ["ab ba abc", "cab a ab", "abcab cab", "a ba ba ab", "abc abcab a"]
 KINDS: Mapping[str, Any] = {"char": 20, "word": 30, "bpe": 10}
@@ -46,12 +46,12 @@ def write_model(folder: Path, vocabulary: SentencePieceVocabulary, seed: int) ->
     sizes = {f"{side}_vocab_size": vocabulary.size for side in ("source", "target")}
     options = {"layers": 3, "width": 8}
     config = {"format": checkpoint.FORMAT, "model": "gnmt", "options": options, **sizes, "shared": True}
-    checkpoint.write_json(folder / checkpoint.CONFIG, config)
+    files.write_json(folder / checkpoint.CONFIG, config)
     torch.manual_seed(seed)
-    model = checkpoint.build_model(config, where="the test's own model")
+    model = loading.build_model(config, where="the test's own model")
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.6)
-    checkpoint.save_tensors(folder / checkpoint.WEIGHTS, checkpoint.model_tensors(model))
+    files.save_tensors(folder / checkpoint.WEIGHTS, loading.model_tensors(model))
 
 
 def build(folder: Path, outer: str, inner: str, *more: str) -> str:

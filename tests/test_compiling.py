@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sgdec.errors import UsageError
-from sgdec.training.checkpoint import load_language_model
+from sgdec.training.loading import load_language_model
 from sgdec.training.trainer import Trainer
 from tests.lm_case import make_lm_config
 from tests.training_case import make_config

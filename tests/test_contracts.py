@@ -138,8 +138,8 @@ class TestClusterNmt(TestNmt):
         import torch
 
         from sgdec.models.clusters import Clusters
-        from sgdec.training.checkpoint import load_model
         from sgdec.training.cluster_files import checksum, save_clusters
+        from sgdec.training.loading import load_model
 
         checkpoint = self.options["model"]
         module, _ = load_model(checkpoint)
@@ -439,16 +439,9 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     import torch
 
     from sgdec.text.sentencepiece import train_vocabulary
-    from sgdec.training.checkpoint import (
-        CONFIG,
-        FORMAT,
-        SHARED,
-        WEIGHTS,
-        build_model,
-        model_tensors,
-        save_tensors,
-        write_json,
-    )
+    from sgdec.training.checkpoint import CONFIG, FORMAT, SHARED, WEIGHTS
+    from sgdec.training.files import save_tensors, write_json
+    from sgdec.training.loading import build_model, model_tensors
 
     folder = tmp_path_factory.mktemp("checkpoint")
     vocabulary = train_vocabulary(["one two three", "vier fünf sechs sieben", "acht neun zehn elf"], 40, kind="char")

@@ -24,11 +24,11 @@ from sgdec.models.gnmt import GNMT
 from sgdec.models.luong import Luong
 from sgdec.models.transformer import Transformer
 from sgdec.text.gleu import gleu
-from sgdec.training import checkpoint, train, validation
-from sgdec.training.checkpoint import load_tensors
+from sgdec.training import checkpoint, files, train, validation
 from sgdec.training.config import TrainConfig
 from sgdec.training.data import Batch, pad, pad_targets
 from sgdec.training.expected_reward import ExpectedReward, as_batch, draw, gleu_rewards, sampled_loss
+from sgdec.training.files import load_tensors
 from sgdec.training.trainer import Trainer
 from tests.training_case import make_config
 
@@ -254,7 +254,7 @@ def test_a_killed_refinement_goes_on_bit_for_bit(trained: Path, killed_after: in
     assert before == losses[:killed_after] and list(again.steps()) == losses[resumed_from:]
     tensors = [load_tensors(Path(config.output) / "last" / "model.safetensors") for config in (whole, killed)]
     assert all(torch.equal(tensors[0][name], tensors[1][name]) for name in tensors[0])
-    progress = [checkpoint.read_json(Path(config.output) / "last" / "progress.json") for config in (whole, killed)]
+    progress = [files.read_json(Path(config.output) / "last" / "progress.json") for config in (whole, killed)]
     kept = [[state[name] for name in ("rewards", "sources")] for state in progress]
     assert kept[0] == kept[1] and kept[0][1] > 0
     logs = [[row["step"] for row in rows(Path(config.output))] for config in (whole, killed)]

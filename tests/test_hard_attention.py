@@ -24,7 +24,7 @@ from sgdec.models.multi_source_hard import MultiSourceHard
 from sgdec.text.steps import CHANGE, GAP, STEP, Stepping, align
 from sgdec.text.two_sources import TwoSources
 from sgdec.text.words import SPECIAL, WordVocabulary
-from sgdec.training import checkpoint, train
+from sgdec.training import checkpoint, files, train
 from sgdec.training.config import TrainConfig
 from sgdec.training.data import ParallelText, read_text
 from tests.families import make
@@ -275,9 +275,7 @@ def test_training_text_has_steps_and_a_resumed_run_is_the_same(tmp_path: Path) -
     done = train(config(tmp_path, "whole", max_steps=4, **settings), quiet=True)
     train(config(tmp_path, "parts", max_steps=2, **settings), quiet=True)
     train(config(tmp_path, "parts", max_steps=4, **settings), resume=True, quiet=True)
-    whole, parts = (
-        checkpoint.load_tensors(tmp_path / name / "last" / checkpoint.WEIGHTS) for name in ("whole", "parts")
-    )
+    whole, parts = (files.load_tensors(tmp_path / name / "last" / checkpoint.WEIGHTS) for name in ("whole", "parts"))
     assert all(torch.equal(whole[tensor], parts[tensor]) for tensor in whole)
     assert isinstance(checkpoint.load_vocabularies(done.best).target, Stepping)
 

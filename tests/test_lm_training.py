@@ -17,10 +17,11 @@ import torch.nn.functional as F
 from sgdec.cli.main import main
 from sgdec.errors import SgdecError, UsageError
 from sgdec.models.base import LanguageModel
-from sgdec.training import checkpoint, train, validation
-from sgdec.training.checkpoint import load_language_model, load_tensors
+from sgdec.training import checkpoint, files, train, validation
 from sgdec.training.data import MonolingualText
 from sgdec.training.device import trains_in_bf16
+from sgdec.training.files import load_tensors
+from sgdec.training.loading import load_language_model
 from sgdec.training.trainer import Trainer
 from tests.lm_case import LINES, make_lm_config
 from tests.training_case import losses, make_config
@@ -56,7 +57,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path, model: 
     whole = losses(make_lm_config(tmp_path, "whole", **settings))
     config = make_lm_config(tmp_path, "killed", **settings)
     before = losses(config, steps=killed_after)
-    resumed_from = checkpoint.read_json(tmp_path / "killed" / "last" / "progress.json")["step"]
+    resumed_from = files.read_json(tmp_path / "killed" / "last" / "progress.json")["step"]
     assert before == whole[:killed_after]
     assert losses(config, resume=True) == whole[resumed_from:]
     weights = [load_tensors(tmp_path / run / "last" / "model.safetensors") for run in ("whole", "killed")]

@@ -30,8 +30,8 @@ from sgdec.outcome import Outcome
 from sgdec.plugins import Host
 from sgdec.protocol import Decoder, Source
 from sgdec.scheduler import Scheduler
-from sgdec.training import checkpoint, train, validation
-from sgdec.training.checkpoint import load_model
+from sgdec.training import checkpoint, files, train, validation
+from sgdec.training.loading import load_model
 from tests.families import FAMILIES, OWN, make
 from tests.tiny_models import write_checkpoint
 from tests.training_case import PAIRS, make_config
@@ -261,9 +261,7 @@ def test_it_trains_stores_resumes_and_translates(family: str, tmp_path: Path) ->
     done = train(make_config(tmp_path, "run", max_steps=6, **settings), quiet=True)
     train(make_config(tmp_path, "parts", max_steps=4, **settings), quiet=True)
     train(make_config(tmp_path, "parts", max_steps=6, **settings), resume=True, quiet=True)
-    whole, parts = (
-        checkpoint.load_tensors(tmp_path / run / "last" / checkpoint.WEIGHTS) for run in ("run", "parts")
-    )
+    whole, parts = (files.load_tensors(tmp_path / run / "last" / checkpoint.WEIGHTS) for run in ("run", "parts"))
     assert all(torch.equal(whole[tensor], parts[tensor]) for tensor in whole)
     model, vocabularies = load_model(done.best)
     lines = [pair[0] for pair in PAIRS[:12]]

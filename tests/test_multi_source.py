@@ -22,7 +22,7 @@ from sgdec.models.base import Memory
 from sgdec.models.multi_source import DualGRUDecoder, MultiSource, cut
 from sgdec.text.two_sources import TwoSources
 from sgdec.text.words import SPECIAL, WordVocabulary
-from sgdec.training import checkpoint, train
+from sgdec.training import checkpoint, files, loading, train
 from sgdec.training.config import TrainConfig
 from sgdec.training.data import ParallelText, read_text
 from sgdec.training.noise import SourceNoise
@@ -297,11 +297,9 @@ def test_each_side_can_have_a_tokenizer_and_a_resumed_run_is_the_same(tmp_path: 
     done = train(config(tmp_path, "whole", max_steps=6, **settings), quiet=True)
     train(config(tmp_path, "parts", max_steps=4, **settings), quiet=True)
     train(config(tmp_path, "parts", max_steps=6, **settings), resume=True, quiet=True)
-    whole, parts = (
-        checkpoint.load_tensors(tmp_path / name / "last" / checkpoint.WEIGHTS) for name in ("whole", "parts")
-    )
+    whole, parts = (files.load_tensors(tmp_path / name / "last" / checkpoint.WEIGHTS) for name in ("whole", "parts"))
     assert all(torch.equal(whole[tensor], parts[tensor]) for tensor in whole)
-    model, vocabularies = checkpoint.load_model(done.best)
+    model, vocabularies = loading.load_model(done.best)
     assert vocabularies.source is not None and vocabularies.target is not None
     assert vocabularies.source.encode("third\tb") == (5, EOS, 6 + 4)
     assert vocabularies.target.encode("b") == (6,)

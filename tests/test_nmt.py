@@ -27,7 +27,7 @@ from sgdec.plugins import Host
 from sgdec.protocol import Decoder, Result, Source
 from sgdec.scheduler import Scheduler
 from sgdec.search import SearchSpace
-from sgdec.training.checkpoint import load_model
+from sgdec.training.loading import load_model
 from tests.tiny_models import characters, write_checkpoint, write_lattice
 
 V = 7
@@ -297,9 +297,7 @@ def test_source_and_target_vocabularies_may_differ(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["ab c", None])
-def test_a_model_inside_a_wrapper_cuts_the_source_as_it_was_trained(
-    text: str | None, models: list[str]
-) -> None:
+def test_a_model_inside_a_wrapper_cuts_the_source_as_it_was_trained(text: str | None, models: list[str]) -> None:
     of_the_run = characters("Aabc")
     own = characters("abc").encode("ab c")
     inside = NmtPredictor(models[0], Context(precision="fp64", vocabularies=Vocabularies(of_the_run, of_the_run)))

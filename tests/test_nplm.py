@@ -24,7 +24,7 @@ from sgdec.models.nplm import NPLM
 from sgdec.plugins import Host
 from sgdec.protocol import BatchPredictor, Source
 from sgdec.testing import PredictorContract
-from sgdec.training.checkpoint import load_language_model
+from sgdec.training.loading import load_language_model
 from tests.lm_case import random_file, write_lm
 from tests.tiny_models import characters
 

@@ -17,7 +17,7 @@ from sgdec.errors import SgdecError, UsageError
 from sgdec.models.base import LanguageModel, ModelContext
 from sgdec.plugins import Host
 from sgdec.text.vocabulary import load_vocabulary
-from sgdec.training import checkpoint, train
+from sgdec.training import loading, train
 from sgdec.training.pretrained import read_rows
 from sgdec.training.trainer import Trainer
 from tests.families import FAMILIES
@@ -173,7 +173,7 @@ def test_a_decoder_that_hears_nothing_of_the_source_is_the_language_model(tmp_pa
     config = make_config(tmp_path, model=name, options=options, start_decoder=path)
     trainer = Trainer(config, quiet=True)
     model, batch = trainer.model.eval(), trainer.data.batch([100, 101, 5])
-    lm, _ = checkpoint.load_language_model(path)
+    lm, _ = loading.load_language_model(path)
     deafen(model)
     with torch.no_grad():
         expected = lm(batch.target_in)
@@ -206,7 +206,7 @@ def test_training_goes_on_from_the_language_model_and_the_rest_starts_as_ever(
     trainer = Trainer(make_config(tmp_path, "other", start_decoder=path, **settings))
     trainer.run()
     said = next(line for line in capsys.readouterr().err.splitlines() if line.startswith("--start-decoder"))
-    count = len(checkpoint.load_language_model(path)[0].state_dict())
+    count = len(loading.load_language_model(path)[0].state_dict())
     assert said.startswith(f"--start-decoder {path}: {count} tensors of the {kind}; new are ")
     assert "encoder" in said and "source_embedding" in said and "target_embedding" not in said
 
@@ -256,7 +256,7 @@ def test_what_does_not_fit_is_one_line_and_names_both(tmp_path: Path) -> None:
     for ties in ("target", "none"):
         options = {"width": 16, "tied": ties}
         model = Trainer(make_config(tmp_path, "fine", start_decoder=tied, options=options), quiet=True).model
-        expected = checkpoint.load_language_model(tied)[0].output_layer()[0].weight
+        expected = loading.load_language_model(tied)[0].output_layer()[0].weight
         assert torch.equal(model.output_layer()[0].weight, expected)
     for name in ("embeddings_target", "embeddings_output"):
         flag = "--" + name.replace("_", "-")

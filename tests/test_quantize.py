@@ -20,8 +20,8 @@ from sgdec.models.base import ModelContext, Seq2Seq
 from sgdec.models.gnmt import FINAL_DELTA, GAMMA, GNMT
 from sgdec.models.kernels import Kernels
 from sgdec.models.quantisation import Int8Kernels, quantise
-from sgdec.training import checkpoint
-from sgdec.training.checkpoint import load_model
+from sgdec.training import files
+from sgdec.training.loading import load_model
 from sgdec.training.trainer import Trainer
 from tests.training_case import make_config
 
@@ -328,8 +328,8 @@ def test_a_damaged_quantised_checkpoint_is_one_line(
 @pytest.mark.parametrize("section", [{}, {"bounds": {}}, {"bounds": {"softmax": "wide"}}, 7])
 def test_missing_bounds_are_one_line(quantised: Path, tmp_path: Path, section: Any) -> None:
     folder = Path(shutil.copytree(quantised, tmp_path / "copy"))
-    config = checkpoint.read_json(folder / "config.json")
-    checkpoint.write_json(folder / "config.json", {**config, "quantised": section})
+    config = files.read_json(folder / "config.json")
+    files.write_json(folder / "config.json", {**config, "quantised": section})
     fails(SgdecError, "no bound", folder, precision="int8")
 
 

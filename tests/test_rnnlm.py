@@ -25,7 +25,8 @@ from sgdec.plugins import Host
 from sgdec.protocol import BatchPredictor, Source
 from sgdec.search import SearchSpace
 from sgdec.testing import PredictorContract
-from sgdec.training.checkpoint import load_language_model, load_model, load_vocabularies
+from sgdec.training.checkpoint import load_vocabularies
+from sgdec.training.loading import load_language_model, load_model
 from sgdec.training.quantise import quantise_checkpoint
 from tests.lm_case import write_lm
 from tests.tiny_models import write_checkpoint

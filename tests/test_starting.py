@@ -10,7 +10,7 @@ import pytest
 
 from sgdec.cli.main import main
 from sgdec.text.sentencepiece import train_vocabulary
-from sgdec.training import checkpoint, train
+from sgdec.training import checkpoint, files, train
 from tests.training_case import PAIRS, make_config
 
 Run = Callable[..., tuple[int, str]]
@@ -95,8 +95,8 @@ def test_a_start_that_is_none_is_one_line(run: Run) -> None:
 
 def test_a_quantised_start_is_refused(run: Run) -> None:
     shutil.copytree("ml/best", "small")
-    config = checkpoint.read_json(Path("small/config.json"))
-    checkpoint.write_json(Path("small/config.json"), {**config, "quantised": {"bounds": {}, "from": "ml"}})
+    config = files.read_json(Path("small/config.json"))
+    files.write_json(Path("small/config.json"), {**config, "quantised": {"bounds": {}, "from": "ml"}})
     assert error(run("--start", "small")) == (
         "--start small: this model is quantised. Start from the one that it was made of."
     )

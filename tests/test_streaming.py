@@ -17,7 +17,7 @@ import torch
 
 from sgdec.errors import SgdecError, UsageError
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
-from sgdec.training import checkpoint, dealing, stream, train
+from sgdec.training import dealing, files, stream, train
 from sgdec.training.data import MonolingualText, ParallelText, Text, TextInMemory, read_text
 from sgdec.training.reading import Limits
 from sgdec.training.shards import ShardedText
@@ -241,7 +241,7 @@ def test_a_killed_run_over_shards_goes_on_as_if_nothing_had_happened(tmp_path: P
     whole = losses(make_config(tmp_path, "whole", **settings))
     config = make_config(tmp_path, "killed", **settings)
     assert losses(config, steps=killed_after) == whole[:killed_after]
-    step = checkpoint.read_json(tmp_path / "killed" / "last" / "progress.json")["step"]
+    step = files.read_json(tmp_path / "killed" / "last" / "progress.json")["step"]
     assert losses(config, resume=True) == whole[step:]
     with pytest.raises(UsageError, match=r"training text is not .* in \d shards.*same --shard-tokens"):
         losses(make_config(tmp_path, "killed", **{**settings, "shard_tokens": 300}), resume=True)

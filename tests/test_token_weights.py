@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from sgdec.context import Vocabularies
 from sgdec.errors import SgdecError, UsageError
 from sgdec.text.sentencepiece import train_vocabulary
-from sgdec.training import checkpoint, train, validation
+from sgdec.training import files, loading, train, validation
 from sgdec.training.trainer import Trainer
 from sgdec.training.weights import Weighting, kept_tokens
 from tests.training_case import PAIRS, make_config
@@ -113,7 +113,7 @@ def test_validation_is_unweighted(tmp_path: Path) -> None:
     lines = ["5" if n % 2 else "0.1" for n in range(len(PAIRS))]
     config = make_config(tmp_path, token_weights=write(tmp_path, lines), edit_weight=3.0, max_steps=3, bleu=0)
     scores = train(config, quiet=True).scores
-    model, _ = checkpoint.load_model(tmp_path / "run")
+    model, _ = loading.load_model(tmp_path / "run")
     plain = Trainer(make_config(tmp_path, "plain"), quiet=True).valid
     assert scores["perplexity"] == pytest.approx(validation.perplexity(model, plain), rel=1e-5)
 
@@ -201,11 +201,11 @@ def test_a_killed_run_goes_on_bit_for_bit_wherever_the_file_lies_but_not_with_ot
 def test_a_run_of_an_sgdec_that_knew_no_weights_had_none(tmp_path: Path) -> None:
     train(make_config(tmp_path, max_steps=2, bleu=0), quiet=True)
     file = tmp_path / "run" / "last" / "config.json"
-    config = checkpoint.read_json(file)
+    config = files.read_json(file)
     for name in ("token_weights", "edit_weight", "source_noise"):
         del config["training"][name]
     del config["training_weights"]
-    checkpoint.write_json(file, config)
+    files.write_json(file, config)
     with pytest.raises(UsageError, match="--resume: --token-weights was not given in"):
         path = write(tmp_path, ["1"] * len(PAIRS))
         Trainer(make_config(tmp_path, token_weights=path), resume=True, quiet=True)

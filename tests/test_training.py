@@ -15,9 +15,10 @@ import torch.nn.functional as F
 
 from sgdec.errors import SgdecError, UsageError
 from sgdec.models.base import Seq2Seq
-from sgdec.training import checkpoint, train, validation
-from sgdec.training.checkpoint import load_model, load_tensors
+from sgdec.training import checkpoint, files, train, validation
 from sgdec.training.device import trains_in_bf16
+from sgdec.training.files import load_tensors
+from sgdec.training.loading import load_model
 from sgdec.training.optimisation import learning_rate
 from sgdec.training.trainer import Trainer
 from tests.training_case import PAIRS, losses, make_config
@@ -45,7 +46,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path, killed_
     whole = losses(make_config(tmp_path, "whole", **settings))
     config = make_config(tmp_path, "killed", **settings)
     before = losses(config, steps=killed_after)
-    resumed_from = checkpoint.read_json(tmp_path / "killed" / "last" / "progress.json")["step"]
+    resumed_from = files.read_json(tmp_path / "killed" / "last" / "progress.json")["step"]
     after = losses(config, resume=True)
     assert before == whole[:killed_after]
     assert after == whole[resumed_from:]
@@ -70,7 +71,7 @@ def test_a_checkpoint_whose_writing_fails_leaves_the_previous_one(
         raise OSError(28, "No space left on device")
 
     if what == "write":
-        monkeypatch.setattr(checkpoint, "write_json", full)
+        monkeypatch.setattr(files, "write_json", full)
     else:
         monkeypatch.setattr(Path, {"rename": "rename", "link": "replace"}[what], full)
     with pytest.raises(SgdecError, match=r"step-8: cannot be written \(No space left.*before it is intact"):

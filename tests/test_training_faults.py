@@ -16,7 +16,7 @@ import pytest
 
 from sgdec.errors import SgdecError, UsageError
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
-from sgdec.training import checkpoint, train
+from sgdec.training import checkpoint, files, loading, train
 from sgdec.training.data import MonolingualText, ParallelText
 from sgdec.training.reading import Limits
 from sgdec.training.trainer import Trainer
@@ -109,7 +109,7 @@ def test_a_full_disk_is_one_line_about_the_checkpoint_and_the_one_before_it_is_w
     ):
         trainer.run()
     assert checkpoint.read_config(tmp_path / "run" / "last")["step"] == 2
-    checkpoint.load_model(tmp_path / "run")
+    loading.load_model(tmp_path / "run")
 
 
 def test_every_changed_setting_is_shown(tmp_path: Path) -> None:
@@ -133,11 +133,11 @@ def test_every_changed_setting_is_shown(tmp_path: Path) -> None:
 def test_a_run_of_an_sgdec_that_knew_fewer_settings_had_their_defaults(tmp_path: Path) -> None:
     train(make_config(tmp_path, max_steps=2, bleu=0), quiet=True)
     file = tmp_path / "run" / "last" / "config.json"
-    config = checkpoint.read_json(file)
+    config = files.read_json(file)
     for name in ("ema", "accumulate", "max_ratio"):
         del config["training"][name]
     del config["training_text"]
-    checkpoint.write_json(file, config)
+    files.write_json(file, config)
     with pytest.raises(UsageError, match=r"--resume: ema was 0\.0 in .*, now it is 0\.1\."):
         train(make_config(tmp_path, ema=0.1), resume=True, quiet=True)
     assert train(make_config(tmp_path, max_steps=3, bleu=0), resume=True, quiet=True).steps == 3

@@ -13,8 +13,9 @@ import pytest
 import torch
 
 from sgdec.errors import SgdecError
-from sgdec.training import checkpoint, train, validation
-from sgdec.training.checkpoint import load_model, load_tensors, model_tensors
+from sgdec.training import checkpoint, files, train, validation
+from sgdec.training.files import load_tensors
+from sgdec.training.loading import load_model, model_tensors
 from sgdec.training.optimisation import learning_rate
 from sgdec.training.trainer import Trainer
 from tests.training_case import PAIRS, losses, make_config
@@ -108,7 +109,7 @@ def test_a_killed_run_with_all_of_it_goes_on_bit_for_bit(tmp_path: Path, killed_
     whole = losses(make_config(tmp_path, "whole", **settings))
     config = make_config(tmp_path, "killed", **settings)
     assert losses(config, steps=killed_after) == whole[:killed_after]
-    resumed_from = checkpoint.read_json(tmp_path / "killed" / "last" / "progress.json")["step"]
+    resumed_from = files.read_json(tmp_path / "killed" / "last" / "progress.json")["step"]
     assert 0 < resumed_from < killed_after
     assert losses(config, resume=True) == whole[resumed_from:]
     for file in ("model.safetensors", "raw.safetensors", "optimizer.safetensors"):

@@ -23,7 +23,7 @@ from sgdec.models.transformer_lm import TransformerLM
 from sgdec.protocol import Source
 from sgdec.search import SearchSpace
 from sgdec.training import train
-from sgdec.training.checkpoint import load_language_model
+from sgdec.training.loading import load_language_model
 from tests.lm_case import make_lm_config, write_lm
 
 OPTIONS = {"layers": 2, "width": 8, "heads": 2, "feed_forward": 12}

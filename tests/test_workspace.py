@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from sgdec.errors import SgdecError, UsageError
-from sgdec.training import checkpoint, objective, train
+from sgdec.training import checkpoint, files, objective, train
 from sgdec.training.budget import Tokens
 from sgdec.training.data import MonolingualText, ParallelText, TextInMemory
 from sgdec.training.trainer import Trainer
@@ -188,7 +188,7 @@ def test_batches_that_do_not_fit_are_split_and_the_run_is_the_same(
     assert said[0].startswith("step 1: out of memory with ") and "are split from now on" in said[0]
     kept = [batch for batch in tried if batch.mask.numel() <= 20]
     assert {line for batch in kept for line in batch.lines} <= set(range(1, len(PAIRS) + 1))
-    weights = [checkpoint.load_tensors(tmp_path / run / "last" / "model.safetensors") for run in ("whole", "split")]
+    weights = [files.load_tensors(tmp_path / run / "last" / "model.safetensors") for run in ("whole", "split")]
     assert all(torch.allclose(weights[0][name], weights[1][name], rtol=0, atol=1e-9) for name in weights[0])
     ceiling = json.loads((tmp_path / "split" / "last" / "progress.json").read_text())["ceiling"]
     assert 20 * 0.9 < ceiling < 48 * 0.9
@@ -207,7 +207,7 @@ def test_an_example_that_does_not_fit_at_all_is_left_out_and_counted(
     assert all(f"out of memory with line {line} alone; it is left out" in said for line in bad) and "2 so far" in said
     used = [line for batch in tried for line in batch.lines]
     assert set(used) == set(range(1, len(PAIRS) + 1))
-    progress = checkpoint.read_json(tmp_path / "run" / "last" / "progress.json")
+    progress = files.read_json(tmp_path / "run" / "last" / "progress.json")
     assert sorted(progress["unfit"]) == bad
 
 

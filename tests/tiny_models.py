@@ -10,7 +10,7 @@ from typing import Any
 
 from sgdec.plugins import Host
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
-from sgdec.training import checkpoint, sides
+from sgdec.training import checkpoint, files, loading, sides
 
 WIDTH = 8
 
@@ -47,12 +47,12 @@ def write_checkpoint(
         "sources": kind.sources,
         "steps": kind.steps,
     }
-    checkpoint.write_json(folder / checkpoint.CONFIG, config)
+    files.write_json(folder / checkpoint.CONFIG, config)
     torch.manual_seed(seed)
-    built = checkpoint.build_model(config, where="the test's own model")
+    built = loading.build_model(config, where="the test's own model")
     for parameter in built.parameters():
         torch.nn.init.normal_(parameter, std=0.6)  # far from uniform
-    checkpoint.save_tensors(folder / checkpoint.WEIGHTS, checkpoint.model_tensors(built))
+    files.save_tensors(folder / checkpoint.WEIGHTS, loading.model_tensors(built))
     return folder
 
 

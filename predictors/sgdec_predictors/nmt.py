@@ -71,7 +71,7 @@ class NmtPredictor(BatchPredictor):
         model: Annotated[str, Field(description="checkpoint folder, such as 'run/best'")],
         context: Context | None = None,
     ) -> None:
-        from sgdec.training.checkpoint import load_model
+        from sgdec.training.loading import load_model
 
         context = context or Context()
         module, self.vocabularies = load_model(

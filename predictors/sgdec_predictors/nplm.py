@@ -87,11 +87,9 @@ class NplmPredictor(BatchPredictor):
 
 def _from_checkpoint(path: str, context: Context) -> NPLM:
     from sgdec.models.nplm import NPLM
-    from sgdec.training.checkpoint import load_language_model
+    from sgdec.training.loading import load_language_model
 
-    model, _ = load_language_model(
-        path, device=context.device, precision=context.precision, host=context.host
-    )
+    model, _ = load_language_model(path, device=context.device, precision=context.precision, host=context.host)
     if not isinstance(model, NPLM):
         raise SgdecError(
             f"{path}: this is a {type(model).__name__}, which sees more than a window. Use the predictor rnnlm."
@@ -105,7 +103,7 @@ def _from_text(path: str, context: Context) -> tuple[NPLM, Tensor]:
 
     from sgdec.io.nplm import read_nplm
     from sgdec.models.nplm import NPLM
-    from sgdec.training.checkpoint import DTYPES, make_ready
+    from sgdec.training.loading import DTYPES, make_ready
 
     if context.precision not in DTYPES:
         raise UsageError(f"{path}: a language model cannot be loaded in 8 bits. Give --precision fp32.")

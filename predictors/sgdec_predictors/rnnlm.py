@@ -38,7 +38,7 @@ class RnnlmPredictor(BatchPredictor):
         """Raises SgdecError for a checkpoint that is broken, or of a model with a source."""
         import torch
 
-        from sgdec.training.checkpoint import load_language_model
+        from sgdec.training.loading import load_language_model
 
         context = context or Context()
         self._model, self.vocabularies = load_language_model(

@@ -62,9 +62,9 @@ def command(
     import torch
 
     from sgdec.device import require_device
-    from sgdec.training.checkpoint import load_model
     from sgdec.training.cluster_files import checksum, save_clusters
     from sgdec.training.clusters import build_clusters, contexts, miss_rates
+    from sgdec.training.loading import load_model
 
     require_device(device)
     if threads is not None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from sgdec.errors import UsageError
 from sgdec.plugins import Host
-from sgdec.training import checkpoint
+from sgdec.training import checkpoint, files, loading
 from sgdec.training.quantise import SECTION
 
 SAME = ("model", "source_vocab_size", "target_vocab_size", "shared", "right_left", "sources", "steps", "options")
@@ -37,7 +37,7 @@ def average_checkpoints(
     what is missing, damaged or in the way.
     """
     final, folders = Path(output), list(dict.fromkeys(f for path in paths for f in _checkpoints(Path(path), last)))
-    checkpoint.require_new(final)
+    files.require_new(final)
     if len(folders) < 2:
         raise UsageError(
             f"{folders[0]} is one checkpoint, and an average takes two. Give more, or train with --keep: a run holds "
@@ -53,14 +53,14 @@ def average_checkpoints(
     tensors = _mean(folders, configs[0], host)
 
     def write(partial: Path) -> None:
-        checkpoint.save_tensors(partial / checkpoint.WEIGHTS, tensors)
+        files.save_tensors(partial / checkpoint.WEIGHTS, tensors)
         for name in (checkpoint.SHARED, checkpoint.SOURCE, checkpoint.SECOND, checkpoint.TARGET):
             if (folders[0] / name).exists():
                 (partial / name).write_bytes((folders[0] / name).read_bytes())
         kept = {key: configs[0][key] for key in KEPT if key in configs[0]}
-        checkpoint.write_json(partial / checkpoint.CONFIG, {**kept, SOURCES: [str(folder) for folder in folders]})
+        files.write_json(partial / checkpoint.CONFIG, {**kept, SOURCES: [str(folder) for folder in folders]})
 
-    checkpoint.write_folder(final, write)
+    files.write_folder(final, write)
     return folders
 
 
@@ -84,12 +84,12 @@ def _refuse_different(first: Path, expected: Mapping[str, Any], folder: Path, co
 
 def _mean(folders: Sequence[Path], config: Mapping[str, Any], host: Host | None) -> dict[str, Tensor]:
     """The averaged weights, in the precision in which they were stored."""
-    model = checkpoint.build_model(config, where=str(folders[0] / checkpoint.CONFIG), host=host)
+    model = loading.build_model(config, where=str(folders[0] / checkpoint.CONFIG), host=host)
     learnt = {name for name, _ in model.named_parameters()}
     sums: dict[str, Tensor] = {}
     for folder in folders:
-        tensors = checkpoint.load_tensors(folder / checkpoint.WEIGHTS)
-        checkpoint.fill(model, tensors, str(folder / checkpoint.WEIGHTS))  # checks names, shapes and values
+        tensors = files.load_tensors(folder / checkpoint.WEIGHTS)
+        loading.fill(model, tensors, str(folder / checkpoint.WEIGHTS))  # checks names, shapes and values
         for name in tensors.keys() & learnt:
             sums[name] = sums.get(name, 0.0) + tensors[name].double()
     return {

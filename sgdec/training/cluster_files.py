@@ -16,7 +16,8 @@ import torch
 from sgdec.context import EOS
 from sgdec.errors import SgdecError
 from sgdec.models.clusters import Clusters
-from sgdec.training.checkpoint import WEIGHTS, find_checkpoint, load_tensors, read_json, save_tensors, write_json
+from sgdec.training.checkpoint import WEIGHTS, find_checkpoint
+from sgdec.training.files import load_tensors, read_json, save_tensors, write_json
 
 FORMAT = 1
 """Of clusters.json; a reader refuses what it does not know."""

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sgdec.training import checkpoint
+from sgdec.training import files
 from sgdec.training.reading import Block
 from sgdec.training.shards import FORMAT, MANIFEST, NUMBER, shard_file
 
@@ -54,7 +54,7 @@ def write_shards(
         "left_out": left_out,
         "hash": digest.hexdigest()[:12],
     }
-    checkpoint.write_json(folder / MANIFEST, {**contents, **facts})
+    files.write_json(folder / MANIFEST, {**contents, **facts})
 
 
 def _target_first(sides: Sequence[Any]) -> list[Any]:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import torch
 
 from sgdec.models.base import Model
-from sgdec.training.checkpoint import model_tensors
+from sgdec.training.loading import model_tensors
 
 
 class MovingAverage:

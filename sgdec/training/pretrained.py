@@ -28,7 +28,7 @@ from sgdec.errors import SgdecError, UsageError
 from sgdec.models.base import Correspondence, Model, Seq2Seq
 from sgdec.plugins import Host
 from sgdec.text.lines import read_lines
-from sgdec.training import checkpoint
+from sgdec.training import checkpoint, loading
 from sgdec.training.config import TrainConfig
 
 TABLES = ("embeddings_source", "embeddings_target", "embeddings_output")
@@ -152,8 +152,8 @@ class _Row(NamedTuple):
 
 def _language_model_tensors(folder: Any, config: Mapping[str, Any], host: Host) -> dict[str, Tensor]:
     """All parameters by name, tied ones under each of their names."""
-    lm = checkpoint.build_model(config, where=str(folder / checkpoint.CONFIG), host=host)
-    checkpoint.load_weights(lm, folder / checkpoint.WEIGHTS)
+    lm = loading.build_model(config, where=str(folder / checkpoint.CONFIG), host=host)
+    loading.load_weights(lm, folder / checkpoint.WEIGHTS)
     return dict(lm.state_dict())
 
 

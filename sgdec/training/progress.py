@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sgdec.errors import SgdecError
-from sgdec.training import checkpoint
+from sgdec.training import files
 
 PROGRESS = "progress.json"
 
@@ -48,6 +48,6 @@ class Progress:
     def read(cls, file: Path) -> Progress:
         """Raises `SgdecError` for a file that cannot be read, or that another version wrote."""
         try:
-            return cls(**checkpoint.read_json(file))
+            return cls(**files.read_json(file))
         except TypeError:
             raise SgdecError(f"{file}: this was written by another version of sgdec.") from None

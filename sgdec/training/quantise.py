@@ -19,7 +19,7 @@ from sgdec.models.base import Model, Seq2Seq
 from sgdec.models.quantisation import Int8Kernels, Quantised, quantise
 from sgdec.plugins import Host
 from sgdec.text.vocabulary import StoredVocabulary
-from sgdec.training import checkpoint
+from sgdec.training import checkpoint, files, loading
 from sgdec.training.data import ParallelText
 
 SECTION = "quantised"
@@ -39,23 +39,23 @@ def quantise_checkpoint(
     folder, config, final = checkpoint.find_checkpoint(path), checkpoint.read_config(path), Path(output)
     if SECTION in config:
         raise UsageError(f"{folder}: this model is quantised already. Give the model that it was made of.")
-    checkpoint.require_new(final)
+    files.require_new(final)
     vocabularies = checkpoint.load_vocabularies(folder)
     source, target = (cast(StoredVocabulary, vocabulary) for vocabulary in vocabularies)
-    model = checkpoint.build_model(config, where=str(folder / checkpoint.CONFIG), host=host).eval()
+    model = loading.build_model(config, where=str(folder / checkpoint.CONFIG), host=host).eval()
     if not isinstance(model, Seq2Seq):
         raise UsageError(f"{folder}: this is a {model.kind}; only translation models can be quantised.")
-    checkpoint.load_weights(model, folder / checkpoint.WEIGHTS)
+    loading.load_weights(model, folder / checkpoint.WEIGHTS)
     data = None if text is None else ParallelText.read(text, source, target)
     quantised = quantise(model, None if data is None else lambda frozen: run(frozen, data))
 
     def write(partial: Path) -> None:
-        checkpoint.save_tensors(partial / checkpoint.WEIGHTS, {**quantised.tensors, **quantised.rest})
+        files.save_tensors(partial / checkpoint.WEIGHTS, {**quantised.tensors, **quantised.rest})
         checkpoint.save_vocabularies(partial, source, target)
         section = {"bounds": quantised.bounds, "from": str(path)}
-        checkpoint.write_json(partial / checkpoint.CONFIG, {**config, SECTION: section})
+        files.write_json(partial / checkpoint.CONFIG, {**config, SECTION: section})
 
-    checkpoint.write_folder(final, write)
+    files.write_folder(final, write)
     return quantised
 
 
@@ -66,7 +66,7 @@ def load_quantised(
     host: Host | None = None,
     joint: bool = False,
 ) -> Model:
-    """The model of a quantised checkpoint, ready to predict; ``joint`` as in `checkpoint.load_model`.
+    """The model of a quantised checkpoint, ready to predict; ``joint`` as in `loading.load_model`.
 
     Raises `SgdecError`, naming the file.
     """
@@ -78,13 +78,13 @@ def load_quantised(
         )
     bounds = checkpoint_bounds(config[SECTION], str(folder / checkpoint.CONFIG))
     with torch.device("meta"):  # the replaced parameters stay there, without memory
-        model = checkpoint.build_model(config, where=str(folder / checkpoint.CONFIG), host=host)
-    tensors = checkpoint.load_tensors(file)
+        model = loading.build_model(config, where=str(folder / checkpoint.CONFIG), host=host)
+    tensors = files.load_tensors(file)
     products = {name for name in tensors if name.startswith(model.replaced)}
     rest = {name: tensor for name, tensor in tensors.items() if name not in products}
-    checkpoint.fill(model, rest, str(file), assign=True)
+    loading.fill(model, rest, str(file), assign=True)
     kernels = Int8Kernels({name: tensors[name] for name in products}, bounds, str(file))
-    checkpoint.freeze(model, kernels, joint=joint)
+    loading.freeze(model, kernels, joint=joint)
     return model.eval()
 
 

@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sgdec.errors import SgdecError
-from sgdec.training import checkpoint
+from sgdec.training import files
 from sgdec.training.budget import Budget, Tokens
 from sgdec.training.data import Batch, Text, cut, make_batch
 
@@ -56,7 +56,7 @@ class ShardedText(Text):
     def __init__(self, folder: Path) -> None:
         """Raises `SgdecError` where the folder does not hold all that its manifest says."""
         self.folder = folder
-        self.manifest = checkpoint.read_json(folder / MANIFEST)
+        self.manifest = files.read_json(folder / MANIFEST)
         if self.manifest.get("format") != FORMAT:
             raise SgdecError(f"{folder}: text of format {self.manifest.get('format')!r}, expected {FORMAT}.")
         self.left_out = self.manifest["left_out"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from sgdec.context import Vocabularies
 from sgdec.errors import UsageError
 from sgdec.options import describe
-from sgdec.training import checkpoint
+from sgdec.training import checkpoint, loading
 from sgdec.training.averaging import SAME
 from sgdec.training.quantise import SECTION
 
@@ -48,7 +48,7 @@ def start_from(path: str | Path, model: Model, config: Mapping[str, Any], vocabu
     for side, before, now in zip(("source", "target"), stored, vocabularies, strict=True):
         if now is not None and (before is None or before.fingerprint != now.fingerprint):
             raise UsageError(f"--start {path}: the {side} tokenizer is another one there. Give that --tokenizer.")
-    checkpoint.load_weights(model, folder / checkpoint.WEIGHTS)
+    loading.load_weights(model, folder / checkpoint.WEIGHTS)
 
 
 def _differences(

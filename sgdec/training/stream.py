@@ -19,7 +19,7 @@ from typing import Any
 
 from sgdec.errors import SgdecError, UsageError
 from sgdec.text.vocabulary import StoredVocabulary
-from sgdec.training import checkpoint
+from sgdec.training import files
 from sgdec.training.data import MonolingualText, ParallelText, Text
 from sgdec.training.dealing import write_shards
 from sgdec.training.reading import Block, Limits, count_lines, read_blocks, require_some
@@ -86,7 +86,7 @@ def open_text(
             sizes = [vocabulary.size for vocabulary in vocabularies]
             write_shards(folder, shown, shards, sizes, hold=shard_tokens, unit=unit, made_of=made_of)
 
-        checkpoint.write_folder(run / FOLDER, write, advice="Give an --output on a disk with more room.")
+        files.write_folder(run / FOLDER, write, advice="Give an --output on a disk with more room.")
     return ShardedText(run / FOLDER)
 
 

@@ -26,7 +26,17 @@ from sgdec.errors import SgdecError
 from sgdec.models.base import Model, Seq2Seq
 from sgdec.plugins import Host
 from sgdec.text.vocabulary import load_vocabulary
-from sgdec.training import checkpoint, expected_reward, pretrained, resuming, sides, starting, validation
+from sgdec.training import (
+    checkpoint,
+    expected_reward,
+    files,
+    loading,
+    pretrained,
+    resuming,
+    sides,
+    starting,
+    validation,
+)
 from sgdec.training.compiling import compile_model
 from sgdec.training.config import TrainConfig
 from sgdec.training.data import Batch, ParallelText, read_text
@@ -126,7 +136,7 @@ class Trainer:
         self.noise = SourceNoise(config.source_noise, config.source_noise_kind, config.seed)
 
         torch.manual_seed(config.seed)
-        self.model = checkpoint.build_model(self._model_config(), where="sgdec train", host=host)
+        self.model = loading.build_model(self._model_config(), where="sgdec train", host=host)
         self.model.to(config.device, torch.float64 if self.precision == "fp64" else torch.float32)
         if config.compile:
             compile_model(self.model, config)
@@ -253,14 +263,14 @@ class Trainer:
 
         def write(folder: Path) -> None:
             save(folder)
-            checkpoint.write_json(folder / PROGRESS, asdict(self.progress))
+            files.write_json(folder / PROGRESS, asdict(self.progress))
             checkpoint.save_vocabularies(folder, self.source, self.target)
             where = {"step": self.progress.step, "epoch": self._epoch(), "precision": self.precision}
             texts = {resuming.TEXT: self.data.fingerprint, WEIGHTS: self.weighting.fingerprint}
             training = {**texts, "training": self.config.to_json()}
             if isinstance(self.budget, Workspace):
                 training[WORKSPACE] = self.budget._asdict()
-            checkpoint.write_json(folder / checkpoint.CONFIG, {**self._model_config(), **where, **scores, **training})
+            files.write_json(folder / checkpoint.CONFIG, {**self._model_config(), **where, **scores, **training})
             shutil.copyfile(self.folder / METRICS, folder / METRICS)
 
         if self.group.first:

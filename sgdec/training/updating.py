@@ -17,7 +17,7 @@ import torch
 
 from sgdec.errors import SgdecError
 from sgdec.models.base import Model
-from sgdec.training import checkpoint
+from sgdec.training import checkpoint, files, loading
 from sgdec.training.budget import Tokens
 from sgdec.training.config import TrainConfig
 from sgdec.training.data import Batch
@@ -154,31 +154,31 @@ class Updater:
         memory = collect_memory(self.strategy, self.optimizer)
 
         def save(folder: Path) -> None:
-            weights = checkpoint.model_tensors(self.model)
+            weights = loading.model_tensors(self.model)
             if self.average is not None:
-                checkpoint.save_tensors(folder / RAW, weights)
+                files.save_tensors(folder / RAW, weights)
                 weights = self.average.tensors
-            checkpoint.save_tensors(folder / checkpoint.WEIGHTS, weights)
-            checkpoint.save_tensors(folder / OPTIMIZER, memory)
+            files.save_tensors(folder / checkpoint.WEIGHTS, weights)
+            files.save_tensors(folder / OPTIMIZER, memory)
 
         return save
 
     @torch.no_grad()
     def _complete(self) -> None:
         """Bring up to date, on rank 0, the weights and averages that other ranks own."""
-        for tensors in [checkpoint.model_tensors(self.model)] + ([self.average.tensors] if self.average else []):
+        for tensors in [loading.model_tensors(self.model)] + ([self.average.tensors] if self.average else []):
             for name, tensor in self.strategy.collect(self.strategy.pieces(tensors)).items():
                 if tensor is not tensors[name]:
                     tensors[name].copy_(tensor)
 
     def restore(self, folder: Path, step: int) -> None:
         """Take up the weights, the average and the optimiser that `save` wrote after update ``step``."""
-        checkpoint.load_weights(self.model, folder / checkpoint.WEIGHTS)
+        loading.load_weights(self.model, folder / checkpoint.WEIGHTS)
         if self.average is not None:
             self.average = MovingAverage(self.model, self.config.ema)
-            checkpoint.load_weights(self.model, folder / RAW)
+            loading.load_weights(self.model, folder / RAW)
         if uses_sgd(self.config, step + 1) == uses_sgd(self.config, step):
-            restore_memory(self.strategy, self.optimizer, checkpoint.load_tensors(folder / OPTIMIZER))
+            restore_memory(self.strategy, self.optimizer, files.load_tensors(folder / OPTIMIZER))
 
 
 def hash_seed(seed: int, step: int) -> int:
