@@ -15,8 +15,8 @@ from torch import Tensor
 from sgdec.errors import SgdecError
 from sgdec.models.base import Model, ModelContext
 from sgdec.plugins import Host
+from sgdec.training.batch import Batch, pad, pad_targets, take
 from sgdec.training.config import TrainConfig
-from sgdec.training.data import Batch, pad, pad_targets, take
 from sgdec.training.parallel.data import DataParallel, own_rows
 from sgdec.training.parallel.group import Group
 from sgdec.training.trainer import Trainer

@@ -17,9 +17,9 @@ from torch import Tensor
 from sgdec.models.base import Model, ModelContext
 from sgdec.plugins import Host
 from sgdec.training import files
+from sgdec.training.batch import Batch
 from sgdec.training.checkpoint import WEIGHTS
 from sgdec.training.config import TrainConfig
-from sgdec.training.data import Batch
 from sgdec.training.device import trains_in_bf16
 from sgdec.training.parallel.group import Group
 from sgdec.training.parallel.staged import Staged

@@ -25,8 +25,8 @@ from sgdec.models.luong import Luong
 from sgdec.models.transformer import Transformer
 from sgdec.text.gleu import gleu
 from sgdec.training import checkpoint, files, train, validation
+from sgdec.training.batch import Batch, pad, pad_targets
 from sgdec.training.config import TrainConfig
-from sgdec.training.data import Batch, pad, pad_targets
 from sgdec.training.expected_reward import ExpectedReward, as_batch, draw, gleu_rewards, sampled_loss
 from sgdec.training.files import load_tensors
 from sgdec.training.trainer import Trainer

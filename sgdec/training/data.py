@@ -14,57 +14,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from sgdec.context import BOS, EOS
+from sgdec.context import EOS
 from sgdec.text.vocabulary import StoredVocabulary
-from sgdec.training.budget import Budget, Tokens
+from sgdec.training.batch import Batch, make_batch
+from sgdec.training.budget import Budget, cut
 from sgdec.training.reading import Block, Limits, read_blocks, require_some
 
 A = TypeVar("A")
-
-
-class Batch(NamedTuple):
-    """Some examples; what lies behind a line's length is padding."""
-
-    source: Tensor | None
-    """[B, S] without ``<s>`` and ``</s>``; None for a language model"""
-    lengths: Tensor | None
-    """[B] of the sources, on the CPU"""
-    target_in: Tensor
-    """[B, T] ``<s> y_1 ... y_n``"""
-    target_out: Tensor
-    """[B, T] ``y_1 ... y_n </s>``"""
-    mask: Tensor
-    """[B, T] true where there is a target token"""
-    lines: list[int]
-    """[B] line numbers from 1, in the files"""
-    weights: Tensor | None = None
-    """[B, T] what target tokens count in the objective (`weights.py`); None: 1 each"""
-
-    @property
-    def weight(self) -> Tensor:
-        """The sum of the weights of all target tokens, by which the update's mean loss is divided."""
-        return self.mask.sum() if self.weights is None else self.weights[self.mask].sum()
-
-    @property
-    def inputs(self) -> tuple[Tensor, ...]:
-        """What a model's ``forward`` takes."""
-        if self.source is None or self.lengths is None:
-            return (self.target_in,)
-        return self.source, self.lengths, self.target_in
-
-    def to(self, device: str) -> Batch:
-        """The same on a device; the lengths stay where packing needs them."""
-        source = None if self.source is None else self.source.to(device)
-        weights = None if self.weights is None else self.weights.to(device)
-        moved = {name: getattr(self, name).to(device) for name in ("target_in", "target_out", "mask")}
-        return self._replace(source=source, weights=weights, **moved)
 
 
 class Text(ABC):
@@ -150,6 +113,8 @@ class TextInMemory(Text):
 
 
 @dataclass(frozen=True)
+
+
 class ParallelText(TextInMemory):
     """Line pairs."""
 
@@ -202,6 +167,8 @@ class ParallelText(TextInMemory):
 
 
 @dataclass(frozen=True)
+
+
 class MonolingualText(TextInMemory):
     """Lines of one language."""
 
@@ -252,69 +219,5 @@ def read_text(
     return ParallelText.read(paths, source, target, limits)
 
 
-def cut(
-    lengths: npt.NDArray[np.int64], budget: int | Budget, generator: np.random.Generator | None
-) -> list[list[int]]:
-    """Examples with these lengths [examples, sides] in batches, as `Text.batches` says; shuffled by a generator."""
-    budget = Tokens(budget) if isinstance(budget, int) else budget
-    ties = np.arange(len(lengths)) if generator is None else generator.permutation(len(lengths))
-    rows = lengths.tolist()
-    batches: list[list[int]] = []
-    longest: list[int] = []
-    for n in np.lexsort((ties, *lengths.T[::-1])).tolist():  # by target, then source, then at random
-        grown = list(map(max, longest, rows[n]))
-        if not batches or budget.cost(len(batches[-1]) + 1, grown) > budget.room:
-            batches.append([])
-            grown = rows[n]
-        batches[-1].append(n)
-        longest = grown
-    if generator is not None:
-        generator.shuffle(batches)
-    return batches
-
-
-def make_batch(lines: list[int], targets: Sequence[Sequence[int]], sources: Sequence[Sequence[int]] = ()) -> Batch:
-    """The tensors of examples; without sources for a language model."""
-    source, lengths = pad(sources) if sources else (None, None)
-    return Batch(source, lengths, *pad_targets(targets), lines)
-
-
 def _joined(parts: Iterable[list[A]]) -> list[A]:
     return list(chain.from_iterable(parts))
-
-
-def take(batch: Batch, rows: Sequence[int]) -> Batch:
-    """Some sentences of a batch, without padding that they do not need."""
-    chosen = torch.tensor(rows)
-    width = int(batch.mask[chosen].sum(1).max())
-    source, lengths = batch.source, batch.lengths
-    if source is not None and lengths is not None:
-        lengths = lengths[chosen]
-        source = source[chosen, : int(lengths.max())]
-    return Batch(
-        source,
-        lengths,
-        batch.target_in[chosen, :width],
-        batch.target_out[chosen, :width],
-        batch.mask[chosen, :width],
-        [batch.lines[row] for row in rows],
-        None if batch.weights is None else batch.weights[chosen, :width],
-    )
-
-
-def pad_targets(targets: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor, Tensor]:
-    """``target_in``, ``target_out`` and ``mask`` of a `Batch`."""
-    target_in, lengths = pad([[BOS, *target] for target in targets])
-    target_out, _ = pad([[*target, EOS] for target in targets])
-    return target_in, target_out, torch.arange(target_in.size(1)) < lengths[:, None]
-
-
-def pad(rows: Sequence[Sequence[int]]) -> tuple[Tensor, Tensor]:
-    """Rows of ids as [B, longest], padded with ``</s>``, and their lengths [B].
-
-    >>> pad([[5], [6, 7]])[0].tolist()
-    [[5, 2], [6, 7]]
-    """
-    lengths = torch.tensor([len(row) for row in rows])
-    longest = int(lengths.max())
-    return torch.tensor([[*row, *[EOS] * (longest - len(row))] for row in rows]), lengths

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 
 import torch
 
+from sgdec.training.batch import Batch, take
 from sgdec.training.budget import Budget
-from sgdec.training.data import Batch, take
 
 SIGNS = ("DefaultCPUAllocator", "not enough memory", "bad_alloc", "out of memory", "STATUS_ALLOC_FAILED")
 """What the errors of allocators say that have no class of their own."""

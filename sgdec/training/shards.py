@@ -23,8 +23,9 @@ import numpy.typing as npt
 
 from sgdec.errors import SgdecError
 from sgdec.training import files
-from sgdec.training.budget import Budget, Tokens
-from sgdec.training.data import Batch, Text, cut, make_batch
+from sgdec.training.batch import Batch, make_batch
+from sgdec.training.budget import Budget, Tokens, cut
+from sgdec.training.data import Text
 
 FORMAT = 1
 MANIFEST = "manifest.json"

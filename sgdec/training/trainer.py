@@ -37,9 +37,10 @@ from sgdec.training import (
     starting,
     validation,
 )
+from sgdec.training.batch import Batch
 from sgdec.training.compiling import compile_model
 from sgdec.training.config import TrainConfig
-from sgdec.training.data import Batch, ParallelText, read_text
+from sgdec.training.data import ParallelText, read_text
 from sgdec.training.device import choose_precision
 from sgdec.training.noise import SourceNoise
 from sgdec.training.optimisation import learning_rate

@@ -18,9 +18,9 @@ import torch
 from sgdec.errors import SgdecError
 from sgdec.models.base import Model
 from sgdec.training import checkpoint, files, loading
+from sgdec.training.batch import Batch
 from sgdec.training.budget import Tokens
 from sgdec.training.config import TrainConfig
-from sgdec.training.data import Batch
 from sgdec.training.expected_reward import ExpectedReward
 from sgdec.training.moving_average import MovingAverage
 from sgdec.training.objective import Likelihood

@@ -14,7 +14,8 @@ from sgdec.context import BOS, EOS, UNK, Vocabularies, Vocabulary
 from sgdec.models.base import Memory, Model, Seq2Seq
 from sgdec.text.gleu import mean_gleu
 from sgdec.text.steps import Stepping
-from sgdec.training.data import Batch, ParallelText, Text, pad
+from sgdec.training.batch import Batch, pad
+from sgdec.training.data import ParallelText, Text
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Score

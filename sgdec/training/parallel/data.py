@@ -25,7 +25,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from sgdec.errors import SgdecError
 from sgdec.models.base import Model
-from sgdec.training.data import Batch, take
+from sgdec.training.batch import Batch, take
 from sgdec.training.parallel.group import Group, ring, shares
 from sgdec.training.parallel.strategy import Loss, Strategy
 

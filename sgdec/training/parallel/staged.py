@@ -26,7 +26,7 @@ from torch import Tensor, nn
 
 from sgdec.errors import UsageError
 from sgdec.models.base import Model
-from sgdec.training.data import Batch
+from sgdec.training.batch import Batch
 from sgdec.training.objective import Likelihood
 from sgdec.training.parallel import placement
 from sgdec.training.parallel.group import Group, ring
