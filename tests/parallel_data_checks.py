@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,18 @@ from torch import Tensor
 from sgdec.errors import SgdecError
 from sgdec.models.base import Model, ModelContext
 from sgdec.plugins import Host
+from sgdec.training import checkpoint
 from sgdec.training.batch import Batch, pad, pad_targets, take
 from sgdec.training.config import TrainConfig
 from sgdec.training.parallel.data import DataParallel, own_rows
 from sgdec.training.parallel.group import Group
 from sgdec.training.trainer import Trainer
 from sgdec.training.updating import Updater
+from sgdec.training.workspace import peak_bytes
 from tests.parallel_traces import Trace, difference, trace
 
 STEPS, VOCABULARY = 20, 23
+WORKSPACE_MIB = 1
 
 
 def random_batch(rows: int, seed: int) -> Batch:
@@ -89,6 +93,7 @@ def run_checks(group: Group, folder: str, config: TrainConfig) -> dict[str, Any]
         "not finite": not_finite(group),
         "forgetful": forgetful(group),
         "weights": weighted(group),
+        "workspace": filled(group, replace(config, output=f"{folder}/workspace")),
         "resumed": {way: resumed(group, replace(config, output=f"{folder}/{way}"), way) for way in ("to", "from")},
     }
 
@@ -132,6 +137,21 @@ def forgetful(group: Group) -> str:
     except SgdecError as error:
         return str(error)
     return "none"
+
+
+def filled(group: Group, config: TrainConfig) -> dict[str, Any]:
+    """Batches to a budget of memory: what this rank's shares take at most, and what the batches are."""
+    config = replace(config, parallel="data", workspace=WORKSPACE_MIB, accumulate=1, max_steps=2)
+    trainer = Trainer(config, quiet=True, group=group)
+    alone = Updater(replace(config, parallel="none"), trainer.model, "fp64", total_steps=1).strategy
+    order, peaks = list(trainer.data.batches(trainer.budget, order=(1, 0))), []
+    for batch in map(trainer.data.batch, order):
+        trainer.model.zero_grad()
+        share = take(batch, own_rows(batch, group) or [0])
+        peaks.append(peak_bytes(partial(alone.backward, [share], share.weight), "cpu"))
+    trainer.model.zero_grad()
+    trainer.run()
+    return {"peak": max(peaks), "order": order, "stored": checkpoint.read_config(config.output)["workspace"]}
 
 
 def mean_of_means(group: Group) -> dict[str, float] | None:

@@ -13,7 +13,7 @@ import pytest
 from sgdec.training.files import load_tensors
 from sgdec.training.parallel.group import Group
 from sgdec.training.trainer import Trainer
-from tests.parallel_data_checks import VOCABULARY, equality, random_batch, run_checks
+from tests.parallel_data_checks import VOCABULARY, WORKSPACE_MIB, equality, random_batch, run_checks
 from tests.parallel_data_checks import take as taken
 from tests.ranks import on_ranks
 from tests.training_case import make_config
@@ -105,6 +105,15 @@ def test_a_run_goes_on_with_another_number_of_ranks(ranks: Ranks, run: Any, way:
         assert single.keys() == other.keys()
         for name, tensor in single.items():
             assert float((tensor - other[name]).abs().max()) < 1e-12, name
+
+
+def test_batches_are_filled_to_the_memory_of_each_rank(ranks: Ranks) -> None:
+    for rank in ranks:
+        assert rank["workspace"]["order"] == ranks[0]["workspace"]["order"], "rank 0 measures for all"
+        assert rank["workspace"]["stored"]["ranks"] == len(ranks)
+    peaks = [rank["workspace"]["peak"] / (WORKSPACE_MIB << 20) for rank in ranks]
+    assert max(peaks) < 1.1, "shares are of equal work, and differ by an example or two"
+    assert min(peaks) > 0.6
 
 
 def test_a_world_of_one_needs_no_process_group() -> None:

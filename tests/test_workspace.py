@@ -79,6 +79,13 @@ def test_costs_are_above_every_measurement_whatever_was_measured() -> None:
     assert min(workspace.terms) >= 0
 
 
+def test_the_memory_is_that_of_one_rank_where_several_share_a_batch() -> None:
+    alone = Workspace(1000, 10, (1.0, 2.0, 0.0, 0.0, 0.5))
+    for examples in range(1, 9):
+        share = (examples + 2) // 3
+        assert alone._replace(ranks=3).cost(examples, (4, 3)) == alone.cost(share, (4, 3))
+
+
 def test_growth_ends_where_memory_does() -> None:
     def measure(numbers: list[int]) -> float:
         if len(numbers) > 100:

@@ -51,17 +51,25 @@ lm_options() {
     esac
 }
 
-# What each family of models is, all of width 256, and its learning rate.
+# What each family of models is, and how it is trained: six epochs, or as many as the peer of shallow-512.
 family_options() {
     case $1 in
-    gnmt) echo --lr 0.002 --gnmt.layers 2 --gnmt.width 256 --gnmt.dropout 0.2 --gnmt.init 0.2 --gnmt.normed true ;;
-    luong) echo --lr 0.002 --luong.layers 2 --luong.width 256 --luong.dropout 0.2 --luong.init 0.2 ;;
+    gnmt) echo --model gnmt --lr 0.002 --gnmt.layers 2 --gnmt.width 256 --gnmt.dropout 0.2 --gnmt.init 0.2 --gnmt.normed true ;;
+    luong) echo --model luong --lr 0.002 --luong.layers 2 --luong.width 256 --luong.dropout 0.2 --luong.init 0.2 ;;
+    luong-input-feeding) echo "$(family_options luong)" --luong.input_feeding true ;;
     shallow | deep-transition)
-        echo --lr 0.001 "--$1.width" 256 "--$1.embedding" 256 "--$1.dropout" 0.1 "--$1.source_dropout" 0.1 "--$1.tied" all
+        echo --model "$1" --lr 0.001 "--$1.width" 256 "--$1.embedding" 256 "--$1.dropout" 0.1 "--$1.source_dropout" 0.1 \
+            "--$1.tied" all
         ;;
+    shallow-512) echo "$(family_options shallow)" --shallow.width 512 --shallow.embedding 512 --epochs 4.2 ;;
     transformer)
-        echo --lr 0.0015 --warmup 400 --transformer.norm pre --transformer.layers 3 --transformer.width 256 \
-            --transformer.heads 4 --transformer.feed_forward 1024 --transformer.dropout 0.2 --transformer.tied all
+        echo --model transformer --lr 0.0015 --warmup 400 --transformer.norm pre --transformer.layers 3 \
+            --transformer.width 256 --transformer.heads 4 --transformer.feed_forward 1024 --transformer.dropout 0.2 \
+            --transformer.tied all
+        ;;
+    *)
+        echo "no family named '$1'" >&2
+        exit 2
         ;;
     esac
 }
@@ -189,11 +197,12 @@ for step in $steps; do
         bleu "$test_ref" "$work/levels.de"
         ;;
     families) # every family of translation models, in a small size
-        for family in ${FAMILIES:-gnmt luong shallow deep-transition transformer}; do
-            run sgdec train --model "$family" --train "$data/train.en.gz" "$data/train.de.gz" \
+        for family in ${FAMILIES:-gnmt luong luong-input-feeding shallow shallow-512 deep-transition transformer}; do
+            options=$(family_options "$family")
+            run sgdec train --train "$data/train.en.gz" "$data/train.de.gz" \
                 --valid "$data/val.en.gz" "$data/val.de.gz" --tokenizer "$work/tok.spm" --output "$work/$family" \
                 --threads "$threads" --epochs 6 --beta2 0.98 --cooldown 0.6 --label-smoothing 0.1 --batch-tokens 1024 \
-                --unigram-bias true $(family_options "$family")
+                --unigram-bias true $options
             run sgdec decode --predictors nmt --nmt.model "$work/$family/best" --decoder beam --beam.size 5 \
                 --beam.stop full --beam.alpha 0.6 --threads "$threads" --output "$work/$family.de" "$test_in"
             bleu "$test_ref" "$work/$family.de"

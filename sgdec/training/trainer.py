@@ -150,7 +150,7 @@ class Trainer:
         def trial() -> Strategy:
             return Updater(config, self.model, self.precision, total_steps=1).strategy
 
-        self.budget = make_budget(config, self.data, trial, earlier, terminal.progress)
+        self.budget = make_budget(config, self.data, trial, earlier, terminal.progress, self.group)
         batches = len(self.data.batches(self.budget, order=(config.seed, 0)))
         self.steps_per_epoch = math.ceil(batches / config.accumulate)
         self.total_steps = config.max_steps or math.ceil(config.epochs * self.steps_per_epoch)

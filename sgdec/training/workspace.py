@@ -9,7 +9,8 @@ when that pass ends, whatever the batch: the gradients. (They come as what is ke
 coefficient is negative, so a larger batch never costs less. They are fitted to updates that are measured at the start
 of a run, for a few lengths of the text, with batches that grow until they take `GROWTH` times what the smallest took;
 and scaled until no measurement is above the model. After that the size of a batch depends on lengths and coefficients
-alone. A checkpoint holds these, so a run that is taken up has the same batches.
+alone. A checkpoint holds these, so a run that is taken up has the same batches. Where ranks share each batch
+(``--parallel data``) the budget is that of one rank, and n are the examples of its share.
 
 On a GPU the measure is the peak of PyTorch's caching allocator. On a CPU it is the peak of what PyTorch's allocator
 gave out and took back, as its profiler records it: tensors and buffers of operations, without Python's own memory and
@@ -33,6 +34,7 @@ from sgdec.training.budget import Budget, Tokens
 from sgdec.training.config import TrainConfig
 from sgdec.training.data import Text
 from sgdec.training.out_of_memory import is_out_of_memory
+from sgdec.training.parallel.group import Group
 from sgdec.training.parallel.strategy import Strategy
 
 WORKSPACE = "workspace"
@@ -55,23 +57,26 @@ def make_budget(
     make_strategy: Callable[[], Strategy],
     earlier: Mapping[str, Any],
     say: Callable[[str], None],
+    group: Group,
 ) -> Budget:
     """What the batches of a run are filled to; ``earlier``: the config of the checkpoint that it goes on from.
 
-    Raises `UsageError` as `measure_workspace` does, and where several processes share the work.
+    Where ranks share batches each measures, and rank 0's measurements hold for all. Raises `UsageError` as
+    `measure_workspace` does, and where layers are spread over ranks.
     """
     if not config.workspace:
         return Tokens(config.batch_tokens)
-    if config.parallel != "none":
+    if config.parallel not in ("none", "data"):
         raise UsageError(f"--workspace: not with --parallel {config.parallel}. Give --batch-tokens.")
     stored = earlier.get(WORKSPACE)
     if stored is not None:
-        return Workspace(stored["room"], stored["floor"], tuple(stored["terms"]))
+        return Workspace(**{**stored, "terms": tuple(stored["terms"])})
     strategy = make_strategy()
     strategy.model.train()
-    return measure_workspace(
+    measured = measure_workspace(
         config.workspace, text, lambda numbers: _update_bytes(strategy, text.batch(numbers), config.device), say
     )
+    return group.agree(measured)[0]._replace(ranks=group.size)
 
 
 class Workspace(NamedTuple):
@@ -83,11 +88,13 @@ class Workspace(NamedTuple):
     """Bytes: c."""
     terms: tuple[float, ...]
     """The coefficients of `features`."""
+    ranks: int = 1
+    """Among which each batch is divided."""
 
     def cost(self, examples: int, longest: Sequence[int]) -> float:
-        """Bytes."""
+        """Bytes that one rank takes for its share."""
         linear = sum(term * value for term, value in zip(self.terms, features(longest), strict=True))
-        return max(self.floor, examples * linear)
+        return max(self.floor, math.ceil(examples / self.ranks) * linear)
 
 
 def features(longest: Sequence[int]) -> list[int]:
