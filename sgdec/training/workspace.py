@@ -22,6 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations_with_replacement
+from operator import mul
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -92,9 +93,9 @@ class Workspace(NamedTuple):
     """Among which each batch is divided."""
 
     def cost(self, examples: int, longest: Sequence[int]) -> float:
-        """Bytes that one rank takes for its share."""
-        linear = sum(term * value for term, value in zip(self.terms, features(longest), strict=True))
-        return max(self.floor, math.ceil(examples / self.ranks) * linear)
+        """Bytes that a rank takes for its share."""
+        share = math.ceil(examples / self.ranks)
+        return max(self.floor, share * sum(map(mul, self.terms, features(longest))))
 
 
 def features(longest: Sequence[int]) -> list[int]:

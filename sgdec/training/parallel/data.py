@@ -1,8 +1,9 @@
 """``--parallel data``: every rank has the whole model and computes the gradient of its share of each batch.
 
-Each batch's sentences are split among the ranks, in runs of about equal work; the gradients are summed over the ranks
-while they are computed (PyTorch's `DistributedDataParallel`), and all ranks make the same update. It goes with any
-model. The batch, and so the run, is that of a single process: with W ranks one gives W times ``--batch-tokens``.
+The sentences of each batch, which are in order of length, are dealt to the ranks in turn, so that shares are alike in
+number and lengths, and so in time and memory. The gradients are summed over the ranks while they are computed (PyTorch's
+`DistributedDataParallel`), and all ranks make the same update. It goes with any model. The batch, and so the run, is that
+of a single process: with W ranks one gives W times ``--batch-tokens``.
 
 Each rank divides its losses by the tokens of the whole update and the gradients are *summed*: a mean of the ranks'
 means, which is DDP's habit, would give the tokens of a small share more weight. A rank without a sentence takes part
@@ -26,7 +27,7 @@ from torch.nn.parallel import DistributedDataParallel
 from sgdec.errors import SgdecError
 from sgdec.models.base import Model
 from sgdec.training.batch import Batch, take
-from sgdec.training.parallel.group import Group, ring, shares
+from sgdec.training.parallel.group import Group, ring
 from sgdec.training.parallel.strategy import Loss, Strategy
 
 GRADIENTS, LOSSES = "gradients", "losses"
@@ -120,8 +121,5 @@ class _Objective(nn.Module):
 
 
 def own_rows(batch: Batch, group: Group) -> list[int]:
-    """Which sentences of a batch are this rank's: neighbours, of nearly equal lengths; perhaps none."""
-    work = batch.mask.sum(1)  # [B]
-    if batch.lengths is not None:
-        work = work + batch.lengths
-    return [row for row, rank in enumerate(shares(work.tolist(), group.size)) if rank == group.rank]
+    """Which sentences of a batch are this rank's; perhaps none."""
+    return list(range(group.rank, len(batch.lines), group.size))

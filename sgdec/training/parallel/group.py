@@ -201,21 +201,6 @@ def ring(size: int, volume: float) -> float:
     return 2 * (size - 1) / size * volume
 
 
-def shares(amounts: Sequence[float], size: int) -> list[int]:
-    """To which of ``size`` ranks each of these pieces of work goes: runs of neighbours, of about equal sums.
-
-    A piece goes to the rank in whose share of the whole its middle lies; so a rank may get nothing.
-
-    >>> shares([5, 5, 5, 5], 2), shares([9, 1, 1, 1], 2), shares([7], 3)
-    ([0, 0, 1, 1], [0, 1, 1, 1], [1])
-    """
-    total, before, owners = sum(amounts), 0.0, []
-    for amount in amounts:
-        owners.append(min(size - 1, int(size * (before + amount / 2) / total)))
-        before += amount
-    return owners
-
-
 def _own_gpu(device: str) -> int:
     """The number of this rank's GPU on its machine."""
     if device != "cuda":
