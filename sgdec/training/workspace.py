@@ -22,7 +22,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations_with_replacement
-from operator import mul
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -95,7 +94,8 @@ class Workspace(NamedTuple):
     def cost(self, examples: int, longest: Sequence[int]) -> float:
         """Bytes that a rank takes for its share."""
         share = math.ceil(examples / self.ranks)
-        return max(self.floor, share * sum(map(mul, self.terms, features(longest))))
+        linear = sum(term * value for term, value in zip(self.terms, features(longest), strict=True))
+        return max(self.floor, share * linear)
 
 
 def features(longest: Sequence[int]) -> list[int]:

@@ -1,9 +1,9 @@
 """``--parallel data``: every rank has the whole model and computes the gradient of its share of each batch.
 
-The sentences of each batch, which are in order of length, are dealt to the ranks in turn, so that shares are alike in
-number and lengths, and so in time and memory. The gradients are summed over the ranks while they are computed (PyTorch's
-`DistributedDataParallel`), and all ranks make the same update. It goes with any model. The batch, and so the run, is that
-of a single process: with W ranks one gives W times ``--batch-tokens``.
+The sentences of each batch, which are in order of length, are dealt to the ranks in turn, so that shares are alike
+in number and lengths, and so in time and memory. The gradients are summed over the ranks while they are computed
+(PyTorch's `DistributedDataParallel`), and all ranks make the same update. It goes with any model. The batch, and so
+the run, is that of a single process: with W ranks one gives W times ``--batch-tokens``.
 
 Each rank divides its losses by the tokens of the whole update and the gradients are *summed*: a mean of the ranks'
 means, which is DDP's habit, would give the tokens of a small share more weight. A rank without a sentence takes part

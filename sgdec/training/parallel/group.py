@@ -20,7 +20,7 @@ What controls a run and is no tensor (`agree`, `barrier`) is not counted: some h
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, TypeVar
