@@ -156,12 +156,23 @@ def _vocabularies(chains: list[list[_Part]], tokenizer: str | None) -> Vocabular
                 sizes = f"{known.size} and {vocabulary.size} tokens"
                 if known.size == vocabulary.size:
                     sizes = f"{known.size} tokens each, but not the same ones"
+                if _forwards(known).fingerprint == _forwards(vocabulary).fingerprint:
+                    raise UsageError(
+                        f"{first} and {who} write in opposite directions. Decode with one and let the other rescore: "
+                        "sgdec score --nbest-list."
+                    )
                 raise UsageError(
                     f"{first} and {who} have different {side} vocabularies ({sizes}). Predictors decode together "
                     "only over one: use models with the same tokenizer."
                 )
     source, target = (found[side][1] if side in found else None for side in ("source", "target"))
     return Vocabularies(source, target)
+
+
+def _forwards(vocabulary: Vocabulary) -> Vocabulary:
+    """The vocabulary itself, or the one that a right-to-left model reads backwards."""
+    forwards: Vocabulary = getattr(vocabulary, "forwards", vocabulary)
+    return forwards
 
 
 def _brought(chain: list[_Part]) -> Vocabularies:

@@ -229,6 +229,12 @@ def test_plugins_describes_documentation_and_options() -> None:
         assert "--wc.weight float" in text
 
 
+def test_plugins_says_what_a_preset_stands_for() -> None:
+    text = run("plugins", "rnnlm").stdout
+    assert "Presets:" in text and "small" in text and "--rnnlm.width 200" in text
+    assert "Presets:" not in run("plugins", "shallow").stdout
+
+
 def test_plugins_check_reports_each_broken_plugin_and_fails(tmp_path: Path) -> None:
     clash = tmp_path / "clash.py"
     clash.write_text("import sgdec\n@sgdec.hookimpl\ndef sgdec_decoders():\n    return {'greedy': dict}\n")

@@ -25,7 +25,7 @@ from sgdec.models.luong import Luong
 from sgdec.models.transformer import Transformer
 from sgdec.text.gleu import gleu
 from sgdec.training import checkpoint, files, train, validation
-from sgdec.training.batch import Batch, pad, pad_targets
+from sgdec.training.batch import STAND_IN, Batch, pad, pad_targets, take
 from sgdec.training.config import TrainConfig
 from sgdec.training.expected_reward import ExpectedReward, as_batch, draw, gleu_rewards, sampled_loss
 from sgdec.training.files import load_tensors
@@ -292,3 +292,15 @@ def test_a_quantisable_model_goes_on_at_its_last_bound(tmp_path: Path) -> None:
     trainer = Trainer(config, quiet=True)
     next(trainer.steps())
     assert isinstance(trainer.model, GNMT) and trainer.model.delta == 1.0
+
+
+def test_an_example_that_stands_in_for_none_counts_no_reward(trained: Path) -> None:
+    """A process of ``--parallel data`` without a sentence computes with one, and adds nothing."""
+    trainer = Trainer(refinement(trained, "stand-in"), quiet=True)
+    reward, batch = trainer.updater.expected_reward, trainer.data.batch([0, 1, 2])
+    assert reward is not None
+    reward.loss(trainer.model, batch, 1)
+    of_three = reward.collect()
+    reward.loss(trainer.model, batch, 1)
+    reward.loss(trainer.model, take(batch, [0])._replace(lines=[STAND_IN]), 1)
+    assert reward.collect() == of_three and of_three["sources"] == 3

@@ -98,6 +98,12 @@ def test_a_list_comes_out_in_the_order_of_the_new_totals_with_a_feature_more(run
     ]
 
 
+def test_sentences_without_a_list_are_counted(run: Run, lattices: None) -> None:
+    Path("list").write_text("1 ||| 3 4 ||| ||| -1\n")
+    lines, said = run("score", *FST, "--nbest-list", "in.ids", "list")
+    assert len(lines) == 1 and "Warning: 1 of 2 sentences of in.ids have no entry in list." in said
+
+
 def test_old_totals_count_as_much_as_they_are_told_to(run: Run, lattices: None) -> None:
     Path("list").write_text(LIST)
     lines, _ = run("score", *FST, "--nbest-list", "--old-weight", "1", "--output-format", "text", "in.ids", "list")

@@ -155,7 +155,7 @@ def test_a_share_out_of_range_and_a_model_without_source_are_refused(tmp_path: P
         make_config(tmp_path, source_noise_kind="swap")
     deletion = make_config(tmp_path, source_noise=0.1, source_noise_kind="deletion")
     with pytest.raises(UsageError, match=r"deletion: gnmt steps over each source token\. Use unknown"):
-        deletion.check_files(sources=1, steps=True)
+        deletion.check_model(sources=1, steps=True)
     config = make_config(tmp_path)
     alone = {"model": "rnnlm", "train": (config.train[1],), "valid": (config.valid[1],), "options": {"width": 8}}
     with pytest.raises(UsageError, match="--source-noise: rnnlm is a language model and has no source"):

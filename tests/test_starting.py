@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -61,6 +62,16 @@ def test_options_are_those_of_the_start_unless_they_are_given(run: Run) -> None:
         2,
         "Error: --resume: start was ml in new, now it is . Give the same settings, or another --output.\n",
     )
+
+
+def test_the_model_and_its_direction_are_those_of_the_start_too(folder: Path, run: Run) -> None:
+    settings: dict[str, Any] = {"options": {"width": 24, "embedding": 8}, "max_steps": 1, "bleu": 0}
+    train(make_config(folder, "backwards", model="shallow", right_left=True, **settings), quiet=True)
+    status, said = run("--start", str(folder / "backwards"))
+    assert status == 0 and said.startswith("shallow: "), said
+    config = checkpoint.read_config("new")
+    assert config["right_left"] and (config["options"]["width"], config["options"]["embedding"]) == (24, 8)
+    assert run("--start", str(folder / "backwards"), "--resume", "--max-steps", "2")[0] == 0
 
 
 def test_another_model_is_refused_with_the_difference(run: Run) -> None:

@@ -219,20 +219,20 @@ def test_bad_files_are_one_line_in_shards_too(tmp_path: Path, vocabulary: Senten
 
 
 def test_memory_does_not_grow_with_the_text(tmp_path: Path, vocabulary: SentencePieceVocabulary) -> None:
-    """Python's and numpy's allocations at the most, for a text and one four times as long."""
+    """Python's and numpy's allocations at the most, for a text and one four times as long, after one that imports."""
     peaks = []
-    for count in (1000, 4000):
+    for count in (600, 1000, 4000):
         folder = tmp_path / str(count)
         folder.mkdir()
         paths = write_lines(folder, count)
         tracemalloc.start()
-        text = opened(folder / "run", paths, vocabulary, 3000)
+        text = opened(folder / "run", paths, vocabulary, 10_000)
         for numbers in text.batches(500, order=(1, 0)):
             text.batch(numbers)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
         assert isinstance(text, ShardedText)
-    assert peaks[1] < 1.3 * peaks[0]
+    assert peaks[2] < 1.3 * peaks[1]
 
 
 @pytest.mark.parametrize("killed_after", [5, 18])
@@ -243,7 +243,7 @@ def test_a_killed_run_over_shards_goes_on_as_if_nothing_had_happened(tmp_path: P
     assert losses(config, steps=killed_after) == whole[:killed_after]
     step = files.read_json(tmp_path / "killed" / "last" / "progress.json")["step"]
     assert losses(config, resume=True) == whole[step:]
-    with pytest.raises(UsageError, match=r"training text is not .* in \d shards.*same --shard-tokens"):
+    with pytest.raises(UsageError, match=r"--shard-tokens was 200, now it is 300\. Give the same"):
         losses(make_config(tmp_path, "killed", **{**settings, "shard_tokens": 300}), resume=True)
 
 
@@ -251,7 +251,7 @@ def test_the_run_says_what_is_prepared(tmp_path: Path, capsys: pytest.CaptureFix
     config = make_config(tmp_path, shard_tokens=200, max_steps=2, bleu=0)
     train(config)
     said = capsys.readouterr().err.splitlines()
-    assert said[0].endswith(f"109 pairs are more than memory is to hold: preparing 5 shards in {config.output}/text")
+    assert said[0].endswith(f"109 pairs are more than memory is to hold: preparing shards in {config.output}/text")
     manifest = json.loads((Path(config.output) / "text" / "manifest.json").read_text())
-    assert sum(manifest["examples"]) == 109 and "109 pairs" in said[1]
+    assert len(manifest["examples"]) == 5 and sum(manifest["examples"]) == 109 and "109 pairs" in said[1]
     assert isinstance(Trainer(config, resume=True, quiet=True).valid, TextInMemory)

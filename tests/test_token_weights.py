@@ -249,7 +249,7 @@ def test_edit_weights_need_one_vocabulary_and_a_source(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--edit-weight: 0\.0 should be greater than 0"):
         make_config(tmp_path, edit_weight=0.0)
     with pytest.raises(UsageError, match="--edit-weight: gnmt does not read one source token by token"):
-        make_config(tmp_path, edit_weight=3.0).check_files(sources=1, steps=True)
+        make_config(tmp_path, edit_weight=3.0).check_model(sources=1, steps=True)
     with pytest.raises(UsageError, match="--objective expected-reward has no weights of tokens"):
         refined = make_config(tmp_path, edit_weight=3.0, objective="expected-reward")
         Weighting(refined, Vocabularies(), Trainer(config, quiet=True).data)

@@ -1,11 +1,10 @@
-"""Memory decides how large batches are, and never ends a run: costs are measured and never underestimated where they
-were, batches stay within the room, and what does not fit after all is split without changing what is learnt.
+"""Memory decides how large batches are: costs are measured and never underestimated where they were, and batches stay
+within the room, those of a validation as well.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,13 @@ import torch
 from torch import Tensor
 
 from sgdec.errors import SgdecError, UsageError
-from sgdec.training import checkpoint, files, objective, train
+from sgdec.training import checkpoint, validation
 from sgdec.training.budget import Tokens
 from sgdec.training.data import MonolingualText, ParallelText, TextInMemory
 from sgdec.training.trainer import Trainer
 from sgdec.training.workspace import Workspace, features, measure_workspace, peak_bytes
-from tests.training_case import PAIRS, losses, make_config
+from tests.training_case import PAIRS, losses, make_config, write_text
 
-STILL: dict[str, Any] = {"width": 16, "dropout": 0.0, "init": 0.5}
 MIB = 1 << 20
 
 
@@ -60,7 +58,7 @@ def test_costs_are_found_from_measurements_and_batches_fill_the_room(sides: int,
     for numbers in text.batches(workspace, order=(1, 0)):
         longest = text.lengths()[numbers].max(0).tolist()
         cost = taken(len(numbers), longest)
-        assert workspace.cost(len(numbers), longest) == pytest.approx(cost, rel=0.02)
+        assert workspace.peak(len(numbers), longest) == pytest.approx(cost, rel=0.02)
         assert cost <= 100 * MIB * 1.02
         fullest = max(fullest, cost)
     assert fullest > 95 * MIB
@@ -75,7 +73,7 @@ def test_costs_are_above_every_measurement_whatever_was_measured() -> None:
         return measured[-1][-1]
 
     workspace = measure_workspace(1, text, measure, lambda text: None)
-    assert all(workspace.cost(examples, longest) >= taken * (1 - 1e-9) for examples, longest, taken in measured)
+    assert all(workspace.peak(examples, longest) >= taken * (1 - 1e-9) for examples, longest, taken in measured)
     assert min(workspace.terms) >= 0
 
 
@@ -92,7 +90,7 @@ def test_growth_ends_where_memory_does() -> None:
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 7 bytes.")
         return 100.0 + len(numbers)
 
-    assert measure_workspace(1, random_text(2), measure, lambda text: None).cost(5, (5, 5)) > 100
+    assert measure_workspace(1, random_text(2), measure, lambda text: None).peak(5, (5, 5)) > 100
 
 
 def test_the_peak_counts_what_is_there_at_the_same_time() -> None:
@@ -126,6 +124,14 @@ def test_batches_take_the_memory_that_was_promised(tmp_path: Path, model: str, o
     assert max(peaks) > 4 * MIB * 0.8
 
 
+def test_validation_takes_no_more_memory_than_updates(tmp_path: Path) -> None:
+    config = make_config(tmp_path, workspace=2, bleu=0)
+    trainer = Trainer(replace(config, valid=write_text(tmp_path, "long", PAIRS * 30)), quiet=True)
+    trainer.model.eval()
+    all_at_once = peak_bytes(lambda: validation.perplexity(trainer.model, trainer.valid), "cpu")
+    assert peak_bytes(trainer._score, "cpu") < 2 * MIB < all_at_once
+
+
 def test_a_killed_run_has_the_batches_that_were_measured_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,98 +147,18 @@ def test_a_killed_run_has_the_batches_that_were_measured_first(
         Trainer(make_config(tmp_path, "killed", **{**settings, "workspace": 4}), resume=True, quiet=True)
 
 
+def test_memory_without_room_for_the_first_measurement_is_one_line() -> None:
+    def measure(numbers: list[int]) -> float:
+        raise MemoryError
+
+    with pytest.raises(SgdecError, match=r"--workspace 1: memory does not hold \d+ examples of \d+ and \d+ tokens\."):
+        measure_workspace(1, random_text(2), measure, lambda text: None)
+
+
 def test_too_little_memory_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sgdec.training.workspace.peak_bytes", lambda *args: 5.5 * MIB)
     with pytest.raises(UsageError, match=r"--workspace 5: a small batch alone takes 6 MiB, gradients included\."):
         Trainer(make_config(tmp_path, workspace=5), quiet=True)
-
-
-class Fails(torch.autograd.Function):
-    """Nothing, until the gradient comes back: then memory is out, with some gradients there already."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> Tensor:
-        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-
-
-def say_no(monkeypatch: pytest.MonkeyPatch, too_large: Callable[[Any], bool], *, late: bool = False) -> list[Any]:
-    """Have batches fail that are too large, early or ``late`` in their update. Lists the batches that were tried."""
-    nll, tried = objective.batch_nll, []
-
-    def failing(model: Any, batch: Any, smoothing: float) -> Tensor:
-        tried.append(batch)
-        if too_large(batch) and not late:
-            raise RuntimeError("[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory")
-        loss: Tensor = nll(model, batch, smoothing)
-        if too_large(batch):
-            outputs = model(*batch.inputs)
-            return loss + 0 * Fails.apply(outputs).sum()  # type: ignore[no-untyped-call]
-        return loss
-
-    monkeypatch.setattr(objective, "batch_nll", failing)
-    return tried
-
-
-@pytest.mark.parametrize("late", [False, True])
-@pytest.mark.parametrize("accumulate", [1, 2])
-def test_batches_that_do_not_fit_are_split_and_the_run_is_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], accumulate: int, late: bool
-) -> None:
-    settings: dict[str, Any] = {
-        "precision": "fp64", "options": STILL, "accumulate": accumulate, "max_steps": 10, "bleu": 0
-    }  # fmt: skip
-    expected = losses(make_config(tmp_path, "whole", **settings))
-    tried = say_no(monkeypatch, lambda batch: batch.mask.numel() > 20, late=late)
-    config = make_config(tmp_path, "split", **settings)
-    trainer = Trainer(config)
-    assert list(trainer.steps()) == pytest.approx(expected, rel=1e-9)
-    said = [line for line in capsys.readouterr().err.splitlines() if "out of memory" in line]
-    assert 1 <= len(said) <= 5, "once it is known, no batch of this size is tried again"
-    assert said[0].startswith("step 1: out of memory with ") and "are split from now on" in said[0]
-    kept = [batch for batch in tried if batch.mask.numel() <= 20]
-    assert {line for batch in kept for line in batch.lines} <= set(range(1, len(PAIRS) + 1))
-    weights = [files.load_tensors(tmp_path / run / "last" / "model.safetensors") for run in ("whole", "split")]
-    assert all(torch.allclose(weights[0][name], weights[1][name], rtol=0, atol=1e-9) for name in weights[0])
-    ceiling = json.loads((tmp_path / "split" / "last" / "progress.json").read_text())["ceiling"]
-    assert 20 * 0.9 < ceiling < 48 * 0.9
-    longer = make_config(tmp_path, "split", **{**settings, "max_steps": 12})
-    assert Trainer(longer, resume=True, quiet=True).updater.splitter.ceiling == ceiling
-
-
-def test_an_example_that_does_not_fit_at_all_is_left_out_and_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    bad = [1, 40]
-    tried = say_no(monkeypatch, lambda batch: any(line in batch.lines for line in bad))
-    config = make_config(tmp_path, max_steps=0, epochs=2.0, save_every=1, bleu=0)
-    train(config)
-    said = capsys.readouterr().err
-    assert all(f"out of memory with line {line} alone; it is left out" in said for line in bad) and "2 so far" in said
-    used = [line for batch in tried for line in batch.lines]
-    assert set(used) == set(range(1, len(PAIRS) + 1))
-    progress = files.read_json(tmp_path / "run" / "last" / "progress.json")
-    assert sorted(progress["unfit"]) == bad
-
-
-def test_an_update_of_which_nothing_fits_ends_the_run_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    say_no(monkeypatch, lambda batch: True)
-    with pytest.raises(SgdecError, match=r"step 1: memory does not hold one of its examples\. Take a smaller"):
-        losses(make_config(tmp_path))
-
-
-def test_other_errors_are_not_taken_for_want_of_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*args: Any) -> Tensor:
-        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
-
-    monkeypatch.setattr(objective, "batch_nll", broken)
-    with pytest.raises(RuntimeError, match="mat1"):
-        losses(make_config(tmp_path))
 
 
 def test_tokens_count_the_longer_side_with_padding() -> None:

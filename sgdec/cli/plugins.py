@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Mapping
 
 import click
 
@@ -66,10 +67,18 @@ def description(host: Host, entry: Entry) -> str:
     if rows:
         with table.section("Options"):
             table.write_dl(rows, col_max=40)
+    if presets := getattr(cls, "presets", {}):
+        with table.section("Presets"):
+            table.write_dl([(name, _preset(entry.name, options)) for name, options in presets.items()], col_max=40)
     documents = [vars(thing).get("__doc__") for thing in (sys.modules[cls.__module__], cls)]
     title = f"{entry.kind} {entry.name} ({entry.distribution}: {cls.__module__}.{cls.__qualname__})"
     parts = [title, *(inspect.cleandoc(document) for document in documents if document), table.getvalue()]
     return "\n\n".join(part.rstrip() for part in parts if part)
+
+
+def _preset(name: str, options: Mapping[str, object]) -> str:
+    """What a preset stands for, as one would type it."""
+    return " ".join(f"--{name}.{option} {str(value).lower()}" for option, value in options.items())
 
 
 def _help(description: str, default: object) -> str:

@@ -122,6 +122,9 @@ def score(given: dict[str, Any], dotted: running.Options) -> int:
             writer.write(outputs.asked.popleft(), outcome)
         writer.finish(outputs.sentences)
     progress.finish()
+    if given["nbest_list"] and outputs.listed < outputs.sentences:
+        missing = f"{outputs.sentences - outputs.listed} of {outputs.sentences} sentences"
+        click.echo(f"Warning: {missing} of {given['source']} have no entry in {given['target']}.", err=True)
     running.summarise(run, scheduler, signature)
     return 1 if progress.failed else 0
 
@@ -139,6 +142,8 @@ class _Outputs:
         """What was read and is not answered yet."""
         self.sentences = 0
         """Source sentences read so far."""
+        self.listed = 0
+        """Those with entries in the list."""
 
     def of_lines(self) -> Iterator[Pair | Unreadable]:
         """Line N of the target with line N of the source."""
@@ -165,6 +170,7 @@ class _Outputs:
                 if source is None:
                     raise SgdecError(f"{entries[0].where}: {self._source_path} has no sentence {number}.")
             assert source is not None
+            self.listed += 1
             yield from (self._pair(source, entry.text, entry.where, entry) for entry in entries)
         self.sentences += sum(1 for _ in self._sources)
 

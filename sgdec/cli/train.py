@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
+from sgdec.cli.running import DottedCommand
 from sgdec.errors import SgdecError, UsageError
-from sgdec.options import configure, describe, refuse_unused, split_dotted
+from sgdec.options import configure, describe, refuse_unused
 from sgdec.plugins import Host
 from sgdec.suggest import suggest
 from sgdec.training.config import TrainConfig
 
 TEXTS = ("--train", "--valid")
-"""Options that take one file, two or three: what the model's kind asks for, see `TrainConfig.check_files`."""
+"""Options that take one file, two or three: what the model's kind asks for, see `TrainConfig.check_model`."""
 PATHS = ("train", "valid", "tokenizer", "output", "model", "options")
 """Settings that the command line spells otherwise than `TrainConfig`."""
 
@@ -37,7 +38,7 @@ def _settings(command: click.Command) -> click.Command:
     return command
 
 
-class TrainCommand(click.Command):
+class TrainCommand(DottedCommand):
     """Options of click take a fixed number of words; `TEXTS` take all that follow."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -65,15 +66,16 @@ def repeat_flags(args: Sequence[str]) -> list[str]:
     flag = None
     for word in args:
         if word.startswith("--"):
-            flag = word if word in TEXTS else None
-            repeated += [] if flag else [word]
+            flag = word.partition("=")[0]
+            flag = flag if flag in TEXTS else None
+            repeated += [] if flag == word else [word]
         else:
             repeated += [flag, word] if flag else [word]
     return repeated
 
 
 @_settings
-@click.command(cls=TrainCommand, context_settings={"ignore_unknown_options": True})
+@click.command(cls=TrainCommand, options_metavar="[OPTIONS] [--MODEL.OPTION VALUE]...")
 @click.option(
     "--train",
     "train_files",
@@ -98,8 +100,10 @@ def repeat_flags(args: Sequence[str]) -> list[str]:
 @click.option("--plugin-file", "plugin_files", multiple=True, metavar="FILE", help="A module with more plugins.")
 @click.option("--resume", is_flag=True, help="Go on with the run in --output after its last checkpoint.")
 @click.option("--quiet", is_flag=True, help="Say nothing but errors.")
-@click.argument("model_options", nargs=-1, type=click.UNPROCESSED, metavar="[--MODEL.OPTION VALUE]...")
+@click.pass_context
 def command(
+    ctx: click.Context,
+    /,
     train_files: tuple[str, ...],
     valid_files: tuple[str, ...],
     tokenizer: tuple[str, ...],
@@ -109,7 +113,6 @@ def command(
     plugin_files: tuple[str, ...],
     resume: bool,
     quiet: bool,
-    model_options: tuple[str, ...],
     **settings: Any,
 ) -> None:
     """Train a translation model, or a language model.
@@ -121,8 +124,8 @@ def command(
 
     The folder DIR holds the checkpoints best and last, metrics.jsonl, TensorBoard events and curve.png.
 
-    With --start the model and its options are those of another run, whose weights are refined: by --objective
-    expected-reward, on other text, or at other rates.
+    With --start the model, its options and its direction are those of another run, whose weights are refined: by
+    --objective expected-reward, on other text, or at other rates.
 
     With --parallel, torchrun starts a process for each device (the third line above). data: each computes the
     gradient of a share of every batch; give --batch-tokens for all together. model, hybrid: layers are spread over
@@ -133,17 +136,24 @@ def command(
     and counted. A step is one update, of --accumulate batches.
     """
     host = Host(plugin_files)
+    start: dict[str, Any] = {}
+    if settings["start"]:
+        from sgdec.training.starting import config_of
+
+        start = config_of(settings["start"], resumed=output if resume else None)
+        if _is_default(ctx, "model"):
+            model = start["model"]
+        if _is_default(ctx, "right_left"):
+            settings["right_left"] = bool(start.get("right_left"))
     cls = host.load("model", model)
-    given = split_dotted(model_options)
+    given = ctx.meta["dotted"]
     refuse_unused(given, [model])
     if preset is not None and preset not in cls.presets:
         raise UsageError(f"{model} has no preset {preset!r}. {suggest(preset, cls.presets)}")
     chosen = {**(cls.presets[preset] if preset else {}), **given.get(model, {})}
     defaults = {option.name: option.default for option in describe(cls) if not option.required}
-    if settings["start"]:
-        from sgdec.training.starting import options_of
-
-        defaults |= options_of(settings["start"], model, resumed=output if resume else None)
+    if start.get("model") == model:
+        defaults |= start["options"]
     config = TrainConfig(
         train=train_files,
         valid=valid_files,
@@ -161,4 +171,5 @@ def command(
         click.echo(f"{done.best}: the best model, after {done.steps} steps of training", err=True)
 
 
-assert {f.name for f in fields(TrainConfig)} >= set(PATHS)
+def _is_default(ctx: click.Context, name: str) -> bool:
+    return ctx.get_parameter_source(name) is ParameterSource.DEFAULT

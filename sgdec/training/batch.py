@@ -10,6 +10,9 @@ from torch import Tensor
 
 from sgdec.context import BOS, EOS
 
+STAND_IN = 0
+"""The line number of an example that is there because there has to be one, and counts nothing."""
+
 
 class Batch(NamedTuple):
     """Some examples; what lies behind a line's length is padding."""

@@ -27,7 +27,7 @@ from sgdec.errors import SgdecError
 from sgdec.text.two_sources import TwoSources
 from sgdec.text.vocabulary import StoredVocabulary, load_vocabulary
 from sgdec.training import sides
-from sgdec.training.files import flush, read_json, unwritten, write_folder
+from sgdec.training.files import flush, read_json, settle, unwritten, write_folder
 
 FORMAT = 1
 """Of config.json; a reader refuses what it does not know."""
@@ -104,8 +104,10 @@ def save_vocabularies(folder: Path, source: StoredVocabulary | None, target: Sto
 def save_checkpoint(
     run: Path, name: str, write: Callable[[Path], None], links: tuple[str, ...], *, keep: int = 0
 ) -> None:
-    """Make ``run/name`` a complete folder with what ``write`` puts there, then point ``links`` at it.
+    """Make ``run/name`` a complete folder with what ``write`` puts there, then point ``links`` at it, in their order.
 
+    The link that a run goes on from comes last: after a death between two links the run repeats the step, and makes
+    this folder again.
     Folders of earlier steps that no link points at any more are removed, but for the ``keep`` latest. Raises
     `SgdecError` if the disk is full or cannot be written; links then still point where they did.
     """
@@ -122,6 +124,8 @@ def save_checkpoint(
         raise unwritten(final, error) from None
     used = {entry.resolve() for entry in run.iterdir() if entry.is_symlink()}
     steps = step_folders(run)
+    for before in run.glob(".step-*.before"):  # a death while a folder was replaced left both
+        settle(run / before.name.removeprefix(".").removesuffix(".before"))
     for folder in [*steps[: max(0, len(steps) - keep)], *run.glob(".step-*.partial")]:
         if folder.resolve() not in used:
             shutil.rmtree(folder, ignore_errors=True)

@@ -12,6 +12,7 @@ from sgdec.errors import UsageError
 
 Precision = Literal["auto", "fp32", "bf16", "fp64"]
 Parallel = Literal["none", "data", "model", "hybrid"]
+Metric = Literal["perplexity", "bleu", "gleu"]
 
 CHANGEABLE = frozenset(
     {
@@ -28,9 +29,36 @@ CHANGEABLE = frozenset(
         "parallel",
         "shard_tokens",
         "threads",
+        "token_weights",
     }
 )
-"""What a resumed run may set otherwise than the run that it continues; so may the paths of the files."""
+"""What a resumed run may set otherwise than the run that it continues. What files hold is compared by itself."""
+
+PATHS = frozenset(
+    {
+        "train",
+        "valid",
+        "tokenizer",
+        "output",
+        "start",
+        "start_decoder",
+        "embeddings_source",
+        "embeddings_target",
+        "embeddings_output",
+    }
+)
+"""Files that may lie elsewhere by then; but a run that had none may not get one."""
+
+IDLE_WITHOUT = {
+    "samples": ("objective",),
+    "alpha": ("objective",),
+    "baseline": ("objective",),
+    "sgd_lr": ("sgd_after", "objective"),
+    "anneal_after": ("halve_every",),
+    "plateau_factor": ("plateau",),
+    "source_noise_kind": ("source_noise",),
+}
+"""Settings that do nothing where none of these others is set."""
 
 OF_TRANSLATION = ("source_noise", "edit_weight", "embeddings_source", "start_decoder")
 """Settings that mean nothing to a language model."""
@@ -147,9 +175,7 @@ class TrainConfig:
         int,
         Field(ge=0, description="validation lines translated for BLEU and GLEU (not of a language model), 0 = none"),
     ] = 1000
-    metric: Annotated[
-        Literal["perplexity", "bleu", "gleu"], Field(description="what the best checkpoint is best in")
-    ] = "perplexity"
+    metric: Annotated[Metric, Field(description="what the best checkpoint is best in")] = "perplexity"
 
     seed: Annotated[int, Field(ge=0, description="decides everything drawn at random")] = 1
     device: Annotated[str, Field(description="cpu or cuda")] = "cpu"
@@ -174,10 +200,16 @@ class TrainConfig:
                 TypeAdapter(hint).validate_python(value)
             except ValidationError as error:
                 reason = error.errors()[0]["msg"].removeprefix("Input ")
-                raise UsageError(f"--{name.replace('_', '-')}: {value!r} {reason}.") from None
+                raise UsageError(f"{_flag(name)}: {value!r} {reason}.") from None
+        for name, others in IDLE_WITHOUT.items():
+            if getattr(self, name) != DEFAULTS[name] and all(getattr(self, o) == DEFAULTS[o] for o in others):
+                needed = " or ".join(map(_flag, others))
+                raise UsageError(f"{_flag(name)} does nothing without {needed}. Leave it out.")
+        if self.objective == "expected-reward" and self.lr != DEFAULTS["lr"]:
+            raise UsageError("--lr is Adam's rate, and expected-reward takes SGD. Give --sgd-lr.")
 
-    def check_files(self, *, sources: int, steps: bool = False) -> None:
-        """Raises `UsageError` where the files do not fit a model of so many sources, or there can be no BLEU.
+    def check_model(self, *, sources: int, steps: bool = False) -> None:
+        """Raises `UsageError` where the settings do not fit a model of so many sources.
 
         ``steps``: its attention goes from the beginning of the source to its end, and the target with it.
         """
@@ -209,9 +241,7 @@ class TrainConfig:
             raise UsageError(f"--tokenizer: {self.model} is a language model and has one vocabulary; give it once.")
         for name in OF_TRANSLATION if language_model else ():
             if getattr(self, name) != DEFAULTS[name]:
-                raise UsageError(
-                    f"--{name.replace('_', '-')}: {self.model} is a language model and has no source. Leave it out."
-                )
+                raise UsageError(f"{_flag(name)}: {self.model} is a language model and has no source. Leave it out.")
         if language_model and self.metric != "perplexity":
             raise UsageError(
                 f"--metric {self.metric}: {self.model} is a language model and translates nothing. Use perplexity."
@@ -225,10 +255,18 @@ class TrainConfig:
 
     def differences(self, earlier: Mapping[str, Any]) -> list[str]:
         """Names of settings that a run to be resumed had otherwise and that may not change."""
-        paths = {"train", "valid", "tokenizer", "token_weights", "output"}
-        names = [f.name for f in fields(self) if f.name not in CHANGEABLE | paths]
+        free = CHANGEABLE - {"bleu"} if self.metric != "perplexity" else CHANGEABLE
         before = {**DEFAULTS, **earlier}
-        return [name for name in names if name in before and before[name] != getattr(self, name)]
+        return [f.name for f in fields(self) if f.name in before.keys() - free and self._differs(f.name, before)]
+
+    def _differs(self, name: str, earlier: Mapping[str, Any]) -> bool:
+        before, now = earlier[name], getattr(self, name)
+        return bool(before) != bool(now) if name in PATHS else bool(before != now)
+
+
+def _flag(name: str) -> str:
+    """A setting as it is typed."""
+    return f"--{name.replace('_', '-')}"
 
 
 DEFAULTS: dict[str, Any] = {f.name: f.default for f in fields(TrainConfig) if f.default is not MISSING}

@@ -35,7 +35,7 @@ from torch import Tensor, nn
 from sgdec.errors import UsageError
 from sgdec.models.base import Model, Seq2Seq
 from sgdec.text.gleu import gleu_of_each
-from sgdec.training.batch import Batch, pad_targets
+from sgdec.training.batch import STAND_IN, Batch, pad_targets
 from sgdec.training.config import TrainConfig
 from sgdec.training.validation import LENGTH_FACTOR, batch_nll, unroll
 
@@ -57,7 +57,9 @@ class ExpectedReward:
         without_dropout(model)
         outputs = draw(seq2seq, batch, self.samples, seed=self.seed, step=step)
         rewards = gleu_rewards(outputs, batch)
-        self._rewards, self._sources = self._rewards + float(rewards.mean(1).sum()), self._sources + len(rewards)
+        real = torch.tensor([line != STAND_IN for line in batch.lines])
+        self._rewards += float(rewards.mean(1)[real].sum())
+        self._sources += int(real.sum())
         loss = sampled_loss(seq2seq, batch, outputs, rewards, baseline=self.baseline)
         if self.alpha:
             loss = loss + self.alpha * batch_nll(model, batch, self.label_smoothing)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -26,24 +27,58 @@ def require_new(folder: Path) -> None:
 def write_folder(final: Path, write: Callable[[Path], None], *, advice: str = INTACT) -> None:
     """Make ``final`` a complete folder with what ``write`` puts there, in place of one that may be there.
 
-    Raises `SgdecError` if the disk is full or cannot be written; what was there is then left as it was.
+    Raises `SgdecError` if the disk is full or cannot be written, and what ``write`` raises; what was there is then
+    left as it was. After a death the old folder or the new one is there, whole, as soon as `settle` was called or
+    something is written there again.
     """
     from safetensors import SafetensorError
 
-    partial = final.parent / f".{final.name}.partial"
+    partial, _ = _beside(final)
     try:
-        shutil.rmtree(partial, ignore_errors=True)
+        settle(final)
         partial.mkdir(parents=True)
         write(partial)
         flush(*partial.iterdir(), partial)
-        shutil.rmtree(final, ignore_errors=True)
-        partial.rename(final)
-        flush(final.parent)
+        _replace(final, partial)
     except BaseException as error:
-        shutil.rmtree(partial, ignore_errors=True)
+        with contextlib.suppress(OSError):  # tell the first failure
+            settle(final)
         if isinstance(error, (OSError, SafetensorError)):
             raise unwritten(final, error, advice) from None
         raise
+
+
+def unsettled(final: Path) -> bool:
+    """Whether `write_folder` is at work there, or died there."""
+    return any(folder.exists() for folder in _beside(final))
+
+
+def settle(final: Path) -> None:
+    """Clean up after a death inside `write_folder`. Not while another process writes there."""
+    partial, before = _beside(final)
+    if before.exists() and not final.exists():
+        before.rename(final)
+    for folder in (partial, before):
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _beside(final: Path) -> tuple[Path, Path]:
+    """Where a folder is while it is written, and where the one before it is while that takes its place."""
+    return final.parent / f".{final.name}.partial", final.parent / f".{final.name}.before"
+
+
+def _replace(final: Path, partial: Path) -> None:
+    """Put a complete folder in its place; what was there goes when the new one is sure to stay."""
+    _, before = _beside(final)
+    if final.exists():
+        final.rename(before)
+    partial.rename(final)
+    try:
+        flush(final.parent)
+    except BaseException:
+        final.rename(partial)  # the rest is for `settle`
+        raise
+    shutil.rmtree(before, ignore_errors=True)
 
 
 def unwritten(final: Path, error: Exception, advice: str = INTACT) -> SgdecError:

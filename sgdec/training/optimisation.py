@@ -42,7 +42,15 @@ def make_optimizer(config: TrainConfig, parameters: Iterable[nn.Parameter], step
     """The optimiser for the stage that ``step`` belongs to; its rate is set before each step."""
     if uses_sgd(config, step):
         return torch.optim.SGD(parameters, lr=config.sgd_lr)
-    return torch.optim.Adam(parameters, lr=config.lr, betas=(0.9, config.beta2), fused=True)
+    adam = torch.optim.Adam(parameters, lr=config.lr, betas=(0.9, config.beta2), fused=True)
+    for parameter in adam.param_groups[0]["params"]:  # now, not in the first step: what memory is left is for batches
+        if parameter.requires_grad:
+            adam.state[parameter] = {
+                "step": torch.zeros((), device=parameter.device),
+                "exp_avg": torch.zeros_like(parameter),
+                "exp_avg_sq": torch.zeros_like(parameter),
+            }
+    return adam
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -57,4 +65,5 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tenso
     for key, value in tensors.items():
         index, _, name = key.partition(".")
         state.setdefault(int(index), {})[name] = value
+    optimizer.state.clear()  # never two of it at once
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})

@@ -3,7 +3,11 @@
 An update's loss is a sum over target tokens, divided by their number in all its batches; so with an example here or
 there in another batch it is the same update (but for rounding, and other draws of dropout). After a failure the
 *ceiling* is below the cost of the batch that failed, and all batches that cost more are halved, in this update and
-from then on. An example that is too large all by itself is left out, and counted.
+from then on. An example that is too large all by itself is left out, and counted; an update of which nothing is left
+is skipped, and counted as well. What is only scored (`in_halves`) is split for the moment.
+
+What cannot be split ends the run in one line (`told`), and so do `IN_A_ROW` updates with nothing left: then memory is
+too small for the model, or another program has it, and to go on would be to leave out the whole text bit by bit.
 
 This takes an allocator that says no, as that of a GPU does. A Linux machine may promise more than it has and end the
 process instead (see ``ulimit -v``).
@@ -12,18 +16,28 @@ process instead (see ``ulimit -v``).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
 
 import torch
 
+from sgdec.errors import SgdecError
 from sgdec.training.batch import Batch, take
 from sgdec.training.budget import Budget
+from sgdec.training.resuming import last_good
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 SIGNS = ("DefaultCPUAllocator", "not enough memory", "bad_alloc", "out of memory", "STATUS_ALLOC_FAILED")
 """What the errors of allocators say that have no class of their own."""
 SHARE = 0.9
 """Of the cost of what did not fit: the most that may still."""
+IN_A_ROW = 10
+"""Updates of which nothing fits: so many in a row are no accident of long lines, and end the run."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -37,6 +51,36 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, RuntimeError) and any(sign in str(error) for sign in SIGNS)
 
 
+def in_halves(compute: Callable[[Sequence[Item]], list[Result]], items: Sequence[Item]) -> list[Result]:
+    """``compute(items)``; where memory is out, what it gives for one half of the items, then for the other."""
+    try:
+        return compute(items)
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error) or len(items) == 1:
+            raise
+    torch.cuda.empty_cache()  # nothing where there is no GPU
+    half = len(items) // 2
+    return in_halves(compute, items[:half]) + in_halves(compute, items[half:])
+
+
+@contextmanager
+def told(run: Path, when: Callable[[], str]) -> Iterator[None]:
+    """Have what is out of memory in the block end the ``run``, a folder, in one `SgdecError`; ``when`` begins it."""
+    try:
+        yield
+    except (RuntimeError, MemoryError) as error:
+        if not is_out_of_memory(error):
+            raise
+        less = way_out(run, "smaller --batch-tokens or --workspace, or a smaller model")
+        raise SgdecError(f"{when()}: out of memory where no batch can be split; {less}") from None
+
+
+def way_out(run: Path, smaller: str) -> str:
+    """What is left of a ``run``, a folder, and how to go on, for an error."""
+    more = "Go on with --resume where there is more memory, or train anew" if (run / "last").exists() else "Train"
+    return f"{last_good(run)}. {more} with {smaller}."
+
+
 @dataclass
 class Splitter:
     """What a run knows of the memory it has."""
@@ -47,6 +91,8 @@ class Splitter:
     unfit: list[int] = field(default_factory=list)
     """Line numbers of examples that are left out."""
     say: Callable[[str], None] = lambda text: None
+    skipped: list[int] = field(default_factory=list)
+    """Steps that were no updates, for nothing was left of them."""
 
     def split(self, batches: Sequence[Batch]) -> list[Batch]:
         """The same examples, without those that are unfit, in batches below the ceiling or of one example."""
@@ -73,6 +119,11 @@ class Splitter:
             line = batch.lines[0]
             self.unfit.append(line)
             self.say(f"step {step}: out of memory with line {line} alone; it is left out ({len(self.unfit)} so far)")
+
+    def skip(self, step: int) -> None:
+        """Nothing is left of this update."""
+        self.skipped.append(step)
+        self.say(f"step {step}: memory holds nothing of this update; it is skipped ({len(self.skipped)} so far)")
 
     def _cost(self, batch: Batch) -> float:
         return self.budget.cost(len(batch.lines), _longest(batch))

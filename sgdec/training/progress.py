@@ -43,6 +43,8 @@ class Progress:
     """The largest cost of a batch that memory holds, learnt by failure; 0 = none failed."""
     unfit: list[int] = field(default_factory=list)
     """Line numbers of examples that memory does not hold at all."""
+    skipped: list[int] = field(default_factory=list)
+    """Steps that were no updates: memory held none of their examples."""
 
     @classmethod
     def read(cls, file: Path) -> Progress:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from sgdec.context import Vocabularies
 from sgdec.errors import UsageError
 from sgdec.training import checkpoint
-from sgdec.training.config import DEFAULTS, TrainConfig
+from sgdec.training.config import DEFAULTS, Metric, TrainConfig
 from sgdec.training.data import Text
 
-TEXT = "training_text"
-"""The key of config.json that holds `Text.fingerprint`."""
+TEXT, VALID = "training_text", "validation_text"
+"""The keys of config.json that hold `Text.fingerprint`."""
 
 
 def earlier_config(folder: Path, resume: bool) -> dict[str, Any]:
@@ -55,10 +55,13 @@ def _differences(config: TrainConfig, earlier: Mapping[str, Any]) -> Iterator[tu
                     yield f"{config.model}.{option}", before.get(option), now.get(option)
 
 
-def refuse_other_text(
-    config: TrainConfig, earlier: Mapping[str, Any], vocabularies: Vocabularies, data: Text
+def refuse_other_files(
+    config: TrainConfig, earlier: Mapping[str, Any], vocabularies: Vocabularies, valid: Text
 ) -> None:
-    """Raises `UsageError` if a tokenizer or the training text is another; only the paths of files may change."""
+    """Raises `UsageError` if a tokenizer or the held-out text is another; only the paths of files may change.
+
+    And for what tells of another training text before that is read, which can take hours.
+    """
     folder = Path(config.output)
     stored = checkpoint.load_vocabularies(folder / "last")
     for side, before, now in (
@@ -67,9 +70,41 @@ def refuse_other_text(
     ):
         if now is not None and (before is None or before.fingerprint != now.fingerprint):
             raise UsageError(f"--resume: the {side} tokenizer is not the one of {folder}. Give that one again.")
-    text = earlier.get(TEXT, data.fingerprint)  # sgdec once stored none
+    if earlier.get(VALID, valid.fingerprint) != valid.fingerprint:
+        raise UsageError(
+            f"--resume: the held-out text is not the one of {folder}: it was {earlier[VALID]}, now it is "
+            f"{valid.fingerprint}, and scores of two texts do not compare. Give the same, or another --output."
+        )
+    shard_tokens = earlier.get("training", {}).get("shard_tokens", config.shard_tokens)
+    if earlier.get(TEXT, "").endswith(" shards") and shard_tokens != config.shard_tokens:
+        raise UsageError(
+            f"--resume: the training text of {folder} is in shards, of which each has an order of its own: "
+            f"--shard-tokens was {shard_tokens}, now it is {config.shard_tokens}. Give the same, or another --output."
+        )
+
+
+def refuse_other_text(config: TrainConfig, earlier: Mapping[str, Any], data: Text) -> None:
+    """Raises `UsageError` if the training text is another."""
+    text = earlier.get(TEXT, data.fingerprint)  # a new run has none, and sgdec once stored none
     if text != data.fingerprint:
         raise UsageError(
-            f"--resume: the training text is not the one of {folder}: it was {text}, now it is {data.fingerprint}. "
-            "Give the same text (in shards: also the same --shard-tokens), or another --output."
+            f"--resume: the training text is not the one of {config.output}: it was {text}, now it is "
+            f"{data.fingerprint}. Give the same text (in shards: also the same --shard-tokens), or another --output."
         )
+
+
+def precision(config: TrainConfig, earlier: Mapping[str, Any]) -> str:
+    """That of the settings; where they leave it open, that of the run so far, whatever this machine would choose."""
+    stored: str = earlier.get("precision", "auto")
+    return stored if config.precision == "auto" else config.precision
+
+
+def scores(earlier: Mapping[str, Any]) -> dict[str, float]:
+    """Of the last validation, if the last checkpoint was one."""
+    return {name: earlier[name] for name in get_args(Metric) if name in earlier}
+
+
+def last_good(folder: Path) -> str:
+    """From where one can go on, for an error."""
+    last = folder / "last"
+    return f"the last good checkpoint is {last.resolve()}" if last.exists() else "there is no checkpoint yet"

@@ -4,15 +4,19 @@
          shard-00000.side-0      the target's token ids, one example after the other: uint16 or uint32
          shard-00000.side-1      the source's, where there is one
          manifest.json           what it was made of, how much there is; written last
+         batches.json            how many batches each shard has, once that was counted
 
 All numbers are little-endian. `dealing.py` deals examples to shards at random, so a shard holds something of every
 part of the text, however its files are sorted, and it is enough to have one at a time in memory: an epoch takes the
 shards in a random order, and each is cut into batches as a text in memory is. A shard has equally many batches in
-every order, so it is known in which shard batch n of an epoch is, and those before it need not be made.
+every order, so it is known in which shard batch n of an epoch is, and those before it need not be made. They are
+counted once, which takes some seconds a million examples.
 """
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -28,7 +32,7 @@ from sgdec.training.budget import Budget, Tokens, cut
 from sgdec.training.data import Text
 
 FORMAT = 1
-MANIFEST = "manifest.json"
+MANIFEST, COUNTS = "manifest.json", "batches.json"
 NUMBER = np.dtype("<u4")
 AGAIN = "Go on with --resume: the text is prepared anew."
 
@@ -90,7 +94,9 @@ class ShardedText(Text):
         return make_batch(shard.lines[own].tolist(), *(shard.rows(side, own) for side in range(self.sides)))
 
     def sample(self) -> tuple[Sequence[int], npt.NDArray[np.int64]]:
-        return range(int(self.examples[0])), self._rows(0)[:, 1:]
+        number = int(self.examples.argmax())
+        first = int(self.first[number])
+        return range(first, first + int(self.examples[number])), self._rows(number)[:, 1:]
 
     def target_counts(self, vocab_size: int) -> npt.NDArray[np.int64]:
         counts = np.zeros(vocab_size, dtype=np.int64)
@@ -99,10 +105,31 @@ class ShardedText(Text):
         return counts
 
     def counts(self, budget: Budget) -> npt.NDArray[np.int64]:
-        """[shards] how many batches each has."""
+        """[shards] how many batches each has. Kept in the folder, for the budget that was asked for last."""
         if budget not in self._counts:
-            self._counts = {budget: np.array([len(self.cut(n, budget)) for n in range(len(self.examples))])}
+            counts = self._stored_counts(budget)
+            if counts is None:
+                counts = [len(self.cut(n, budget)) for n in range(len(self.examples))]
+                self._store_counts(budget, counts)
+            self._counts = {budget: np.array(counts)}
         return self._counts[budget]
+
+    def _stored_counts(self, budget: Budget) -> list[int] | None:
+        """None where they are missing, damaged, or of something else."""
+        try:
+            stored = files.read_json(self.folder / COUNTS)
+        except SgdecError:
+            return None
+        same = (stored.get("text"), stored.get("budget")) == (self.fingerprint, repr(budget))
+        counts = stored.get("batches")
+        return counts if same and isinstance(counts, list) and len(counts) == len(self.examples) else None
+
+    def _store_counts(self, budget: Budget, counts: list[int]) -> None:
+        """In one operation: ranks may do so at once, all with the same content. On a full disk it is left out."""
+        stored = {"text": self.fingerprint, "budget": repr(budget), "batches": counts}
+        with contextlib.suppress(OSError), tempfile.TemporaryDirectory(dir=self.folder) as folder:
+            files.write_json(Path(folder) / COUNTS, stored)
+            (Path(folder) / COUNTS).replace(self.folder / COUNTS)
 
     def cut(self, number: int, budget: Budget, generator: np.random.Generator | None = None) -> list[list[int]]:
         """The batches of a shard, as numbers of its examples from 0."""
@@ -146,11 +173,11 @@ class ShardedBatches(Sequence[list[int]]):
 
     def __init__(self, text: ShardedText, budget: Budget, order: tuple[int, int] | None) -> None:
         self.text, self.budget, self.order = text, budget, order
-        counts = text.counts(budget)
-        self.shards = np.arange(len(counts))
+        self.counts = text.counts(budget)
+        self.shards = np.arange(len(self.counts))
         if order is not None:
             np.random.default_rng(order).shuffle(self.shards)
-        self.ends = np.cumsum(counts[self.shards])
+        self.ends = np.cumsum(self.counts[self.shards])
         self._cut = lru_cache(maxsize=1)(self._cut_shard)
 
     def __len__(self) -> int:
@@ -171,7 +198,13 @@ class ShardedBatches(Sequence[list[int]]):
     def _cut_shard(self, number: int) -> list[list[int]]:
         generator = None if self.order is None else np.random.default_rng((*self.order, number + 1))
         first = int(self.text.first[number])
-        return [[first + n for n in batch] for batch in self.text.cut(number, self.budget, generator)]
+        batches = self.text.cut(number, self.budget, generator)
+        if len(batches) != self.counts[number]:
+            raise SgdecError(
+                f"{self.text.folder / COUNTS}: {self.counts[number]} batches for shard {number}, but it has "
+                f"{len(batches)}. Remove the file: they are counted again."
+            )
+        return [[first + n for n in batch] for batch in batches]
 
 
 def shard_file(folder: Path, number: int, part: str) -> Path:

@@ -21,14 +21,13 @@ if TYPE_CHECKING:
     from sgdec.models.base import Model
 
 
-def options_of(path: str | Path, model: str, *, resumed: str | Path | None = None) -> dict[str, Any]:
-    """The options of a checkpoint's model, if it is a ``model``; of a run to be ``resumed``, those it has by now.
+def config_of(path: str | Path, *, resumed: str | Path | None = None) -> dict[str, Any]:
+    """The config of a checkpoint, which says what the model is; of a run to be ``resumed``, the one it has by now.
 
     Raises `SgdecError` if there is no checkpoint.
     """
     last = None if resumed is None else Path(resumed) / "last"
-    config = checkpoint.read_config(last if last is not None and last.exists() else path)
-    return dict(config["options"]) if config["model"] == model else {}
+    return checkpoint.read_config(last if last is not None and last.exists() else path)
 
 
 def start_from(path: str | Path, model: Model, config: Mapping[str, Any], vocabularies: Vocabularies) -> None:

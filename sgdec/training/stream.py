@@ -1,17 +1,16 @@
 """Training text of any length: in memory where it is short, else tokenised once into shards on disk (`shards.py`).
 
 Memory then holds about one shard's tokens and a block of lines. The shards are in the run's folder, and are used
-again, when the run is resumed, as long as files, tokenizers and limits are the same. When nothing trains they can be
-removed: they are made anew when needed.
+again, when the run is resumed, as long as files, tokenizers and limits are the same. Else they are made anew, beside
+the others, and take their place only where the run accepts them. When nothing trains they can be removed.
 """
 
 from __future__ import annotations
 
 import fcntl
-import math
 import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
@@ -40,10 +39,13 @@ def open_text(
     run: Path,
     shard_tokens: int,
     terminal: Terminal,
+    accept: Callable[[Text], None] = lambda text: None,
 ) -> Text:
     """What `read_text` gives for a text of at most ``shard_tokens`` tokens (0: for any); else a `ShardedText`.
 
-    Raises `SgdecError` as `read_text` does, and if the disk is full; `UsageError` for a long text that is no file.
+    ``accept`` raises an error for a text that is not to be used; fresh shards it sees before they take the place of
+    others. Raises `SgdecError` as `read_text` does, and if the disk is full; `UsageError` for a long text that is no
+    file.
     """
     vocabularies = (target,) if source is None else (source, target)
     unit = "lines" if source is None else "pairs"
@@ -53,7 +55,10 @@ def open_text(
         "limits": list(limits),
         "shard_tokens": shard_tokens,
     }
-    if shard_tokens and (found := _find(run / FOLDER, made_of)):
+    if shard_tokens and files.unsettled(run / FOLDER):  # another process is at it, or died
+        with _alone(run, terminal):
+            files.settle(run / FOLDER)
+    if shard_tokens and (found := _find(run / FOLDER, made_of, accept)):
         return found
     blocks: list[Block] = []
     tokens = 0
@@ -66,6 +71,7 @@ def open_text(
     else:
         text = MonolingualText.of(blocks) if source is None else ParallelText.of(blocks)
         require_some(len(text), text.left_out, paths, unit.removesuffix("s"))
+        accept(text)
         return text
 
     if not all(Path(path).is_file() for path in paths):
@@ -74,17 +80,17 @@ def open_text(
             "before, which takes files. Give files, or --shard-tokens 0 to hold all in memory."
         )
     with _alone(run, terminal):
-        if found := _find(run / FOLDER, made_of):
+        if found := _find(run / FOLDER, made_of, accept):
             return found
         terminal.progress("counting lines")
         lines = count_lines(paths)
-        shards = math.ceil(lines * tokens / sum(block.size for block in blocks) / shard_tokens)
-        terminal.line(f"{lines} {unit} are more than memory is to hold: preparing {shards} shards in {run / FOLDER}")
+        terminal.line(f"{lines} {unit} are more than memory is to hold: preparing shards in {run / FOLDER}")
         shown = _shown(chain(_emptying(blocks), reader), lines, terminal)
 
         def write(folder: Path) -> None:
             sizes = [vocabulary.size for vocabulary in vocabularies]
-            write_shards(folder, shown, shards, sizes, hold=shard_tokens, unit=unit, made_of=made_of)
+            write_shards(folder, shown, shard_tokens, sizes, say=terminal.progress, unit=unit, made_of=made_of)
+            accept(ShardedText(folder))
 
         files.write_folder(run / FOLDER, write, advice="Give an --output on a disk with more room.")
     return ShardedText(run / FOLDER)
@@ -99,7 +105,7 @@ def _identity(path: str) -> list[Any]:
     return [os.path.abspath(path), status.st_size, status.st_mtime_ns]
 
 
-def _find(folder: Path, made_of: dict[str, Any]) -> ShardedText | None:
+def _find(folder: Path, made_of: dict[str, Any], accept: Callable[[Text], None]) -> ShardedText | None:
     """The shards that are there already, if they are whole and of the same text."""
     if not folder.is_dir():
         return None
@@ -107,7 +113,10 @@ def _find(folder: Path, made_of: dict[str, Any]) -> ShardedText | None:
         text = ShardedText(folder)
     except SgdecError:  # damaged, or of another version of sgdec
         return None
-    return text if text.made_of == made_of else None
+    if text.made_of != made_of:
+        return None
+    accept(text)
+    return text
 
 
 @contextmanager
@@ -119,8 +128,16 @@ def _alone(run: Path, terminal: Terminal) -> Iterator[None]:
     except OSError as error:
         raise SgdecError(f"{run}: cannot be written ({error.strerror}). Give another --output.") from None
     try:
-        terminal.progress("waiting for the process that prepares the text")
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            terminal.progress("waiting for the process that prepares the text")
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        except OSError as error:  # some network file systems know no locks
+            raise SgdecError(
+                f"{run}: cannot be locked while text is prepared there ({error.strerror}). "
+                "Give another --output, or --shard-tokens 0 to hold all in memory."
+            ) from None
         yield
     finally:
         os.close(descriptor)

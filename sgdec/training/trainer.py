@@ -37,6 +37,7 @@ from sgdec.training import (
     starting,
     validation,
 )
+from sgdec.training.alone import alone
 from sgdec.training.batch import Batch
 from sgdec.training.compiling import compile_model
 from sgdec.training.config import TrainConfig
@@ -44,7 +45,7 @@ from sgdec.training.data import ParallelText, read_text
 from sgdec.training.device import choose_precision
 from sgdec.training.noise import SourceNoise
 from sgdec.training.optimisation import learning_rate
-from sgdec.training.out_of_memory import Splitter
+from sgdec.training.out_of_memory import Splitter, told
 from sgdec.training.parallel.group import Group
 from sgdec.training.parallel.launch import joined, restarted
 from sgdec.training.parallel.strategy import Strategy
@@ -56,7 +57,7 @@ from sgdec.training.stream import open_text
 from sgdec.training.terminal import Terminal
 from sgdec.training.updating import Updater
 from sgdec.training.weights import WEIGHTS, Weighting
-from sgdec.training.workspace import WORKSPACE, Workspace, make_budget
+from sgdec.training.workspace import WORKSPACE, Workspace, for_scoring, make_budget
 
 LOG_EVERY = 50
 """Steps between rows of the log."""
@@ -79,9 +80,11 @@ def train(config: TrainConfig, *, resume: bool = False, host: Host | None = None
     Raises `UsageError` for settings that cannot work, `SgdecError` for data or files that do not; in a run of several
     processes (``config.parallel``) `SystemExit` in those that leave the telling to another.
     """
-    with joined(config) as group:
+    with joined(config) as group, alone(Path(config.output)) if group.first else contextlib.nullcontext():
         resume = resume or restarted(config)
-        return Trainer(config, resume=resume, host=host, quiet=quiet, group=group).run()
+        with told(Path(config.output), lambda: "at the start"):
+            trainer = Trainer(config, resume=resume, host=host, quiet=quiet, group=group)
+        return trainer.run()
 
 
 class Trainer:
@@ -100,13 +103,13 @@ class Trainer:
         group: Group | None = None,
     ) -> None:
         self.config, self.folder, self.group = config, Path(config.output), group or Group()
-        self.precision = choose_precision(config.device, config.precision)
         if config.threads:
             torch.set_num_threads(config.threads)
         earlier = resuming.earlier_config(self.folder, resume)
+        self.precision = choose_precision(config.device, resuming.precision(config, earlier))
         host = host or Host()
         self.model_class: type[Model] = host.load("model", config.model)
-        config.check_files(sources=self.model_class.sources, steps=self.model_class.steps)
+        config.check_model(sources=self.model_class.sources, steps=self.model_class.steps)
         expected_reward.refuse_unfit(
             config, language_model=not self.model_class.sources, steps=self.model_class.steps
         )
@@ -118,6 +121,9 @@ class Trainer:
         self.vocabularies = Vocabularies(self.source, self.target)
         if resume:
             resuming.refuse_other_settings(config, earlier)
+        self.valid = read_text(config.valid, self.source, self.target)
+        if resume:
+            resuming.refuse_other_files(config, earlier, self.vocabularies, self.valid)
         terminal = Terminal(quiet=quiet or not self.group.first)
         self.data = open_text(
             config.train,
@@ -127,10 +133,8 @@ class Trainer:
             run=self.folder,
             shard_tokens=config.shard_tokens,
             terminal=terminal,
+            accept=lambda text: resuming.refuse_other_text(config, earlier, text),
         )
-        self.valid = read_text(config.valid, self.source, self.target)
-        if resume:
-            resuming.refuse_other_text(config, earlier, self.vocabularies, self.data)
         self.weighting = Weighting(config, self.vocabularies, self.data)
         if resume:
             self.weighting.refuse_others(config, earlier)
@@ -164,18 +168,28 @@ class Trainer:
         self.volume = Volume(self.updater.strategy)
         self.report = Report(self.folder, step=step, quiet=quiet) if self.group.first else Silence()
         self.updater.splitter = Splitter(
-            self.budget, self.progress.ceiling or math.inf, self.progress.unfit, self.report.line
+            self.budget,
+            self.progress.ceiling or math.inf,
+            self.progress.unfit,
+            self.report.line,
+            self.progress.skipped,
         )
-        self._scores: dict[str, float] = {}
+        self._scores: dict[str, float] = resuming.scores(earlier)
 
     def run(self) -> Trained:
         """Train until the last step or until patience ends; the best and the last model are in the folder."""
         self._introduce()
         try:
-            for _ in self.steps():
-                pass
+            with told(self.folder, lambda: f"step {self.progress.step}"):
+                for _ in self.steps():
+                    pass
+        except KeyboardInterrupt:
+            self.report.line(f"interrupted at step {self.progress.step}; {resuming.last_good(self.folder)}")
+            self.report.line("--resume goes on from there")
+            self.report.close()
+            raise
         except BaseException:
-            with contextlib.suppress(SgdecError, OSError):  # on a full disk this fails too; tell the first failure
+            with contextlib.suppress(Exception):  # on a full disk, say, this fails too; tell the first failure
                 self.report.close()
             raise
         for line in self.volume.lines():
@@ -184,7 +198,7 @@ class Trainer:
         return Trained((self.folder / "best").resolve(), self.progress.step, self._scores)
 
     def steps(self) -> Iterator[float]:
-        """Make updates to the end, with logs, validations and checkpoints; yields the loss of each."""
+        """Make updates to the end, with logs, validations and checkpoints; yields each loss, as `Updater.update`."""
         config, p = self.config, self.progress
         if config.start and p.best == -math.inf:
             self._validate()  # what there is to be better than
@@ -207,24 +221,36 @@ class Trainer:
         if self.updater.expected_reward is not None:
             rewards = self.group.total(self.updater.expected_reward.collect())
             p.rewards, p.sources = p.rewards + rewards["rewards"], p.sources + int(rewards["sources"])
-        self.volume.add(batches)
-        tokens = sum(int(batch.mask.sum()) for batch in batches)
-        p.loss_sum, p.tokens = p.loss_sum + loss * tokens, p.tokens + tokens
+        if made_of := self.updater.made_of:
+            self.volume.add(made_of)
+            tokens = sum(int(batch.mask.sum()) for batch in made_of)
+            p.loss_sum, p.tokens = p.loss_sum + loss * tokens, p.tokens + tokens
         elapsed = time.monotonic() - started
         p.seconds += elapsed
         p.update_seconds += elapsed
         if p.step % LOG_EVERY == 0:
             self._log(rate, norm)
         elif self.report.live:
-            self._show(p.loss_sum / p.tokens)
+            self._show()
 
         last = p.step == self.total_steps
         due = p.step % config.validate_every == 0 if config.validate_every else end_of_epoch
         if due or last:
+            self._require_finite(rate)
             self._validate()
         elif config.save_every and p.step % config.save_every == 0:
+            self._require_finite(rate)
             self._save("last")
         return loss
+
+    def _require_finite(self, rate: float) -> None:
+        """Raises `SgdecError` if the weights are not: they must not take the place of the last good ones."""
+        finite = all(bool(tensor.isfinite().all()) for tensor in self.updater.strategy.owned.values())
+        if not all(self.group.agree(finite)):
+            raise SgdecError(
+                f"step {self.progress.step}: some weights are not finite after an update at rate {rate:.3g}. Nothing "
+                f"was saved; {resuming.last_good(self.folder)}. Train anew with a lower --lr or --clip."
+            )
 
     def _validate(self) -> None:
         """Perplexity, and BLEU of translations, of held-out text; the rate and the checkpoints follow from them."""
@@ -234,7 +260,7 @@ class Trainer:
         with self.updater.averaged():
             self._scores = self.group.agree(self._score() if self.group.first else {})[0]
         value = self._scores[config.metric] * (-1 if config.metric == "perplexity" else 1)
-        better = value > p.best
+        better = value > p.best or p.best == -math.inf  # there is always a best
         if better:
             p.best, p.since_best, p.since_halved = value, 0, 0
         else:
@@ -246,11 +272,11 @@ class Trainer:
         scores = ", ".join(f"{name} {score:.4g}" for name, score in self._scores.items())
         where = f"epoch {self._epoch():.2f}, step {p.step}/{self.total_steps}"
         self.report.line(f"{where}: {scores}{' (best)' if better else ''}, {duration(p.seconds)}")
-        self._save("last", *(["best"] if better else []), scores=self._scores)
+        self._save(*(["best"] if better else []), "last", scores=self._scores)
 
     def _score(self) -> dict[str, float]:
         model, valid, device = self.model, self.valid, self.config.device
-        scores = {"perplexity": validation.perplexity(model, valid, device=device)}
+        scores = {"perplexity": validation.perplexity(model, valid, budget=for_scoring(self.budget), device=device)}
         if isinstance(model, Seq2Seq) and isinstance(valid, ParallelText):
             scores |= validation.of_translations(model, self.target, valid, self.config.bleu, device=device)
         return scores
@@ -267,7 +293,11 @@ class Trainer:
             files.write_json(folder / PROGRESS, asdict(self.progress))
             checkpoint.save_vocabularies(folder, self.source, self.target)
             where = {"step": self.progress.step, "epoch": self._epoch(), "precision": self.precision}
-            texts = {resuming.TEXT: self.data.fingerprint, WEIGHTS: self.weighting.fingerprint}
+            texts = {
+                resuming.TEXT: self.data.fingerprint,
+                resuming.VALID: self.valid.fingerprint,
+                WEIGHTS: self.weighting.fingerprint,
+            }
             training = {**texts, "training": self.config.to_json()}
             if isinstance(self.budget, Workspace):
                 training[WORKSPACE] = self.budget._asdict()
@@ -299,9 +329,10 @@ class Trainer:
     def _introduce(self) -> None:
         """What is trained on what."""
         data, parameters = self.data, sum(parameter.numel() for parameter in self.model.parameters())
+        count = f"{parameters / 1e6:.1f} M" if parameters >= 1e6 else f"{parameters / 1e3:.1f} k"
         skipped = [f"{count} {what} left out" for what, count in data.left_out.items() if count]
         self.report.line(
-            f"{self.config.model}: {parameters / 1e6:.1f} M parameters, {self.precision} on {self.config.device}; "
+            f"{self.config.model}: {count} parameters, {self.precision} on {self.config.device}; "
             f"{len(data)} {data.unit}{''.join(f', {text}' for text in skipped)}; "
             f"{self.steps_per_epoch} steps an epoch, {self.total_steps} in all"
         )
@@ -309,27 +340,30 @@ class Trainer:
             self.report.line(line)
         if self.progress.step:
             self.report.line(f"resumed after step {self.progress.step}")
+        if self.progress.step >= self.total_steps:
+            self.report.line("this run has ended; it goes on with more --epochs or --max-steps")
 
     def _log(self, rate: float, norm: float) -> None:
         p, speed = self.progress, self.progress.tokens / self.progress.update_seconds
         row = {
             "step": p.step,
             "epoch": self._epoch(),
-            "loss": p.loss_sum / p.tokens,
+            **({"loss": p.loss_sum / p.tokens} if p.tokens else {}),
             "lr": rate,
-            "grad_norm": norm,
+            **({"grad_norm": norm} if self.updater.made_of else {}),
             **({"reward": p.rewards / p.sources} if p.sources else {}),
         }
         row |= self.volume.row
         self.report.add({**row, "tokens_per_second": round(speed, 1), "seconds": round(p.seconds, 1)})
-        self._show(p.loss_sum / p.tokens)
+        self._show()
         p.loss_sum, p.tokens, p.update_seconds, p.rewards, p.sources = 0.0, 0, 0.0, 0.0, 0
 
-    def _show(self, loss: float) -> None:
+    def _show(self) -> None:
         """One line that is rewritten: where we are, how fast, how long still."""
         p, speed = self.progress, self.progress.tokens / max(self.progress.update_seconds, 1e-9)
+        loss = f"{p.loss_sum / p.tokens:.3f}" if p.tokens else "-"
         left = (self.total_steps - p.step) * p.seconds / p.step
         self.report.progress(
-            f"epoch {self._epoch():.2f}, step {p.step}/{self.total_steps}: loss {loss:.3f}, "
+            f"epoch {self._epoch():.2f}, step {p.step}/{self.total_steps}: loss {loss}, "
             f"{speed:,.0f} tokens/s, {duration(left)} left"
         )

@@ -25,10 +25,11 @@ from sgdec.training.expected_reward import ExpectedReward
 from sgdec.training.moving_average import MovingAverage
 from sgdec.training.objective import Likelihood
 from sgdec.training.optimisation import make_optimizer, uses_sgd
-from sgdec.training.out_of_memory import Splitter, is_out_of_memory
+from sgdec.training.out_of_memory import IN_A_ROW, Splitter, is_out_of_memory, way_out
 from sgdec.training.parallel.group import Group
 from sgdec.training.parallel.memory import collect_memory, restore_memory
 from sgdec.training.parallel.strategy import Loss, make_strategy
+from sgdec.training.resuming import last_good
 
 OPTIMIZER, RAW = "optimizer.safetensors", "raw.safetensors"
 LINES_SHOWN = 100
@@ -59,11 +60,15 @@ class Updater:
         self.optimizer = make_optimizer(config, self.strategy.owned.values(), step + 1)
         self.average = MovingAverage(model, config.ema) if config.ema else None
         self.splitter = Splitter(Tokens(config.batch_tokens))
+        self.made_of: Sequence[Batch] = []
+        """The batches of the last update, split as memory asked; none if it was skipped."""
 
     def update(self, batches: Sequence[Batch], step: int, rate: float) -> tuple[float, float]:
         """Make update ``step`` (from 1): mean loss of a target token, and the norm of the gradient before clipping.
 
-        Raises `SgdecError`, with the weights left as they were, where one of them is not finite.
+        Both are NaN where memory holds none of the examples: such an update is skipped, and nothing changes. Raises
+        `SgdecError`, with the weights left as they were, where loss or norm is not finite, and after `IN_A_ROW`
+        updates that were skipped.
         """
         config = self.config
         if config.sgd_after and step == config.sgd_after + 1:
@@ -74,6 +79,10 @@ class Updater:
         self.model.anneal(1.0 if config.start else (step - 1) / max(1, self.total_steps - 1))
         self.model.train()
         batches, losses = self._backward(batches)
+        self.made_of = batches
+        if not batches:
+            self._skip(step)
+            return math.nan, math.nan
         gradient = self.strategy.gradient_norm()
         torch.nn.utils.clip_grads_with_norm_(self.strategy.owned.values(), config.clip, gradient)
         values, norm = [loss.item() for loss in losses], gradient.item()
@@ -85,7 +94,10 @@ class Updater:
         return sum(values), norm
 
     def _backward(self, batches: Sequence[Batch]) -> tuple[list[Batch], list[torch.Tensor]]:
-        """Fill the gradients: the batches, split as memory asks, and what each adds to the mean loss of a token."""
+        """Fill the gradients: the batches, split as memory asks, and what each adds to the mean loss of a token.
+
+        There are none if memory holds none of the examples.
+        """
         while parts := self.splitter.split(batches):
             tokens = torch.stack([batch.weight for batch in parts]).sum().to(self.config.device)
             torch.manual_seed(self.strategy.seed(hash_seed(self.config.seed, self.step)))
@@ -103,9 +115,21 @@ class Updater:
             self.optimizer.zero_grad()  # what there is of gradients is of an update that was given up
             if self.config.device != "cpu":
                 torch.cuda.empty_cache()
+            if self.expected_reward is not None:
+                self.expected_reward.collect()  # these rewards are met again
             assert self.strategy.current is not None
             self.splitter.shrink(self.strategy.current, self.step)
-        raise SgdecError(f"step {self.step}: memory does not hold one of its examples. Take a smaller model.")
+        return [], []
+
+    def _skip(self, step: int) -> None:
+        """Count an update without examples. Raises `SgdecError` if all of the last `IN_A_ROW` were such."""
+        self.splitter.skip(step)
+        row = min(IN_A_ROW, self.total_steps)
+        if self.splitter.skipped[-row:] == [*range(step - row + 1, step + 1)]:
+            raise SgdecError(
+                f"step {step}: memory held not one example of the last {row} updates; "
+                + way_out(Path(self.config.output), "a smaller model, or a smaller --max-line")
+            )
 
     def _loss(self) -> Loss:
         """The loss of a batch: the sum over its target tokens, or minus the objective of its pairs."""
@@ -131,11 +155,10 @@ class Updater:
             guilty = bad or batches
         numbers = sorted(line for batch in guilty for line in batch.lines)
         lines = ", ".join(map(str, numbers[:LINES_SHOWN])) + (", ..." if len(numbers) > LINES_SHOWN else "")
-        last = Path(self.config.output) / "last"
-        good = f"the last good checkpoint is {last.resolve()}" if last.exists() else "there is no checkpoint yet"
         return SgdecError(
             f"step {step}: {what}, on lines {lines} of {' and '.join(self.config.train)}. Nothing was updated or "
-            f"saved; {good}. Look at these lines, or train anew with a lower --lr or --clip."
+            f"saved; {last_good(Path(self.config.output))}. Look at these lines, or train anew with a lower --lr or "
+            "--clip."
         )
 
     @contextmanager

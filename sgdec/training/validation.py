@@ -14,8 +14,10 @@ from sgdec.context import BOS, EOS, UNK, Vocabularies, Vocabulary
 from sgdec.models.base import Memory, Model, Seq2Seq
 from sgdec.text.gleu import mean_gleu
 from sgdec.text.steps import Stepping
-from sgdec.training.batch import Batch, pad
+from sgdec.training.batch import Batch, pad, take
+from sgdec.training.budget import Budget
 from sgdec.training.data import ParallelText, Text
+from sgdec.training.out_of_memory import in_halves
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Score
@@ -53,13 +55,18 @@ def summed_nll(logits: Tensor, targets: Tensor, weights: Tensor | None, label_sm
 
 
 @torch.inference_mode()
-def perplexity(model: Model, data: Text, *, batch_tokens: int = 4096, device: str = "cpu") -> float:
-    """exp of the mean -ln P of a target token, ``</s>`` included."""
+def perplexity(model: Model, data: Text, *, budget: int | Budget = 4096, device: str = "cpu") -> float:
+    """exp of the mean -ln P of a target token, ``</s>`` included; in batches of the budget, or smaller ones."""
+
+    def nll(batch: Batch) -> float:
+        rows = range(len(batch.lines))
+        return sum(in_halves(lambda some: [float(batch_nll(model, take(batch, some).to(device)))], rows))
+
     model.eval()
     total, tokens = 0.0, 0
-    for examples in data.batches(batch_tokens):
-        batch = data.batch(examples).to(device)
-        total += float(batch_nll(model, batch))
+    for examples in data.batches(budget):
+        batch = data.batch(examples)
+        total += nll(batch)
         tokens += int(batch.mask.sum())
     mean = total / tokens
     return math.exp(mean) if mean < 700 else math.inf
@@ -96,15 +103,17 @@ def greedy(
         logits[:, [UNK, BOS]] = -math.inf
         return logits.argmax(-1)
 
+    def searched(chosen: Sequence[int]) -> list[list[int]]:
+        padded, lengths = pad([sources[n] for n in chosen])
+        memory = model.encode(padded.to(device), lengths)
+        return unroll(model, memory, (LENGTH_FACTOR + model.steps) * lengths, choose)
+
     model.eval()
     order = sorted((n for n in range(len(sources)) if sources[n]), key=lambda n: len(sources[n]))
     translations: list[list[int]] = [[] for _ in sources]
     for first in range(0, len(order), batch_size):
         chosen = order[first : first + batch_size]
-        padded, lengths = pad([sources[n] for n in chosen])
-        memory = model.encode(padded.to(device), lengths)
-        limits = (LENGTH_FACTOR + model.steps) * lengths
-        for n, tokens in zip(chosen, unroll(model, memory, limits, choose), strict=True):
+        for n, tokens in zip(chosen, in_halves(searched, chosen), strict=True):
             translations[n] = tokens
     return translations
 

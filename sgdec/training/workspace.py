@@ -5,7 +5,8 @@ What an update of n examples takes, with at most T target tokens (``</s>`` is on
     bytes = max(c, n (t T + s S + a T T + b T S + d S S))
 
 The linear terms are what is kept of each token until the backward pass, the square ones are attention. c is there
-when that pass ends, whatever the batch: the gradients. (They come as what is kept goes, so it is not the sum.) No
+when that pass ends, whatever the batch: the gradients. (They come as what is kept goes, so it is not the sum.) c has
+room, so what a batch costs to its budget is n (...) alone, of which half a batch has half. No
 coefficient is negative, so a larger batch never costs less. They are fitted to updates that are measured at the start
 of a run, for a few lengths of the text, with batches that grow until they take `GROWTH` times what the smallest took;
 and scaled until no measurement is above the model. After that the size of a batch depends on lengths and coefficients
@@ -14,7 +15,8 @@ alone. A checkpoint holds these, so a run that is taken up has the same batches.
 
 On a GPU the measure is the peak of PyTorch's caching allocator. On a CPU it is the peak of what PyTorch's allocator
 gave out and took back, as its profiler records it: tensors and buffers of operations, without Python's own memory and
-without what libraries allocate for themselves.
+without what libraries allocate for themselves. The weights, their average and the optimiser's memory, which are there
+before the first update, come on top.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from sgdec.errors import UsageError
+from sgdec.errors import SgdecError, UsageError
 from sgdec.training.batch import Batch
 from sgdec.training.budget import Budget, Tokens
 from sgdec.training.config import TrainConfig
@@ -45,6 +47,8 @@ ABOVE = 2.0
 """Times what the smallest batch takes: from here on a measurement is taken to show the linear part."""
 START_TOKENS = 128
 """Of the first batch that is measured."""
+SCORED_TOKENS = 4096
+"""The most in a batch that is only scored, where the budget is not one of memory."""
 MIB = 1 << 20
 
 Measure = Callable[[list[int]], float]
@@ -80,7 +84,7 @@ def make_budget(
 
 
 class Workspace(NamedTuple):
-    """A memory budget and what batches cost: a `Budget`."""
+    """A memory budget and what batches cost: a `Budget`. The floor is within the room."""
 
     room: float
     """Bytes."""
@@ -92,10 +96,20 @@ class Workspace(NamedTuple):
     """Among which each batch is divided."""
 
     def cost(self, examples: int, longest: Sequence[int]) -> float:
-        """Bytes that a rank takes for its share."""
+        """Bytes that a rank takes for its share, as far as they grow with it."""
         share = math.ceil(examples / self.ranks)
-        linear = sum(term * value for term, value in zip(self.terms, features(longest), strict=True))
-        return max(self.floor, share * linear)
+        return share * sum(term * value for term, value in zip(self.terms, features(longest), strict=True))
+
+    def peak(self, examples: int, longest: Sequence[int]) -> float:
+        """Bytes that a rank takes for its share."""
+        return max(self.floor, self.cost(examples, longest))
+
+
+def for_scoring(budget: Budget) -> Budget:
+    """What one process may take to score text, where an update, perhaps of several processes, has this budget."""
+    if isinstance(budget, Workspace):
+        return budget._replace(ranks=1)
+    return Tokens(min(budget.room, SCORED_TOKENS))
 
 
 def features(longest: Sequence[int]) -> list[int]:
@@ -109,7 +123,10 @@ def features(longest: Sequence[int]) -> list[int]:
 
 
 def measure_workspace(room_mib: int, text: Text, measure: Measure, say: Callable[[str], None]) -> Workspace:
-    """Fit the costs of the text's batches to measured ones. Raises `UsageError` if not even a small one has room."""
+    """Fit the costs of the text's batches to measured ones.
+
+    Raises `UsageError` if not even a small one has room, `SgdecError` if memory does not hold one.
+    """
     room = float(room_mib * MIB)
     measured: list[tuple[int, list[int]]] = []
     taken: list[float] = []
@@ -121,8 +138,13 @@ def measure_workspace(room_mib: int, text: Text, measure: Measure, say: Callable
             try:
                 taken.append(measure([numbers[pick]] * examples))
             except (RuntimeError, MemoryError) as error:
-                if not (is_out_of_memory(error) and taken):
+                if not is_out_of_memory(error):
                     raise
+                if not taken:
+                    raise SgdecError(
+                        f"--workspace {room_mib}: memory does not hold {examples} examples of "
+                        f"{' and '.join(map(str, longest))} tokens. Take a smaller model, or give --batch-tokens."
+                    ) from None
                 break
             measured.append((examples, longest))
             if taken[-1] > GROWTH * min(taken) or taken[-1] > room:

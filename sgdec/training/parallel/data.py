@@ -26,7 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from sgdec.errors import SgdecError
 from sgdec.models.base import Model
-from sgdec.training.batch import Batch, take
+from sgdec.training.batch import STAND_IN, Batch, take
 from sgdec.training.parallel.group import Group, ring
 from sgdec.training.parallel.strategy import Loss, Strategy
 
@@ -58,8 +58,9 @@ class DataParallel(Strategy):
         losses = []
         for number, batch in enumerate(batches, start=1):
             rows = own_rows(batch, self.group)
+            share = take(batch, rows) if rows else take(batch, [0])._replace(lines=[STAND_IN])
             with replica.no_sync() if replica and number < len(batches) else nullcontext():
-                loss = (replica or self._objective)(take(batch, rows or [0])) * bool(rows) / total
+                loss = (replica or self._objective)(share) * bool(rows) / total
                 loss.backward()
             losses.append(loss.detach())
         if replica is None and self.group.size > 1:

@@ -8,7 +8,7 @@
 | `luong.py`, `luong_modes.py` | luong: model and hybrid |
 | `gnmt.py`, `partitioned.py` | gnmt: model, with a softmax partitioned over symbols |
 
-A mode of a model is a subclass: it says where parameters live (`places`), and what a rank does with a batch
+A mode of a model is a subclass: it says where parameters live (`place`), and what a rank does with a batch
 (`forward`). All ranks read the same batches, so no words are ever sent, only vectors. Each rank has gradients and the
 optimiser's memory of what it owns, and nothing else; parameters of others are kept in the host's memory, stale, for
 the shape of a checkpoint. (Rank 0, which validates, has them all on its device.)
