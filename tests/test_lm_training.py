@@ -40,13 +40,13 @@ def unigram_perplexity(data: MonolingualText) -> float:
 def test_a_tiny_model_learns_what_follows_what(tmp_path: Path, model: str) -> None:
     config = make_lm_config(tmp_path, model=model, lr=0.02, max_steps=120, cooldown=0.5)
     trainer = Trainer(config, quiet=True)
-    assert isinstance(trainer.valid, MonolingualText)
+    assert isinstance(trainer.inputs.valid, MonolingualText)
     done = trainer.run()
     assert done.scores.keys() == {"perplexity"}, "there is nothing to translate"
-    assert done.scores["perplexity"] < unigram_perplexity(trainer.valid) / 3
+    assert done.scores["perplexity"] < unigram_perplexity(trainer.inputs.valid) / 3
     loaded, vocabularies = load_language_model(done.best)
     assert vocabularies.source is None and vocabularies.target is not None
-    assert validation.perplexity(loaded, trainer.valid) == pytest.approx(done.scores["perplexity"], rel=1e-4)
+    assert validation.perplexity(loaded, trainer.inputs.valid) == pytest.approx(done.scores["perplexity"], rel=1e-4)
 
 
 @pytest.mark.parametrize("model", MODELS)
@@ -67,7 +67,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path, model: 
 @pytest.mark.parametrize("model", MODELS)
 def test_perplexity_counts_each_token_and_the_end_once(tmp_path: Path, model: str) -> None:
     trainer = Trainer(make_lm_config(tmp_path, model=model, precision="fp64"), quiet=True)
-    module, data = trainer.model.eval(), trainer.valid
+    module, data = trainer.model.eval(), trainer.inputs.valid
     assert isinstance(module, LanguageModel)
     total = tokens = 0.0
     for n in range(len(data)):
@@ -83,7 +83,7 @@ def test_the_output_bias_can_start_from_frequencies(tmp_path: Path) -> None:
     for model in MODELS:
         trainer = Trainer(make_lm_config(tmp_path, model, model=model, unigram_bias=True), quiet=True)
         bias = trainer.model.output_layer()[0].bias.detach()
-        torch.testing.assert_close(bias, trainer.data.log_frequencies(trainer.target.size))
+        torch.testing.assert_close(bias, trainer.data.log_frequencies(trainer.inputs.target.size))
 
 
 @pytest.mark.parametrize("limit", [1, 20, 10_000])

@@ -279,8 +279,8 @@ def test_memory_that_runs_out_elsewhere_is_one_line_and_the_last_checkpoint_stan
 
 def test_a_validation_of_too_large_batches_is_made_in_halves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = Trainer(make_config(tmp_path, precision="fp64"), quiet=True)
-    expected = validation.perplexity(run.model, run.valid)
-    outputs = validation.greedy(run.model, run.valid.sources)  # type: ignore[arg-type,attr-defined]
+    expected = validation.perplexity(run.model, run.inputs.valid)
+    outputs = validation.greedy(run.model, run.inputs.valid.sources)  # type: ignore[arg-type,attr-defined]
     nll, unroll, sizes = validation.batch_nll, validation.unroll, []
 
     def small_nll(model: Any, batch: Any) -> Tensor:
@@ -296,6 +296,6 @@ def test_a_validation_of_too_large_batches_is_made_in_halves(tmp_path: Path, mon
 
     monkeypatch.setattr(validation, "batch_nll", small_nll)
     monkeypatch.setattr(validation, "unroll", small_unroll)
-    assert validation.perplexity(run.model, run.valid) == pytest.approx(expected, rel=1e-12)
-    assert max(sizes) == len(run.valid) and min(sizes) > 1
-    assert validation.greedy(run.model, run.valid.sources) == outputs  # type: ignore[arg-type,attr-defined]
+    assert validation.perplexity(run.model, run.inputs.valid) == pytest.approx(expected, rel=1e-12)
+    assert max(sizes) == len(run.inputs.valid) and min(sizes) > 1
+    assert validation.greedy(run.model, run.inputs.valid.sources) == outputs  # type: ignore[arg-type,attr-defined]

@@ -145,7 +145,7 @@ def test_held_out_text_has_no_noise_and_edits_are_those_of_the_clean_source(tmp_
     trainer.run()
     assert all(batch.weights is not None and bool((batch.weights == 1).all()) for batch in seen)
     assert sum(source.count(UNK) for batch in seen for source in sources(batch)) > 5
-    assert not any(UNK in source for source in sources(trainer.valid.batch(range(len(trainer.valid)))))
+    assert not any(UNK in source for source in sources(trainer.inputs.valid.batch(range(len(trainer.inputs.valid)))))
 
 
 def test_a_share_out_of_range_and_a_model_without_source_are_refused(tmp_path: Path) -> None:

@@ -254,4 +254,4 @@ def test_the_run_says_what_is_prepared(tmp_path: Path, capsys: pytest.CaptureFix
     assert said[0].endswith(f"109 pairs are more than memory is to hold: preparing shards in {config.output}/text")
     manifest = json.loads((Path(config.output) / "text" / "manifest.json").read_text())
     assert len(manifest["examples"]) == 5 and sum(manifest["examples"]) == 109 and "109 pairs" in said[1]
-    assert isinstance(Trainer(config, resume=True, quiet=True).valid, TextInMemory)
+    assert isinstance(Trainer(config, resume=True, quiet=True).inputs.valid, TextInMemory)

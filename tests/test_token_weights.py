@@ -38,7 +38,7 @@ def write(folder: Path, lines: list[str], name: str = "weights") -> str:
 
 def gradients(trainer: Trainer, batches: list[list[int]]) -> tuple[float, list[torch.Tensor]]:
     """Loss and gradients of one update, weights of tokens included."""
-    weighted = [trainer.weighting(trainer.data.batch(examples)) for examples in batches]
+    weighted = [trainer.inputs.weighting(trainer.data.batch(examples)) for examples in batches]
     loss, _ = trainer.updater.update(weighted, 1, 0.0)
     return loss, [p.grad.clone() for p in trainer.model.parameters() if p.grad is not None]
 
@@ -93,7 +93,7 @@ def test_a_token_counts_by_its_own_weight_and_the_end_by_1_unless_it_has_one(tmp
 def test_weights_of_a_right_to_left_model_are_in_the_order_of_the_text(tmp_path: Path) -> None:
     lines = [" ".join(str(t + 1) for t in range(tokens)) + " 9" for tokens in LENGTHS]
     trainer = Trainer(make_config(tmp_path, token_weights=write(tmp_path, lines), right_left=True), quiet=True)
-    weights = trainer.weighting(trainer.data.batch([len(PAIRS) - 1])).weights
+    weights = trainer.inputs.weighting(trainer.data.batch([len(PAIRS) - 1])).weights
     assert weights is not None and weights.tolist() == [[5, 4, 3, 2, 1, 9]]
 
 
@@ -105,7 +105,7 @@ def test_lines_that_are_left_out_keep_their_place_in_the_file(tmp_path: Path) ->
         Path(path).write_text("\n".join([side[0], "", "", "", *side[1:]]) + "\n")
     trainer = Trainer(config, quiet=True)
     assert trainer.data.left_out == {"empty": 3}
-    weights = trainer.weighting(trainer.data.batch([0, 1, 2])).weights
+    weights = trainer.inputs.weighting(trainer.data.batch([0, 1, 2])).weights
     assert weights is not None and weights[:, 0].tolist() == [1, 2, 1]
 
 
@@ -114,7 +114,7 @@ def test_validation_is_unweighted(tmp_path: Path) -> None:
     config = make_config(tmp_path, token_weights=write(tmp_path, lines), edit_weight=3.0, max_steps=3, bleu=0)
     scores = train(config, quiet=True).scores
     model, _ = loading.load_model(tmp_path / "run")
-    plain = Trainer(make_config(tmp_path, "plain"), quiet=True).valid
+    plain = Trainer(make_config(tmp_path, "plain"), quiet=True).inputs.valid
     assert scores["perplexity"] == pytest.approx(validation.perplexity(model, plain), rel=1e-5)
 
 
@@ -166,7 +166,7 @@ def test_target_tokens_that_differ_from_the_source_get_the_edit_weight(tmp_path:
     for path, side in zip(config.train, zip(*pairs.items(), strict=True), strict=True):
         Path(path).write_text("".join(f"{line}\n" for line in side))
     trainer = Trainer(config, quiet=True)
-    weights = trainer.weighting(trainer.data.batch([0, 1, 2])).weights
+    weights = trainer.inputs.weighting(trainer.data.batch([0, 1, 2])).weights
     assert weights is not None
     expected = [[1, 3, 1, 3, 1], [1, 1, 1, 1, 1], [1, 1, 1, 1, 1]]
     if right_left:
@@ -177,7 +177,7 @@ def test_target_tokens_that_differ_from_the_source_get_the_edit_weight(tmp_path:
 def test_weights_and_edit_weights_multiply(tmp_path: Path) -> None:
     path = write(tmp_path, ["0.5"] * len(PAIRS))
     trainer = Trainer(make_config(tmp_path, token_weights=path, edit_weight=4.0), quiet=True)
-    weights = trainer.weighting(trainer.data.batch([0])).weights
+    weights = trainer.inputs.weighting(trainer.data.batch([0])).weights
     assert weights is not None and weights.tolist() == [[2.0, 0.5]]
 
 

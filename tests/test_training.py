@@ -105,7 +105,7 @@ def test_the_loss_is_smoothed_cross_entropy_over_real_tokens(tmp_path: Path) -> 
 
 def test_perplexity_counts_each_token_and_the_end_once(tmp_path: Path) -> None:
     trainer = Trainer(make_config(tmp_path, precision="fp64"), quiet=True)
-    model, data = trainer.model.eval(), trainer.valid
+    model, data = trainer.model.eval(), trainer.inputs.valid
     total = tokens = 0.0
     for n in range(len(data)):
         one = data.batch([n])
@@ -119,9 +119,9 @@ def test_perplexity_counts_each_token_and_the_end_once(tmp_path: Path) -> None:
 def test_greedy_translation_does_not_depend_on_the_batch(tmp_path: Path) -> None:
     trainer = Trainer(make_config(tmp_path, precision="fp64", options={"width": 16, "init": 0.6}), quiet=True)
     lines = [pair[0] for pair in PAIRS[::5]]
-    alone = [validation.translate(trainer.model, trainer.vocabularies, [line])[0] for line in lines]
+    alone = [validation.translate(trainer.model, trainer.inputs.vocabularies, [line])[0] for line in lines]
     assert len(set(alone)) > 5
-    assert validation.translate(trainer.model, trainer.vocabularies, lines, batch_size=7) == alone
+    assert validation.translate(trainer.model, trainer.inputs.vocabularies, lines, batch_size=7) == alone
 
 
 def test_gradients_are_clipped_to_the_norm(tmp_path: Path) -> None:

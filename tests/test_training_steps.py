@@ -90,9 +90,8 @@ def test_the_average_is_validated_and_saved_and_the_weights_go_on_without_it(tmp
     assert not (tmp_path / "plain" / "last" / "raw.safetensors").exists()
     model, _ = load_model(tmp_path / "averaged" / "last")
     config = checkpoint.read_config(tmp_path / "averaged" / "last")
-    assert validation.perplexity(model, Trainer(make_config(tmp_path, "other"), quiet=True).valid) == pytest.approx(
-        config["perplexity"], rel=1e-5
-    )
+    valid = Trainer(make_config(tmp_path, "other"), quiet=True).inputs.valid
+    assert validation.perplexity(model, valid) == pytest.approx(config["perplexity"], rel=1e-5)
     assert config["perplexity"] != checkpoint.read_config(tmp_path / "plain" / "last")["perplexity"]
 
 

@@ -128,7 +128,7 @@ def test_validation_takes_no_more_memory_than_updates(tmp_path: Path) -> None:
     config = make_config(tmp_path, workspace=2, bleu=0)
     trainer = Trainer(replace(config, valid=write_text(tmp_path, "long", PAIRS * 30)), quiet=True)
     trainer.model.eval()
-    all_at_once = peak_bytes(lambda: validation.perplexity(trainer.model, trainer.valid), "cpu")
+    all_at_once = peak_bytes(lambda: validation.perplexity(trainer.model, trainer.inputs.valid), "cpu")
     assert peak_bytes(trainer._score, "cpu") < 2 * MIB < all_at_once
 
 

@@ -17,32 +17,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 import torch
 
-from sgdec.context import Vocabularies
 from sgdec.errors import SgdecError
-from sgdec.models.base import Model, Seq2Seq
+from sgdec.models.base import Seq2Seq
 from sgdec.plugins import Host
-from sgdec.text.vocabulary import load_vocabulary
-from sgdec.training import (
-    checkpoint,
-    expected_reward,
-    files,
-    loading,
-    pretrained,
-    resuming,
-    sides,
-    starting,
-    validation,
-)
+from sgdec.training import checkpoint, files, loading, pretrained, resuming, starting, validation
 from sgdec.training.alone import alone
 from sgdec.training.batch import Batch
 from sgdec.training.compiling import compile_model
 from sgdec.training.config import TrainConfig
-from sgdec.training.data import ParallelText, read_text
+from sgdec.training.data import ParallelText
 from sgdec.training.device import choose_precision
+from sgdec.training.inputs import read_inputs
 from sgdec.training.noise import SourceNoise
 from sgdec.training.optimisation import learning_rate
 from sgdec.training.out_of_memory import Splitter, told
@@ -51,12 +39,9 @@ from sgdec.training.parallel.launch import joined, restarted
 from sgdec.training.parallel.strategy import Strategy
 from sgdec.training.parallel.volume import Volume
 from sgdec.training.progress import PROGRESS, Progress
-from sgdec.training.reading import Limits
 from sgdec.training.report import METRICS, Report, Silence, duration
-from sgdec.training.stream import open_text
 from sgdec.training.terminal import Terminal
 from sgdec.training.updating import Updater
-from sgdec.training.weights import WEIGHTS, Weighting
 from sgdec.training.workspace import WORKSPACE, Workspace, for_scoring, make_budget
 
 LOG_EVERY = 50
@@ -107,49 +92,21 @@ class Trainer:
             torch.set_num_threads(config.threads)
         earlier = resuming.earlier_config(self.folder, resume)
         self.precision = choose_precision(config.device, resuming.precision(config, earlier))
-        host = host or Host()
-        self.model_class: type[Model] = host.load("model", config.model)
-        config.check_model(sources=self.model_class.sources, steps=self.model_class.steps)
-        expected_reward.refuse_unfit(
-            config, language_model=not self.model_class.sources, steps=self.model_class.steps
-        )
-        pretrained.refuse_unfit(config)
-        tokenizers = [load_vocabulary(path) for path in config.tokenizer]
-        self.source, self.target = sides.arranged(
-            tokenizers, sources=self.model_class.sources, right_left=config.right_left, steps=self.model_class.steps
-        )
-        self.vocabularies = Vocabularies(self.source, self.target)
-        if resume:
-            resuming.refuse_other_settings(config, earlier)
-        self.valid = read_text(config.valid, self.source, self.target)
-        if resume:
-            resuming.refuse_other_files(config, earlier, self.vocabularies, self.valid)
-        terminal = Terminal(quiet=quiet or not self.group.first)
-        self.data = open_text(
-            config.train,
-            self.source,
-            self.target,
-            Limits(config.max_line, config.max_ratio),
-            run=self.folder,
-            shard_tokens=config.shard_tokens,
-            terminal=terminal,
-            accept=lambda text: resuming.refuse_other_text(config, earlier, text),
-        )
-        self.weighting = Weighting(config, self.vocabularies, self.data)
-        if resume:
-            self.weighting.refuse_others(config, earlier)
+        host, terminal = host or Host(), Terminal(quiet=quiet or not self.group.first)
+        self.inputs = read_inputs(config, host.load("model", config.model), earlier, terminal)
+        self.data, vocabularies = self.inputs.train, self.inputs.vocabularies
         self.noise = SourceNoise(config.source_noise, config.source_noise_kind, config.seed)
 
         torch.manual_seed(config.seed)
-        self.model = loading.build_model(self._model_config(), where="sgdec train", host=host)
+        self.model = loading.build_model(self.inputs.model_config, where="sgdec train", host=host)
         self.model.to(config.device, torch.float64 if self.precision == "fp64" else torch.float32)
         if config.compile:
             compile_model(self.model, config)
         if config.unigram_bias:
-            self.model.bias_output(self.data.log_frequencies(self.target.size))
+            self.model.bias_output(self.data.log_frequencies(self.inputs.target.size))
         if config.start and not resume:
-            starting.start_from(config.start, self.model, self._model_config(), self.vocabularies)
-        self.started = [] if resume else list(pretrained.start(config, self.model, self.vocabularies, host))
+            starting.start_from(config.start, self.model, self.inputs.model_config, vocabularies)
+        self.started = [] if resume else list(pretrained.start(config, self.model, vocabularies, host))
 
         def trial() -> Strategy:
             return Updater(config, self.model, self.precision, total_steps=1).strategy
@@ -216,7 +173,7 @@ class Trainer:
         started = time.monotonic()
         p.step, p.batch = p.step + 1, p.batch + len(batches)
         rate = learning_rate(config, p.step, self.total_steps, p.plateaus)
-        batches = [self.noise(self.weighting(batch), p.step) for batch in batches]
+        batches = [self.noise(self.inputs.weighting(batch), p.step) for batch in batches]
         loss, norm = self.updater.update(batches, p.step, rate)
         if self.updater.expected_reward is not None:
             rewards = self.group.total(self.updater.expected_reward.collect())
@@ -275,15 +232,14 @@ class Trainer:
         self._save(*(["best"] if better else []), "last", scores=self._scores)
 
     def _score(self) -> dict[str, float]:
-        model, valid, device = self.model, self.valid, self.config.device
+        model, valid, device = self.model, self.inputs.valid, self.config.device
         scores = {"perplexity": validation.perplexity(model, valid, budget=for_scoring(self.budget), device=device)}
         if isinstance(model, Seq2Seq) and isinstance(valid, ParallelText):
-            scores |= validation.of_translations(model, self.target, valid, self.config.bleu, device=device)
+            scores |= validation.of_translations(model, self.inputs.target, valid, self.config.bleu, device=device)
         return scores
 
     def _save(self, *links: str, scores: Mapping[str, float] = MappingProxyType({})) -> None:
         """A checkpoint of this step, with all that training needs to go on."""
-
         save = self.updater.collect()
         if self.updater.splitter.ceiling < math.inf:
             self.progress.ceiling = self.updater.splitter.ceiling
@@ -291,34 +247,16 @@ class Trainer:
         def write(folder: Path) -> None:
             save(folder)
             files.write_json(folder / PROGRESS, asdict(self.progress))
-            checkpoint.save_vocabularies(folder, self.source, self.target)
+            checkpoint.save_vocabularies(folder, self.inputs.source, self.inputs.target)
             where = {"step": self.progress.step, "epoch": self._epoch(), "precision": self.precision}
-            texts = {
-                resuming.TEXT: self.data.fingerprint,
-                resuming.VALID: self.valid.fingerprint,
-                WEIGHTS: self.weighting.fingerprint,
-            }
-            training = {**texts, "training": self.config.to_json()}
+            training = {**self.inputs.fingerprints, "training": self.config.to_json()}
             if isinstance(self.budget, Workspace):
                 training[WORKSPACE] = self.budget._asdict()
-            files.write_json(folder / checkpoint.CONFIG, {**self._model_config(), **where, **scores, **training})
+            files.write_json(folder / checkpoint.CONFIG, {**self.inputs.model_config, **where, **scores, **training})
             shutil.copyfile(self.folder / METRICS, folder / METRICS)
 
         if self.group.first:
             checkpoint.save_checkpoint(self.folder, f"step-{self.progress.step}", write, links, keep=self.config.keep)
-
-    def _model_config(self) -> dict[str, Any]:
-        return {
-            "format": checkpoint.FORMAT,
-            "model": self.config.model,
-            "options": dict(self.config.options),
-            "source_vocab_size": 0 if self.source is None else self.source.size,
-            "target_vocab_size": self.target.size,
-            "shared": sides.same_pieces(self.source, self.target),
-            "right_left": self.config.right_left,
-            **({"sources": self.model_class.sources} if self.model_class.sources > 1 else {}),
-            **({"steps": True} if self.model_class.steps else {}),
-        }
 
     def _out_of_patience(self) -> bool:
         return 0 < self.config.patience <= self.progress.since_best

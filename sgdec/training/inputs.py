@@ -1,0 +1,101 @@
+"""What a run reads: tokenizers, training and held-out text, weights of tokens; refused where a run had others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sgdec.context import Vocabularies
+from sgdec.models.base import Model
+from sgdec.text.vocabulary import StoredVocabulary, load_vocabulary
+from sgdec.training import checkpoint, expected_reward, pretrained, resuming, sides
+from sgdec.training.config import TrainConfig
+from sgdec.training.data import Text, read_text
+from sgdec.training.reading import Limits
+from sgdec.training.stream import open_text
+from sgdec.training.terminal import Terminal
+from sgdec.training.weights import WEIGHTS, Weighting
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """The inputs of one run."""
+
+    source: StoredVocabulary | None
+    """None for a language model."""
+    target: StoredVocabulary
+    train: Text
+    valid: Text
+    weighting: Weighting
+    model_config: Mapping[str, Any]
+    """What config.json says of the model: enough to make it, with fresh weights."""
+
+    @property
+    def vocabularies(self) -> Vocabularies:
+        return Vocabularies(self.source, self.target)
+
+    @property
+    def fingerprints(self) -> dict[str, str | None]:
+        """What config.json says of the texts; of weights None where there are none."""
+        return {
+            resuming.TEXT: self.train.fingerprint,
+            resuming.VALID: self.valid.fingerprint,
+            WEIGHTS: self.weighting.fingerprint,
+        }
+
+
+def read_inputs(
+    config: TrainConfig, model_class: type[Model], earlier: Mapping[str, Any], terminal: Terminal
+) -> Inputs:
+    """Read what ``config`` names. ``earlier``: the config of the run that goes on; empty for a new one.
+
+    Whatever can be refused is, before it is read or anything is written. Raises `UsageError` for settings that cannot
+    work, or that the earlier run did not have; `SgdecError` for files that cannot be read.
+    """
+    config.check_model(sources=model_class.sources, steps=model_class.steps)
+    expected_reward.refuse_unfit(config, language_model=not model_class.sources, steps=model_class.steps)
+    pretrained.refuse_unfit(config)
+    source, target = sides.arranged(
+        [load_vocabulary(path) for path in config.tokenizer],
+        sources=model_class.sources,
+        right_left=config.right_left,
+        steps=model_class.steps,
+    )
+    vocabularies = Vocabularies(source, target)
+    if earlier:
+        resuming.refuse_other_settings(config, earlier)
+    valid = read_text(config.valid, source, target)
+    if earlier:
+        resuming.refuse_other_files(config, earlier, vocabularies, valid)
+    train = open_text(
+        config.train,
+        source,
+        target,
+        Limits(config.max_line, config.max_ratio),
+        run=Path(config.output),
+        shard_tokens=config.shard_tokens,
+        terminal=terminal,
+        accept=lambda text: resuming.refuse_other_text(config, earlier, text),
+    )
+    weighting = Weighting(config, vocabularies, train)
+    if earlier:
+        weighting.refuse_others(config, earlier)
+    return Inputs(source, target, train, valid, weighting, _model_config(config, model_class, source, target))
+
+
+def _model_config(
+    config: TrainConfig, model_class: type[Model], source: StoredVocabulary | None, target: StoredVocabulary
+) -> dict[str, Any]:
+    return {
+        "format": checkpoint.FORMAT,
+        "model": config.model,
+        "options": dict(config.options),
+        "source_vocab_size": 0 if source is None else source.size,
+        "target_vocab_size": target.size,
+        "shared": sides.same_pieces(source, target),
+        "right_left": config.right_left,
+        **({"sources": model_class.sources} if model_class.sources > 1 else {}),
+        **({"steps": True} if model_class.steps else {}),
+    }
