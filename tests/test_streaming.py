@@ -251,7 +251,7 @@ def test_the_run_says_what_is_prepared(tmp_path: Path, capsys: pytest.CaptureFix
     config = make_config(tmp_path, shard_tokens=200, max_steps=2, bleu=0)
     train(config)
     said = capsys.readouterr().err.splitlines()
-    assert said[0].endswith(f"109 pairs are more than memory is to hold: preparing shards in {config.output}/text")
+    assert said[0].endswith(f"109 pairs have more than 200 tokens: preparing shards in {config.output}/text")
     manifest = json.loads((Path(config.output) / "text" / "manifest.json").read_text())
     assert len(manifest["examples"]) == 5 and sum(manifest["examples"]) == 109 and "109 pairs" in said[1]
     assert isinstance(Trainer(config, resume=True, quiet=True).inputs.valid, TextInMemory)

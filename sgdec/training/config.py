@@ -84,7 +84,9 @@ class TrainConfig:
 
     epochs: Annotated[float, Field(gt=0, description="passes over the training data")] = 20.0
     max_steps: Annotated[int, Field(ge=0, description="end after this many steps, 0 = as epochs says")] = 0
-    batch_tokens: Annotated[int, Field(ge=1, description="tokens in a batch, the longer side, with padding")] = 1024
+    batch_tokens: Annotated[
+        int, Field(ge=1, description="examples times tokens of the longest side; a longer example is a batch alone")
+    ] = 1024
     workspace: Annotated[
         int, Field(ge=0, description="MiB for an update: batches as large as they hold, 0 = as --batch-tokens says")
     ] = 0

@@ -84,7 +84,7 @@ def open_text(
             return found
         terminal.progress("counting lines")
         lines = count_lines(paths)
-        terminal.line(f"{lines} {unit} are more than memory is to hold: preparing shards in {run / FOLDER}")
+        terminal.line(f"{lines} {unit} have more than {shard_tokens} tokens: preparing shards in {run / FOLDER}")
         shown = _shown(chain(_emptying(blocks), reader), lines, terminal)
 
         def write(folder: Path) -> None:
