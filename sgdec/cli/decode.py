@@ -26,7 +26,9 @@ BETWEEN = {"text": b"\t", "ids": b" 2 "}
 @running.options(
     *running.BEFORE,
     click.option("--decoder", metavar="NAME", default="beam", show_default=True, help="How to search."),
-    click.option("--nbest", type=click.IntRange(min=1), default=1, show_default=True, help="Hypotheses a sentence, at most."),
+    click.option(
+        "--nbest", type=click.IntRange(min=1), default=1, show_default=True, help="Hypotheses a sentence, at most."
+    ),
     click.option(
         "--max-length-factor", type=click.FloatRange(min=0), default=2.0, show_default=True,
         help="At most this many times the source tokens before </s>.",
