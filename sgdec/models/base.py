@@ -100,11 +100,12 @@ class Model(nn.Module, ABC):
     def output_layer(self) -> tuple[nn.Linear, float | None]:
         """The layer that `project` is, weight [V, H] and bias [V], and the bound to which it clips logits, if any.
 
-        For whoever computes some logits alone. Raises UsageError where a model has no such layer, or only in 8 bits.
+        For whoever computes some logits alone, or gives it a start. Raises UsageError where a model has no such
+        layer, or only in 8 bits.
         """
         raise UsageError(
-            f"{type(self).__name__} has no output layer in floating point, so its vocabulary cannot be reduced; "
-            "use the predictor nmt, or a gnmt model that is not quantised."
+            f"{type(self).__name__} has no output layer in floating point: its vocabulary cannot be reduced, nor can "
+            "training start from given weights or a bias. Predict with nmt, or leave the option out."
         )
 
     def embedding_layer(self, side: str) -> nn.Embedding:
@@ -121,9 +122,11 @@ class Model(nn.Module, ABC):
         """Start from these scores [V] of target tokens, before anything is learnt.
 
         Otherwise the first steps push whole layers into saturation to tell frequent tokens from rare ones, and
-        a recurrent encoder that is saturated learns no attention. Raises UsageError where a model has no bias.
+        a recurrent encoder that is saturated learns no attention. Raises UsageError as `output_layer` does.
         """
-        raise UsageError(f"{type(self).__name__} has no output bias to start from frequencies; leave the option out.")
+        layer, _ = self.output_layer()
+        with torch.no_grad():
+            layer.bias.copy_(log_probabilities)
 
     def anneal(self, progress: float) -> None:
         """Training is at this share of its updates, from 0 to 1: for what a model changes on the way."""

@@ -143,11 +143,6 @@ class EncoderDecoder(Seq2Seq):
         """The output layer; logits are not clipped."""
         return self.softmax, None
 
-    def bias_output(self, log_probabilities: Tensor) -> None:
-        """The bias [V] of the output layer."""
-        with torch.no_grad():
-            self.softmax.bias.copy_(log_probabilities)
-
     def freeze(self, kernels: Kernels) -> None:
         """All layers that can be packed are."""
         pack_layers(self, kernels)

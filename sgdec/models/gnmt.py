@@ -194,11 +194,6 @@ class GNMT(Seq2Seq):
             return super().output_layer()
         return self.softmax, GAMMA if self.constrained else None
 
-    def bias_output(self, log_probabilities: Tensor) -> None:
-        """The softmax's bias [V]; with small initial weights these are the first predictions."""
-        with torch.no_grad():
-            self.softmax.bias.copy_(log_probabilities)
-
     def forward(self, source: Tensor, lengths: Tensor, target_in: Tensor) -> Tensor:
         """Outputs [B, T, width], layer by layer over all steps; equal to the loop over `step`."""
         if self.softmax.weight.is_meta:  # only the quantised products are here

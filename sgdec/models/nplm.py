@@ -130,11 +130,6 @@ class NPLM(LanguageModel):
         """There is one side."""
         return self.embedding if side == "target" else super().embedding_layer(side)
 
-    def bias_output(self, log_probabilities: Tensor) -> None:
-        """b [V]."""
-        with torch.no_grad():
-            self.softmax.bias.copy_(log_probabilities)
-
     @torch.no_grad()
     def freeze(self, kernels: Kernels) -> None:
         """All layers, but for the embeddings."""

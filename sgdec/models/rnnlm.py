@@ -96,11 +96,6 @@ class RNNLM(LanguageModel):
         """There is one side."""
         return self.embedding if side == "target" else super().embedding_layer(side)
 
-    def bias_output(self, log_probabilities: Tensor) -> None:
-        """The softmax's bias [V]."""
-        with torch.no_grad():
-            self.softmax.bias.copy_(log_probabilities)
-
     @torch.no_grad()
     def freeze(self, kernels: Kernels) -> None:
         """One product a layer, over [x; h]."""

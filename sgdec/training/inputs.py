@@ -16,7 +16,7 @@ from sgdec.training.data import Text, read_text
 from sgdec.training.reading import Limits
 from sgdec.training.stream import open_text
 from sgdec.training.terminal import Terminal
-from sgdec.training.weights import WEIGHTS, Weighting
+from sgdec.training.weights import TOKEN_WEIGHTS, Weighting
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Inputs:
         return {
             resuming.TEXT: self.train.fingerprint,
             resuming.VALID: self.valid.fingerprint,
-            WEIGHTS: self.weighting.fingerprint,
+            TOKEN_WEIGHTS: self.weighting.fingerprint,
         }
 
 

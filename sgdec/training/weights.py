@@ -39,7 +39,7 @@ from sgdec.training.batch import Batch
 from sgdec.training.config import TrainConfig
 from sgdec.training.data import Text, TextInMemory
 
-WEIGHTS = "training_weights"
+TOKEN_WEIGHTS = "training_weights"
 """The key of config.json that holds the fingerprint of the weights' file."""
 
 
@@ -80,7 +80,7 @@ class Weighting:
 
     def refuse_others(self, config: TrainConfig, earlier: Mapping[str, Any]) -> None:
         """Raises `UsageError` if the run to be resumed had other weights; their file may have moved."""
-        before, now = earlier.get(WEIGHTS), self.fingerprint
+        before, now = earlier.get(TOKEN_WEIGHTS), self.fingerprint
         if before != now:
             raise UsageError(
                 f"--resume: --token-weights was {before or 'not given'} in {config.output}, now it is "
