@@ -27,6 +27,8 @@ gunzip -c "$data/test_2016_flickr.de.gz" > "$test_ref"
 say() { printf '\n== %s\n' "$*"; }
 run() { printf '+ %s\n' "$*" >&2; "$@"; }
 bleu() { run sgdec evaluate --reference "$test_ref" "$1"; }
+# The first entry of each sentence's list.
+first() { awk -F ' [|][|][|] ' '$1 != sentence { print $2; sentence = $1 }' "$1"; }
 
 # LSTMs with attention, the quickest to train of the families here. Marian's recipe has deep ones, of any kind.
 train_model() { # FOLDER SOURCE TARGET VALID_SOURCE VALID_TARGET OPTION...
@@ -103,22 +105,19 @@ for step in $steps; do
         done
         ;;
     ensemble)
-        for format in text nbest; do
-            run sgdec decode $(ensemble $lefts) $search --nbest 12 --threads "$threads" --output-format $format \
-                --output "$work/ensemble.$format" "$test_in"
-        done
-        bleu "$work/ensemble.text"
+        run sgdec decode $(ensemble $lefts) $search --nbest 12 --threads "$threads" --output-format nbest \
+            --output "$work/ensemble.nbest" "$test_in"
+        first "$work/ensemble.nbest" > "$work/ensemble.de"
+        bleu "$work/ensemble.de"
         ;;
     rescore) # one model after the other: each adds its score to the list's total, and their sum is ranked
         before=$work/ensemble.nbest
         weight=$(echo "$lefts" | wc -w) # the list has the mean of the left-to-right models: all are to count the same
         for seed in $rights; do
-            for format in nbest text; do
-                run sgdec score --predictors nmt --nmt.model "$work/right.$seed/best" --alpha 0.6 --nbest-list \
-                    --old-weight "$weight" --output-format $format --threads "$threads" \
-                    --output "$work/rescored.$seed.$format" "$test_in" "$before"
-            done
-            bleu "$work/rescored.$seed.text"
+            run sgdec score --predictors nmt --nmt.model "$work/right.$seed/best" --alpha 0.6 --nbest-list \
+                --old-weight "$weight" --threads "$threads" --output "$work/rescored.$seed.nbest" "$test_in" "$before"
+            first "$work/rescored.$seed.nbest" > "$work/rescored.$seed.de"
+            bleu "$work/rescored.$seed.de"
             before=$work/rescored.$seed.nbest weight=1
         done
         ;;
