@@ -14,7 +14,7 @@ work=${2:?usage: recipe.sh DATA WORK [STEP...]}
 shift 2
 steps=${*:-texts tokenizer reverse back left right single ensemble rescore}
 epochs=${EPOCHS:-6}
-lefts=${LEFTS:-1 2 3 4}
+lefts=${LEFTS-1 2 3 4}
 rights=${RIGHTS:-1 2 3 4}
 threads=${THREADS:-2}
 export OMP_NUM_THREADS=$threads
