@@ -397,7 +397,7 @@ def test_only_a_process_that_waits_says_so(
     assert not [text for text in alone.heard if "waiting" in text]
 
     run = tmp_path / "run"
-    with stream._alone(run, alone):
+    with stream._in_turn(run, alone):
         child = os.fork()
         if not child:
             flock = fcntl.flock
@@ -408,6 +408,6 @@ def test_only_a_process_that_waits_says_so(
                 flock(descriptor, operation)
 
             monkeypatch.setattr(fcntl, "flock", block)
-            with stream._alone(run, second):
+            with stream._in_turn(run, second):
                 os._exit(2)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

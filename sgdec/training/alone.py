@@ -1,4 +1,4 @@
-"""One process in a run's folder: two would write over each other's checkpoints."""
+"""Locks on a run's folder. They are the system's, so they end with the process, however that ends."""
 
 from __future__ import annotations
 
@@ -16,19 +16,31 @@ LOCK = ".lock"
 
 
 @contextmanager
-def alone(run: Path) -> Iterator[None]:
-    """In the block no other process is in this block with the same folder, which is made if there is none.
+def lockable(run: Path, name: str = "") -> Iterator[int]:
+    """A descriptor to lock, of a file in the folder, which is made, or of the folder itself.
 
-    The lock is the system's, so it ends with the process, however that ends. A file system without locks is taken
-    for one that nobody else uses. Raises `SgdecError` where another process is there, or nothing can be written.
+    Raises `SgdecError` where nothing can be written.
     """
-    fresh = not run.exists()
     try:
         run.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(run / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+        descriptor = os.open(run / name, os.O_RDONLY | (os.O_CREAT if name else 0), 0o644)
     except OSError as error:
         raise SgdecError(f"{run}: cannot be written ({error.strerror}). Give another --output.") from None
     try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def alone(run: Path) -> Iterator[None]:
+    """In the block no other process trains in the folder: two would write over each other's checkpoints.
+
+    A file system without locks is taken for one that nobody else uses. Raises `SgdecError` where another process is
+    there, or nothing can be written; a folder that was made for nothing is gone then.
+    """
+    fresh = not run.exists()
+    with lockable(run, LOCK) as descriptor:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -45,5 +57,3 @@ def alone(run: Path) -> Iterator[None]:
                 with contextlib.suppress(OSError):
                     (run / LOCK).unlink()
                     run.rmdir()
-    finally:
-        os.close(descriptor)

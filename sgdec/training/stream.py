@@ -19,6 +19,7 @@ from typing import Any
 from sgdec.errors import SgdecError, UsageError
 from sgdec.text.vocabulary import StoredVocabulary
 from sgdec.training import files
+from sgdec.training.alone import lockable
 from sgdec.training.data import MonolingualText, ParallelText, Text
 from sgdec.training.dealing import write_shards
 from sgdec.training.reading import Block, Limits, count_lines, read_blocks, require_some
@@ -56,7 +57,7 @@ def open_text(
         "shard_tokens": shard_tokens,
     }
     if shard_tokens and files.unsettled(run / FOLDER):  # another process is at it, or died
-        with _alone(run, terminal):
+        with _in_turn(run, terminal):
             files.settle(run / FOLDER)
     if shard_tokens and (found := _find(run / FOLDER, made_of, accept)):
         return found
@@ -79,7 +80,7 @@ def open_text(
             f"--train: a text of more than {shard_tokens} tokens is put into shards, and its lines are counted "
             "before, which takes files. Give files, or --shard-tokens 0 to hold all in memory."
         )
-    with _alone(run, terminal):
+    with _in_turn(run, terminal):
         if found := _find(run / FOLDER, made_of, accept):
             return found
         terminal.progress("counting lines")
@@ -120,14 +121,9 @@ def _find(folder: Path, made_of: dict[str, Any], accept: Callable[[Text], None])
 
 
 @contextmanager
-def _alone(run: Path, terminal: Terminal) -> Iterator[None]:
-    """Of several processes with one run's folder, one after the other; the lock ends with the process."""
-    try:
-        run.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(run, os.O_RDONLY)
-    except OSError as error:
-        raise SgdecError(f"{run}: cannot be written ({error.strerror}). Give another --output.") from None
-    try:
+def _in_turn(run: Path, terminal: Terminal) -> Iterator[None]:
+    """Of several processes with one run's folder, as the ranks of one run are, one after the other."""
+    with lockable(run) as descriptor:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -139,8 +135,6 @@ def _alone(run: Path, terminal: Terminal) -> Iterator[None]:
                 "Give another --output, or --shard-tokens 0 to hold all in memory."
             ) from None
         yield
-    finally:
-        os.close(descriptor)
 
 
 def _emptying(blocks: list[Block]) -> Iterator[Block]:

@@ -142,7 +142,8 @@ class Trainer:
                     pass
         except KeyboardInterrupt:
             self.report.line(f"interrupted at step {self.progress.step}; {resuming.last_good(self.folder)}")
-            self.report.line("--resume goes on from there")
+            if (self.folder / "last").exists():
+                self.report.line("--resume goes on from there")
             self.report.close()
             raise
         except BaseException:

@@ -100,10 +100,6 @@ class Workspace(NamedTuple):
         share = math.ceil(examples / self.ranks)
         return share * sum(term * value for term, value in zip(self.terms, features(longest), strict=True))
 
-    def peak(self, examples: int, longest: Sequence[int]) -> float:
-        """Bytes that a rank takes for its share."""
-        return max(self.floor, self.cost(examples, longest))
-
 
 def for_scoring(budget: Budget) -> Budget:
     """What one process may take to score text, where an update, perhaps of several processes, has this budget."""
