@@ -229,10 +229,12 @@ def test_plugins_describes_documentation_and_options() -> None:
         assert "--wc.weight float" in text
 
 
-def test_plugins_says_what_a_preset_stands_for() -> None:
-    text = run("plugins", "rnnlm").stdout
+def test_plugins_says_what_a_preset_stands_for(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plugins", "rnnlm"]) == 0
+    text = capsys.readouterr().out
     assert "Presets:" in text and "small" in text and "--rnnlm.width 200" in text
-    assert "Presets:" not in run("plugins", "shallow").stdout
+    assert main(["plugins", "shallow"]) == 0
+    assert "Presets:" not in capsys.readouterr().out
 
 
 def test_plugins_check_reports_each_broken_plugin_and_fails(tmp_path: Path) -> None:

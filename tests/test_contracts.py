@@ -15,7 +15,8 @@ import pytest
 
 from sgdec.context import EOS, Context
 from sgdec.plugins import Host
-from sgdec.protocol import BatchPredictor, Decoder, Predictor, Source
+from sgdec.protocol import BatchPredictor, Decoder, Predictor, Result, Source
+from sgdec.search import SearchSpace
 from sgdec.testing import DecoderContract, PredictorContract
 from sgdec.testing.tiny_spaces import TinySpace, tiny_spaces
 
@@ -125,8 +126,10 @@ class TestDeterministicNmt(TestNmt):
 
     def make(self) -> BatchPredictor:
         predictor: BatchPredictor = HOST.load("predictor", "nmt")(**self.options, context=Context(deterministic=True))
-        assert predictor.independent_rows
         return predictor
+
+    def test_its_rows_are_independent(self) -> None:
+        assert self.make().independent_rows
 
 
 class TestClusterNmt(TestNmt):
@@ -152,12 +155,28 @@ class TestClusterNmt(TestNmt):
         self.options = {"model": checkpoint, "clusters": str(tmp_path)}
 
 
-class TestGreedy(DecoderContract):
+class SearchedOnce(DecoderContract):
+    """The same promises, of one search of each space for all of them; equal searches are two."""
+
+    _found: ClassVar[list[tuple[str, SearchSpace, Result]]]
+
+    def _results(self) -> Iterator[tuple[str, SearchSpace, Result]]:
+        cls = type(self)
+        if "_found" not in vars(cls):
+            cls._found = list(super()._results())
+        yield from cls._found
+
+    def test_two_runs_are_equal(self) -> None:
+        again = [result for _, _, result in super()._results()]
+        assert again == [result for _, _, result in self._results()]
+
+
+class TestGreedy(SearchedOnce):
     def make(self) -> Decoder:
         return decoder("greedy")
 
 
-class BeamContract(DecoderContract):
+class BeamContract(SearchedOnce):
     options: ClassVar[dict[str, Any]]
 
     def make(self) -> Decoder:
@@ -217,7 +236,7 @@ def is_dense(tiny: TinySpace) -> bool:
     return not any(row.restricts for answer in answers for row in answer.rows)
 
 
-class VanillaContract(DecoderContract):
+class VanillaContract(SearchedOnce):
     spaces = [tiny for tiny in tiny_spaces() if is_dense(tiny)]  # noqa: RUF012 - as the kit has it
     options: ClassVar[dict[str, Any]]
 
@@ -242,7 +261,7 @@ class TestWideVanillaWithProof(VanillaContract):
     exact = True
 
 
-class SearchContract(DecoderContract):
+class SearchContract(SearchedOnce):
     """The contract of the decoder ``plugin``, with ``options``."""
 
     plugin: ClassVar[str]
@@ -384,7 +403,7 @@ def test_every_registered_predictor_has_a_contract(name: str) -> None:
 
 @pytest.mark.parametrize("name", [entry.name for entry in HOST.names("decoder")])
 def test_every_registered_decoder_has_a_contract(name: str) -> None:
-    here = [found for found in contracts(DecoderContract) if found.__module__ == __name__]
+    here = [found for found in contracts(SearchedOnce) if found.__module__ == __name__]
     tested = {type(found().make()) for found in here if found not in (BeamContract, VanillaContract, SearchContract)}
     assert HOST.load("decoder", name) in tested, f"add a contract for decoder {name!r} to {__file__}"
 

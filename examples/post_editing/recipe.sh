@@ -35,9 +35,9 @@ train_and_test() {
     shift 3
     texts() { for side in $sources de; do echo "$work/$1.$side"; done; }
     run sgdec train --model "$model" --train $(texts train) --valid $(texts val) --tokenizer "$work/tok.spm" \
-        --output "$work/$name" --threads "$threads" --epochs "$epochs" --lr 0.003 --beta2 0.98 --cooldown 0.6 \
+        --output "$work/$name" --threads "$threads" --epochs "$epochs" --lr 0.001 --beta2 0.98 --cooldown 0.6 \
         --unigram-bias true --bleu 200 "--$model.width" "$size" "--$model.embedding" "$size" \
-        "--$model.source_dropout" 0.1 "$@"
+        "--$model.dropout" 0.1 "--$model.tied" all "$@"
     run sgdec decode --predictors nmt --nmt.model "$work/$name/best" --decoder beam --beam.size 5 --beam.alpha 0.6 \
         --max-length-factor 3 --threads "$threads" --output "$work/$name.de" \
         $(for side in $sources; do echo "$work/test_2016_flickr.$side"; done)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
 import torch
 
 from sgdec.errors import SgdecError
@@ -30,6 +29,7 @@ from sgdec.training.parallel.group import Group
 from sgdec.training.parallel.memory import collect_memory, restore_memory
 from sgdec.training.parallel.strategy import Loss, make_strategy
 from sgdec.training.resuming import last_good
+from sgdec.training.seeds import hash_seed
 
 OPTIMIZER, RAW = "optimizer.safetensors", "raw.safetensors"
 LINES_SHOWN = 100
@@ -202,12 +202,3 @@ class Updater:
             loading.load_weights(self.model, folder / RAW)
         if uses_sgd(self.config, step + 1) == uses_sgd(self.config, step):
             restore_memory(self.strategy, self.optimizer, files.load_tensors(folder / OPTIMIZER))
-
-
-def hash_seed(seed: int, step: int) -> int:
-    """The seed of a step's dropout: far apart for neighbours.
-
-    >>> hash_seed(1, 2) == hash_seed(1, 2), hash_seed(1, 2) == hash_seed(2, 1)
-    (True, False)
-    """
-    return int(np.random.SeedSequence((seed, step)).generate_state(1, np.uint64)[0] >> np.uint64(1))

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import nullcontext
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.futures import Future
@@ -29,6 +28,7 @@ from sgdec.models.base import Model
 from sgdec.training.batch import STAND_IN, Batch, take
 from sgdec.training.parallel.group import Group, ring
 from sgdec.training.parallel.strategy import Loss, Strategy
+from sgdec.training.seeds import hash_seed
 
 GRADIENTS, LOSSES = "gradients", "losses"
 
@@ -48,9 +48,7 @@ class DataParallel(Strategy):
 
     def seed(self, seed: int) -> int:
         """Other dropout on each rank; on rank 0 that of a single process."""
-        if self.group.first:
-            return seed
-        return int(np.random.SeedSequence((seed, self.group.rank)).generate_state(1, np.uint64)[0] >> np.uint64(1))
+        return seed if self.group.first else hash_seed(seed, self.group.rank)
 
     def backward(self, batches: Sequence[Batch], total: Tensor) -> list[Tensor]:
         """As `Strategy.backward`; gradients are sent once, during the backward pass of the last batch."""

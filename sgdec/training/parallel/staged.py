@@ -20,7 +20,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -33,6 +32,7 @@ from sgdec.training.parallel.group import Group, ring
 from sgdec.training.parallel.placement import Place
 from sgdec.training.parallel.strategy import Loss, Strategy
 from sgdec.training.parallel.transfer import ACTIVATIONS, GRADIENTS, Transfers
+from sgdec.training.seeds import hash_seed
 
 SHARED, LOSS, NORM = "gradients", "loss", "gradient norm"
 """What is counted besides what `Transfers` sends."""
@@ -75,8 +75,7 @@ class Staged(Strategy, ABC):
 
     def seed(self, seed: int) -> int:
         """Another one for each rank: their layers are different ones, so shall be their dropout."""
-        own = np.random.SeedSequence((seed, self.group.rank)).generate_state(1, np.uint64)[0]
-        return int(own >> np.uint64(1))
+        return hash_seed(seed, self.group.rank)
 
     def backward(self, batches: Sequence[Batch], total: Tensor) -> list[Tensor]:
         losses = []
