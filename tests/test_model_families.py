@@ -403,71 +403,28 @@ def test_a_deep_search_keeps_a_history_once_however_many_prefixes_share_it(model
     assert predictor._pool.used == before - 1
 
 
-PLUGIN = '''
+MINE = Path(__file__).parent.parent / "examples" / "model" / "mgu.py"
 """A model in one file: an encoder that exists, and one inference step."""
-import torch
-from torch import nn
-import sgdec
-from sgdec.models.base import Memory
-from sgdec.models.encoder_decoder import Decoder, EncoderDecoder
-from sgdec.models.gru import GRUEncoder
-
-
-class Averages(Decoder):
-    """Reads the mean of the source and of the target so far."""
-
-    def __init__(self, width, values):
-        super().__init__()
-        self.width, self.mix = width, nn.Linear(values + 2 * width, width)
-
-    def remember(self, encoded):
-        return Memory(encoded.values, encoded.values[..., :0], encoded.mask, encoded.mean())
-
-    def start(self, memory):
-        rows = len(memory.first)
-        return memory.first, memory.first.new_zeros(rows, self.width), memory.first.new_zeros(rows, 1)
-
-    def step(self, memory, state, embedded):
-        source, total, count = state
-        total, count = total + embedded, count + 1
-        rows = memory.rows
-        mask = memory.mask if rows is None else memory.mask[rows.cell // rows.grid.size(1)]
-        output = torch.tanh(self.mix(torch.cat([source, total / count, embedded], -1)))
-        return (source, total, count), output, (mask / mask.sum(1, keepdim=True)).to(output.dtype)
-
-
-class Mine(EncoderDecoder):
-    def __init__(self, context, *, width: int = 8) -> None:
-        super().__init__(context, GRUEncoder(width, width), Averages(width, 2 * width), embedding=width)
-
-
-@sgdec.hookimpl
-def sgdec_models():
-    return {"mine": Mine}
-'''
 
 
 def test_a_model_of_a_plugin_file_is_decoded_by_the_command(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "mine.py"
-    file.write_text(PLUGIN)
-    config = make_config(tmp_path, model="mine", options={"width": 8}, max_steps=1, bleu=0)
-    done = train(config, host=Host([file]), quiet=True)
+    config = make_config(tmp_path, model="mgu", options={"width": 8}, max_steps=1, bleu=0)
+    done = train(config, host=Host([MINE]), quiet=True)
     (tmp_path / "in.txt").write_text("one two\n")
     run = ["decode", "--predictors", "nmt", "--nmt.model", str(done.best), str(tmp_path / "in.txt")]
-    assert main([*run, "--plugin-file", str(file)]) == 0
+    assert main([*run, "--plugin-file", str(MINE)]) == 0
     assert main(run) == 2
-    assert "no model named 'mine'" in capsys.readouterr().err
+    assert "no model named 'mgu'" in capsys.readouterr().err
 
 
 def test_a_new_model_is_one_file_with_one_inference_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trained, stored, validated, loaded and decoded by what is there."""
-    file = tmp_path / "mine.py"
-    file.write_text(PLUGIN)
-    monkeypatch.setattr("sgdec.plugins.Host", lambda: Host([file]))  # as if it was installed
-    config = make_config(tmp_path, model="mine", options={"width": 16}, lr=0.01, max_steps=60, label_smoothing=0.0)
-    done = train(config, host=Host([file]), quiet=True)
+    monkeypatch.setattr("sgdec.plugins.Host", lambda: Host([MINE]))  # as if it was installed
+    options = {"width": 16, "embedding": 16}
+    config = make_config(tmp_path, model="mgu", options=options, lr=0.01, max_steps=60, label_smoothing=0.0)
+    done = train(config, host=Host([MINE]), quiet=True)
     assert done.scores["perplexity"] < 8, "of 20 words"
     path = str(done.best)
     beam = decode(path, BeamDecoder(size=3), precision="fp64")

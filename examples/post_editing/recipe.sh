@@ -29,15 +29,15 @@ done
 [ -e "$work/tok.spm" ] || run sgdec tokenizer --vocab-size "$pieces" --output "$work/tok.spm" \
     --input "$work/train.en" --input "$work/train.de"
 
-# train_and_test NAME MODEL "SOURCES" OPTIONS...
+# train_and_test NAME MODEL "SOURCES" TIED OPTIONS... (targets with steps have a vocabulary of their own)
 train_and_test() {
-    name=$1 model=$2 sources=$3
-    shift 3
+    name=$1 model=$2 sources=$3 tied=$4
+    shift 4
     texts() { for side in $sources de; do echo "$work/$1.$side"; done; }
     run sgdec train --model "$model" --train $(texts train) --valid $(texts val) --tokenizer "$work/tok.spm" \
         --output "$work/$name" --threads "$threads" --epochs "$epochs" --lr 0.001 --beta2 0.98 --cooldown 0.6 \
         --unigram-bias true --bleu 200 "--$model.width" "$size" "--$model.embedding" "$size" \
-        "--$model.dropout" 0.1 "--$model.tied" all "$@"
+        "--$model.dropout" 0.1 "--$model.tied" "$tied" "$@"
     run sgdec decode --predictors nmt --nmt.model "$work/$name/best" --decoder beam --beam.size 5 --beam.alpha 0.6 \
         --max-length-factor 3 --threads "$threads" --output "$work/$name.de" \
         $(for side in $sources; do echo "$work/test_2016_flickr.$side"; done)
@@ -47,11 +47,11 @@ train_and_test() {
 run sgdec evaluate --reference "$work/test_2016_flickr.de" "$work/test_2016_flickr.worse"
 for name in ${*:-two two-hard one hard both}; do
     case $name in
-    two) train_and_test two multi-source "en worse" ;;
-    two-hard) train_and_test two-hard multi-source-hard "en worse" ;;
-    one) train_and_test one shallow worse ;;
-    hard) train_and_test hard hard-attention worse ;;
-    both) train_and_test both hard-attention worse --hard-attention.soft true ;;
+    two) train_and_test two multi-source "en worse" all ;;
+    two-hard) train_and_test two-hard multi-source-hard "en worse" target ;;
+    one) train_and_test one shallow worse all ;;
+    hard) train_and_test hard hard-attention worse target ;;
+    both) train_and_test both hard-attention worse target --hard-attention.soft true ;;
     *) echo "no model '$name'; expected two, two-hard, one, hard, both" >&2; exit 2 ;;
     esac
 done
