@@ -23,134 +23,32 @@ from sgdec.cli.main import main
 from sgdec.constellation import Constellation, Member
 from sgdec.context import BOS, EOS, Context
 from sgdec.errors import UsageError
-from sgdec.models.base import ModelContext, Rows, Seq2Seq
-from sgdec.models.cuda_graphs import padded
-from sgdec.models.kernels import Kernels
+from sgdec.models.base import ModelContext, Seq2Seq
 from sgdec.outcome import Outcome
 from sgdec.plugins import Host
 from sgdec.protocol import Decoder, Source
 from sgdec.scheduler import Scheduler
+from sgdec.testing.seq2seq_contract import LENGTHS, SOURCES, TARGETS, Seq2SeqContract
 from sgdec.training import checkpoint, files, train, validation
 from sgdec.training.loading import load_model
 from tests.families import FAMILIES, OWN, make
 from tests.tiny_models import write_checkpoint
 from tests.training_case import PAIRS, make_config
 
-SOURCES = torch.tensor([[5, 6, 2, 8, 9, 3], [10, 2, 11, 2, 2, 2], [22, 3, 2, 5, 2, 2]])
-"""With a 2, ``</s>``, in each, as models of two sources need it."""
-LENGTHS = torch.tensor([6, 3, 4])
-TARGETS = torch.tensor([[1, 9, 8, 7, 28], [1, 3, 3, 2, 2], [1, 5, 4, 3, 2]])
-
 everyone = pytest.mark.parametrize("family", FAMILIES)
 """The combinations of encoders and decoders too."""
 each = pytest.mark.parametrize("family", OWN)
 
 
-@everyone
-def test_all_steps_at_once_equal_the_step_loop(family: str) -> None:
-    model = make(family)
-    fast, slow = model(SOURCES, LENGTHS, TARGETS), Seq2Seq.forward(model, SOURCES, LENGTHS, TARGETS)
-    assert fast.shape[:2] == (3, 5)
-    torch.testing.assert_close(model.project(fast), model.project(slow), rtol=0, atol=1e-10)
+class TestFamilies(Seq2SeqContract):
+    """All of them keep the contract that a model of one's own is tested by."""
 
+    @pytest.fixture(autouse=True, params=FAMILIES)
+    def _choose(self, request: pytest.FixtureRequest) -> None:
+        self.family: str = request.param
 
-@everyone
-def test_every_parameter_learns_and_both_ways_agree_on_its_gradient(family: str) -> None:
-    model = make(family)
-    gradients = []
-    for forward in (model.__call__, lambda *batch: Seq2Seq.forward(model, *batch)):
-        model.zero_grad()
-        torch.log_softmax(model.project(forward(SOURCES, LENGTHS, TARGETS)), -1)[..., 4].sum().backward()
-        gradients.append({name: parameter.grad.clone() for name, parameter in model.named_parameters()})
-    for name, gradient in gradients[0].items():
-        assert gradient.isfinite().all() and gradient.abs().sum() > 0, name
-        torch.testing.assert_close(gradient, gradients[1][name], rtol=1e-8, atol=1e-9)
-
-
-@everyone
-def test_a_row_is_what_it_would_be_alone(family: str) -> None:
-    model = make(family)
-    together = model(SOURCES, LENGTHS, TARGETS)
-    for row, length in enumerate(LENGTHS.tolist()):
-        alone = model(SOURCES[row : row + 1, :length], LENGTHS[row : row + 1], TARGETS[row : row + 1])
-        torch.testing.assert_close(together[row : row + 1], alone, rtol=0, atol=1e-10)
-
-
-@everyone
-def test_what_the_padding_holds_does_not_matter(family: str) -> None:
-    model = make(family)
-    wider = torch.cat([SOURCES, torch.full((3, 4), 2)], 1)
-    wider[torch.arange(10) >= LENGTHS[:, None]] = 13
-    expected = model(SOURCES, LENGTHS, TARGETS)
-    torch.testing.assert_close(model(wider, LENGTHS, TARGETS), expected, rtol=0, atol=1e-10)
-
-
-@everyone
-def test_a_later_target_token_changes_nothing_before_it(family: str) -> None:
-    model, changed = make(family), TARGETS.clone()
-    changed[:, 3:] = 6
-    before, after = model(SOURCES, LENGTHS, TARGETS), model(SOURCES, LENGTHS, changed)
-    torch.testing.assert_close(after[:, :3], before[:, :3], rtol=0, atol=1e-12)
-    assert not torch.allclose(after[:, 3:], before[:, 3:])
-
-
-@everyone
-def test_states_are_values_that_can_be_reordered_and_kept(family: str) -> None:
-    model = make(family)
-    memory = model.encode(SOURCES, LENGTHS)
-    state, _, _ = model.step(memory, model.start(memory), torch.tensor([1, 1, 1]))
-    kept = [tensor.clone() for tensor in state]
-    after, output, attention = model.step(memory, state, torch.tensor([4, 5, 6]))
-    assert all(map(torch.equal, state, kept)), "a step changed the states it was given"
-    rows = torch.tensor([2, 0, 2])
-    picked = model.step(memory.at(rows), tuple(tensor[rows] for tensor in state), torch.tensor([6, 4, 6]))
-    torch.testing.assert_close(picked[0], tuple(tensor[rows] for tensor in after))
-    torch.testing.assert_close(picked[1:], (output[rows], attention[rows]))
-
-
-@everyone
-def test_prefixes_of_one_sentence_share_its_memory(family: str) -> None:
-    model = make(family)
-    memory = model.encode(SOURCES, LENGTHS)
-    state, _, _ = model.step(memory, model.start(memory), torch.tensor([1, 1, 1]))
-    owners, tokens = torch.tensor([1, 0, 1, 2, 1]), torch.tensor([4, 5, 6, 7, 8])
-    repeated = tuple(part[owners] for part in state)
-    rows = Rows(torch.tensor([[1, 0, 0], [0, 2, 4], [3, 0, 0]]), torch.tensor([3, 0, 4, 6, 5]))
-    shared = model.step(memory._replace(rows=rows), repeated, tokens)
-    torch.testing.assert_close(shared, model.step(memory.at(owners), repeated, tokens))
-
-
-@everyone
-def test_a_step_padded_for_recorded_graphs_is_the_step(family: str) -> None:
-    """Whatever is added, a sentence of one token too, changes no row."""
-    model = make(family)
-    memory = model.encode(SOURCES, LENGTHS)
-    state, _, _ = model.step(memory, model.start(memory), torch.tensor([1, 1, 1]))
-    expected = model.step(memory, state, torch.tensor([4, 28, 6]))
-    after, output, attention = model.step(*padded(memory, state, torch.tensor([4, 28, 6])))
-    torch.testing.assert_close(tuple(part[:3] for part in after), expected[0])
-    torch.testing.assert_close((output[:3], attention[:3, :6]), expected[1:])
-
-
-@everyone
-def test_attention_is_a_distribution_over_the_source(family: str) -> None:
-    model = make(family)
-    memory = model.encode(SOURCES, LENGTHS)
-    _, _, attention = model.step(memory, model.start(memory), torch.tensor([1, 1, 1]))
-    torch.testing.assert_close(attention.sum(-1), torch.ones(3, dtype=torch.float64))
-    assert attention.shape == (3, 6) and bool((attention >= 0).all())
-    assert attention[torch.arange(6) >= LENGTHS[:, None]].eq(0).all(), "padding got attention"
-
-
-@each
-def test_a_frozen_model_is_the_same_model(family: str) -> None:
-    model = make(family).float()
-    expected = model.project(model(SOURCES, LENGTHS, TARGETS))
-    model.freeze(Kernels())
-    with torch.inference_mode():
-        found = model.project(Seq2Seq.forward(model, SOURCES, LENGTHS, TARGETS))
-    torch.testing.assert_close(found, expected, rtol=0, atol=2e-5)
-    assert not any(parameter.requires_grad for parameter in model.parameters())
+    def make(self, context: ModelContext) -> Seq2Seq:
+        return make(self.family, source=context.source_vocab_size, target=context.target_vocab_size)
 
 
 @each
@@ -189,18 +87,6 @@ def test_tied_weights_are_one_parameter(family: str) -> None:
 def test_embeddings_that_are_not_as_wide_as_the_output_cannot_be_tied_to_it() -> None:
     with pytest.raises(UsageError, match=r"tied=target needs embeddings as wide as what .* reads: 6 is not 8"):
         make("luong fed", tied="target")
-
-
-@each
-def test_the_output_layer_is_what_projects_and_can_start_from_frequencies(family: str) -> None:
-    model = make(family)
-    layer, bound = model.output_layer()
-    output = model(SOURCES, LENGTHS, TARGETS)
-    torch.testing.assert_close(F.linear(output, layer.weight, layer.bias), model.project(output))
-    assert bound is None
-    scores = torch.log_softmax(torch.arange(29.0), -1)
-    model.bias_output(scores)
-    torch.testing.assert_close(layer.bias, scores.double())
 
 
 RATES = {

@@ -1,0 +1,204 @@
+"""What every translation model promises (`sgdec.models.base`), each promise as one test.
+
+Training looks at all steps at once, search at one step of prefixes from anywhere, in any order, padded and repeated;
+a model that keeps these promises is the same model in both. This module imports torch, so `sgdec.testing` does not
+import it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sgdec.errors import UsageError
+from sgdec.models.base import Memory, ModelContext, Rows, Seq2Seq, State
+from sgdec.models.cuda_graphs import padded
+from sgdec.models.kernels import Kernels
+
+CONTEXT = ModelContext(source_vocab_size=23, target_vocab_size=29)
+SOURCES = torch.tensor([[5, 6, 2, 8, 9, 3], [10, 2, 11, 2, 2, 2], [22, 3, 2, 5, 2, 2]])
+"""With a 2, ``</s>``, in each, as models of two sources need it."""
+LENGTHS = torch.tensor([6, 3, 4])
+TARGETS = torch.tensor([[1, 9, 8, 7, 28], [1, 3, 3, 2, 2], [1, 5, 4, 3, 2]])
+BEGIN = torch.tensor([1, 1, 1])
+"""``<s>`` for each sentence."""
+
+
+class Seq2SeqContract(ABC):
+    """Subclass it, name the subclass ``Test...``, and give `make`; pytest does the rest.
+
+    The models are asked in float64 and do not train. Their parameters are drawn anew, so that none is 0 or 1 because
+    training starts there.
+
+    >>> from sgdec.models.shallow import Shallow
+    >>> class TestShallow(Seq2SeqContract):
+    ...     def make(self, context):
+    ...         return Shallow(context, width=6, embedding=6)
+    >>> TestShallow().test_attention_is_a_distribution_over_the_source()
+    """
+
+    tolerance: float = 1e-9
+    """How much two ways to compute the same number may differ."""
+
+    @abstractmethod
+    def make(self, context: ModelContext) -> Seq2Seq:
+        """A new model, as small as can be, without dropout."""
+
+    def test_answers_have_a_row_for_each_prefix(self) -> None:
+        model = self._model()
+        memory, state = self._begun(model)
+        for name, part in zip(Memory._fields, memory[:4], strict=False):
+            assert len(part) == 3, f"memory.{name} must have one row a sentence: {list(part.shape)} for 3"
+        after, output, attention = model.step(memory, state, torch.tensor([4, 5, 6]))
+        for part in (*state, *after, output):
+            assert len(part) == 3, f"states and outputs must have one row a prefix: {list(part.shape)} for 3"
+        assert output.dim() == 2, f"an output must be [R, H], not {list(output.shape)}"
+        assert attention.shape == (3, 6), f"the attention must be [R, S], here [3, 6], not {list(attention.shape)}"
+        logits = model.project(output)
+        assert logits.shape == (3, 29), f"logits must be [R, V], here [3, 29], not {list(logits.shape)}"
+        outputs = self._outputs(model)
+        expected = (3, 5, output.size(1))
+        assert outputs.shape == expected, f"outputs must be [B, T, H], here {expected}, not {list(outputs.shape)}"
+
+    def test_all_steps_at_once_equal_the_step_loop(self) -> None:
+        model = self._model()
+        fast, slow = self._outputs(model), Seq2Seq.forward(model, SOURCES, LENGTHS, TARGETS)
+        self._same(model.project(fast), model.project(slow), "forward must agree with the loop of step")
+
+    def test_every_parameter_learns_and_both_ways_agree_on_its_gradient(self) -> None:
+        model, gradients = self._model(), []
+        for forward in (model.__call__, lambda *batch: Seq2Seq.forward(model, *batch)):
+            model.zero_grad()
+            scores = torch.log_softmax(model.project(forward(SOURCES, LENGTHS, TARGETS)), -1)
+            scores[..., 4].sum().backward()  # type: ignore[no-untyped-call]
+            gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
+        for name, gradient in gradients[0].items():
+            learns = gradient is not None and bool(gradient.isfinite().all()) and float(gradient.abs().sum()) > 0
+            assert learns, f"a parameter must have a finite gradient that is not 0: {name}"
+            self._same(gradient, gradients[1][name], f"forward must have the gradient of the loop of step, at {name}")
+
+    def test_a_sentence_is_what_it_would_be_alone(self) -> None:
+        model = self._model()
+        together = self._outputs(model)
+        for row, length in enumerate(LENGTHS.tolist()):
+            alone = model(SOURCES[row : row + 1, :length], LENGTHS[row : row + 1], TARGETS[row : row + 1])
+            self._same(together[row : row + 1], alone, f"sentence {row} must not depend on others in its batch")
+
+    def test_what_the_padding_holds_does_not_matter(self) -> None:
+        model = self._model()
+        wider = torch.cat([SOURCES, torch.full((3, 4), 2)], 1)
+        wider[torch.arange(10) >= LENGTHS[:, None]] = 13
+        found = model(wider, LENGTHS, TARGETS)
+        self._same(found, self._outputs(model), "tokens behind the length of a source must change nothing")
+
+    def test_a_later_target_token_changes_nothing_before_it(self) -> None:
+        model, changed = self._model(), TARGETS.clone()
+        changed[:, 3:] = 6
+        before, after = self._outputs(model), model(SOURCES, LENGTHS, changed)
+        self._same(after[:, :3], before[:, :3], "an output must depend on the tokens before it only")
+        assert not torch.allclose(after[:, 3:], before[:, 3:]), "an output must depend on the last token consumed"
+
+    def test_a_step_leaves_the_states_that_it_was_given(self) -> None:
+        model = self._model()
+        memory, state = self._begun(model)
+        kept = [part.clone() for part in (*state, *memory[:4])]
+        model.step(memory, state, torch.tensor([4, 5, 6]))
+        assert all(map(torch.equal, (*state, *memory[:4]), kept)), "a step must not change what it was given"
+
+    def test_prefixes_may_come_in_any_order_and_twice(self) -> None:
+        model, rows = self._model(), torch.tensor([2, 0, 2])
+        memory, state = self._begun(model)
+        after, output, attention = model.step(memory, state, torch.tensor([4, 5, 6]))
+        found = model.step(memory.at(rows), tuple(part[rows] for part in state), torch.tensor([6, 4, 6]))
+        expected = tuple(part[rows] for part in after), output[rows], attention[rows]
+        self._same(found, expected, "a prefix must not depend on its row")
+
+    def test_prefixes_of_one_sentence_share_its_memory(self) -> None:
+        model = self._model()
+        memory, state = self._begun(model)
+        owners, tokens = torch.tensor([1, 0, 1, 2, 1]), torch.tensor([4, 5, 6, 7, 8])
+        repeated = tuple(part[owners] for part in state)
+        rows = Rows(torch.tensor([[1, 0, 0], [0, 2, 4], [3, 0, 0]]), torch.tensor([3, 0, 4, 6, 5]))
+        shared, expected = (
+            model.step(given, repeated, tokens) for given in (memory._replace(rows=rows), memory.at(owners))
+        )
+        self._same(shared, expected, "with memory.rows a step must be that over a memory with a row for each prefix")
+
+    def test_what_is_padded_to_a_step_changes_none_of_its_rows(self) -> None:
+        """As for recorded graphs: more prefixes, sentences of one token, source positions."""
+        model, tokens = self._model(), torch.tensor([4, 28, 6])
+        memory, state = self._begun(model)
+        expected = model.step(memory, state, tokens)
+        after, output, attention = model.step(*padded(memory, state, tokens))
+        found = tuple(part[:3] for part in after), output[:3], attention[:3, :6]
+        self._same(found, expected, "a row must not depend on rows and source positions that are added")
+
+    def test_what_stands_before_a_short_history_does_not_matter(self) -> None:
+        model = self._model()
+        memory, state = self._begun(model)
+        first = len(state) - model.histories
+        state, tokens = model.step(memory, state, torch.tensor([4, 5, 6]))[0], torch.tensor([7, 8, 9])
+        wider = (*state[:first], *(torch.cat([part + 1, part], 1) for part in state[first:]))
+        expected, (after, *rest) = model.step(memory, state, tokens), model.step(memory, wider, tokens)
+        ends = (part[:, -len(own[0]) :] for part, own in zip(after[first:], expected[0][first:], strict=True))
+        found = (*after[:first], *ends), *rest
+        self._same(found, expected, "entries before a row's history must change nothing")
+
+    def test_attention_is_a_distribution_over_the_source(self) -> None:
+        model = self._model()
+        memory = model.encode(SOURCES, LENGTHS)
+        _, _, attention = model.step(memory, model.start(memory), BEGIN)
+        ones = torch.ones(3, dtype=attention.dtype)
+        self._same(attention.sum(-1), ones, "the attention of a prefix must sum to 1")
+        assert bool((attention >= 0).all()), f"attention must not be negative: {attention.min()}"
+        beyond = torch.arange(6) >= LENGTHS[:, None]
+        assert not attention[beyond].any(), "padding must get no attention"
+
+    def test_the_output_layer_is_what_projects_and_can_start_from_frequencies(self) -> None:
+        """Where the model says that it has one."""
+        model = self._model()
+        try:
+            layer, bound = model.output_layer()
+        except UsageError:
+            return
+        output = self._outputs(model)
+        logits = F.linear(output, layer.weight, layer.bias)
+        expected = logits if bound is None else logits.clamp(-bound, bound)
+        self._same(model.project(output), expected, "project must be the output layer")
+        scores = torch.log_softmax(torch.arange(29.0), -1)
+        model.bias_output(scores)
+        self._same(layer.bias, scores.double(), "bias_output must set the output layer's bias")
+
+    def test_a_frozen_model_is_the_same_model(self) -> None:
+        """Packed for a processor, in float32."""
+        model = self._model().float()
+        expected = model.project(self._outputs(model))
+        model.freeze(Kernels())
+        with torch.inference_mode():
+            found = model.project(Seq2Seq.forward(model, SOURCES, LENGTHS, TARGETS))
+        self._same(found, expected, "a frozen model must be the same", tolerance=2e-5)
+
+    def _model(self) -> Seq2Seq:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(7)
+            model = self.make(CONTEXT)
+            for parameter in model.parameters():
+                torch.nn.init.normal_(parameter, std=0.5)
+        return model.to(torch.float64).eval()
+
+    def _begun(self, model: Seq2Seq) -> tuple[Memory, State]:
+        """The sources encoded, and the states after ``<s>``."""
+        memory = model.encode(SOURCES, LENGTHS)
+        return memory, model.step(memory, model.start(memory), BEGIN)[0]
+
+    def _outputs(self, model: Seq2Seq) -> Tensor:
+        outputs: Tensor = model(SOURCES, LENGTHS, TARGETS)
+        return outputs
+
+    def _same(self, found: Any, expected: Any, promise: str, *, tolerance: float | None = None) -> None:
+        atol = self.tolerance if tolerance is None else tolerance
+        torch.testing.assert_close(found, expected, rtol=atol, atol=atol, msg=lambda said: f"{promise}: {said}")
