@@ -266,9 +266,13 @@ def test_the_command_scores_what_it_decodes(run: Path) -> None:
     (run / "found.txt").write_text("".join(row["hypotheses"][0]["text"] + "\n" for row in rows))
     scores = run / "scores.txt"
     model = ["--predictors", "nmt", "--nmt.model", str(run / "run" / "best"), "--threads", "1"]
-    assert main(["score", *model, "--output", str(scores), str(run / "both.txt"), str(run / "found.txt")]) == 0
+    (run / "first.txt").write_text("".join(f"{first}\n" for first, _, _ in EXAMPLES[:20]))
+    (run / "second.txt").write_text("".join(f"{second}\n" for _, second, _ in EXAMPLES[:20]))
     expected = [row["hypotheses"][0]["score"] for row in rows]
-    assert list(map(float, scores.read_text().split())) == pytest.approx(expected, abs=1e-4)
+    for sources in (["both.txt"], ["first.txt", "second.txt"]):
+        files = [str(run / name) for name in (*sources, "found.txt")]
+        assert main(["score", *model, "--output", str(scores), *files]) == 0
+        assert list(map(float, scores.read_text().split())) == pytest.approx(expected, abs=1e-4)
 
 
 def test_bad_inputs_are_one_clear_line_each(run: Path, capsys: pytest.CaptureFixture[str]) -> None:

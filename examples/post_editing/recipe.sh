@@ -38,8 +38,8 @@ train_and_test() {
         --output "$work/$name" --threads "$threads" --epochs "$epochs" --lr 0.001 --beta2 0.98 --cooldown 0.6 \
         --unigram-bias true --bleu 200 "--$model.width" "$size" "--$model.embedding" "$size" \
         "--$model.dropout" 0.1 "--$model.tied" "$tied" "$@"
-    run sgdec decode --predictors nmt --nmt.model "$work/$name/best" --decoder beam --beam.size 5 --beam.alpha 0.6 \
-        --max-length-factor 3 --threads "$threads" --output "$work/$name.de" \
+    run sgdec decode --predictors nmt --nmt.model "$work/$name/best" --decoder beam --beam.size 5 --beam.stop full \
+        --beam.alpha 0.6 --max-length-factor 3 --threads "$threads" --output "$work/$name.de" \
         $(for side in $sources; do echo "$work/test_2016_flickr.$side"; done)
     run sgdec evaluate --reference "$work/test_2016_flickr.de" "$work/$name.de"
 }

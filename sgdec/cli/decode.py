@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from sgdec.cli import running
-from sgdec.errors import UsageError
-
-if TYPE_CHECKING:
-    from sgdec.context import Vocabulary
 
 SHAPING = (
     "nbest", "max_length_factor", "max_length", "batch_size", "window", "max_rows", "deterministic", "copy_unknown",
 )  # fmt: skip
 """Options that can change a result, beside those of predictors and decoder: they belong to the signature."""
-BETWEEN = {"text": b"\t", "ids": b" 2 "}
-"""What is between two sources of a sentence, by the input's format: a tab, or the token ``</s>``."""
 
 
 @click.command("decode", cls=running.DottedCommand)
@@ -75,7 +68,7 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
     from sgdec.assembly import assemble
     from sgdec.copying import Copier
     from sgdec.io.results import open_writer
-    from sgdec.io.sources import LengthRule, SourceReader, open_inputs, parse_range
+    from sgdec.io.sources import LengthRule, SourceReader, parse_range
     from sgdec.plugins import Host
     from sgdec.scheduler import Scheduler
 
@@ -84,7 +77,6 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
     running.refuse_overwriting(inputs, given["output"])
     config = running.run_config(given, dotted, decoder=given["decoder"], deterministic=given["deterministic"])
     run = assemble(config, Host(given["plugin_file"]))
-    _refuse_other_number(inputs, run.vocabularies.source)
     running.set_threads(given["threads"])
     lengths = LengthRule(given["max_length_factor"], given["max_length"])
     reader = SourceReader(run.vocabularies.source, given["input_format"], lengths, given["max_source_length"])
@@ -95,7 +87,7 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
     progress = running.Progress()
     with (
         running.collector_spared(),
-        open_inputs(inputs, BETWEEN[given["input_format"]]) as lines,
+        reader.open(inputs) as lines,
         open_writer(
             given["output_format"], given["output"], run.vocabularies.target, run.constellation.names
         ) as writer,
@@ -109,11 +101,3 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
     progress.finish()
     running.summarise(run, scheduler, signature)
     return 1 if progress.failed else 0
-
-
-def _refuse_other_number(inputs: Sequence[str], vocabulary: Vocabulary | None) -> None:
-    """Raises UsageError for more inputs than the run's models read."""
-    from sgdec.text.two_sources import TwoSources
-
-    if len(inputs) > (2 if isinstance(vocabulary, TwoSources) else 1):
-        raise UsageError(f"{len(inputs)} inputs: expected one file; or two, for a model of two sources.")

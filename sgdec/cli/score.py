@@ -36,7 +36,7 @@ class Given(NamedTuple):
 
 
 @click.command("score", cls=running.DottedCommand)
-@click.argument("source")
+@click.argument("source", nargs=-1, required=True)
 @click.argument("target")
 @running.options(
     *running.BEFORE,
@@ -65,7 +65,8 @@ class Given(NamedTuple):
 )  # fmt: skip
 @click.pass_context
 def command(ctx: click.Context, /, **given: Any) -> int:
-    """Score outputs: line N of TARGET belongs to line N of SOURCE (files, gzipped or not).
+    """Score outputs: line N of TARGET belongs to line N of SOURCE (files, gzipped or not). A model of two sources
+    takes two files, or one whose lines hold both with a tab between them.
 
     With --nbest-list each entry of the list is scored. Its new total is that of --predictors and --old-weight times
     the old one; each sentence's entries are sorted by it, under the penalties of length and coverage.
@@ -89,13 +90,13 @@ def score(given: dict[str, Any], dotted: running.Options) -> int:
     """Put the run together, score, write; 1 if an output could not be scored."""
     from sgdec.assembly import assemble
     from sgdec.io.results import open_output
-    from sgdec.io.sources import LengthRule, SourceReader, open_input
+    from sgdec.io.sources import LengthRule, SourceReader
     from sgdec.plugins import Host
     from sgdec.ranking import Ranking
     from sgdec.scheduler import Scheduler
     from sgdec.scoring import GivenOutputDecoder, with_given_output
 
-    running.refuse_overwriting([given["source"], given["target"]], given["output"])
+    running.refuse_overwriting([*given["source"], given["target"]], given["output"])
     run = assemble(running.run_config(given, dotted, decoder="greedy"), Host(given["plugin_file"]))
     running.set_threads(given["threads"])
     ranking = Ranking(given["alpha"], given["beta"], given["normalize"])
@@ -109,7 +110,7 @@ def score(given: dict[str, Any], dotted: running.Options) -> int:
     progress = running.Progress()
     with (
         running.collector_spared(),
-        open_input(given["source"]) as lines,
+        reader.open(given["source"]) as lines,
         open_output(given["output"]) as output,
     ):
         writer = _Writer(output, given["output_format"], run.constellation.names, ranking, given["old_weight"])
@@ -124,7 +125,7 @@ def score(given: dict[str, Any], dotted: running.Options) -> int:
     progress.finish()
     if given["nbest_list"] and outputs.listed < outputs.sentences:
         missing = f"{outputs.sentences - outputs.listed} of {outputs.sentences} sentences"
-        click.echo(f"Warning: {missing} of {given['source']} have no entry in {given['target']}.", err=True)
+        click.echo(f"Warning: {missing} of {outputs.read_from} have no entry in {given['target']}.", err=True)
     running.summarise(run, scheduler, signature)
     return 1 if progress.failed else 0
 
@@ -135,8 +136,9 @@ class _Outputs:
     def __init__(
         self, reader: SourceReader, lines: Any, given: dict[str, Any], vocabulary: Vocabulary | None
     ) -> None:
-        self._reader, self._sources = reader, reader.read(lines, given["source"])
-        self._source_path, self._path = given["source"], given["target"]
+        self.read_from = " and ".join(given["source"])
+        self._reader, self._sources = reader, reader.read(lines, self.read_from)
+        self._path = given["target"]
         self._vocabulary = vocabulary
         self.asked: deque[Given] = deque()
         """What was read and is not answered yet."""
@@ -151,7 +153,7 @@ class _Outputs:
 
         for number, (source, text) in enumerate(zip_longest(self._sources, read_lines(self._path)), 1):
             if source is None or text is None:
-                ended = self._source_path if source is None else self._path
+                ended = self.read_from if source is None else self._path
                 raise SgdecError(
                     f"{ended} ends before line {number}, the other file does not. Expected one target line a source "
                     "line; --nbest-list reads an n-best list."
@@ -168,7 +170,7 @@ class _Outputs:
                 source = next(self._sources, None)
                 self.sentences += 1
                 if source is None:
-                    raise SgdecError(f"{entries[0].where}: {self._source_path} has no sentence {number}.")
+                    raise SgdecError(f"{entries[0].where}: {self.read_from} has no sentence {number}.")
             assert source is not None
             self.listed += 1
             yield from (self._pair(source, entry.text, entry.where, entry) for entry in entries)

@@ -19,6 +19,10 @@ from sgdec.context import Vocabulary
 from sgdec.errors import SgdecError, UsageError
 from sgdec.outcome import Unreadable
 from sgdec.protocol import Source
+from sgdec.text.two_sources import TwoSources
+
+BETWEEN = {"text": b"\t", "ids": b" 2 "}
+"""What is between two sources of a sentence, by the input's format: a tab, or the token ``</s>``."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,19 @@ class SourceReader:
                 "no predictor brings a source vocabulary, so text cannot be read; "
                 "give --tokenizer FILE, or token ids with --input-format ids."
             )
+
+    @contextmanager
+    def open(self, paths: Sequence[str]) -> Iterator[Iterable[bytes]]:
+        """The lines of a file, or of the two files of two sources side by side.
+
+        Raises UsageError for more files than the models read and for one that is not there, SgdecError where one of
+        two ends before the other.
+        """
+        if len(paths) > (2 if isinstance(self.vocabulary, TwoSources) else 1):
+            raise UsageError(f"{len(paths)} inputs: expected one file; or two, for a model of two sources.")
+        with ExitStack() as stack:
+            files = [stack.enter_context(open_input(path)) for path in paths]
+            yield files[0] if len(files) == 1 else _side_by_side(files, paths, BETWEEN[self.format])
 
     def read(
         self, lines: Iterable[bytes], name: str, first: int = 1, last: int | None = None
@@ -127,14 +144,6 @@ def open_input(path: str) -> Iterator[IO[bytes]]:
         raise UsageError(f"input {path}: {error.strerror}; expected a text file, one sentence a line.") from None
     with file:
         yield file
-
-
-@contextmanager
-def open_inputs(paths: Sequence[str], between: bytes) -> Iterator[Iterable[bytes]]:
-    """The lines of a file; or of several side by side, with something ``between``, and SgdecError where one ends."""
-    with ExitStack() as stack:
-        files = [stack.enter_context(open_input(path)) for path in paths]
-        yield files[0] if len(files) == 1 else _side_by_side(files, paths, between)
 
 
 def _side_by_side(files: Sequence[IO[bytes]], paths: Sequence[str], between: bytes) -> Iterator[bytes]:
