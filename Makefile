@@ -14,7 +14,7 @@ demo: install
 test: install
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 
 install: $(INSTALLED)
 
