@@ -11,6 +11,7 @@ demo: install
 	rm -rf demo
 	$(BIN)/sgdec demo --directory demo
 
+# Files in their order: by number of tests, as xdist would have it, the longest come last and one worker waits.
 test: install
 	$(BIN)/ruff check
 	$(BIN)/mypy

@@ -96,8 +96,8 @@ class Mixes:
 
 
 CASES = {
-    "fp32": ["nmt,nmt2", "nmt,ngram"],
-    "fp64": ["nmt", "nmt,nmt2", "nmt,stranger,wc,unkc", "nmt,fst", "nmt,forced", "fst,ngram,stranger"],
+    "fp32": ["nmt,nmt2", "nmt,ngram", "nmt,fst"],
+    "fp64": ["nmt", "nmt,nmt2", "nmt,stranger,wc,unkc", "nmt,ngram", "nmt,fst", "nmt,forced", "fst,ngram,stranger"],
 }
 """Mixes by precision of the models."""
 DENSE = ("nmt", "nmt,nmt2", "nmt,stranger,wc,unkc")

@@ -24,6 +24,7 @@ from sgdec.constellation import Constellation, Member
 from sgdec.context import BOS, EOS, Context
 from sgdec.errors import UsageError
 from sgdec.models.base import ModelContext, Seq2Seq
+from sgdec.models.kernels import Kernels
 from sgdec.outcome import Outcome
 from sgdec.plugins import Host
 from sgdec.protocol import Decoder, Source
@@ -49,6 +50,14 @@ class TestFamilies(Seq2SeqContract):
 
     def make(self, context: ModelContext) -> Seq2Seq:
         return make(self.family, source=context.source_vocab_size, target=context.target_vocab_size)
+
+
+@each
+def test_it_has_an_output_layer_and_when_frozen_nothing_to_train(family: str) -> None:
+    model = make(family).float()
+    assert model.output_layer()[1] is None
+    model.freeze(Kernels())
+    assert not any(parameter.requires_grad for parameter in model.parameters())
 
 
 @each

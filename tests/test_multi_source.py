@@ -275,6 +275,12 @@ def test_the_command_scores_what_it_decodes(run: Path) -> None:
         assert list(map(float, scores.read_text().split())) == pytest.approx(expected, abs=1e-4)
 
 
+def test_three_sources_are_refused_in_scoring(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    files = [str(run / name) for name in ("valid.0", "valid.1", "valid.0", "valid.1")]
+    assert main(["score", "--predictors", "nmt", "--nmt.model", str(run / "run" / "best"), *files]) == 2
+    assert "3 inputs: expected one file; or two, for a model of two sources." in capsys.readouterr().err
+
+
 def test_bad_inputs_are_one_clear_line_each(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (run / "one").write_text("first\nsecond\n")
     (run / "other").write_text("a b c\n")
