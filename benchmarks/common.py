@@ -8,6 +8,7 @@ at its length limit, where ``</s>`` is the only candidate. All lengths are then 
 from __future__ import annotations
 
 import gc
+import math
 import platform
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -53,7 +54,7 @@ def random_gnmt(layers: int, width: int, vocabulary: int, *, constrained: bool =
     torch.manual_seed(seed)
     context = ModelContext(vocabulary, vocabulary)
     model = GNMT(context, layers=layers, width=width, init=SPREAD / width**0.5, constrained=constrained).eval()
-    model.anneal(1.0)
+    model.anneal(math.inf, 1)
     with torch.no_grad():
         model.softmax.bias[EOS] = -GAMMA
     return model

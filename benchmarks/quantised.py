@@ -18,6 +18,7 @@ With ``--operators`` instead: each product alone, by every 8-bit operator that i
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 import time
 import warnings
@@ -139,7 +140,7 @@ def build(name: str) -> tuple[GNMT, Sizes]:
     layers, width, vocabulary = SHAPES[name]
     torch.manual_seed(1)
     model = GNMT(ModelContext(vocabulary, vocabulary), layers=layers, width=width, constrained=True).eval()
-    model.anneal(1.0)
+    model.anneal(math.inf, 1)
     sizes = Sizes()
     model.freeze(sizes)
     return model, sizes

@@ -304,3 +304,10 @@ def test_an_example_that_stands_in_for_none_counts_no_reward(trained: Path) -> N
     reward.loss(trainer.model, batch, 1)
     reward.loss(trainer.model, take(batch, [0])._replace(lines=[STAND_IN]), 1)
     assert reward.collect() == of_three and of_three["sources"] == 3
+
+
+def test_there_is_no_label_smoothing_unless_it_is_asked_for() -> None:
+    """Equation 8 has none; maximum likelihood keeps its default."""
+    assert settings().label_smoothing == 0.0
+    assert settings(objective="ml").label_smoothing == 0.1
+    assert settings(label_smoothing=0.2).label_smoothing == 0.2

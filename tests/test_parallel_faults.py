@@ -36,10 +36,10 @@ from sgdec.models.gnmt import GNMT
 class Fragile(GNMT):
     "A GNMT whose rank 1 dies in the tenth of 12 updates, the first time."
 
-    def anneal(self, progress):
-        super().anneal(progress)
+    def anneal(self, update, last):
+        super().anneal(update, last)
         here = os.environ.get("RANK"), os.environ.get("TORCHELASTIC_RESTART_COUNT")
-        if here == ("1", "0") and progress > 8.5 / 11:
+        if here == ("1", "0") and update > 8:
             os.kill(os.getpid(), signal.SIGKILL)
 
 @sgdec.hookimpl

@@ -17,7 +17,7 @@ from torch import Tensor
 from sgdec.cli.main import main
 from sgdec.errors import SgdecError, UsageError
 from sgdec.models.base import ModelContext, Seq2Seq
-from sgdec.models.gnmt import FINAL_DELTA, GAMMA, GNMT
+from sgdec.models.gnmt import GAMMA, GNMT
 from sgdec.models.kernels import Kernels
 from sgdec.models.quantisation import Int8Kernels, quantise
 from sgdec.training import files
@@ -41,7 +41,7 @@ def make(dtype: torch.dtype = torch.float32, delta: float | None = None, **optio
     torch.manual_seed(7)
     model = GNMT(CONTEXT, **{"width": 32, "init": 0.4, **options}).to(dtype).eval()
     if model.constrained:
-        model.anneal(1.0)
+        model.anneal(math.inf, 1)
         if delta is not None:
             model.delta = delta
     return model
@@ -184,20 +184,6 @@ def test_all_steps_at_once_equal_the_step_loop_when_clipped() -> None:
     torch.testing.assert_close(model(*SOURCES, TARGETS)[1:2], alone)
 
 
-def test_delta_is_annealed_from_8_to_1() -> None:
-    model = GNMT(CONTEXT, width=8, constrained=True)
-    deltas: list[float] = []
-    for progress in (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0):
-        model.anneal(progress)
-        assert model.delta is not None
-        deltas.append(model.delta)
-    assert deltas[0] == 8.0 and deltas[-3:] == [FINAL_DELTA] * 3
-    assert deltas == sorted(deltas, reverse=True) and len(set(deltas)) == 5
-    free = GNMT(CONTEXT, width=8)
-    free.anneal(0.5)
-    assert free.delta is None
-
-
 def test_bf16_autocast_trains_a_constrained_model() -> None:
     model = make(constrained=True, layers=3).train()
     with torch.autocast("cpu", torch.bfloat16):
@@ -220,21 +206,6 @@ def quantised(run: Path) -> Path:
     """Its twin in 8 bits, made by the command."""
     assert main(["quantize", str(run), "--output", str(run.parent / "int8")]) == 0
     return run.parent / "int8"
-
-
-def test_training_anneals_and_the_checkpoint_keeps_delta(tmp_path: Path) -> None:
-    options = {"width": 8, "constrained": True}
-    trainer = Trainer(make_config(tmp_path, options=options, bleu=0, save_every=2, max_steps=4), quiet=True)
-    assert isinstance(trainer.model, GNMT)
-    deltas = []
-    for _ in trainer.steps():
-        deltas.append(trainer.model.delta)
-        if len(deltas) < 3:
-            continue
-        model, _ = load_model(tmp_path / "run" / "last")
-        assert isinstance(model, GNMT)
-        assert model.delta == pytest.approx(deltas[1 if len(deltas) == 3 else 3])
-    assert deltas == pytest.approx([8.0, 8.0 ** (1 - 1 / 3 / 0.8), 8.0 ** (1 - 2 / 3 / 0.8), 1.0])
 
 
 def test_a_quantised_checkpoint_there_and_back(run: Path, quantised: Path) -> None:

@@ -51,12 +51,12 @@ def error(ran: tuple[int, str], status: int = 2) -> str:
 
 
 def test_options_are_those_of_the_start_unless_they_are_given(run: Run) -> None:
-    status, said = run("--start", "ml", "--gnmt.dropout", "0.4")
+    status, said = run("--start-from", "ml", "--gnmt.dropout", "0.4")
     assert status == 0, said
     config = checkpoint.read_config("new")
     assert (config["options"]["width"], config["options"]["dropout"]) == (16, 0.4)
     assert "step 0/1: perplexity" in said
-    status, said = run("--start", "ml", "--gnmt.dropout", "0.4", "--resume", "--max-steps", "2")
+    status, said = run("--start-from", "ml", "--gnmt.dropout", "0.4", "--resume", "--max-steps", "2")
     assert status == 0 and "resumed after step 1" in said, said
     assert run("--resume", "--gnmt.width", "16", "--gnmt.dropout", "0.4") == (
         2,
@@ -67,21 +67,23 @@ def test_options_are_those_of_the_start_unless_they_are_given(run: Run) -> None:
 def test_the_model_and_its_direction_are_those_of_the_start_too(folder: Path, run: Run) -> None:
     settings: dict[str, Any] = {"options": {"width": 24, "embedding": 8}, "max_steps": 1, "bleu": 0}
     train(make_config(folder, "backwards", model="shallow", right_left=True, **settings), quiet=True)
-    status, said = run("--start", str(folder / "backwards"))
+    status, said = run("--start-from", str(folder / "backwards"))
     assert status == 0 and said.startswith("shallow: "), said
     config = checkpoint.read_config("new")
     assert config["right_left"] and (config["options"]["width"], config["options"]["embedding"]) == (24, 8)
-    assert run("--start", str(folder / "backwards"), "--resume", "--max-steps", "2")[0] == 0
+    assert run("--start-from", str(folder / "backwards"), "--resume", "--max-steps", "2")[0] == 0
 
 
 def test_another_model_is_refused_with_the_difference(run: Run) -> None:
     of_use = "Weights are of use to the same model only."
-    assert error(run("--start", "ml", "--gnmt.width", "24", "--gnmt.normed", "true")) == (
-        f"--start ml: gnmt.width is 16 there, here 24; gnmt.normed is False there, here True. {of_use}"
+    assert error(run("--start-from", "ml", "--gnmt.width", "24", "--gnmt.normed", "true")) == (
+        f"--start-from ml: gnmt.width is 16 there, here 24; gnmt.normed is False there, here True. {of_use}"
     )
-    assert error(run("--start", "ml", "--model", "luong")) == f"--start ml: model is gnmt there, here luong. {of_use}"
-    assert error(run("--start", "ml", "--right-left", "true")) == (
-        f"--start ml: right_left is False there, here True. {of_use}"
+    assert error(run("--start-from", "ml", "--model", "luong")) == (
+        f"--start-from ml: model is gnmt there, here luong. {of_use}"
+    )
+    assert error(run("--start-from", "ml", "--right-left", "true")) == (
+        f"--start-from ml: right_left is False there, here True. {of_use}"
     )
 
 
@@ -90,26 +92,27 @@ def test_another_tokenizer_is_refused_even_of_the_same_size(run: Run) -> None:
     Path("other.spm").write_bytes(train_vocabulary(lines, 20, kind="word").serialized)
     size = checkpoint.load_vocabularies("ml").target.size  # type: ignore[union-attr]
     assert train_vocabulary(lines, 20, kind="word").size == size
-    assert error(run("--start", "ml", "--tokenizer", "other.spm")) == (
-        "--start ml: the source tokenizer is another one there. Give that --tokenizer."
+    assert error(run("--start-from", "ml", "--tokenizer", "other.spm")) == (
+        "--start-from ml: the source tokenizer is not the one here. Give that --tokenizer."
     )
 
 
 def test_a_start_that_is_none_is_one_line(run: Run) -> None:
-    assert error(run("--start", "nowhere"), 1) == (
+    assert error(run("--start-from", "nowhere"), 1) == (
         "nowhere: no such folder. Expected a checkpoint, as `sgdec train` writes it."
     )
     shutil.copytree("ml/best", "damaged")
     Path("damaged/model.safetensors").write_bytes(b"damage")
-    assert error(run("--start", "damaged"), 1).startswith("damaged/model.safetensors: the tensor file is damaged")
+    said = error(run("--start-from", "damaged"), 1)
+    assert said.startswith("damaged/model.safetensors: the tensor file is damaged")
 
 
 def test_a_quantised_start_is_refused(run: Run) -> None:
     shutil.copytree("ml/best", "small")
     config = files.read_json(Path("small/config.json"))
     files.write_json(Path("small/config.json"), {**config, "quantised": {"bounds": {}, "from": "ml"}})
-    assert error(run("--start", "small")) == (
-        "--start small: this model is quantised. Start from the one that it was made of."
+    assert error(run("--start-from", "small")) == (
+        "--start-from small: this model is quantised. Start from the one that it was made of."
     )
 
 
@@ -117,24 +120,24 @@ def test_expected_reward_says_what_it_needs(run: Run, monkeypatch: pytest.Monkey
     reward = ("--objective", "expected-reward")
     assert error(run(*reward)) == (
         "--objective expected-reward refines a trained model: random outputs of an untrained one earn no reward to "
-        "learn from. Give --start MODEL."
+        "learn from. Give --start-from MODEL."
     )
-    assert error(run(*reward, "--start", "ml", "--sgd-after", "3")) == (
+    assert error(run(*reward, "--start-from", "ml", "--sgd-after", "3")) == (
         "--sgd-after: expected-reward takes plain SGD from the first step, at --sgd-lr. Leave --sgd-after out."
     )
-    assert error(run(*reward, "--start", "ml", "--samples", "1")).startswith("--samples: 1 ")
-    assert error(run(*reward, "--start", "ml", "--alpha", "-1")).startswith("--alpha: -1.0 ")
+    assert error(run(*reward, "--start-from", "ml", "--samples", "1")).startswith("--samples: 1 ")
+    assert error(run(*reward, "--start-from", "ml", "--alpha", "-1")).startswith("--alpha: -1.0 ")
     assert "'expected-rewards' is not one of 'ml', 'expected-reward'" in error(run("--objective", "expected-rewards"))
     for name, value in {"TORCHELASTIC_RUN_ID": "1", "RANK": "0", "WORLD_SIZE": "1"}.items():  # as torchrun does
         monkeypatch.setenv(name, value)
-    assert error(run(*reward, "--start", "ml", "--parallel", "model")) == (
+    assert error(run(*reward, "--start-from", "ml", "--parallel", "model")) == (
         "--parallel model takes maximum likelihood alone. For expected-reward use data, or none."
     )
 
 
 def test_a_language_model_has_no_expected_reward(run: Run) -> None:
     text = ("train.de", "valid.de")
-    assert error(run("--model", "rnnlm", "--objective", "expected-reward", "--start", "ml", text=text)) == (
+    assert error(run("--model", "rnnlm", "--objective", "expected-reward", "--start-from", "ml", text=text)) == (
         "--objective expected-reward: rnnlm is a language model and translates nothing. Use ml."
     )
     assert error(run("--model", "rnnlm", "--metric", "gleu", text=text)) == (
@@ -143,7 +146,7 @@ def test_a_language_model_has_no_expected_reward(run: Run) -> None:
 
 
 def test_steps_of_hard_attention_are_no_words(run: Run) -> None:
-    reward = ("--objective", "expected-reward", "--start", "ml", "--model", "hard-attention")
+    reward = ("--objective", "expected-reward", "--start-from", "ml", "--model", "hard-attention")
     assert error(run(*reward)) == (
         "--objective expected-reward: hard-attention predicts steps between tokens, which GLEU would count as words. "
         "Use ml."

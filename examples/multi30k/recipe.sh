@@ -209,10 +209,10 @@ for step in $steps; do
         done
         ;;
     reward) # the model luong of the step before, refined by expected reward
-        run sgdec train --model luong --start "$work/luong/best" --objective expected-reward \
+        run sgdec train --model luong --start-from "$work/luong/best" --objective expected-reward \
             --train "$data/train.en.gz" "$data/train.de.gz" --valid "$data/val.en.gz" "$data/val.de.gz" \
             --tokenizer "$work/tok.spm" --output "$work/reward" --threads "$threads" --sgd-lr 3 --batch-tokens 256 \
-            --accumulate 2 --label-smoothing 0 --ema 0.03 --max-steps 200 --validate-every 40 --metric gleu --bleu 1014
+            --accumulate 2 --ema 0.03 --max-steps 200 --validate-every 40 --metric gleu --bleu 1014
         run sgdec decode --predictors nmt --nmt.model "$work/reward/best" --decoder beam --beam.size 5 \
             --beam.stop full --beam.alpha 0.6 --threads "$threads" --output "$work/reward.de" "$test_in"
         bleu "$test_ref" "$work/reward.de"

@@ -29,6 +29,8 @@ def command(model: str, output: str, calibrate: tuple[str, str] | None, plugin_f
     done = quantise_checkpoint(model, output, text=calibrate or None, host=Host(plugin_files))
     size = sum(tensor.nbytes for part in (done.tensors, done.rest) for tensor in part.values())
     widest = max(done.bounds.values())
+    if done.unsettled is not None:
+        click.echo(f"{model}: not trained to its end: {done.unsettled}", err=True)
     click.echo(
         f"{output}: {len(done.bounds)} products in 8 bits, {size / 1e6:.1f} MB; inputs within {widest:.3g}", err=True
     )

@@ -13,7 +13,7 @@ from sgdec.errors import SgdecError, UsageError
 from sgdec.options import configure, describe, refuse_unused
 from sgdec.plugins import Host
 from sgdec.suggest import suggest
-from sgdec.training.config import TrainConfig
+from sgdec.training.config import TrainConfig, flag
 
 TEXTS = ("--train", "--valid")
 """Options that take one file, two or three: what the model's kind asks for, see `TrainConfig.check_model`."""
@@ -31,9 +31,12 @@ def _settings(command: click.Command) -> click.Command:
                 kind: Any = click.BOOL
             else:
                 kind = click.Choice(setting.type.split(" | ")) if "|" in rest else types.get(first, str)
-            flag = "--" + setting.name.replace("_", "-")
+            # The setting's own name stays a flag too: an older spelling, which torchrun misreads.
+            flags = dict.fromkeys([flag(setting.name), f"--{setting.name.replace('_', '-')}", setting.name])
             command.params.append(
-                click.Option([flag], type=kind, default=setting.default, show_default=True, help=setting.description)
+                click.Option(
+                    list(flags), type=kind, default=setting.default, show_default=True, help=setting.description
+                )
             )
     return command
 
@@ -63,14 +66,14 @@ def repeat_flags(args: Sequence[str]) -> list[str]:
     ['--train', 'a.en', '--train', 'a.de', '--quiet', '--valid', 'b.de']
     """
     repeated: list[str] = []
-    flag = None
+    text = None
     for word in args:
         if word.startswith("--"):
-            flag = word.partition("=")[0]
-            flag = flag if flag in TEXTS else None
-            repeated += [] if flag == word else [word]
+            text = word.partition("=")[0]
+            text = text if text in TEXTS else None
+            repeated += [] if text == word else [word]
         else:
-            repeated += [flag, word] if flag else [word]
+            repeated += [text, word] if text else [word]
     return repeated
 
 
@@ -124,7 +127,7 @@ def command(
 
     The folder DIR holds the checkpoints best and last, metrics.jsonl, TensorBoard events and curve.png.
 
-    With --start the model, its options and its direction are those of another run, whose weights are refined: by
+    With --start-from the model, its options and its direction are those of another run, whose weights are refined: by
     --objective expected-reward, on other text, or at other rates.
 
     With --parallel, torchrun starts a process for each device (the third line above). data: each computes the

@@ -128,8 +128,20 @@ class Model(nn.Module, ABC):
         with torch.no_grad():
             layer.bias.copy_(log_probabilities)
 
-    def anneal(self, progress: float) -> None:
-        """Training is at this share of its updates, from 0 to 1: for what a model changes on the way."""
+    def anneal(self, update: float, last: int) -> None:
+        """Called before each ``update`` of a training, 0 to ``last``: for what a model changes on the way.
+
+        An infinite ``update`` refines a model whose training is over. ``last`` can change when a training is resumed;
+        what was reached by then must not be undone.
+        """
+
+    @property
+    def unsettled(self) -> str | None:
+        """What `anneal` has not brought to its end yet, in words for a message; None where everything is.
+
+        A checkpoint of a settled model is better than any before it, and patience begins to count with it.
+        """
+        return None
 
     def freeze(self, kernels: Kernels) -> None:
         """Predict with products that ``kernels`` makes of the parameters, which do not change any more.

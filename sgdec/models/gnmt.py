@@ -30,7 +30,9 @@ right-to-left direction). Dropout acts on what enters a layer or the softmax, ne
 
 With ``constrained`` the model can be quantised (section 6): cells c and residual sums x are clipped to [-delta,
 delta] (equation 10) and logits to [-gamma, gamma] (equation 13), in training and after it. `anneal` narrows delta
-from 8 to 1; the checkpoint keeps where it is.
+from 8 to 1, by the same factor at each of the first ``anneal_updates`` updates, and never widens it, whatever a
+resumed training plans. The paper fixes delta at 1 for inference, so the first checkpoint with a delta of 1 counts as
+better than all before it.
 
 Cost of a step per row, in multiplications: 4 width (embedding + width) for the bottom layer (once frozen, what the
 embedding adds is looked up), 12 width^2 for each layer above, S x attention for scores, width x V for the softmax.
@@ -56,7 +58,7 @@ from sgdec.models.lstm import lstm_cell, run_lstm, unpacked
 WIDEST_DELTA, FINAL_DELTA, GAMMA = 8.0, 1.0, 25.0
 """Section 6: where delta starts and ends, and the bound of logits."""
 ANNEALED = 0.8
-"""The share of training after which delta is final; the paper says "towards the end"."""
+"""Without ``anneal_updates``: the share of the planned updates after which delta is final ("towards the end")."""
 
 
 class GNMT(Seq2Seq):
@@ -111,12 +113,18 @@ class GNMT(Seq2Seq):
         constrained: Annotated[
             bool, Field(description="clip cells, sums and logits, so that the model can be quantised")
         ] = False,
+        anneal_updates: Annotated[
+            int | None,
+            Field(ge=1, description="constrained: updates until the clipping is final; by default 80 % of the run's"),
+        ] = None,
     ) -> None:
         super().__init__()
         encoder_layers, decoder_layers = encoder_layers or layers, decoder_layers or layers
         embedding, attention = embedding or width, attention or width
         if tied != "none" and embedding != width:
             raise UsageError(f"gnmt: tied={tied} needs embeddings as wide as the LSTM: {embedding} is not {width}.")
+        if anneal_updates is not None and not constrained:
+            raise UsageError("gnmt: anneal_updates does nothing without constrained. Leave it out.")
         if tied == "all" and not context.shared:
             raise UsageError("gnmt: tied=all needs one vocabulary for source and target. Use tied=target.")
 
@@ -136,12 +144,13 @@ class GNMT(Seq2Seq):
         self.softmax = nn.Linear(width, context.target_vocab_size)
         self.dropout = nn.Dropout(dropout)
         self.width, self.bridge, self.constrained = width, bridge, constrained
-        self.delta: float | None = None
+        self.delta: float | None = WIDEST_DELTA if constrained else None
+        self.anneal_updates = anneal_updates
         self._products: Products | None = None
         if constrained:
             self.register_buffer("stored_delta", torch.tensor(0.0))
             self.register_load_state_dict_post_hook(_restore_delta)  # type: ignore[no-untyped-call]
-            self.anneal(0.0)
+            self._narrow(WIDEST_DELTA)
         if tied != "none":
             self.softmax.weight = self.target_embedding.weight
         if tied == "all":
@@ -232,11 +241,27 @@ class GNMT(Seq2Seq):
         contexts, weights = self.attend(query[grid], memory)
         return contexts.flatten(0, 1)[cell], weights.flatten(0, 1)[cell]
 
-    def anneal(self, progress: float) -> None:
+    def anneal(self, update: float, last: int) -> None:
         """Section 6: delta from 8 down to 1, by the same factor in equal times."""
         if self.constrained:
-            self.delta = WIDEST_DELTA * (FINAL_DELTA / WIDEST_DELTA) ** min(1.0, progress / ANNEALED)
-            cast(Tensor, self.stored_delta).fill_(self.delta)
+            annealed = min(1.0, update / (self.anneal_updates or max(1, last) * ANNEALED))
+            self._narrow(WIDEST_DELTA * (FINAL_DELTA / WIDEST_DELTA) ** annealed)
+
+    @property
+    def unsettled(self) -> str | None:
+        """Says so where delta is wider than inference takes it."""
+        if self.delta is None or self.delta <= FINAL_DELTA:
+            return None
+        return (
+            f"cells are clipped to {self.delta:.3g}, not yet to the {FINAL_DELTA:g} that 8-bit inference takes "
+            "(Wu et al. 2016, section 6)"
+        )
+
+    def _narrow(self, delta: float) -> None:
+        """Clip to ``delta``, or as closely as before."""
+        assert self.delta is not None
+        self.delta = min(self.delta, delta)
+        cast(Tensor, self.stored_delta).fill_(self.delta)
 
     @torch.no_grad()
     def freeze(self, kernels: Kernels) -> None:

@@ -32,6 +32,8 @@ class Quantised:
     """Its other parameters: embeddings, attention."""
     bounds: dict[str, float]
     """By product: the largest absolute value that its inputs have."""
+    unsettled: str | None
+    """What the model's training had not brought to its end (`Model.unsettled`)."""
 
 
 def quantise(model: Seq2Seq, calibrate: Callable[[Seq2Seq], object] | None = None) -> Quantised:
@@ -61,7 +63,7 @@ def quantise(model: Seq2Seq, calibrate: Callable[[Seq2Seq], object] | None = Non
         if bias is not None:
             tensors[f"{name}.{BIAS}"] = bias.detach().clone()
     rest = {name: value.clone() for name, value in model.state_dict().items() if not name.startswith(model.replaced)}
-    return Quantised(tensors, rest, {**recorder.bounds, **recorder.measured})
+    return Quantised(tensors, rest, {**recorder.bounds, **recorder.measured}, model.unsettled)
 
 
 class Recorder(Kernels):

@@ -99,7 +99,11 @@ class TrainConfig:
     shard_tokens: Annotated[
         int, Field(ge=0, description="text of more tokens is read from disk, in shards of so many; 0 = all in memory")
     ] = 5_000_000
-    label_smoothing: Annotated[float, Field(ge=0, lt=1, description="share spread over all tokens")] = 0.1
+    label_smoothing: Annotated[
+        float | None,
+        Field(ge=0, lt=1, description="share spread over all tokens; by default 0.1, and 0 with expected-reward"),
+    ] = None
+    """A number once the settings are made."""
     right_left: Annotated[
         bool, Field(description="learn targets from their end to their start; undone when text is written")
     ] = False
@@ -117,7 +121,7 @@ class TrainConfig:
     ] = 1.0
     objective: Annotated[
         Literal["ml", "expected-reward"],
-        Field(description="maximum likelihood, or refinement by GLEU of what the model says, with SGD, of --start"),
+        Field(description="ml: maximum likelihood; expected-reward: the GLEU of sampled outputs, from --start-from"),
     ] = "ml"
     samples: Annotated[int, Field(ge=2, description="expected-reward: outputs drawn of each source in a step")] = 15
     alpha: Annotated[float, Field(ge=0, description="expected-reward: weight of log likelihood beside it")] = 0.017
@@ -192,6 +196,8 @@ class TrainConfig:
 
     def __post_init__(self) -> None:
         """Raises `UsageError` for a setting of the wrong kind or out of range."""
+        if self.label_smoothing is None:  # the reward's gradient is of the model's own probabilities
+            object.__setattr__(self, "label_smoothing", 0.0 if self.objective == "expected-reward" else 0.1)
         if len(self.tokenizer) not in (1, 2, 3):
             raise UsageError("--tokenizer: give it once for all sides, or for sources and target, or for each side.")
         for name, hint in get_type_hints(TrainConfig, include_extras=True).items():
@@ -202,11 +208,11 @@ class TrainConfig:
                 TypeAdapter(hint).validate_python(value)
             except ValidationError as error:
                 reason = error.errors()[0]["msg"].removeprefix("Input ")
-                raise UsageError(f"{_flag(name)}: {value!r} {reason}.") from None
+                raise UsageError(f"{flag(name)}: {value!r} {reason}.") from None
         for name, others in IDLE_WITHOUT.items():
             if getattr(self, name) != DEFAULTS[name] and all(getattr(self, o) == DEFAULTS[o] for o in others):
-                needed = " or ".join(map(_flag, others))
-                raise UsageError(f"{_flag(name)} does nothing without {needed}. Leave it out.")
+                needed = " or ".join(map(flag, others))
+                raise UsageError(f"{flag(name)} does nothing without {needed}. Leave it out.")
         if self.objective == "expected-reward" and self.lr != DEFAULTS["lr"]:
             raise UsageError("--lr is Adam's rate, and expected-reward takes SGD. Give --sgd-lr.")
 
@@ -243,7 +249,7 @@ class TrainConfig:
             raise UsageError(f"--tokenizer: {self.model} is a language model and has one vocabulary; give it once.")
         for name in OF_TRANSLATION if language_model else ():
             if getattr(self, name) != DEFAULTS[name]:
-                raise UsageError(f"{_flag(name)}: {self.model} is a language model and has no source. Leave it out.")
+                raise UsageError(f"{flag(name)}: {self.model} is a language model and has no source. Leave it out.")
         if language_model and self.metric != "perplexity":
             raise UsageError(
                 f"--metric {self.metric}: {self.model} is a language model and translates nothing. Use perplexity."
@@ -266,10 +272,16 @@ class TrainConfig:
         return bool(before) != bool(now) if name in PATHS else bool(before != now)
 
 
-def _flag(name: str) -> str:
-    """A setting as it is typed."""
-    return f"--{name.replace('_', '-')}"
+def flag(name: str) -> str:
+    """A setting as it is typed.
+
+    >>> flag("max_steps"), flag("start")
+    ('--max-steps', '--start-from')
+    """
+    # torchrun reads whatever begins an option of its own as that option: --start as --start-method.
+    return "--start-from" if name == "start" else f"--{name.replace('_', '-')}"
 
 
 DEFAULTS: dict[str, Any] = {f.name: f.default for f in fields(TrainConfig) if f.default is not MISSING}
+DEFAULTS["label_smoothing"] = 0.1
 """What a run had whose sgdec did not yet know of a setting."""

@@ -48,7 +48,7 @@ class ExpectedReward:
 
     def __init__(self, config: TrainConfig) -> None:
         self.samples, self.alpha, self.baseline = config.samples, config.alpha, config.baseline
-        self.label_smoothing, self.seed = config.label_smoothing, config.seed
+        self.label_smoothing, self.seed = config.label_smoothing or 0.0, config.seed
         self._rewards, self._sources = 0.0, 0
 
     def loss(self, model: Model, batch: Batch, step: int) -> Tensor:
@@ -88,7 +88,7 @@ def refuse_unfit(config: TrainConfig, *, language_model: bool, steps: bool = Fal
     if not config.start:
         raise UsageError(
             "--objective expected-reward refines a trained model: random outputs of an untrained one earn no reward "
-            "to learn from. Give --start MODEL."
+            "to learn from. Give --start-from MODEL."
         )
     if config.parallel in ("model", "hybrid"):
         raise UsageError(

@@ -5,6 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
 
 from sgdec.errors import SgdecError
 from sgdec.training import files
@@ -16,6 +19,8 @@ PROGRESS = "progress.json"
 class Progress:
     """Counts and sums; plain numbers, so that JSON holds them."""
 
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
     step: int = 0
     """Updates made."""
     epoch: int = 0
@@ -25,6 +30,8 @@ class Progress:
     """How often the rate was lowered for want of gain."""
     best: float = -math.inf
     """The best validation so far; higher is better."""
+    settled: bool = True
+    """Whether the best model was settled (`Model.unsettled`)."""
     since_best: int = 0
     """Validations since then."""
     since_halved: int = 0
@@ -50,6 +57,10 @@ class Progress:
     def read(cls, file: Path) -> Progress:
         """Raises `SgdecError` for a file that cannot be read, or that another version wrote."""
         try:
-            return cls(**files.read_json(file))
-        except TypeError:
-            raise SgdecError(f"{file}: this was written by another version of sgdec.") from None
+            return TypeAdapter(cls).validate_python(files.read_json(file))
+        except ValidationError as error:
+            (first, *_) = error.errors()
+            where = ".".join(map(str, first["loc"]))
+            raise SgdecError(
+                f"{file}: {where}: {first['msg']}. It is damaged, or another version of sgdec wrote it."
+            ) from None

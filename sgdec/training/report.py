@@ -66,16 +66,36 @@ class Silence(Report):
 
 
 def read_metrics(file: Path) -> list[Row]:
-    """The complete rows of a metrics.jsonl; none if there is no such file."""
-    if not file.exists():
+    """The complete rows of a metrics.jsonl; none if there is no such file.
+
+    A last line that a kill cut short is left out. Raises `SgdecError` where another line is no row.
+    """
+    try:
+        lines = file.read_bytes().splitlines(keepends=True)
+    except FileNotFoundError:
         return []
-    rows = []
-    for line in file.read_text(encoding="utf-8").splitlines():
-        try:
-            rows.append(json.loads(line))
-        except ValueError:  # cut short by a kill
-            break
-    return rows
+    except OSError as error:
+        raise SgdecError(f"{file}: cannot be read ({error.strerror}).") from None
+    if lines and not lines[-1].endswith(b"\n"):
+        lines.pop()
+    return [_row(line, f"{file}, line {number}") for number, line in enumerate(lines, 1)]
+
+
+def _row(line: bytes, where: str) -> Row:
+    try:
+        row = json.loads(line)
+        if isinstance(row, dict) and type(row.get("step")) is int and all(map(_is_number, row.values())):
+            return row
+    except (ValueError, RecursionError):
+        pass
+    raise SgdecError(
+        f"{where}: expected a JSON object of numbers with a step. The log is damaged: put the copy in the folder of "
+        "the last checkpoint in its place, or remove it."
+    )
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def draw_curve(rows: list[Row], file: Path) -> None:

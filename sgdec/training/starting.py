@@ -38,15 +38,15 @@ def start_from(path: str | Path, model: Model, config: Mapping[str, Any], vocabu
     folder = checkpoint.find_checkpoint(path)
     earlier = checkpoint.read_config(folder)
     if SECTION in earlier:
-        raise UsageError(f"--start {path}: this model is quantised. Start from the one that it was made of.")
+        raise UsageError(f"--start-from {path}: this model is quantised. Start from the one that it was made of.")
     differences = _differences(earlier, config, {option.name: option.default for option in describe(type(model))})
     different = [f"{name} is {before} there, here {now}" for name, before, now in differences]
     if different:
-        raise UsageError(f"--start {path}: {'; '.join(different)}. Weights are of use to the same model only.")
+        raise UsageError(f"--start-from {path}: {'; '.join(different)}. Weights are of use to the same model only.")
     stored = checkpoint.load_vocabularies(folder)
     for side, before, now in zip(("source", "target"), stored, vocabularies, strict=True):
         if now is not None and (before is None or before.fingerprint != now.fingerprint):
-            raise UsageError(f"--start {path}: the {side} tokenizer is another one there. Give that --tokenizer.")
+            raise UsageError(f"--start-from {path}: the {side} tokenizer is not the one here. Give that --tokenizer.")
     loading.load_weights(model, folder / checkpoint.WEIGHTS)
 
 

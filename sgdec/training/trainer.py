@@ -152,6 +152,10 @@ class Trainer:
             raise
         for line in self.volume.lines():
             self.report.line(line)
+        if not self.progress.settled:
+            self.report.line(
+                f"no checkpoint is final: {self.model.unsettled}. Give --resume and more --epochs or --max-steps"
+            )
         self.report.close()
         return Trained((self.folder / "best").resolve(), self.progress.step, self._scores)
 
@@ -218,9 +222,10 @@ class Trainer:
         with self.updater.averaged():
             self._scores = self.group.agree(self._score() if self.group.first else {})[0]
         value = self._scores[config.metric] * (-1 if config.metric == "perplexity" else 1)
-        better = value > p.best or p.best == -math.inf  # there is always a best
+        settled = self.model.unsettled is None
+        better = (settled, value) > (p.settled, p.best) or p.best == -math.inf  # there is always a best
         if better:
-            p.best, p.since_best, p.since_halved = value, 0, 0
+            p.best, p.settled, p.since_best, p.since_halved = value, settled, 0, 0
         else:
             p.since_best, p.since_halved = p.since_best + 1, p.since_halved + 1
             if config.plateau and p.since_halved >= config.plateau:
@@ -260,7 +265,7 @@ class Trainer:
             checkpoint.save_checkpoint(self.folder, f"step-{self.progress.step}", write, links, keep=self.config.keep)
 
     def _out_of_patience(self) -> bool:
-        return 0 < self.config.patience <= self.progress.since_best
+        return self.progress.settled and 0 < self.config.patience <= self.progress.since_best
 
     def _epoch(self) -> float:
         return round(self.progress.step / self.steps_per_epoch, 3)

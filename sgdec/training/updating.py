@@ -76,7 +76,7 @@ class Updater:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
         self.step = step
-        self.model.anneal(1.0 if config.start else (step - 1) / max(1, self.total_steps - 1))
+        self.model.anneal(math.inf if config.start else step - 1, self.total_steps - 1)
         self.model.train()
         batches, losses = self._backward(batches)
         self.made_of = batches
@@ -134,7 +134,7 @@ class Updater:
     def _loss(self) -> Loss:
         """The loss of a batch: the sum over its target tokens, or minus the objective of its pairs."""
         config, reward = self.config, self.expected_reward
-        likelihood = Likelihood(self.model, config.label_smoothing, config.device, self.precision)
+        likelihood = Likelihood(self.model, config.label_smoothing or 0.0, config.device, self.precision)
         if reward is None:
             return likelihood
 
