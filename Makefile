@@ -20,7 +20,7 @@ test: install
 install: $(INSTALLED)
 
 # Again whenever the dependencies, their pinned versions or the entry points change.
-$(INSTALLED): setup.cfg pyproject.toml constraints.txt
+$(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[all,test]"
 	touch $@

@@ -11,6 +11,7 @@ import os
 import re
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from importlib.metadata import Distribution, EntryPoint, PackageNotFoundError, entry_points, requires
 from pathlib import Path
@@ -27,6 +28,7 @@ BUNDLED = "sgdec"
 """The distribution whose plugins are always there; all others are third parties."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 """What a plugin can be called: its options are ``--NAME.OPTION``."""
+_EXTRA = re.compile(r"""extra\s*==\s*["']([^"']+)["']""")
 
 
 class Entry(NamedTuple):
@@ -159,7 +161,7 @@ class Host:
 
 
 def install_hint(module: str, distribution: str = BUNDLED) -> str:
-    """The command that installs a missing module, if the distribution declares it; else an empty string.
+    """The command that installs a missing module, with the smallest extra that declares it; else an empty string.
 
     >>> install_hint("kenlm")
     ' (pip install "sgdec[kenlm]")'
@@ -170,12 +172,17 @@ def install_hint(module: str, distribution: str = BUNDLED) -> str:
         requirements = requires(distribution) or []
     except PackageNotFoundError:
         return ""
-    for requirement in requirements:
-        package, _, marker = requirement.partition(";")
-        if re.split(r"[^\w-]", package)[0].lower().replace("-", "_") == module.lower():
-            extra = re.search(r"""extra\s*==\s*["']([^"']+)["']""", marker)
-            return f' (pip install "{distribution}{f"[{extra[1]}]" if extra else ""}")'
-    return ""
+    extras = [_EXTRA.search(requirement) for requirement in requirements]
+    sizes = Counter(extra and extra[1] for extra in extras)
+    wanted = {
+        extra and extra[1]
+        for requirement, extra in zip(requirements, extras, strict=True)
+        if re.split(r"[^\w-]", requirement)[0].lower().replace("-", "_") == module.lower()
+    }
+    if not wanted:
+        return ""
+    name = None if None in wanted else min(wanted, key=lambda extra: (sizes[extra], extra))  # not "all"
+    return f' (pip install "{distribution}{f"[{name}]" if name else ""}")'
 
 
 def _installed() -> Iterator[Entry]:

@@ -1,70 +1,30 @@
 """The promise of ``examples/plugin``: a stranger's distribution, installed beside sgdec, works like ours.
 
-The fresh virtual environment gets both as wheels, built from copies; sgdec's dependencies are lent to it by
-the environment that runs this test, so that no network is needed.
+Both are wheels in a virtual environment that holds what they declare, without sgdec's extras.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
-import sysconfig
-import venv
 from pathlib import Path
 
 import pytest
+
+from tests.environments import Environment
 
 ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.slow
 
 
-class Environment:
-    """A virtual environment to install into and to run in."""
-
-    def __init__(self, folder: Path) -> None:
-        venv.create(folder, symlinks=True)
-        self.folder = folder
-        self.python = folder / "bin" / "python"
-        (self.site / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
-
-    @property
-    def site(self) -> Path:
-        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-        return self.folder / "lib" / version / "site-packages"
-
-    def install(self, folder: Path) -> None:
-        flags = ["--quiet", "--no-deps", "--no-build-isolation", "--no-index", "--ignore-installed"]
-        self.run("-m", "pip", "--disable-pip-version-check", "install", *flags, str(folder))
-
-    def sgdec(self, *args: str) -> str:
-        return self.run("-m", "sgdec.cli", *args)
-
-    def run(self, *args: str) -> str:
-        clean = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "SGDEC_", "PIP_"))}
-        done = subprocess.run([self.python, *args], cwd=self.folder, env=clean, capture_output=True, text=True)
-        assert done.returncode == 0, f"{args}:\n{done.stdout}{done.stderr}"
-        return done.stdout
-
-
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
     folder = tmp_path_factory.mktemp("example")
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info", "build")
+    shutil.copytree(ROOT / "examples" / "plugin", folder / "plugin", ignore=ignored)
     environment = Environment(folder / "venv")
-    for name, wanted in [
-        ("core", ["setup.cfg", "pyproject.toml", "README.md", "LICENSE", "sgdec", "predictors", "decoders"]),
-        ("plugin", ["examples/plugin"]),
-    ]:
-        for path in filter(Path.exists, (ROOT / item for item in wanted)):
-            target = folder / name if name == "plugin" else folder / name / path.name
-            if path.is_dir():
-                shutil.copytree(path, target, ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
-            else:
-                target.parent.mkdir(exist_ok=True)
-                shutil.copy(path, target)
-        environment.install(folder / name)
+    environment.install(ROOT, folder / "plugin")
+    environment.lend("sgdec-repeat[test]")
     return environment
 
 
