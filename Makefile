@@ -19,10 +19,12 @@ test: install
 
 install: $(INSTALLED)
 
-# Again whenever the dependencies, their pinned versions or the entry points change.
+# Again whenever the dependencies, their pinned versions or the entry points change. An egg-info of an older build system
+# would be read before the installed metadata.
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[all,test]"
+	rm -rf sgdec.egg-info
 	touch $@
 
 clean:
