@@ -57,18 +57,21 @@ class SlotPool:
         return self.capacity - len(self._free)
 
     def put(self, rows: Sequence[Tensor]) -> list[Slot]:
-        """Copies row i of all tensors, ``[n, ...]`` each, into the slot of handle i."""
-        import torch
+        """Copies row i of all tensors, ``[n, ...]`` each, into the slot of handle i.
 
+        Handles may go at any moment, also while this runs. So numbers are popped one by one, and have their handles
+        before anything that can fail.
+        """
         wanted = len(rows[0])
+        if not wanted:
+            return []
         if len(self._free) < wanted:
             self._grow(rows, wanted)
-        numbers = self._free[-wanted:][::-1]
-        del self._free[-wanted:]
-        where = torch.tensor(numbers, device=rows[0].device)
+        slots = [Slot(self._free.pop(), self._free) for _ in range(wanted)]
+        where = _numbers(slots, rows[0])
         for tensor, new in zip(self._tensors, rows, strict=True):
             tensor.index_copy_(0, where, new)
-        return [Slot(number, self._free) for number in numbers]
+        return slots
 
     def get(self, slots: Sequence[Slot]) -> tuple[Tensor, ...]:
         """The rows of these handles, ``[len(slots), ...]`` of every tensor."""
@@ -76,9 +79,7 @@ class SlotPool:
 
     def part(self, slots: Sequence[Slot], tensors: slice) -> tuple[Tensor, ...]:
         """The same of some of the tensors."""
-        import torch
-
-        where = torch.tensor([slot.number for slot in slots], device=self._tensors[0].device)
+        where = _numbers(slots, self._tensors[0])
         return tuple(tensor.index_select(0, where) for tensor in self._tensors[tensors])
 
     def _grow(self, rows: Sequence[Tensor], wanted: int) -> None:
@@ -91,6 +92,13 @@ class SlotPool:
             tensor[:old] = before
         self._tensors = larger
         self._free[:0] = range(new - 1, old - 1, -1)  # the list itself stays: handles know it
+
+
+def _numbers(slots: Sequence[Slot], like: Tensor) -> Tensor:
+    """As an index, on the device of ``like``."""
+    import torch
+
+    return torch.tensor([slot.number for slot in slots], dtype=torch.int64, device=like.device)
 
 
 Trail: TypeAlias = tuple[Slot, ...]

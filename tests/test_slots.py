@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import gc
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
 
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +17,7 @@ from hypothesis import strategies as st
 from sgdec.slots import FIRST_CAPACITY, Slot, SlotPool
 
 
-@given(st.lists(st.one_of(st.integers(1, 700), st.floats(0, 1)), max_size=12))
+@given(st.lists(st.one_of(st.integers(0, 700), st.floats(0, 1)), max_size=12))
 def test_whatever_is_put_and_dropped_handles_keep_their_rows(actions: list[int | float]) -> None:
     """An integer puts so many rows; a fraction drops that part of all handles."""
     pool, held, made = SlotPool(), list[tuple[Slot, int]](), 0
@@ -34,13 +40,77 @@ def test_whatever_is_put_and_dropped_handles_keep_their_rows(actions: list[int |
             assert rows.dtype == torch.float32 and wide.dtype == torch.float64
 
 
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collector")
 def test_the_pool_is_no_larger_than_what_is_held_at_once() -> None:
     pool = SlotPool()
-    gc.disable()  # slots are free without the help of the collector
-    try:
-        for _ in range(100):
-            slots = pool.put((torch.zeros(FIRST_CAPACITY // 2, 2),))
-    finally:
-        gc.enable()
+    for _ in range(100):
+        slots = pool.put((torch.zeros(FIRST_CAPACITY // 2, 2),))
     assert len(slots) == pool.used
     assert pool.capacity == FIRST_CAPACITY
+
+
+@pytest.mark.usefixtures("no_collector")
+def test_a_handle_that_goes_at_any_moment_of_a_put_is_free_once() -> None:
+    """The collector may end a cycle that holds handles between any two instructions; here before each of them."""
+    at, instructions = 0, 1
+    while at < instructions:
+        pool = SlotPool()
+        held = pool.put((torch.arange(FIRST_CAPACITY - 1.0),))
+        cycle: list[object] = [held.pop(), held.pop()]
+        cycle.append(cycle)
+        del cycle
+        with collecting(at) as seen:
+            new = pool.put((torch.arange(1000.0, 1004.0),))  # more than are free, so the pool grows, too
+        at, instructions = at + 1, len(seen)
+        others = pool.put((torch.zeros(pool.capacity - pool.used),))
+        numbers = [slot.number for slot in [*held, *new, *others]]
+        assert sorted(numbers) == list(range(pool.capacity)), f"collected before instruction {at} of {instructions}"
+        assert pool.get(held)[0].tolist() == list(range(len(held)))
+        assert pool.get(new)[0].tolist() == [1000.0, 1001.0, 1002.0, 1003.0]
+    assert at > 50
+
+
+@contextmanager
+def collecting(at: int) -> Iterator[list[int]]:
+    """Runs the collector once, before the instruction ``at`` of ``sgdec.slots``; the list counts the instructions."""
+    seen: list[int] = []
+
+    def trace(frame: FrameType, event: str, argument: Any) -> Any:
+        if frame.f_globals["__name__"] != "sgdec.slots" or frame.f_code.co_name == "__del__":
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "opcode":
+            if len(seen) == at:
+                gc.collect(0)
+            seen.append(frame.f_lasti)
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        yield seen
+    finally:
+        sys.settrace(before)
+
+
+def test_a_put_that_fails_loses_no_slots() -> None:
+    pool = SlotPool()
+    held = pool.put((torch.zeros(3, 2),))
+    with pytest.raises((RuntimeError, ValueError)):
+        pool.put((torch.zeros(5, 9),))
+    assert pool.used == len(held) == 3
+
+
+def test_nothing_put_or_asked_for_is_nothing() -> None:
+    pool = SlotPool()
+    assert pool.put((torch.zeros(0, 2),)) == []
+    held = pool.put((torch.zeros(3, 2),))
+    assert pool.put((torch.zeros(0, 2),)) == [] and pool.used == len(held)
+    assert pool.get([])[0].shape == (0, 2)
