@@ -129,7 +129,10 @@ class Constellation:
             after = self.predictors[k].consume_batch(before, [node.last for node, _ in pending])
             for (node, states), state in zip(pending, after, strict=True):
                 states[k] = state
-                if PENDING not in states:
+                for held_state in states:  # by identity: a state may refuse to be compared
+                    if held_state is PENDING:
+                        break
+                else:
                     node.prior = None
         return [states[k] for states in held]
 

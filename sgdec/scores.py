@@ -134,7 +134,8 @@ class Scores:
         if self._rows is None:
             assert self.asked is not None and self.flat is not None
             left = iter(self.flat.tolist())
-            self._rows = [SparseRow(row or (), list(islice(left, len(row or ()))), 0.0) for row in self.asked]
+            asked = (() if row is None else row for row in self.asked)
+            self._rows = [SparseRow(row, list(islice(left, len(row))), 0.0) for row in asked]
         return self._rows
 
     @classmethod
@@ -180,8 +181,9 @@ class Scores:
 
 
 def _plain(values: Sequence[Any]) -> Sequence[Any]:
-    """Python's own numbers."""
-    return values.tolist() if isinstance(values, np.ndarray) else values
+    """Python's own numbers, of an array or tensor too."""
+    found: Sequence[Any] = values.tolist() if hasattr(values, "tolist") else values
+    return found
 
 
 def _as_numpy(scores: Scores, width: int) -> npt.NDArray[Any]:

@@ -34,6 +34,7 @@ from sgdec.testing import (
     Bonus,
     Lattice,
     OnDemandTable,
+    PassThrough,
     PredictorContract,
     Table,
     enumerate_space,
@@ -351,7 +352,7 @@ class FstTokContract(PredictorContract):
         return Table(np.random.default_rng(1).uniform(-3, 1, (V, V)))
 
     def make(self) -> BatchPredictor:
-        return FstTok(lift(self.inner()), self.path, **self.options)
+        return FstTok(PassThrough(lift(self.inner())), self.path, **self.options)
 
 
 class TestFstTok(FstTokContract):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import count
+from itertools import count, pairwise
 
 import pytest
 from sgdec_decoders.greedy import GreedyDecoder
@@ -166,6 +166,18 @@ class SearchesInItself(Exhaustive):
             nodes = [node for node in children if not node.finished]
         self.finished.sort(key=lambda node: (-node.total, node.tokens))
         return Result([space.finish(node) for node in self.finished[: space.nbest]])
+
+
+@breaks("test_states_are_left_alone")
+class RecombinesByState(Exhaustive):
+    """Takes prefixes for equal whose states are."""
+
+    def decode(self, space: SearchSpace) -> Result:
+        children = [child for found in space.expand([space.root]) for child in found if not child.finished]
+        list(space.expand(children))
+        if any(first.states == second.states for first, second in pairwise(children)):
+            return Result([])
+        return super().decode(space)
 
 
 @breaks("test_expansions_are_counted")

@@ -48,7 +48,9 @@ def test_a_sparse_row_gives_listed_tokens_their_score_and_others_the_default(
 ) -> None:
     plain_row = SparseRow(list(listed), list(listed.values()), default)
     array_row = SparseRow(np.array(list(listed), dtype=np.int64), np.array(list(listed.values())), default)  # type: ignore[arg-type]
-    for row in (plain_row, array_row):
+    tensors = torch.tensor(list(listed), dtype=torch.long), torch.tensor(list(listed.values()), dtype=torch.double)
+    tensor_row = SparseRow(*tensors, default)  # type: ignore[arg-type]
+    for row in (plain_row, array_row, tensor_row):
         assert [row.get(token) for token in range(V)] == [listed.get(token, default) for token in range(V)]
         assert row.restricts is (default == -INF)
         assert len(row) == len(listed)
@@ -65,6 +67,13 @@ def test_scores_are_either_dense_or_sparse() -> None:
     for both in ({}, {"values": np.zeros((1, 3)), "rows": []}):
         with pytest.raises(ValueError, match="either dense"):
             Scores(**both)  # type: ignore[arg-type]
+
+
+def test_an_answer_to_candidates_takes_them_as_lists_or_arrays() -> None:
+    candidates = [np.array([3, 5]), None, np.array([], dtype=int), [2]]
+    scores = Scores.of_candidates(candidates, np.array([-1.0, -2.0, -3.0]))  # type: ignore[arg-type]
+    assert [list(row.tokens) for row in scores.rows] == [[3, 5], [], [], [2]]
+    assert scores.rows[3].get(2) == -3.0
 
 
 def test_constant_scores_give_every_token_the_same() -> None:

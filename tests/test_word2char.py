@@ -19,7 +19,7 @@ from sgdec import EOS, UNK, BatchPredictor, Predictor, SgdecError, Source
 from sgdec.constellation import Constellation
 from sgdec.io.transducer import TransducerArc
 from sgdec.protocol import lift
-from sgdec.testing import Bonus, OnDemandTable, PredictorContract, Table, score_path
+from sgdec.testing import Bonus, OnDemandTable, PassThrough, PredictorContract, Table, score_path
 from sgdec.testing.reading import read_row
 from tests.drawn_transducers import Drawn
 
@@ -130,7 +130,7 @@ class Word2CharContract(PredictorContract):
         return Table(table())
 
     def make(self) -> BatchPredictor:
-        return Word2Char(lift(self.inner()), self.path)
+        return Word2Char(PassThrough(lift(self.inner())), self.path)
 
 
 class TestWord2Char(Word2CharContract):

@@ -17,7 +17,7 @@ from sgdec import BatchPredictor, Predictor, Scores, Source
 from sgdec.context import Context
 from sgdec.plugins import Host
 from sgdec.protocol import ABILITIES, FORBIDDEN, Candidates, State, lift
-from sgdec.testing import BatchTable, Bonus, Lattice, OnDemandTable, Table
+from sgdec.testing import BatchTable, Bonus, Lattice, OnDemandTable, PassThrough, Table
 from tests.test_contracts import PluginContract
 
 V = 9
@@ -92,7 +92,7 @@ INNER: dict[str, Callable[[], Predictor | BatchPredictor]] = {
 
 
 class WrapperContract(PluginContract):
-    """The contract of a wrapper, around several kinds."""
+    """The contract of a wrapper, around several kinds, whose states it has to leave alone."""
 
     kinds: ClassVar[tuple[str, ...]]
     context: ClassVar[Context | None] = Context(vocab_size=V)
@@ -107,7 +107,7 @@ class WrapperContract(PluginContract):
     def make(self) -> BatchPredictor:
         cls = HOST.load("predictor", self.plugin)
         given = {**self.options, "context": self.context} if self.context else self.options
-        made: BatchPredictor = cls(lift(INNER[self.kind]()), **given)
+        made: BatchPredictor = cls(PassThrough(lift(INNER[self.kind]())), **given)
         return made
 
 

@@ -126,7 +126,7 @@ class NGram(BatchPredictor):
     ) -> Scores:
         if candidates is None or self._want_full_rows(candidates):
             return self._full_rows(states)
-        wanted = [tokens or () for tokens in candidates]
+        wanted = [() if tokens is None else tokens for tokens in candidates]
         if self._table is not None and len(states) >= MANY_ROWS:
             histories = np.repeat(np.array(states), list(map(len, wanted)))
             symbols = self._symbols(chain.from_iterable(wanted))
@@ -153,7 +153,7 @@ class NGram(BatchPredictor):
         return list(states)
 
     def _want_full_rows(self, candidates: Sequence[Candidates | None]) -> bool:
-        if None in candidates:
+        if any(tokens is None for tokens in candidates):
             return True
         return self._table is not None and max(map(len, candidates), default=0) > MANY  # type: ignore[arg-type]
 

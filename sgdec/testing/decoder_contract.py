@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -19,11 +20,13 @@ from sgdec.constellation import Constellation, Member
 from sgdec.context import EOS
 from sgdec.errors import UsageError
 from sgdec.jobs import answer
+from sgdec.outcome import Outcome
 from sgdec.protocol import Decoder, Hypothesis, Result, Source, ability, lift
+from sgdec.scheduler import Scheduler
 from sgdec.search import SearchSpace
 from sgdec.testing.enumeration import Path, enumerate_space, score_path
 from sgdec.testing.tiny_spaces import TinySpace, tiny_spaces
-from sgdec.testing.toys import Forced, Table
+from sgdec.testing.toys import Forced, PassThrough, Table
 
 
 class DecoderContract(ABC):
@@ -133,6 +136,19 @@ class DecoderContract(ABC):
                 f"a search must not depend on others of the same decoder: {first}, but {second} {_at(tiny, nbest)}"
             )
 
+    def test_states_are_left_alone(self) -> None:
+        """Each space once more with states that can only be kept and handed back, two sentences in flight."""
+        for tiny, nbest in self._cases():
+            if nbest == max(self.nbests):
+                found = [self._in_flight(each, tiny, nbest) for each in (tiny.constellation(), _sealed(tiny))]
+                for expected, outcome in zip(*found, strict=True):
+                    if isinstance(outcome.error, AssertionError):
+                        raise outcome.error
+                    first, second = ([h.tokens for h in o.result.hypotheses] for o in (expected, outcome))
+                    assert first == second, (
+                        f"a search must not depend on what states are: {first}, but {second} {_at(tiny, nbest)}"
+                    )
+
     def test_expansions_are_counted(self) -> None:
         for at, space, result in self._results():
             fewest = max((len(hypothesis.tokens) + 1 for hypothesis in result.hypotheses), default=0)
@@ -191,6 +207,11 @@ class DecoderContract(ABC):
     def _open(self, tiny: TinySpace, nbest: int) -> SearchSpace:
         return tiny.open(ranking=self.make().ranking, nbest=nbest, most=self.most_expansions)
 
+    def _in_flight(self, constellation: Constellation, tiny: TinySpace, nbest: int) -> list[Outcome]:
+        """The sentence twice, through the scheduler."""
+        sources = [replace(tiny.source, id=number) for number in (1, 2)]
+        return list(Scheduler(constellation, self.make(), nbest=nbest, batch_size=2).run(sources))
+
     def _results(self) -> Iterator[tuple[str, SearchSpace, Result]]:
         for tiny, nbest in self._cases():
             space = self._open(tiny, nbest)
@@ -225,6 +246,13 @@ class _Silent(Table):
 
 def _at(tiny: TinySpace, nbest: int) -> str:
     return f"(space {tiny.name!r}, nbest {nbest})"
+
+
+def _sealed(tiny: TinySpace) -> Constellation:
+    """Its predictors with `Sealed` states."""
+    constellation = tiny.constellation()
+    members = [replace(member, predictor=PassThrough(member.predictor)) for member in constellation.members]
+    return Constellation(members, vocab_size=constellation.vocab_size)
 
 
 def _force(space: SearchSpace, hypothesis: Hypothesis) -> float | None:

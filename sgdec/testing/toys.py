@@ -221,19 +221,35 @@ class Forced(Predictor):
         self._position = state
 
 
-class _Wrapped(NamedTuple):
-    inner: State
+class Sealed:
+    """A state that can be kept and handed back, and nothing else."""
+
+    __slots__ = ("inner",)
+
+    def __init__(self, inner: State) -> None:
+        self.inner = inner
+
+    def _refuse(self, *_: object) -> Any:
+        raise AssertionError("a state must be left alone: not compared, hashed, ordered, or taken for true or false")
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __len__ = __iter__ = __contains__ = _refuse
+    __hash__ = _refuse
 
 
 @final
 class PassThrough(BatchPredictor):
-    """The least wrapper: says what its inner predictor says, through explicit states only."""
+    """The least wrapper: says what its inner predictor says, through explicit states only.
+
+    Its states are `Sealed`, as strict as a predictor's states can be: `PassThrough(lift(Mine()))` shows whether
+    whoever is given `Mine` leaves its states alone.
+    """
 
     def __init__(self, inner: BatchPredictor) -> None:
         self.inner = inner
         # The class attributes of what is wrapped.
         self.on_demand = inner.on_demand  # type: ignore[misc]
         self.never_positive = inner.never_positive  # type: ignore[misc]
+        self.independent_rows = inner.independent_rows
 
     def __getattr__(self, name: str) -> Any:
         method = ability(self.__dict__.get("inner"), name) if name in ABILITIES else None
@@ -242,13 +258,13 @@ class PassThrough(BatchPredictor):
         return lambda states: method([state.inner for state in states])
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
-        return [_Wrapped(state) for state in self.inner.initialize_batch(sources)]
+        return [Sealed(state) for state in self.inner.initialize_batch(sources)]
 
     def predict_batch(self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None) -> Scores:
         return self.inner.predict_batch([state.inner for state in states], candidates)
 
     def consume_batch(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:
-        return [_Wrapped(state) for state in self.inner.consume_batch([state.inner for state in states], tokens)]
+        return [Sealed(state) for state in self.inner.consume_batch([state.inner for state in states], tokens)]
 
 
 def _left(source: Source) -> float:

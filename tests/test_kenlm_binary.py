@@ -1,0 +1,79 @@
+"""A KenLM binary decodes and scores through the command line, alone and in any place of a mix.
+
+Its states are KenLM's own, which refuse to be compared with anything else. The oracle is KenLM on the ARPA file.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import kenlm
+import pytest
+
+from sgdec.cli.main import main
+from tests.tiny_models import write_checkpoint, write_lattice
+
+DATA = Path(__file__).parent / "data"
+MIXES = [
+    "kenlm", "kenlm,wc", "wc,kenlm", "kenlm,nmt", "nmt,kenlm", "kenlm,fst", "fst,kenlm", "kenlm,nmt,fst",
+    "nmt,fst,kenlm", "rank:kenlm", "nmt,maskvocab:kenlm", "kenlm,kenlm2=kenlm",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return str(write_checkpoint(tmp_path_factory.mktemp("model")))
+
+
+@pytest.fixture
+def options(tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, list[str]]:
+    """What each name of a mix needs on the command line."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in.ids").write_text("3 4\n5\n4 4 3\n")
+    write_lattice(tmp_path / "any.fst", [((3, 4, 5), 0.5), ((3, 4), 0.25), ((4, 5), 0.5), ((6,), 0.0)])
+    binary = str(DATA / "tiny.kenlm")
+    return {
+        "kenlm": ["--kenlm.path", binary],
+        "kenlm2": ["--kenlm2.path", binary, "--kenlm2.weight", "0.5"],
+        "nmt": ["--nmt.model", model, "--nmt.weight", "0.5"],
+        "fst": ["--fst.path", "any.fst"],
+        "maskvocab": ["--maskvocab.tokens", "6"],
+        "wc": ["--wc.weight", "0.25"],
+        "rank": [],
+    }
+
+
+def call(options: dict[str, list[str]], mix: str) -> list[str]:
+    named = [option for name, given in options.items() if name in mix.replace(":", ",").replace("=", ",").split(",")
+             for option in given]  # fmt: skip
+    size = [] if "nmt" in mix else ["--vocab-size", "7"]
+    return ["--predictors", mix, *named, *size, "--input-format", "ids", "--output-format", "jsonl"]
+
+
+RUNS = [("greedy", mix) for mix in MIXES] + [
+    (decoder, mix) for decoder in ("beam", "vanilla", "sample", "sepbeam") for mix in ("kenlm", "kenlm,nmt")
+]
+
+
+@pytest.mark.parametrize(("decoder", "mix"), RUNS)
+def test_it_decodes_and_scores(
+    options: dict[str, list[str]], decoder: str, mix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = call(options, mix)
+    assert main(["decode", *run, "--decoder", decoder, "--max-length", "4", "in.ids"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    found = [row["hypotheses"][0] for row in rows]
+    assert len(found) == 3
+    if decoder == "sepbeam":
+        return  # each hypothesis has the score of one system
+    Path("out.ids").write_text("".join(" ".join(map(str, h["tokens"])) + "\n" for h in found))
+    assert main(["score", *run, "--target-format", "ids", "in.ids", "out.ids"]) == 0
+    scored = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    oracle = kenlm.Model(str(DATA / "tiny.arpa"))
+    for hypothesis, again in zip(found, scored, strict=True):
+        assert again["score"] == pytest.approx(hypothesis["score"], abs=1e-4)
+        if "kenlm" in hypothesis["scores"] and ":" not in mix:
+            expected = oracle.score(" ".join(map(str, hypothesis["tokens"]))) * math.log(10)
+            assert hypothesis["scores"]["kenlm"] == pytest.approx(expected, abs=1e-4)
