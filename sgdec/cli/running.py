@@ -125,10 +125,9 @@ def summarise(run: Run, scheduler: Scheduler, signature: str) -> None:
 
 @contextmanager
 def collector_spared() -> Iterator[None]:
-    """Searches make many small values and hardly a cycle: looking for those at every turn costs a fifth of them."""
+    """Searches create few reference cycles; frequent garbage collection costs a fifth of the time."""
     before = gc.get_threshold()
-    gc.collect()
-    gc.freeze()
+    gc.freeze()  # without a collection before it: what imports left is little, and looking for it takes longer
     gc.set_threshold(100_000, 20, 100)
     try:
         yield
