@@ -21,6 +21,8 @@ from tests.tiny_models import write_checkpoint
 V = 7
 SENTENCES = ("3 4 5", "6 4")
 DATA = Path(__file__).parent / "data"
+"""``tiny.arpa``, and what KenLM makes of it: a probing hash table (``tiny.kenlm``), and tries, plain, with compressed
+pointers (``a``), quantised to 8 bits (``q``), and both."""
 
 
 @dataclass(frozen=True)
