@@ -19,6 +19,7 @@ from sgdec.cli.main import COMMANDS, LazyGroup, main, sgdec
 from sgdec.errors import SgdecError, UsageError
 
 HEAVY = ("torch", "pynini", "sentencepiece", "kenlm", "numpy", "pydantic", "sacrebleu")
+PLUGINS = ("sgdec_predictors", "sgdec_decoders", "sgdec.models")
 
 
 def run(*args: str) -> subprocess.CompletedProcess[str]:
@@ -39,11 +40,11 @@ def raising(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
     return plant
 
 
-@pytest.mark.parametrize("args", [["--help"], ["--version"], ["plugins"], ["plugins", "--help"]])
+@pytest.mark.parametrize("args", [[], ["--help"], ["--version"], ["plugins"], ["plugins", "--help"]])
 def test_help_and_listing_import_nothing_heavy(args: list[str]) -> None:
     code = (
         f"import sys; from sgdec.cli.main import main; status = main({args!r})\n"
-        f"print('heavy:', [name for name in {HEAVY} if name in sys.modules]); sys.exit(status)"
+        f"print('heavy:', [name for name in {(*HEAVY, *PLUGINS)} if name in sys.modules]); sys.exit(status)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "heavy: []"
@@ -214,11 +215,29 @@ def test_a_configuration_file_is_the_command_line_and_the_command_line_wins(
         assert capsys.readouterr().out == output
 
 
-def test_plugins_lists_kind_name_and_distribution() -> None:
-    lines = [line.split() for line in run("plugins").stdout.splitlines()]
-    assert ["predictor", "fst", "sgdec"] in lines
-    assert ["decoder", "beam", "sgdec"] in lines
-    assert ["model", "gnmt", "sgdec"] in lines
+def test_without_a_command_the_help_is_shown() -> None:
+    bare, asked = run(), run("--help")
+    assert (bare.stdout, bare.stderr, bare.returncode) == (asked.stdout, "", 0)
+    assert asked.stdout.startswith("Usage: sgdec")
+
+
+def test_plugins_lists_kind_name_distribution_and_what_each_is() -> None:
+    lines = [line.split(maxsplit=3) for line in run("plugins").stdout.splitlines()]
+    about = "Wrapper: the inner predictor numbers the same words otherwise."
+    assert ["predictor", "idxmap", "sgdec", about] in lines
+    bundled = [line for line in lines if line[2] == "sgdec"]
+    assert {("decoder", "beam"), ("model", "gnmt")} <= {(line[0], line[1]) for line in bundled}
+    assert all(len(line) == 4 for line in bundled), "each has a docstring"
+
+
+def test_a_list_of_plugins_fits_its_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    assert main(["plugins"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert max(map(len, lines)) == 60 and any(line.endswith("...") for line in lines)
 
 
 def test_plugins_describes_documentation_and_options() -> None:

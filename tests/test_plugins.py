@@ -16,6 +16,7 @@ import pytest
 from sgdec.errors import SgdecError, UsageError
 from sgdec.plugins import Entry, Host, install_hint
 from sgdec.protocol import Decoder, Predictor
+from sgdec.summaries import summaries
 
 PREDICTOR = """
 import sgdec
@@ -247,3 +248,41 @@ def test_a_symbolic_constellation_imports_no_torch() -> None:
         "assert not {'torch', 'pynini', 'kenlm', 'sentencepiece'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env=os.environ)
+
+
+def test_what_a_plugin_is_is_read_without_importing_it(site: Site) -> None:
+    raising = "raise RuntimeError('imported')\n"
+    (site.folder / "package").mkdir()
+    (site.folder / "package" / "__init__.py").write_text(raising)
+    modules = {
+        "package/inside": f"# comment\n\n'''Of a package,\nin two lines.\n\nMore.'''\n{raising}",
+        "none": f"x = 1\n{raising}",
+        "wrong": "'''Never ends.",
+        "several": (
+            "'''Two plugins.'''\n"
+            f"{raising}"
+            "class A:\n    '''The `first`.'''\nclass B:\n    pass\n"
+            "def sgdec_predictors():\n    return {'a': A, 'b': B}\n"
+        ),
+    }
+    names = {"in": "package.inside", "a": "several", "b": "several", "none": "none", "wrong": "wrong", "no": "no"}
+    site.install("stranger", {f"predictor.{name}": module for name, module in names.items()}, modules)
+    entries = [entry for entry in Host().names() if entry.distribution == "stranger"]
+    assert {entry.name: line for entry, line in zip(entries, summaries(entries), strict=True)} == {
+        "in": "Of a package, in two lines.",
+        "none": "",
+        "wrong": "",
+        "a": "The first.",
+        "b": "Two plugins.",
+        "no": "",
+    }
+
+
+def test_the_smallest_extra_is_the_one_to_install(site: Site) -> None:
+    requires = "".join(f"Requires-Dist: {one}\n" for one in [
+        "big-thing; extra == 'all'", "other; extra == 'all'", "big-thing>=2; extra == 'big'", "always"
+    ])  # fmt: skip
+    site.install("stranger", {}, {}, requires)
+    assert install_hint("big_thing", "stranger") == ' (pip install "stranger[big]")'
+    assert install_hint("always", "stranger") == ' (pip install "stranger")'
+    assert install_hint("nothing", "stranger") == ""

@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import Any
 
 import click
+from click.shell_completion import CompletionItem
 
 from sgdec.errors import SgdecError, UsageError
 from sgdec.plugins import install_hint
@@ -38,12 +39,17 @@ COMMANDS = {
 }
 """Each command with its help; ``sgdec/cli/COMMAND.py`` holds the click command, named ``command``."""
 
+COMPLETION = "_SGDEC_COMPLETE"
+"""The variable by which a shell asks click for completions."""
 INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells report it: 128 + SIGINT."""
 
 
 class LazyGroup(click.Group):
-    """Knows its commands by name and imports one when it runs."""
+    """Knows its commands by name and imports one when it runs; without any it shows its help."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, args or ["--help"])
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -52,10 +58,26 @@ class LazyGroup(click.Group):
         if cmd_name.startswith("-"):
             return None
         if cmd_name not in COMMANDS:
+            if ctx.resilient_parsing:  # a shell asks what could follow
+                return None
             raise UsageError(f"no command named {cmd_name!r}. {suggest(cmd_name, COMMANDS)}")
         module = import_module(f"sgdec.cli.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        if ctx.resilient_parsing and name is not None and command is not None:
+            from sgdec.cli.completion import CompletedCommand
+
+            command = command if isinstance(command, click.Group) else CompletedCommand(name, command, rest)
+        return name, command, rest
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        commands = [CompletionItem(name, help=line) for name, line in COMMANDS.items() if name.startswith(incomplete)]
+        return [*commands, *click.Command.shell_complete(self, ctx, incomplete)]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
@@ -70,6 +92,10 @@ def sgdec() -> None:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Run one command. Exit status: 0, 1 for a failed run, 2 for a wrong call, 130 after Ctrl-C."""
+    if COMPLETION in os.environ:
+        from sgdec.cli import completion
+
+        completion.register()
     try:
         status = sgdec.main(args=args, prog_name="sgdec", standalone_mode=False)
         sys.stdout.flush()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import shutil
 import sys
 from collections.abc import Mapping
 
@@ -11,6 +12,7 @@ import click
 from sgdec.errors import UsageError
 from sgdec.plugins import Entry, Host
 from sgdec.suggest import suggest
+from sgdec.summaries import summaries
 
 
 @click.command("plugins")
@@ -18,9 +20,9 @@ from sgdec.suggest import suggest
 @click.option("--check", is_flag=True, help="Import all and report what is broken; exit status 1 if any is.")
 @click.option("--plugin-file", multiple=True, metavar="FILE.py", help="A plugin that is not installed.")
 def command(name: str | None, check: bool, plugin_file: tuple[str, ...]) -> int:
-    """List the plugins by name, or describe the one called NAME: its documentation and its options.
+    """List the plugins with a line each, or describe the one called NAME: its documentation and its options.
 
-    Listing imports no plugin.
+    Listing imports no plugin. Lines that are longer than the terminal is wide are cut.
     """
     host = Host(plugin_file)
     if check:
@@ -33,10 +35,17 @@ def command(name: str | None, check: bool, plugin_file: tuple[str, ...]) -> int:
 
 
 def list_all(host: Host) -> None:
+    """Kind, name, distribution and what it is, in columns."""
     entries = host.names()
-    width = max((len(entry.name) for entry in entries), default=0)
-    for entry in entries:
-        click.echo(f"{entry.kind:<9}  {entry.name:<{width}}  {entry.distribution}")
+    names = max((len(entry.name) for entry in entries), default=0)
+    distributions = max((len(entry.distribution) for entry in entries), default=0)
+    lines = (
+        f"{entry.kind:<9}  {entry.name:<{names}}  {entry.distribution:<{distributions}}  {summary}".rstrip()
+        for entry, summary in zip(entries, summaries(entries), strict=True)
+    )
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for line in lines:
+        click.echo(line if width is None or len(line) <= width else f"{line[: width - 3]}...")
 
 
 def check_all(host: Host) -> int:

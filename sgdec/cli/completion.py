@@ -1,0 +1,229 @@
+"""What a shell can complete beyond the commands and options that click knows.
+
+These are names of plugins, in the list of ``--predictors`` too; the options ``--NAME.OPTION`` of the plugins that the
+line names, with their values; and files, for options and arguments that take any text. A plugin is imported only when
+its options are asked for. A line that is wrong and a plugin that is broken get no proposals, and no message.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Sequence
+from copy import copy
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import click
+from click.shell_completion import (
+    BashComplete,
+    CompletionItem,
+    FishComplete,
+    ShellComplete,
+    ZshComplete,
+    add_completion_class,
+)
+
+from sgdec.errors import SgdecError
+from sgdec.options import Option, describe, is_dotted, separate_dotted
+from sgdec.plugins import KINDS, Host
+from sgdec.predictor_list import parse_predictors
+from sgdec.summaries import summaries
+
+_WORD_BREAKS = re.compile("[:=]+")
+
+
+class Part(NamedTuple):
+    """A plugin that the line names, and what its options are called by."""
+
+    name: str
+    kind: str
+    plugin: str
+    weighted: bool = False
+    """Whether there is a ``--NAME.weight``."""
+
+
+class PluginName(click.types.StringParamType):
+    """A plugin of one of these kinds."""
+
+    name = "plugin"
+
+    def __init__(self, host: Host, *kinds: str) -> None:
+        self.kinds = kinds
+        self.entries = [entry for kind in kinds for entry in host.names(kind)]
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        lines = zip(self.entries, summaries(self.entries), strict=True)
+        return [CompletionItem(entry.name, help=line) for entry, line in lines if entry.name.startswith(incomplete)]
+
+
+class PredictorList(PluginName):
+    """``[NAME=][WRAPPER:]...PREDICTOR,...``: completes what follows the last of these signs."""
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        word = re.split("[,:=]", incomplete)[-1]
+        before = incomplete.removesuffix(word)
+        items = super().shell_complete(ctx, param, word)
+        return [CompletionItem(before + item.value, help=item.help) for item in items]
+
+
+class CompletedCommand(click.Command):
+    """A command as a shell sees it; ``words`` are what the line has behind its name."""
+
+    def __init__(self, name: str, command: click.Command, words: Sequence[str]) -> None:
+        self._words = words
+        self._host = _host(_values(words, "--plugin-file"))
+        types = {
+            "predictors": PredictorList(self._host, "predictor"),
+            "decoder": PluginName(self._host, "decoder"),
+            "device": click.Choice(["cpu", "cuda"]),
+            **({"model": PluginName(self._host, "model")} if name == "train" else {}),
+            **({"name": PluginName(self._host, *KINDS)} if name == "plugins" else {}),
+        }
+        parameters = [copy(parameter) for parameter in command.params]
+        for parameter in parameters:
+            if isinstance(parameter.type, click.types.StringParamType):
+                parameter.type = types.get(str(parameter.name), click.Path())
+        super().__init__(name, params=parameters)
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, separate_dotted(args)[0])
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """The option of a plugin too, if the line ends in one: its value is expected."""
+        last = self._words[-1] if self._words else ""
+        options = self._plugin_options(last) if is_dotted(last) else ()
+        return [*super().get_params(ctx), *(option for option in options if last in option.opts)]
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        if not incomplete.startswith("-"):
+            return [CompletionItem(incomplete, type="file")]
+        plugins = (CompletionItem(option.opts[0], help=option.help) for option in self._plugin_options(incomplete))
+        return [
+            *super().shell_complete(ctx, incomplete),
+            *(item for item in plugins if item.value.startswith(incomplete)),
+        ]
+
+    def _plugin_options(self, word: str) -> Iterator[click.Option]:
+        """Those that begin like a word or are the beginning of it: no other plugin is imported."""
+        for part in self._parts():
+            prefix = f"--{part.name}."
+            if prefix.startswith(word) or word.startswith(prefix):
+                with contextlib.suppress(SgdecError):
+                    options = describe(self._host.load(part.kind, part.plugin))
+                    yield from (_click_option(prefix, option) for option in options)
+                if part.weighted:
+                    yield _click_option(prefix, Option("weight", "float", 1.0, "what its scores are multiplied by"))
+
+    def _parts(self) -> Iterator[Part]:
+        for parameter in self.params:
+            given = _values(self._words, parameter.opts[0])
+            if isinstance(parameter.type, PredictorList):
+                yield from _parts_of_list(given[-1] if given else "")
+            elif isinstance(parameter.type, PluginName) and isinstance(parameter, click.Option):
+                plugin = given[-1] if given else str(parameter.default)
+                yield Part(plugin, parameter.type.kinds[0], plugin)
+
+
+def _parts_of_list(text: str) -> Iterator[Part]:
+    try:
+        entries = parse_predictors(text)
+    except SgdecError:
+        return
+    for entry in entries:
+        for part in entry.parts:
+            yield Part(part.name, "predictor", part.plugin, weighted=part.name == entry.name)
+
+
+def _click_option(prefix: str, option: Option) -> click.Option:
+    """With its name, its help, and its values where they are a choice."""
+    values = option.type.split(" | ")
+    if len(values) > 1 and not {"int", "float", "text"} & set(values):
+        kind: click.ParamType[Any] = click.Choice(values)
+    else:
+        kind = click.Path() if "text" in values else click.STRING
+    return click.Option([prefix + option.name, "plugin_option"], type=kind, help=option.description)
+
+
+def _host(plugin_files: Sequence[str]) -> Host:
+    try:
+        return Host(plugin_files)
+    except SgdecError:
+        return Host()
+
+
+def _values(words: Sequence[str], flag: str) -> list[str]:
+    """What is given to an option that takes one value.
+
+    >>> _values(["--decoder", "beam", "--decoder=dfs", "--decoder"], "--decoder")
+    ['beam', 'dfs']
+    """
+    apart = [word for first in words for word in (first.split("=", 1) if first.startswith("-") else [first])]
+    return [value for name, value in pairwise(apart) if name == flag]
+
+
+class _WholeWords(ShellComplete):
+    """Proposals for ``--option=value`` are whole words, as all others are."""
+
+    def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
+        flag, equals, value = incomplete.partition("=")
+        if not (flag.startswith("-") and equals):
+            return super().get_completions(args, incomplete)
+        items = super().get_completions([*args, flag], value)
+        for item in items:
+            item.value = f"{flag}={item.value}"
+        return items
+
+
+class Bash(_WholeWords, BashComplete):
+    """For bash ``:`` and ``=`` are words of their own, and only what follows the last one is completed."""
+
+    _settled = ""
+    """What bash has already of the word that is completed."""
+
+    def get_completion_args(self) -> tuple[list[str], str]:
+        args, incomplete = super().get_completion_args()
+        (*args, incomplete), self._settled = join_words([*args, incomplete])
+        return args, incomplete
+
+    def format_completion(self, item: CompletionItem) -> str:
+        item.value = item.value.removeprefix(self._settled)
+        return super().format_completion(item)
+
+
+def join_words(words: Sequence[str]) -> tuple[list[str], str]:
+    """Bash's words, the last of which is to be completed, as they were typed; and what bash has already of that one.
+
+    >>> join_words(["--predictors", "nmt,l2r", "=", "fsttok", ":", "n"])
+    (['--predictors', 'nmt,l2r=fsttok:n'], 'nmt,l2r=fsttok:')
+    >>> join_words(["--predictors", "fsttok", ":"])
+    (['--predictors', 'fsttok:'], 'fsttok:')
+    >>> join_words(["--predictors", "fsttok:", ""])
+    (['--predictors', 'fsttok:', ''], '')
+    """
+    joined: list[str] = []
+    settled, after_break = "", False
+    for word in words:
+        is_break = _WORD_BREAKS.fullmatch(word) is not None
+        if joined and word and (is_break or after_break):
+            settled = joined[-1] + (word if is_break else "")
+            joined[-1] += word
+        else:
+            settled = ""
+            joined.append(word)
+        after_break = is_break
+    return joined, settled
+
+
+class Zsh(_WholeWords, ZshComplete):
+    """As click has it, but for `_WholeWords`."""
+
+
+class Fish(_WholeWords, FishComplete):
+    """As click has it, but for `_WholeWords`."""
+
+
+def register() -> None:
+    """Puts these in the place of click's."""
+    for shell in (Bash, Zsh, Fish):
+        add_completion_class(shell)

@@ -1,0 +1,85 @@
+"""What each plugin is, in one line, read from its source: no plugin is imported to list it.
+
+The line is the first paragraph of the module's docstring. Where a module brings several plugins, it is that of the
+class that its hook returns under the plugin's name.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+import tokenize
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from importlib.machinery import ModuleSpec
+from io import StringIO
+from pathlib import Path
+
+from sgdec.plugins import Entry
+
+
+def summaries(entries: Sequence[Entry]) -> Iterator[str]:
+    """A line for each entry; an empty one where the source says nothing or cannot be read."""
+    plugins = Counter(entry.value for entry in entries)
+    for entry in entries:
+        try:
+            source = read_source(entry.value)
+            document = class_docstring(source, entry) if plugins[entry.value] > 1 else None
+            document = document or module_docstring(source)
+        except Exception:  # a stranger's file, or a stranger's way to find it
+            document = ""
+        yield " ".join(inspect.cleandoc(document).partition("\n\n")[0].replace("`", "").split())
+
+
+def read_source(module: str) -> str:
+    """The text of a module, or of a file that ends in .py. Raises ImportError or OSError where there is none."""
+    if module.endswith(".py"):
+        return Path(module).read_text(encoding="utf-8")
+    spec = _spec(module)
+    get_source = getattr(spec.loader, "get_source", None) if spec else None
+    source: str | None = get_source(module) if get_source else None
+    if source is None:
+        raise ImportError(f"no source of {module}")
+    return source
+
+
+def _spec(module: str) -> ModuleSpec | None:
+    """As `importlib.util.find_spec`, which would import the packages that the module is in."""
+    names = module.split(".")
+    spec, path = None, None
+    for depth in range(1, len(names) + 1):
+        name = ".".join(names[:depth])
+        found = (finder.find_spec(name, path) for finder in sys.meta_path)
+        spec = next(filter(None, found), None)
+        path = spec.submodule_search_locations if spec else None
+    return spec
+
+
+def module_docstring(source: str) -> str:
+    """The docstring, found without parsing what follows.
+
+    >>> module_docstring("# A comment.\\n\\n'''What it is.'''\\nimport torch")
+    'What it is.'
+    >>> module_docstring("import torch")
+    ''
+    """
+    skipped = (tokenize.ENCODING, tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE)
+    tokens = (token for token in tokenize.generate_tokens(StringIO(source).readline) if token.type not in skipped)
+    first = next(tokens)
+    document = ast.literal_eval(first.string) if first.type == tokenize.STRING else ""
+    return document if isinstance(document, str) else ""
+
+
+def class_docstring(source: str, entry: Entry) -> str | None:
+    """The docstring of the class that the hook names in a dict literal, where the module defines it."""
+    tree = ast.parse(source)
+    hooks = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == f"sgdec_{entry.kind}s"]
+    literals = [node for hook in hooks for node in ast.walk(hook) if isinstance(node, ast.Dict)]
+    classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
+    for literal in literals:
+        for key, value in zip(literal.keys, literal.values, strict=True):
+            named = isinstance(key, ast.Constant) and key.value == entry.name
+            if named and isinstance(value, ast.Name) and value.id in classes:
+                return ast.get_docstring(classes[value.id])
+    return None
