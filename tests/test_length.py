@@ -151,6 +151,15 @@ def test_lengths_below_the_offset_are_impossible(point: bool) -> None:
     assert found[2:] == pytest.approx([log_binomial(n, 3.0, 0.5) for n in range(5)], abs=1e-9)
 
 
+@pytest.mark.parametrize("offset", [2, -2])
+def test_the_offset_has_the_sign_of_sgnmts(offset: int) -> None:
+    """``length_model_offset``: "applied to hypothesis length minus" it, and to 1 where that is less."""
+    found = totals(with_parameters(3.0, 0.5, point=True, offset=offset), 9)
+    sgnmt = [log_binomial(max(1, n - offset), 3.0, 0.5) for n in range(10)]
+    first = max(1 + offset, 0)
+    assert np.diff(found[first:]) == pytest.approx(np.diff(sgnmt[first:]), abs=1e-9)
+
+
 @both_forms
 def test_with_a_negative_offset_the_rest_is_renormalised(point: bool) -> None:
     """For a model fitted on lengths that count </s>."""

@@ -2,8 +2,9 @@
 
     P(n) = Gamma(n - o + r) / ((n - o)! Gamma(r)) p^(n - o) (1 - p)^r,    n = o, o + 1, ... tokens before ``</s>``
 
-with r and p made of the source line's features (`sgdec.models.length`) and o the offset; where o is negative, P is
-renormalised over n >= 0. Over all lengths it sums to one.
+with r and p made of the source line's features (`sgdec.models.length`) and o the offset, which is positive where
+every hypothesis has tokens that the distribution does not count; where o is negative, P is renormalised over n >= 0.
+Over all lengths it sums to one.
 
 After n tokens ``</s>`` scores the hazard, ``log P(n) - log P(n or more)``, and every other token ``log P(more than
 n) - log P(n or more)``: the factors of the chain rule, so that a hypothesis of n tokens has log P(n) in all. With
@@ -52,7 +53,13 @@ class LengthPredictor(Predictor):
         point: Annotated[
             bool, Field(description="true: only </s> is scored, with all of log P; false: each token, by hazards")
         ] = False,
-        offset: Annotated[int, Field(description="tokens of every hypothesis that the distribution leaves out")] = 0,
+        offset: Annotated[
+            int,
+            Field(
+                description="subtracted from a hypothesis' length before the distribution is asked, as SGNMT's "
+                "length_model_offset; shorter lengths than it are impossible (in SGNMT they score as length 1 does)"
+            ),
+        ] = 0,
     ) -> None:
         """Raises SgdecError for weights that cannot be read or are not as many as features need."""
         try:
