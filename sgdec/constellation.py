@@ -10,6 +10,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sgdec.answers import Floats, attention_rows
 from sgdec.combination import Column, Combined, candidates_of
 from sgdec.composition import BoundsOf, Composition, StepsOf, total_bound
 from sgdec.context import EOS
@@ -76,13 +77,14 @@ class Constellation:
     def names(self) -> tuple[str, ...]:
         return tuple(member.name for member in self.members)
 
+    def attentive(self, weights: Sequence[float | None]) -> list[int]:
+        """The predictors that have attention and are consulted under these weights."""
+        return [k for k in self._attentive if weights[k] is not None]
+
     def require_attention(self, ranking: Ranking) -> None:
-        """UsageError where ``ranking`` needs attention and no predictor has it."""
-        if ranking.uses_coverage and not self._attentive:
-            raise UsageError(
-                f"a coverage penalty (beta = {ranking.beta:g}) needs a predictor with attention; "
-                f"none of {', '.join(self.names)} has it: set beta to 0 or add an nmt model."
-            )
+        """UsageError where ``ranking`` needs attention and no predictor that is consulted has it."""
+        if ranking.uses_coverage and not self.attentive(self.weights):
+            raise self._no_attention(self.weights, f"beta = {ranking.beta:g}")
 
     def roots(self, sources: Sequence[Source]) -> list[Node]:
         """The root node of each sentence; predictors see all sentences at once."""
@@ -108,14 +110,23 @@ class Constellation:
         return Combined([columns[k] for k in range(len(self.members))], candidates, self.vocab_size)
 
     def coverage(self, nodes: Sequence[Node]) -> list[Coverage]:
-        """The coverage of the children of each node."""
-        attention = [ability(self.predictors[k], "attention") for k in self._attentive]
-        by_predictor = [
-            attend(self.states(k, nodes))
-            for k, attend in zip(self._attentive, attention, strict=True)
-            if attend is not None
-        ]
-        return [add_attention(node.coverage, [rows[i] for rows in by_predictor]) for i, node in enumerate(nodes)]
+        """The coverage of the children of each node, by the predictors that the node consults.
+
+        Raises UsageError where one consults none that has attention: what it covers is then undefined, and to call
+        it covered would prefer it to all others.
+        """
+        attention: list[list[Floats | None]] = [[None] * len(self._attentive) for _ in nodes]
+        for weights in dict.fromkeys(node.weights for node in nodes):
+            if not self.attentive(weights):
+                raise self._no_attention(weights, "beta > 0")
+        for place, k in enumerate(self._attentive):
+            chosen = [i for i, node in enumerate(nodes) if node.weights[k] is not None]
+            attend = ability(self.predictors[k], "attention")
+            if attend is not None and chosen:
+                found = attend(self.states(k, [nodes[i] for i in chosen]))
+                for i, row in zip(chosen, attention_rows(self.names[k], found, len(chosen)), strict=True):
+                    attention[i][place] = row
+        return [add_attention(node.coverage, rows) for node, rows in zip(nodes, attention, strict=True)]
 
     def states(self, k: int, nodes: Sequence[Node]) -> list[State]:
         """Predictor k's states of these nodes; consumes their last tokens where that is still to be done."""
@@ -175,7 +186,8 @@ class Constellation:
         for i in known:
             node = nodes[i]
             timed = ranking.uses_length or node.source.max_length is not None
-            seen = tuple(row.tobytes() for row in node.coverage) if ranking.uses_coverage else ()
+            covered = node.coverage if ranking.uses_coverage else ()
+            seen = tuple(None if row is None else row.tobytes() for row in covered)
             parts[i] = [node.weights, node.length if timed else None, seen]
         for k, method in enumerate(methods):
             chosen = [i for i in known if nodes[i].weights[k] is not None]
@@ -185,6 +197,13 @@ class Constellation:
         for i, part in parts.items():
             keys[i] = tuple(part)
         return keys
+
+    def _no_attention(self, weights: Sequence[float | None], beta: str) -> UsageError:
+        consulted = [name for name, weight in zip(self.names, weights, strict=True) if weight is not None]
+        return UsageError(
+            f"a coverage penalty ({beta}) needs a predictor with attention; none of {', '.join(consulted)} has it: "
+            "set beta to 0, or add an nmt model (with weight 0 it gives its attention alone)."
+        )
 
     def _bounds_of(self, weights: Sequence[float | None]) -> list[tuple[int, BoundsOf]]:
         """The predictors that have something to say about a bound, under these weights, with what they say."""

@@ -2,13 +2,13 @@
 
 GNMT (Wu et al. 2016), section 4: what a word vocabulary does not hold, names and numbers above all, is often the same
 in both languages. The attention with which a token was predicted says which source word it stands for; with several
-predictors that have attention, their mean. It is computed once more for outputs that hold an unknown token, and only
-for these.
+predictors that have attention, the mean over those that were consulted for that token (whose weight is not None;
+weight 0 is consulted). Where none was, as in a system of `sepbeam` without attention, the token stays what it is. The
+attention is computed once more for outputs that hold an unknown token, and only for these.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -26,7 +26,7 @@ class Copier:
     """Spells outputs of a constellation, from words to words."""
 
     def __init__(self, constellation: Constellation, vocabularies: Vocabularies) -> None:
-        """Raises UsageError unless both vocabularies are of words and a predictor has attention."""
+        """Raises UsageError unless both vocabularies are of words and a consulted predictor has attention."""
         source, target = (
             vocabulary if isinstance(vocabulary, WordVocabulary) else None for vocabulary in vocabularies
         )
@@ -35,7 +35,8 @@ class Copier:
                 "words can be copied only from words to words; train tokenizer and model with --kind word."
             )
         self._target = target
-        self._attentive = [p for p in constellation.predictors if ability(p, "attention") is not None]
+        self._weights = constellation.weights
+        self._attentive = {k: constellation.predictors[k] for k in constellation.attentive(constellation.weights)}
         if not self._attentive:
             raise UsageError("words are copied by attention, and no predictor has it; add an nmt model.")
 
@@ -45,24 +46,30 @@ class Copier:
         return replace(outcome, result=replace(outcome.result, hypotheses=hypotheses))
 
     def spell(self, source: Source, hypothesis: Hypothesis) -> str | None:
-        """The output with copied words; None where it holds nothing unknown, or no text to copy from is known."""
+        """The output with copied words; None where it holds nothing unknown, or nothing to copy is known."""
         words = source.text.split() if source.text is not None else []
         if len(words) != len(source.tokens) or not any(map(self._target.is_unknown, hypothesis.tokens)):
             return None
-        places = self._attention(source, hypothesis.tokens).argmax(axis=1)  # ties: the first word
+        attention = self._attention(source, hypothesis)
+        if not attention.any():
+            return None
         return " ".join(
-            words[place] if self._target.is_unknown(token) else self._target.piece(token)
-            for token, place in zip(hypothesis.tokens, places, strict=True)
+            words[row.argmax()] if self._target.is_unknown(token) and row.any() else self._target.piece(token)
+            for token, row in zip(hypothesis.tokens, attention, strict=True)  # ties: the first word
         )
 
-    def _attention(self, source: Source, tokens: Sequence[int]) -> npt.NDArray[np.float64]:
-        """``[tokens, source]``: the mean attention with which each token was predicted."""
+    def _attention(self, source: Source, hypothesis: Hypothesis) -> npt.NDArray[np.float64]:
+        """``[tokens, source]``: the attention with which each token was predicted, summed over who was consulted."""
+        tokens = hypothesis.tokens
+        weights = hypothesis.weights[: len(tokens)] or [self._weights] * len(tokens)
         total = np.zeros((len(tokens), len(source.tokens)))
-        for predictor in self._attentive:
+        for k, predictor in self._attentive.items():
             attend = ability(predictor, "attention")
             assert attend is not None
             states = predictor.initialize_batch([source])
-            for row, token in zip(total, tokens, strict=True):
+            for row, token, by_predictor in zip(total, tokens, weights, strict=True):
+                if by_predictor[k] is None:
+                    break
                 row += np.asarray(attend(states)[0], dtype=np.float64)
                 states = predictor.consume_batch(states, [token])
-        return total / len(self._attentive)
+        return total

@@ -6,7 +6,8 @@ Source: Wu et al. 2016, section 7, equation 14:  s(Y, X) = log P(Y|X) / lp(Y) + 
     cp(X; Y) = beta * sum_i log(min(sum_j p_ij, 1))
 
 |Y| counts ``</s>``, and so does the coverage sum over j. With several predictors that have attention, each over
-its own source, cp is their mean. ``length`` replaces lp by |Y|^alpha.
+its own source, cp is the mean over those that are consulted: whose weight is not None. Weight 0 is consulted, so a
+model can give its attention and nothing else. ``length`` replaces lp by |Y|^alpha.
 """
 
 from __future__ import annotations
@@ -14,13 +15,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-Coverage: TypeAlias = tuple[npt.NDArray[np.float64], ...]
-"""For each predictor with attention: ``[source]``, the attention that each source token received so far."""
+Coverage: TypeAlias = tuple[npt.NDArray[np.float64] | None, ...]
+"""For each predictor with attention: ``[source]``, the attention that each source token received so far.
+
+None for a predictor that is not consulted.
+"""
 
 SMALLEST_COVERAGE = 1e-30
 """A source token without any attention costs log(1e-30), about -69, times beta: finite, so that it still ranks."""
@@ -56,10 +60,13 @@ class Ranking:
         return float(base**self.alpha)
 
     def coverage_penalty(self, coverage: Coverage) -> float:
-        """cp(X; Y) <= 0: what is added after the division."""
+        """cp(X; Y) <= 0: what is added after the division. ValueError where beta > 0 and there is no coverage."""
         if not self.uses_coverage:
             return 0.0
-        return self.beta * float(np.mean([_log_coverage(attended) for attended in coverage]))
+        penalties = [_log_coverage(attended) for attended in coverage if attended is not None]
+        if not penalties:
+            raise ValueError(f"no attention to compute a coverage penalty from (beta = {self.beta:g})")
+        return self.beta * float(np.mean(penalties))
 
     def score(self, total: float, length: int, coverage: Coverage = ()) -> float:
         """The rank score of a finished hypothesis of ``length`` tokens, ``</s>`` included."""
@@ -81,10 +88,15 @@ class Ranking:
         return max(_divide(bound, penalty) for penalty in ends)
 
 
-def add_attention(coverage: Coverage, attention: Sequence[Any]) -> Coverage:
-    """The coverage after one more token: ``[source]`` rows added predictor by predictor."""
-    rows = tuple(np.asarray(row, dtype=np.float64) for row in attention)
-    return tuple(old + new for old, new in zip(coverage, rows, strict=True)) if coverage else rows
+def add_attention(coverage: Coverage, attention: Sequence[npt.NDArray[np.float64] | None]) -> Coverage:
+    """The coverage after one more token: ``[source]`` rows added predictor by predictor.
+
+    A predictor that is not consulted for this token (None) is out; one that was not before starts from this token.
+    """
+    before = coverage or (None,) * len(attention)
+    return tuple(
+        new if old is None or new is None else old + new for old, new in zip(before, attention, strict=True)
+    )
 
 
 def _log_coverage(attended: npt.NDArray[np.float64]) -> float:

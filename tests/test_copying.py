@@ -79,3 +79,33 @@ def test_copying_needs_attention_and_words_on_both_sides() -> None:
         Copier(Constellation.of({"wc": WordCount()}), Vocabularies(SOURCE, TARGET))
     with pytest.raises(UsageError, match="only from words to words"):
         Copier(Constellation.of({"a": Attentive([0])}), Vocabularies(SOURCE, None))
+
+
+class Untouchable(Attentive):
+    """Must not be asked anything."""
+
+    def consume(self, token: int) -> None:
+        raise AssertionError("not consulted")
+
+    def attention(self, states: Sequence[State]) -> list[list[float]]:
+        raise AssertionError("not consulted")
+
+
+def _spelled_by(weights: tuple[float | None, ...], *predictors: Predictor) -> str | None:
+    """Two unknown words of a hypothesis that was found under these weights."""
+    copier = Copier(Constellation.of({f"p{i}": p for i, p in enumerate(predictors)}), Vocabularies(SOURCE, TARGET))
+    return copier.spell(SENTENCE, Hypothesis((0, 0), 0.0, 0.0, ((0.0,) * len(weights),) * 3, (weights,) * 3))
+
+
+def test_only_those_that_were_consulted_for_a_token_say_where_it_is_from() -> None:
+    assert _spelled_by((1.0, None), Attentive([0, 1]), Untouchable([2, 2])) == "Miki met"
+    assert _spelled_by((None, 0.0), Untouchable([0, 1]), Attentive([2, 2])) == "Ann Ann"
+    assert _spelled_by((None, 1.0), Untouchable([0, 1]), WordCount()) is None, "nobody attended to anything"
+
+
+def test_a_predictor_that_a_run_does_not_consult_has_no_say() -> None:
+    predictors = {"a": Untouchable([0]), "b": Attentive([2], 0.4)}
+    copier = Copier(Constellation.of(predictors, weights=[None, 1.0]), Vocabularies(SOURCE, TARGET))
+    assert copier.spell(SENTENCE, Hypothesis((0,), 0.0, 0.0)) == "Ann"
+    with pytest.raises(UsageError, match="no predictor has it"):
+        Copier(Constellation.of({"a": Attentive([0])}, weights=[None]), Vocabularies(SOURCE, TARGET))

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sgdec import EOS, Node, SearchSpace, SgdecError, UsageError, arrays
+from sgdec.answers import attention_rows
 from sgdec.protocol import FORBIDDEN, Array, Scores, ability
 from sgdec.ranking import SMALLEST_COVERAGE
 from sgdec.topk import top_tokens
@@ -70,10 +71,9 @@ class DenseRows:
             raise ValueError("the spaces of one batch must share a constellation")
         self._predictors, self._weights = spaces[0].predictors, spaces[0].weights
         self._consulted = [k for k, weight in enumerate(self._weights) if weight is not None]
-        attentive = [k for k, predictor in enumerate(self._predictors) if ability(predictor, "attention") is not None]
-        self._attentive = attentive if self._ranking.uses_coverage else []
+        self._attentive = self._constellation.attentive(self._weights) if self._ranking.uses_coverage else []
         roots = [space.root.states or [] for space in spaces]
-        self._states = {k: [states[k] for states in roots] for k in sorted({*self._consulted, *self._attentive})}
+        self._states = {k: [states[k] for states in roots] for k in self._consulted}
         self._coverage: dict[int, Floats] = {}
         """By predictor with attention ``[R, source]``; what pads a source counts as covered."""
 
@@ -107,7 +107,8 @@ class DenseRows:
         for k in self._attentive:
             attend = ability(self._predictors[k], "attention")
             assert attend is not None
-            self._coverage[k] = _add_attention(self._coverage.get(k), attend(self._states[k]))
+            attention = attention_rows(self._constellation.names[k], attend(self._states[k]), len(self._states[k]))
+            self._coverage[k] = _add_attention(self._coverage.get(k), attention)
             penalties.append(np.log(np.clip(self._coverage[k], SMALLEST_COVERAGE, 1.0)).sum(axis=1))
         return self._ranking.beta * np.mean(penalties, axis=0) if penalties else np.zeros(1)
 
@@ -211,10 +212,10 @@ def _times(weight: float, scores: Floats) -> Floats:
     return product
 
 
-def _add_attention(coverage: Floats | None, attention: Sequence[Sequence[float]]) -> Floats:
+def _add_attention(coverage: Floats | None, attention: Sequence[Floats]) -> Floats:
     """``[R, source]``; rows may be shorter than the longest source."""
     width = max(map(len, attention), default=0) if coverage is None else coverage.shape[1]
     more = np.ones((len(attention), width))
     for target, row in zip(more, attention, strict=True):
-        target[: len(row)] = np.asarray(row, dtype=np.float64)
+        target[: len(row)] = row
     return more if coverage is None else coverage + more

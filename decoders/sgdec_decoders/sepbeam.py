@@ -9,13 +9,16 @@ the optima of the single systems, and the n-best likewise. Otherwise none.
 
 Cost: that of `beam` with one predictor. A list can hold one hypothesis twice, from two systems.
 
+With beta > 0 a hypothesis is compared by what its own system covers, so every system needs attention; otherwise the
+search is refused before it begins.
+
 Departures: each predictor counts with its weight, which SGNMT ignores; those of weight 0 are no systems.
 """
 
 from __future__ import annotations
 
 import sgdec
-from sgdec import Decoder, Node, SearchSpace
+from sgdec import Decoder, Node, SearchSpace, UsageError
 from sgdec_decoders.beam import BeamDecoder
 
 
@@ -27,13 +30,22 @@ class SepBeamDecoder(BeamDecoder):
 
 
 def systems(space: SearchSpace) -> list[Node]:
-    """For each predictor that has a weight the empty prefix, whose children it alone will score."""
-    alone = [
-        [weight if other == k else None for other in range(len(space.weights))]
-        for k, weight in enumerate(space.weights)
+    """For each predictor that has a weight the empty prefix, whose children it alone will score.
+
+    Raises UsageError where coverage is to be penalised and a system has no attention.
+    """
+    alone = {
+        name: [weight if other == k else None for other in range(len(space.weights))]
+        for k, (name, weight) in enumerate(zip(space.constellation.names, space.weights, strict=True))
         if weight
-    ]
-    return [space.root.with_weights(weights) for weights in alone]
+    }
+    for name, weights in alone.items():
+        if space.ranking.uses_coverage and not space.constellation.attentive(weights):
+            raise UsageError(
+                f"sepbeam: a coverage penalty (beta = {space.ranking.beta:g}) needs attention in each system, and "
+                f"{name!r} has none: set beta to 0, or the weight of {name!r}, which leaves it out."
+            )
+    return [space.root.with_weights(weights) for weights in alone.values()]
 
 
 @sgdec.hookimpl

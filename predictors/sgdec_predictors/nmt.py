@@ -1,7 +1,8 @@
 """Neural machine translation: log P(token | prefix, source) of a trained model (Stahlberg et al. 2017, Table 1).
 
 Any model that `sgdec train` makes; several entries are an ensemble. A model whose source vocabulary is not the run's
-(inside a wrapper such as `fsttok`) reads the text of the source with its own.
+(inside a wrapper such as `fsttok`) reads the text of the source with its own. With weight 0 a model adds nothing to
+a total and gives only its attention, for coverage penalties and ``--copy-unknown``.
 
 `initialize_batch` runs the encoder and feeds ``<s>``, `consume_batch` is one inference step, `predict_batch` projects
 and normalises. A state is a handle of a slot in one pool of tensors, and its sentence: it keeps nothing else alive.

@@ -128,14 +128,16 @@ def _walk(
 
 
 def _attend(constellation: Constellation, prefix: _Prefix) -> Coverage:
-    """The coverage with the attention of the next token."""
+    """The coverage with the attention of the next token, by those who are consulted."""
     rows = [
         plain(attention([state])[0])
-        for predictor, state in zip(constellation.predictors, prefix.states, strict=True)
-        if (attention := ability(predictor, "attention")) is not None
+        for predictor, state, weight in zip(
+            constellation.predictors, prefix.states, constellation.weights, strict=True
+        )
+        if weight is not None and (attention := ability(predictor, "attention")) is not None
     ]
     before = prefix.coverage or [np.zeros_like(row) for row in rows]
-    return tuple(old + new for old, new in zip(before, rows, strict=True))
+    return tuple(np.asarray(old) + new for old, new in zip(before, rows, strict=True))
 
 
 def _score_of(scores: Scores, token: int) -> float:

@@ -62,6 +62,8 @@ def tiny_spaces() -> list[TinySpace]:
         _space("restricted with weight 0", Table(table(15)), lattice, weights=[1.0, 0.0]),
         _space("forbidden by dense rows", Table(table(16, 0.3)), Table(table(17, 0.1)), weights=[1.0, -1.0]),
         _space("one not consulted", Table(table(18)), trap, weights=[1.0, None]),
+        _space("attention that is not consulted", BatchTable(table(21)), BatchTable(table(22)), weights=[1.0, None]),
+        _space("attention with weight 0", Table(table(23)), BatchTable(table(24)), weights=[1.0, 0.0]),
         _space("nothing but the end", Table(table(19)), max_length=0),
         _space("no end in reach", lattice, Table(table(20)), max_length=1, empty=True),
         _space("no end at all", Lattice({0: {3: (0.0, 1), 4: (0.0, 1)}}), max_length=None, empty=True),

@@ -1,0 +1,62 @@
+"""What predictors answer, checked once a batch: a wrong answer is one line that names the predictor.
+
+A row of `Scores` too many, a state too few, or a dict in place of `Scores` would otherwise surface far from its
+cause, or shift what belongs to one hypothesis to another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sgdec.errors import SgdecError
+from sgdec.protocol import Scores
+
+Floats = npt.NDArray[np.float64]
+
+
+def require_scores(name: str, found: object, rows: int) -> None:
+    """SgdecError unless predictor ``name``, asked about so many states, answered with as many rows of `Scores`."""
+    if not isinstance(found, Scores):
+        raise SgdecError(
+            f"predictor {name!r}: predict_batch returned {described(found)}; expected Scores, such as "
+            "Scores.dense(array) with an array [rows, V]."
+        )
+    if len(found) != rows:
+        raise SgdecError(f"predictor {name!r}: predict_batch answered {len(found)} rows to {rows} states.")
+
+
+def require_one_each(name: str, method: str, found: Any, expected: int) -> None:
+    """SgdecError unless predictor ``name`` answered as many things as it was asked about."""
+    if not hasattr(found, "__len__"):
+        raise SgdecError(
+            f"predictor {name!r}: {method} returned {described(found)}; expected a list of {expected}, one each."
+        )
+    if len(found) != expected:
+        raise SgdecError(f"predictor {name!r}: {method} answered {len(found)} to {expected}; expected one each.")
+
+
+def attention_rows(name: str, found: Sequence[Any], expected: int) -> list[Floats]:
+    """What predictor ``name`` attends to in so many states, ``[source]`` each; SgdecError where it is no number."""
+    require_one_each(name, "attention", found, expected)
+    rows = [np.asarray(row, dtype=np.float64) for row in found]
+    if not all(np.isfinite(row).all() for row in rows):
+        raise SgdecError(f"predictor {name!r} gave attention that is NaN or infinite; its model is broken.")
+    return rows
+
+
+def described(found: object) -> str:
+    """What kind of thing somebody returned in place of another.
+
+    >>> described(None), described({}), described([1.0])
+    ('None', 'a dict', 'a list')
+    """
+    if found is None:
+        return "None"
+    name = type(found).__name__
+    article = "an" if name[0].lower() in "aeiou" else "a"
+    shape = getattr(found, "shape", None)
+    return f"{article} {name}" + (f" of shape {list(shape)}" if shape is not None else "")
