@@ -127,7 +127,7 @@ def test_other_models_lone_checkpoints_and_folders_in_use_are_one_line(
     assert "model is rnnlm, but gnmt in" in error(run, folder / "lm", "--output", new)
     assert "is one checkpoint, and an average takes two" in error(folder / "wide", "--output", new)
     assert "is one checkpoint" in error(run / "step-12", run / "last", "--output", new)
-    assert f"--output {run}: there is something already" in error(run, "--output", run)
+    assert f"--output {folder / 'wide'}: there is something already" in error(run, "--output", folder / "wide")
 
 
 def test_a_tokenizer_of_the_same_size_but_other_pieces_is_refused(

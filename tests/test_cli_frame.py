@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import signal
@@ -110,7 +111,14 @@ def test_a_wrong_call_is_one_line_and_status_2(args: list[str], message: str) ->
         (UsageError("not so"), 2, "Error: not so\n"),
         (click.UsageError("two\nlines."), 2, "Error: two lines."),
         (KeyboardInterrupt(), 130, ""),
-        (OSError(28, "No space left on device"), 1, "Error: could not go on writing: No space left on device.\n"),
+        *(
+            (OSError(number, "why"), 1, f"Error: could not go on {work}: why.\n")
+            for work, numbers in (
+                ("writing", (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)),
+                ("reading or writing", (errno.EIO, errno.EROFS, errno.EBADF)),
+            )
+            for number in numbers
+        ),
         (
             FileNotFoundError(2, "No such file or directory", "a.txt"),
             1,
@@ -143,7 +151,35 @@ def test_a_full_disk_behind_standard_output_is_one_line() -> None:
         pytest.skip("no /dev/full here")
     with open("/dev/full", "w") as full:
         done = subprocess.run([sys.executable, "-m", "sgdec.cli", "plugins"], stdout=full, stderr=subprocess.PIPE)
-    assert (done.returncode, done.stderr) == (1, b"Error: could not go on writing: No space left on device.\n")
+    assert (done.returncode, done.stderr) == (
+        1,
+        b"Error: could not go on writing: No space left on device.\n",
+    )
+
+
+LIMITED = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (9, 9)); from sgdec.cli.main import main"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("args", [["plugins"], ["--help"], ["new-plugin", "idea"], ["decode", "--help"]])
+def test_a_file_that_may_not_grow_behind_standard_output_is_one_line(
+    tmp_path: Path, args: list[str], unbuffered: str
+) -> None:
+    with open(tmp_path / "out", "w") as output:
+        done = subprocess.run(
+            [sys.executable, "-c", f"{LIMITED}; sys.exit(main({args}))"],
+            stdout=output, stderr=subprocess.PIPE, text=True, cwd=tmp_path,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        )  # fmt: skip
+    assert done.returncode == 1 and "File too large" in done.stderr and done.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full here")
+def test_a_full_disk_behind_standard_error_changes_no_exit_status() -> None:
+    with open("/dev/full", "w") as full:
+        for args, status in ((["plugins", "beam"], 0), (["plugins", "bean"], 2)):
+            command = [sys.executable, "-m", "sgdec.cli", *args]
+            assert subprocess.run(command, stdout=subprocess.DEVNULL, stderr=full).returncode == status
 
 
 def test_a_reader_that_went_away_is_no_error_message() -> None:

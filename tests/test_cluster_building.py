@@ -237,11 +237,11 @@ def test_only_the_first_lines_are_taken_where_a_number_is_given(model: str, tmp_
     text.write_text("ab\n\ncde f\nl\n")
     assert own_outputs(model, str(text), lines=3).lines == [1, 3]
     command.main(
-        ["--model", model, "--input", str(text), "--lines", "1", "--output", str(tmp_path), "--centroids", "1"],
+        ["--model", model, "--input", str(text), "--lines", "1", "--output", f"{tmp_path}/new", "--centroids", "1"],
         standalone_mode=False,
     )
     first = own_outputs(model, str(text), lines=1)
-    assert int(load_clusters(tmp_path).members.sum()) == len(first.targets[0]) + 1
+    assert int(load_clusters(tmp_path / "new").members.sum()) == len(first.targets[0]) + 1
 
 
 def test_text_that_gives_nothing_is_refused(model: str, tmp_path: Path) -> None:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import click
 
+from sgdec.cli.paths import Command, Read, Written
 from sgdec.plugins import Host
 
 
-@click.command()
-@click.argument("checkpoints", nargs=-1, required=True, metavar="RUN_OR_CHECKPOINT...")
-@click.option("--output", required=True, metavar="DIR", help="The averaged checkpoint; a new folder.")
+@click.command(cls=Command)
+@click.argument("checkpoints", type=Read(), nargs=-1, required=True, metavar="RUN_OR_CHECKPOINT...")
+@click.option(
+    "--output", type=Written(new=True), required=True, metavar="DIR", help="The averaged checkpoint; a new folder."
+)
 @click.option(
     "--last", type=click.IntRange(min=0), default=0, show_default=True, help="Of a run only so many latest, 0 = all."
 )
-@click.option("--plugin-file", "plugin_files", multiple=True, metavar="FILE", help="A module with more plugins.")
+@click.option(
+    "--plugin-file", "plugin_files", type=Read(), multiple=True, metavar="FILE", help="A module with more plugins."
+)
 def command(checkpoints: tuple[str, ...], output: str, last: int, plugin_files: tuple[str, ...]) -> None:
     """Write a model whose weights are the mean of those of checkpoints of one model.
 

@@ -6,18 +6,29 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sgdec.cli.paths import Command, Read, Written
 from sgdec.errors import SgdecError, UsageError
 
 if TYPE_CHECKING:
     from sgdec.training.data import ParallelText
 
 
-@click.command("cluster")
-@click.option("--model", required=True, metavar="DIR", help="Checkpoint folder, such as run/best.")
-@click.option("--input", "source", required=True, metavar="FILE", help="Unlabelled source text; may be gzipped.")
-@click.option("--output", required=True, metavar="DIR", help="Where to write the clusters.")
+@click.command("cluster", cls=Command)
+@click.option("--model", type=Read(), required=True, metavar="DIR", help="Checkpoint folder, such as run/best.")
+@click.option(
+    "--input", "source", type=Read(), required=True, metavar="FILE", help="Unlabelled source text; may be gzipped."
+)
+@click.option(
+    "--output",
+    type=Written(inside=("clusters.*",)),
+    required=True,
+    metavar="DIR",
+    help="Where to write the clusters.",
+)
 @click.option("--lines", type=click.IntRange(min=1), metavar="N", help="Only the first N lines of the input.")
-@click.option("--held-out", metavar="FILE", help="Source text on which to measure what the clusters miss.")
+@click.option(
+    "--held-out", type=Read(), metavar="FILE", help="Source text on which to measure what the clusters miss."
+)
 @click.option(
     "--centroids", type=click.IntRange(min=1), default=500, show_default=True,
     help="Clusters; 1 = all tokens that were ever likely.",
@@ -62,11 +73,12 @@ def command(
     import torch
 
     from sgdec.device import require_device
-    from sgdec.training.cluster_files import checksum, save_clusters
+    from sgdec.training.cluster_files import checksum, require_room, save_clusters
     from sgdec.training.clusters import build_clusters, contexts, miss_rates
     from sgdec.training.loading import load_model
 
     require_device(device)
+    require_room(output)
     if threads is not None:
         torch.set_num_threads(threads)
     module, vocabularies = load_model(model, device=device)

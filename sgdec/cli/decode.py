@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from sgdec.cli import running
+from sgdec.cli.paths import Read, Written
 
 SHAPING = (
     "nbest", "max_length_factor", "max_length", "batch_size", "window", "max_rows", "deterministic", "copy_unknown",
@@ -14,8 +15,8 @@ SHAPING = (
 """Options that can change a result, beside those of predictors and decoder: they belong to the signature."""
 
 
-@click.command("decode", cls=running.DottedCommand)
-@click.argument("input", nargs=-1)
+@click.command("decode", cls=running.RunCommand)
+@click.argument("input", nargs=-1, type=Read(default_stdin=True))
 @running.options(
     *running.BEFORE,
     click.option("--decoder", metavar="NAME", default="beam", show_default=True, help="How to search."),
@@ -29,7 +30,10 @@ SHAPING = (
     click.option(
         "--max-length", type=click.IntRange(min=0), help="At most this many tokens before </s>; 0 = no limit."
     ),
-    click.option("--output", metavar="FILE", help="Instead of standard output; with {id} for --output-format fst."),
+    click.option(
+        "--output", type=Written(), metavar="FILE",
+        help="Instead of standard output; with {id} for --output-format fst.",
+    ),
     click.option(
         "--output-format", type=click.Choice(["text", "ids", "nbest", "jsonl", "fst"]), default="text",
         show_default=True, help="Best text, best token ids, Moses n-best, JSON lines, or a lattice a sentence.",
@@ -74,7 +78,6 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
 
     first, last = parse_range(given["range"])
     inputs = given["input"] or ("-",)
-    running.refuse_overwriting(inputs, given["output"])
     config = running.run_config(given, dotted, decoder=given["decoder"], deterministic=given["deterministic"])
     run = assemble(config, Host(given["plugin_file"]))
     running.set_threads(given["threads"])

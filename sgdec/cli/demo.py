@@ -6,11 +6,18 @@ from pathlib import Path
 
 import click
 
+from sgdec.cli.paths import Group, Read, Written
 from sgdec.errors import UsageError
 
 
-@click.group("demo", invoke_without_command=True)
-@click.option("--directory", default="demo", show_default=True, help="New folder for all that the demo writes.")
+@click.group("demo", cls=Group, invoke_without_command=True)
+@click.option(
+    "--directory",
+    type=Written(new=True),
+    default="demo",
+    show_default=True,
+    help="New folder for all that the demo writes.",
+)
 @click.option(
     "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Another corpus, another model."
 )
@@ -33,7 +40,12 @@ def command(ctx: click.Context, directory: str, seed: int, quick: bool) -> None:
 
 
 @command.command("corpus")
-@click.option("--directory", required=True, help="Where to write train, valid and test, .en and .de.")
+@click.option(
+    "--directory",
+    type=Written(inside=("train.*", "valid.*", "test.*")),
+    required=True,
+    help="Where to write train, valid and test, .en and .de.",
+)
 @click.option("--seed", type=int, default=1, show_default=True, help="Which numbers.")
 @click.option("--train-lines", type=click.IntRange(min=1), default=260, show_default=True)
 @click.option("--valid-lines", type=click.IntRange(min=1), default=50, show_default=True)
@@ -51,9 +63,13 @@ def corpus(directory: str, seed: int, train_lines: int, valid_lines: int, test_l
 
 
 @command.command("lattices")
-@click.option("--tokenizer", required=True, metavar="FILE", help="SentencePiece model; its tokens are the labels.")
-@click.option("--output", required=True, metavar="PATTERN", help="Lattice files, such as 'lattices/{id}.fst'.")
-@click.argument("input")
+@click.option(
+    "--tokenizer", type=Read(), required=True, metavar="FILE", help="SentencePiece model; its tokens are the labels."
+)
+@click.option(
+    "--output", type=Written(), required=True, metavar="PATTERN", help="Lattice files, such as 'lattices/{id}.fst'."
+)
+@click.argument("input", type=Read())
 def lattices(tokenizer: str, output: str, input: str) -> None:
     """Write for each line of INPUT, English number words, a lattice of German candidates."""
     if "{id}" not in output:

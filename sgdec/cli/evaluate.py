@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import click
 
+from sgdec.cli.paths import Command, Read
 from sgdec.errors import SgdecError
 from sgdec.text.lines import read_lines
 
 
-@click.command()
-@click.option("--reference", required=True, metavar="FILE", help="One reference a line; may be gzipped.")
-@click.argument("hypotheses", default="-", metavar="[HYP]")
+@click.command(cls=Command)
+@click.option("--reference", type=Read(), required=True, metavar="FILE", help="One reference a line; may be gzipped.")
+@click.argument("hypotheses", type=Read(), default="-", metavar="[HYP]")
 def command(reference: str, hypotheses: str) -> None:
     """Score translations, one a line from HYP or standard input, with sacreBLEU."""
     references, translations = list(read_lines(reference)), list(read_lines(hypotheses))

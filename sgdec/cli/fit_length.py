@@ -8,6 +8,7 @@ from statistics import median
 
 import click
 
+from sgdec.cli.paths import Command, Read, Written
 from sgdec.errors import SgdecError
 from sgdec.text.lines import read_lines
 
@@ -15,12 +16,21 @@ POISSON = 0.01
 """Below this p the variance is the mean, to a hundredth: the distribution cannot be narrower."""
 
 
-@click.command("fit-length")
-@click.argument("source", metavar="SRC")
-@click.argument("target", metavar="TGT")
-@click.option("--output", required=True, metavar="FILE", help="Where to write the weights, for --length.weights.")
+@click.command("fit-length", cls=Command)
+@click.argument("source", type=Read(), metavar="SRC")
+@click.argument("target", type=Read(), metavar="TGT")
 @click.option(
-    "--tokenizer", metavar="FILE.spm", help="Cuts the target side; without it tokens are what blanks separate."
+    "--output",
+    type=Written(),
+    required=True,
+    metavar="FILE",
+    help="Where to write the weights, for --length.weights.",
+)
+@click.option(
+    "--tokenizer",
+    type=Read(),
+    metavar="FILE.spm",
+    help="Cuts the target side; without it tokens are what blanks separate.",
 )
 def command(source: str, target: str, output: str, tokenizer: str | None) -> None:
     """Fit a negative binomial distribution of target lengths to parallel text, for the predictor length.

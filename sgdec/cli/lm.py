@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from sgdec.cli.paths import Command, Read, Written
 from sgdec.context import BOS, EOS
 from sgdec.errors import SgdecError, UsageError
 from sgdec.text.lines import read_lines
@@ -40,7 +41,7 @@ def repeat_options(args: Iterable[str]) -> list[str]:
     return repeated
 
 
-class ManyValues(click.Command):
+class ManyValues(Command):
     """A command with options of `MANY_VALUES`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -48,9 +49,13 @@ class ManyValues(click.Command):
 
 
 @click.command("lm", cls=ManyValues)
-@click.option("--input", "inputs", multiple=True, required=True, metavar="FILE...", help="Text, may be gzipped.")
-@click.option("--output", required=True, metavar="FILE.arpa[.gz]", help="Where to write the model.")
-@click.option("--tokenizer", metavar="FILE.spm", help="Cuts the text; without it words are what blanks separate.")
+@click.option(
+    "--input", "inputs", type=Read(), multiple=True, required=True, metavar="FILE...", help="Text, may be gzipped."
+)
+@click.option("--output", type=Written(), required=True, metavar="FILE.arpa[.gz]", help="Where to write the model.")
+@click.option(
+    "--tokenizer", type=Read(), metavar="FILE.spm", help="Cuts the text; without it words are what blanks separate."
+)
 @click.option("--order", type=click.IntRange(1, 6), default=5, show_default=True, help="KenLM reads 2 to 6.")
 @click.option(
     "--words",
@@ -107,10 +112,7 @@ def command(
         report=report,
     )
     report(f"writing {output}")
-    try:
-        write_arpa(output, model)
-    except OSError as error:
-        raise SgdecError(f"{output}: cannot be written ({error.strerror or error}).") from None
+    write_arpa(output, model)
     report("")
     click.echo(f"{output}: {len(text):,} tokens with <s> and </s>, {len(names):,} words", err=True)
     for n, (ngrams, by_count) in enumerate(zip(model.orders, used, strict=False), 1):

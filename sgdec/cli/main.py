@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, TextIO
 
 import click
 from click.shell_completion import CompletionItem
@@ -41,6 +42,7 @@ COMMANDS = {
 
 COMPLETION = "_SGDEC_COMPLETE"
 """The variable by which a shell asks click for completions."""
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells report it: 128 + SIGINT."""
 
@@ -96,6 +98,11 @@ def main(args: Sequence[str] | None = None) -> int:
         from sgdec.cli import completion
 
         completion.register()
+    with _buffered_output():
+        return _run(args)
+
+
+def _run(args: Sequence[str] | None) -> int:
     try:
         status = sgdec.main(args=args, prog_name="sgdec", standalone_mode=False)
         sys.stdout.flush()
@@ -117,23 +124,43 @@ def main(args: Sequence[str] | None = None) -> int:
 
 def _world(error: OSError) -> int:
     """The disk is full, a file cannot be read, whoever read our output has gone: no defect of ours."""
-    _settle_output()
+    _settle(sys.stdout)
     if error.errno == errno.EPIPE:
         return 1
+    if error.errno is None:  # not from the system: a defect
+        raise error
     if error.filename:
         return _fail(f"{error.filename}: {error.strerror}.", SgdecError.exit_status)
-    if error.errno in (errno.ENOSPC, errno.EDQUOT):
-        return _fail(f"could not go on writing: {error.strerror}.", SgdecError.exit_status)
-    raise error
+    work = "writing" if error.errno in FULL else "reading or writing"
+    return _fail(f"could not go on {work}: {error.strerror}.", SgdecError.exit_status)
 
 
-def _settle_output() -> None:
-    """Write what standard output still holds; if that fails, let the interpreter's own last try succeed."""
+@contextlib.contextmanager
+def _buffered_output() -> Iterator[None]:
+    """Where Python was told not to buffer (PYTHONUNBUFFERED), its standard output drops what a write has left over,
+    on a disk that is nearly full, without an error. A buffer writes all or raises.
+    """
+    unbuffered = sys.stdout
+    if not isinstance(getattr(unbuffered, "buffer", None), io.RawIOBase):
+        yield
+        return
+    text = unbuffered.encoding, unbuffered.errors
+    sys.stdout = buffered = open(unbuffered.fileno(), "w", 1, *text, closefd=False)  # noqa: SIM115 - closed below
     try:
-        sys.stdout.flush()
+        yield
+    finally:
+        sys.stdout = unbuffered
+        with contextlib.suppress(OSError):  # it was told already
+            buffered.close()
+
+
+def _settle(stream: TextIO) -> None:
+    """Write what a stream still holds; if that fails, let the interpreter's own last try succeed."""
+    try:
+        stream.flush()
     except OSError:
         with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
 def _one_line(error: click.ClickException) -> str:
@@ -143,5 +170,7 @@ def _one_line(error: click.ClickException) -> str:
 
 
 def _fail(message: str, status: int) -> int:
-    print(f"Error: {message}", file=sys.stderr)
+    with contextlib.suppress(OSError):  # standard error may be on the full disk, too
+        print(f"Error: {message}", file=sys.stderr)
+    _settle(sys.stderr)
     return status

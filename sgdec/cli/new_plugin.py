@@ -9,7 +9,9 @@ from string import Template
 
 import click
 
+from sgdec.cli.paths import Command, Written
 from sgdec.errors import UsageError
+from sgdec.io.writing import write_whole
 from sgdec.plugins import Host
 
 FILES = {
@@ -22,9 +24,14 @@ FILES = {
 """Each file of the new distribution, with the template in ``sgdec/templates/plugin`` that it comes from."""
 
 
-@click.command("new-plugin")
+@click.command("new-plugin", cls=Command)
 @click.argument("name")
-@click.option("--directory", metavar="D", help="Where to write it; default: sgdec-NAME, which must be new or empty.")
+@click.option(
+    "--directory",
+    type=Written(new=True),
+    metavar="D",
+    help="Where to write it; default: sgdec-NAME, which must be new or empty.",
+)
 def command(name: str, directory: str | None) -> None:
     """Write a distribution with the predictor NAME, the decoder NAME-search, and their tests, which pass."""
     folder = Path(directory or f"sgdec-{name}")
@@ -56,4 +63,4 @@ def write_plugin(name: str, folder: Path) -> None:
         target = folder / Template(path).substitute(words)
         target.parent.mkdir(parents=True, exist_ok=True)
         text = (templates / f"{template}.template").read_text(encoding="utf-8")
-        target.write_text(Template(text).substitute(words), encoding="utf-8")
+        write_whole(target, Template(text).substitute(words))

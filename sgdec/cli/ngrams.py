@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterable, Iterator, Sequence
-from glob import escape, glob
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
+from sgdec.cli.paths import Command, Read, Written
 from sgdec.errors import SgdecError, UsageError
+from sgdec.io.patterns import numbers_of_files
 from sgdec.io.sources import parse_range
 from sgdec.text.lines import read_lines
 
@@ -27,9 +27,11 @@ Extracted: TypeAlias = "Iterator[tuple[int, dict[Ngram, float]]]"
 """Sentence numbers, ascending, with their n-grams."""
 
 
-@click.command("ngrams")
-@click.argument("input", metavar="INPUT")
-@click.option("--output", required=True, metavar="PATTERN", help="Where to write, such as 'ngrams/{id}.txt'.")
+@click.command("ngrams", cls=Command)
+@click.argument("input", type=Read(), metavar="INPUT")
+@click.option(
+    "--output", type=Written(), required=True, metavar="PATTERN", help="Where to write, such as 'ngrams/{id}.txt'."
+)
 @click.option("--order", type=click.IntRange(min=1), default=4, show_default=True, help="N-grams up to this length.")
 @click.option(
     "--scale",
@@ -41,7 +43,10 @@ Extracted: TypeAlias = "Iterator[tuple[int, dict[Ngram, float]]]"
 @click.option("--counts", is_flag=True, help="Expected counts: an n-gram counts as often as it occurs in a path.")
 @click.option("--range", "range_", metavar="A:B", help="Sentences A to B only (inclusive, from 1).")
 @click.option(
-    "--tokenizer", metavar="FILE.spm", help="Cuts the text of an n-best list; without it, it holds token ids."
+    "--tokenizer",
+    type=Read(),
+    metavar="FILE.spm",
+    help="Cuts the text of an n-best list; without it, it holds token ids.",
 )
 def command(
     input: str, output: str, order: int, scale: float, counts: bool, range_: str | None, tokenizer: str | None
@@ -87,7 +92,7 @@ def from_lattices(pattern: str, first: int, last: int | None, order: int, scale:
     from sgdec.io.lattice import LatticeError, read_lattice
     from sgdec.posteriors import lattice_posteriors
 
-    for number in _numbers_of_files(pattern, first) if last is None else range(first, last + 1):
+    for number in _present(pattern, first) if last is None else range(first, last + 1):
         path = pattern.replace("{id}", str(number))
         try:
             yield number, lattice_posteriors(read_lattice(path), order, scale=scale, counts=counts)
@@ -158,9 +163,6 @@ def _read_jsonl(path: str) -> Iterator[tuple[int, Entries]]:
         yield sentence, entries
 
 
-def _numbers_of_files(pattern: str, first: int) -> Sequence[int]:
-    """The sentence numbers, ascending, for which there is a file."""
-    before, _, after = map(re.escape, pattern.partition("{id}"))
-    named = re.compile(before + "([1-9][0-9]*)" + after.replace(re.escape("{id}"), "\\1"))
-    found = map(named.fullmatch, glob("*".join(map(escape, pattern.split("{id}")))))
-    return sorted(int(match[1]) for match in found if match and int(match[1]) >= first)
+def _present(pattern: str, first: int) -> Sequence[int]:
+    """The sentence numbers from ``first`` on for which there is a file."""
+    return [number for number in numbers_of_files(pattern) if number >= first]

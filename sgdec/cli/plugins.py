@@ -9,16 +9,17 @@ from collections.abc import Mapping
 
 import click
 
+from sgdec.cli.paths import Command, Read
 from sgdec.errors import UsageError
 from sgdec.plugins import Entry, Host
 from sgdec.suggest import suggest
 from sgdec.summaries import summaries
 
 
-@click.command("plugins")
+@click.command("plugins", cls=Command)
 @click.argument("name", required=False)
 @click.option("--check", is_flag=True, help="Import all and report what is broken; exit status 1 if any is.")
-@click.option("--plugin-file", multiple=True, metavar="FILE.py", help="A plugin that is not installed.")
+@click.option("--plugin-file", type=Read(), multiple=True, metavar="FILE.py", help="A plugin that is not installed.")
 def command(name: str | None, check: bool, plugin_file: tuple[str, ...]) -> int:
     """List the plugins with a line each, or describe the one called NAME: its documentation and its options.
 

@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import click
 
+from sgdec.cli.paths import Command, Read, Written
 from sgdec.plugins import Host
 
 
-@click.command()
-@click.argument("model", metavar="MODEL")
-@click.option("--output", required=True, metavar="FOLDER", help="The quantised checkpoint; a new folder.")
+@click.command(cls=Command)
+@click.argument("model", type=Read(), metavar="MODEL")
 @click.option(
-    "--calibrate", nargs=2, metavar="SRC TGT",
+    "--output",
+    type=Written(new=True),
+    required=True,
+    metavar="FOLDER",
+    help="The quantised checkpoint; a new folder.",
+)
+@click.option(
+    "--calibrate", type=Read(), nargs=2, metavar="SRC TGT",
     help="Text to measure ranges on, where a model without constraints does not bound them.",
 )  # fmt: skip
-@click.option("--plugin-file", "plugin_files", multiple=True, metavar="FILE", help="A module with more plugins.")
+@click.option(
+    "--plugin-file", "plugin_files", type=Read(), multiple=True, metavar="FILE", help="A module with more plugins."
+)
 def command(model: str, output: str, calibrate: tuple[str, str] | None, plugin_files: tuple[str, ...]) -> None:
     """Write MODEL with 8-bit weights, for --precision int8 (GNMT, section 6).
 

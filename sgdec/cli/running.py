@@ -6,14 +6,15 @@ import gc
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from sgdec.cli.paths import Command, Read, Written
 from sgdec.errors import SgdecError, UsageError
+from sgdec.io.writing import write_whole
 from sgdec.options import load_config, merge_options, separate_dotted, split_config, split_dotted
 from sgdec.suggest import suggest
 
@@ -28,8 +29,12 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 BEFORE = (
     click.option("--predictors", metavar="LIST", help="Comma list of [NAME=][WRAPPER:]...PREDICTOR: nmt,fst."),
-    click.option("--config", metavar="FILE", help="TOML file with the same keys; the command line wins."),
-    click.option("--plugin-file", multiple=True, metavar="FILE.py", help="A plugin that is not installed."),
+    click.option(
+        "--config", type=Read(), metavar="FILE", help="TOML file with the same keys; the command line wins."
+    ),
+    click.option(
+        "--plugin-file", type=Read(), multiple=True, metavar="FILE.py", help="A plugin that is not installed."
+    ),
 )
 AFTER = (
     click.option(
@@ -40,7 +45,7 @@ AFTER = (
         "--max-source-length", type=click.IntRange(min=0), default=1000, show_default=True,
         help="Longer sources (in tokens) fail; 0 = none does.",
     ),
-    click.option("--tokenizer", metavar="FILE", help="The vocabulary where no model brings one."),
+    click.option("--tokenizer", type=Read(), metavar="FILE", help="The vocabulary where no model brings one."),
     click.option("--vocab-size", type=click.IntRange(min=3), help="Target tokens where no model says how many."),
     click.option(
         "--batch-size", type=click.IntRange(min=1), default=64, show_default=True, help="Sentences in flight."
@@ -54,18 +59,29 @@ AFTER = (
         help="Arithmetic of neural models.",
     ),
     click.option("--threads", type=click.IntRange(min=1), help="Threads of neural models; default: all cores."),
-    click.option("--signature", metavar="FILE", help="Also store what reproduces this run."),
+    click.option("--signature", type=Written(), metavar="FILE", help="Also store what reproduces this run."),
 )  # fmt: skip
 """The options of every such command, before and behind its own."""
 
 
-class DottedCommand(click.Command):
+class DottedCommand(Command):
     """A command that also takes ``--NAME.OPTION VALUE``, kept apart in ``ctx.meta["dotted"]``."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         rest, dotted = separate_dotted(args)
         ctx.meta["dotted"] = split_dotted(dotted)
         return super().parse_args(ctx, rest)
+
+
+class RunCommand(DottedCommand):
+    """Likewise, with a config file that says what the command line leaves open."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        if ctx.params["config"]:
+            own, tables = split_config(load_config(ctx.params["config"]))
+            ctx.meta["dotted"] = merge_options(tables, ctx.meta["dotted"])
+            ctx.params = _under(ctx, own, ctx.params)
+        return super().invoke(ctx)
 
 
 def options(*decorators: Callable[[Decorated], Decorated]) -> Callable[[Decorated], Decorated]:
@@ -80,17 +96,12 @@ def options(*decorators: Callable[[Decorated], Decorated]) -> Callable[[Decorate
 
 
 def settings(ctx: click.Context, given: dict[str, Any]) -> tuple[dict[str, Any], Options]:
-    """The command line over the config file: the command's own options, and those of the parts of the run."""
-    dotted: Options = ctx.meta["dotted"]
-    if given["config"]:
-        own, tables = split_config(load_config(given["config"]))
-        dotted = merge_options(tables, dotted)
-        given = _under(ctx, own, given)
+    """The command's own options, and those of the parts of the run."""
     if not given["predictors"]:
         raise UsageError(
             "--predictors is missing; expected a comma list such as nmt,fst ('sgdec plugins' lists all)."
         )
-    return given, dotted
+    return given, ctx.meta["dotted"]
 
 
 def run_config(given: dict[str, Any], dotted: Options, *, decoder: str, deterministic: bool = False) -> RunConfig:
@@ -108,7 +119,7 @@ def sign(run: Run, given: dict[str, Any], shaping: tuple[str, ...]) -> str:
     chosen = {name: given[name] for name in shaping if given[name] is not None and given[name] is not False}
     signature = "|".join([run.signature, *(f"{name}:{value}" for name, value in chosen.items())])
     if given["signature"]:
-        Path(given["signature"]).write_text(signature + "\n", encoding="utf-8")
+        write_whole(given["signature"], signature + "\n")
     return signature
 
 
@@ -183,13 +194,6 @@ def set_threads(threads: int | None) -> None:
     """For neural models, where any is there."""
     if threads is not None and "torch" in sys.modules:
         sys.modules["torch"].set_num_threads(threads)
-
-
-def refuse_overwriting(inputs: Sequence[str], output: str | None) -> None:
-    """Opening the output would empty the input before it is read."""
-    for path in inputs:
-        if output is not None and Path(path).exists() and Path(output).exists() and Path(output).samefile(path):
-            raise UsageError(f"--output {output} is the input. Write to another file.")
 
 
 def _under(ctx: click.Context, config: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:

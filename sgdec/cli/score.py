@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 import click
 
 from sgdec.cli import running
+from sgdec.cli.paths import Read, Written
 from sgdec.errors import SgdecError, UsageError
 
 if TYPE_CHECKING:
@@ -35,9 +36,9 @@ class Given(NamedTuple):
     """Where it comes from an n-best list."""
 
 
-@click.command("score", cls=running.DottedCommand)
-@click.argument("source", nargs=-1, required=True)
-@click.argument("target")
+@click.command("score", cls=running.RunCommand)
+@click.argument("source", nargs=-1, required=True, type=Read())
+@click.argument("target", type=Read())
 @running.options(
     *running.BEFORE,
     click.option("--nbest-list", is_flag=True, help="TARGET is an n-best list in Moses' format, to be rescored."),
@@ -55,7 +56,7 @@ class Given(NamedTuple):
         "--target-format", type=click.Choice(["text", "ids"]), default="text", show_default=True,
         help="Text goes through the tokenizer; where there is none, outputs are token ids.",
     ),
-    click.option("--output", metavar="FILE", help="Instead of standard output."),
+    click.option("--output", type=Written(), metavar="FILE", help="Instead of standard output."),
     click.option(
         "--output-format", type=click.Choice(["score", "jsonl", "nbest", "text"]),
         help="A score a line, JSON lines with the score of every token, the list in its new order, or the best "
@@ -96,7 +97,6 @@ def score(given: dict[str, Any], dotted: running.Options) -> int:
     from sgdec.scheduler import Scheduler
     from sgdec.scoring import GivenOutputDecoder, with_given_output
 
-    running.refuse_overwriting([*given["source"], given["target"]], given["output"])
     run = assemble(running.run_config(given, dotted, decoder="greedy"), Host(given["plugin_file"]))
     running.set_threads(given["threads"])
     ranking = Ranking(given["alpha"], given["beta"], given["normalize"])

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 from itertools import chain
-from pathlib import Path
 
 import click
 
-from sgdec.errors import SgdecError
+from sgdec.cli.paths import Command, Read, Written
+from sgdec.io.writing import write_whole
 from sgdec.text.lines import read_lines
 from sgdec.text.vocabulary import KINDS, Kind, train
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option(
     "--input",
     "inputs",
+    type=Read(),
     multiple=True,
     required=True,
     metavar="FILE",
     help="Text, may be gzipped; repeat it for a vocabulary shared by source and target.",
 )
-@click.option("--output", required=True, metavar="FILE", help="Where to write the model, such as tok.spm.")
+@click.option(
+    "--output", type=Written(), required=True, metavar="FILE", help="Where to write the model, such as tok.spm."
+)
 @click.option("--vocab-size", type=click.IntRange(min=4), default=8000, show_default=True)
 @click.option(
     "--kind", type=click.Choice(KINDS), default="bpe", show_default=True,
@@ -46,8 +49,5 @@ def command(
     """Train a tokenizer on text: ids 0 <unk>, 1 <s>, 2 </s>, then the pieces."""
     lines = chain.from_iterable(read_lines(path) for path in inputs)
     vocabulary = train(lines, vocab_size, kind, coverage=coverage, normalization=normalization)
-    try:
-        Path(output).write_bytes(vocabulary.serialized)
-    except OSError as error:
-        raise SgdecError(f"{output}: cannot be written ({error.strerror}).") from None
+    write_whole(output, vocabulary.serialized)
     click.echo(f"{output}: {vocabulary.size} pieces", err=True)

@@ -8,6 +8,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
+from sgdec.cli.paths import Read, Written
 from sgdec.cli.running import DottedCommand
 from sgdec.errors import SgdecError, UsageError
 from sgdec.options import configure, describe, refuse_unused
@@ -19,6 +20,10 @@ TEXTS = ("--train", "--valid")
 """Options that take one file, two or three: what the model's kind asks for, see `TrainConfig.check_model`."""
 PATHS = ("train", "valid", "tokenizer", "output", "model", "options")
 """Settings that the command line spells otherwise than `TrainConfig`."""
+READ = ("start", "start_decoder", "token_weights", "embeddings_source", "embeddings_target", "embeddings_output")
+"""Settings that name a file or a folder."""
+OWN = ("best", "last", "step-*", "metrics.jsonl", "curve.png", "events.*", "text", ".lock")
+"""What is written in the folder of a run."""
 
 
 def _settings(command: click.Command) -> click.Command:
@@ -27,8 +32,10 @@ def _settings(command: click.Command) -> click.Command:
     for setting in describe(TrainConfig):
         if setting.name not in PATHS:
             first, *rest = setting.type.split()
-            if isinstance(setting.default, bool):
-                kind: Any = click.BOOL
+            if setting.name in READ:
+                kind: Any = Read()
+            elif isinstance(setting.default, bool):
+                kind = click.BOOL
             else:
                 kind = click.Choice(setting.type.split(" | ")) if "|" in rest else types.get(first, str)
             # The setting's own name stays a flag too: an older spelling, which torchrun misreads.
@@ -82,25 +89,33 @@ def repeat_flags(args: Sequence[str]) -> list[str]:
 @click.option(
     "--train",
     "train_files",
+    type=Read(),
     multiple=True,
     required=True,
     metavar="[SRC...] TGT",
     help="Training text, line by line; .gz and .zst are unpacked. One file for a language model.",
 )
-@click.option("--valid", "valid_files", multiple=True, required=True, metavar="[SRC...] TGT", help="Held-out text.")
+@click.option(
+    "--valid", "valid_files", type=Read(), multiple=True, required=True, metavar="[SRC...] TGT", help="Held-out text."
+)
 @click.option(
     "--tokenizer",
+    type=Read(),
     multiple=True,
     required=True,
     metavar="FILE",
     help="SentencePiece model; twice for source and target, if they differ; for two sources once, twice or each.",
 )
-@click.option("--output", required=True, metavar="DIR", help="Folder of the run: best, last, logs.")
+@click.option(
+    "--output", type=Written(inside=OWN), required=True, metavar="DIR", help="Folder of the run: best, last, logs."
+)
 @click.option(
     "--model", default="gnmt", show_default=True, help="A model plugin; its options are --NAME.OPTION VALUE."
 )
 @click.option("--preset", help="A named set of the model's options, such as gnmt8; single options win over it.")
-@click.option("--plugin-file", "plugin_files", multiple=True, metavar="FILE", help="A module with more plugins.")
+@click.option(
+    "--plugin-file", "plugin_files", type=Read(), multiple=True, metavar="FILE", help="A module with more plugins."
+)
 @click.option("--resume", is_flag=True, help="Go on with the run in --output after its last checkpoint.")
 @click.option("--quiet", is_flag=True, help="Say nothing but errors.")
 @click.pass_context

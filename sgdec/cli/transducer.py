@@ -3,30 +3,38 @@
 from __future__ import annotations
 
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import click
 
-from sgdec.errors import SgdecError, UsageError
+from sgdec.cli.paths import Command, Read, Written
+from sgdec.errors import UsageError
+from sgdec.io.writing import write_whole
 from sgdec.text.lines import read_lines
 from sgdec.text.transducers import UNLISTED
 
 
-@click.command("transducer")
+@click.command("transducer", cls=Command)
 @click.option(
     "--from",
     "outer",
+    type=Read(),
     required=True,
     metavar="FILE",
     help="Tokenizer of the decoder's tokens, a file of sgdec tokenizer.",
 )
-@click.option("--to", "inner", required=True, metavar="FILE", help="Tokenizer of the wrapped predictor's tokens.")
 @click.option(
-    "--output", required=True, metavar="FILE", help="Where to write, such as char2piece.fst (.fst.gz is gzipped)."
+    "--to", "inner", type=Read(), required=True, metavar="FILE", help="Tokenizer of the wrapped predictor's tokens."
 )
 @click.option(
-    "--text", "texts", multiple=True, metavar="FILE",
+    "--output",
+    type=Written(),
+    required=True,
+    metavar="FILE",
+    help="Where to write, such as char2piece.fst (.fst.gz is gzipped).",
+)
+@click.option(
+    "--text", "texts", type=Read(), multiple=True, metavar="FILE",
     help="Text with the words to list, may be gzipped and repeated; a tokenizer of words lists its own too.",
 )  # fmt: skip
 @click.option(
@@ -88,9 +96,6 @@ def _write_spellings(output: str, outer: Any, inner: Any) -> None:
 
     found, skipped = spellings(outer, inner)
     lines = [" ".join(map(str, (word, *letters))) + "\n" for word, letters in sorted(found.items())]
-    try:
-        Path(output).write_text("".join(lines), encoding="utf-8")
-    except OSError as error:
-        raise SgdecError(f"{output}: cannot be written ({error.strerror}).") from None
+    write_whole(output, "".join(lines))
     left_out = f" ({skipped:,} left out: no spelling of their own)" if skipped else ""
     click.echo(f"{output}: {len(found):,} words{left_out}", err=True)

@@ -11,6 +11,7 @@ import random
 from pathlib import Path
 
 from sgdec.errors import SgdecError, UsageError
+from sgdec.io.writing import write_whole
 
 LIMIT = 1_000_000
 
@@ -100,6 +101,6 @@ def write_corpus(directory: Path, seed: int, sizes: dict[str, int], limit: int =
             chosen = [next(numbers) for _ in range(size)]
             for language, spell in (("en", english), ("de", german)):
                 text = "".join(f"{spell(number)}\n" for number in chosen)
-                (directory / f"{name}.{language}").write_text(text, encoding="utf-8")
+                write_whole(directory / f"{name}.{language}", text)
     except OSError as error:
         raise SgdecError(f"{directory}: cannot be written ({error.strerror}).") from None

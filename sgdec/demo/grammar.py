@@ -27,6 +27,7 @@ from typing import Any
 from sgdec.context import BOS, EOS, Vocabulary
 from sgdec.demo.corpus import ONES, SIZES, TENS
 from sgdec.errors import SgdecError
+from sgdec.io.writing import write_whole
 from sgdec.text.lines import read_lines
 
 LEXICON: dict[str, tuple[str, ...]] = {
@@ -93,9 +94,9 @@ def write_lattices(vocabulary: Vocabulary, text: Path, pattern: str) -> Iterator
         path = Path(pattern.replace("{id}", str(number)))
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(lattice.write_to_string())
         except OSError as error:
             raise SgdecError(f"{path}: cannot be written ({error.strerror}).") from None
+        write_whole(path, lattice.write_to_string())
         yield count_candidates(lattice)
 
 

@@ -12,6 +12,7 @@ import math
 import re
 import zlib
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -21,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sgdec.errors import SgdecError
+from sgdec.io.writing import whole_file
 
 LN_10 = math.log(10.0)
 """Natural log = log10 x this: the border between ARPA (and KenLM) and the rest of sgdec."""
@@ -54,7 +56,7 @@ def read_arpa(path: str | Path) -> Arpa:
     that is no n-gram of its section. Words need not be UTF-8: stray bytes become surrogates, as in file names.
     """
     try:
-        with _open(path, "rb") as file:
+        with _open(path) as file:
             return _Reader(str(path), file).read()
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise SgdecError(f"{path}: the gzip file is damaged or cut short ({error}).") from None
@@ -63,8 +65,11 @@ def read_arpa(path: str | Path) -> Arpa:
 
 
 def write_arpa(path: str | Path, model: Arpa) -> None:
-    """Write an ARPA file, gzipped if its name ends in ``.gz``. Numbers keep 7 digits, more than a float32 has."""
-    with _open(path, "wb") as file:
+    """Write an ARPA file, gzipped if its name ends in ``.gz``. Numbers keep 7 digits, more than a float32 has.
+
+    Raises SgdecError where it cannot be written.
+    """
+    with whole_file(path) as raw, _packed(raw) if str(path).endswith(".gz") else nullcontext(raw) as file:
         file.write(b"\\data\\\n")
         for n, ngrams in enumerate(model.orders, 1):
             file.write(f"ngram {n}={len(ngrams.scores)}\n".encode())
@@ -84,11 +89,13 @@ def _lines(words: list[str], ngrams: NGrams, *, last: bool) -> Iterator[str]:
         yield f"{score:.7g}\t{phrase}\n" if last else f"{score:.7g}\t{phrase}\t{backoff:.7g}\n"
 
 
-def _open(path: str | Path, mode: str) -> IO[bytes]:
-    if str(path).endswith(".gz"):
-        packed = gzip.GzipFile(path, mode, compresslevel=6, mtime=0)  # equal models are equal files
-        return cast(IO[bytes], packed)
-    return cast(IO[bytes], open(path, mode))
+def _open(path: str | Path) -> IO[bytes]:
+    return cast(IO[bytes], gzip.open(path)) if str(path).endswith(".gz") else open(path, "rb")
+
+
+def _packed(file: IO[bytes]) -> IO[bytes]:
+    """Equal models are equal files: neither the name nor the time is stored."""
+    return cast(IO[bytes], gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0))
 
 
 class _Reader:

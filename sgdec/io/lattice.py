@@ -25,6 +25,7 @@ import numpy.typing as npt
 
 from sgdec.context import BOS, EOS, UNK
 from sgdec.errors import SgdecError
+from sgdec.io.writing import write_whole
 from sgdec.protocol import Hypothesis
 
 ARC_TYPES = ("standard", "log", "log64")
@@ -138,10 +139,7 @@ def write_nbest(path: str | Path, hypotheses: Sequence[Hypothesis]) -> int:
             for label, (cost, target) in sorted(arcs.items()):
                 fst.add_arc(state, pynini.Arc(label, label, cost, target))
     data = fst.write_to_string()
-    try:
-        Path(path).write_bytes(gzip.compress(data, mtime=0) if str(path).endswith(".gz") else data)
-    except OSError as error:
-        raise SgdecError(f"{path}: cannot be written ({error.strerror or error}).") from None
+    write_whole(path, gzip.compress(data, mtime=0) if str(path).endswith(".gz") else data)
     return len(hypotheses) - len(listed)
 
 
@@ -291,9 +289,7 @@ def _check_acceptor(path: str | Path, first: npt.NDArray[np.int64], arcs: npt.ND
         )
 
 
-def _check(
-    path: str | Path, first: npt.NDArray[np.int64], arcs: npt.NDArray[Any], final: npt.NDArray[Any]
-) -> None:
+def _check(path: str | Path, first: npt.NDArray[np.int64], arcs: npt.NDArray[Any], final: npt.NDArray[Any]) -> None:
     """LatticeError for labels that are no token ids, for costs that are no numbers."""
     for side in ("label", "output"):
         if arcs[side].min(initial=0) < 0:

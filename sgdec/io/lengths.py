@@ -11,6 +11,7 @@ import math
 from pathlib import Path
 
 from sgdec.errors import SgdecError
+from sgdec.io.writing import write_whole
 from sgdec.models.length import FEATURES, LengthWeights
 from sgdec.text.lines import read_lines
 
@@ -68,7 +69,4 @@ def write_length_weights(path: str | Path, weights: LengthWeights, about: str) -
     """``about``: one line that says what they were made of. Raises SgdecError where it cannot be written."""
     numbers = [*weights.r, *weights.p]
     lines = [f"# {about}", *(f"{name} {number!r}" for name, number in zip(NAMES, numbers, strict=True))]
-    try:
-        Path(path).write_text("\n".join([*lines, ""]), encoding="utf-8")
-    except OSError as error:
-        raise SgdecError(f"{path}: cannot be written ({error.strerror or error}).") from None
+    write_whole(path, "\n".join([*lines, ""]))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from sgdec.errors import SgdecError
+from sgdec.io.writing import write_whole
 from sgdec.text.lines import read_lines
 
 Ngram: TypeAlias = tuple[int, ...]
@@ -46,7 +47,4 @@ def read_ngrams(path: str | Path, vocab_size: int | None = None) -> dict[Ngram, 
 def write_ngrams(path: str | Path, ngrams: Mapping[Ngram, float]) -> None:
     """By ascending tokens. Raises SgdecError where the file cannot be written."""
     lines = [f"{' '.join(map(str, ngram))} : {score:.9g}\n" for ngram, score in sorted(ngrams.items())]
-    try:
-        Path(path).write_text("".join(lines), encoding="utf-8")
-    except OSError as error:
-        raise SgdecError(f"{path}: cannot be written ({error.strerror or error}).") from None
+    write_whole(path, "".join(lines))

@@ -31,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sgdec.errors import SgdecError
+from sgdec.io.writing import whole_file
 from sgdec.text.lines import read_lines
 
 Matrix = npt.NDArray[np.float64]
@@ -82,7 +83,7 @@ def read_nplm(path: str | Path) -> NplmFile:
 
 
 def write_nplm(path: str | Path, model: NplmFile) -> None:
-    """Write a model file. Numbers keep all their digits."""
+    """Write a model file. Numbers keep all their digits. Raises SgdecError where it cannot be written."""
     first, *second = model.hidden
     config = {
         "version": 1,
@@ -107,10 +108,10 @@ def write_nplm(path: str | Path, model: NplmFile) -> None:
         "output_weights": _rows(model.output_weights),
         "output_biases": _rows(model.output_biases[:, None]),
     }
-    with open(path, "w", encoding="utf-8") as file:
+    with whole_file(path) as file:
         for name, lines in sections.items():
-            file.writelines(f"{line}\n" for line in chain([f"\\{name}"], lines, [""]))
-        file.write("\\end\n")
+            file.writelines(f"{line}\n".encode() for line in chain([f"\\{name}"], lines, [""]))
+        file.write(b"\\end\n")
 
 
 def _rows(matrix: Matrix) -> Iterator[str]:

@@ -21,8 +21,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sgdec.errors import SgdecError
 from sgdec.io.lattice import _pynini, read_openfst
+from sgdec.io.writing import write_whole
 
 EPSILON = 0
 UNK_LABEL = 999_999_998
@@ -96,7 +96,4 @@ def write_transducer(path: str | Path, arcs: Iterable[tuple[int, TransducerArc]]
     for state, arc in listed:
         fst.add_arc(state, pynini.Arc(*arc))
     data = fst.write_to_string()
-    try:
-        Path(path).write_bytes(gzip.compress(data, mtime=0) if str(path).endswith(".gz") else data)
-    except OSError as error:
-        raise SgdecError(f"{path}: cannot be written ({error.strerror or error}).") from None
+    write_whole(path, gzip.compress(data, mtime=0) if str(path).endswith(".gz") else data)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from sgdec.errors import SgdecError
+from sgdec.io.writing import lock
 
 LOCK = ".lock"
 
@@ -41,15 +40,10 @@ def alone(run: Path) -> Iterator[None]:
     """
     fresh = not run.exists()
     with lockable(run, LOCK) as descriptor:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not lock(descriptor):
             raise SgdecError(
                 f"{run}: another process is training in this folder. Wait for it, end it, or give another --output."
-            ) from None
-        except OSError as error:
-            if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP):
-                raise
+            )
         try:
             yield
         finally:

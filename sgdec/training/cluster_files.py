@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from sgdec.context import EOS
-from sgdec.errors import SgdecError
+from sgdec.errors import SgdecError, UsageError
 from sgdec.models.clusters import Clusters
 from sgdec.training.checkpoint import WEIGHTS, find_checkpoint
-from sgdec.training.files import load_tensors, read_json, save_tensors, write_json
+from sgdec.training.files import load_tensors, read_json, save_tensors, write_folder, write_json
 
 FORMAT = 1
 """Of clusters.json; a reader refuses what it does not know."""
@@ -27,9 +27,11 @@ TENSORS, DESCRIPTION = "clusters.safetensors", "clusters.json"
 def save_clusters(folder: str | Path, clusters: Clusters, *, model: str, about: Mapping[str, Any]) -> None:
     """Write the folder. ``model``: the `checksum` of the model; ``about``: more for the reader of the JSON file.
 
-    Raises `SgdecError` where it cannot be written.
+    Clusters that are there already are replaced, both files at once. Raises `UsageError` where the folder holds
+    anything else, `SgdecError` where it cannot be written.
     """
     folder = Path(folder)
+    require_room(folder)
     tensors = {name: getattr(clusters, name) for name in ("centroids", "starts", "tokens", "ranks", "members")}
     description = {
         "format": FORMAT,
@@ -40,12 +42,21 @@ def save_clusters(folder: str | Path, clusters: Clusters, *, model: str, about: 
         "k": clusters.k,
         **about,
     }
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        save_tensors(folder / TENSORS, tensors)
-        write_json(folder / DESCRIPTION, description)
-    except OSError as error:
-        raise SgdecError(f"{folder}: cannot be written ({error.strerror}). Give another --output.") from None
+
+    def write(partial: Path) -> None:
+        save_tensors(partial / TENSORS, tensors)
+        write_json(partial / DESCRIPTION, description)
+
+    write_folder(folder.resolve(), write, advice="Give another --output.")
+
+
+def require_room(folder: str | Path) -> None:
+    """Raises `UsageError` where clusters would take the place of something else."""
+    folder = Path(folder)
+    if folder.exists() and (
+        not folder.is_dir() or {entry.name for entry in folder.iterdir()} - {TENSORS, DESCRIPTION}
+    ):
+        raise UsageError(f"--output {folder}: there is something other than clusters. Give a folder of their own.")
 
 
 def load_clusters(folder: str | Path, *, model: str | Path | None = None) -> Clusters:

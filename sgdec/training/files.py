@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sgdec.errors import SgdecError, UsageError
+from sgdec.io.writing import flush
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -123,13 +123,3 @@ def read_json(file: Path) -> dict[str, Any]:
 def write_json(file: Path, value: Mapping[str, Any]) -> None:
     """Write a JSON object, readable."""
     file.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-
-
-def flush(*paths: Path) -> None:
-    """Have files, and the names in folders, on the disk before anything else happens."""
-    for path in paths:
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)

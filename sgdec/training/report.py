@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sgdec.errors import SgdecError
+from sgdec.io.writing import whole_file, write_whole
 from sgdec.training.terminal import Terminal
 
 Row = dict[str, Any]
@@ -26,9 +27,9 @@ class Report(Terminal):
         self.rows = [row for row in read_metrics(run / METRICS) if row["step"] <= step]
         try:
             run.mkdir(parents=True, exist_ok=True)
-            (run / METRICS).write_text("".join(map(_line, self.rows)), encoding="utf-8")
         except OSError as error:
             raise SgdecError(f"{run}: cannot be written ({error.strerror}). Give another --output.") from None
+        write_whole(run / METRICS, "".join(map(_line, self.rows)))
         self._events: Any = SummaryWriter(str(run), purge_step=step + 1 if step else None)
 
     def add(self, row: Row) -> None:
@@ -120,10 +121,8 @@ def draw_curve(rows: list[Row], file: Path) -> None:
         axes.plot(*zip(*points, strict=True), marker="." if name != "loss" else "")
         axes.set(xlabel="step", title=label)
         axes.grid(alpha=0.3)
-    try:
-        figure.savefig(file, dpi=100)
-    except OSError as error:
-        raise SgdecError(f"{file}: cannot be written ({error.strerror}).") from None
+    with whole_file(file) as picture:
+        figure.savefig(picture, dpi=100, format="png")
 
 
 def duration(seconds: float) -> str:

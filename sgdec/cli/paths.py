@@ -1,0 +1,260 @@
+"""What a command reads and what it writes: declared with its parameters, and compared before anything is opened.
+
+A parameter that names a file or a folder has the type `Read` or `Written`, and a command is a `Command` (or a
+`Group`), which refuses to run where something written is something read: the same file by its name, a link or a
+pattern, or by the shell's redirection of standard input and output. Of a plugin's options every value counts that
+names something existing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from functools import cached_property
+from itertools import combinations
+from typing import Any
+
+import click
+
+from sgdec.errors import UsageError
+from sgdec.io import patterns
+from sgdec.io.writing import descriptor_of
+
+STREAMS = {0: "standard input", 1: "standard output", 2: "standard error"}
+Identity = tuple[int, int]
+"""Device and inode: what links to one file have in common."""
+
+
+class _PathType(click.Path):
+    def __init__(self) -> None:
+        super().__init__(allow_dash=True, readable=False)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if "\0" in str(value):
+            self.fail(f"{value!r} is no name of a file", param, ctx)
+        return super().convert(value, param, ctx)
+
+
+class Read(_PathType):
+    """A file or folder that the command reads, ``-`` being standard input; ``{id}`` in it makes it a pattern.
+
+    ``default_stdin``: where nothing is given, standard input is read.
+    """
+
+    def __init__(self, *, default_stdin: bool = False) -> None:
+        super().__init__()
+        self.default_stdin = default_stdin
+
+
+class Written(_PathType):
+    """A file, a pattern or a folder that the command writes.
+
+    ``beside``: gives the other files that are written where this one is. ``inside``: it is a folder, which need not
+    be new, and these are the names (or shell patterns of names) that the command writes there. ``new``: it is a
+    folder that has to be new or empty.
+    """
+
+    def __init__(
+        self,
+        *,
+        beside: Callable[[str], Iterable[str]] = lambda path: (),
+        inside: Iterable[str] = (),
+        new: bool = False,
+    ) -> None:
+        super().__init__()
+        self.beside, self.inside, self.new = beside, tuple(inside), new
+
+
+class _Guarded(click.Command):
+    def invoke(self, ctx: click.Context) -> Any:
+        refuse_overwriting(ctx)
+        return super().invoke(ctx)
+
+
+class Command(_Guarded):
+    """A command that does not write what it reads."""
+
+
+class Group(_Guarded, click.Group):
+    """Likewise, with commands of its own."""
+
+    command_class = Command
+
+
+def refuse_overwriting(ctx: click.Context) -> None:
+    """Raises UsageError where the command would write what it reads, or two outputs are one file."""
+    read, written = places(ctx)
+    for output in written:
+        for source in read:
+            if output.is_where(source):
+                raise UsageError(_overwritten(output, source))
+    for one, other in combinations(written, 2):
+        if one.is_where(other) and not (one.is_stream and other.is_stream) and one.flag != other.flag:
+            raise UsageError(f"{one} and {other} are one file. Write to two.")
+
+
+def places(ctx: click.Context) -> tuple[list[Place], list[Place]]:
+    """All that a call reads, and all that it writes."""
+    read: list[Place] = []
+    written = [Place(STREAMS[number], descriptor=number) for number in (1, 2)]
+    for parameter in ctx.command.params:
+        kind, flag = parameter.type, _flag(parameter)
+        values = list(_flat(ctx.params.get(parameter.name or "")))
+        if isinstance(kind, Read):
+            read += [_read(flag, value) for value in values or (["-"] if kind.default_stdin else [])]
+        elif isinstance(kind, Written):
+            for value in values:
+                written.append(Place(flag, value, folder=kind.new or bool(kind.inside), inside=kind.inside))
+                written += [Place(flag, path) for path in kind.beside(value)]
+    for part, options in ctx.meta.get("dotted", {}).items():
+        for option, value in options.items():
+            read += [_read(f"--{part}.{option}", path) for path in _named(value)]
+    return read, written
+
+
+@dataclass(frozen=True)
+class Place:
+    """Something that a call names: a file, a folder, a pattern of files, or a standard stream."""
+
+    flag: str
+    path: str = ""
+    descriptor: int | None = None
+    """Of a stream; ``path`` is empty then."""
+    folder: bool = False
+    """Whether a folder is written, existing or not."""
+    inside: tuple[str, ...] = ()
+    """Of a folder that is written: which names in it."""
+
+    def is_where(self, other: Place) -> bool:
+        """Whether writing here may change what ``other`` reads or writes."""
+        if other.folder and not self.folder:
+            return other.is_where(self)
+        if self.folder:
+            name = _below(self.real, other.real)
+            return self.real == other.real or any(fnmatch(name, pattern) for pattern in self.inside)
+        if self.files and self.files & other.files:
+            return True
+        if self.is_stream or other.is_stream:
+            return False
+        return self.real == other.real or self._stands_for(other) or other._stands_for(self) or other._holds(self)
+
+    @property
+    def is_stream(self) -> bool:
+        return self.descriptor is not None or (bool(self.path) and descriptor_of(self.path) is not None)
+
+    @cached_property
+    def real(self) -> str:
+        """The path without links; of a stream nothing."""
+        return os.path.realpath(self.path) if self.descriptor is None else ""
+
+    @cached_property
+    def files(self) -> frozenset[Identity]:
+        """The files that are there. Pipes and devices are none: nothing is lost in them."""
+        if patterns.is_pattern(self.path):
+            return frozenset(_identities(self.path))
+        return frozenset(_identity(self.path if self.descriptor is None else self.descriptor))
+
+    def _stands_for(self, other: Place) -> bool:
+        """Whether this is a pattern, and the other one of its files, or inside one of its folders."""
+        if not patterns.is_pattern(self.path):
+            return False
+        name, path = patterns.names(self.real), other.real
+        while path not in ("", os.sep):
+            if name.fullmatch(path):
+                return True
+            path = os.path.dirname(path)
+        return False
+
+    def _holds(self, other: Place) -> bool:
+        """Whether this is a folder, and the other inside it."""
+        return os.path.isdir(self.real) and other.real.startswith(os.path.join(self.real, ""))
+
+    def __str__(self) -> str:
+        return f"{self.flag} {self.path}".rstrip()
+
+
+def _overwritten(output: Place, source: Place) -> str:
+    if output.descriptor is not None:
+        emptied = " The shell has emptied it already: restore it." if _is_empty(output.descriptor) else ""
+        return f"{output} goes to the file that is read by {source}.{emptied} Write to another file."
+    if source._holds(output) and not output.folder:
+        return f"{output} is in a folder that {source.flag} reads, {source.path}. Write to another folder."
+    if source.flag.startswith("-"):
+        return f"{output} is what {source.flag} reads. Write to another file."
+    return f"{output} is the input. Write to another file."
+
+
+def _read(flag: str, path: str) -> Place:
+    return Place(STREAMS[0], descriptor=0) if path == "-" else Place(flag, path)
+
+
+def _named(value: Any) -> Iterator[str]:
+    """The files, folders and patterns in the value of an option, which may be a list, on a command line with commas.
+
+    ``.`` and ``/`` may be symbols of some language as well as folders; they count where they hold a checkpoint.
+    """
+    listed = [*_flat(value)]
+    for path in dict.fromkeys([*listed, *(part.strip() for text in listed for part in text.split(","))]):
+        if (
+            not path
+            or "\0" in path
+            or (not path.strip("./") and not os.path.exists(os.path.join(path, "config.json")))
+        ):
+            continue
+        if patterns.is_pattern(path) or os.path.exists(path):
+            yield path
+
+
+def _flat(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        if value:
+            yield value
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _flat(item)
+
+
+def _identity(path: str | int) -> Iterator[Identity]:
+    try:
+        status = os.stat(path)
+    except OSError:
+        return
+    if stat.S_ISREG(status.st_mode) or stat.S_ISDIR(status.st_mode):
+        yield status.st_dev, status.st_ino
+
+
+def _identities(pattern: str) -> Iterator[Identity]:
+    """Of a pattern's files. Those of one folder come from its listing: no question a file, which may be 100,000."""
+    folder, name = os.path.split(os.path.abspath(pattern))
+    if patterns.is_pattern(folder):
+        for number in patterns.numbers_of_files(pattern):
+            yield from _identity(patterns.path_of(pattern, number))
+        return
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        device, expected = os.stat(folder).st_dev, patterns.names(name)
+        for entry in entries:
+            if expected.fullmatch(entry.name):
+                if entry.is_symlink():
+                    yield from _identity(entry.path)
+                else:
+                    yield device, entry.inode()
+
+
+def _below(folder: str, path: str) -> str:
+    """The first name below a folder on the way to a path; "" where the path is not inside it."""
+    inside = path.startswith(os.path.join(folder, ""))
+    return os.path.relpath(path, folder).split(os.sep)[0] if inside else ""
+
+
+def _is_empty(descriptor: int) -> bool:
+    return os.fstat(descriptor).st_size == 0
+
+
+def _flag(parameter: click.Parameter) -> str:
+    if isinstance(parameter, click.Argument):
+        return (parameter.name or "").upper()
+    return max(parameter.opts, key=len)

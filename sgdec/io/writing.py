@@ -1,0 +1,175 @@
+"""Files that are there whole or not at all: written beside their place, on the disk, then renamed.
+
+A death in the middle leaves the file that was there before, or none. What a dead process left beside it is taken over
+by the next one that writes there; a living one is not disturbed, since it holds a lock that ends with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import re
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO, NoReturn
+
+from sgdec.errors import SgdecError
+
+DESCRIPTOR = re.compile(r"/(?:dev|proc/self)/fd/([0-9]+)")
+STANDARD = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
+
+
+@contextmanager
+def whole_file(path: str | Path) -> Iterator[BinaryIO]:
+    """A file to be written in the block, that takes the place of ``path`` when the block has ended without an error.
+
+    The mode of a file that is replaced is kept, and the target of a link is replaced, not the link. Pipes, devices
+    and descriptors of this process (``/dev/stdout``) are written directly. Raises `SgdecError` where something cannot
+    be written, or another process is writing the same file.
+    """
+    with _explained(str(path)):
+        target = os.path.realpath(path)
+        if writes_directly(path):
+            with open_stream(path) as stream:
+                yield stream
+        else:
+            with _beside(target) as file:
+                yield file
+
+
+def write_whole(path: str | Path, data: bytes | str) -> None:
+    """A whole file from what it is to hold; text as UTF-8. Errors as `whole_file` says."""
+    with whole_file(path) as file:
+        file.write(data.encode("utf-8") if isinstance(data, str) else data)
+
+
+def writes_directly(path: str | Path) -> bool:
+    """Whether a path names something that no file can take the place of: a pipe, a device, a descriptor."""
+    if descriptor_of(path) is not None:
+        return True
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+def descriptor_of(path: str | Path) -> int | None:
+    """The descriptor of this process that a path such as ``/dev/stdout`` names, also by a link; None for others."""
+    name = os.path.abspath(path)
+    for _ in range(40):  # the system follows no more links than that
+        if name in STANDARD:
+            return STANDARD[name]
+        if found := DESCRIPTOR.fullmatch(name):
+            return int(found[1])
+        if not os.path.islink(name):
+            return None
+        name = os.path.abspath(os.path.join(os.path.dirname(name), os.readlink(name)))
+    return None
+
+
+def open_stream(path: str | Path) -> BinaryIO:
+    """What `writes_directly` is true of, to be written to. Never empties the file behind a descriptor."""
+    descriptor = descriptor_of(path)
+    return open(path, "wb") if descriptor is None else os.fdopen(os.dup(descriptor), "wb")
+
+
+def claim(path: str | Path) -> int | None:
+    """A descriptor of a file, made if need be, that no other process claims; None where one does.
+
+    The claim ends when the descriptor is closed, however that comes about. Raises OSError.
+    """
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        try:
+            if not lock(descriptor):
+                os.close(descriptor)
+                return None
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.stat(path), os.fstat(descriptor)):
+                    return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # between open and lock its owner renamed or removed it: try again
+
+
+def lock(descriptor: int) -> bool:
+    """Lock a file for this process; false where another one has.
+
+    A file system without locks is taken for one that nobody else uses.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP):
+            raise
+    return True
+
+
+def put_in_place(descriptor: int, partial: str, target: str) -> None:
+    """Have a complete file on the disk, then let it take its place with the mode of the file that was there."""
+    with contextlib.suppress(FileNotFoundError):
+        os.fchmod(descriptor, stat.S_IMODE(os.stat(target).st_mode))
+    os.fsync(descriptor)
+    os.replace(partial, target)
+    flush(Path(target).parent)
+
+
+def refuse_unwritable(target: str) -> None:
+    """Raises OSError where a file could be renamed to ``target``, but not be written: a folder, a protected file."""
+    if os.path.isdir(target):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), target)
+    if os.path.exists(target) and not os.access(target, os.W_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), target)
+
+
+def flush(*paths: Path) -> None:
+    """Have files, and the names in folders, on the disk before anything else happens."""
+    for path in paths:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+@contextmanager
+def _beside(target: str) -> Iterator[BinaryIO]:
+    refuse_unwritable(target)
+    folder, name = os.path.split(target)
+    partial = os.path.join(folder, f".{name}.partial")
+    descriptor = claim(partial)
+    if descriptor is None:
+        _busy(target)
+    file = os.fdopen(descriptor, "wb")
+    try:
+        os.ftruncate(descriptor, 0)
+        yield file
+        file.flush()
+        put_in_place(descriptor, partial, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(partial)
+        raise
+    finally:
+        with contextlib.suppress(OSError):  # what could not be written cannot be written now
+            file.close()
+
+
+def _busy(target: str) -> NoReturn:
+    raise SgdecError(f"{target}: another process is writing this file. Wait for it, or write to another file.")
+
+
+@contextmanager
+def _explained(path: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise SgdecError(f"{path}: cannot be written ({error.strerror or error}).") from None
