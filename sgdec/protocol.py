@@ -244,7 +244,7 @@ class Hypothesis:
     score: float
     """The weighted total."""
     rank_score: float
-    """What lists are sorted by: the total under the decoder's ranking (GNMT, equation 14)."""
+    """What lists are sorted by: the total under the decoder's ranking (GNMT, equation 14), or `Decoder.ranks_by`."""
     ledger: tuple[tuple[float, ...], ...] = ()
     """``[T, K]``: the unweighted score of each token by each predictor (0 where it was not consulted)."""
     weights: tuple[tuple[float | None, ...], ...] = ()
@@ -279,6 +279,20 @@ class Decoder(ABC):
     """Whether the default options promise the true n-best of the space (checked by the conformance kit)."""
     ranking: Ranking = Ranking()
     """How finished hypotheses are compared; the default leaves the total as it is."""
+    ranks_by: str = "ranking"
+    """What `Hypothesis.rank_score` is: the score under `ranking`, or a criterion of the decoder's own, by its name.
+
+    A decoder for minimum Bayes risk would say ``expected utility``, and set it by ``replace(space.finish(node),
+    rank_score=...)``: a finite number, higher for what is better. Total and ledger stay what they are. The decoder
+    must not say that it is `exact`, nor give a proof or a gap: these are about `ranking`.
+    """
+
+    def caveat(self, nbest: int, never_rises: bool) -> str | None:
+        """What this search can lose by the options it was given, and which ones are safe; None = nothing to say.
+
+        ``sgdec decode`` says it once. ``never_rises``: whether totals never rise, as far as predictors declare.
+        """
+        return None
 
     @abstractmethod
     def decode(self, space: SearchSpace) -> Result:

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sgdec_decoders.beam import BeamDecoder, prune_final, prune_local, set_finished_aside
+from sgdec_decoders.beam import BeamDecoder, Finished, prune_local, set_finished_aside
+from sgdec_decoders.bestfirst import BestFirstDecoder
 from sgdec_decoders.greedy import GreedyDecoder
+from sgdec_decoders.sepbeam import SepBeamDecoder
+from sgdec_decoders.vanilla import VanillaDecoder
 
 from sgdec import EOS, Decoder, Predictor, Result, Scores, SearchSpace, Source, UsageError
+from sgdec.cli.main import main
 from sgdec.constellation import Constellation
 from sgdec.protocol import Candidates
 from sgdec.testing.enumeration import enumerate_space
-from sgdec.testing.toys import Table
+from sgdec.testing.toys import Lattice, Table
+from tests.oracles import tiny
+from tests.random_spaces import search
 
 WIDE = 10_000
 
@@ -167,9 +175,11 @@ def test_final_pruning_compares_finished_hypotheses_in_normalised_space() -> Non
     first = next(child for child in children if child.finished)
     longer = next(child for child in children if not child.finished)
     ((second, *_),) = space.expand([longer], limit=1)
-    assert prune_final(space, [longer, second], [first], 1.2) == [longer, second]
-    assert prune_final(space, [longer, second], [first], 1.1) == [longer]
-    assert prune_final(space, [longer], [], 1.1) == [longer]
+    for width, kept in ((1.2, [longer, second]), (1.1, [longer])):
+        finished = Finished(space, width)
+        assert finished.prune([longer, first]) == [longer, first]
+        assert finished.prune([longer, second]) == kept
+    assert Finished(space, 1.1).prune([longer]) == [longer]
 
 
 def test_finished_hypotheses_take_no_slot_where_proof_is_asked() -> None:
@@ -178,6 +188,79 @@ def test_finished_hypotheses_take_no_slot_where_proof_is_asked() -> None:
     (children,) = SearchSpace(constellation, root).expand([root], limit=4)
     beam, ended = set_finished_aside(children, 2)
     assert [node.last for node in beam] == [3, 1] and [node.last for node in ended] == [EOS]
+
+
+def test_a_finished_hypothesis_that_open_ones_push_out_is_listed_where_it_ranks_higher() -> None:
+    """ "3" and "4" take both slots from ``</s>``, and then have no good end."""
+    steps = {0: {EOS: (-1.0, 9), 3: (-0.1, 1)}, 1: {3: (-0.1, 2), 4: (-0.1, 2)}, 2: {EOS: (-8.0, 9)}}
+    for stop in ("best", "full"):
+        result, _ = search(BeamDecoder(2, stop=stop), tiny(a=Lattice(steps)), 3)  # type: ignore[arg-type]
+        assert [h.tokens for h in result.hypotheses] == [(), (3, 3), (3, 4)]
+
+
+def test_without_pruning_of_what_is_finished_the_search_goes_on_to_the_length_limit() -> None:
+    """A slot is never taken by ``</s>``, even where it is the best of all."""
+    ends = np.full((5, 5), -1.0)
+    ends[:, EOS] = -0.1
+    result, space = search(BeamDecoder(2, stop="length"), tiny(3, a=Table(ends)), 9)
+    assert [len(h.tokens) for h in result.hypotheses] == [0, 1, 1, 2, 2, 3, 3]
+    assert space.expansions == 1 + 2 + 2 + 2
+
+
+@pytest.mark.parametrize("make", [BeamDecoder, VanillaDecoder, SepBeamDecoder])
+def test_a_search_to_the_length_limit_needs_one(make: type[Decoder]) -> None:
+    with pytest.raises(UsageError, match=r"^stop length .* give --max-length N, or use stop proven\.$"):
+        search(make(stop="length"), tiny(a=Table(np.zeros((4, 4)))))  # type: ignore[call-arg]
+
+
+def test_what_the_list_is_pruned_by_is_in_the_list() -> None:
+    """ "3 3" has the best rank score, but never a slot: three others have better totals."""
+    steps = {
+        0: {EOS: (-2.0, 9), 3: (-0.1, 1), 4: (-0.1, 2)},
+        1: {3: (-0.1, 3)},
+        2: {4: (-0.1, 4)},
+        3: {EOS: (-1.0, 9)},
+        4: dict.fromkeys((0, 3, 4), (-0.1, 5)),
+        5: {EOS: (-99.0, 9)},
+    }
+    options: dict[str, Any] = {"size": 3, "stop": "full", "alpha": 1.0, "normalize": "length"}
+    unpruned, _ = search(BeamDecoder(**options), tiny(a=Lattice(steps)), 9)
+    pruned, _ = search(BeamDecoder(**options, prune_final=0.5), tiny(a=Lattice(steps)), 9)
+    assert [h.tokens for h in unpruned.hypotheses] == [(), (4, 4, 0), (4, 4, 3), (4, 4, 4)]
+    assert [h.tokens for h in pruned.hypotheses] == [(3, 3)]
+
+
+def test_where_a_stop_rule_can_lose_the_best_the_decoder_says_so_and_names_a_safe_one() -> None:
+    def said(nbest: int = 1, falls: bool = True, **options: Any) -> list[str | None]:
+        every = [make(**options) for make in (BeamDecoder, VanillaDecoder, SepBeamDecoder)]
+        found = [decoder.caveat(nbest, falls) for decoder in every]
+        assert len(set(found)) == 1
+        return found[:1]
+
+    assert said() == said(alpha=1.0, stop="full") == said(alpha=1.0, stop="length") == [None]
+    assert said(nbest=3, falls=False, beta=0.5, stop="proven") == [None]
+    early = "stop best can end too early, because {}; stop length and stop proven cannot."
+    assert said(alpha=0.6) == said(beta=0.6) == [early.format("alpha or beta is not 0")]
+    assert said(falls=False) == [early.format("scores can rise")]
+    assert said(nbest=2, falls=False) == [early.format("scores can rise and more than one hypothesis is asked for")]
+    (first,) = {BestFirstDecoder(alpha=0.5).caveat(1, True)}
+    assert first is not None and "beam with stop length or stop proven" in first
+    assert BestFirstDecoder().caveat(1, True) is GreedyDecoder().caveat(5, False) is None
+
+
+def test_the_command_says_once_what_a_search_can_lose(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "in.ids").write_text("3\n4 4\n5\n")
+
+    def noted(*options: str) -> list[str]:
+        run = ["--predictors", "wc", "--vocab-size", "6", "--input-format", "ids", str(tmp_path / "in.ids")]
+        assert main(["decode", *options, *run]) == 0
+        return [line for line in capsys.readouterr().err.splitlines() if line.startswith("Note: ")]
+
+    early = "stop best can end too early, because {}; stop length and stop proven cannot."
+    assert noted() == noted("--beam.alpha", "0.6", "--beam.stop", "length") == []
+    assert noted("--beam.alpha", "0.6") == ["Note: beam: " + early.format("alpha or beta is not 0")]
+    assert noted("--decoder", "vanilla", "--wc.weight", "-1") == ["Note: vanilla: " + early.format("scores can rise")]
+    assert len(noted("--decoder", "bestfirst", "--nbest", "2")) == 1
 
 
 class NoBound(Predictor):

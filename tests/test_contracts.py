@@ -191,6 +191,21 @@ class TestBeamThatFinishesAll(BeamContract):
     options: ClassVar[dict[str, Any]] = {"size": 3, "stop": "full"}
 
 
+class LimitedContract(BeamContract):
+    """Of a search that needs a length limit."""
+
+    spaces = [tiny for tiny in tiny_spaces() if tiny.source.max_length is not None]  # noqa: RUF012 - as the kit has it
+
+
+class TestBeamToTheLengthLimit(LimitedContract):
+    options: ClassVar[dict[str, Any]] = {"size": 3, "stop": "length", "alpha": 0.6}
+
+
+class TestWideBeamToTheLengthLimit(LimitedContract):
+    options: ClassVar[dict[str, Any]] = {"size": 200, "stop": "length", "alpha": 0.6}
+    exact = True
+
+
 class TestBeamThatRecombines(BeamContract):
     options: ClassVar[dict[str, Any]] = {"size": 3, "recombine": True}
 

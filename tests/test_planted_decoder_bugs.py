@@ -1,10 +1,11 @@
 """The promise: the conformance kit catches a decoder that breaks a rule, by the test that is named for it.
 
-Each class below is an exhaustive search with one planted bug.
+Each class below is an exhaustive search, or one that ranks by expected utility, with one planted bug.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count, pairwise
@@ -19,6 +20,7 @@ from sgdec.protocol import Decoder, Hypothesis, Result
 from sgdec.ranking import Ranking
 from sgdec.search import SearchSpace
 from sgdec.testing import DecoderContract
+from tests.mbr_decoder import MbrDecoder
 from tests.oracles import Exhaustive
 
 BUGS: dict[str, tuple[type[Decoder], str]] = {}
@@ -228,6 +230,50 @@ class RefusesWithoutAName(Exhaustive):
         return super().decode(space)
 
 
+@breaks("test_rank_scores_follow_the_ranking")
+class RanksByUtilityUndeclared(MbrDecoder):
+    ranks_by = "ranking"
+
+
+@breaks("test_rank_scores_follow_the_ranking")
+class HasNoSamplesToCompareWith(MbrDecoder):
+    def expected_utility(self, node: Node, samples: list[Node]) -> float:
+        return math.inf
+
+
+@breaks("test_no_hypothesis_comes_twice")
+class ListsSamplesAsTheyWereDrawn(MbrDecoder):
+    def decode(self, space: SearchSpace) -> Result:
+        drawn = self.draw(space)
+        ranked = [replace(space.finish(n), rank_score=self.expected_utility(n, drawn)) for n in drawn]
+        return Result(sorted(ranked, key=lambda h: -h.rank_score)[: space.nbest])
+
+
+@breaks("test_hypotheses_come_best_first")
+class ListsByTotal(MbrDecoder):
+    """Ranks by expected utility, it says."""
+
+    def decode(self, space: SearchSpace) -> Result:
+        return Result(sorted(super().decode(space).hypotheses, key=lambda h: -h.score))
+
+
+@breaks("test_a_ledger_adds_up_to_its_score")
+class PutsUtilityInThePlaceOfTheTotal(MbrDecoder):
+    def decode(self, space: SearchSpace) -> Result:
+        return Result([replace(h, score=h.rank_score) for h in super().decode(space).hypotheses])
+
+
+@breaks("test_a_proof_is_true")
+class ProvesItsUtility(MbrDecoder):
+    def decode(self, space: SearchSpace) -> Result:
+        return replace(super().decode(space), proven=True)
+
+
+@breaks("test_an_exact_search_equals_enumeration")
+class IsExactAboutItsUtility(MbrDecoder):
+    exact = True
+
+
 def contract(cls: type[Decoder]) -> DecoderContract:
     class Contract(DecoderContract):
         def make(self) -> Decoder:
@@ -240,9 +286,10 @@ def promises(subject: object) -> list[str]:
     return [name for name in dir(subject) if name.startswith("test_")]
 
 
+@pytest.mark.parametrize("right", [Exhaustive, MbrDecoder])
 @pytest.mark.parametrize("test", promises(DecoderContract))
-def test_a_right_decoder_passes(test: str) -> None:
-    getattr(contract(Exhaustive), test)()
+def test_a_right_decoder_passes(test: str, right: type[Decoder]) -> None:
+    getattr(contract(right), test)()
 
 
 @pytest.mark.parametrize("name", BUGS)

@@ -32,10 +32,14 @@ def greedy(shell: Shell) -> tuple[int, ...] | None:
 
 
 def beam(shell: Shell, n: int) -> tuple[tuple[int, ...], float] | None:
-    """Algorithm 2, Beam(n, src_sen). The paper's sets are lists: ties go by order."""
+    """Algorithm 2, Beam(n, src_sen). The paper's sets are lists: ties go by order.
+
+    Beside it, what our beam search adds: a finished hypothesis that H has lost, where that one is better.
+    """
     Hypothesis = tuple[tuple[int, ...], float, Node]
     shell.initialize()  # 1
     H: list[Hypothesis] = [((BOS,), 0.0, shell.get_state())]  # 2
+    finished: list[tuple[tuple[int, ...], float]] = []
     while True:  # 3
         H_next: list[Hypothesis] = []  # 4
         for h, c, s in H:  # 5
@@ -47,11 +51,10 @@ def beam(shell: Shell, n: int) -> tuple[tuple[int, ...], float] | None:
             shell.set_state(s)  # 12
             shell.consume(h[-1])  # 13
             H.append((h, c, shell.get_state()))  # 14
-        if not H:
-            return None
-        best = H[0]
-        if best[0][-1] == EOS:  # 16
-            return best[0], best[1]  # 17
+        if not H or H[0][0][-1] == EOS:  # 16
+            found = [(h, c) for h, c, _ in H[:1]] + finished
+            return max(found, key=lambda hypothesis: hypothesis[1], default=None)  # 17
+        finished += [(h, c) for h, c, _ in H if h[-1] == EOS]
 
 
 def space(tiny: TinySpace) -> SearchSpace:

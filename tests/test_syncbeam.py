@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sgdec_decoders.beam import BeamDecoder
 from sgdec_decoders.dfs import DfsDecoder
@@ -50,12 +50,13 @@ def test_a_word_that_does_not_end_in_time_is_dropped() -> None:
 
 
 @settings(max_examples=40)
-@given(space=random_spaces(), size=st.integers(1, 4), stop=st.sampled_from(["best", "full"]))
+@given(space=random_spaces(), size=st.integers(1, 4), stop=st.sampled_from(["best", "full", "length", "proven"]))
 def test_where_each_step_is_one_token_it_is_beam_search(space: TinySpace, size: int, stop: Any) -> None:
     class EveryToken(SyncBeamDecoder):
         def _is_complete(self, node: object) -> bool:
             return True
 
+    assume(stop != "length" or space.source.max_length is not None)
     beam, there = search(BeamDecoder(size, stop=stop), space, 3)
     words, here = search(EveryToken(symbol=0, size=size, stop=stop), space, 3)
     assert words.hypotheses == beam.hypotheses and here.expansions == there.expansions

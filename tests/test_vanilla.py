@@ -47,6 +47,7 @@ OPTIONS: list[dict[str, Any]] = [
     {"size": 3, "stop": "proven"},
     {"size": 4, "stop": "proven", "alpha": 0.9, "normalize": "length", "prune_final": 0.2},
     {"size": 60, "stop": "proven"},
+    {"size": 3, "stop": "length", "alpha": 1.0},
 ]
 WITH_COVERAGE = [
     {"size": 4, "stop": "full", "alpha": 0.6, "beta": 0.4},
@@ -156,7 +157,7 @@ def options(draw: st.DrawFn) -> dict[str, Any]:
         "normalize": draw(st.sampled_from(["gnmt", "length"])),
         "prune_local": draw(st.sampled_from([0.0, 0.5, 2.0])),
         "prune_final": draw(st.sampled_from([0.0, 0.5, 2.0])),
-        "stop": draw(st.sampled_from(["best", "full", "proven"])),
+        "stop": draw(st.sampled_from(["best", "full", "length", "proven"])),
     }
 
 

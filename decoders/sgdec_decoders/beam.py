@@ -5,17 +5,28 @@ by their weighted totals, finished ones by equation 14. When it stops:
 
 - ``best``: the best hypothesis of the beam is finished (Algorithm 2, line 16). Finished hypotheses keep their slots.
 - ``full``: all hypotheses of the beam are finished. They keep their slots.
-- ``proven``: nothing open can still enter the n-best. Finished hypotheses are set aside and take no slot; an open
-  one is dropped once its bound, turned into the best rank score it can still reach, does not beat the n-th best.
+- ``length``: nothing is open, which is at the length limit or before. Finished hypotheses are set aside and take no
+  slot. This is GNMT's search without pruning; it needs a length limit.
+- ``proven``: as ``length``, but an open hypothesis is dropped once its bound, turned into the best rank score it can
+  still reach, does not beat the n-th best. So the search ends earlier, and predictors have to declare bounds.
 
-Guarantee: with ``stop proven`` and a beam as wide as the space has prefixes of one length (or, with ``recombine``
-and one best, states of one length), the true n-best. Otherwise none: ``best`` may return less than the n-best even
-of what the beam has seen, and is only safe for the first where scores never rise and alpha = beta = 0.
+The list is the n-best of all finished hypotheses that have had a slot, whether or not open ones took it from them
+later; with ``length`` and ``proven``, of all that were better than the first open one without a slot. Of equal rank
+scores, those in the last beam come first, as in Algorithm 2, and the others in the order in which they left it.
+
+Guarantee: with ``stop length`` or ``proven`` and a beam as wide as the space has prefixes of one length (or, with
+``recombine`` and one best, states of one length), the true n-best. Otherwise none. ``best`` can end before it has
+found the best that this beam would find, if alpha or beta is not 0 or scores can rise, and before it has found the
+n-best in any case. ``length`` and ``proven`` never end too early, nor does ``full``; but with ``full`` finished
+hypotheses take the slots of open ones that would rank higher.
 
 Cost: at most ``size`` expansions for each target position; ``size`` states in memory.
 
-Departures: the paper's ``beamsize`` is two options, ``prune_local`` and ``prune_final``, both off by default, with
-3.0 the paper's choice for each. With alpha = beta = 0 and no pruning this is pure beam search.
+Departures: Algorithm 2 returns the best of the last beam, even where one that lost its slot is better. Wu et al.'s
+``beamsize`` is two options, ``prune_local`` and ``prune_final``, both off by default, with 3.0 their choice for each.
+``prune_final`` drops finished hypotheses more than this below the best rank score so far, from the beam and from the
+list. That best one is listed even if open ones left it no slot. With alpha = beta = 0 and no pruning this is pure
+beam search.
 """
 
 from __future__ import annotations
@@ -26,7 +37,21 @@ from operator import attrgetter
 import sgdec
 from sgdec import Decoder, Node, Result, SearchSpace
 from sgdec.ranking import Ranking
-from sgdec_decoders._beam_options import Alpha, Beta, Normalize, PruneFinal, PruneLocal, Recombine, Size, Stop
+from sgdec.scores import FORBIDDEN
+from sgdec_decoders._beam_options import (
+    Alpha,
+    Beta,
+    Normalize,
+    PruneFinal,
+    PruneLocal,
+    Recombine,
+    Size,
+    Stop,
+    children_needed,
+    require_limit,
+    sets_aside,
+    stop_best_caveat,
+)
 
 _total = attrgetter("total")
 
@@ -52,32 +77,37 @@ class BeamDecoder(Decoder):
         self.stop = stop
         self.ranking = Ranking(alpha, beta, normalize)
 
+    def caveat(self, nbest: int, never_rises: bool) -> str | None:
+        return stop_best_caveat(self.stop, self.ranking, nbest, never_rises)
+
     def decode(self, space: SearchSpace) -> Result:
+        """Raises UsageError for ``stop length`` without a length limit, ``stop proven`` without bounds."""
+        require_limit(self.stop, space.source)
         beam = [space.root]  # line 2
-        finished: list[Node] = []
+        finished = Finished(space, self.prune_final)
         while not self._stopped(beam):  # line 16
-            candidates = self._candidates(space, beam)  # lines 4-9
-            if self.prune_final:
-                candidates = prune_final(space, candidates, finished, self.prune_final)
+            candidates = finished.prune(self._candidates(space, beam, finished))  # lines 4-9
             if self.recombine:
                 candidates = recombine(space, candidates)
-            if self.stop == "proven":
+            if sets_aside(self.stop):
                 beam, ended = set_finished_aside(candidates, self.size)
-                finished = best_ranked(space, finished + ended)
-                beam = still_promising(space, beam, finished)
+                finished.remember(ended)
+                if self.stop == "proven":
+                    beam = still_promising(space, beam, finished.nodes)
             else:
-                beam = candidates[: self.size]  # lines 10-15
-        ended = [node for node in beam if node.finished]
-        return Result([space.finish(node) for node in best_ranked(space, finished + ended)])
+                before, beam = beam, candidates[: self.size]  # lines 10-15
+                finished.remember(node for node in before if node.finished and node not in beam)
+        return Result([space.finish(node) for node in finished.ranked_with(beam)])
 
     def _stopped(self, beam: list[Node]) -> bool:
         if self.stop == "best":
             return not beam or beam[0].finished
         return all(node.finished for node in beam)
 
-    def _candidates(self, space: SearchSpace, beam: list[Node]) -> list[Node]:
+    def _candidates(self, space: SearchSpace, beam: list[Node], finished: Finished) -> list[Node]:
         """Finished hypotheses as they are, open ones with all that can follow; best total first."""
-        expanded = iter(space.expand([node for node in beam if not node.finished], limit=self.size))
+        growing = [node for node in beam if not node.finished]
+        expanded = iter(space.expand(growing, limit=children_needed(self.size, self.stop)))
         candidates: list[Node] = []
         for node in beam:
             if node.finished:
@@ -87,20 +117,49 @@ class BeamDecoder(Decoder):
         return sorted(candidates, key=_total, reverse=True)  # stable: ties stay in the order of the beam
 
 
+class Finished:
+    """The finished hypotheses that have left the beam of one search: the n-best of them, best rank score first."""
+
+    def __init__(self, space: SearchSpace, prune_final: float) -> None:
+        self.nodes: list[Node] = []
+        self._space = space
+        self._width = prune_final
+        self._best = FORBIDDEN
+
+    def remember(self, nodes: Iterable[Node]) -> None:
+        """Hypotheses that leave the beam; equal rank scores stay in the order in which they come."""
+        self._keep([*self.nodes, *(node for node in nodes if node not in self.nodes)])
+
+    def ranked_with(self, beam: Iterable[Node]) -> list[Node]:
+        """The n-best with those of the last beam, which come first."""
+        last = [node for node in beam if node.finished]
+        self._keep([*last, *(node for node in self.nodes if node not in last)])
+        return self.nodes
+
+    def prune(self, candidates: list[Node]) -> list[Node]:
+        """Without the finished ones more than the width below the best rank score so far, which is remembered."""
+        if not self._width:
+            return candidates
+        ranks = {node: self._space.rank_score(node) for node in candidates if node.finished}
+        if ranks and max(ranks.values()) > self._best:
+            best = max(ranks, key=ranks.__getitem__)
+            self._best = ranks[best]
+            self.remember([best])
+        lowest = self._best - self._width
+        return [node for node in candidates if not node.finished or ranks[node] >= lowest]
+
+    def _keep(self, nodes: list[Node]) -> None:
+        self.nodes = best_ranked(self._space, nodes)
+        if self._width:
+            lowest = self._best - self._width
+            self.nodes = [node for node in self.nodes if self._space.rank_score(node) >= lowest]
+
+
 def prune_local(children: list[Node], width: float) -> list[Node]:
     """Without the children whose score is more than ``width`` below their best sibling's (0 = all stay)."""
     if not width or not children:
         return children
     return [child for child in children if child.total >= children[0].total - width]
-
-
-def prune_final(space: SearchSpace, candidates: list[Node], finished: list[Node], width: float) -> list[Node]:
-    """Without the finished candidates more than ``width`` below the best rank score so far."""
-    ranks = {id(node): space.rank_score(node) for node in [*candidates, *finished] if node.finished}
-    if not ranks:
-        return candidates
-    lowest = max(ranks.values()) - width
-    return [node for node in candidates if not node.finished or ranks[id(node)] >= lowest]
 
 
 def recombine(space: SearchSpace, candidates: list[Node]) -> list[Node]:
@@ -112,7 +171,7 @@ def recombine(space: SearchSpace, candidates: list[Node]) -> list[Node]:
 
 
 def set_finished_aside(candidates: list[Node], size: int) -> tuple[list[Node], list[Node]]:
-    """The ``size`` best open candidates, and the finished ones that rank before the last of them."""
+    """The ``size`` best open candidates, and the finished ones before the first open one that is left out."""
     beam: list[Node] = []
     ended: list[Node] = []
     for node in candidates:

@@ -2,18 +2,19 @@
 
 Finds what `beam` with ``stop best`` finds, in another order: always the best hypothesis of any length is next. At
 each length only the first ``size`` are taken, as many as the beam has slots; what comes later is dropped. A finished
-hypothesis takes a slot at every length after its own, too, as it does in the beam. The search ends when the first
-hypothesis that is taken at some length is a finished one: there beam search would stop.
+hypothesis takes a slot at every length after its own, too, as it does in the beam, until it comes too late for one.
+The beam with which beam search stops is the one whose first slot a finished hypothesis takes.
 
 Guarantee: where scores never rise, the list of `beam` with the same options and ``stop best``, ties included, for
-never more expansions. Where scores can rise, none.
+never more expansions. Where scores can rise, none. It can lose what ``stop best`` can lose: see `beam`.
 
 Cost: at most ``size`` expansions for each target position, and none of what the beam would only keep to fill it.
 Memory: at most ``size`` x ``size`` hypotheses a position wait in the queue.
 
-Departures: more than one best hypothesis, and a ranking by alpha and beta, need the last beam as a whole; so its
-slots are filled before the search ends. Scores are not normalised while searching; the paper's bounds for that are
-those of `beam` with ``stop proven``.
+Departures: with one best and alpha = beta = 0 the search ends at the first finished hypothesis that nothing in the
+queue can beat. Otherwise the list is chosen from all finished hypotheses that have had a slot, whatever their totals,
+so the slots of all beams up to the last are filled first. Scores are not normalised while searching; the paper's
+bounds for that are those of `beam` with ``stop proven``.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ from typing import NamedTuple
 import sgdec
 from sgdec import Decoder, Node, Result, SearchSpace
 from sgdec.ranking import Ranking
-from sgdec_decoders._beam_options import Alpha, Beta, Normalize, PruneLocal, Recombine, Size
+from sgdec.scores import FORBIDDEN
+from sgdec_decoders._beam_options import Alpha, Beta, Normalize, PruneLocal, Recombine, Size, losses_of_stop_best
 from sgdec_decoders.beam import best_ranked, prune_local
 
 
@@ -61,6 +63,10 @@ class BestFirstDecoder(Decoder):
         self.recombine = recombine
         self.ranking = Ranking(alpha, beta, normalize)
 
+    def caveat(self, nbest: int, never_rises: bool) -> str | None:
+        why = losses_of_stop_best(self.ranking, nbest, never_rises)
+        return why and f"it can end too early, because {why}; beam with stop length or stop proven cannot."
+
     def decode(self, space: SearchSpace) -> Result:
         one_is_enough = space.nbest == 1 and not self.ranking.uses_length and not self.ranking.uses_coverage
         queue = [Candidate(-space.root.total, 0, 0, 0, space.root)]  # line 1
@@ -68,25 +74,36 @@ class BestFirstDecoder(Decoder):
         keys: defaultdict[int, set[Hashable]] = defaultdict(set)
         last: int | None = None  # the beam with which beam search stops
         finished: list[Node] = []  # of that beam
-        while queue and not (last is not None and (taken[last] == self.size or one_is_enough)):  # line 3
-            cost, position, _, _, node = heappop(queue)  # line 4
-            if (last is not None and position > last) or taken[position] == self.size:  # line 5
+        pushed_out: list[Candidate] = []  # finished ones that had a slot in the beam before
+        best = FORBIDDEN  # total of a finished one
+        while queue:  # line 3
+            if one_is_enough and (last is not None or -queue[0].cost < best):
+                break
+            cost, position, _, _, node = candidate = heappop(queue)  # line 4
+            if last is not None and position > last:
+                continue
+            if taken[position] == self.size:  # line 5
+                if node.finished and position > node.length:
+                    pushed_out.append(candidate)
                 continue
             if self.recombine and not _is_new(space, node, keys[position]):
                 continue
             slot = taken[position]
             taken[position] += 1  # line 7
             if node.finished:  # lines 8-10
+                best = max(best, node.total)
                 if slot == 0:
                     last = position
                 if position == last:
                     finished.append(node)
                 heappush(queue, Candidate(cost, position + 1, slot, 0, node))
-            elif position != last:  # lines 11-13
+            elif position != last and taken[position + 1] < self.size:  # lines 11-13
                 (children,) = space.expand([node], limit=self.size)
                 for rank, child in enumerate(prune_local(children, self.prune_local)):
                     heappush(queue, Candidate(-child.total, position + 1, slot, rank, child))
-        return Result([space.finish(node) for node in best_ranked(space, finished)])
+        pushed_out.sort(key=lambda candidate: (candidate.position, candidate.parent))
+        every = [*finished, *(candidate.node for candidate in pushed_out)]
+        return Result([space.finish(node) for node in best_ranked(space, every)])
 
 
 def _is_new(space: SearchSpace, node: Node, keys: set[Hashable]) -> bool:

@@ -19,14 +19,14 @@ from __future__ import annotations
 
 import sgdec
 from sgdec import Decoder, Node, SearchSpace, UsageError
-from sgdec_decoders.beam import BeamDecoder
+from sgdec_decoders.beam import BeamDecoder, Finished
 
 
 class SepBeamDecoder(BeamDecoder):
     """Beam search over hypotheses of single predictors."""
 
-    def _candidates(self, space: SearchSpace, beam: list[Node]) -> list[Node]:
-        return super()._candidates(space, systems(space) if beam == [space.root] else beam)
+    def _candidates(self, space: SearchSpace, beam: list[Node], finished: Finished) -> list[Node]:
+        return super()._candidates(space, systems(space) if beam == [space.root] else beam, finished)
 
 
 def systems(space: SearchSpace) -> list[Node]:

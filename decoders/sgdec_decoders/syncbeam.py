@@ -3,7 +3,9 @@
 Algorithm 2, where one step is a word: tokens up to the next synchronisation ``symbol``, or up to ``</s>``. From each
 hypothesis of the beam an inner beam search of the same ``size`` goes on until all its hypotheses end so; these are
 the candidates for the next beam. So models over characters, pieces and words, which speak at different tokens, are
-compared where all have spoken. Stopping, prunings, recombination and ranking are those of `beam`.
+compared where all have spoken. Stopping, prunings, recombination and ranking are those of `beam`. A finished
+hypothesis that loses its slot in an inner beam is remembered, too; an inner beam has one slot more where ``</s>``
+takes none.
 
 Guarantee: none; where every token is the symbol, `beam`. With ``stop proven`` and beams wide enough, the n-best among
 the hypotheses without a word longer than ``max_word_length``.
@@ -23,8 +25,18 @@ from pydantic import Field
 
 import sgdec
 from sgdec import UNK, Context, Decoder, Node, SearchSpace, UsageError
-from sgdec_decoders._beam_options import Alpha, Beta, Normalize, PruneFinal, PruneLocal, Recombine, Size, Stop
-from sgdec_decoders.beam import BeamDecoder, prune_local
+from sgdec_decoders._beam_options import (
+    Alpha,
+    Beta,
+    Normalize,
+    PruneFinal,
+    PruneLocal,
+    Recombine,
+    Size,
+    Stop,
+    children_needed,
+)
+from sgdec_decoders.beam import BeamDecoder, Finished, prune_local
 
 _total = attrgetter("total")
 
@@ -53,25 +65,28 @@ class SyncBeamDecoder(BeamDecoder):
         self.symbol = token_of(symbol, context or Context())
         self.max_word_length = max_word_length
 
-    def _candidates(self, space: SearchSpace, beam: list[Node]) -> list[Node]:
+    def _candidates(self, space: SearchSpace, beam: list[Node], finished: Finished) -> list[Node]:
         """Finished hypotheses as they are, open ones with all the words that can follow; best total first."""
+        slots = children_needed(self.size, self.stop)
         inner = [[node] for node in beam]
         growing = [node for node in beam if not node.finished]
         for _ in range(self.max_word_length):
             if not growing:
                 break
-            children = dict(zip(growing, space.expand(growing, limit=self.size), strict=True))
-            inner = [self._next(nodes, children) for nodes in inner]
+            children = dict(zip(growing, space.expand(growing, limit=slots), strict=True))
+            for place, nodes in enumerate(inner):
+                inner[place] = self._grown(nodes, children)[:slots]
+                finished.remember(node for node in nodes if node.finished and node not in inner[place])
             growing = [node for nodes in inner for node in nodes if not self._is_complete(node)]
         complete = [node for nodes in inner for node in nodes if self._is_complete(node)]
         return sorted(complete, key=_total, reverse=True)  # stable: ties stay in the order of the beam
 
-    def _next(self, nodes: list[Node], children: dict[Node, list[Node]]) -> list[Node]:
-        """One step of one inner beam; hypotheses without children are complete, and keep their slots."""
+    def _grown(self, nodes: list[Node], children: dict[Node, list[Node]]) -> list[Node]:
+        """One step of one inner beam, best total first; hypotheses without children are complete, and stay."""
         candidates: list[Node] = []
         for node in nodes:
             candidates += prune_local(children[node], self.prune_local) if node in children else [node]
-        return sorted(candidates, key=_total, reverse=True)[: self.size]
+        return sorted(candidates, key=_total, reverse=True)
 
     def _is_complete(self, node: Node) -> bool:
         return node.finished or node.last == self.symbol

@@ -19,6 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -28,7 +30,19 @@ import sgdec
 from sgdec import BOS, EOS, Decoder, Hypothesis, Result, SearchSpace
 from sgdec.protocol import FORBIDDEN, BatchDecoder
 from sgdec.ranking import Ranking
-from sgdec_decoders._beam_options import Alpha, Beta, Normalize, PruneFinal, PruneLocal, Size, Stop
+from sgdec_decoders._beam_options import (
+    Alpha,
+    Beta,
+    Normalize,
+    PruneFinal,
+    PruneLocal,
+    Size,
+    Stop,
+    children_needed,
+    require_limit,
+    sets_aside,
+    stop_best_caveat,
+)
 from sgdec_decoders._dense import Children, DenseRows
 
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -71,7 +85,7 @@ class Links(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """A finished hypothesis that has left its beam."""
+    """A finished hypothesis that is remembered."""
 
     rank: float
     total: float
@@ -98,22 +112,34 @@ class VanillaDecoder(BatchDecoder):
         self.stop = stop
         self.ranking = Ranking(alpha, beta, normalize)
 
+    def caveat(self, nbest: int, never_rises: bool) -> str | None:
+        return stop_best_caveat(self.stop, self.ranking, nbest, never_rises)
+
     def decode_batch(self, spaces: Sequence[SearchSpace]) -> list[Result]:
-        """Raises UsageError where a row restricts, and SgdecError, for all sentences, where a score is NaN."""
+        """Raises UsageError where a row restricts, and SgdecError, for all sentences, where a score is NaN.
+
+        Raises UsageError as `beam` does, for ``stop length`` without a limit and ``stop proven`` without bounds.
+        """
         if not spaces:
             return []
+        for space in spaces:
+            require_limit(self.stop, space.source)
         rows = DenseRows(spaces)
         limits = np.array([np.inf if n is None else n for n in (space.source.max_length for space in spaces)])
-        ended: list[list[Ended]] = [[] for _ in spaces]
+        finished = Finished(spaces, self.prune_final)
         links: list[Links] = []
         beams = _roots(len(spaces))  # line 2
         while beams.total.size:  # line 16
             is_open = ~beams.finished
             for sentence, expanded in enumerate(np.bincount(beams.sentence[is_open]).tolist()):
                 spaces[sentence].expansions += expanded
-            children = rows.best_children(self.size, limits[beams.sentence[is_open]] <= len(links))
+            ending = limits[beams.sentence[is_open]] <= len(links)
+            children = rows.best_children(children_needed(self.size, self.stop), ending)
             candidates, parent, column = self._candidates(beams, children, rows.cover(), len(links) + 1)  # lines 4-9
-            chosen = self._chosen(candidates, ended)  # lines 10-15
+            chosen, has_slot, is_record = self._chosen(candidates, finished)  # lines 10-15
+            pushed_out = ~is_open[parent]
+            pushed_out[chosen] = False
+            finished.remember(candidates, pushed_out)
             beams, parent, column = candidates.at(chosen), parent[chosen], column[chosen]
 
             made = is_open[parent]  # the others were finished before, and keep their links
@@ -121,18 +147,20 @@ class VanillaDecoder(BatchDecoder):
             links.append(Links(beams.trail[made], beams.token[made], children.ledger[row, column[made]]))
             beams.trail[made] = np.arange(len(row))
 
+            finished.remember(beams, is_record)
             leaving = self._leaving(beams)
-            _set_aside(beams.at(leaving & beams.finished), ended, spaces)
+            finished.remember(beams, leaving & has_slot & beams.finished, first=not sets_aside(self.stop))
+            leaving |= ~has_slot
             goes_on = ~leaving & ~beams.finished
             rows.consume(row[goes_on[made]], beams.token[goes_on])
             beams = beams.at(~leaving)
             if self.stop == "proven":
-                promising = still_promising(spaces, rows, beams, ended)
+                promising = still_promising(spaces, rows, beams, finished.lists)
                 rows.keep(np.flatnonzero(promising))
                 beams = beams.at(promising)
         return [
-            Result([_hypothesis(found, links, space.weights) for found in finished], expansions=space.expansions)
-            for finished, space in zip(ended, spaces, strict=True)
+            Result([_hypothesis(found, links, space.weights) for found in listed], expansions=space.expansions)
+            for listed, space in zip(finished.lists, spaces, strict=True)
         ]
 
     def _candidates(self, beams: Beams, children: Children, cover: Floats, length: int) -> tuple[Beams, Ints, Ints]:
@@ -156,27 +184,74 @@ class VanillaDecoder(BatchDecoder):
         )
         return candidates, parent, column
 
-    def _chosen(self, candidates: Beams, ended: Sequence[Sequence[Ended]]) -> Ints:
-        """The places of the candidates of which the next beams consist, in their order."""
-        sentence, finished = candidates.sentence, candidates.finished
-        chosen = np.arange(len(sentence))
-        if self.prune_final:
-            best = np.array([max([FORBIDDEN, *(found.rank for found in known)]) for known in ended])
-            np.maximum.at(best, sentence[finished], candidates.rank[finished])
-            chosen = np.flatnonzero(~finished | (candidates.rank >= best[sentence] - self.prune_final))
+    def _chosen(self, candidates: Beams, finished: Finished) -> tuple[Ints, Flags, Flags]:
+        """The places of the candidates of which the next beams consist, in their order.
+
+        With them, for each: whether it has a slot, and whether it is a new record, which needs none.
+        """
         # A stable sort: ties stay in the order of the beam.
-        chosen = chosen[np.lexsort((-candidates.total[chosen], sentence[chosen]))]
-        takes_slot = ~finished[chosen] if self.stop == "proven" else np.ones(len(chosen), dtype=bool)
-        return chosen[first_slots(sentence[chosen], takes_slot, self.size)]
+        chosen = np.lexsort((-candidates.total, candidates.sentence))
+        is_record = np.zeros(len(chosen), dtype=bool)
+        if self.prune_final:
+            is_record = finished.records(candidates.at(chosen))
+            stays = ~finished.prunes(candidates.at(chosen))
+            chosen, is_record = chosen[stays], is_record[stays]
+        takes_slot = np.ones(len(chosen), dtype=bool)
+        if sets_aside(self.stop):
+            takes_slot = ~candidates.finished[chosen]
+        has_slot = first_slots(candidates.sentence[chosen], takes_slot, self.size)
+        listed = has_slot | is_record
+        return chosen[listed], has_slot[listed], is_record[listed]
 
     def _leaving(self, beams: Beams) -> Flags:
         """``[H]``: finished hypotheses that are set aside, and all those of a sentence that is done."""
-        if self.stop == "proven":
+        if sets_aside(self.stop):
             return beams.finished
         if self.stop == "best":
             return beams.finished[_heads(beams.sentence)]
         still_open = np.bincount(beams.sentence, weights=~beams.finished)  # [sentences]
         return np.equal(still_open[beams.sentence], 0)
+
+
+class Finished:
+    """The finished hypotheses that have left the beams, the n-best of each sentence, best rank score first."""
+
+    def __init__(self, spaces: Sequence[SearchSpace], prune_final: float) -> None:
+        self.lists: list[list[Ended]] = [[] for _ in spaces]
+        self._nbest = [space.nbest for space in spaces]
+        self._width = prune_final
+        self._best = np.full(len(spaces), FORBIDDEN)  # [sentences]: rank scores so far
+
+    def records(self, candidates: Beams) -> Flags:
+        """``[n]``: the first of each sentence that is finished with a higher rank score than all before."""
+        before, is_finished = self._best, candidates.finished
+        self._best = before.copy()
+        np.maximum.at(self._best, candidates.sentence[is_finished], candidates.rank[is_finished])
+        best = self._best[candidates.sentence]
+        (higher,) = np.nonzero(is_finished & (candidates.rank == best) & (best > before[candidates.sentence]))
+        _, first = np.unique(candidates.sentence[higher], return_index=True)
+        return np.isin(np.arange(len(is_finished)), higher[first])
+
+    def prunes(self, candidates: Beams) -> Flags:
+        """``[n]``: the finished ones more than the width below the best."""
+        lowest = self._best[candidates.sentence] - self._width
+        return np.logical_and(candidates.finished, candidates.rank < lowest)
+
+    def remember(self, beams: Beams, which: Flags, first: bool = False) -> None:
+        """Those that leave; equal rank scores in the order in which they come, or (``first``) before those known."""
+        if not which.any():
+            return
+        finished = beams.at(which)
+        columns = (finished.rank, finished.total, finished.length, finished.trail)
+        ended = map(Ended, *(column.tolist() for column in columns))
+        for sentence, found in groupby(zip(finished.sentence.tolist(), ended, strict=True), itemgetter(0)):
+            new, known = [hypothesis for _, hypothesis in found], self.lists[sentence]
+            former, latter = (new, known) if first else (known, new)
+            listed = [*former, *(hypothesis for hypothesis in latter if hypothesis not in former)]
+            listed.sort(key=lambda hypothesis: -hypothesis.rank)
+            lowest = self._best[sentence] - self._width if self._width else FORBIDDEN
+            nbest = listed[: self._nbest[sentence]]
+            self.lists[sentence] = [hypothesis for hypothesis in nbest if hypothesis.rank >= lowest]
 
 
 def prune_local(totals: Floats, width: float) -> Floats:
@@ -220,15 +295,6 @@ def _heads(sentence: Ints) -> Ints:
     """``[n]``: for each the place of its sentence's first; sentences ascend."""
     heads: Ints = np.searchsorted(sentence, sentence)
     return heads
-
-
-def _set_aside(finished: Beams, ended: list[list[Ended]], spaces: Sequence[SearchSpace]) -> None:
-    """Keep the n-best of what each sentence has finished; equal rank scores in the order given."""
-    columns = (finished.rank, finished.total, finished.length, finished.trail)
-    for sentence, *found in zip(finished.sentence.tolist(), *(column.tolist() for column in columns), strict=True):
-        known = [*ended[sentence], Ended(*found)]
-        known.sort(key=lambda hypothesis: -hypothesis.rank)
-        ended[sentence] = known[: spaces[sentence].nbest]
 
 
 def _hypothesis(ended: Ended, links: Sequence[Links], weights: tuple[float | None, ...]) -> Hypothesis:

@@ -87,6 +87,9 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
     scheduler = Scheduler(run.constellation, run.decoder, **{name: given[name] for name in shared})
     copier = Copier(run.constellation, run.vocabularies) if given["copy_unknown"] else None
     signature = running.sign(run, given, SHAPING)
+    never_rises = run.constellation.never_rises(run.constellation.weights)
+    if (caveat := run.decoder.caveat(given["nbest"], never_rises)) is not None:
+        click.echo(f"Note: {given['decoder']}: {caveat}", err=True)
     progress = running.Progress()
     with (
         running.collector_spared(),

@@ -1,7 +1,8 @@
 """What every decoder promises, each promise as one test over several `tiny_spaces`.
 
 A decoder may miss hypotheses; it must not invent, cut or miscount any. One that claims exactness, by its class
-attribute ``exact``, by the contract's, or by ``Result.proven``, is held to the enumeration of the whole space.
+attribute ``exact``, by the contract's, or by ``Result.proven``, is held to the enumeration of the whole space. One
+that ranks by a criterion of its own (`Decoder.ranks_by`) is held to all but the values of its rank scores.
 """
 
 from __future__ import annotations
@@ -113,7 +114,12 @@ class DecoderContract(ABC):
             ), f"a hypothesis must be one that all predictors allow: {hypothesis.tokens} {at}"
 
     def test_rank_scores_follow_the_ranking(self) -> None:
+        """Or are finite numbers, where the decoder has a criterion of its own."""
         for at, space, result in self._results():
+            if self._own_criterion():
+                for hypothesis in result.hypotheses:
+                    assert math.isfinite(hypothesis.rank_score), f"a rank_score must be finite: {hypothesis} {at}"
+                continue
             paths = {path.tokens: path for path in self._enumerate(space)}
             for hypothesis in result.hypotheses:
                 path = paths.get(hypothesis.tokens)
@@ -166,11 +172,14 @@ class DecoderContract(ABC):
 
     def test_an_exact_search_equals_enumeration(self) -> None:
         if self.make().exact if self.exact is None else self.exact:
+            assert not self._own_criterion(), self._no_proof()
             for at, space, result in self._results():
                 self._equals_enumeration(at, space, result)
 
     def test_a_proof_is_true(self) -> None:
         for at, space, result in self._results():
+            claims = (result.proven, result.gap) != (None, None)
+            assert not (claims and self._own_criterion()), f"{self._no_proof()} {at}"
             if result.proven:
                 self._equals_enumeration(at, space, result)
             elif result.gap is not None and result.hypotheses:
@@ -221,6 +230,12 @@ class DecoderContract(ABC):
         for at, space, result in self._results():
             for hypothesis in result.hypotheses:
                 yield at, space, hypothesis
+
+    def _own_criterion(self) -> bool:
+        return self.make().ranks_by != "ranking"
+
+    def _no_proof(self) -> str:
+        return f"a decoder that ranks by {self.make().ranks_by} must not claim a proof, which is about the ranking"
 
     def _enumerate(self, space: SearchSpace) -> list[Path]:
         return enumerate_space(space.constellation, space.source, ranking=space.ranking)

@@ -29,11 +29,12 @@ class MyBeam(Decoder):
 
     def decode(self, space: SearchSpace) -> Result:
         beam = [space.root]  # line 2
+        finished: list[Node] = []
         while not self._stops(beam):  # line 16
             candidates = self._candidates(space, beam)  # lines 4-9
             candidates.sort(key=lambda node: -node.total)  # stable: equal totals stay in order
             beam = candidates[: self.size]  # lines 10-15
-        finished = [node for node in beam if node.finished]
+            finished += [node for node in beam if node.finished and node not in finished]
         finished.sort(key=space.rank_score, reverse=True)
         return Result([space.finish(node) for node in finished[: space.nbest]])
 

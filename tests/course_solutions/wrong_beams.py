@@ -11,7 +11,7 @@ from tests.course_solutions.my_beam import MyBeam
 GREEDY = "of size 1 it is greedy search (Algorithm 1)"
 NBEST = "the n best hypotheses go on, whoever they come from (line 11)"
 TIES = "of equal totals the first in the beam goes on, then the lower token (line 11)"
-FINISHED = "finished hypotheses keep their places in the beam (lines 11 to 15)"
+FINISHED = "finished hypotheses keep their places in the beam, and are remembered when pushed out (lines 11 to 15)"
 STOP = "it stops as soon as the best of the beam ends with </s> (line 16)"
 NORMALISED = "with length normalisation it goes on until all of the beam is finished"
 BEST_FIRST = "hypotheses come best first"
@@ -51,7 +51,7 @@ class StopsTooEarly(MyBeam):
         return not beam or beam[0].finished
 
 
-@breaks(STOP)
+@breaks(FINISHED, STOP)
 class StopsTooLate(MyBeam):
     """Waits for all of the beam."""
 
@@ -97,9 +97,11 @@ class Written(MyBeam):
 
     def decode(self, space: SearchSpace) -> Result:
         beam = [space.root]
+        finished: list[Node] = []
         while not self._stops(beam):
             beam = self._next(space, self._candidates(space, beam))
-        return self._result(space, [node for node in beam if node.finished])
+            finished += [node for node in beam if node.finished and node not in finished]
+        return self._result(space, finished)
 
     def _next(self, space: SearchSpace, candidates: list[Node]) -> list[Node]:
         return sorted(candidates, key=lambda node: -node.total)[: self.size]
@@ -131,9 +133,9 @@ class NormalisesPartialHypotheses(Written):
         return sorted(candidates, key=space.rank_score, reverse=True)[: self.size]
 
 
-@breaks(NORMALISED, BEST_FIRST)
-class SortsByTotal(Written):
-    """The list as the beam has it, not by rank score."""
+@breaks(FINISHED, NORMALISED, BEST_FIRST)
+class DoesNotSort(Written):
+    """The list in the order in which it was found, not by rank score."""
 
     def _result(self, space: SearchSpace, finished: list[Node]) -> Result:
         return Result([space.finish(node) for node in finished[: space.nbest]])
@@ -144,6 +146,17 @@ class GivesAll(Written):
     def _result(self, space: SearchSpace, finished: list[Node]) -> Result:
         finished.sort(key=space.rank_score, reverse=True)
         return Result([space.finish(node) for node in finished])
+
+
+@breaks(FINISHED, NORMALISED)
+class ForgetsWhatLostItsPlace(Written):
+    """Algorithm 2 to the letter: only the last beam counts."""
+
+    def decode(self, space: SearchSpace) -> Result:
+        beam = [space.root]
+        while not self._stops(beam):
+            beam = self._next(space, self._candidates(space, beam))
+        return self._result(space, [node for node in beam if node.finished])
 
 
 @breaks(SCORES)

@@ -134,12 +134,15 @@ def _(make: Make, rng: np.random.Generator) -> None:
             compare(mine, reference, space, note=note)
 
 
-@ASSIGNMENT.check("finished hypotheses keep their places in the beam (lines 11 to 15)", points=3)
+@ASSIGNMENT.check(
+    "finished hypotheses keep their places in the beam, and are remembered when pushed out (lines 11 to 15)",
+    points=3,
+)
 def _(make: Make, rng: np.random.Generator) -> None:
     for length in (3, 4, 5, 6) * 5:
         space = falling(rng, length)
         for mine, reference, note in with_sizes(make):
-            compare(mine, reference, space, note=note)
+            compare(mine, reference, space, nbest=3, note=note)
 
 
 @ASSIGNMENT.check("it stops as soon as the best of the beam ends with </s> (line 16)", points=2)

@@ -1,0 +1,189 @@
+"""Beam search from its definition, over explicit tables: plain lines that share no code with any search here.
+
+A table says for each prefix which tokens follow it with which scores, and (for a coverage penalty) with which
+attention. The definition is that of the page of `beam`; a hypothesis is (table, tokens, total). Several tables are
+the systems of `sepbeam`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from sgdec import EOS, Predictor, Scores, Source
+from sgdec.protocol import Candidates
+
+Prefix = tuple[int, ...]
+SOURCE = 3
+"""Source tokens."""
+TOKENS = (0, EOS, 3, 4)
+"""Those that can follow; token 1 never does."""
+
+
+class Table(NamedTuple):
+    """One predictor's scores."""
+
+    scores: Mapping[Prefix, Mapping[int, float]]
+    attention: Mapping[Prefix, Sequence[float]]
+    limit: int
+
+    def following(self, prefix: Prefix) -> list[tuple[int, float]]:
+        """Tokens with scores, best first, of equal ones the lower token."""
+        allowed = {EOS} if len(prefix) == self.limit else set(TOKENS)
+        found = [(token, score) for token, score in self.scores[prefix].items() if token in allowed]
+        return sorted(found, key=lambda pair: (-pair[1], pair[0]))
+
+    def most(self, prefix: Prefix) -> float:
+        """The most that can still be added."""
+        following = self.following(prefix)
+        totals = [score + (0.0 if token == EOS else self.most((*prefix, token))) for token, score in following]
+        return max(totals, default=-math.inf)
+
+
+class Hypothesis(NamedTuple):
+    system: int
+    tokens: Prefix
+    total: float
+
+    @property
+    def done(self) -> bool:
+        return self.tokens[-1:] == (EOS,)
+
+
+@dataclass(frozen=True)
+class Definition:
+    """The options, by the names that the decoders have for them."""
+
+    size: int
+    stop: Literal["best", "full", "length", "proven"] = "best"
+    alpha: float = 0.0
+    beta: float = 0.0
+    normalize: Literal["gnmt", "length"] = "gnmt"
+    prune_local: float = 0.0
+    prune_final: float = 0.0
+
+    def search(self, tables: Sequence[Table], nbest: int) -> tuple[list[tuple[Hypothesis, float]], int]:
+        """The list with rank scores, and how many hypotheses were expanded."""
+        aside = self.stop in ("length", "proven")
+        beam = [Hypothesis(system, (), 0.0) for system in range(len(tables))]
+        left: list[Hypothesis] = []  # finished, had a slot, have it no more; or were set aside
+        record: Hypothesis | None = None  # the best finished one ever seen, slot or not
+        expansions = 0
+
+        def rank(h: Hypothesis) -> float:
+            return self.rank(h, tables[h.system])
+
+        def listed(*groups: list[Hypothesis]) -> list[Hypothesis]:
+            every = list(dict.fromkeys(h for group in groups for h in group))
+            if self.prune_final and record is not None:
+                every = [h for h in every if rank(h) >= rank(record) - self.prune_final]
+            return sorted(every, key=rank, reverse=True)[:nbest]
+
+        while beam and not (beam[0].done if self.stop == "best" else all(h.done for h in beam)):
+            candidates = []
+            for h in beam:
+                if h.done:
+                    candidates.append(h)
+                    continue
+                expansions += 1
+                following = tables[h.system].following(h.tokens)[: self.size + aside]
+                for token, score in following:
+                    if not self.prune_local or h.total + score >= h.total + following[0][1] - self.prune_local:
+                        candidates.append(Hypothesis(h.system, (*h.tokens, token), h.total + score))
+            candidates.sort(key=lambda h: -h.total)
+            if self.prune_final:
+                for h in candidates:
+                    if h.done and (record is None or rank(h) > rank(record)):
+                        record = h
+                        left = [h for h in left if h != record]
+                if record in candidates and record not in left:
+                    left.append(record)
+                candidates = [h for h in candidates if not h.done or rank(h) >= rank(record) - self.prune_final]
+            if aside:
+                opened = [h for h in candidates if not h.done]
+                first_out = candidates.index(opened[self.size]) if len(opened) > self.size else len(candidates)
+                left += [h for h in candidates[:first_out] if h.done]
+                beam = opened[: self.size]
+                best = listed(left)
+                if self.stop == "proven" and len(best) >= nbest:
+                    beam = [h for h in beam if self.reach(h, tables[h.system]) > rank(best[-1])]
+            else:
+                kept = candidates[: self.size]
+                left += [h for h in beam if h.done and h not in kept]
+                beam = kept
+        found = listed([h for h in beam if h.done], left)
+        return [(h, rank(h)) for h in found], expansions
+
+    def rank(self, h: Hypothesis, table: Table) -> float:
+        """Equation 14."""
+        cover = 0.0
+        if self.beta:
+            rows = [table.attention[h.tokens[:j]] for j in range(len(h.tokens))]
+            cover = self.beta * sum(math.log(min(sum(column), 1.0)) for column in zip(*rows, strict=True))
+        return h.total / self.penalty(len(h.tokens)) + cover
+
+    def penalty(self, length: int) -> float:
+        return float((length if self.normalize == "length" else (5.0 + length) / 6.0) ** self.alpha)
+
+    def reach(self, h: Hypothesis, table: Table) -> float:
+        """The best rank score that any continuation can have, if it has the best total and the best length."""
+        bound = h.total + table.most(h.tokens)
+        return max(bound / self.penalty(length) for length in (len(h.tokens) + 1, table.limit + 1))
+
+
+def random_table(rng: np.random.Generator, highest: float = 0.0, coarse: bool = False, limit: int = 4) -> Table:
+    """Scores up to ``highest``; ``coarse``: multiples of a half, so that many totals are equal. Some have no end."""
+    scores: dict[Prefix, dict[int, float]] = {}
+    attention: dict[Prefix, Sequence[float]] = {}
+    level: list[Prefix] = [()]
+    steep = float(rng.choice([1.0, 3.0, 6.0]))
+    for _ in range(limit + 1):
+        for prefix in level:
+            drawn = highest - steep * rng.random(len(TOKENS))
+            if coarse:
+                drawn = np.floor(2 * drawn) / 2
+            listed = zip(TOKENS, drawn.tolist(), (rng.random(len(TOKENS)) < 0.12).tolist(), strict=True)
+            scores[prefix] = {token: score for token, score, forbidden in listed if not forbidden}
+            weights = rng.random(SOURCE) ** 3 + 0.01
+            attention[prefix] = (weights / weights.sum()).tolist()
+        level = [(*prefix, token) for prefix in level for token in scores[prefix] if token != EOS]
+    return Table(scores, attention, limit)
+
+
+class Tabled(Predictor):
+    """A table as a predictor; its state is the prefix."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self._prefix: Prefix = ()
+
+    def initialize(self, source: Source) -> None:
+        self._prefix = ()
+
+    def predict_next(self, candidates: Candidates | None = None) -> Scores:
+        row = np.full(max(TOKENS) + 1, -np.inf)
+        for token, score in self.table.scores[self._prefix].items():
+            row[token] = score
+        return Scores.dense(row)
+
+    def consume(self, token: int) -> None:
+        self._prefix = (*self._prefix, token)
+
+    def get_state(self) -> Prefix:
+        return self._prefix
+
+    def set_state(self, state: Prefix) -> None:
+        self._prefix = state
+
+    def best_remaining(self, states: Sequence[Prefix]) -> list[float]:
+        return [self.table.most(state) for state in states]
+
+    def state_key(self, states: Sequence[Prefix]) -> Sequence[Hashable]:
+        return states
+
+    def attention(self, states: Sequence[Prefix]) -> list[Any]:
+        return [np.array(self.table.attention[state]) for state in states]
