@@ -191,17 +191,12 @@ class TestBeamThatFinishesAll(BeamContract):
     options: ClassVar[dict[str, Any]] = {"size": 3, "stop": "full"}
 
 
-class LimitedContract(BeamContract):
-    """Of a search that needs a length limit."""
-
+class TestBeamToTheLengthLimit(BeamContract):
     spaces = [tiny for tiny in tiny_spaces() if tiny.source.max_length is not None]  # noqa: RUF012 - as the kit has it
-
-
-class TestBeamToTheLengthLimit(LimitedContract):
     options: ClassVar[dict[str, Any]] = {"size": 3, "stop": "length", "alpha": 0.6}
 
 
-class TestWideBeamToTheLengthLimit(LimitedContract):
+class TestWideBeamToTheLengthLimit(TestBeamToTheLengthLimit):
     options: ClassVar[dict[str, Any]] = {"size": 200, "stop": "length", "alpha": 0.6}
     exact = True
 

@@ -116,9 +116,9 @@ class VanillaDecoder(BatchDecoder):
         return stop_best_caveat(self.stop, self.ranking, nbest, never_rises)
 
     def decode_batch(self, spaces: Sequence[SearchSpace]) -> list[Result]:
-        """Raises UsageError where a row restricts, and SgdecError, for all sentences, where a score is NaN.
+        """Raises SgdecError, for all sentences, where a score is NaN.
 
-        Raises UsageError as `beam` does, for ``stop length`` without a limit and ``stop proven`` without bounds.
+        UsageError where a row restricts, for ``stop length`` without a limit and ``stop proven`` without bounds.
         """
         if not spaces:
             return []
