@@ -89,11 +89,10 @@ def test_best_first_search() -> None:
 
 @pytest.mark.parametrize("stop", ["best", "full", "length", "proven"])
 def test_separate_beam_search(stop: str) -> None:
-    """Without a coverage penalty: each system would have its own."""
     for seed in SEEDS:
         rng = np.random.default_rng([seed, 8])
         tables = [random_table(rng, 1.0, coarse=seed % 3 == 0) for _ in range(2)]
-        definition = random_definition(rng, stop=stop, beta=0.0)
+        definition = random_definition(rng, stop=stop)
         expansions = agree(SepBeamDecoder(**asdict(definition)), definition, tables, 3, seed)
         assert expansions == definition.search(tables, 3)[1]
 

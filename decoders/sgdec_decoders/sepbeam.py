@@ -4,8 +4,8 @@ Algorithm 2, but the first beam holds one empty hypothesis for each predictor, a
 predictor alone to its end. All compete for the slots of one beam, by their totals: what is found is a hypothesis of
 the system that likes its own best. Stopping, prunings, recombination and ranking are those of `beam`.
 
-Guarantee: with ``stop proven`` and a beam as wide as the systems together have prefixes of one length, the best of
-the optima of the single systems, and the n-best likewise. Otherwise none.
+Guarantee: with ``stop length`` or ``proven`` and a beam as wide as the systems together have prefixes of one length,
+the best of the optima of the single systems, and the n-best likewise. Otherwise none.
 
 Cost: that of `beam` with one predictor. A list can hold one hypothesis twice, from two systems.
 

@@ -7,8 +7,8 @@ compared where all have spoken. Stopping, prunings, recombination and ranking ar
 hypothesis that loses its slot in an inner beam is remembered, too; an inner beam has one slot more where ``</s>``
 takes none.
 
-Guarantee: none; where every token is the symbol, `beam`. With ``stop proven`` and beams wide enough, the n-best among
-the hypotheses without a word longer than ``max_word_length``.
+Guarantee: none; where every token is the symbol, `beam`. With ``stop length`` or ``proven`` and beams wide enough,
+the n-best among the hypotheses without a word longer than ``max_word_length``.
 
 Cost: at most ``size`` x ``size`` expansions a token, those of all inner beams in one batch.
 
