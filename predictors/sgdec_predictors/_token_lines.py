@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sgdec import BOS, EOS, Context, SgdecError
+from sgdec.io.limits import whole_number
 
 
 class TokenLines:
@@ -27,9 +28,9 @@ class TokenLines:
         return tuple(self._token(word, where) for word in words)
 
     def _token(self, word: str, where: str) -> int:
-        if not (word.isascii() and word.isdecimal()):
+        token = whole_number(word)
+        if token is None:
             raise SgdecError(f"{where}: {word!r} is no token id. Without a target vocabulary, words are token ids.")
-        token = int(word)
         if token in (BOS, EOS):
             raise SgdecError(f"{where}: {word} stands for <s> or </s>. Leave both out; they are added.")
         if self._vocab_size is not None and token >= self._vocab_size:

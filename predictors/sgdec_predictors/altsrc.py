@@ -18,6 +18,7 @@ from pydantic import Field
 import sgdec
 from sgdec import BatchPredictor, Context, SgdecError, Source
 from sgdec.context import Vocabularies
+from sgdec.io.limits import whole_number
 from sgdec.protocol import State
 from sgdec.text.lines import read_lines
 from sgdec_predictors._wrapper import Wrapper
@@ -73,13 +74,16 @@ class AltSrc(Wrapper):
         return replace(source, tokens=tokens, text=line)
 
     def _ids(self, line: str, number: int) -> tuple[int, ...]:
+        tokens = []
         for word in line.split():
-            if not (word.isascii() and word.isdecimal()):
+            token = whole_number(word)
+            if token is None:
                 raise SgdecError(
                     f"altsrc: {self._path}: line {number}: {word!r} is no token id. "
                     "Without a source vocabulary, lines are token ids."
                 )
-        return tuple(map(int, line.split()))
+            tokens.append(token)
+        return tuple(tokens)
 
 
 @sgdec.hookimpl

@@ -25,6 +25,7 @@ from pydantic import Field
 
 import sgdec
 from sgdec import BOS, EOS, UNK, Context, Predictor, Scores, SgdecError, Source
+from sgdec.io.limits import whole_number
 from sgdec.io.nbest import SEPARATOR, NbestEntry, parse_entry, parse_id
 from sgdec.protocol import FORBIDDEN, Candidates
 from sgdec.text.lines import read_lines
@@ -145,8 +146,8 @@ class ForcedList(Predictor):
     def _feature_of(self, entry: NbestEntry) -> float:
         name, _, place = self._feature.rpartition(".")
         values = entry.features.get(self._feature)
-        if values is None and place.isdecimal() and 1 <= int(place) <= len(entry.features.get(name, ())):
-            return entry.features[name][int(place) - 1]
+        if values is None and (number := whole_number(place)) and number <= len(entry.features.get(name, ())):
+            return entry.features[name][number - 1]
         if values is None:
             known = f"It has {', '.join(entry.features)}." if entry.features else "It has none."
             raise SgdecError(f"{entry.where}: has no feature {self._feature!r}. {known}")

@@ -20,6 +20,7 @@ from pydantic import Field
 import sgdec
 from sgdec import BOS, EOS, UNK, BatchPredictor, Context, Scores, SgdecError, Source
 from sgdec.context import Vocabularies
+from sgdec.io.limits import whole_number
 from sgdec.protocol import Array, Candidates, SparseRow, State
 from sgdec.text.lines import read_lines
 from sgdec_predictors._wrapper import Wrapper
@@ -153,10 +154,11 @@ class IdMap:
             ) from None
 
     def _pair(self, line: str, number: int) -> tuple[int, int]:
-        words = line.split()
-        if len(words) != 2 or not all(word.isascii() and word.isdecimal() for word in words):
-            raise SgdecError(f"{self._path}: line {number}: expected 'outer inner', two token ids, not {line!r}.")
-        outer, inner = map(int, words)
+        match list(map(whole_number, line.split())):
+            case [int(outer), int(inner)]:
+                pass
+            case _:
+                raise SgdecError(f"{self._path}: line {number}: expected 'outer inner', two token ids, not {line!r}.")
         if outer != inner and min(outer, inner) <= max(UNK, BOS, EOS):
             raise SgdecError(
                 f"{self._path}: line {number}: 0, 1 and 2 (<unk>, <s>, </s>) must be mapped to themselves."

@@ -25,6 +25,7 @@ from pydantic import Field
 import sgdec
 from sgdec import BOS, EOS, BatchPredictor, Context, Scores, SgdecError, Source, UsageError
 from sgdec.io.arpa import read_arpa
+from sgdec.io.limits import whole_number
 from sgdec.protocol import Candidates, SparseRow, Steps
 from sgdec.text.lines import read_lines
 from sgdec_predictors._backoff import END, START, UNKNOWN, BackoffTable
@@ -243,7 +244,7 @@ def _vocabulary_size(context: Context) -> int | None:
 
 
 def _ids_among(words: Iterable[str]) -> list[int]:
-    return [int(word) for word in words if word.isascii() and word.isdecimal()]
+    return [token for token in map(whole_number, words) if token is not None]
 
 
 def _require_overlap(

@@ -26,6 +26,7 @@ from pydantic import Field
 import sgdec
 from sgdec import BatchPredictor, Context, SgdecError, Source
 from sgdec.io.lattice import LatticeError, read_lattice
+from sgdec.io.limits import whole_number
 from sgdec.protocol import FORBIDDEN
 from sgdec.text.lines import read_lines
 from sgdec_predictors._networks import Arc, Exit, Network, Paths, refuse_unfit
@@ -215,8 +216,8 @@ def _callees(network: Network) -> Iterator[int]:
 
 def _label_of(root: Path) -> int:
     """A root that is called by its sentence number has no label of its own."""
-    name = root.name.partition(".")[0]
-    return int(name) if name.isdecimal() and int(name) in NONTERMINALS else ROOT
+    label = whole_number(root.name.partition(".")[0])
+    return label if label is not None and label in NONTERMINALS else ROOT
 
 
 def _root_file(folder: Path, sentence: int) -> Path:
@@ -242,8 +243,8 @@ def _number_of_s(folder: Path, sentence: int) -> int:
         )
     for line in read_lines(path):
         match line.split():
-            case ["S", number] if number.isascii() and number.isdecimal():
-                return int(number)
+            case ["S", word] if (number := whole_number(word)) is not None:
+                return number
     raise SgdecError(f"rtn: {path}: no line 'S NUMBER', which says which networks are roots. Write one.")
 
 

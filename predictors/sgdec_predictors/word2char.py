@@ -24,6 +24,7 @@ from pydantic import Field
 
 import sgdec
 from sgdec import EOS, UNK, BatchPredictor, Scores, SgdecError, Source
+from sgdec.io.limits import whole_number
 from sgdec.protocol import Candidates, SparseRow, State, ability
 from sgdec.text.lines import read_lines
 from sgdec_predictors._spelling import Inner, Spelling, Translator
@@ -133,9 +134,10 @@ def _read_spellings(path: str) -> dict[Spelled, int]:
         words = line.split()
         if not words:
             continue
-        if not all(word.isascii() and word.isdecimal() for word in words):
+        ids = [token for token in map(whole_number, words) if token is not None]
+        if len(ids) < len(words):
             raise SgdecError(f"{path}: line {number}: expected 'word character character ...', ids, not {line!r}.")
-        word, *spelled = map(int, words)
+        word, *spelled = ids
         if not spelled or min(word, *spelled) <= EOS:
             raise SgdecError(
                 f"{path}: line {number}: expected a word and its characters, none of them 0, 1 or 2 "

@@ -122,7 +122,7 @@ def own_outputs(
     if nothing is left.
     """
     from sgdec.assembly import RunConfig, assemble
-    from sgdec.io.sources import LengthRule, SourceReader, open_input
+    from sgdec.io.sources import LengthRule, SourceReader
     from sgdec.plugins import Host
     from sgdec.scheduler import Scheduler
     from sgdec.training.data import ParallelText
@@ -132,7 +132,7 @@ def own_outputs(
     reader = SourceReader(run.vocabularies.source, lengths=LengthRule())
     scheduler = Scheduler(run.constellation, run.decoder, nbest=beam)
     found = ParallelText([], [], [], [], [])
-    with open_input(source) as text:
+    with reader.open([source]) as text:
         for outcome in scheduler.run(reader.read(text, source, last=lines)):
             if outcome.error is not None and not isinstance(outcome.error, SgdecError):
                 raise outcome.error

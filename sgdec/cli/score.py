@@ -13,6 +13,7 @@ import click
 from sgdec.cli import running
 from sgdec.cli.paths import Read, Written
 from sgdec.errors import SgdecError, UsageError
+from sgdec.io.limits import whole_number
 
 if TYPE_CHECKING:
     from sgdec.context import Vocabulary
@@ -206,7 +207,7 @@ def _tokens(
     if vocabulary is not None:
         return vocabulary.encode(text)
     for word in text.split():
-        if not (word.isascii() and word.isdecimal() and int(word) not in (1, 2)):
+        if whole_number(word) in (None, 1, 2):
             raise SgdecError(
                 f"{where}: {word!r} is no token id of an output. Text needs a target vocabulary: --tokenizer FILE."
             )

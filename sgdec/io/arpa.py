@@ -10,7 +10,6 @@ from __future__ import annotations
 import gzip
 import math
 import re
-import zlib
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -22,7 +21,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sgdec.errors import SgdecError
+from sgdec.io.limits import bounded_lines, whole_number
 from sgdec.io.writing import whole_file
+from sgdec.text.lines import open_bytes, reading
 
 LN_10 = math.log(10.0)
 """Natural log = log10 x this: the border between ARPA (and KenLM) and the rest of sgdec."""
@@ -50,18 +51,13 @@ class Arpa:
 
 
 def read_arpa(path: str | Path) -> Arpa:
-    """Read an ARPA file; a name that ends in ``.gz`` is unpacked.
+    """Read an ARPA file; a name that ends in ``.gz`` or ``.zst`` is unpacked.
 
     Raises `SgdecError`, naming the line, for a file that cannot be read, is no ARPA file, ends early, or has a line
     that is no n-gram of its section. Words need not be UTF-8: stray bytes become surrogates, as in file names.
     """
-    try:
-        with _open(path) as file:
-            return _Reader(str(path), file).read()
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise SgdecError(f"{path}: the gzip file is damaged or cut short ({error}).") from None
-    except OSError as error:
-        raise SgdecError(f"{path}: cannot be read ({error.strerror or error}).") from None
+    with reading(str(path)), open_bytes(path) as file:
+        return _Reader(str(path), bounded_lines(file)).read()
 
 
 def write_arpa(path: str | Path, model: Arpa) -> None:
@@ -89,21 +85,17 @@ def _lines(words: list[str], ngrams: NGrams, *, last: bool) -> Iterator[str]:
         yield f"{score:.7g}\t{phrase}\n" if last else f"{score:.7g}\t{phrase}\t{backoff:.7g}\n"
 
 
-def _open(path: str | Path) -> IO[bytes]:
-    return cast(IO[bytes], gzip.open(path)) if str(path).endswith(".gz") else open(path, "rb")
-
-
 def _packed(file: IO[bytes]) -> IO[bytes]:
     """Equal models are equal files: neither the name nor the time is stored."""
     return cast(IO[bytes], gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0))
 
 
 class _Reader:
-    """One pass over an open file; ``line`` is the number of the last line read."""
+    """One pass over the lines of a file; ``line`` is the number of the last line read."""
 
-    def __init__(self, path: str, file: IO[bytes]) -> None:
+    def __init__(self, path: str, lines: Iterator[bytes | SgdecError]) -> None:
         self.path = path
-        self.file = file
+        self.lines = map(self._sound, lines)
         self.line = 0
 
     def read(self) -> Arpa:
@@ -113,7 +105,9 @@ class _Reader:
         orders = []
         for n, count in enumerate(counts, 1):
             self._expect(b"\\%d-grams:" % n)
-            lines = list(islice(self.file, count))
+            lines = list(islice(self.lines, count))
+            if len(lines) < count:
+                raise self._fault(lines, count, n, index)
             if n == 1:
                 words = [line.split(None, 2)[1] if len(line.split(None, 2)) > 1 else b"" for line in lines]
                 index = {word: i for i, word in enumerate(words)}
@@ -124,30 +118,32 @@ class _Reader:
                 raise self._error(f"the word {_text(twice)!r} is listed twice among the 1-grams")
             self.line += count
         self._expect(b"\\end\\")
-        self.file.read()  # up to the checksum of a gzip file
+        for _ in self.lines:  # up to the checksum of a gzip file
+            pass
         return Arpa([_text(word) for word in words], orders)
 
     def _counts(self) -> list[int]:
         """What the header announces."""
         self._expect(b"\\data\\", "this is no ARPA file: it does not begin with \\data\\")
         counts: list[int] = []
-        for raw in self.file:
+        for raw in self.lines:
             self.line += 1
             if not raw.strip():
                 if counts:
                     break
                 continue
-            found = re.fullmatch(rb"ngram\s+(\d+)\s*=\s*(\d+)", raw.strip())
-            if found is None or int(found[1]) != len(counts) + 1:
+            found = re.fullmatch(r"ngram\s+(\d+)\s*=\s*(\d+)", _text(raw.strip()))
+            order, count = map(whole_number, found.groups(), (256, 1 << 40)) if found else (None, None)
+            if count is None or order != len(counts) + 1:
                 raise self._error(f"expected 'ngram {len(counts) + 1}=COUNT', not {_text(raw.strip())!r}")
-            counts.append(int(found[2]))
+            counts.append(count)
         if not counts:
             raise self._error("the header announces no n-grams")
         return counts
 
     def _expect(self, wanted: bytes, complaint: str = "") -> None:
         """Skip blank lines up to this one."""
-        for raw in self.file:
+        for raw in self.lines:
             self.line += 1
             found = raw.strip()
             if found == wanted:
@@ -195,6 +191,11 @@ class _Reader:
             if not numbers[0] <= 0 or not all(map(math.isfinite, numbers[1:])):
                 return self._error(f"{_text(fields[0])} is not the log10 of a probability, or the back-off no number")
         return self._error(f"the file ends after {len(lines)} of {count} {n}-grams: it is cut short")
+
+    def _sound(self, line: bytes | SgdecError) -> bytes:
+        if isinstance(line, SgdecError):
+            raise SgdecError(f"{self.path}: {line}")
+        return line
 
     def _error(self, message: str) -> SgdecError:
         return SgdecError(f"{self.path}: line {self.line}: {message}.")

@@ -15,6 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 from sgdec.context import UNK
 from sgdec.errors import SgdecError
+from sgdec.io.limits import whole_number
 from sgdec.text.lines import read_lines
 
 EXPECTED = "Expected LHS SOURCE TARGET SCORE..., such as X 10_X1 X1_29 -0.5."
@@ -92,9 +93,10 @@ def _source_symbol(word: str, gaps: dict[str, Gap]) -> Symbol:
 def _token(word: str) -> int:
     if word == "<oov>":
         return UNK
-    if not (word.isascii() and word.isdecimal()):
+    token = whole_number(word)
+    if token is None:
         raise SgdecError(f"{word!r} is neither a token id nor a non-terminal of the source side. {EXPECTED}")
-    return int(word)
+    return token
 
 
 def _score(columns: Sequence[str], weights: Sequence[float] | None) -> float:

@@ -11,6 +11,7 @@ import math
 from pathlib import Path
 
 from sgdec.errors import SgdecError
+from sgdec.io.limits import whole_number
 from sgdec.io.writing import write_whole
 from sgdec.models.length import FEATURES, LengthWeights
 from sgdec.text.lines import read_lines
@@ -26,16 +27,17 @@ def read_length_scores(path: str | Path) -> list[dict[int, float]]:
 def _scores_of(line: str, where: str) -> dict[int, float]:
     scores: dict[int, float] = {}
     for entry in line.split():
-        length, colon, score = entry.partition(":")
+        word, colon, score = entry.partition(":")
+        length = whole_number(word)
         try:
             value = float(score) if colon else 0.0
         except ValueError:
             value = math.nan
-        if not (length.isascii() and length.isdecimal() and math.isfinite(value)):
+        if length is None or not math.isfinite(value):
             raise SgdecError(f"{where}: {entry!r} is no length. Expected LENGTH:SCORE or LENGTH, such as 7:-0.5.")
-        if int(length) in scores:
-            raise SgdecError(f"{where}: length {int(length)} is listed twice.")
-        scores[int(length)] = value
+        if length in scores:
+            raise SgdecError(f"{where}: length {length} is listed twice.")
+        scores[length] = value
     if not scores:
         raise SgdecError(f"{where}: lists no length. Expected at least one a sentence, such as 7:-0.5.")
     return dict(sorted(scores.items()))

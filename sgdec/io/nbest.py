@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from sgdec.errors import SgdecError
+from sgdec.io.limits import whole_number
 from sgdec.text.lines import read_lines
 
 SEPARATOR = "|||"
@@ -86,10 +87,10 @@ def parse_entry(line: str, where: str) -> NbestEntry:
 def parse_id(line: str, where: str) -> int:
     """The id alone, as the file has it; SgdecError where there is none."""
     field, separator, _ = line.partition(SEPARATOR)
-    word = field.strip()
-    if not (separator and word.isascii() and word.isdecimal()):
+    number = whole_number(field.strip()) if separator else None
+    if number is None:
         raise SgdecError(f"{where} does not begin with a sentence id and a text. {EXPECTED}")
-    return int(word)
+    return number
 
 
 def _features(text: str, where: str) -> dict[str, tuple[float, ...]]:

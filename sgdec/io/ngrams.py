@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from sgdec.errors import SgdecError
+from sgdec.io.limits import whole_number
 from sgdec.io.writing import write_whole
 from sgdec.text.lines import read_lines
 
@@ -32,10 +33,10 @@ def read_ngrams(path: str | Path, vocab_size: int | None = None) -> dict[Ngram, 
             value = float(score)
         except ValueError:
             value = math.nan
-        tokens = words.split()
-        if not tokens or not all(word.isascii() and word.isdecimal() for word in tokens) or not math.isfinite(value):
+        tokens = [whole_number(word) for word in words.split()]
+        ngram = tuple(token for token in tokens if token is not None)
+        if not ngram or len(ngram) < len(tokens) or not math.isfinite(value):
             raise SgdecError(f"{where}: {line.strip()!r} is no n-gram. Expected token ids and a score: 1 7 4 : 0.25.")
-        ngram = tuple(map(int, tokens))
         if vocab_size is not None and max(ngram) >= vocab_size:
             raise SgdecError(f"{where}: token {max(ngram)} is outside the target vocabulary of {vocab_size} tokens.")
         if ngram in ngrams:

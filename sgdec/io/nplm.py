@@ -31,6 +31,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sgdec.errors import SgdecError
+from sgdec.io.limits import whole_number
 from sgdec.io.writing import whole_file
 from sgdec.text.lines import read_lines
 
@@ -188,9 +189,9 @@ class _Reader:
         for number, line in enumerate(section.lines, section.start + 1):
             key, _, value = line.replace("\t", " ").partition(" ")
             given[key] = value.strip()
-            if key in (*NUMBERS, "version", "vocab_size") and not (value.isascii() and value.isdecimal()):
+            if key in (*NUMBERS, "version", "vocab_size") and whole_number(value.strip()) is None:
                 raise self._error(number, f"expected a whole number after {key}, found {value!r}")
-            if key == "version" and int(value) != 1:
+            if key == "version" and value.strip() != "1":
                 raise self._error(number, f"this is version {value} of the format, expected 1")
             if key == "activation_function" and value not in ACTIVATIONS:
                 raise self._error(number, f"activation_function {value!r}, expected one of {', '.join(ACTIVATIONS)}")
@@ -225,15 +226,16 @@ class _Reader:
     def _matrix(self, name: str, rows: int, columns: int) -> Matrix:
         start, lines = self._section(name)
         self._require_lines(name, rows)
-        matrix = np.empty((rows, columns))
+        found = []
         for row, line in enumerate(lines):
             fields = line.split()
             if len(fields) != columns:
                 raise self._error(start + 1 + row, f"{name} has {columns} numbers a line, but {len(fields)} here")
             try:
-                matrix[row] = fields
+                found.append(np.array(fields, dtype=np.float64))
             except ValueError:
                 raise self._error(start + 1 + row, f"expected numbers, found {line[:40]!r}") from None
+        matrix = np.stack(found)
         if not np.isfinite(matrix).all():
             row = int(np.flatnonzero(~np.isfinite(matrix).all(1))[0])
             raise self._error(start + 1 + row, f"{name} holds NaN or infinite numbers")

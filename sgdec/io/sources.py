@@ -5,24 +5,27 @@ A line that cannot be read costs only itself: it comes out as `Unreadable`, with
 
 from __future__ import annotations
 
-import gzip
 import math
-import sys
-import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import zip_longest
-from typing import IO, Literal, cast
+from typing import IO, Literal, TypeAlias
 
 from sgdec.context import Vocabulary
 from sgdec.errors import SgdecError, UsageError
+from sgdec.io.limits import bounded_lines, whole_number
 from sgdec.outcome import Unreadable
 from sgdec.protocol import Source
+from sgdec.text.lines import open_bytes, unpacking_errors
 from sgdec.text.two_sources import TwoSources
 
 BETWEEN = {"text": b"\t", "ids": b" 2 "}
 """What is between two sources of a sentence, by the input's format: a tab, or the token ``</s>``."""
+
+
+Lines: TypeAlias = "Iterable[bytes | SgdecError]"
+"""With their ends; an error stands for a line that is too long."""
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,7 @@ class SourceReader:
             )
 
     @contextmanager
-    def open(self, paths: Sequence[str]) -> Iterator[Iterable[bytes]]:
+    def open(self, paths: Sequence[str]) -> Iterator[Lines]:
         """The lines of a file, or of the two files of two sources side by side.
 
         Raises UsageError for more files than the models read and for one that is not there, SgdecError where one of
@@ -72,11 +75,11 @@ class SourceReader:
         if len(paths) > (2 if isinstance(self.vocabulary, TwoSources) else 1):
             raise UsageError(f"{len(paths)} inputs: expected one file; or two, for a model of two sources.")
         with ExitStack() as stack:
-            files = [stack.enter_context(open_input(path)) for path in paths]
+            files = [bounded_lines(stack.enter_context(open_input(path))) for path in paths]
             yield files[0] if len(files) == 1 else _side_by_side(files, paths, BETWEEN[self.format])
 
     def read(
-        self, lines: Iterable[bytes], name: str, first: int = 1, last: int | None = None
+        self, lines: Lines, name: str, first: int = 1, last: int | None = None
     ) -> Iterator[Source | Unreadable]:
         """Sentences ``first`` to ``last`` (1-based, inclusive) of a file called ``name`` in messages.
 
@@ -113,45 +116,52 @@ class SourceReader:
         if self.format == "text":
             assert self.vocabulary is not None
             return self.vocabulary.encode(text)
-        for word in text.split():
-            if not (word.isascii() and word.isdecimal()):
-                raise SgdecError(f"{word!r} is not a token id (0, 1, 2, ...); for text use --input-format text.")
-        tokens = tuple(map(int, text.split()))
+        tokens = tuple(map(_token, text.split()))
         if self.vocabulary is not None and max(tokens, default=0) >= self.vocabulary.size:
             raise SgdecError(f"token {max(tokens)} is outside the source vocabulary 0..{self.vocabulary.size - 1}.")
         return tokens
 
 
-def _guarded(lines: Iterable[bytes]) -> Iterator[bytes | SgdecError]:
+def _token(word: str) -> int:
+    token = whole_number(word)
+    if token is None:
+        given = repr(word) if len(word) <= 40 else f"{word[:20]!r}... ({len(word)} characters)"
+        raise SgdecError(f"{given} is not a token id (0, 1, 2, ...); for text use --input-format text.")
+    return token
+
+
+def _guarded(lines: Lines) -> Iterator[bytes | SgdecError]:
     """The lines, and at the end what kept us from reading on, if anything did."""
+    damaged: tuple[type[Exception], ...] = (OSError, *unpacking_errors())
     try:
         yield from lines
     except SgdecError as error:
         yield error
-    except (EOFError, zlib.error, OSError) as error:
+    except damaged as error:
         yield SgdecError(f"the file cannot be read from here on ({error}); what was before it is decoded.")
 
 
 @contextmanager
 def open_input(path: str) -> Iterator[IO[bytes]]:
-    """A file, gzipped or not, or standard input for ``-``; UsageError where there is none."""
-    if path == "-":
-        yield sys.stdin.buffer
-        return
+    """A file, packed or not, or standard input for ``-``; UsageError where there is none."""
     try:
-        file = cast(IO[bytes], gzip.open(path)) if path.endswith(".gz") else open(path, "rb")  # noqa: SIM115
+        file = open_bytes(path)
     except OSError as error:
         raise UsageError(f"input {path}: {error.strerror}; expected a text file, one sentence a line.") from None
+    if path == "-":
+        yield file
+        return
     with file:
         yield file
 
 
-def _side_by_side(files: Sequence[IO[bytes]], paths: Sequence[str], between: bytes) -> Iterator[bytes]:
+def _side_by_side(files: Sequence[Lines], paths: Sequence[str], between: bytes) -> Iterator[bytes | SgdecError]:
     for lines in zip_longest(*files):
         if None in lines:
             ended = paths[lines.index(None)]
             raise SgdecError(f"{ended} has ended, another file has not. Line N of all files is about one sentence.")
-        yield between.join(line.rstrip(b"\r\n").replace(b"\t", b" ") for line in lines)
+        read = [line.rstrip(b"\r\n").replace(b"\t", b" ") for line in lines if isinstance(line, bytes)]
+        yield between.join(read) if len(read) == len(lines) else next(e for e in lines if isinstance(e, SgdecError))
 
 
 def parse_range(text: str | None) -> tuple[int, int | None]:

@@ -9,12 +9,14 @@ from __future__ import annotations
 import gzip
 import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import IO, cast
 
 from sgdec.errors import SgdecError
+from sgdec.io.limits import bounded_lines, unpacking
 
 ZSTD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
 """Of the standard library, or its backport."""
@@ -23,7 +25,8 @@ ZSTD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
 def read_lines(path: str | Path) -> Iterator[str]:
     """The lines of a file without their ends; ``-`` is standard input, ``.gz`` and ``.zst`` are unpacked.
 
-    Raises `SgdecError` for a file that cannot be read or unpacked and for a line that is not UTF-8.
+    Raises `SgdecError` for a file that cannot be read or unpacked, for a line that is not UTF-8, and beyond the
+    limits of `sgdec.io.limits`.
     """
     for number, raw in enumerate(raw_lines(path), 1):
         try:
@@ -37,32 +40,51 @@ def read_lines(path: str | Path) -> Iterator[str]:
 def raw_lines(path: str | Path) -> Iterator[bytes]:
     """`read_lines` before decoding, for those who go on where a line is not UTF-8."""
     name = _name(path)
+    with reading(name), open_bytes(path) as file:
+        for number, raw in enumerate(bounded_lines(file), 1):
+            if isinstance(raw, SgdecError):
+                raise SgdecError(f"{name}: line {number}: {raw}")
+            yield raw.rstrip(b"\r\n")
+
+
+def open_bytes(path: str | Path) -> IO[bytes]:
+    """A file, unpacked as `read_lines` does. Raises OSError, and while it is read `unpacking_errors` too."""
+    if str(path) == "-":
+        return sys.stdin.buffer
+    if str(path).endswith(".gz"):
+        return unpacking(open(path, "rb"), _gzip, str(path))
+    if str(path).endswith(".zst"):
+        return unpacking(open(path, "rb"), _zstd(path), str(path))
+    return open(path, "rb")
+
+
+@contextmanager
+def reading(name: str) -> Iterator[None]:
+    """What goes wrong while a file is read becomes a `SgdecError` that names it."""
     try:
-        with _open(path) as file:
-            for raw in file:
-                yield raw.rstrip(b"\r\n")
-    except _unpacking_errors() as error:
+        yield
+    except unpacking_errors() as error:
         kind = "zstd" if name.endswith(".zst") else "gzip"
         raise SgdecError(f"{name}: the {kind} file is damaged or cut short ({error}).") from None
     except OSError as error:
         raise SgdecError(f"{name}: cannot be read ({error.strerror or error}).") from None
 
 
+def unpacking_errors() -> tuple[type[Exception], ...]:
+    """What a damaged file raises; zstd's only where it was imported."""
+    zstd = sys.modules.get(ZSTD)
+    return (EOFError, gzip.BadGzipFile, zlib.error, *((zstd.ZstdError,) if zstd else ()))
+
+
 def _name(path: str | Path) -> str:
     return "standard input" if str(path) == "-" else str(path)
 
 
-def _open(path: str | Path) -> IO[bytes]:
-    if str(path) == "-":
-        return sys.stdin.buffer
-    if str(path).endswith(".gz"):
-        return cast(IO[bytes], gzip.open(path, "rb"))
-    if str(path).endswith(".zst"):
-        return _open_zstd(path)
-    return open(path, "rb")
+def _gzip(file: IO[bytes]) -> IO[bytes]:
+    return cast(IO[bytes], gzip.open(file))
 
 
-def _open_zstd(path: str | Path) -> IO[bytes]:
+def _zstd(path: str | Path) -> Callable[[IO[bytes]], IO[bytes]]:
     try:
         zstd = import_module(ZSTD)
     except ModuleNotFoundError:
@@ -70,10 +92,4 @@ def _open_zstd(path: str | Path) -> IO[bytes]:
             f'{path}: reading zstd takes a package that is not installed (pip install "sgdec[zstd]"). '
             "Install it, or unpack the file."
         ) from None
-    return cast(IO[bytes], zstd.open(path, "rb"))
-
-
-def _unpacking_errors() -> tuple[type[Exception], ...]:
-    """What a damaged file raises; zstd's only where it was imported."""
-    zstd = sys.modules.get(ZSTD)
-    return (EOFError, gzip.BadGzipFile, zlib.error, *((zstd.ZstdError,) if zstd else ()))
+    return cast("Callable[[IO[bytes]], IO[bytes]]", zstd.open)

@@ -24,6 +24,7 @@ from typing import Any
 
 from sgdec.context import Vocabularies
 from sgdec.errors import SgdecError
+from sgdec.io.limits import whole_number
 from sgdec.io.writing import flush
 from sgdec.text.two_sources import TwoSources
 from sgdec.text.vocabulary import StoredVocabulary, load_vocabulary
@@ -134,5 +135,5 @@ def save_checkpoint(
 
 def step_folders(run: Path) -> list[Path]:
     """The complete checkpoints of a run, in the order of their steps."""
-    steps = [folder for folder in run.glob("step-*") if folder.name.removeprefix("step-").isdecimal()]
-    return sorted(steps, key=lambda folder: int(folder.name.removeprefix("step-")))
+    steps = ((whole_number(folder.name.removeprefix("step-"), 1 << 63), folder) for folder in run.glob("step-*"))
+    return [folder for _, folder in sorted((step, folder) for step, folder in steps if step is not None)]

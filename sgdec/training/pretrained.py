@@ -25,6 +25,7 @@ from torch import Tensor
 
 from sgdec.context import Vocabularies, Vocabulary
 from sgdec.errors import SgdecError, UsageError
+from sgdec.io.limits import whole_number
 from sgdec.models.base import Correspondence, Model, Seq2Seq
 from sgdec.plugins import Host
 from sgdec.text.lines import read_lines
@@ -90,10 +91,12 @@ def read_rows(path: str, vocabulary: Vocabulary, width: int) -> Iterator[tuple[i
     seen: set[int] = set()
     for number, line in enumerate(read_lines(path), 1):
         word, *fields = re.split("[ \t]", line.rstrip())
-        if number == 1 and len(fields) == 1 and word.isdecimal() and fields[0].isdecimal():
-            if int(fields[0]) != width:
-                raise _unequal(f"{path}:1", int(fields[0]), width)
-            continue
+        if number == 1 and len(fields) == 1 and whole_number(word) is not None:
+            size = whole_number(fields[0])
+            if size not in (None, width):
+                raise _unequal(f"{path}:1", size, width)
+            if size is not None:
+                continue
         token = vocabulary.token(word)
         known = vocabulary.piece(token) == word and token not in seen
         if not known and number > 2:

@@ -1,0 +1,62 @@
+"""JSON and TOML from files that nobody vouches for: within limits of size and depth, and never another exception."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from sgdec.io.limits import DOCUMENT, NESTING, Limit, read_all
+
+_DOTTED = re.compile(r"""[\w.\-"' \t]+""")
+"""What can be one dotted key: in a list of numbers there are commas."""
+
+
+def read_document(path: str | Path, limit: Limit = DOCUMENT) -> bytes:
+    """The content of a file. Raises OSError, and `SgdecError` beyond the limit."""
+    with open(path, "rb") as file:
+        return read_all(file, str(path), limit)
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Raises ValueError for what is no JSON, for numbers of thousands of digits, and beyond the limit of depth."""
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise _too_deep() from None
+    _require_shallow(value)
+    return value
+
+
+def parse_toml(content: bytes) -> dict[str, Any]:
+    """Raises ValueError likewise. A dotted key takes the parser memory by the square, so it is looked for before."""
+    import tomllib
+
+    text = content.decode("utf-8")
+    if any(found[0].count(".") > NESTING.value for found in _DOTTED.finditer(text)):
+        raise _too_deep()
+    try:
+        value = tomllib.loads(text)
+    except RecursionError:
+        raise _too_deep() from None
+    _require_shallow(value)
+    return value
+
+
+def _require_shallow(value: Any) -> None:
+    level = [value]
+    for _ in range(NESTING.value + 1):
+        level = [
+            inside
+            for outside in level
+            if isinstance(outside, (list, dict))
+            for inside in (outside.values() if isinstance(outside, dict) else outside)
+        ]
+        if not level:
+            return
+    raise _too_deep()
+
+
+def _too_deep() -> ValueError:
+    return ValueError(f"lists and objects lie more than {NESTING.value} deep in each other; see {NESTING.variable}")

@@ -1,0 +1,178 @@
+"""One rule for sizes: what a file claims is checked against the bytes that are there, and what is there has a limit.
+
+Whoever needs more raises a limit by the environment variable that the error names:
+
+    SGDEC_MAX_LINE_BYTES       16 MiB     one line of a text file
+    SGDEC_MAX_CONFIG_BYTES      1 MiB     a TOML file of options
+    SGDEC_MAX_DOCUMENT_BYTES   64 MiB     a JSON file, a SentencePiece model
+    SGDEC_MAX_FILE_BYTES        1 GiB     a lattice or transducer, unpacked
+    SGDEC_MAX_UNPACKED_TIMES  100         a packed file, unpacked, by its own size; the first 64 MiB are free
+    SGDEC_MAX_NESTING         100         lists and objects inside each other in JSON and TOML
+    SGDEC_MAX_VOCABULARY        5 million tokens of a vocabulary without a model
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import IO, Any, NamedTuple
+
+from sgdec.errors import SgdecError, UsageError
+
+FREE = 64 << 20
+"""Bytes that any packed file may unpack to: short files of equal lines pack very well."""
+CHUNK = 1 << 20
+"""Bytes that are read at a time."""
+TOKENS = 1 << 31
+"""Token ids are less: OpenFst's labels have 32 bits."""
+GZIP = b"\x1f\x8b"
+"""How a gzip file begins."""
+
+
+class Limit(NamedTuple):
+    """How much there may be of something."""
+
+    variable: str
+    """The environment variable that sets it."""
+    default: int
+
+    @property
+    def value(self) -> int:
+        """Raises `UsageError` where the variable holds something else than a whole number."""
+        given = os.environ.get(self.variable)
+        if given is None:
+            return self.default
+        number = whole_number(given, 1 << 63)
+        if not number:
+            raise UsageError(f"the environment variable {self.variable} is {given!r}; expected a number above 0.")
+        return number
+
+    @property
+    def raising(self) -> str:
+        """The end of an error: how to raise this limit."""
+        return f"The limit is {self.value}; set the environment variable {self.variable} to raise it."
+
+
+LINE = Limit("SGDEC_MAX_LINE_BYTES", 16 << 20)
+CONFIG = Limit("SGDEC_MAX_CONFIG_BYTES", 1 << 20)
+DOCUMENT = Limit("SGDEC_MAX_DOCUMENT_BYTES", 64 << 20)
+FILE = Limit("SGDEC_MAX_FILE_BYTES", 1 << 30)
+UNPACKED = Limit("SGDEC_MAX_UNPACKED_TIMES", 100)
+NESTING = Limit("SGDEC_MAX_NESTING", 100)
+VOCABULARY = Limit("SGDEC_MAX_VOCABULARY", 5_000_000)
+
+
+def whole_number(word: str, below: int = TOKENS) -> int | None:
+    """The number that ASCII digits spell, a token id for example; None for any other word, and from ``below`` on.
+
+    >>> whole_number("17"), whole_number("-1"), whole_number("²"), whole_number("9" * 5000)
+    (17, None, None, None)
+    """
+    if len(word) < 40 and word.isascii() and word.isdecimal() and (number := int(word)) < below:
+        return number
+    return None
+
+
+def read_all(file: IO[bytes], name: str, limit: Limit) -> bytes:
+    """What is left of an open file; `SgdecError` for more than ``limit`` bytes."""
+    most, chunks, size = limit.value, [], 0
+    while chunk := file.read(CHUNK):
+        chunks.append(chunk)
+        size += len(chunk)
+        if size > most:
+            raise SgdecError(f"{name}: too large, more than {most} bytes. {limit.raising}")
+    return b"".join(chunks)
+
+
+def bounded_lines(file: IO[bytes]) -> Iterator[bytes | SgdecError]:
+    """The lines of an open file with their ends; in the place of one beyond the limit an error, without its file."""
+    most = LINE.value
+    for line in iter(partial(file.readline, most + 1), b""):
+        if len(line) <= most:
+            yield line
+            continue
+        while line and not line.endswith(b"\n"):
+            line = file.readline(CHUNK)
+        yield SgdecError(f"the line has more than {most} bytes. {LINE.raising}")
+
+
+def gunzipped(data: bytes, name: str) -> bytes:
+    """All members of a gzip file. Raises `EOFError` or `zlib.error` for a damaged one, `SgdecError` beyond limits."""
+    most = _allowance(len(data))
+    parts, size = [], 0
+    while data:
+        member = zlib.decompressobj(16 + zlib.MAX_WBITS)
+        parts.append(member.decompress(data, most + 1 - size))
+        size += len(parts[-1])
+        if size > most:
+            raise _bomb(name, most)
+        if not member.eof:
+            raise EOFError("it is cut short")
+        data = member.unused_data.lstrip(b"\0")  # padding, as of tapes
+    return b"".join(parts)
+
+
+def unpacking(packed: IO[bytes], unpack: Callable[[IO[bytes]], IO[bytes]], name: str) -> IO[bytes]:
+    """What ``unpack``, such as `gzip.open`, makes of a packed file; reading it beyond the limits raises `SgdecError`.
+
+    Closing it closes ``packed``.
+    """
+    counted = _Counted(packed)
+    unpacked = unpack(io.BufferedReader(counted))
+    return io.BufferedReader(_Guarded(unpacked, counted, name), CHUNK)
+
+
+class _Counted(io.RawIOBase):
+    """A file that knows how many bytes were read from it."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.count = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._file.read1(len(buffer))  # not `read`: where the file breaks off, what came before would be lost
+        buffer[: len(data)] = data
+        self.count += len(data)
+        return len(data)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+class _Guarded(_Counted):
+    """What comes out of a packed file."""
+
+    def __init__(self, file: Any, packed: _Counted, name: str) -> None:
+        super().__init__(file)
+        self._packed = packed
+        self._name = name
+
+    def readinto(self, buffer: Any) -> int:
+        size = super().readinto(buffer)
+        if self.count > FREE and self.count > _allowance(self._packed.count):
+            raise _bomb(self._name, _allowance(self._packed.count))
+        return size
+
+    def close(self) -> None:
+        super().close()
+        self._packed.close()
+
+
+def _allowance(packed: int) -> int:
+    """The bytes that so many packed ones may unpack to."""
+    return max(FREE, packed * UNPACKED.value)
+
+
+def _bomb(name: str, most: int) -> SgdecError:
+    return SgdecError(
+        f"{name}: unpacks to more than {most} bytes, far more than text or lattices do. "
+        f"The limit is {UNPACKED.value} times the packed file; set the environment variable {UNPACKED.variable} to "
+        "raise it."
+    )
