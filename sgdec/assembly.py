@@ -13,7 +13,7 @@ import inspect
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 from sgdec.constellation import Constellation, Member
@@ -50,8 +50,41 @@ class Run:
     constellation: Constellation
     decoder: Decoder
     vocabularies: Vocabularies
-    signature: str
-    """What reproduces the run: version, predictors with weights and options, decoder with options, seed."""
+    config: RunConfig
+    host: Host
+    entries: tuple[tuple[float, ListEntry], ...]
+    """The predictors by weight."""
+    options: Mapping[str, Mapping[str, Any]]
+    """What the constructors of parts were given, by name of the part."""
+
+    @cached_property
+    def signature(self) -> dict[str, str]:
+        """What reproduces the run: versions, predictors with weights and options, decoder with options, seed.
+
+        Reads all files that options name, for their hashes; where torch is loaded, it is asked for its threads.
+        """
+        from sgdec import signature
+
+        config, torch = self.config, sys.modules.get("torch")
+
+        def part(name: str, plugin: str) -> str:
+            return signature.part(name, plugin, config.options.get(name, {}), self.options[name])
+
+        predictors = [
+            f"{weight:g}*" + ":".join(part(name, plugin) for name, plugin in entry.parts)
+            for weight, entry in self.entries
+        ]
+        own = {"tokenizer": config.tokenizer, "vocab_size": config.vocab_size}
+        return {
+            **signature.versions(self.host.third_parties),
+            "predictors": ",".join(predictors),
+            "decoder": part(config.decoder, config.decoder),
+            **{name: f"{value}{signature.hashes(value)}" for name, value in own.items() if value is not None},
+            "precision": config.precision,
+            "device": config.device,
+            **({"threads": str(torch.get_num_threads())} if torch else {}),
+            "seed": str(config.seed),
+        }
 
 
 @dataclass(frozen=True)
@@ -91,7 +124,8 @@ def assemble(config: RunConfig, host: Host) -> Run:
     ]
     constellation = Constellation(members, vocab_size=context.vocab_size)
     constellation.require_attention(decoder.ranking)
-    return Run(constellation, decoder, vocabularies, _signature(config, entries, weights))
+    checked = {part.name: part.options for chain in chains for part in chain} | {config.decoder: decoder_options}
+    return Run(constellation, decoder, vocabularies, config, host, tuple(zip(weights, entries, strict=True)), checked)
 
 
 def _weight(value: Any, name: str) -> float:
@@ -191,30 +225,3 @@ def _vocab_size(given: int | None, target: Vocabulary | None) -> int | None:
     if given is not None and target is not None and given != target.size:
         raise UsageError(f"--vocab-size {given}, but the target vocabulary has {target.size} tokens; leave it out.")
     return given if target is None else target.size
-
-
-def _signature(config: RunConfig, entries: tuple[ListEntry, ...], weights: list[float]) -> str:
-    import sgdec
-
-    def part(name: str, plugin: str) -> str:
-        given = config.options.get(name, {})
-        listed = ",".join(f"{key}={value}" for key, value in given.items() if key != "weight")
-        called = name if name == plugin else f"{name}={plugin}"
-        return f"{called}({listed})" if listed else called
-
-    predictors = ",".join(
-        f"{weight:g}*" + ":".join(part(name, plugin) for name, plugin in entry.parts)
-        for entry, weight in zip(entries, weights, strict=True)
-    )
-    torch = sys.modules.get("torch")
-    versions = [f"sgdec:{sgdec.__version__}", *([f"torch:{torch.__version__}"] if torch else [])]
-    return "|".join(
-        [
-            *versions,
-            f"predictors:{predictors}",
-            f"decoder:{part(config.decoder, config.decoder)}",
-            f"precision:{config.precision}",
-            f"device:{config.device}",
-            f"seed:{config.seed}",
-        ]
-    )

@@ -56,6 +56,8 @@ class Host:
     def __init__(self, plugin_files: Sequence[str | Path] = (), autoload: bool | None = None) -> None:
         if autoload is None:
             autoload = os.environ.get("SGDEC_DISABLE_PLUGIN_AUTOLOAD", "") in ("", "0")
+        self.third_parties: dict[Entry, None] = {}
+        """What was loaded of others than sgdec, in this order."""
         self._manager = pluggy.PluginManager("sgdec")
         self._manager.add_hookspecs(hookspecs)
         self._entries = [entry for entry in _installed() if autoload or entry.distribution == BUNDLED]
@@ -80,6 +82,8 @@ class Host:
             raise UsageError(self._unknown(kind, name))
         if len(found) > 1:
             raise UsageError(_clash(found))
+        if found[0].distribution != BUNDLED:
+            self.third_parties[found[0]] = None
         return self._class(found[0])
 
     def problems(self) -> Iterator[str]:

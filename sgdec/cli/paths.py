@@ -112,7 +112,7 @@ def places(ctx: click.Context) -> tuple[list[Place], list[Place]]:
                 written += [Place(flag, path) for path in kind.beside(value)]
     for part, options in ctx.meta.get("dotted", {}).items():
         for option, value in options.items():
-            read += [_read(f"--{part}.{option}", path) for path in _named(value)]
+            read += [_read(f"--{part}.{option}", path) for path in patterns.named(value)]
     return read, written
 
 
@@ -190,23 +190,6 @@ def _overwritten(output: Place, source: Place) -> str:
 
 def _read(flag: str, path: str) -> Place:
     return Place(STREAMS[0], descriptor=0) if path == "-" else Place(flag, path)
-
-
-def _named(value: Any) -> Iterator[str]:
-    """The files, folders and patterns in the value of an option, which may be a list, on a command line with commas.
-
-    ``.`` and ``/`` may be symbols of some language as well as folders; they count where they hold a checkpoint.
-    """
-    listed = [*_flat(value)]
-    for path in dict.fromkeys([*listed, *(part.strip() for text in listed for part in text.split(","))]):
-        if (
-            not path
-            or "\0" in path
-            or (not path.strip("./") and not os.path.exists(os.path.join(path, "config.json")))
-        ):
-            continue
-        if patterns.is_pattern(path) or os.path.exists(path):
-            yield path
 
 
 def _flat(value: Any) -> Iterator[str]:

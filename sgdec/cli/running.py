@@ -6,7 +6,7 @@ import gc
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -114,16 +114,21 @@ def run_config(given: dict[str, Any], dotted: Options, *, decoder: str, determin
     )
 
 
-def sign(run: Run, given: dict[str, Any], shaping: tuple[str, ...]) -> str:
+def sign(run: Run, given: dict[str, Any], shaping: tuple[str, ...]) -> dict[str, str]:
     """What reproduces the run, with those options of ``shaping`` that are set; written where it is asked for."""
-    chosen = {name: given[name] for name in shaping if given[name] is not None and given[name] is not False}
-    signature = "|".join([run.signature, *(f"{name}:{value}" for name, value in chosen.items())])
+    names = (*shaping, "input_format", "max_source_length")
+    chosen = {name: str(given[name]) for name in names if given[name] is not None and given[name] is not False}
+    signature = run.signature | chosen
     if given["signature"]:
-        write_whole(given["signature"], signature + "\n")
+        write_whole(given["signature"], _line(signature) + "\n")
     return signature
 
 
-def summarise(run: Run, scheduler: Scheduler, signature: str) -> None:
+def _line(signature: Mapping[str, str]) -> str:
+    return "|".join(f"{name}:{value}" for name, value in signature.items())
+
+
+def summarise(run: Run, scheduler: Scheduler, signature: Mapping[str, str]) -> None:
     """The last lines on standard error: what predictors and scheduler have to say, and the signature."""
     for member in run.constellation.members:
         summary = getattr(member.predictor, "summary", None)
@@ -131,7 +136,7 @@ def summarise(run: Run, scheduler: Scheduler, signature: str) -> None:
             click.echo(f"{member.name}: {text}", err=True)
     if (cost := scheduler.summary()) is not None:
         click.echo(cost, err=True)
-    click.echo(f"signature: {signature}", err=True)
+    click.echo(f"signature: {_line(signature)}", err=True)
 
 
 @contextmanager

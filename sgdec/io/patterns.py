@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Iterator
 from glob import escape, glob
+from pathlib import PurePath
+from typing import Any
 
 ID = "{id}"
 """What stands for the number of a sentence."""
@@ -36,3 +40,27 @@ def numbers_of_files(pattern: str) -> list[int]:
     """The sentence numbers, ascending, for which there is a file (or a folder)."""
     found = map(names(pattern).fullmatch, glob("*".join(map(escape, pattern.split(ID)))))
     return sorted(int(match[1]) for match in found if match)
+
+
+def named(value: Any) -> Iterator[str]:
+    """The files, folders and patterns that the value of an option names: text, also with commas, or a list of it.
+
+    Text names what it names if that is there; a pattern, if it is one. ``.`` and ``/`` may as well be symbols of some
+    language; they count where they hold a checkpoint.
+
+    >>> list(named("lattices/{id}.fst")), list(named(3)), list(named("nowhere"))
+    (['lattices/{id}.fst'], [], [])
+    """
+    listed = list(_texts(value))
+    for path in dict.fromkeys([*listed, *(part.strip() for text in listed for part in text.split(","))]):
+        symbol = not path.strip("./") and not os.path.exists(os.path.join(path, "config.json"))
+        if "\0" not in path and not symbol and (is_pattern(path) or os.path.exists(path)):
+            yield path
+
+
+def _texts(value: Any) -> Iterator[str]:
+    if isinstance(value, str | PurePath):
+        yield str(value)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(item)

@@ -37,6 +37,8 @@ FORMAT = 1
 WEIGHTS, CONFIG, SHARED, SOURCE, SECOND, TARGET = (
     "model.safetensors", "config.json", "tokenizer.spm", "source.spm", "source2.spm", "target.spm",
 )  # fmt: skip
+LOADED = (WEIGHTS, CONFIG, SHARED, SOURCE, SECOND, TARGET)
+"""What a model is loaded from; the rest of a checkpoint is for training to go on."""
 
 
 def find_checkpoint(path: str | Path) -> Path:

@@ -1,0 +1,155 @@
+"""What reproduces a run: versions, plugins, and the parts of the run with their options and a hash of every file.
+
+    sgdec:0.1.0|numpy:2.1.0|predictors:1*nmt(model=run/best#0d3adf1b0c5e)|decoder:beam(size=4)|precision:fp32|...
+
+A ``#`` stands before the first 12 digits of SHA-256: of a file; of a checkpoint's weights, config and tokenizers; of
+the names and contents of the files in any other folder; of the first file of a pattern. Which values of options are
+files nobody declares: text that names something existing (`patterns.named`). Of a checkout the version ends with the
+commit and a hash of the source as it is, since what is not committed is what is being worked on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sgdec.io import patterns
+
+if TYPE_CHECKING:
+    from sgdec.plugins import Entry
+
+DIGITS = 12
+LIBRARIES = ("numpy", "torch", "sentencepiece", "pynini", "kenlm")
+"""Those that numbers come from; a run names the ones that it has loaded."""
+SOURCES = ("sgdec", "predictors/sgdec_predictors", "decoders/sgdec_decoders")
+"""Where the source of a checkout is."""
+COMMIT = re.compile(r"[0-9a-f]{40,64}")
+
+
+def versions(third_parties: Iterable[Entry]) -> dict[str, str]:
+    """Of sgdec, of the libraries that are loaded, and of plugins that do not come with sgdec."""
+    import sgdec
+
+    found = {"sgdec": sgdec.__version__ + _checkout(Path(sgdec.__file__).parent.parent)}
+    found |= {name: _version(name) for name in LIBRARIES if name in sys.modules}
+    plugins = dict.fromkeys(map(_plugin, third_parties))
+    return found | ({"plugins": ",".join(plugins)} if plugins else {})
+
+
+def part(name: str, plugin: str, given: Mapping[str, Any], checked: Mapping[str, Any]) -> str:
+    """A predictor or decoder: its name, and its options as they were ``given``, files with their hash.
+
+    ``checked``: the same options as the constructor gets them, which tells text from numbers.
+    """
+    listed = ",".join(f"{key}={value}{hashes(checked.get(key))}" for key, value in given.items() if key != "weight")
+    called = name if name == plugin else f"{name}={plugin}"
+    return f"{called}({listed})" if listed else called
+
+
+def hashes(value: Any) -> str:
+    """``#`` and a hash for each file that a value names, in its order; "" where it names none."""
+    return "".join(f"#{digest(path)}" for path in patterns.named(value))
+
+
+def digest(path: str | Path) -> str:
+    """The hash of a file, a folder, or a pattern's first file; ``none`` where nothing can be read.
+
+    Nothing is read of what is no file, such as a pipe: it could not be read again.
+    """
+    if patterns.is_pattern(str(path)):
+        numbers = patterns.numbers_of_files(str(path))
+        return digest(patterns.path_of(str(path), numbers[0])) if numbers else "none"
+    try:
+        return _of_folder(Path(path)) if os.path.isdir(path) else _of_file(Path(path))[:DIGITS]
+    except OSError:
+        return "none"
+
+
+def _of_folder(folder: Path) -> str:
+    whole = hashlib.sha256()
+    for file in _members(folder):
+        whole.update(f"{file.name} {_of_file(file)}\n".encode("utf-8", "surrogateescape"))
+    return whole.hexdigest()[:DIGITS]
+
+
+def _members(folder: Path) -> Iterator[Path]:
+    """What of a folder makes a difference: of a run or a checkpoint, what a model is loaded from."""
+    from sgdec.errors import SgdecError
+    from sgdec.training import checkpoint
+
+    names: Sequence[str] = sorted(entry.name for entry in os.scandir(folder) if entry.is_file())
+    with contextlib.suppress(SgdecError):
+        folder = checkpoint.find_checkpoint(folder)
+        names = [name for name in checkpoint.LOADED if (folder / name).is_file()]
+    return (folder / name for name in names)
+
+
+def _of_file(path: Path) -> str:
+    status = os.stat(path)
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError("no file")
+    return _content(str(path), status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+@lru_cache(maxsize=256)
+def _content(path: str, *_: int) -> str:
+    """Once a file, whatever other parts of the run name it; what follows the path tells when it is another file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _plugin(entry: Entry) -> str:
+    """A distribution with its version, or a plugin file with its hash."""
+    if os.path.isfile(entry.distribution):
+        return f"{entry.distribution}#{digest(entry.distribution)}"
+    return f"{entry.distribution}:{_version(entry.distribution)}"
+
+
+def _version(distribution: str) -> str:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return "unknown"
+
+
+@cache
+def _checkout(folder: Path) -> str:
+    """``+gCOMMIT.SOURCE`` where the package is in a checkout; "" where it is installed, and its version says all."""
+    head = commit(folder)
+    if head is None:
+        return ""
+    source = hashlib.sha256()
+    for file in sorted(file for part in SOURCES for file in (folder / part).rglob("*.py")):
+        source.update(f"{file.relative_to(folder)}\n".encode() + file.read_bytes())
+    return f"+g{head[:DIGITS]}.{source.hexdigest()[:DIGITS]}"
+
+
+def commit(folder: Path) -> str | None:
+    """The commit that a checkout is at, without git; None where there is no checkout, or it cannot be read."""
+    git = folder / ".git"
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        if git.is_file():  # a worktree
+            git = folder / git.read_text().removeprefix("gitdir:").strip()
+        shared = git / (git / "commondir").read_text().strip() if (git / "commondir").is_file() else git
+        head = (git / "HEAD").read_text().strip()
+        if head.startswith("ref: "):
+            head = _ref(head.removeprefix("ref: "), git, shared)
+        return head if COMMIT.fullmatch(head) else None
+    return None
+
+
+def _ref(name: str, git: Path, shared: Path) -> str:
+    for folder in (git, shared):
+        if (folder / name).is_file():
+            return (folder / name).read_text().strip()
+    lines = (shared / "packed-refs").read_text().splitlines()
+    return next((line.split()[0] for line in lines if line.endswith(f" {name}")), "")
