@@ -54,7 +54,8 @@ def open_bytes(path: str | Path) -> IO[bytes]:
     if str(path).endswith(".gz"):
         return unpacking(open(path, "rb"), _gzip, str(path))
     if str(path).endswith(".zst"):
-        return unpacking(open(path, "rb"), _zstd(path), str(path))
+        unpack = _zstd(path)
+        return unpacking(open(path, "rb"), unpack, str(path))
     return open(path, "rb")
 
 
