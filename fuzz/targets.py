@@ -1,0 +1,8 @@
+"""All targets by name: files that are damaged, and command lines that are wrong."""
+
+from __future__ import annotations
+
+from fuzz import files
+from fuzz.campaign import Target
+
+TARGETS: tuple[Target, ...] = files.TARGETS

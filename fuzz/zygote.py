@@ -1,0 +1,129 @@
+"""Runs commands, each in a process of its own that starts in milliseconds: this one imports everything and forks.
+
+It reads one request a line of JSON, and answers in one. A child has the limits of `CPU_SECONDS`, `WALL_SECONDS` and
+`MEMORY`; whatever it does, by whatever signal it dies, the next one starts as if nothing had been.
+"""
+
+from __future__ import annotations
+
+import faulthandler
+import gc
+import importlib
+import json
+import os
+import pkgutil
+import resource
+import select
+import signal
+import sys
+import time
+import traceback
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+CPU_SECONDS = 10
+"""Of one command."""
+WALL_SECONDS = 120
+"""One that waits for something uses no processor. On a machine that is busy with other work, all commands are slow."""
+MEMORY = 2 << 30
+"""Bytes of address space that a command may use beyond what is loaded."""
+FILE_SIZE = 64 << 20
+"""Bytes of one file that it may write."""
+
+
+def preload() -> None:
+    """All that a command could import, and what optional parts are installed."""
+    for package in ("sgdec", "sgdec_predictors", "sgdec_decoders"):
+        module = importlib.import_module(package)
+        for found in pkgutil.walk_packages(module.__path__, f"{package}."):
+            if not found.name.startswith("sgdec.testing") and not found.name.endswith("__main__"):
+                importlib.import_module(found.name)
+    for name in ("kenlm", "pynini", "safetensors.torch", "sacrebleu", "torch.utils.tensorboard", "matplotlib.pyplot",
+                 "backports.zstd", "torch._dynamo"):  # fmt: skip
+        with suppress(ImportError):
+            importlib.import_module(name)
+    gc.collect()
+    gc.freeze()
+    threads = len(os.listdir("/proc/self/task"))
+    assert threads == 1, f"{threads} threads, and a fork copies only one"
+
+
+def serve() -> None:
+    """Until standard input ends."""
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    preload()
+    print("{}", file=answers, flush=True)
+    for line in sys.stdin:
+        print(json.dumps(run(json.loads(line))), file=answers, flush=True)
+
+
+def run(request: dict[str, Any]) -> dict[str, Any]:
+    """What became of one command. ``status`` is negative after a signal, as in `subprocess`."""
+    started = time.monotonic()
+    child = os.fork()
+    if child == 0:
+        try:
+            _become(request)
+        finally:
+            os._exit(99)
+    descriptor = os.pidfd_open(child)
+    ended, _, _ = select.select([descriptor], [], [], WALL_SECONDS)
+    os.close(descriptor)
+    with suppress(ProcessLookupError):
+        os.killpg(child, signal.SIGKILL)  # and whatever it has started
+    if not ended:
+        with suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+    _, status, used = os.wait4(child, 0)
+    return {
+        "status": os.waitstatus_to_exitcode(status),
+        "waited": not ended,
+        "cpu": used.ru_utime + used.ru_stime,
+        "rss": used.ru_maxrss << 10,
+        "seconds": time.monotonic() - started,
+    }
+
+
+def _become(request: dict[str, Any]) -> None:
+    """What the console script does, from the folder of the case; never returns."""
+    os.setsid()
+    for descriptor, name, flags in (
+        (0, request["stdin"], os.O_RDONLY),
+        (1, request["stdout"], os.O_WRONLY | os.O_CREAT),
+        (2, request["stderr"], os.O_WRONLY | os.O_CREAT | os.O_APPEND),
+    ):
+        os.dup2(os.open(name, flags), descriptor)
+    os.chdir(request["folder"])
+    sys.stdin = open(0, closefd=False)  # noqa: SIM115 - this process reads requests from the old one
+    faulthandler.enable()
+    faulthandler.register(signal.SIGXCPU, chain=True)
+    size = request["file_size"] or FILE_SIZE
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    memory = pages * resource.getpagesize() + MEMORY
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # then writing fails, as on a full disk
+    for limit, soft, hard in (
+        (resource.RLIMIT_CORE, 0, 0),
+        (resource.RLIMIT_FSIZE, size, size),
+        (resource.RLIMIT_CPU, CPU_SECONDS, CPU_SECONDS + 5),
+        (resource.RLIMIT_AS, memory, memory),
+    ):
+        resource.setrlimit(limit, (soft, hard))
+    from sgdec.cli.main import main
+
+    status: Any = 1
+    try:
+        status = main(request["args"])
+        sys.stdout.flush()
+    except SystemExit as left:
+        status = left.code if isinstance(left.code, int) else int(left.code is not None)
+    except BaseException:
+        traceback.print_exc()
+    with suppress(Exception):
+        sys.stderr.flush()
+    os._exit(status)
+
+
+if __name__ == "__main__":
+    serve()
