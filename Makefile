@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test install clean
+.PHONY: demo test fuzz install clean
 
 demo: install
 	rm -rf demo
@@ -16,6 +16,10 @@ test: install
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
+
+# 10,000 damaged files and wrong calls; see docs/fuzzing.md. Others: make fuzz FUZZ="--seed 1 --target lattice".
+fuzz: install
+	$(BIN)/python -m fuzz $(FUZZ)
 
 install: $(INSTALLED)
 

@@ -55,8 +55,8 @@ def fuzz(
             for key, (finding, case) in chunk.findings.items():
                 if key not in known:
                     known.add(key)
-                    report(finding, case, Path(findings), f"--seed {seed} --target {chunk.target!r} --inputs {inputs} "
-                           f"--chunk {futures[future]}")  # fmt: skip
+                    again = f"--seed {seed} --inputs {inputs} --target '{chunk.target}' --chunk {futures[future]}"
+                    report(finding, case, Path(findings), again)
             seconds = time.monotonic() - started
             print(f"{done} inputs, {len(known)} findings, {seconds:.0f} s: {chunk.target}", file=sys.stderr)
     print(table(list(total.values()), len(known), time.monotonic() - started))
@@ -74,8 +74,8 @@ def repeat(files: Sequence[Path]) -> None:
             print(f"== {path.stem}: sgdec {' '.join(case.args)}")
             print(outcome.out.decode("utf-8", "backslashreplace")[:2000], end="")
             print(outcome.err[:6000].encode("utf-8", "backslashreplace").decode(), end="")
-            used = f"{outcome.cpu:.1f} s, {outcome.rss >> 20} MiB"
-            print(f"-- {label(outcome)}, exit status {outcome.status}, {used}: {judge(case, outcome) or 'no finding'}")
+            used = f"exit status {outcome.status}, {outcome.cpu:.1f} s, {outcome.rss >> 20} MiB"
+            print(f"-- {label(outcome)}, {used}: {judge(case, outcome) or 'no finding'}")
 
 
 def shared_out(targets: Sequence[Target], inputs: int) -> Iterator[tuple[Target, int, int]]:

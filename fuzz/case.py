@@ -9,7 +9,7 @@ import base64
 import gzip
 import json
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -45,6 +45,7 @@ class Case:
     """Files, or folders, that the run may change if it does not end in an error."""
     file_size: int | None = None
     """Bytes that a file may have; one that grows beyond is a full disk."""
+
 
 NOT_UTF8 = "\ue0ff"
 """In TOML, which is UTF-8: the byte FF of a command line (a lone surrogate, as Python reads it)."""
@@ -135,17 +136,16 @@ def from_toml(path: Path) -> tuple[Case, dict[str, Any]]:
     return case, keys
 
 
-def _made(content: Mapping[str, Any] | Iterable[Mapping[str, Any]]) -> bytes:
-    """Of ``text`` or ``base64``, which may be repeated (``times``) and packed (``gzip``); of a list, one after the other."""
-    if not isinstance(content, Mapping):
+def _made(content: Any) -> bytes:
+    """``text``, ``base64``, repeated (``times``), packed (``gzip``), repeated (``members``); lists are joined."""
+    if isinstance(content, list):
         return b"".join(map(_made, content))
-    if "parts" in content:
-        data = _made(content["parts"])
-    elif "base64" in content:
+    if "base64" in content:
         data = base64.b64decode(content["base64"])
     else:
         data = str(content["text"]).encode("utf-8", "surrogateescape")
     data *= content.get("times", 1)
     if content.get("gzip"):
         data = gzip.compress(data, mtime=0)
-    return data * content.get("members", 1)
+    members: int = content.get("members", 1)
+    return data * members

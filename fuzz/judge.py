@@ -15,9 +15,9 @@ from fuzz.zygote import CPU_SECONDS, MEMORY
 
 LONGEST_ERROR = 2000
 """Characters of a line that somebody still reads."""
-NOISE = re.compile(r"\w+Warning: |^(ERROR|FATAL|WARNING): |^terminate called|^libgomp|^\[W|Exception ignored", re.MULTILINE)
+NOISE = re.compile(r"\w+Warning: |^(ERROR|FATAL|WARNING): |^terminate called|^libgomp|^\[W|Exception ignored", re.M)
 """What libraries write on standard error by themselves."""
-NO_MEMORY = re.compile(r"MemoryError|bad_alloc|can't allocate memory|cannot allocate|Unable to allocate", re.IGNORECASE)
+NO_MEMORY = re.compile(r"MemoryError|bad_alloc|can't allocate memory|cannot allocate|unable to allocate", re.I)
 FRAME = re.compile(r'File ".*?/((?:sgdec|predictors|decoders)/[^"]+)", line \d+,? in (\S+)')
 EXCEPTION = re.compile(r"^([\w.]*(?:Error|Exception|Interrupt|Warning|Exit|Iteration))\b(: .*)?$")
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")

@@ -57,7 +57,7 @@ def lattices() -> None:
         pywrapfst.convert(fst, kind).write(f"lattices/{kind}.fst")
     for arcs in ("log", "log64"):
         pynini.arcmap(fst, map_type=f"to_{arcs}").write(f"lattices/{arcs}.fst")
-    table = pynini.SymbolTable()
+    table = pywrapfst.SymbolTable()
     for token, word in enumerate(["<eps>", "<s>", "</s>", "x", "a", "b", "c"]):
         table.add_symbol(word, token)
     fst.set_input_symbols(table)
@@ -102,8 +102,8 @@ def lists() -> None:
 
 
 def lines_and_maps() -> None:
-    write("rules.txt", "# LHS SOURCE TARGET SCORE...\nX 4_X1 X1_5 -0.5 0.1\nX 5 4_4 -0.3 0\nX 4 5 -1 0\nX 6 6 -0.2 0\n"
-          "S 1_X1_2 1_X1_2 0 0\nX 5_X1_6 5_X1_6 -0.1 0\n")  # fmt: skip
+    write("rules.txt", "# LHS SOURCE TARGET SCORE...\nX 4_X1 X1_5 -0.5 0.1\nX 5 4_4 -0.3 0\nX 4 5 -1 0\n"
+          "X 6 6 -0.2 0\nS 1_X1_2 1_X1_2 0 0\nX 5_X1_6 5_X1_6 -0.1 0\n")  # fmt: skip
     write("lengths.txt", "1:-0.5 2:-1.2\n1 2:-3\n2:-0.5 3\n")
     names = ("characters", "words", "punctuation", "characters_per_word", "punctuation_per_word", "bias")
     from sgdec.io.lengths import NAMES
@@ -121,7 +121,7 @@ def transducers() -> None:
 
 
 def vocabularies() -> None:
-    letters = train_vocabulary(["a b c", "abc"], 7, kind="char", normalization="identity")  # without nmt_nfkc's tables
+    letters = train_vocabulary(["a b c", "abc"], 7, kind="char", normalization="identity")  # no large tables
     Path("letters.spm").write_bytes(letters.serialized)
     text = [words(number) for words in (english, german) for number in (*range(100), 100, 1000)]
     numbers = train_vocabulary(text, 40, kind="char", normalization="identity")
@@ -159,15 +159,21 @@ def training() -> None:
          "valid.de", "--tokenizer", "words.vocab", "--output", "run",
          "--gnmt.width", "4", "--gnmt.layers", "2", "--max-steps", "2", "--batch-tokens", "24", "--quiet",
          "--threads", "1"])  # fmt: skip
+    run(["train", "--model", "rnnlm", "--train", "train.de", "--valid", "valid.de", "--tokenizer", "words.vocab",
+         "--output", "lm", "--rnnlm.width", "4", "--rnnlm.layers", "1", "--max-steps", "1", "--quiet"])  # fmt: skip
+    Path("words-lm").mkdir()
+    for name in ("config.json", "model.safetensors", "tokenizer.spm"):
+        shutil.copy(f"lm/best/{name}", f"words-lm/{name}")
+    shutil.rmtree("lm")
     for entry in Path("run").iterdir():
         if "tfevents" in entry.name or entry.suffix == ".png":
             entry.unlink()
 
 
 def configs() -> None:
-    write("decode.toml", 'predictors = "wc"\nvocab-size = 7\ninput-format = "ids"\nmax-length = 4\n\n[beam]\nsize = 2\n'
-          'alpha = 0.5\n\n[wc]\ntoken = -1\nweight = 0.5\n')  # fmt: skip
-    write("score.toml", 'predictors = "wc"\nvocab-size = 7\ninput-format = "ids"\n\n[wc]\ntoken = -1\nweight = 0.5\n')
+    write("decode.toml", 'predictors = "wc"\nvocab-size = 7\ninput-format = "ids"\nmax-length = 4\n\n[beam]\n'
+          'size = 2\nalpha = 0.5\n\n[wc]\ntoken = -1\nweight = 0.5\n')  # fmt: skip
+    write("score.toml", 'predictors = "wc"\nvocab-size = 7\ninput-format = "ids"\n\n[wc]\ntoken = -1\n')
 
 
 def write(name: str, text: str) -> None:

@@ -20,6 +20,8 @@ from fuzz.values import FLOATS, INTEGERS, JSON, NUMBERS, RAW, WORDS
 Mutation: TypeAlias = Callable[[st.DrawFn, bytes], bytes]
 
 SEPARATORS = re.compile(rb"(\s+|\|\|\||[=:,_\[\]{}\"])")
+BETWEEN = (b"", b" ", b"\t", b"\n", b"\r\n", b"\xc2\xa0", b"\xe2\x80\xa8", b"  ", b"|||")
+"""In the place of a separator."""
 HOW_MANY = (1, 1, 1, 2, 2, 4)
 """Mutations of one file: after many it is hardly ever read to its end."""
 DEPTH = 100_000
@@ -117,7 +119,7 @@ def change_separator(draw: st.DrawFn, data: bytes) -> bytes:
     parts = SEPARATORS.split(data)
     if len(parts) > 1:
         at = 2 * draw(st.integers(0, (len(parts) - 3) // 2)) + 1
-        parts[at] = draw(st.sampled_from([b"", b" ", b"\t", b"\n", b"\r\n", b"\xc2\xa0", b"\xe2\x80\xa8", b"  ", b"|||"]))
+        parts[at] = draw(st.sampled_from(BETWEEN))
     return b"".join(parts)
 
 
@@ -193,7 +195,8 @@ def _changed(draw: st.DrawFn, tree: Any) -> Any:
 
 
 def _places(tree: Any) -> Iterator[tuple[Any, Any]]:
-    for key, value in list(tree.items() if isinstance(tree, dict) else enumerate(tree if isinstance(tree, list) else [])):
+    inside = tree.items() if isinstance(tree, dict) else enumerate(tree if isinstance(tree, list) else ())
+    for key, value in list(inside):
         yield tree, key
         yield from _places(value)
 
@@ -253,7 +256,7 @@ KINDS: dict[str, tuple[Mutation, ...]] = {
     "binary": (*BINARY, *BINARY, *BINARY, *BINARY, *BYTES),
     "json": (change_json, change_json, change_json, change_json, nest_json, change_field, *BYTES),
     "safetensors": (change_header, change_header, change_header, change_header, aligned_number, *BYTES),
-    "gzip text": (unpacked("text"), unpacked("text"), unpacked("text"), bomb, *BYTES),
-    "gzip binary": (unpacked("binary"), unpacked("binary"), unpacked("binary"), bomb, *BYTES),
+    "gzip-text": (unpacked("text"), unpacked("text"), unpacked("text"), bomb, *BYTES),
+    "gzip-binary": (unpacked("binary"), unpacked("binary"), unpacked("binary"), bomb, *BYTES),
 }
 """By what a file holds."""

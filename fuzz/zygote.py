@@ -25,7 +25,7 @@ from typing import Any
 CPU_SECONDS = 10
 """Of one command."""
 WALL_SECONDS = 120
-"""One that waits for something uses no processor. On a machine that is busy with other work, all commands are slow."""
+"""One that only waits uses no processor. On a machine that is busy with other work, every command is slow."""
 MEMORY = 2 << 30
 """Bytes of address space that a command may use beyond what is loaded."""
 FILE_SIZE = 64 << 20

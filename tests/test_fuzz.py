@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
+from fuzz import options
 from fuzz.campaign import run_chunk
 from fuzz.case import Case, from_toml
+from fuzz.files import NO_PATHS
 from fuzz.judge import judge
 from fuzz.running import ROOT, Outcome, Runner
 from fuzz.targets import TARGETS
@@ -47,11 +49,34 @@ def test_a_past_finding_stays_mended(runner: Runner, path: Path) -> None:
         assert words in outcome.out.decode() + outcome.err
 
 
-@pytest.mark.parametrize("number", range(len(TARGETS)), ids=[target.name for target in TARGETS])
+UNTIL_MENDED = {
+    "vocabulary letters.spm": "pieces that are not UTF-8",
+}
+"""Targets that have findings now."""
+
+
+def numbered_targets() -> list[Any]:
+    reasons = [UNTIL_MENDED.get(target.name) for target in TARGETS]
+    return [
+        pytest.param(n, id=target.name, marks=[pytest.mark.xfail(strict=True, reason=reason)] if reason else [])
+        for n, (target, reason) in enumerate(zip(TARGETS, reasons, strict=True))
+    ]
+
+
+@pytest.mark.parametrize("number", numbered_targets())
 def test_random_inputs_have_no_finding(runner: Runner, number: int) -> None:
     each, rest = divmod(INPUTS, len(TARGETS))
     chunk = run_chunk(runner, TARGETS[number], seed=0, number=0, size=each + (number < rest))
     assert not chunk.findings, [str(finding) for finding, _ in chunk.findings.values()]
+
+
+def test_each_option_that_can_name_a_file_is_damaged_somewhere() -> None:
+    by_plugin, by_command = options.damaged_by_plugin(), options.damaged_by_command()
+    for names, option in options.text_options_of_plugins():
+        given = {(name, option) for name in names}
+        assert given & (by_plugin | NO_PATHS), f"--{min(names)}.{option}: fuzz/files.py has no target for it"
+    for command, option in options.text_options_of_commands():
+        assert (command, option) in by_command | NO_PATHS, f"sgdec {command}, {option}: fuzz/files.py has no target"
 
 
 def outcome(err: str = "", status: int = 0, **more: Any) -> Outcome:

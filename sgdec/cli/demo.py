@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from sgdec.cli.paths import Group, Read, Written
-from sgdec.errors import UsageError
+from sgdec.errors import SgdecError, UsageError
 
 
 @click.group("demo", cls=Group, invoke_without_command=True)
@@ -80,6 +80,8 @@ def lattices(tokenizer: str, output: str, input: str) -> None:
     from sgdec.text.sentencepiece import SentencePieceVocabulary
 
     counts = list(write_lattices(SentencePieceVocabulary.load(tokenizer), Path(input), output))
+    if not counts:
+        raise SgdecError(f"{input}: there is no line to write a lattice for.")
     click.echo(
         f"{len(counts)} lattices: {min(counts)} to {max(counts)} candidates each, {median(counts):.0f} in the middle"
     )

@@ -133,6 +133,6 @@ def train_vocabulary(
             minloglevel=2,
         )
     except RuntimeError as error:  # "Internal: src/...(598) [condition] Vocabulary size too high (8000). ..."
-        reason = str(error).rpartition("] ")[2].strip() or "the text holds no pieces"
-        raise UsageError(f"a {kind} vocabulary of {size} pieces cannot be made from this text: {reason}") from None
+        reason = str(error).rpartition("] ")[2].strip().rstrip(".") or "the text holds no pieces"
+        raise UsageError(f"a {kind} vocabulary of {size} pieces cannot be made from this text: {reason}.") from None
     return SentencePieceVocabulary(model.getvalue())

@@ -1,0 +1,94 @@
+"""What can be given on command lines: options of commands, as click has them, and of plugins, as their host does."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from importlib import import_module
+from typing import Any, get_args, get_origin
+
+import click
+
+from fuzz.files import NOT_READ, TARGETS
+from sgdec.cli.main import COMMANDS
+from sgdec.options import NEVER
+from sgdec.plugins import Host
+
+
+def commands() -> dict[tuple[str, ...], click.Command]:
+    """All commands by the words that call them."""
+    found: dict[tuple[str, ...], click.Command] = {}
+    for name in COMMANDS:
+        command = import_module(f"sgdec.cli.{name.replace('-', '_')}").command
+        found[name,] = command
+        if isinstance(command, click.Group):
+            found |= {(name, inner): inside for inner, inside in command.commands.items()}
+    return found
+
+
+def text_options_of_plugins() -> Iterator[tuple[set[str], str]]:
+    """Names of a plugin and an option, of all that can be any text: each may name a file."""
+    host = Host(autoload=False)
+    names: dict[type[Any], set[str]] = {}
+    for entry in host.names():
+        names.setdefault(host.load(entry.kind, entry.name), set()).add(entry.name)
+    for cls, called in names.items():
+        for parameter in inspect.signature(cls.__init__, eval_str=True).parameters.values():
+            if parameter.name not in NEVER and takes_text(parameter.annotation):
+                yield called, parameter.name
+
+
+def takes_text(annotation: Any) -> bool:
+    """Whether a string of any kind fits: ``str | None``, not a ``Literal``."""
+    if annotation is str:
+        return True
+    return get_origin(annotation) is not None and any(map(takes_text, get_args(annotation)[: _types(annotation)]))
+
+
+def _types(annotation: Any) -> int | None:
+    """Of ``Annotated`` the first argument alone is a type."""
+    return 1 if hasattr(annotation, "__metadata__") else None
+
+
+def text_options_of_commands() -> Iterator[tuple[str, str]]:
+    """Command and parameter, of all that can be any text and are not `NOT_READ`."""
+    for words, command in commands().items():
+        for parameter in command.params:
+            free = isinstance(parameter.type, click.types.StringParamType | click.types.Path)
+            if free and parameter.name not in NOT_READ:
+                yield " ".join(words), str(parameter.name)
+
+
+def damaged_by_plugin() -> set[tuple[str, str]]:
+    """Plugin and option of each value that names something damaged in a target of `fuzz.files`."""
+    found = set()
+    for target in TARGETS:
+        for flag, value in zip(target.args, target.args[1:], strict=False):
+            if flag.startswith("--") and "." in flag and _names(value, target.damaged):
+                plugin, _, option = flag.removeprefix("--").partition(".")
+                found.add((plugin, option))
+    return found
+
+
+def damaged_by_command() -> set[tuple[str, str]]:
+    """The same for the parameters of commands."""
+    found = set()
+    known = commands()
+    for target in TARGETS:
+        words = target.args[:2] if target.args[:2] in known else target.args[:1]
+        command = known[words]
+        args = list(target.args[len(words) :])
+        context = click.Context(command)
+        command.parse_args(context, args)
+        for name, value in context.params.items():
+            values = value if isinstance(value, tuple) else (value,)
+            if any(isinstance(item, str) and _names(item, target.damaged) for item in values):
+                found.add((" ".join(words), name))
+    return found
+
+
+def _names(value: str, damaged: Any) -> bool:
+    """Whether a value is the path of a damaged file, a folder around it, or a pattern for it."""
+    pattern = re.escape(value).replace(re.escape("{id}"), r"\d+") + "(/.*)?"
+    return any(re.fullmatch(pattern, path) for path in damaged)
