@@ -11,13 +11,13 @@ What comes out is what `sgdec.combination` defines.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import repeat
 from operator import itemgetter
 from typing import TypeAlias
 
+from sgdec.bounds import Bounds, total_bound
 from sgdec.combination import infinities_met, not_a_number
 from sgdec.context import EOS
 from sgdec.node import Node
@@ -25,7 +25,6 @@ from sgdec.protocol import FORBIDDEN, Candidates, State, Steps
 from sgdec.ranking import Ranking
 
 StepsOf: TypeAlias = Callable[[State, Candidates | None], Steps]
-BoundsOf: TypeAlias = Callable[[Sequence[State]], Sequence[float]]
 Arc: TypeAlias = tuple[int, float, tuple[float, ...], tuple[State, ...], float | None]
 """A token; its combined score; its scores and the states after it ``[K]``; what can be added after that at most."""
 
@@ -43,18 +42,19 @@ class Composition:
         names: Sequence[str],
         weights: tuple[float | None, ...],
         steps: Sequence[tuple[int, StepsOf]],
-        bounds: Sequence[tuple[int, BoundsOf]] | None,
+        bounds: Bounds,
     ) -> None:
         """``weights``: the very tuple of the nodes that it is for; none is None.
 
         ``steps``: with the predictors' numbers, in the order in which they are asked; the first one lists tokens.
-        ``bounds``: likewise, of those that can add anything; None where one does not declare it.
         """
         self._names = names
         self._weights = weights
         self._factors = [weight for weight in weights if weight is not None]
         self._steps = steps
         self._bounds = bounds
+        self._bounds_are_known = bounds.declared and bounds.token <= 0.0
+        """Else somebody declares none, or they depend on the length, and arcs are of all lengths."""
         self._sum = sum if set(weights) == {1.0} else self._weighted_sum
         self._arcs_of = lru_cache(KEPT)(self._arcs)
 
@@ -104,7 +104,7 @@ class Composition:
         for k, steps in self._steps:
             tokens, scores[k], after[k] = steps(states[k], tokens)
         assert tokens is not None
-        bounds = self._remaining(tokens, after) if bounded and self._bounds is not None else repeat(None)
+        bounds = self._remaining(tokens, after) if bounded and self._bounds_are_known else repeat(None)
         arcs = []
         for token, ledger, states, bound in zip(tokens, zip(*scores), zip(*after), bounds):  # noqa: B905 - hot
             score = self._sum(ledger)
@@ -127,15 +127,16 @@ class Composition:
 
     def _remaining(self, tokens: Candidates, after: Sequence[Sequence[State]]) -> Iterable[float]:
         """The most that can still be added after each of these tokens."""
-        assert self._bounds is not None
-        columns = [bounds(after[k]) for k, bounds in self._bounds]
-        weights = [self._factors[k] for k, _ in self._bounds]
+        columns = [method(after[k]) for k, _, method in self._bounds.own]
+        weights = [weight for _, weight, _ in self._bounds.own]
+        others = self._bounds.token
+        remaining: Sequence[float]
         if weights == [1.0]:
-            (remaining,) = columns
+            remaining = [most + others for most in columns[0]] if others else columns[0]
         elif columns:
-            remaining = [total_bound(weights, row) for row in zip(*columns, strict=True)]
+            remaining = [total_bound(weights, row) + others for row in zip(*columns, strict=True)]
         else:
-            remaining = [0.0] * len(tokens)
+            remaining = [others] * len(tokens)
         if EOS in tokens:
             remaining = [0.0 if token == EOS else most for token, most in zip(tokens, remaining, strict=True)]
         return remaining
@@ -145,22 +146,3 @@ class Composition:
             if score != score:
                 raise not_a_number(name, token)
         raise infinities_met(token)
-
-
-def total_bound(weights: Iterable[float], remaining: Iterable[float]) -> float:
-    """The weighted sum of what each predictor can still add: at most if its weight is positive, else at least.
-
-    A dead end (-inf at most, or +inf at least) outweighs what another cannot bound; weight 0 adds nothing else.
-
-    >>> total_bound([0.5, -1.0, 0.0], [-2.0, 3.0, math.inf])
-    -4.0
-    >>> total_bound([1.0, 0.0], [math.inf, -math.inf])
-    -inf
-    """
-    total = 0.0
-    for weight, most in zip(weights, remaining, strict=True):
-        if most == (FORBIDDEN if weight >= 0 else math.inf):
-            return FORBIDDEN
-        if weight:
-            total += weight * most
-    return total

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from sgdec.answers import Floats, attention_rows
+from sgdec.bounds import Bounds, max_score
 from sgdec.combination import Column, Combined, candidates_of
-from sgdec.composition import BoundsOf, Composition, StepsOf, total_bound
+from sgdec.composition import Composition, StepsOf
 from sgdec.context import EOS
 from sgdec.errors import UsageError
 from sgdec.node import PENDING, Node
@@ -30,6 +32,10 @@ from sgdec.ranking import Coverage, Ranking, add_attention
 
 END_ONLY = SparseRow((EOS,), (0.0,))
 """At the length limit ``</s>`` is the only candidate, scored as usual."""
+
+
+KEPT = 64
+"""For so many different weights it is remembered what bounds are made of."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,8 @@ class Constellation:
         self._first = [k for k in order if not self.predictors[k].on_demand]
         self._on_demand = [k for k in order if self.predictors[k].on_demand]
         self._attentive = [k for k in order if ability(self.predictors[k], "attention") is not None]
+        self.bounds_under = lru_cache(KEPT)(self._bounds_under)
+        """What predictors say of bounds under given weights."""
         self.composition = self._compose()
         """Where all predictors are automata: a short way to the children of nodes that have these weights."""
 
@@ -154,19 +162,24 @@ class Constellation:
         """
         best = [0.0] * len(nodes)
         for weights, chosen in _by_weights(nodes).items():
-            asked = [nodes[i] for i in chosen]
-            bounds = [(weights[k], bounds(self.states(k, asked))) for k, bounds in self._bounds_of(weights)]
-            rows = zip(*(remaining for _, remaining in bounds), strict=True) if bounds else [()] * len(chosen)
-            for i, row in zip(chosen, rows, strict=True):
-                best[i] = total_bound([weight or 0.0 for weight, _ in bounds], row)
+            bounds = self.bounds_under(weights)
+            bounds.require_declared()
+            for i, remaining in zip(chosen, self._remaining(bounds, [nodes[i] for i in chosen]), strict=True):
+                best[i] = bounds.together(nodes[i], remaining)
         return best
 
     def never_rises(self, weights: Sequence[float | None]) -> bool:
-        """Whether no combined score under these weights can be above 0."""
-        return all(
-            not weight or (weight > 0 and predictor.never_positive)
-            for weight, predictor in zip(weights, self.predictors, strict=True)
-        )
+        """Whether no combined score under these weights can be above 0, as far as predictors say."""
+        return max_score(self.predictors, weights) <= 0.0
+
+    def require_end(self, nodes: Sequence[Node]) -> None:
+        """UsageError where nothing ends the growth of totals after these nodes: no length limit, and no bound."""
+        unlimited = [node for node in nodes if node.source.max_length is None]
+        for weights, chosen in _by_weights(unlimited).items():
+            bounds = self.bounds_under(weights)
+            asked = [unlimited[i] for i in chosen]
+            for node, remaining in zip(asked, self._remaining(bounds, asked), strict=True):
+                bounds.require_end(node, remaining)
 
     def keys(self, nodes: Sequence[Node], ranking: Ranking) -> list[Hashable]:
         """Equal keys = the same continuations with the same scores; finished nodes are equal to nothing else."""
@@ -205,22 +218,13 @@ class Constellation:
             "set beta to 0, or add an nmt model (with weight 0 it gives its attention alone)."
         )
 
-    def _bounds_of(self, weights: Sequence[float | None]) -> list[tuple[int, BoundsOf]]:
-        """The predictors that have something to say about a bound, under these weights, with what they say."""
-        found = []
-        for k, (member, weight) in enumerate(zip(self.members, weights, strict=True)):
-            if weight is None:
-                continue
-            name = "best_remaining" if weight >= 0 else "worst_remaining"
-            bounds = ability(member.predictor, name)
-            if bounds is not None:
-                found.append((k, bounds))
-            elif weight and not (weight > 0 and member.predictor.never_positive):
-                raise UsageError(
-                    f"predictor {member.name!r} does not declare {name}, so no search with a proof can use it "
-                    f"with weight {weight:g}; choose another decoder or stopping rule."
-                )
-        return found
+    def _bounds_under(self, weights: tuple[float | None, ...]) -> Bounds:
+        return Bounds(self.names, self.predictors, weights)
+
+    def _remaining(self, bounds: Bounds, nodes: Sequence[Node]) -> list[tuple[float, ...]]:
+        """For each node what the predictors with bounds of their own say."""
+        columns = [method(self.states(k, nodes)) for k, _, method in bounds.own]
+        return list(zip(*columns, strict=True)) if columns else [()] * len(nodes)
 
     def _compose(self) -> Composition | None:
         weights = self.weights
@@ -231,11 +235,7 @@ class Constellation:
         ]
         if None in weights or not self._first or len(steps) < len(self.members):
             return None
-        try:
-            bounds = self._bounds_of(self.weights)
-        except UsageError:
-            return Composition(self.names, weights, steps, None)
-        return Composition(self.names, weights, steps, bounds)
+        return Composition(self.names, weights, steps, self.bounds_under(weights))
 
     def _ask(self, k: int, nodes: Sequence[Node], candidates: Sequence[Candidates | None] | None) -> Column:
         """Predictor k's column."""

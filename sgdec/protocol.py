@@ -79,7 +79,8 @@ class Predictor(ABC):
 
     Optional abilities, each a method over a list of states (absent = unknown):
 
-    - ``best_remaining(states) -> list[float]``: an upper bound on all that this predictor can still add;
+    - ``best_remaining(states) -> list[float]``: an upper bound on all that this predictor can still add, +inf where
+      that has no limit; needed only where `max_score` does not say enough;
     - ``worst_remaining(states) -> list[float]``: its mirror, a lower bound, for negative weights;
     - ``state_key(states) -> list[Hashable]``: equal keys = the same scores from here on;
     - ``attention(states)``: for each state one row ``[source]``, the weights with which the token after that
@@ -88,8 +89,12 @@ class Predictor(ABC):
 
     on_demand: ClassVar[bool] = False
     """Asked last, with the candidates that the other predictors leave."""
-    never_positive: ClassVar[bool] = False
-    """Whether no score is above 0, as with log-probabilities; where `best_remaining` is absent, it is then 0."""
+    max_score: float = math.inf
+    """The highest score of any token in any sentence, ``</s>`` included: 0 for log-probabilities, +inf = unknown.
+
+    Set it in the class or, where it depends on options and files, in ``__init__``. Without `best_remaining`, bounds
+    are made of it (`sgdec.bounds`).
+    """
 
     def initialize(self, source: Source) -> None:  # noqa: B027 - a predictor may not care about the source
         """Run the encoder, load the lattice: all that belongs to one sentence."""
@@ -126,7 +131,7 @@ class BatchPredictor(ABC):
     """
 
     on_demand: ClassVar[bool] = False
-    never_positive: ClassVar[bool] = False
+    max_score: float = math.inf
     independent_rows: bool = False
     """Whether row i is the same, bit for bit, whatever other sentences' rows are in the batch."""
 
@@ -168,9 +173,9 @@ class Lifted(BatchPredictor):
 
     def __init__(self, predictor: Predictor) -> None:
         self.predictor = predictor
-        # The class attributes of what is lifted.
+        # What is lifted says the same of itself.
         self.on_demand = predictor.on_demand  # type: ignore[misc]
-        self.never_positive = predictor.never_positive  # type: ignore[misc]
+        self.max_score = predictor.max_score
 
     def __getattr__(self, name: str) -> Any:
         if name in ABILITIES and ability(self.predictor, name) is not None:

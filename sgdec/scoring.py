@@ -7,7 +7,6 @@ left. Whatever can decode can therefore score, in batches and with the same numb
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from sgdec.constellation import Constellation, Member
 from sgdec.context import EOS
@@ -27,7 +26,7 @@ class Pair(Source):
 class GivenOutput(Predictor):
     """Allows the target of a `Pair`, with score 0, and nothing else."""
 
-    never_positive: ClassVar[bool] = True
+    max_score = 0.0
 
     def initialize(self, source: Source) -> None:
         """Raises TypeError for a source without an output."""

@@ -6,17 +6,24 @@ counting and lazy consumption: a node's token is consumed only when that node is
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import cached_property
 from operator import attrgetter
 from typing import Any, overload
 
+from sgdec.bounds import max_score
 from sgdec.constellation import Constellation
 from sgdec.context import EOS
+from sgdec.errors import SgdecError
 from sgdec.jobs import Bound, Expand, Keys, Request, Sample, answer
 from sgdec.node import Node
 from sgdec.protocol import FORBIDDEN, BatchPredictor, Hypothesis
 from sgdec.ranking import Ranking
 from sgdec.sampling import Draw
+
+ENDLESS = 10_000
+"""A prefix of so many tokens is given up where no length limit says that it may be so long: memory has an end."""
 
 _bound: Callable[[Node], Any] = attrgetter("bound")
 
@@ -46,6 +53,7 @@ class SearchSpace:
         self.seed = seed
         self.expansions = 0
         """How many nodes were expanded or sampled from so far: the unit of search cost."""
+        self._too_long = ENDLESS if self.source.max_length is None else math.inf
         self._uses_coverage = self.ranking.uses_coverage
         self._composition = constellation.composition if ask is None and not self._uses_coverage else None
         self._ask = ask or (lambda request: answer(constellation, [request])[0])
@@ -61,10 +69,15 @@ class SearchSpace:
         """The root's weights, one a predictor."""
         return self.root.weights
 
+    @cached_property
+    def max_score(self) -> float:
+        """The highest combined score of any one token under the root's weights, as far as predictors say; or +inf."""
+        return max_score(self.predictors, self.weights)
+
     @property
     def never_rises(self) -> bool:
         """Whether totals never rise, by what the predictors declare, under the root's weights."""
-        return self.constellation.never_rises(self.root.weights)
+        return self.max_score <= 0.0
 
     @overload
     def expand(
@@ -110,12 +123,20 @@ class SearchSpace:
         return self._ask(Sample(nodes, draws, self._uses_coverage))
 
     def bound(self, nodes: Sequence[Node]) -> list[float]:
-        """For each node an upper bound on what its continuations can still add to its total.
+        """For each node an upper bound on what its continuations can still add to its total (`sgdec.bounds`).
 
         -inf: no way to an end. Raises UsageError, naming the predictor, where one declares no bound.
         """
         known = list(map(_bound, nodes))
         return self._ask(Bound(nodes)) if None in known else known
+
+    def require_end(self, nodes: Sequence[Node] | None = None) -> None:
+        """For searches that go on until nothing open can be better, from these nodes, or else from the root.
+
+        Raises UsageError, naming the predictor, where no bound can ever end that: without a length limit, predictors
+        can add to a total without end, as far as they say.
+        """
+        self.constellation.require_end([self.root] if nodes is None else nodes)
 
     def keys(self, nodes: Sequence[Node]) -> list[Hashable]:
         """Equal keys = the same future, so that only the best node of a key matters to the 1-best.
@@ -141,4 +162,13 @@ class SearchSpace:
         for node in nodes:
             if node.last == EOS:
                 raise ValueError(f"a finished node has no continuations: {node!r}")
+            if node.length >= self._too_long:
+                self.require_end_by(node.length)
         self.expansions += len(nodes)
+
+    def require_end_by(self, length: int) -> None:
+        """Raises SgdecError where a prefix of this length has to be given up: `ENDLESS`, and no length limit."""
+        if length >= self._too_long:
+            raise SgdecError(
+                f"no end after {length:,} tokens, and no length limit: give --max-length N, or leave it out."
+            )

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sgdec import Decoder, Result
 from sgdec.search import SearchSpace
 from sgdec.testing import TinySpace, enumerate_space
-from sgdec.testing.random_spaces import KINDS, WEIGHTS, V, random_predictor
+from sgdec.testing.random_spaces import KINDS, WEIGHTS, V, needs_no_limit, random_predictor
 from tests.oracles import opened, tiny
 
 
@@ -26,7 +26,7 @@ def random_spaces(
     predictors = [random_predictor(kind, rng, highest, coarse) for kind in chosen]
     given = [draw(st.sampled_from(weights)) for _ in chosen]
     limits = st.integers(0, 3)
-    limit = draw(limits | st.none() if "lattice" in chosen else limits)
+    limit = draw(limits | st.none() if needs_no_limit(chosen, given) else limits)
     return tiny(limit, given, V, **dict(zip("abc", predictors, strict=False)))
 
 

@@ -54,7 +54,7 @@ class Silent(Predictor):
 
 
 class SaysSo(Silent):
-    never_positive = True
+    max_score = 0.0
 
 
 def test_without_a_heuristic_there_is_a_proof_only_where_predictors_say_that_scores_never_rise() -> None:

@@ -85,7 +85,7 @@ def test_a_bound_that_nobody_declares_is_refused_in_one_line(weight: float, name
 class Falling(Predictor):
     """Says that no score is positive, and nothing else; must not be asked to consume."""
 
-    never_positive = True
+    max_score = 0.0
 
     def predict_next(self, candidates: Candidates | None = None) -> Scores:
         return Scores.dense(np.array([-1.0, -0.5, -2.0, 0.0]))

@@ -52,7 +52,7 @@ def test_a_model_over_tokens_scores_every_token_in_both_readers(tmp_path: Path, 
     assert run("--input", TEXT, *arguments, "--words", words) == 0
     vocabulary = SentencePieceVocabulary.load(tokenizer)
     context = Context(vocabularies=Vocabularies(target=vocabulary), vocab_size=vocabulary.size)
-    predictor = NGram(str(output), words, context)
+    predictor = NGram(str(output), words, context=context)
     spelled = [str(token) if words == "ids" else vocabulary.piece(token) for token in range(vocabulary.size)]
     spelled[:3] = ["<unk>", "<s>", "</s>"]
     assert read_arpa(output).words == spelled

@@ -239,7 +239,7 @@ def test_recombination_opens_no_future_more_often_than_the_list_is_long(make: Ma
 class Falling(Predictor):
     """A thousand tokens, of falling scores; counts what is consumed."""
 
-    never_positive = True
+    max_score = 0.0
     consumed = 0
 
     def predict_next(self, candidates: Candidates | None = None) -> Scores:

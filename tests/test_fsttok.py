@@ -206,7 +206,7 @@ def test_wrappers_nest(tmp_path: Path, semiring: Any) -> None:
 class Counted(BatchPredictor):
     """Counts the calls, and the rows, of a table."""
 
-    never_positive = True
+    max_score = 0.0
 
     def __init__(self) -> None:
         self._table = BatchTable(np.full((V, V), -1.0))

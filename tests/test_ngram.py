@@ -464,7 +464,7 @@ def test_real_models_score_as_in_kenlm(data_folder: Path, tmp_path: Path, name: 
         Path(words).write_text("".join(f"{word} {token}\n" for token, word in enumerate(spelled)))
     else:
         spelled = ["0", "<s>", "</s>", *map(str, range(3, 4200))]
-    predictor, oracle = NGram(str(path), words, Context(vocab_size=len(spelled))), load_kenlm(path)
+    predictor, oracle = NGram(str(path), words, context=Context(vocab_size=len(spelled))), load_kenlm(path)
     token_of = {word: token for token, word in enumerate(spelled)}
     longest = [[arpa.words[i] for i in gram] for gram in arpa.orders[-1].words.tolist()]
     for _ in range(40):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from inspect import getsource
+
 import pytest
 
 from sgdec.protocol import BatchPredictor, Predictor
@@ -34,6 +37,7 @@ def test_a_bound_that_is_promised_is_declared() -> None:
         for cls in classes("predictor", row):
             assert issubclass(cls, Predictor | BatchPredictor)
             if bounds.startswith(("upper", "exact")):
-                assert cls.never_positive or hasattr(cls, "best_remaining"), row.names
+                known = cls.max_score < math.inf or "self.max_score = " in getsource(cls)
+                assert known or hasattr(cls, "best_remaining"), row.names
             if bounds.startswith("exact"):
                 assert hasattr(cls, "worst_remaining"), row.names

@@ -36,7 +36,7 @@ def log_probabilities() -> np.ndarray:
 class TensorTable(BatchPredictor):
     """Dense rows as tensors, with attention and without bounds."""
 
-    never_positive = True
+    max_score = 0.0
 
     def __init__(self, table: np.ndarray) -> None:
         self._table = BatchTable(table)
@@ -246,7 +246,7 @@ def test_what_a_class_says_of_itself_is_passed_on(wrappers: Options, name: str) 
     cls = HOST.load("predictor", name)
     for inner in (TensorTable(log_probabilities()), lift(OnDemandTable(log_probabilities()))):
         wrapped = cls(inner, **wrappers[name])
-        assert wrapped.never_positive == (inner.never_positive or name == "rank")
+        assert wrapped.max_score == (-1.0 if name == "rank" else inner.max_score)
         assert wrapped.on_demand == (inner.on_demand and name not in ("rank", "skipvocab"))  # these ask for all
         assert wrapped.independent_rows == inner.independent_rows
 

@@ -6,7 +6,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
-from sgdec import Source, UsageError
+from sgdec import SearchSpace, UsageError
 from sgdec.ranking import Ranking
 
 Size: TypeAlias = Annotated[int, Field(ge=1, description="hypotheses kept at each length")]
@@ -35,9 +35,11 @@ def children_needed(size: int, stop: Stop) -> int:
     return size + sets_aside(stop)
 
 
-def require_limit(stop: Stop, source: Source) -> None:
-    """Raises UsageError where ``stop length`` has no length at which to end."""
-    if stop == "length" and source.max_length is None:
+def require_end(stop: Stop, space: SearchSpace) -> None:
+    """Raises UsageError where ``stop length`` has no length at which to end, and ``stop proven`` no bound."""
+    if stop == "proven":
+        space.require_end()
+    if stop == "length" and space.source.max_length is None:
         raise UsageError(
             "stop length goes on to the length limit, and there is none: give --max-length N, or use stop proven."
         )

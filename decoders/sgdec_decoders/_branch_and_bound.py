@@ -4,11 +4,11 @@ A node is a *branch*: all hypotheses that begin with it. Its bound is the best r
 its total, and the most that the predictors can still add (`SearchSpace.bound`), turned into a rank score. A branch
 whose bound does not beat the n-th best hypothesis found so far is cut, and nothing of the n-best is lost.
 
-Children are made and bounded in blocks, best score first. Where no predictor's score is ever positive (they declare
-``never_positive``), the last of a block bounds all that come after it, so that of a large vocabulary little is looked
-at, and no token is consumed for a bound. Otherwise all children of an expanded prefix are bounded, which consumes a
-token for each in every predictor that has a bound of its own: cheap for a lattice, and free where the children come
-with their bounds (`sgdec.composition`).
+Children are made and bounded in blocks, best score first. Where all predictors declare their ``max_score``, the last
+of a block bounds all that come after it, so that of a large vocabulary little is looked at, and no token is consumed
+for a bound. Otherwise all children of an expanded prefix are bounded, which consumes a token for each in every
+predictor that has a bound of its own: cheap for a lattice, and free where the children come with their bounds
+(`sgdec.composition`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from typing import Annotated, TypeAlias
 from pydantic import Field
 
 from sgdec import EOS, Node, Result, SearchSpace
+from sgdec.bounds import most_of
 from sgdec.protocol import FORBIDDEN
 
 BLOCK = 64
@@ -51,7 +52,9 @@ class Budget:
     """How far one search may go, from its start."""
 
     def __init__(self, space: SearchSpace, max_expansions: int, max_seconds: float) -> None:
-        """0 = no limit."""
+        """0 = no limit. Raises UsageError where no bound would end a search without a budget."""
+        if not max_expansions and not max_seconds:
+            space.require_end()
         self._space = space
         self._last = space.expansions + (max_expansions or math.inf)
         self._end = time.monotonic() + max_seconds * (1 - CLOSING) if max_seconds else None
@@ -142,7 +145,7 @@ class Tree:
         limit = space.source.max_length
         self._longest = None if limit is None else limit + 1
         self._heuristic = heuristic
-        self._totals_are_bounds = space.never_rises or not heuristic
+        self._max_score = space.max_score if heuristic else 0.0
         self._totals_are_ranks = not space.ranking.uses_length and not space.ranking.uses_coverage
 
     def bounds(self, nodes: Sequence[Node]) -> list[float]:
@@ -163,7 +166,8 @@ class Tree:
 
     def bound_after(self, node: Node) -> float:
         """Of all siblings that come after this one, which have no higher totals."""
-        return self._best_rank(node.total, node.length) if self._totals_are_bounds else math.inf
+        more = most_of(self._max_score, self.space.source.max_length, node.length)
+        return self._best_rank(node.total + max(more, 0.0), node.length)  # 0.0: one of them may be finished
 
     def _best_rank(self, total: float, length: int) -> float:
         """Of any hypothesis with at most this total and at least this length."""

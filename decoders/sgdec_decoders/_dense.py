@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from sgdec import EOS, Node, SearchSpace, SgdecError, UsageError, arrays
+from sgdec import BOS, EOS, Node, SearchSpace, SgdecError, UsageError, arrays
 from sgdec.answers import attention_rows
 from sgdec.protocol import FORBIDDEN, Array, Scores, ability
 from sgdec.ranking import SMALLEST_COVERAGE
@@ -124,10 +124,10 @@ class DenseRows:
         self._states = {k: [states[place] for place in places] for k, states in self._states.items()}
         self._coverage = {k: coverage[rows] for k, coverage in self._coverage.items()}
 
-    def node(self, row: int, space: SearchSpace) -> Node:
-        """An open hypothesis as far as the predictors' bounds need it."""
+    def node(self, row: int, space: SearchSpace, length: int) -> Node:
+        """An open hypothesis of this length as far as the predictors' bounds need it."""
         states = [self._states[k][row] if k in self._states else None for k in range(len(self._weights))]
-        return Node.root(space.source, self._weights, states)
+        return Node(space.source, None, BOS, None, 0.0, length, self._weights, states, None, ())
 
     def _ask(self, k: int) -> Column:
         name, states = self._constellation.names[k], self._states[k]

@@ -9,7 +9,7 @@ Guarantee: without a budget or a capacity that bites the true n-best of the spac
 (alpha, beta), with a proof; no prefix is expanded whose bound is below the score of the last hypothesis of the list.
 With ``heuristic none`` only where scores never rise, with a proof where all predictors say so. Where the
 ``capacity`` drops something, or the budget ends the search: by how much the optimum can be better. Refused where a
-predictor declares no bound, but for ``heuristic none``.
+predictor declares no bound, but for ``heuristic none``, and where no bound can end the search, as `dfs` says.
 
 Cost: with exact bounds (an `fst` alone) one expansion a token of the list, with loose ones up to the whole space.
 Memory: every prefix that was expanded and has children left; these stand in the queue by the best of them, and

@@ -48,7 +48,7 @@ from sgdec_decoders._beam_options import (
     Size,
     Stop,
     children_needed,
-    require_limit,
+    require_end,
     sets_aside,
     stop_best_caveat,
 )
@@ -82,7 +82,7 @@ class BeamDecoder(Decoder):
 
     def decode(self, space: SearchSpace) -> Result:
         """Raises UsageError for ``stop length`` without a length limit, ``stop proven`` without bounds."""
-        require_limit(self.stop, space.source)
+        require_end(self.stop, space)
         beam = [space.root]  # line 2
         finished = Finished(space, self.prune_final)
         while not self._stopped(beam):  # line 16

@@ -21,7 +21,7 @@ Until there is a hypothesis to compare with, ``difference`` and ``heap`` take al
 
 Guarantee: without a budget (``iter-N`` is one) the true n-best of the space, best first, under any ranking (alpha,
 beta), with a proof. With ``max_expansions`` the best score never falls as it grows. A budget leaves the best that was
-found, and by how much the optimum can be better. Refused where a predictor declares no bound, `best_remaining`.
+found, and by how much the optimum can be better. Refused where `dfs` is.
 
 Cost: at most ``size`` expansions a step, one batch. Memory: all prefixes that were expanded and have children left.
 

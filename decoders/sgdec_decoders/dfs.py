@@ -6,7 +6,7 @@ declare: scores may be positive, weights negative, and a lattice's costs below z
 
 Guarantee: without a budget the true n-best of the space, best first, under any ranking (alpha, beta), with a proof.
 With a budget the best that was found, and by how much the optimum can be better. Refused where a predictor declares
-no bound, `best_remaining`.
+no bound, and where no bound can end the search: without a length limit and a budget, if totals can grow for ever.
 
 Cost: every prefix whose bound beats the n-th best when its turn comes: exponential in the length, but for good bounds
 (an `fst` knows the distance to its end exactly). Memory: one path, with the children of its prefixes left to visit.

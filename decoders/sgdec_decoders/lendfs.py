@@ -5,7 +5,7 @@ that it can still have, all that it can reach is no better than the best so far.
 
 Guarantee: without a budget, for each length the true best, with a proof; listed are the ``--nbest`` best of these,
 best rank score first, so the first is the optimum of the space. With a budget the best that was found, and by how
-much the optimum can be better than the first. Refused where a predictor declares no bound, `best_remaining`.
+much the optimum can be better than the first. Refused where `dfs` is.
 
 Cost: as `dfs`, but what is cut there because of a hypothesis of another length has to be searched here. No more
 lengths are searched than the list has places for: ``--nbest 1`` is `dfs`.

@@ -11,8 +11,7 @@ a queue. The next pass begins with the next child of the first prefix in the que
 Branches are cut as in `dfs`, but sooner: it goes on where much can be won, and not where it happens to be.
 
 Guarantee: without a budget the true n-best of the space, best first, under any ranking (alpha, beta), with a proof.
-With a budget the best that was found, and by how much the optimum can be better. Refused where a predictor declares
-no bound, `best_remaining`.
+With a budget the best that was found, and by how much the optimum can be better. Refused where `dfs` is.
 
 Cost: as `dfs`; the first hypothesis takes one expansion a token. Memory: all prefixes with children left.
 

@@ -18,12 +18,17 @@ Departures: each predictor counts with its weight, which SGNMT ignores; those of
 from __future__ import annotations
 
 import sgdec
-from sgdec import Decoder, Node, SearchSpace, UsageError
+from sgdec import Decoder, Node, Result, SearchSpace, UsageError
 from sgdec_decoders.beam import BeamDecoder, Finished
 
 
 class SepBeamDecoder(BeamDecoder):
     """Beam search over hypotheses of single predictors."""
+
+    def decode(self, space: SearchSpace) -> Result:
+        if self.stop == "proven":
+            space.require_end(systems(space))
+        return super().decode(space)
 
     def _candidates(self, space: SearchSpace, beam: list[Node], finished: Finished) -> list[Node]:
         return super()._candidates(space, systems(space) if beam == [space.root] else beam, finished)

@@ -39,7 +39,7 @@ from sgdec_decoders._beam_options import (
     Size,
     Stop,
     children_needed,
-    require_limit,
+    require_end,
     sets_aside,
     stop_best_caveat,
 )
@@ -123,7 +123,7 @@ class VanillaDecoder(BatchDecoder):
         if not spaces:
             return []
         for space in spaces:
-            require_limit(self.stop, space.source)
+            require_end(self.stop, space)
         rows = DenseRows(spaces)
         limits = np.array([np.inf if n is None else n for n in (space.source.max_length for space in spaces)])
         finished = Finished(spaces, self.prune_final)
@@ -133,6 +133,7 @@ class VanillaDecoder(BatchDecoder):
             is_open = ~beams.finished
             for sentence, expanded in enumerate(np.bincount(beams.sentence[is_open]).tolist()):
                 spaces[sentence].expansions += expanded
+                spaces[sentence].require_end_by(len(links) if expanded else 0)
             ending = limits[beams.sentence[is_open]] <= len(links)
             children = rows.best_children(children_needed(self.size, self.stop), ending)
             candidates, parent, column = self._candidates(beams, children, rows.cover(), len(links) + 1)  # lines 4-9
@@ -276,7 +277,7 @@ def still_promising(
     """``[H]``: the open hypotheses that can still enter the n-best."""
     promising = np.ones(len(beams.total), dtype=bool)
     doubted = [row for row, b in enumerate(beams.sentence.tolist()) if len(ended[b]) >= spaces[b].nbest]
-    nodes = [rows.node(row, spaces[beams.sentence[row]]) for row in doubted]
+    nodes = [rows.node(row, spaces[beams.sentence[row]], int(beams.length[row])) for row in doubted]
     for row, bound in zip(doubted, spaces[0].constellation.bounds(nodes), strict=True):
         space, worst = spaces[beams.sentence[row]], ended[beams.sentence[row]][-1].rank
         longest = None if space.source.max_length is None else space.source.max_length + 1

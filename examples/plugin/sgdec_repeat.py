@@ -35,6 +35,8 @@ class Repeat(Predictor):
     (-1.0, 0.0)
     """
 
+    max_score = 0.0  # nothing need be repeated
+
     def __init__(
         self,
         order: Annotated[int, Field(ge=1, description="n, the length of the n-grams that should differ")] = 3,
@@ -59,9 +61,6 @@ class Repeat(Predictor):
 
     def set_state(self, state: tuple[int, ...]) -> None:
         self._prefix = state
-
-    def best_remaining(self, states: Sequence[tuple[int, ...]]) -> list[float]:
-        return [0.0] * len(states)  # nothing need be repeated
 
     def state_key(self, states: Sequence[tuple[int, ...]]) -> list[Hashable]:
         n = self._order

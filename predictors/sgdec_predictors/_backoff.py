@@ -103,6 +103,49 @@ class BackoffTable:
         """The history after one more word."""
         return self.step(history, self.symbol(word))[1]
 
+    def highest_score(self) -> float:
+        """The highest score of any symbol after any history, exactly.
+
+        What is listed has its own score. What is not gains where back-offs are positive: after history h, of the
+        symbols listed after one of its suffixes, the best that neither h nor a longer suffix lists.
+        """
+        highest = self.scores.max()
+        nodes = np.flatnonzero(self._backoff > 0)
+        if not len(nodes):
+            return float(highest)
+        histories = np.repeat(np.arange(len(self._first) - 1), np.diff(self._first))
+        ranked = np.lexsort((-self.scores, histories))  # the n-grams after each history, the best first
+        backoff = np.zeros(len(nodes), np.float32)
+        longer: list[Ints] = []
+        while True:
+            open_ = nodes > 0
+            nodes, backoff, longer = nodes[open_], backoff[open_], [suffix[open_] for suffix in longer]
+            if not len(nodes):
+                return float(highest)
+            longer.append(nodes)
+            backoff, nodes = backoff + self._backoff[nodes], self._suffix[nodes]
+            highest = max(highest, self._highest_unlisted(nodes, backoff, longer, ranked, highest))
+
+    def _highest_unlisted(
+        self, nodes: Ints, backoff: Floats, longer: Sequence[Ints], ranked: Ints, highest: np.float32
+    ) -> np.float32:
+        """The best n-gram after each node that none of the ``longer`` histories lists, if it beats ``highest``."""
+        place, end = self._first[nodes], self._first[nodes + 1]
+        left = np.flatnonzero(place < end)
+        while len(left):
+            found = ranked[place[left]]
+            scores = backoff[left] + self.scores[found]
+            better = scores > highest
+            left, found, scores = left[better], found[better], scores[better]
+            listed = np.zeros(len(left), bool)
+            for histories in longer:
+                listed |= self._children(histories[left], self.last[found].astype(np.int64)) > 0
+            highest = max(highest, scores[~listed].max(initial=highest))
+            left = left[listed]
+            place[left] += 1
+            left = left[place[left] < end[left]]
+        return highest
+
     def step(self, history: int, symbol: int) -> tuple[float, int]:
         """`score` and `advance` in one walk."""
         first, last, scores, backoffs, suffix, after = self._views

@@ -19,6 +19,8 @@ from sgdec.io.transducer import EPSILON, OTHERWISE, UNK_LABEL, Transducer, read_
 from sgdec.protocol import FORBIDDEN
 from sgdec_predictors._semirings import TROPICAL, Semiring, distances_to_end
 
+READS_NOTHING = (EPSILON, BOS, OTHERWISE)
+WRITES_NOTHING = (EPSILON, BOS)
 SILENT = -1
 """Writes nothing."""
 ENDED = -1
@@ -117,10 +119,30 @@ class Machine(dict[int, Ways]):
         outputs = self._raw.outputs
         return int(outputs[outputs != UNK_LABEL].max(initial=EOS))
 
-    @cached_property
-    def never_positive(self) -> bool:
-        """Whether no arc and no end adds to the score."""
-        return bool((self._raw.costs >= 0).all() and (self._raw.final >= 0).all())
+    def highest_score(self, of_output: float) -> float:
+        """The most that any one token adds, with what is written before it; each output adds ``of_output`` at most.
+
+        By state, of the best way through arcs that read nothing to one that reads, or to the end.
+        """
+        if of_output == math.inf:
+            return math.inf
+        raw = self._raw
+        walkable = self._alive[raw.targets] & (raw.costs < math.inf)
+        written = np.where(np.isin(raw.outputs, WRITES_NOTHING), 0.0, of_output)
+        scores = np.where(walkable, written - raw.costs, FORBIDDEN)
+        ends = walkable & (raw.inputs == EOS)
+        scores[ends] = -raw.costs[ends] - raw.final[raw.targets[ends]] + of_output
+        origins = np.repeat(np.arange(len(raw.final)), np.diff(raw.first))
+        reads = ~np.isin(raw.inputs, READS_NOTHING)
+        highest = np.where(raw.final < math.inf, of_output - raw.final, FORBIDDEN)
+        np.maximum.at(highest, origins[reads], scores[reads])
+        origins, scores, targets = origins[~reads], scores[~reads], raw.targets[~reads]
+        while True:  # silent arcs make no cycle
+            further = highest.copy()
+            np.maximum.at(further, origins, scores + highest[targets])
+            if (further == highest).all():
+                return float(highest.max())
+            highest = further
 
     @cached_property
     def best(self) -> dict[int, float]:
@@ -190,7 +212,7 @@ def _alive(found: Transducer) -> Mask:
 def _refuse_cycles(found: Transducer, path: str, alive: Mask) -> None:
     """LatticeError where arcs that read nothing lead back to where they begin: takes away those that lead to none."""
     origins: npt.NDArray[Any] = np.repeat(np.arange(len(alive)), np.diff(found.first))
-    left = np.isin(found.inputs, (EPSILON, BOS, OTHERWISE)) & (found.costs < math.inf)
+    left = np.isin(found.inputs, READS_NOTHING) & (found.costs < math.inf)
     left &= alive[origins] & alive[found.targets]
     while left.any():
         goes_on = np.zeros_like(alive)

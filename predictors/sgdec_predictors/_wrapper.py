@@ -23,9 +23,9 @@ class Wrapper(BatchPredictor):
 
     def __init__(self, inner: BatchPredictor) -> None:
         self.inner = inner
-        # The class attributes of what is wrapped.
+        # What is wrapped says the same of itself.
         self.on_demand = inner.on_demand  # type: ignore[misc]
-        self.never_positive = inner.never_positive  # type: ignore[misc]
+        self.max_score = inner.max_score
 
     @classmethod
     def read_vocabularies(cls, inner: Vocabularies, **options: Any) -> Vocabularies:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from typing import Annotated, ClassVar, TypeAlias
+from typing import Annotated, TypeAlias
 
 from pydantic import Field
 
@@ -45,7 +45,7 @@ class BagOfWords(Predictor):
     SparseRow({2: 0.0}, default=-inf)
     """
 
-    never_positive: ClassVar[bool] = True
+    max_score = 0.0
 
     def __init__(
         self,

@@ -45,6 +45,7 @@ class ExternalLength(Predictor):
             self._lines = tuple(read_length_scores(path))
         except SgdecError as error:
             raise SgdecError(f"extlength: {error}") from None
+        self.max_score = max([0.0, *(score for line in self._lines for score in line.values())])
         self._scores: dict[int, float] = {}
         self._longest = -1
         self._limit = math.inf

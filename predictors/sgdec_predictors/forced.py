@@ -9,7 +9,7 @@ State: how many tokens of the reference were consumed. Cost: a constant a row.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
@@ -39,7 +39,7 @@ class ForcedPredictor(Predictor):
     [SparseRow({17: 0.0}, default=-inf)]
     """
 
-    never_positive: ClassVar[bool] = True
+    max_score = 0.0
 
     def __init__(
         self,

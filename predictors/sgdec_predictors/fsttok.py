@@ -22,6 +22,7 @@ deterministically: one pair a prefix. Input epsilons that write are followed ahe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Annotated, Any, Literal, NamedTuple
@@ -109,9 +110,9 @@ class FstTok(Translator):
         self._inner = Inner(inner, f"fsttok: {path}", self._machine.highest_output)
         self._consumed = self._pruned = 0
         best = semiring == "tropical"
-        self.never_positive = best and inner.never_positive and self._machine.never_positive  # type: ignore[misc]
+        self.max_score = self._machine.highest_score(inner.max_score) if best else math.inf
         # Abilities, as far as the inner predictor has what they are made of.
-        if best and (ability(inner, "best_remaining") or (inner.never_positive and not self.never_positive)):
+        if best and (ability(inner, "best_remaining") or inner.max_score <= 0.0 < self.max_score):
             self.best_remaining = self._best_remaining
         if ability(inner, "worst_remaining"):
             self.worst_remaining = self._worst_remaining

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
@@ -38,7 +38,7 @@ class LengthPredictor(Predictor):
     0.5
     """
 
-    never_positive: ClassVar[bool] = True
+    max_score = 0.0
 
     def __init__(
         self,

@@ -44,6 +44,7 @@ class MaskVocab(Wrapper):
     ) -> None:
         """Raises UsageError for what is no such list, for ``</s>`` in it, and for ids outside the vocabulary."""
         super().__init__(inner)
+        self.max_score = max(inner.max_score, 0.0)
         self._masked = TokenSet.parse(tokens, "maskvocab")
         if not self._masked:
             raise UsageError(f"maskvocab: tokens {tokens!r} names no token.")

@@ -5,6 +5,10 @@ the model's ``</s>``, token 1 its ``<s>`` (scored as the model lists it, mostly 
 model does not list is its ``<unk>`` (log10 -100 where it lists none, as in KenLM). State: the history that the
 model can still tell from others. Also found as ``kenlm`` and ``srilm``.
 
+The highest score of any token is worked out of an ARPA file when it is loaded; where back-off weights are positive it
+can be above 0. A KenLM binary does not list its n-grams, so there the user gives it (``max_score``): without it,
+searches run and prove nothing.
+
 Cost: asked on demand, it scores the few candidates that other predictors leave, from a cache. Without candidates a
 row is exact over the whole vocabulary: from an ARPA file a copy of the unigrams and one write for each n-gram that
 the model lists after the history; from a KenLM binary one KenLM call a token, which is slow: give the ARPA file. With
@@ -43,6 +47,8 @@ MANY = 256
 """A row for more candidates than this is a full one, where full rows are cheap."""
 MANY_ROWS = 32
 """From so many prefixes on, arrays answer them; for fewer, per-call costs would outweigh remembered scores."""
+ROUNDING = 1e-5
+"""KenLM adds up float32 numbers: by so much a score may exceed what the user gave as the highest."""
 MAX_ID = 1_000_000
 """How far a KenLM binary of ids is searched for the first one, where V is unknown."""
 
@@ -75,7 +81,6 @@ class NGram(BatchPredictor):
     """
 
     on_demand: ClassVar[bool] = True
-    never_positive: ClassVar[bool] = True
     independent_rows = True
 
     def __init__(
@@ -85,10 +90,16 @@ class NGram(BatchPredictor):
             str,
             Field(description="what the model's words are: ids, pieces, or a file with 'word id' on each line"),
         ] = "ids",
+        max_score: Annotated[
+            float | None,
+            Field(allow_inf_nan=False, description="of a KenLM binary: the highest ln p of any token, for proofs"),
+        ] = None,
         context: Context | None = None,
     ) -> None:
         """Raises UsageError where model and vocabulary share no entry, SgdecError for a file that is broken."""
         context = context or Context()
+        self._given: float | None = None
+        """The highest score, as far as the user knows."""
         self._spell, listed = _spelling(words, context)
         size = _vocabulary_size(context)
         self._model: LanguageModel
@@ -105,6 +116,12 @@ class NGram(BatchPredictor):
                 self._model = self._table = BackoffTable(arpa, columns)
             except SgdecError as error:
                 raise SgdecError(f"{path}: {error}.") from None
+            self.max_score = self._table.highest_score()
+            if max_score is not None:
+                raise UsageError(
+                    f"ngram: {path} lists its n-grams, so its max_score is known ({self.max_score:.4g}): leave the "
+                    "option out. It is for KenLM binaries."
+                )
             if context.device != "cpu" and size is not None:
                 from sgdec_predictors._device_rows import DeviceRows
 
@@ -113,11 +130,13 @@ class NGram(BatchPredictor):
             tokens = range(size) if size is not None else sorted(listed)
             columns = [self._spell(token) for token in tokens]
             self._model = model = KenlmModel(path, columns)
+            if max_score is not None:
+                self.max_score = self._given = max_score
             _require_overlap(path, words, columns or map(str, range(MAX_ID)), model.__contains__)
         self._tokens = None if size is not None else tokens
         """Which token each column is, where V is unknown."""
         self._symbols = _Symbols(self._model, self._spell)
-        self._known = lru_cache(KEPT)(partial(_Memory, self._model, self._symbols))
+        self._known = lru_cache(KEPT)(partial(_Memory, self._step, self._symbols))
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[Hashable]:
         return [self._model.start] * len(sources)
@@ -153,6 +172,13 @@ class NGram(BatchPredictor):
     def state_key(self, states: Sequence[Hashable]) -> list[Hashable]:
         return list(states)
 
+    def _step(self, history: Any, symbol: Any) -> tuple[float, Hashable]:
+        """Raises SgdecError for a score above what the user gave as the highest."""
+        score, after = self._model.step(history, symbol)
+        if self._given is not None and score > self._given + ROUNDING:
+            raise _too_high(symbol, score, self._given)
+        return score, after
+
     def _want_full_rows(self, candidates: Sequence[Candidates | None]) -> bool:
         if any(tokens is None for tokens in candidates):
             return True
@@ -161,13 +187,21 @@ class NGram(BatchPredictor):
     def _full_rows(self, states: Sequence[Hashable]) -> Scores:
         if self._device_rows is not None:
             return Scores.dense(self._device_rows.rows(cast("Sequence[int]", states)))
+        rows = self._model.rows(states)
+        if self._given is not None and rows.max(initial=self._given) > self._given + ROUNDING:
+            column = int(rows.max(axis=0).argmax())
+            token = column if self._tokens is None else self._tokens[column]
+            raise _too_high(self._spell(token), float(rows[:, column].max()), self._given)
         if self._tokens is None:
-            return Scores.dense(self._model.rows(states))
+            return Scores.dense(rows)
         if not self._tokens:
             raise UsageError("a KenLM binary does not list its words: give --vocab-size, or the model's ARPA file")
-        unlisted = [self._model.score(state, UNKNOWN) for state in states]
-        rows = zip(self._model.rows(states), unlisted, strict=True)
-        return Scores(rows=[SparseRow(self._tokens, row.tolist(), default) for row, default in rows])
+        unlisted = [self._step(state, self._model.symbol(UNKNOWN))[0] for state in states]
+        return Scores(
+            rows=[
+                SparseRow(self._tokens, row.tolist(), default) for row, default in zip(rows, unlisted, strict=True)
+            ]
+        )
 
 
 class _Symbols(dict[int, Any]):
@@ -191,14 +225,23 @@ class _Memory(dict[int, tuple[float, Hashable]]):
 
     __slots__ = ("_history", "_step", "_symbols")
 
-    def __init__(self, model: LanguageModel, symbols: _Symbols, history: Hashable) -> None:
-        self._step = model.step
+    def __init__(
+        self, step: Callable[[Any, Any], tuple[float, Hashable]], symbols: _Symbols, history: Hashable
+    ) -> None:
+        self._step = step
         self._symbols = symbols
         self._history = history
 
     def __missing__(self, token: int) -> tuple[float, Hashable]:
         found = self[token] = self._step(self._history, self._symbols[token])
         return found
+
+
+def _too_high(word: str, score: float, highest: float) -> SgdecError:
+    return SgdecError(
+        f"ngram: the token {word!r} scores {score:.6g}, which is above --ngram.max_score {highest:g}: this model's "
+        "proofs need a higher one."
+    )
 
 
 def _spelling(words: str, context: Context) -> tuple[Callable[[int], str], Sequence[int]]:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, TypeVar
 
 from pydantic import Field
 
@@ -65,7 +65,7 @@ class NmtState(NamedTuple):
 class NmtPredictor(BatchPredictor):
     """A sequence-to-sequence model from `sgdec train`."""
 
-    never_positive: ClassVar[bool] = True
+    max_score = 0.0
 
     def __init__(
         self,

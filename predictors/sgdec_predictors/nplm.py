@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
@@ -36,7 +36,7 @@ SPECIAL = {UNK: "<unk>", BOS: "<s>", EOS: "</s>"}
 class NplmPredictor(BatchPredictor):
     """A feed-forward language model from `sgdec train` or from NPLM."""
 
-    never_positive: ClassVar[bool] = True
+    max_score = 0.0
 
     def __init__(
         self,

@@ -32,13 +32,12 @@ class Rank(Wrapper):
     """
 
     on_demand: ClassVar[bool] = False
-    never_positive: ClassVar[bool] = True
     forwards = ("state_key", "attention")
 
     def __init__(self, inner: BatchPredictor, context: Context | None = None) -> None:
         super().__init__(inner)
         self.on_demand = False  # type: ignore[misc]  # it asks for all tokens anyway
-        self.never_positive = True  # type: ignore[misc]
+        self.max_score = -1.0
         self._vocab_size = context.vocab_size if context else None
 
     def predict_batch(self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None) -> Scores:

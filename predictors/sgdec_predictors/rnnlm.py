@@ -11,7 +11,7 @@ Cost: one inference step a consumed token, one softmax over V a prediction, many
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import Field
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class RnnlmPredictor(BatchPredictor):
     """A language model from `sgdec train`, over its own tokenizer's vocabulary."""
 
-    never_positive: ClassVar[bool] = True
+    max_score = 0.0
 
     def __init__(
         self,

@@ -72,6 +72,7 @@ class SkipVocab(Wrapper):
         """Raises UsageError where nothing is skipped, or ``tokens`` is no such list."""
         super().__init__(inner)
         self.on_demand = False  # type: ignore[misc]  # it asks for all tokens anyway
+        self.max_score = max(inner.max_score, (max_skips + 1) * inner.max_score)  # a token is scored with its skips
         given = TokenSet.parse(tokens, "skipvocab")
         if max_id is None:
             given.require_within(context.vocab_size if context else None, "skipvocab")
@@ -147,7 +148,7 @@ class SkipVocab(Wrapper):
 
     def _worthwhile(self, steps: list[_Step], ways: _Ways) -> list[_Step]:
         """The steps from one prefix that are taken, best first."""
-        if steps and self.never_positive:
+        if steps and self.inner.max_score <= 0.0:
             worst = ways.worst()
             steps = [step for step in steps if step.score > worst]
         steps.sort(key=lambda step: (-step.score, step.end, step.token))

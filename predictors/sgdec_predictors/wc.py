@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
@@ -26,7 +26,7 @@ class WordCount(Predictor):
     0.0
     """
 
-    never_positive: ClassVar[bool] = True
+    max_score = 0.0
 
     def __init__(
         self,

@@ -75,7 +75,7 @@ class Word2Char(Translator):
         self._inside = listed - {EOS}
         self._listed = sorted(listed)
         self._inner = Inner(inner, f"word2char: {path}", max(self._word_of.values(), default=EOS))
-        self.never_positive = inner.never_positive  # type: ignore[misc]
+        self.max_score = max(0.0, 2 * inner.max_score)  # </s> is scored with the word before it
         self._key_of = ability(inner, "state_key")
         if self._key_of:
             self.state_key = self._state_key

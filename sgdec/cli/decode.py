@@ -28,7 +28,8 @@ SHAPING = (
         help="At most this many times the source tokens before </s>.",
     ),
     click.option(
-        "--max-length", type=click.IntRange(min=0), help="At most this many tokens before </s>; 0 = no limit."
+        "--max-length", type=click.IntRange(min=0),
+        help="At most this many tokens before </s>; 0 = no limit, but an error where 10,000 tokens come to no end.",
     ),
     click.option(
         "--output", type=Written(), metavar="FILE",

@@ -189,7 +189,7 @@ class _Outputs:
         else:
             try:
                 target = _tokens(text, self._vocabulary, where, source, self._reader.vocabulary)
-                pair = Pair(source.id, source.tokens, source.text, None, target)
+                pair = Pair(source.id, source.tokens, source.text, len(target), target)
             except SgdecError as error:
                 pair = Unreadable(source.id, error)
         self.asked.append(Given(pair, entry))

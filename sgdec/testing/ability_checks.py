@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
 
 from sgdec.context import EOS
-from sgdec.protocol import ABILITIES, BatchPredictor, Source, State, ability, lift
+from sgdec.protocol import ABILITIES, FORBIDDEN, BatchPredictor, Source, State, ability, lift
 from sgdec.testing.reading import plain, read_row, where
 from sgdec.testing.snapshot import snapshot
 from sgdec.testing.subject import Subject
-from sgdec.testing.walks import can_follow, completions
+from sgdec.testing.walks import Visit, can_follow, completions, follow, go_far, visits
 
 
 class AbilityChecks(Subject):
@@ -25,15 +27,18 @@ class AbilityChecks(Subject):
     def test_worst_remaining_is_never_undercut(self) -> None:
         self._check_bound("worst_remaining", sign=-1)
 
-    def test_a_score_that_is_never_positive_is_not(self) -> None:
+    def test_no_score_is_above_max_score(self) -> None:
+        """After short prefixes, along walks that go far and mostly take the best token, and at the extremes."""
         predictor = lift(self.make())
-        if not predictor.never_positive:
+        highest = predictor.max_score
+        assert not math.isnan(highest), "max_score must be a number; +inf = unknown"
+        if highest == math.inf:
             return
-        for source in self.sources:
-            for prefix, state in self._states(predictor, source):
-                row = read_row(predictor.predict_batch([state]), 0, self.vocab_size)
-                assert row.max() <= self.tolerance, (
-                    f"a score that is said to be never positive must not be: {row.max():g} {where(source, prefix)}"
+        for source in self._with_limits(None):
+            for prefix, _, row in chain.from_iterable(self._ways(predictor, source, sign=1)):
+                assert row.max() <= highest + self.tolerance, (
+                    f"no score must be above max_score = {highest:g}: token {row.argmax()} scores {row.max():g} "
+                    f"{where(source, prefix)}"
                 )
 
     def test_equal_state_keys_have_equal_futures(self) -> None:
@@ -150,6 +155,40 @@ class AbilityChecks(Subject):
                             f"{name} must bound all that can still be added: it says {bound:g}, but one way "
                             f"to </s> adds {reached:g} {where(source, prefix)}"
                         )
+
+            for way in self._ways(predictor, source, sign):
+                along = [float(bound) for bound in method([visit.state for visit in way])]
+                self._check_along(way, along, name, sign, source)
+
+    def _check_along(
+        self, way: Sequence[Visit], bounds: Sequence[float], name: str, sign: int, source: Source
+    ) -> None:
+        """A bound at each prefix of a way, against going on along the way and ending anywhere."""
+        totals = [0.0]
+        for before, after in pairwise(way):
+            totals.append(totals[-1] + float(before.row[after.prefix[-1]]))
+        best = FORBIDDEN
+        for visit, total, bound in reversed(list(zip(way, totals, bounds, strict=True))):
+            if visit.row[EOS] != FORBIDDEN:
+                best = max(best, sign * (total + float(visit.row[EOS])))
+            if best != FORBIDDEN:
+                self._require_bound(name, sign, bound, sign * best - total, source, visit.prefix)
+
+    def _require_bound(
+        self, name: str, sign: int, bound: float, reached: float, source: Source, prefix: tuple[int, ...]
+    ) -> None:
+        assert sign * bound >= sign * reached - self.tolerance * (1 + abs(reached)), (
+            f"{name} must bound all that can still be added: it says {bound:g}, but one way "
+            f"to </s> adds {reached:g} {where(source, prefix)}"
+        )
+
+    def _ways(self, predictor: BatchPredictor, source: Source, sign: int) -> Iterator[list[Visit]]:
+        """Random prefixes; two walks that go far and mostly take the best (worst) token; the predictor's extremes."""
+        rng = self._rng()
+        for prefix in [*self._prefixes_of(source, self.walks), *self.extremes]:
+            yield list(visits(predictor, source, follow(prefix), self.vocab_size))
+        for _ in range(2):
+            yield list(visits(predictor, source, go_far(rng, sign, self.tokens), self.vocab_size))
 
     def _check_futures(
         self, predictor: BatchPredictor, source: Source, group: Sequence[tuple[tuple[int, ...], State]]

@@ -19,14 +19,24 @@ from sgdec.testing.toys import BatchTable, Bonus, Lattice, OnDemandTable, Table
 
 V = 4
 """Tokens of these spaces."""
-KINDS = ("table", "falling", "batch", "on demand", "bonus", "lattice")
+KINDS = ("table", "falling", "capped", "batch", "on demand", "bonus", "lattice")
 WEIGHTS = (1.0, 0.5, 2.0, -1.0, -0.3, 0.0)
 
 
 class FallingTable(Table):
     """Of log-probabilities: says that no score is positive."""
 
-    never_positive = True
+    max_score = 0.0
+
+
+class CappedTable(Table):
+    """Knows no more of what it can add than the highest score of any token, which may be positive."""
+
+    best_remaining = None  # type: ignore[assignment]
+
+    def __init__(self, table: npt.ArrayLike) -> None:
+        super().__init__(table)
+        self.max_score = float(self.table.max())
 
 
 def random_space(
@@ -46,9 +56,15 @@ def random_space(
     coarse = bool(rng.random() < 0.5)
     predictors = dict(zip("abc", [random_predictor(kind, rng, highest, coarse) for kind in chosen], strict=False))
     given = rng.choice(weights, len(chosen)).tolist()
-    limit = None if "lattice" in chosen and rng.random() < 0.5 else int(rng.integers(0, 4))
+    limit = None if needs_no_limit(chosen, given) and rng.random() < 0.5 else int(rng.integers(0, 4))
     make = partial(Constellation.of, predictors, weights=given, vocab_size=V)
     return TinySpace(f"random: {' and '.join(chosen)}", make, Source(1, (3, 4, 3), max_length=limit))
+
+
+def needs_no_limit(kinds: Sequence[str], weights: Sequence[float]) -> bool:
+    """Whether a lattice ends all hypotheses, and no other predictor can add without end."""
+    falling = all(kind == "lattice" or (kind == "falling" and w >= 0) for kind, w in zip(kinds, weights, strict=True))
+    return falling and "lattice" in kinds
 
 
 def random_predictor(kind: str, rng: np.random.Generator, highest: float, coarse: bool) -> Predictor | BatchPredictor:
@@ -63,7 +79,7 @@ def random_predictor(kind: str, rng: np.random.Generator, highest: float, coarse
         return FallingTable(np.minimum(table, 0.0))
     if kind == "batch":
         return BatchTable(table)
-    return {"table": Table, "on demand": OnDemandTable}[kind](table)
+    return {"table": Table, "capped": CappedTable, "on demand": OnDemandTable}[kind](table)
 
 
 def random_lattice(rng: np.random.Generator, highest: float, coarse: bool) -> Lattice:

@@ -29,6 +29,8 @@ class Subject(ABC):
     """The tokens that random prefixes are made of; None = whatever the predictor allows."""
     prefixes: Sequence[tuple[int, ...]] = ()
     """More prefixes to test in each sentence, beside random ones: corners that chance would miss."""
+    extremes: Sequence[tuple[int, ...]] = ()
+    """Hypotheses with the highest and lowest scores that the predictor's own file allows: bounds must hold there."""
     walk_length: int = 6
     """The length of random prefixes."""
     walks: int = 3

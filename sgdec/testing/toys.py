@@ -246,10 +246,10 @@ class PassThrough(BatchPredictor):
 
     def __init__(self, inner: BatchPredictor) -> None:
         self.inner = inner
-        # The class attributes of what is wrapped.
+        # What is wrapped says the same of itself.
         self.on_demand = inner.on_demand  # type: ignore[misc]
-        self.never_positive = inner.never_positive  # type: ignore[misc]
         self.independent_rows = inner.independent_rows
+        self.max_score = inner.max_score
 
     def __getattr__(self, name: str) -> Any:
         method = ability(self.__dict__.get("inner"), name) if name in ABILITIES else None

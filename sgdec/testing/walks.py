@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from sgdec.context import EOS
 from sgdec.protocol import FORBIDDEN, BatchPredictor, Predictor, Source, State
 from sgdec.testing.reading import Row, ask, read_row
+
+FAR = 40
+"""The length of walks that go far."""
+
+
+class Visit(NamedTuple):
+    """A prefix that a walk comes to."""
+
+    prefix: tuple[int, ...]
+    state: State
+    row: Row
+
+
+Next: TypeAlias = Callable[[Row, int], int | None]
+"""The token after a prefix, by its row and its length; None = no further."""
 
 
 def can_follow(row: Row, tokens: Collection[int] | None) -> list[int]:
@@ -38,6 +54,37 @@ def random_prefix(
         prefix.append(int(rng.choice(choice)))
         predictor.consume(prefix[-1])
     return tuple(prefix)
+
+
+def visits(predictor: BatchPredictor, source: Source, choose: Next, vocab_size: int) -> Iterator[Visit]:
+    """From the empty prefix on, as far as the predictor and the length limit allow."""
+    prefix: tuple[int, ...] = ()
+    (state,) = predictor.initialize_batch([source])
+    while True:
+        row = read_row(predictor.predict_batch([state]), 0, vocab_size)
+        yield Visit(prefix, state, row)
+        token = choose(row, len(prefix)) if len(prefix) != source.max_length else None
+        if token is None or row[token] == FORBIDDEN:
+            return
+        prefix = (*prefix, token)
+        (state,) = predictor.consume_batch([state], [token])
+
+
+def follow(tokens: Sequence[int]) -> Next:
+    """Along these tokens."""
+    return lambda row, length: tokens[length] if length < len(tokens) else None
+
+
+def go_far(rng: np.random.Generator, sign: int, tokens: Collection[int] | None = None) -> Next:
+    """`FAR` tokens, three of four the one with the highest (``sign`` = 1) or lowest (-1) score, others any."""
+
+    def choose(row: Row, length: int) -> int | None:
+        choice = can_follow(row, tokens) if length < FAR else []
+        if choice and rng.random() < 0.75:
+            return max(choice, key=lambda token: sign * float(row[token]))
+        return int(rng.choice(choice)) if choice else None
+
+    return choose
 
 
 def completions(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from pydantic import Field
 
@@ -22,7 +22,7 @@ Bag = tuple[tuple[int, int], ...]
 class MyBag(Predictor):
     """Draws tokens out of a bag without putting them back."""
 
-    never_positive: ClassVar[bool] = True
+    max_score = 0.0
 
     def __init__(
         self, subsets: Annotated[bool, Field(description="whether tokens may be left in the bag")] = False

@@ -175,7 +175,7 @@ class KeyOfTheLength(MyBag):
 
 @breaks(ASTAR)
 class SaysNoBound(MyBag):
-    never_positive = False
+    max_score = math.inf
 
 
 @breaks(ONLY, END, BEAM, ASTAR)

@@ -1,0 +1,134 @@
+"""Bounds: the most that the continuations of a prefix can still add to its total, whatever they are.
+
+A predictor says in one of two ways how much it can still add. Either it knows more than one token ahead and bounds
+what follows each state, by `best_remaining` (or `worst_remaining`, where its weight is negative). Or it declares
+`max_score`, the highest score of any one token, and never has to be asked. After L tokens, under a limit of N tokens
+before ``</s>``, T more are to come, 1 <= T <= N - L + 1, so
+
+    bound = sum of w_k r_k(state)                   over predictors k of the first kind, with weights w_k
+          + max over T of T x sum of w_k m_k        over those of the second kind
+
+which is c = sum of w_k m_k once where c < 0, and N - L + 1 times where c > 0. Log-probabilities have m = 0: no total
+ever rises. Without a length limit c > 0 bounds nothing, and the bound is +inf.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
+
+from sgdec.errors import UsageError
+from sgdec.node import Node
+from sgdec.protocol import FORBIDDEN, BatchPredictor, State, ability
+
+BoundsOf: TypeAlias = Callable[[Sequence[State]], Sequence[float]]
+
+
+class Bounds:
+    """What predictors say of bounds under some weights, None = not consulted."""
+
+    def __init__(
+        self, names: Sequence[str], predictors: Sequence[BatchPredictor], weights: Sequence[float | None]
+    ) -> None:
+        self.own: list[tuple[int, float, BoundsOf]] = []
+        """The predictors that bound each state, by number, with their weights."""
+        self.token = 0.0
+        """The highest weighted score of one token by all the others together."""
+        self._names = names
+        self._rising: list[int] = []
+        """Which of those can have positive ones."""
+        self._undeclared: UsageError | None = None
+        for k, (predictor, weight) in enumerate(zip(predictors, weights, strict=True)):
+            if weight is None:
+                continue
+            name = "best_remaining" if weight >= 0 else "worst_remaining"
+            bounds = ability(predictor, name)
+            if bounds is not None:
+                self.own.append((k, weight, bounds))
+            elif weight > 0 and predictor.max_score < math.inf:
+                self.token += weight * predictor.max_score
+                self._rising += [k] if predictor.max_score > 0 else []
+            elif weight:
+                self._undeclared = self._undeclared or _nothing_declared(names[k], name, weight)
+
+    def require_declared(self) -> None:
+        """UsageError where a predictor does not declare the bound that its weight needs."""
+        if self._undeclared is not None:
+            raise self._undeclared
+
+    @property
+    def declared(self) -> bool:
+        """Whether every predictor declares the bound that its weight needs."""
+        return self._undeclared is None
+
+    def together(self, node: Node, remaining: Iterable[float]) -> float:
+        """The bound of an open node; ``remaining``: the answers of `own`."""
+        own, others = total_bound([weight for _, weight, _ in self.own], remaining), self.others(node)
+        return FORBIDDEN if FORBIDDEN in (own, others) else own + others
+
+    def others(self, node: Node) -> float:
+        """What the predictors that declare no bound of their own can add after an open node."""
+        return most_of(self.token, node.source.max_length, node.length)
+
+    def require_end(self, node: Node, remaining: Iterable[float]) -> None:
+        """UsageError where the bound of an open node is +inf; names the predictors that can add without end."""
+        remaining = tuple(remaining)
+        if self.together(node, remaining) < math.inf:
+            return
+        endless = [k for (k, weight, _), most in zip(self.own, remaining, strict=True) if weight * most == math.inf]
+        if self.others(node) == math.inf:
+            endless += self._rising
+        names = " and ".join(repr(self._names[k]) for k in sorted(endless))
+        raise UsageError(
+            f"{names} can add to a score without end, so without a length limit no bound ends this search: give "
+            "--max-length N, or a budget (max_expansions or max_seconds) where the decoder has one."
+        )
+
+
+def most_of(token: float, longest: int | None, length: int) -> float:
+    """The most that T tokens add, each at most ``token``; ``</s>`` is one, so T >= 1.
+
+    ``longest``: the limit on the tokens before ``</s>``, of which there are ``length`` already; None = no limit.
+
+    >>> most_of(0.5, longest=3, length=1), most_of(-0.5, longest=3, length=1), most_of(0.0, None, 1)
+    (1.5, -0.5, 0.0)
+    """
+    if token <= 0.0:
+        return token
+    return math.inf if longest is None else token * (longest - length + 1)
+
+
+def max_score(predictors: Sequence[BatchPredictor], weights: Sequence[float | None]) -> float:
+    """The highest combined score of any one token, as far as the predictors say; +inf = unknown."""
+    if any(weight is not None and weight < 0 for weight in weights):
+        return math.inf
+    return sum(weight * p.max_score for weight, p in zip(weights, predictors, strict=True) if weight)
+
+
+def total_bound(weights: Iterable[float], remaining: Iterable[float]) -> float:
+    """The weighted sum of what each predictor can still add: at most if its weight is positive, else at least.
+
+    A dead end (-inf at most, or +inf at least) outweighs what another cannot bound; weight 0 adds nothing else.
+
+    >>> total_bound([0.5, -1.0, 0.0], [-2.0, 3.0, math.inf])
+    -4.0
+    >>> total_bound([1.0, 0.0], [math.inf, -math.inf])
+    -inf
+    """
+    total = 0.0
+    for weight, most in zip(weights, remaining, strict=True):
+        if most == (FORBIDDEN if weight >= 0 else math.inf):
+            return FORBIDDEN
+        if weight:
+            total += weight * most
+    return total
+
+
+def _nothing_declared(name: str, ability: str, weight: float) -> UsageError:
+    or_max_score = " or max_score" if weight > 0 else ""
+    way_out = f"give --{name}.max_score if it has that option, or " if weight > 0 else ""
+    return UsageError(
+        f"predictor {name!r} does not declare {ability}{or_max_score}, so no search with a proof can use it with "
+        f"weight {weight:g}: {way_out}choose another decoder or stopping rule."
+    )
