@@ -94,7 +94,7 @@ class Falling(Predictor):
         raise AssertionError("nobody needs this state")
 
 
-def test_what_is_never_positive_has_nothing_to_add_and_needs_no_state_to_say_so() -> None:
+def test_what_scores_0_at_most_has_nothing_to_add_and_needs_no_state_to_say_so() -> None:
     space = opened(tiny(weights=[2.0], mine=Falling()))
     (children,) = space.expand([space.root], limit=4)
     assert space.bound(children) == [0.0] * 4

@@ -19,7 +19,7 @@ from sgdec_predictors.extlength import ExternalLength
 from sgdec import SgdecError, Source
 from sgdec.constellation import Constellation
 from sgdec.testing import TinySpace, enumerate_space
-from sgdec.testing.random_spaces import random_predictor
+from sgdec.testing.random_spaces import needs_no_limit, random_predictor
 from tests.random_spaces import expect_the_nbest, search
 from tests.test_contracts import PluginContract
 
@@ -83,6 +83,8 @@ def test_exact_decoders_find_the_true_nbest(
     path = written(tmp_path_factory.mktemp("lengths"), line + "\n")
     other = random_predictor(kind, np.random.default_rng(seed), 1.0, coarse=True)
     constellation = Constellation.of({"e": ExternalLength(path), "other": other}, weights=weights, vocab_size=4)
+    if limit is None and not needs_no_limit(["lattice", kind], weights):
+        limit = 5  # more than any length that is listed
     space = TinySpace("lengths", lambda: constellation, Source(1, (3, 4), None, max_length=limit))
     decoder = make(recombine=recombine)
     result, _ = search(decoder, space, 3)

@@ -178,7 +178,7 @@ class SaysNoBound(MyBag):
     max_score = math.inf
 
 
-@breaks(ONLY, END, BEAM, ASTAR)
+@breaks(ONLY, END, BEAM)
 class OpenRow(MyBag):
     """What is not in the bag is unlikely, not forbidden."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from itertools import permutations
 
@@ -153,7 +154,8 @@ def _(make: Make, rng: np.random.Generator) -> None:
 
 def find_the_best_order(make: Make, rng: np.random.Generator, decoder: Decoder) -> None:
     """Of all orders of a bag, under a random bigram table."""
-    for source in random_sources(rng, 6):
+    for unlimited in random_sources(rng, 6):
+        source = replace(unlimited, max_length=2 * len(unlimited.tokens))
         table = rng.normal(-1.0, 1.0, (V, V))
         predictors = {"mybag": make(), "table": Table(table)}
         space = TinySpace("bag and table", partial(Constellation.of, predictors), source)
