@@ -59,6 +59,11 @@ class Table:
             row[UNK] = self.highest - 1.0
         return row.astype(np.float32).astype(np.float64) if self.form in ("float32", "torch") else row
 
+    def attention(self, sentence: int, prefix: Tokens) -> Row:
+        """``[source]``, with which the token after the prefix is predicted; sentence N has N source tokens."""
+        known = prefix[-1:] if self.forgetful else prefix
+        return np.random.default_rng([self.seed, 1, sentence, *known]).dirichlet(np.full(sentence, 0.5))
+
     def remaining(self, sentence: int, prefix: Tokens, limit: int, sign: int) -> float:
         """The best (1) or the worst (-1) sum of scores of all that can still come, by this table alone."""
         row, ends = self.row(sentence, prefix), []
@@ -89,6 +94,13 @@ class Space(NamedTuple):
     def hypotheses(self, sentence: int, weights: Sequence[float | None] | None = None) -> list[tuple[Tokens, float]]:
         """Every hypothesis of a sentence, with its total."""
         return list(self._hypotheses(sentence, (), 0.0, weights or self.weights))
+
+    def coverage_penalty(self, sentence: int, tokens: Tokens, weights: Sequence[float | None] | None = None) -> float:
+        """cp of a hypothesis with beta = 1: the mean over the tables that are consulted (equation 14)."""
+        consulted = [table for table, w in zip(self.tables, weights or self.weights, strict=True) if w is not None]
+        prefixes = [tokens[:length] for length in range(len(tokens) + 1)]
+        received = [sum(table.attention(sentence, prefix) for prefix in prefixes) for table in consulted]
+        return sum(float(np.log(np.clip(row, 1e-30, 1.0)).sum()) for row in received) / len(consulted)
 
     def _hypotheses(
         self, sentence: int, prefix: Tokens, total: float, weights: Sequence[float | None]
@@ -235,6 +247,15 @@ class Bounded:
         return _remaining(self.table, states, -1)
 
 
+class Attentive:
+    """The ability of a table that looks at the source."""
+
+    table: Table
+
+    def attention(self, states: Sequence[Prefix]) -> list[Row]:
+        return [self.table.attention(state.sentence, state.tokens) for state in states]
+
+
 class Forgetful:
     """The ability of a table for which only the last token matters."""
 
@@ -244,7 +265,7 @@ class Forgetful:
 
 def predictor_of(table: Table) -> BatchPredictor:
     """The predictor that reads the table, in its form and with its abilities."""
-    abilities: list[type[Any]] = [Bounded] * table.bounds + [Forgetful] * table.forgetful
+    abilities: list[type[Any]] = [Attentive] + [Bounded] * table.bounds + [Forgetful] * table.forgetful
     form: type[Any] = Simple if table.form == "simple" else Batch
     made: Predictor | BatchPredictor = type("Reader", (*abilities, form), {})(table)
     return lift(made)
