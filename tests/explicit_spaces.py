@@ -152,7 +152,7 @@ def random_space(
             highest=float(rng.choice([-0.5, 0.0, 1.5])),
             coarse=bool(rng.integers(2)),
             forgetful=bool(rng.integers(2)),
-            bounds=True,
+            bounds=bool(rng.integers(2)) or (weight or 0.0) < 0.0,
             same=same,
         )
         for weight in chosen
