@@ -5,6 +5,12 @@
         lazily: by how much resident memory grows over a greedy search of the same sentence, slots of the pool in use
         at most, how many that pool has, and what all states ever made would take if none were freed.
 
+    python benchmarks/memory.py expansions [--expansions 200 600] [--vocab-size 32000] [--batch-size 1 64]
+        What each exact decoder keeps: bytes an expansion, over rows of 32,000 scores that a predictor makes anew for
+        every prefix. It is the growth of the peak that Python and NumPy have allocated (tracemalloc) from searches
+        of 200 expansions to searches of 600, so that constants cancel; with a batch of 64 sentences from 25 to 75.
+        Beside it the expansions a second, not traced.
+
     python benchmarks/memory.py input [--lines 1000000]
         So many generated lines of token ids, read, decoded by `greedy` with a predictor that allows only the source
         itself, and written: resident memory after a tenth of the lines and at the end.
@@ -16,13 +22,20 @@ nothing was allocated and freed before.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import time
-from collections.abc import Iterator, Sequence
+import tracemalloc
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from sgdec_decoders.astar import AStarDecoder
+from sgdec_decoders.bucket import BucketDecoder
+from sgdec_decoders.dfs import DfsDecoder
 from sgdec_decoders.greedy import GreedyDecoder
+from sgdec_decoders.restarting import RestartingDecoder
 
 from sgdec.constellation import Constellation
 from sgdec.context import EOS
@@ -47,6 +60,11 @@ def main() -> None:
     search.add_argument("--length", type=int, default=40)
     search.add_argument("--threads", type=int, default=2)
     search.set_defaults(work=long_search)
+    kept = commands.add_parser("expansions")
+    kept.add_argument("--expansions", type=int, nargs=2, default=(200, 600), help="of one sentence")
+    kept.add_argument("--vocab-size", type=int, default=32_000)
+    kept.add_argument("--batch-size", type=int, nargs="+", default=(1, 64))
+    kept.set_defaults(work=kept_by_expansions)
     lines = commands.add_parser("input")
     lines.add_argument("--lines", type=int, default=1_000_000)
     lines.add_argument("--batch-size", type=int, default=64)
@@ -123,6 +141,66 @@ def long_search(given: argparse.Namespace) -> None:
     print(f"{given.expansions:,} expansions: {spent:.0f} s")
     print(f"slots: at most {watched.slots} of {pool.capacity} in use, {slot / 1024:.1f} KiB each")
     print(f"were none freed: {given.expansions * slot / MIB:.1f} MiB")
+
+
+class Zipf(BatchPredictor):
+    """The token of rank r has a probability of r^-1.5 / sum; which token has which rank depends on the prefix.
+
+    State: the place of the first rank.
+    """
+
+    max_score = 0.0
+
+    def __init__(self, vocab_size: int) -> None:
+        scores = -1.5 * np.log(np.arange(1, vocab_size + 1))
+        self._scores = (scores - np.logaddexp.reduce(scores)).astype(np.float32)
+
+    def initialize_batch(self, sources: Sequence[Source]) -> list[int]:
+        return [source.id for source in sources]
+
+    def predict_batch(self, states: Sequence[int], candidates: Sequence[Candidates | None] | None = None) -> Scores:
+        return Scores.dense(np.stack([np.roll(self._scores, state) for state in states]))
+
+    def consume_batch(self, states: Sequence[int], tokens: Sequence[int]) -> list[int]:
+        size = len(self._scores)
+        return [(31 * state + 7919 * token + 17) % size for state, token in zip(states, tokens, strict=True)]
+
+
+def kept_by_expansions(given: argparse.Namespace) -> None:
+    decoders: dict[str, Callable[..., Decoder]] = {
+        "astar": AStarDecoder,
+        "dfs": DfsDecoder,
+        "bucket": BucketDecoder,
+        "restarting": RestartingDecoder,
+    }
+    constellation = Constellation.of({"zipf": Zipf(given.vocab_size)})
+
+    def search(make: Callable[..., Decoder], batch_size: int, expansions: int) -> int:
+        """Expansions in all."""
+        sources = [Source(i + 1, (3,) * 20, max_length=40) for i in range(batch_size)]
+        scheduler = Scheduler(constellation, make(max_expansions=expansions), batch_size=batch_size, nbest=100)
+        return sum(outcome.result.expansions for outcome in scheduler.run(sources))
+
+    def peak(make: Callable[..., Decoder], batch_size: int, expansions: int) -> tuple[int, int]:
+        """The most bytes allocated at a time, and the expansions."""
+        gc.collect()
+        tracemalloc.start()
+        made = search(make, batch_size, expansions)
+        most = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return most, made
+
+    print(f"{'decoder':<12}{'batch':>6}{'bytes an expansion':>20}{'expansions/s':>14}")
+    for batch_size in given.batch_size:
+        few, many = given.expansions if batch_size == 1 else [count // 8 for count in given.expansions]
+        for name, make in decoders.items():
+            search(make, batch_size, few)
+            (before, made), (after, made_then) = (peak(make, batch_size, count) for count in (few, many))
+            started = time.perf_counter()
+            rate = search(make, batch_size, many) / (time.perf_counter() - started)
+            assert made_then == batch_size * many, f"{name} ended by itself"
+            each = (after - before) / (made_then - made)
+            print(f"{name:<12}{batch_size:>6}{each:>20,.0f}{rate:>14,.0f}", flush=True)
 
 
 class Echo(BatchPredictor):

@@ -67,3 +67,10 @@ def weighted(values: Array, weights: Sequence[float | None]) -> Array:
         return np.where(forbidden, FORBIDDEN, finite).astype(values.dtype)
     product = (values.masked_fill(values == FORBIDDEN, 0.0) * factors).masked_fill(forbidden, FORBIDDEN)
     return product
+
+
+def forbidding(values: Array, tokens: npt.NDArray[np.integer[Any]]) -> Array:
+    """A copy in which these tokens of every row are forbidden."""
+    copy: Array = values.copy() if isinstance(values, np.ndarray) else values.clone()
+    copy[:, tokens] = FORBIDDEN
+    return copy

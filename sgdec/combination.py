@@ -15,7 +15,7 @@ float64 and sorted for all rows at once. So the ledger always adds up to the tot
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, pairwise
@@ -27,72 +27,47 @@ import numpy as np
 import numpy.typing as npt
 
 from sgdec import arrays
+from sgdec.columns import Column, Floats, Ints, scores_at
 from sgdec.errors import SgdecError, UsageError
-from sgdec.protocol import FORBIDDEN, Array, Candidates, Scores, SparseRow
+from sgdec.protocol import FORBIDDEN, Array, Candidates
 from sgdec.scores import FEW
 from sgdec.topk import top_tokens
 
-FIRST_BLOCK = 64
-"""Lazy expansion of a dense row sorts this many tokens first, then the rest."""
-
-
-Ints: TypeAlias = npt.NDArray[np.int64]
-Floats: TypeAlias = npt.NDArray[np.float64]
 Continuation: TypeAlias = tuple[int, float, tuple[float, ...]]
 """One token that can follow; its combined score; its unweighted scores ``[K]``, 0 where a predictor was not asked."""
+Ranked: TypeAlias = "list[Continuation] | Floats"
+"""Continuations of one node, best first: a few as values, many as rows ``[n, 2 + K]`` of the same numbers."""
 
 
-@dataclass(frozen=True)
-class Column:
-    """What one predictor says about a batch of nodes."""
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Some continuations of one node, best first, apart from all that they were chosen from."""
 
-    name: str
-    scores: Scores | None
-    """None if no node of the batch consults it."""
-    places: Sequence[int | None]
-    """For each node its row in ``scores``; None = not consulted."""
-    weights: Sequence[float | None]
-    """For each node the weight of this predictor."""
+    ranked: Ranked
+    more: bool
+    """Whether others come after them."""
 
-    def sparse_row(self, node: int) -> SparseRow | None:
-        """The node's row, if it is a sparse one."""
-        place = self.places[node]
-        if place is None or self.scores is None or self.scores.values is not None:
-            return None
-        return self.scores.rows[place]
+    def __len__(self) -> int:
+        return len(self.ranked)
 
-    def add_restricting(self, listed: Sequence[list[SparseRow]]) -> bool:
-        """Adds this predictor's restricting rows to those of each node; whether there are any."""
-        if self.scores is None or self.scores.values is not None or self.scores.asked is not None:
-            return False  # an answer to candidates is open: what it forbids, it scores -inf
-        rows, any_restricts = self.scores.rows, False
-        for found, place in zip(listed, self.places, strict=True):
-            if place is not None and rows[place].restricts:
-                found.append(rows[place])
-                any_restricts = True
-        return any_restricts
+    def continuations(self, start: int, end: int) -> list[Continuation]:
+        """Some of them, as values."""
+        if isinstance(self.ranked, list):
+            return self.ranked[start:end]
+        rows: list[list[float]] = self.ranked[start:end].tolist()
+        return [(int(token), total, tuple(scores)) for token, total, *scores in rows]
 
-
-def candidates_of(rows: Sequence[SparseRow]) -> Candidates | None:
-    """The tokens that all of these restricting rows list, ascending; None if there is no row."""
-    if not rows:
-        return None
-    if len(rows) == 1:
-        return rows[0].candidates
-    smallest = min(rows, key=len)
-    if len(smallest) <= FEW:
-        others = [row.lookup for row in rows if row is not smallest]
-        return [token for token in smallest.candidates if all(token in other for other in others)]
-    tokens = smallest.arrays[0]
-    for row in rows:
-        if row is not smallest:
-            tokens = np.intersect1d(tokens, row.arrays[0], assume_unique=True)
-    common: list[int] = tokens.tolist()
-    return common
+    def tokens(self) -> npt.NDArray[np.int32]:
+        """``[n]``."""
+        if isinstance(self.ranked, list):
+            return np.array([token for token, _, _ in self.ranked], np.int32)
+        return self.ranked[:, 0].astype(np.int32)
 
 
 class Combined:
     """The continuations of a batch of nodes, not yet sorted."""
+
+    forgotten = False
 
     def __init__(
         self, columns: Sequence[Column], candidates: Sequence[Candidates | None], vocab_size: int | None
@@ -109,7 +84,7 @@ class Combined:
         self._tokens = [tokens for tokens in candidates if tokens is not None]
         if not self._dense:  # the very object that predictors on demand were given: see `Scores.asked`
             self._tokens = cast("list[Candidates]", candidates)
-        self._sparse = all(column.scores is None or column.scores.values is None for column in columns)
+        self._sparse = not any(column.is_dense for column in columns)
         self._matrix = self._sum_dense_rows() if self._dense else None
 
     def best(self, limit: int) -> list[list[Continuation]]:
@@ -122,25 +97,31 @@ class Combined:
             found.update(zip(self._dense, self._meet(self._dense, tokens, limit), strict=True))
         return [found[node] for node in range(len(self._candidates))]
 
-    def all(self, node: int) -> Iterator[Continuation]:
-        """One node's continuations, best first; a dense row is sorted and turned into values block by block."""
-        if self._candidates[node] is not None:
-            yield from self._all_listed[node]
-            return
-        assert self._matrix is not None
-        place = self._dense.index(node)
-        row = self._matrix[place : place + 1]  # [1, V]
-        first = top_tokens(row, FIRST_BLOCK)
-        yield from self._meet([node], first.tolist())[0]
-        if first.shape[1] == row.shape[1]:
-            return
-        values = arrays.to_numpy(row)[0]
-        order = np.lexsort((np.arange(len(values)), -values))
-        for start in range(FIRST_BLOCK, len(order), FIRST_BLOCK):
-            block = self._meet([node], order[None, start : start + FIRST_BLOCK].tolist())[0]
-            if not block:  # only forbidden tokens are left
-                return
-            yield from block
+    def blocks(self, size: int) -> list[Block]:
+        """For each node its ``size`` best continuations, best first, lower token first."""
+        found: dict[int, Block] = {}
+        if self._listed:
+            found.update(zip(self._listed, self._blocks(self._listed, self._tokens, size), strict=True))
+        if self._dense:
+            tokens = top_tokens(self._exact, size + 1).tolist()
+            found.update(zip(self._dense, self._blocks(self._dense, tokens, size), strict=True))
+        return [found[node] for node in range(len(self._candidates))]
+
+    def block_after(self, node: int, given: npt.NDArray[np.integer[Any]], size: int) -> Block:
+        """One node's ``size`` best continuations, those with the tokens ``given`` left out."""
+        candidates: Any = self._candidates[node]
+        if candidates is None:
+            place = self._dense.index(node)
+            row = arrays.forbidding(self._exact[place : place + 1], given)
+            (candidates,) = top_tokens(row, size + 1)
+        left = np.setdiff1d(candidates, given, assume_unique=True).tolist()
+        (block,) = self._blocks([node], [left], size)
+        return block
+
+    def forget(self) -> None:
+        """Gives up all that was answered; nothing can be asked any more."""
+        vars(self).clear()
+        self.forgotten = True
 
     def distribution(self, node: int) -> tuple[Ints, Floats]:
         """One node's candidates, ascending, and their combined scores (float64)."""
@@ -224,6 +205,19 @@ class Combined:
             values = arrays.rows(values, [place if place is not None else 0 for place in places])
         return arrays.weighted(values, [column.weights[node] for node in self._dense])
 
+    @cached_property
+    def _exact(self) -> Array:
+        """The same as the scores of the ledger add up: in float64, predictor after predictor."""
+        assert self._matrix is not None
+        answered = [column for column in self._columns if column.scores is not None]
+        weights = [[column.weights[node] for node in self._dense] for column in answered]
+        if len(answered) == 1 and answered[0].is_dense and set(weights[0]) <= {1.0, 0.0, None}:
+            return self._matrix  # nothing was rounded
+        total = np.zeros(self._matrix.shape)
+        for column, factors in zip(answered, weights, strict=True):
+            total += arrays.weighted(column.filled(self._dense, total.shape[1]), factors)
+        return total
+
     # Both kinds of rows: some tokens of each node, as flat arrays [n], one node after the other.
 
     @cached_property
@@ -234,32 +228,61 @@ class Combined:
     def _meet(
         self, nodes: Sequence[int], tokens: Sequence[Candidates], limit: int | None = None
     ) -> list[list[Continuation]]:
-        """For each of these nodes the ``limit`` best of the given tokens; forbidden ones are left out.
-
-        All tokens are one flat array ``[n]``, node after node, and so are their scores by each predictor. Where they
-        are few and no matrix is involved, the calls that arrays need would cost more than the sums.
-        """
-        if self._sparse and sum(map(len, tokens)) <= FEW:
+        """For each of these nodes the ``limit`` best of the given tokens; forbidden ones are left out."""
+        if self._are_few(tokens):
             return [self._meet_few(node, wanted)[:limit] for node, wanted in zip(nodes, tokens, strict=True)]
+        kept, columns = self._rank(nodes, tokens, limit)
+        token, total, *scores = (values.tolist() for values in columns)
+        found = list(zip(token, total, zip(*scores, strict=True), strict=True))
+        return [found[begin:end] for begin, end in pairwise([0, *kept.cumsum().tolist()])]
+
+    def _blocks(self, nodes: Sequence[int], tokens: Sequence[Candidates], size: int) -> list[Block]:
+        """The same, in a form that keeps little, and nothing of other nodes."""
+        if self._are_few(tokens):
+            met = [self._meet_few(node, wanted) for node, wanted in zip(nodes, tokens, strict=True)]
+            return [Block(found[:size], len(found) > size) for found in met]
+        kept, columns = self._rank(nodes, tokens, size + 1)
+        rows = np.column_stack(columns)
+        return [
+            Block(rows[begin : min(end, begin + size)].copy(), more=end - begin > size)
+            for begin, end in pairwise([0, *kept.cumsum().tolist()])
+        ]
+
+    def _are_few(self, tokens: Sequence[Candidates]) -> bool:
+        """Whether the calls that arrays need would cost more than the sums."""
+        return self._sparse and sum(map(len, tokens)) <= FEW
+
+    def _rank(
+        self, nodes: Sequence[int], tokens: Sequence[Candidates], limit: int | None
+    ) -> tuple[Ints, list[npt.NDArray[Any]]]:
+        """How many continuations there are of each node, and all of them, node after node: token, total, scores.
+
+        All tokens are one flat array ``[n]``, node after node, and so are their scores by each predictor.
+        """
         lengths = np.fromiter(map(len, tokens), np.int64, len(nodes))
         token = np.fromiter(chain.from_iterable(tokens), np.int64, lengths.sum())
         place = np.repeat(np.arange(len(nodes)), lengths)  # [n]: whose token it is
-        scores = [_scores_at(column, nodes, tokens, token, place) for column in self._columns]
-        total = np.zeros(len(token))
-        for column, by_token in zip(self._columns, scores, strict=True):
-            total += _times([column.weights[node] for node in nodes], by_token, place)
-        if np.isnan(total).any():
-            wrong = int(np.isnan(total).argmax())
-            self._blame(nodes[place[wrong]], int(token[wrong]))
+        total, scores = self._totals(nodes, tokens, token, place)
         order = np.lexsort((token, -total, place))  # forbidden ones last
         kept = np.bincount(place[total != FORBIDDEN], minlength=len(nodes))  # [nodes]
         if limit is not None:
             kept = np.minimum(kept, limit)
         rank = np.arange(len(token)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         best = order[rank < kept[place]]
-        listed, totals, *ledger = (values[best].tolist() for values in (token, total, *scores))
-        found = list(zip(listed, totals, zip(*ledger, strict=True), strict=True))
-        return [found[begin:end] for begin, end in pairwise([0, *np.cumsum(kept).tolist()])]
+        return kept, [values[best] for values in (token, total, *scores)]
+
+    def _totals(
+        self, nodes: Sequence[int], tokens: Sequence[Candidates], token: Ints, place: Ints
+    ) -> tuple[Floats, list[Floats]]:
+        """The combined scores of these tokens, and their scores by predictor, ``[n]`` each."""
+        scores = [scores_at(column, nodes, tokens, token, place) for column in self._columns]
+        total = np.zeros(len(token))
+        for column, by_token in zip(self._columns, scores, strict=True):
+            total += _times([column.weights[node] for node in nodes], by_token, place)
+        if np.isnan(total).any():
+            wrong = int(np.isnan(total).argmax())
+            self._blame(nodes[place[wrong]], int(token[wrong]))
+        return total, scores
 
     def _meet_few(self, node: int, tokens: Candidates) -> list[Continuation]:
         """The same of one node, all of its tokens, in plain Python."""
@@ -284,7 +307,7 @@ class Combined:
 
     def _blame(self, node: int, token: int) -> None:
         for column in self._columns:
-            (score,) = _scores_at(column, [node], [[token]], np.array([token]), np.zeros(1, np.int64)).tolist()
+            (score,) = scores_at(column, [node], [[token]], np.array([token]), np.zeros(1, np.int64)).tolist()
             if isnan(score):
                 raise not_a_number(column.name, token)
         raise infinities_met(token)
@@ -314,33 +337,3 @@ def _times(weights: Sequence[float | None], scores: Floats, place: Ints) -> Floa
     forbidden = scores == FORBIDDEN
     factors = np.array([weight or 0.0 for weight in weights])[place]
     return np.where(forbidden, FORBIDDEN, np.where(forbidden, 0.0, scores) * factors)
-
-
-def _scores_at(
-    column: Column, nodes: Sequence[int], tokens: Sequence[Candidates], token: Ints, place: Ints
-) -> Floats:
-    """One predictor's unweighted scores of the given tokens, ``[n]``; 0 where it is not consulted.
-
-    ``token`` and ``place``: the same tokens as one array, and the place of each one's node among ``nodes``.
-    """
-    scores = column.scores
-    if scores is None:
-        return np.zeros(len(token))
-    if scores.flat is not None and scores.asked is tokens:
-        return scores.flat
-    places = [column.places[node] for node in nodes]
-    if scores.values is None:
-        found = [
-            [0.0] * len(wanted) if row is None else scores.rows[row].at(wanted)
-            for row, wanted in zip(places, tokens, strict=True)
-        ]
-        return np.fromiter(chain.from_iterable(found), np.float64, len(token))
-    width = scores.values.shape[1]
-    if token.max(initial=0) >= width:
-        raise SgdecError(
-            f"token {token.max()} is outside the vocabulary of predictor {column.name!r} "
-            f"({width} tokens); lattice and model must share one target vocabulary."
-        )
-    rows = np.array([-1 if row is None else row for row in places])[place]
-    picked: Floats = arrays.to_numpy(arrays.pick(scores.values, np.maximum(rows, 0), token)).astype(np.float64)
-    return np.where(rows < 0, 0.0, picked)

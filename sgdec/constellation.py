@@ -6,14 +6,16 @@ know nothing of each other.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+from weakref import ref
 
 from sgdec.answers import Floats, attention_rows
 from sgdec.bounds import Bounds, max_score
-from sgdec.combination import Column, Combined, candidates_of
+from sgdec.columns import Column, candidates_of
+from sgdec.combination import Combined
 from sgdec.composition import Composition, StepsOf
 from sgdec.context import EOS
 from sgdec.errors import UsageError
@@ -62,6 +64,7 @@ class Constellation:
         self._attentive = [k for k in order if ability(self.predictors[k], "attention") is not None]
         self.bounds_under = lru_cache(KEPT)(self._bounds_under)
         """What predictors say of bounds under given weights."""
+        self._combined: Callable[[], Combined | None] = lambda: None
         self.composition = self._compose()
         """Where all predictors are automata: a short way to the children of nodes that have these weights."""
 
@@ -101,7 +104,12 @@ class Constellation:
         return [Node.root(source, self.weights, states) for source, states in zip(sources, rows, strict=True)]
 
     def combine(self, nodes: Sequence[Node]) -> Combined:
-        """Ask every predictor about the token after each node, and bring the answers together."""
+        """Ask every predictor about the token after each node, and bring the answers together.
+
+        What was brought together before is forgotten: an open iterator must not keep it for long.
+        """
+        if (before := self._combined()) is not None:
+            before.forget()
         columns: dict[int, Column] = {}
         listed: list[list[SparseRow]] = [
             [END_ONLY] if node.length == node.source.max_length else [] for node in nodes
@@ -115,7 +123,9 @@ class Constellation:
         for k in self._on_demand:
             if columns[k].add_restricting(listed):
                 candidates = [candidates_of(rows) for rows in listed]
-        return Combined([columns[k] for k in range(len(self.members))], candidates, self.vocab_size)
+        combined = Combined([columns[k] for k in range(len(self.members))], candidates, self.vocab_size)
+        self._combined = ref(combined)
+        return combined
 
     def coverage(self, nodes: Sequence[Node]) -> list[Coverage]:
         """The coverage of the children of each node, by the predictors that the node consults.

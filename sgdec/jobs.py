@@ -12,7 +12,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from sgdec.combination import Combined, Continuation
+from sgdec import lazily
+from sgdec.combination import Combined
 from sgdec.constellation import Constellation
 from sgdec.node import Node
 from sgdec.protocol import FORBIDDEN
@@ -120,21 +121,15 @@ def _expand_together(constellation: Constellation, requests: Sequence[Expand]) -
     coverages = _coverages(constellation, nodes, requests)
     limits = [request.limit for request in requests if request.limit is not None]
     best = combined.best(max(limits)) if limits else []
+    blocks = combined.blocks(lazily.FIRST_BLOCK) if len(limits) < len(requests) else []
     for request, places in zip(requests, _places(requests), strict=True):
         limit, above = request.limit, request.above
         if limit is None:
-            yield [_lazy(nodes[i], combined.all(i), coverages[i], above) for i in places]
+            yield [
+                lazily.children(constellation, nodes[i], combined, i, blocks[i], coverages[i], above) for i in places
+            ]
         else:
             yield [_cut(nodes[i].children(best[i][:limit], coverages[i]), above) for i in places]
-
-
-def _lazy(node: Node, continuations: Iterator[Continuation], coverage: Coverage, above: float) -> Iterator[Node]:
-    """A node's children, made one by one as long as their totals exceed ``above``."""
-    for found in continuations:
-        (child,) = node.children([found], coverage)
-        if child.total <= above:
-            return
-        yield child
 
 
 def _cut(children: list[Node], above: float) -> list[Node]:

@@ -91,6 +91,14 @@ class SparseRow:
         found: list[float] = np.where(known[place] == wanted, scores[place], self.default).tolist()
         return found
 
+    def filled(self, width: int) -> npt.NDArray[np.float64]:
+        """The scores of the tokens below ``width``."""
+        values = np.full(width, self.default)
+        tokens, scores = self.arrays
+        inside = tokens < width
+        values[tokens[inside]] = scores[inside]
+        return values
+
     def get(self, token: int) -> float:
         """The score of one token."""
         return self.lookup.get(token, self.default)
@@ -190,9 +198,4 @@ def _as_numpy(scores: Scores, width: int) -> npt.NDArray[Any]:
     if scores.values is not None:
         values = scores.values
         return values if isinstance(values, np.ndarray) else values.detach().cpu().numpy()
-    filled = np.empty((len(scores.rows), width))  # [rows, V]
-    for target, row in zip(filled, scores.rows, strict=True):
-        tokens, listed = row.arrays
-        target.fill(row.default)
-        target[tokens] = listed
-    return filled
+    return np.stack([row.filled(width) for row in scores.rows])  # [rows, V]

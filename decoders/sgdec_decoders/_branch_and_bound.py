@@ -28,8 +28,8 @@ from sgdec import EOS, Node, Result, SearchSpace
 from sgdec.bounds import most_of
 from sgdec.protocol import FORBIDDEN
 
-BLOCK = 64
-"""So many children of a node are produced and bounded at a time."""
+BLOCK = 8
+"""So many children of a node are produced and bounded first, since few are taken of most; then twice as many, ..."""
 
 CLOSING = 0.05
 """The share of a time limit that is kept for what follows the search: its list, and giving memory back."""
@@ -197,6 +197,7 @@ class Children:
         self._length = length
         self._unseen = unseen
         self._bound_of_unseen = bound
+        self._block = BLOCK
         self._seen: list[Bounded] = []
         """Best last."""
 
@@ -224,8 +225,9 @@ class Children:
 
     def _see_more(self) -> None:
         tree = self._tree
-        block = list(islice(self._unseen, BLOCK))
-        after = FORBIDDEN if len(block) < BLOCK else tree.bound_after(block[-1])
+        block = list(islice(self._unseen, self._block))
+        after = FORBIDDEN if len(block) < self._block else tree.bound_after(block[-1])
+        self._block *= 2
         if after < self._bound_of_unseen:
             self._bound_of_unseen = after
         still_open = []

@@ -1,0 +1,63 @@
+"""Lazy expansion: the children of a node, best first, made as they are wanted; and how little that keeps.
+
+An exact search has an iterator open for every prefix that it has expanded, and takes few children of most. So an open
+iterator keeps its node, a block of continuations as numbers, and which tokens it has given: nothing of the job that
+ranked them, neither its rows of V scores nor what belongs to other nodes.
+
+Whoever reads beyond the first block at once is given more from the rows of that job, which are there until the next
+one. Later the predictors are asked about this node again; that is not counted as an expansion, and blocks grow, so it
+happens once or twice even for a large vocabulary. Where the last bits of a row depend on the batch that it is in, the
+second answer is not quite the first. So the tokens given are left out by their numbers, not by their ranks, and no
+child's total is above that of the one before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from sgdec.combination import Block, Combined
+from sgdec.constellation import Constellation
+from sgdec.node import Node
+from sgdec.ranking import Coverage
+
+FIRST_BLOCK = 64
+"""Children of a node that are ranked first."""
+GROWTH = 8
+"""Then so many times as many as have been given."""
+PIECE = 8
+"""Children that are made at a time."""
+
+
+def children(
+    constellation: Constellation,
+    node: Node,
+    combined: Combined,
+    place: int,
+    first: Block,
+    coverage: Coverage,
+    above: float,
+) -> Iterator[Node]:
+    """All children of a node whose totals exceed ``above``, best first, lower token first.
+
+    ``combined``, ``place``: the job that ranked the ``first`` of them, and where the node is in it.
+    """
+    block, given, lowest = first, np.zeros(0, np.int32), math.inf
+    while True:
+        for start in range(0, len(block), PIECE):
+            piece = block.continuations(start, start + PIECE)
+            if piece[0][1] > lowest:
+                piece = [(token, min(score, lowest), scores) for token, score, scores in piece]
+            for child in node.children(piece, coverage):
+                if child.total <= above:
+                    return
+                yield child
+            lowest = piece[-1][1]
+        if not block.more:
+            return
+        given = np.concatenate([given, block.tokens()])
+        if combined.forgotten:
+            combined, place = constellation.combine([node]), 0
+        block = combined.block_after(place, given, GROWTH * len(given))
