@@ -107,6 +107,16 @@ class TestNgramWithoutVocabulary(TestNgram):
         return {"path": str(write_arpa(folder))}
 
 
+@pytest.fixture(scope="module")
+def loaded_once() -> Iterator[None]:
+    from tests.loaded_once import load_models_once
+
+    with pytest.MonkeyPatch.context() as patch:
+        load_models_once(patch)
+        yield
+
+
+@pytest.mark.usefixtures("loaded_once")
 class TestNmt(PluginContract):
     plugin = "nmt"
     walk_length = 4

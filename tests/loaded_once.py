@@ -1,0 +1,29 @@
+"""Models that are loaded once for many tests: a contract makes a predictor for every prefix that it tries."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+
+from sgdec.models.jointly import JointKernels
+from sgdec.training import loading
+
+
+def load_models_once(patch: pytest.MonkeyPatch) -> None:
+    """Until the patch is undone, a checkpoint is read once for all predictors of equal precision.
+
+    A loaded model keeps nothing of what it predicts. Whether its products are independent is tried once, too.
+    """
+    load, independent = loading.load_model, cache(JointKernels.independent)
+    loaded: dict[tuple[Any, ...], Any] = {}
+
+    def load_once(path: Any, *, host: Any = None, **settings: Any) -> Any:
+        key = (str(path), *settings.values())
+        if key not in loaded:
+            loaded[key] = load(path, host=host, **settings)
+        return loaded[key]
+
+    patch.setattr(loading, "load_model", load_once)
+    patch.setattr(JointKernels, "independent", independent)
