@@ -322,6 +322,72 @@ class PositiveAfterAll(Table):
         return Scores.dense(np.where(np.arange(V) == 4, 0.1, np.minimum(self.table[self._state.last], 0.0)))
 
 
+class FarOut(Predictor):
+    """Right: nothing for a long while, then a gain with each token; the state counts tokens."""
+
+    def __init__(self) -> None:
+        self.length = 0
+
+    def initialize(self, source: Source) -> None:
+        self.length = 0
+
+    def predict_next(self, candidates: Candidates | None = None) -> Scores:
+        return Scores.dense(np.full(V, 0.0 if self.length < 20 else 0.5))
+
+    def consume(self, token: int) -> None:
+        self.length += 1
+
+    def get_state(self) -> State:
+        return self.length
+
+    def set_state(self, state: State) -> None:
+        self.length = state
+
+
+@breaks("test_no_score_is_above_max_score")
+class PositiveFarOut(FarOut):
+    max_score = 0.0
+
+
+@breaks("test_best_remaining_is_never_exceeded")
+class GainsFarOut(FarOut):
+    def best_remaining(self, states: Sequence[State]) -> list[float]:
+        return [0.0] * len(states)
+
+
+class Secret(Predictor):
+    """Gains after one sequence of tokens that chance does not find."""
+
+    SECRET = (3, 5, 3, 3, 5, 4)
+
+    def __init__(self) -> None:
+        self.history: tuple[int, ...] = ()
+
+    def initialize(self, source: Source) -> None:
+        self.history = ()
+
+    def predict_next(self, candidates: Candidates | None = None) -> Scores:
+        return Scores.dense(np.full(V, 0.5 if self.history == self.SECRET else -1.0))
+
+    def consume(self, token: int) -> None:
+        self.history = (*self.history, token)
+
+    def get_state(self) -> State:
+        return self.history
+
+    def set_state(self, state: State) -> None:
+        self.history = state
+
+
+class PositiveInSecret(Secret):
+    max_score = 0.0
+
+
+class GainsInSecret(Secret):
+    def best_remaining(self, states: Sequence[State]) -> list[float]:
+        return [-1.0] * len(states)  # the end alone
+
+
 @breaks("test_best_remaining_is_never_exceeded")
 class CallsAWayADeadEnd(Table):
     def best_remaining(self, states: Sequence[Prefix]) -> list[float]:
@@ -420,6 +486,21 @@ def test_the_kit_catches(name: str) -> None:
     with pytest.raises(AssertionError) as caught:
         getattr(contract(make), test)()
     assert "must" in str(caught.value), f"the failure should say which promise is broken: {caught.value}"
+
+
+@pytest.mark.parametrize(
+    ("make", "test"),
+    [
+        (PositiveInSecret, "test_no_score_is_above_max_score"),
+        (GainsInSecret, "test_best_remaining_is_never_exceeded"),
+    ],
+)
+def test_what_only_an_extreme_shows_is_caught_where_the_author_names_it(make: Make, test: str) -> None:
+    subject = contract(make)
+    getattr(subject, test)()
+    subject.extremes = [Secret.SECRET]
+    with pytest.raises(AssertionError, match="must"):
+        getattr(subject, test)()
 
 
 def test_every_promise_has_a_planted_bug() -> None:
