@@ -21,7 +21,7 @@ from sgdec_decoders.dfs import DfsDecoder
 from sgdec_decoders.lendfs import LenDfsDecoder
 from sgdec_decoders.restarting import RestartingDecoder
 
-from sgdec import EOS, Decoder, Node, Predictor, Scores, SearchSpace, UsageError
+from sgdec import EOS, Decoder, Node, Predictor, Scores, SearchSpace, SgdecError, UsageError
 from sgdec.protocol import Candidates
 from sgdec.testing import Lattice, Table, TinySpace, enumerate_space
 from tests.oracles import tiny
@@ -269,6 +269,19 @@ def test_only_what_is_expanded_is_consumed_and_only_a_block_of_children_made(
     assert result.hypotheses[0].tokens == () and result.proven
     assert Falling.consumed <= here.expansions
     assert made <= 1 + 2 * 64 * here.expansions
+
+
+class TooTight(Table):
+    """Says that less can be added than the end alone scores."""
+
+    def best_remaining(self, states: Sequence[Any]) -> list[float]:
+        return [-2.0] * len(states)
+
+
+@every_exact
+def test_a_bound_that_does_not_hold_is_an_error_not_a_proof(make: Make) -> None:
+    with pytest.raises(SgdecError, match=r"a hypothesis has -1, but no more than -2 was possible .*\(a\)"):
+        search(make(), tiny(2, a=TooTight(np.full((4, 4), -1.0))))
 
 
 def test_a_gap_is_infinite_where_a_bound_is() -> None:

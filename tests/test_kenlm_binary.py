@@ -77,3 +77,36 @@ def test_it_decodes_and_scores(
         if "kenlm" in hypothesis["scores"] and ":" not in mix:
             expected = oracle.score(" ".join(map(str, hypothesis["tokens"]))) * math.log(10)
             assert hypothesis["scores"]["kenlm"] == pytest.approx(expected, abs=1e-4)
+
+
+def test_a_proof_needs_the_highest_score(
+    options: dict[str, list[str]], model: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Which a KenLM binary does not tell; of the ARPA file it is known."""
+    run = [*call(options, "kenlm"), "--decoder", "dfs", "--max-length", "4", "in.ids"]
+    assert main(["decode", *run]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("Error: predictor 'kenlm' does not declare") and "give --kenlm.max_score" in line
+    assert main(["decode", *run, "--kenlm.max_score", "0"]) == 0
+    found = [json.loads(row) for row in capsys.readouterr().out.splitlines()]
+    assert main(["decode", *run, "--kenlm.path", str(DATA / "tiny.arpa")]) == 0
+    expected = [json.loads(row) for row in capsys.readouterr().out.splitlines()]
+    for row, same in zip(found, expected, strict=True):
+        assert row["proven"] is same["proven"] is True
+        assert row["hypotheses"][0]["tokens"] == same["hypotheses"][0]["tokens"]
+
+
+def test_a_score_above_the_highest_costs_only_its_sentence(
+    options: dict[str, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The first sentence's lattice has 3 after <s>, which scores -0.92; the other ones score less."""
+    write_lattice(tmp_path / "1.fst", [((3,), 0.0)])
+    write_lattice(tmp_path / "2.fst", [((6, 6), 0.0)])
+    write_lattice(tmp_path / "3.fst", [((6,), 0.0)])
+    lattices = ["--predictors", "fst,kenlm", "--fst.path", "{id}.fst", "--kenlm.max_score", "-0.95"]
+    run = [*call(options, "kenlm"), *lattices, "--output-format", "ids", "in.ids"]
+    for batch in ("1", "64"):
+        assert main(["decode", *run, "--batch-size", batch]) == 1
+        done = capsys.readouterr()
+        assert done.out.splitlines() == ["", "6 6", "6"]
+        assert "sentence 1: ngram: the token '3' scores -0.921" in done.err and "sentence 2" not in done.err

@@ -24,12 +24,15 @@ from typing import Annotated, TypeAlias
 
 from pydantic import Field
 
-from sgdec import EOS, Node, Result, SearchSpace
+from sgdec import EOS, Node, Result, SearchSpace, SgdecError
 from sgdec.bounds import most_of
 from sgdec.protocol import FORBIDDEN
 
 BLOCK = 8
 """So many children of a node are produced and bounded first, since few are taken of most; then twice as many, ..."""
+
+ROUNDING = 1e-5
+"""By so much, absolutely and relatively, scores may exceed bounds: some are float32 numbers."""
 
 CLOSING = 0.05
 """The share of a time limit that is kept for what follows the search: its list, and giving memory back."""
@@ -173,6 +176,15 @@ class Tree:
         """Of any hypothesis with at most this total and at least this length."""
         return self.space.ranking.best_possible(total, length, self._longest)
 
+    def require_within(self, bound: float, rank: float) -> None:
+        """SgdecError where a hypothesis ranks above the bound of its prefix: then predictors declare wrong bounds."""
+        if self._heuristic and rank > bound + ROUNDING * (1.0 + abs(rank)):
+            raise SgdecError(
+                f"a hypothesis has {rank:.6g}, but no more than {bound:.6g} was possible after its prefix, as "
+                f"predictors say ({', '.join(self.space.constellation.names)}): a best_remaining, worst_remaining or "
+                "max_score is wrong, and no proof would hold."
+            )
+
     def root(self) -> Children:
         """The empty prefix, as if it were somebody's only child."""
         return Children(self, math.inf, 0, iter([self.space.root]))
@@ -196,7 +208,7 @@ class Children:
         self._tree = tree
         self._length = length
         self._unseen = unseen
-        self._bound_of_unseen = bound
+        self._bound = self._bound_of_unseen = bound
         self._block = BLOCK
         self._seen: list[Bounded] = []
         """Best last."""
@@ -233,6 +245,7 @@ class Children:
         still_open = []
         for found in zip(tree.bounds(block), block, strict=True):
             if found[1].last == EOS:
+                tree.require_within(self._bound, found[0])
                 tree.best.add(found[1])
             else:
                 still_open.append(found)

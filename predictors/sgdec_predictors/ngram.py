@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import lru_cache, partial
-from itertools import chain, islice
+from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, cast
 
 import numpy as np
@@ -29,16 +29,14 @@ from pydantic import Field
 import sgdec
 from sgdec import BOS, EOS, BatchPredictor, Context, Scores, SgdecError, Source, UsageError
 from sgdec.io.arpa import read_arpa
-from sgdec.io.limits import whole_number
 from sgdec.protocol import Candidates, SparseRow, Steps
-from sgdec.text.lines import read_lines
-from sgdec_predictors._backoff import END, START, UNKNOWN, BackoffTable
+from sgdec_predictors._backoff import UNKNOWN, BackoffTable
 from sgdec_predictors._kenlm import KenlmModel
+from sgdec_predictors._ngram_words import MAX_ID, ids_among, require_overlap, spelling, vocabulary_size
 
 if TYPE_CHECKING:
     from sgdec_predictors._device_rows import DeviceRows
 
-SPECIAL = (UNKNOWN, START, END)
 KENLM_MAGIC = b"mmap lm http://kheafield.com/code"
 """How a KenLM binary begins."""
 KEPT = 1 << 16
@@ -49,8 +47,6 @@ MANY_ROWS = 32
 """From so many prefixes on, arrays answer them; for fewer, per-call costs would outweigh remembered scores."""
 ROUNDING = 1e-5
 """KenLM adds up float32 numbers: by so much a score may exceed what the user gave as the highest."""
-MAX_ID = 1_000_000
-"""How far a KenLM binary of ids is searched for the first one, where V is unknown."""
 
 
 class LanguageModel(Protocol):
@@ -100,8 +96,8 @@ class NGram(BatchPredictor):
         context = context or Context()
         self._given: float | None = None
         """The highest score, as far as the user knows."""
-        self._spell, listed = _spelling(words, context)
-        size = _vocabulary_size(context)
+        self._spell, listed = spelling(words, context)
+        size = vocabulary_size(context)
         self._model: LanguageModel
         self._table: BackoffTable | None = None
         """The same model, if it answers many questions as arrays, and full rows cheaply."""
@@ -109,9 +105,9 @@ class NGram(BatchPredictor):
         """Where neural models score on another device: full rows there."""
         if not _is_kenlm_binary(path):
             arpa = read_arpa(path)
-            tokens = range(size) if size is not None else sorted({BOS, EOS, *(listed or _ids_among(arpa.words))})
+            tokens = range(size) if size is not None else sorted({BOS, EOS, *(listed or ids_among(arpa.words))})
             columns = [self._spell(token) for token in tokens]
-            _require_overlap(path, words, columns, set(arpa.words).__contains__, arpa.words)
+            require_overlap(path, words, columns, set(arpa.words).__contains__, arpa.words)
             try:
                 self._model = self._table = BackoffTable(arpa, columns)
             except SgdecError as error:
@@ -132,7 +128,7 @@ class NGram(BatchPredictor):
             self._model = model = KenlmModel(path, columns)
             if max_score is not None:
                 self.max_score = self._given = max_score
-            _require_overlap(path, words, columns or map(str, range(MAX_ID)), model.__contains__)
+            require_overlap(path, words, columns or map(str, range(MAX_ID)), model.__contains__)
         self._tokens = None if size is not None else tokens
         """Which token each column is, where V is unknown."""
         self._symbols = _Symbols(self._model, self._spell)
@@ -239,74 +235,9 @@ class _Memory(dict[int, tuple[float, Hashable]]):
 
 def _too_high(word: str, score: float, highest: float) -> SgdecError:
     return SgdecError(
-        f"ngram: the token {word!r} scores {score:.6g}, which is above --ngram.max_score {highest:g}: this model's "
-        "proofs need a higher one."
+        f"ngram: the token {word!r} scores {score:.6g}, which is above the max_score that was given, {highest:g}. "
+        "No proof would hold: give a higher one, or the model's ARPA file."
     )
-
-
-def _spelling(words: str, context: Context) -> tuple[Callable[[int], str], Sequence[int]]:
-    """The model's word for a token, and the tokens that have one where ``words`` says so."""
-    word_of: dict[int, str] = {}
-    if words == "pieces":
-        vocabulary = context.vocabularies.target
-        if vocabulary is None:
-            raise UsageError(
-                "words = pieces needs a target vocabulary, and this run has none: add a model that brings one, "
-                "or set words to a file with 'word id' on each line."
-            )
-        word_of = {token: vocabulary.piece(token) for token in range(vocabulary.size)}
-    elif words != "ids":
-        word_of = _read_word_map(words)
-    name = str if words == "ids" else word_of.get
-    special = {BOS: START, EOS: END}
-
-    def spell(token: int) -> str:
-        return special.get(token) or name(token) or UNKNOWN
-
-    return spell, list(word_of)
-
-
-def _read_word_map(path: str) -> dict[int, str]:
-    """A file with a word and its token on each line."""
-    words: dict[int, str] = {}
-    for number, line in enumerate(read_lines(path), 1):
-        if not line.strip():
-            continue
-        word, _, token = line.replace("\t", " ").strip(" ").rpartition(" ")
-        if not word or not _ids_among([token]):
-            raise SgdecError(f"{path}: line {number}: expected 'word id', not {line!r}.")
-        if words.setdefault(int(token), word) != word:
-            raise SgdecError(f"{path}: line {number}: token {token} is already {words[int(token)]!r}.")
-    return words
-
-
-def _vocabulary_size(context: Context) -> int | None:
-    """V, if anybody knows."""
-    vocabulary = context.vocabularies.target
-    return context.vocab_size if context.vocab_size is not None or vocabulary is None else vocabulary.size
-
-
-def _ids_among(words: Iterable[str]) -> list[int]:
-    return [token for token in map(whole_number, words) if token is not None]
-
-
-def _require_overlap(
-    path: str, words: str, wanted: Iterable[str], lists: Callable[[str], bool], model_words: Sequence[str] = ()
-) -> None:
-    """UsageError where the model lists none of the vocabulary's words, or is a model over something else than ids.
-
-    A model over text lists a few numbers too, so among the words of a model over ids most have to be ids.
-    """
-    seen = list(islice((word for word in wanted if word not in SPECIAL), MAX_ID))
-    ids_are_rare = words == "ids" and len(model_words) > 2 * (len(_ids_among(model_words)) + len(SPECIAL))
-    if ids_are_rare or not any(map(lists, seen)):
-        looked_for = f"token ids such as {seen[-1]!r}" if words == "ids" and seen else ", ".join(map(repr, seen[:3]))
-        theirs = [word for word in model_words if word not in SPECIAL and not word.isdecimal()][:3]
-        has = f"; it lists {', '.join(map(repr, theirs))}, ..." if theirs else ""
-        raise UsageError(
-            f"{path}: this model shares no entry with the target vocabulary. Looked for {looked_for or 'token ids'} "
-            f"(words = {words}){has}. Set words to ids, pieces, or a file with 'word id' on each line."
-        )
 
 
 def _is_kenlm_binary(path: str) -> bool:

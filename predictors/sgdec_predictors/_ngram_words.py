@@ -1,0 +1,80 @@
+"""Which word of an n-gram model each token is, and whether model and vocabulary have anything in common."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+
+from sgdec import BOS, EOS, Context, SgdecError, UsageError
+from sgdec.io.limits import whole_number
+from sgdec.text.lines import read_lines
+from sgdec_predictors._backoff import END, START, UNKNOWN
+
+SPECIAL = (UNKNOWN, START, END)
+MAX_ID = 1_000_000
+"""How far a KenLM binary of ids is searched for the first one, where V is unknown."""
+
+
+def spelling(words: str, context: Context) -> tuple[Callable[[int], str], Sequence[int]]:
+    """The model's word for a token, and the tokens that have one where ``words`` says so."""
+    word_of: dict[int, str] = {}
+    if words == "pieces":
+        vocabulary = context.vocabularies.target
+        if vocabulary is None:
+            raise UsageError(
+                "words = pieces needs a target vocabulary, and this run has none: add a model that brings one, "
+                "or set words to a file with 'word id' on each line."
+            )
+        word_of = {token: vocabulary.piece(token) for token in range(vocabulary.size)}
+    elif words != "ids":
+        word_of = _read_word_map(words)
+    name = str if words == "ids" else word_of.get
+    special = {BOS: START, EOS: END}
+
+    def spell(token: int) -> str:
+        return special.get(token) or name(token) or UNKNOWN
+
+    return spell, list(word_of)
+
+
+def _read_word_map(path: str) -> dict[int, str]:
+    """A file with a word and its token on each line."""
+    words: dict[int, str] = {}
+    for number, line in enumerate(read_lines(path), 1):
+        if not line.strip():
+            continue
+        word, _, token = line.replace("\t", " ").strip(" ").rpartition(" ")
+        if not word or not ids_among([token]):
+            raise SgdecError(f"{path}: line {number}: expected 'word id', not {line!r}.")
+        if words.setdefault(int(token), word) != word:
+            raise SgdecError(f"{path}: line {number}: token {token} is already {words[int(token)]!r}.")
+    return words
+
+
+def vocabulary_size(context: Context) -> int | None:
+    """V, if anybody knows."""
+    vocabulary = context.vocabularies.target
+    return context.vocab_size if context.vocab_size is not None or vocabulary is None else vocabulary.size
+
+
+def ids_among(words: Iterable[str]) -> list[int]:
+    return [token for token in map(whole_number, words) if token is not None]
+
+
+def require_overlap(
+    path: str, words: str, wanted: Iterable[str], lists: Callable[[str], bool], model_words: Sequence[str] = ()
+) -> None:
+    """UsageError where the model lists none of the vocabulary's words, or is a model over something else than ids.
+
+    A model over text lists a few numbers too, so among the words of a model over ids most have to be ids.
+    """
+    seen = list(islice((word for word in wanted if word not in SPECIAL), MAX_ID))
+    ids_are_rare = words == "ids" and len(model_words) > 2 * (len(ids_among(model_words)) + len(SPECIAL))
+    if ids_are_rare or not any(map(lists, seen)):
+        looked_for = f"token ids such as {seen[-1]!r}" if words == "ids" and seen else ", ".join(map(repr, seen[:3]))
+        theirs = [word for word in model_words if word not in SPECIAL and not word.isdecimal()][:3]
+        has = f"; it lists {', '.join(map(repr, theirs))}, ..." if theirs else ""
+        raise UsageError(
+            f"{path}: this model shares no entry with the target vocabulary. Looked for {looked_for or 'token ids'} "
+            f"(words = {words}){has}. Set words to ids, pieces, or a file with 'word id' on each line."
+        )
