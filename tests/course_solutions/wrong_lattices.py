@@ -50,7 +50,7 @@ class IgnoresNegativeCosts(MyLattice):
         return [0.0] * len(states)
 
 
-@breaks(ADMISSIBLE, CONSISTENT, END, OPTIMUM)
+@breaks(ADMISSIBLE, CONSISTENT, END, OPTIMUM, FEW)
 class TakesGainsForNothing(MyLattice):
     """The best way, if no arc gained anything."""
 
@@ -70,7 +70,7 @@ class LooksOneArcAhead(MyLattice):
         ]
 
 
-@breaks(ADMISSIBLE, CONSISTENT, DEAD, OPTIMUM)
+@breaks(ADMISSIBLE, CONSISTENT, DEAD, OPTIMUM, FEW)
 class TakesTheWorst(MyLattice):
     """A minimum, as with costs."""
 
@@ -78,7 +78,7 @@ class TakesTheWorst(MyLattice):
         return self.worst_remaining(states)
 
 
-@breaks(ADMISSIBLE, CONSISTENT, OPTIMUM)
+@breaks(ADMISSIBLE, CONSISTENT, OPTIMUM, FEW)
 class GreedyWay(MyLattice):
     """The way of the best next arc, always: some way to the end, not the best."""
 
