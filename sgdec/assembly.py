@@ -20,8 +20,9 @@ from sgdec.constellation import Constellation, Member
 from sgdec.context import Context, Vocabularies, Vocabulary
 from sgdec.device import require_device
 from sgdec.errors import UsageError
+from sgdec.io.limits import VOCABULARY
 from sgdec.options import configure, refuse_unused
-from sgdec.plugins import Host
+from sgdec.plugins import Host, no_exit
 from sgdec.predictor_list import ListEntry, parse_predictors
 from sgdec.protocol import BatchPredictor, Decoder, lift
 
@@ -131,7 +132,7 @@ def assemble(config: RunConfig, host: Host) -> Run:
 def _weight(value: Any, name: str) -> float:
     try:
         weight = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         weight = float("nan")
     if weight != weight or abs(weight) == float("inf"):
         raise UsageError(f"--{name}.weight {value}: expected a number, such as 0.5.")
@@ -158,7 +159,8 @@ def _chain(entry: ListEntry, classes: Mapping[str, type[Any]], given: Mapping[st
 def _construct(part: _Part, context: Context, **extra: Any) -> Any:
     if "context" in inspect.signature(part.cls.__init__).parameters:
         extra["context"] = context
-    return part.cls(**part.options, **extra)
+    with no_exit(part.name):
+        return part.cls(**part.options, **extra)
 
 
 def _wrap(chain: list[_Part], context: Context) -> BatchPredictor:
@@ -167,7 +169,8 @@ def _wrap(chain: list[_Part], context: Context) -> BatchPredictor:
     if not inside:
         return lift(_construct(part, context))
     narrowed = getattr(part.cls, "inner_context", None)
-    inner_context = context if narrowed is None else narrowed(context, **part.options)
+    with no_exit(part.name):
+        inner_context = context if narrowed is None else narrowed(context, **part.options)
     return lift(_construct(part, context, inner=_wrap(inside, inner_context)))
 
 
@@ -217,11 +220,14 @@ def _brought(chain: list[_Part]) -> Vocabularies:
         return Vocabularies()
     if "inner" in inspect.signature(read).parameters:
         read = partial(read, inner=_brought(inside))
-    found: Vocabularies = read(**part.options)
+    with no_exit(part.name):
+        found: Vocabularies = read(**part.options)
     return found
 
 
 def _vocab_size(given: int | None, target: Vocabulary | None) -> int | None:
     if given is not None and target is not None and given != target.size:
         raise UsageError(f"--vocab-size {given}, but the target vocabulary has {target.size} tokens; leave it out.")
+    if given is not None and given > VOCABULARY.value:
+        raise UsageError(f"--vocab-size {given}: a row of scores would have as many numbers. {VOCABULARY.raising}")
     return given if target is None else target.size

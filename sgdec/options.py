@@ -9,6 +9,8 @@ and the check that -1 is refused: nothing is registered twice. The parameters `N
 from __future__ import annotations
 
 import inspect
+import math
+import re
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -90,17 +92,25 @@ def split_dotted(args: Sequence[str]) -> dict[str, dict[str, str]]:
 def load_config(path: str | Path) -> dict[str, Any]:
     """A TOML file: options of the run at the top, one table a plugin. Hyphens in keys become underscores.
 
-    Raises UsageError naming the file, and the line where the file says what TOML does not.
+    Raises UsageError naming the file, the line where the file says what TOML does not, and a key that names code:
+    a file of options may come from anywhere, and must not decide what is executed.
     """
-    import tomllib
+    from sgdec.io.documents import parse_toml, read_document
+    from sgdec.io.limits import CONFIG
 
     try:
-        with open(path, "rb") as file:
-            config = tomllib.load(file)
+        config = parse_toml(read_document(path, CONFIG))
     except OSError as error:
         raise UsageError(f"--config {path}: {error.strerror}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(f"--config {path} is no TOML file: {error}.") from error
+    except SgdecError as error:
+        raise UsageError(f"--config {error}") from None
+    except ValueError as error:
+        raise UsageError(f"--config {path} is no TOML file: {' '.join(str(error).split())}.") from error
+    if (key := _code_in(config)) is not None:
+        raise UsageError(
+            f"--config {path}: {key!r} would execute code, which a config file must not. "
+            "Give --plugin-file on the command line."
+        )
     tables = {key: _underscored(table) for key, table in config.items() if isinstance(table, dict)}
     return {**_underscored(config), **tables}
 
@@ -206,9 +216,27 @@ def _convert(value: Any, annotation: Any, flag: str, option: Option) -> Any:
         of_items = [e for e in errors if e["type"] != "too_short"]  # an item that is wrong is missing, too
         complaint = " or ".join(dict.fromkeys(_complaint(e) for e in of_items or errors))
         raise UsageError(f"{flag}: {complaint} ({_explain(option)}).") from error
-    if isinstance(converted, float) and converted != converted:
-        raise UsageError(f"{flag}: 'nan' should be a number ({_explain(option)}).")
+    if (unfit := flaw(converted)) is not None:
+        raise UsageError(f"{flag}: {unfit} ({_explain(option)}).")
     return converted
+
+
+def flaw(value: Any) -> str | None:
+    """Why a value can be no option, or None: NaN, infinite, more than 64 bits, a NUL character; also inside a list.
+
+    >>> flaw((0.5, float("inf"))), flaw(1 << 63), flaw(-3)
+    ('inf should be a finite number', '9223372036854775808 should be less than 2^63', None)
+    """
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{value} should be a finite number"
+    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+        shown = str(value) if abs(value) < 1 << 99 else "the number"
+        return f"{shown} should be less than 2^63"
+    if isinstance(value, str) and "\0" in value:
+        return f"{value!r} has a NUL character"
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return next(filter(None, map(flaw, value)), None)
+    return None
 
 
 def _complaint(error: Mapping[str, Any]) -> str:
@@ -253,6 +281,16 @@ def _constraint(constraint: object) -> str:
     signs = {"Gt": ("gt", ">"), "Ge": ("ge", ">="), "Lt": ("lt", "<"), "Le": ("le", "<=")}
     attribute, sign = signs.get(type(constraint).__name__, ("", ""))
     return f"{sign} {getattr(constraint, attribute)}" if attribute else ""
+
+
+def _code_in(table: Any) -> str | None:
+    """The first key, at any depth, that spells the option which loads code."""
+    if isinstance(table, list):
+        return next(filter(None, map(_code_in, table)), None)
+    if not isinstance(table, dict):
+        return None
+    spelled = (key for key in table if re.sub(r"[\W_]", "", key).lower() in ("pluginfile", "pluginfiles"))
+    return next(spelled, None) or next(filter(None, map(_code_in, table.values())), None)
 
 
 def _underscored(table: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import sys
 import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib.metadata import Distribution, EntryPoint, PackageNotFoundError, entry_points, requires
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -114,7 +115,9 @@ class Host:
         try:
             plugin = self._plugin(entry)
             classes = self._classes(plugin, entry.kind)
-        except Exception as error:  # whatever a stranger's module may raise
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # whatever a stranger's module may raise, sys.exit too
             reason = _reason(error, entry.distribution)
             raise SgdecError(f"{entry.kind} {entry.name!r} is installed but did not import: {reason}") from error
         if entry.name not in classes:
@@ -154,7 +157,9 @@ class Host:
             plugin = _import_file(path)
             self._register(plugin, str(path))
             offered = [(kind, name) for kind in KINDS for name in self._classes(plugin, kind)]
-        except Exception as error:
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
             raise SgdecError(f"--plugin-file {path} did not import: {_reason(error, BUNDLED)}") from error
         if not offered:
             raise SgdecError(
@@ -228,19 +233,35 @@ def _clash(entries: Sequence[Entry]) -> str:
     return f"{kind} {name!r} is offered by {where}. Uninstall one, or rename it in its plugin."
 
 
-def _reason(error: Exception, distribution: str) -> str:
+@contextmanager
+def no_exit(what: str) -> Iterator[None]:
+    """While a stranger's code runs: what would end the process, such as `sys.exit`, becomes a SgdecError.
+
+    Ctrl-C alone still ends it, and other exceptions pass. ``what`` names the code in the error.
+    """
+    try:
+        yield
+    except (Exception, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise SgdecError(f"{what}: {_reason(error, BUNDLED)}") from error
+
+
+def _reason(error: BaseException, distribution: str) -> str:
     """What went wrong in a stranger's module, in one line: the message, and the way out or the place."""
     message = " ".join(str(error).split())
     if isinstance(error, ModuleNotFoundError):
         hint = install_hint(error.name or "", distribution)
         if hint:
             return f"{message}{hint}."
+    elif isinstance(error, SystemExit):
+        message = f"it called sys.exit({message})"
     elif not isinstance(error, ImportError):
         message = f"{type(error).__name__}: {message}"
     return f"{message}{_place(error)}."
 
 
-def _place(error: Exception) -> str:
+def _place(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
         return ""  # its message says it
     frames = traceback.extract_tb(error.__traceback__)

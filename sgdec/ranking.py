@@ -20,12 +20,16 @@ from typing import Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from sgdec.errors import UsageError
+
 Coverage: TypeAlias = tuple[npt.NDArray[np.float64] | None, ...]
 """For each predictor with attention: ``[source]``, the attention that each source token received so far.
 
 None for a predictor that is not consulted.
 """
 
+MOST_ALPHA, MOST_BETA = 10.0, 1e6
+"""lp(Y) of ten million tokens is 1e70 then; the largest float is 1e308."""
 SMALLEST_COVERAGE = 1e-30
 """A source token without any attention costs log(1e-30), about -69, times beta: finite, so that it still ranks."""
 
@@ -43,6 +47,12 @@ class Ranking:
     alpha: float = 0.0
     beta: float = 0.0
     normalize: Literal["gnmt", "length"] = "gnmt"
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for an alpha or beta that a float could not bear for long outputs."""
+        for name, value, most in (("alpha", self.alpha, MOST_ALPHA), ("beta", self.beta, MOST_BETA)):
+            if not abs(value) <= most:
+                raise UsageError(f"{name} {value:g}: expected {-most:g} to {most:g}; GNMT's is between 0 and 1.")
 
     @property
     def uses_length(self) -> bool:

@@ -102,11 +102,22 @@ def test_text_needs_a_tokenizer(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert read_ngrams(tmp_path / "1.txt")[(a, b)] == pytest.approx(0.5)
 
 
-def test_a_sentence_that_a_list_leaves_out_has_an_empty_file(tmp_path: Path) -> None:
-    (tmp_path / "list").write_text("1 ||| 3 ||| ||| -1\n3 ||| 3 ||| ||| -1\n")
-    assert run(tmp_path / "list", "--output", f"{tmp_path}/{{id}}.txt") == 1
-    assert (tmp_path / "2.txt").read_text() == ""
-    assert (tmp_path / "3.txt").read_text() != ""
+@pytest.mark.parametrize(
+    ("ids", "range_", "gaps"),
+    [
+        ((1, 3), ":", ["sentence 2 is"]),
+        ((2, 999_999_999), ":", ["sentence 1 is", "sentences 3 to 999999998 are"]),
+        ((2, 5), "2:9", ["sentences 3 to 4 are", "sentences 6 to 9 are"]),
+    ],
+)
+def test_only_sentences_of_the_list_get_a_file_and_a_gap_is_one_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], ids: tuple[int, ...], range_: str, gaps: list[str]
+) -> None:
+    (tmp_path / "list").write_text("".join(f"{number} ||| 3 ||| ||| -1\n" for number in ids))
+    assert run(tmp_path / "list", "--output", f"{tmp_path}/out/{{id}}.txt", "--range", range_) == 1
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {f"{number}.txt" for number in ids}
+    warnings = [f"Warning: {gap} not in {tmp_path}/list, so without a file." for gap in gaps]
+    assert capsys.readouterr().err.splitlines()[:-1] == warnings
 
 
 def test_ngramc_adds_up_what_was_extracted(tmp_path: Path) -> None:
@@ -124,7 +135,7 @@ def test_ngramc_adds_up_what_was_extracted(tmp_path: Path) -> None:
         (("{list}", "--output", "{folder}/out.txt"), 2, "give --output a pattern such as 'ngrams/{id}.txt'"),
         (("{list}", "--output", "{out}", "--order", "0"), 2, "--order"),
         (("{list}", "--output", "{out}", "--scale", "-1"), 2, "--scale"),
-        (("{list}", "--output", "{out}", "--scale", "inf"), 2, "--scale inf"),
+        (("{list}", "--output", "{out}", "--scale", "inf"), 2, "--scale: inf should be a finite number"),
         (("{list}", "--output", "{out}", "--range", "5:3"), 2, "--range 5:3"),
         (("{list}", "--output", "{out}", "--range", "5:9"), 1, "there is no sentence in 5:9"),
         (("{folder}/none", "--output", "{out}"), 1, "none: cannot be read (No such file or directory)"),

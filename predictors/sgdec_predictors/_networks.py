@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 from sgdec import EOS
 from sgdec.context import UNK
-from sgdec.io.lattice import Lattice, LatticeError
+from sgdec.io.lattice import Lattice
+from sgdec.io.openfst import LatticeError
 from sgdec.protocol import FORBIDDEN
 from sgdec_predictors._semirings import LOG, Semiring, Ways, distances_to_end, times
 

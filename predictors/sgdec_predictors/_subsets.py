@@ -20,7 +20,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any, Protocol, TypeAlias
 
 from sgdec import BOS, EOS, BatchPredictor, Scores, Source
-from sgdec.io.lattice import LatticeError
+from sgdec.io.openfst import LatticeError
 from sgdec.protocol import FORBIDDEN, Candidates, SparseRow, Steps
 from sgdec_predictors._networks import Arc
 from sgdec_predictors._semirings import LOG, Semiring, Ways, distances_from

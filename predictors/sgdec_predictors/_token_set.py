@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sgdec import EOS, UsageError
+from sgdec.io.limits import TOKENS, VOCABULARY, whole_number
 
 _ITEM = re.compile(r"([<>]?)(\d+)", re.ASCII)
 
@@ -40,7 +41,11 @@ class TokenSet:
             found = _ITEM.fullmatch(item)
             if found is None:
                 raise UsageError(f"{who}: tokens {text!r}: {item!r} is neither an id nor >n nor <n, as in 4,17,>100.")
-            sign, number = found[1], int(found[2])
+            number = whole_number(found[2], VOCABULARY.value if found[1] else TOKENS)
+            if number is None:
+                most = f"ranges begin and end below the largest vocabulary. {VOCABULARY.raising}" if found[1] else ""
+                raise UsageError(f"{who}: {item[:40]!r} is larger than any token. {most}".rstrip())
+            sign = found[1]
             if not sign and number == EOS:
                 raise UsageError(f"{who}: tokens {text!r}: </s> ({EOS}) cannot be one of them.")
             {"": listed.add, "<": lows.append, ">": highs.append}[sign](number)

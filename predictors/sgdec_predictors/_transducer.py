@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sgdec import BOS, EOS, UNK
-from sgdec.io.lattice import LatticeError
+from sgdec.io.openfst import LatticeError
 from sgdec.io.transducer import EPSILON, OTHERWISE, UNK_LABEL, Transducer, read_transducer
 from sgdec.protocol import FORBIDDEN
 from sgdec_predictors._semirings import TROPICAL, Semiring, distances_to_end

@@ -23,7 +23,8 @@ from pydantic import Field
 
 import sgdec
 from sgdec import BOS, EOS, BatchPredictor, Context, Scores, SgdecError, Source
-from sgdec.io.lattice import Lattice, LatticeError, read_lattice
+from sgdec.io.lattice import Lattice, read_lattice
+from sgdec.io.openfst import LatticeError
 from sgdec.protocol import FORBIDDEN, Candidates, SparseRow, Steps
 
 ROOT, ENDED, DEAD = -1, -2, -3

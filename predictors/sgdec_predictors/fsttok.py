@@ -32,7 +32,7 @@ from pydantic import Field
 
 import sgdec
 from sgdec import EOS, BatchPredictor, Context, Scores, SgdecError, Source
-from sgdec.io.lattice import LatticeError
+from sgdec.io.openfst import LatticeError
 from sgdec.protocol import FORBIDDEN, Candidates, SparseRow, ability
 from sgdec_predictors._semirings import LOG, TROPICAL, times
 from sgdec_predictors._spelling import Inner, Spelling, Translator

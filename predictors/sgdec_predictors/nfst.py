@@ -19,7 +19,8 @@ from pydantic import Field
 
 import sgdec
 from sgdec import EOS, BatchPredictor, Context, SgdecError, Source
-from sgdec.io.lattice import LatticeError, read_lattice
+from sgdec.io.lattice import read_lattice
+from sgdec.io.openfst import LatticeError
 from sgdec.protocol import FORBIDDEN
 from sgdec_predictors._networks import Arc, Network, Paths, refuse_unfit
 from sgdec_predictors._semirings import LOG, TROPICAL, Semiring, Ways, distances_to_end

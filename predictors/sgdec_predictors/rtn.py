@@ -25,8 +25,9 @@ from pydantic import Field
 
 import sgdec
 from sgdec import BatchPredictor, Context, SgdecError, Source
-from sgdec.io.lattice import LatticeError, read_lattice
+from sgdec.io.lattice import read_lattice
 from sgdec.io.limits import whole_number
+from sgdec.io.openfst import LatticeError
 from sgdec.protocol import FORBIDDEN
 from sgdec.text.lines import read_lines
 from sgdec_predictors._networks import Arc, Exit, Network, Paths, refuse_unfit

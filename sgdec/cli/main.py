@@ -17,7 +17,7 @@ from typing import Any, TextIO
 import click
 from click.shell_completion import CompletionItem
 
-from sgdec.errors import SgdecError, UsageError
+from sgdec.errors import SgdecError, UsageError, one_line
 from sgdec.plugins import install_hint
 from sgdec.suggest import suggest
 
@@ -171,6 +171,6 @@ def _one_line(error: click.ClickException) -> str:
 
 def _fail(message: str, status: int) -> int:
     with contextlib.suppress(OSError):  # standard error may be on the full disk, too
-        print(f"Error: {message}", file=sys.stderr)
+        print(f"Error: {one_line(message)}", file=sys.stderr)
     _settle(sys.stderr)
     return status

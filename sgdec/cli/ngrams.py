@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -12,6 +12,8 @@ import click
 
 from sgdec.cli.paths import Command, Read, Written
 from sgdec.errors import SgdecError, UsageError
+from sgdec.io.documents import parse_json
+from sgdec.io.limits import TOKENS, whole_number
 from sgdec.io.patterns import numbers_of_files
 from sgdec.io.sources import parse_range
 from sgdec.text.lines import read_lines
@@ -57,12 +59,11 @@ def command(
     writes as jsonl (a name that ends in .jsonl or .jsonl.gz). Paths of a lattice, entries of a list have the
     probability exp(scale x score), renormalised; on lattices posteriors are exact.
 
-    A sentence without hypotheses gets an empty file, a warning with its number, and exit status 1 at the end.
+    A sentence without hypotheses gets an empty file and a warning. Sentences that a list leaves out get no file;
+    those that follow each other are one warning. Either is exit status 1 at the end.
     """
     if "{id}" not in output:
         raise UsageError("ngrams go to one file a sentence: give --output a pattern such as 'ngrams/{id}.txt'.")
-    if not math.isfinite(scale):
-        raise UsageError(f"--scale {scale}: expected a finite number.")
     from sgdec.io.ngrams import write_ngrams
 
     first, last = parse_range(range_)
@@ -70,8 +71,11 @@ def command(
         extracted = from_lattices(input, first, last, order, scale, counts)
     else:
         extracted = from_lists(read_lists(input, tokenizer), first, last, order, scale, counts)
-    files, empty = 0, 0
+    files, empty, expected = 0, 0, first
     for number, ngrams in extracted:
+        if number > expected and "{id}" not in input:
+            empty += _missing(input, expected, number - 1)
+        expected = number + 1
         path = Path(output.replace("{id}", str(number)))
         path.parent.mkdir(parents=True, exist_ok=True)
         write_ngrams(path, ngrams)
@@ -83,13 +87,23 @@ def command(
         where = f" in {range_}" if range_ else ""
         what = ": no file has such a name" if "{id}" in input else ""
         raise SgdecError(f"{input}: there is no sentence{where}{what}.")
+    if last is not None and expected <= last:
+        empty += _missing(input, expected, last)
     click.echo(f"{output}: {files} files", err=True)
     return 1 if empty else 0
 
 
+def _missing(input: str, first: int, last: int) -> int:
+    """Says that sentences are not in a list; how many."""
+    which = f"sentence {first} is" if first == last else f"sentences {first} to {last} are"
+    click.echo(f"Warning: {which} not in {input}, so without a file.", err=True)
+    return last + 1 - first
+
+
 def from_lattices(pattern: str, first: int, last: int | None, order: int, scale: float, counts: bool) -> Extracted:
     """Of all lattices there are, or of each in a range. Raises SgdecError for one that is missing or unfit."""
-    from sgdec.io.lattice import LatticeError, read_lattice
+    from sgdec.io.lattice import read_lattice
+    from sgdec.io.openfst import LatticeError
     from sgdec.posteriors import lattice_posteriors
 
     for number in _present(pattern, first) if last is None else range(first, last + 1):
@@ -105,19 +119,16 @@ def from_lattices(pattern: str, first: int, last: int | None, order: int, scale:
 def from_lists(
     lists: Iterable[tuple[int, Entries]], first: int, last: int | None, order: int, scale: float, counts: bool
 ) -> Extracted:
-    """Of n-best lists by ascending sentence; a sentence that is left out between others has no n-grams."""
+    """Of n-best lists by ascending sentence."""
     from sgdec.posteriors import nbest_posteriors
 
-    following = first
     for number, entries in lists:
         if last is not None and number > last:
             break
         if not all(score < math.inf for _, score in entries):
             raise SgdecError(f"a total of sentence {number} is infinite or no number. Expected natural-log scores.")
         if number >= first:
-            yield from ((missing, {}) for missing in range(following, number))
             yield number, nbest_posteriors(entries, order, scale=scale, counts=counts)
-            following = number + 1
 
 
 def read_lists(path: str, tokenizer: str | None) -> Iterator[tuple[int, Entries]]:
@@ -142,25 +153,32 @@ def _entry(entry: NbestEntry, vocabulary: Vocabulary | None) -> tuple[tuple[int,
     if vocabulary is not None:
         return vocabulary.encode(entry.text), entry.total
     words = entry.text.split()
-    for word in words:
-        if not (word.isascii() and word.isdecimal()):
-            raise SgdecError(f"{entry.where}: {word!r} is no token id. For text, give --tokenizer FILE.spm.")
-    return tuple(map(int, words)), entry.total
+    tokens = tuple(token for token in map(whole_number, words) if token is not None)
+    if len(tokens) < len(words):
+        wrong = next(word for word in words if whole_number(word) is None)
+        raise SgdecError(f"{entry.where}: {wrong!r} is no token id. For text, give --tokenizer FILE.spm.")
+    return tokens, entry.total
 
 
 def _read_jsonl(path: str) -> Iterator[tuple[int, Entries]]:
     before = 0
     for number, line in enumerate(read_lines(path), 1):
         try:
-            row = json.loads(line)
-            sentence = int(row["id"])
-            entries = [(tuple(map(int, found["tokens"])), float(found["score"])) for found in row["hypotheses"]]
-        except (ValueError, KeyError, TypeError):
+            row = parse_json(line)
+            sentence, listed = row["id"], row["hypotheses"]
+            entries = [(tuple(found["tokens"]), float(found["score"])) for found in listed]
+            if not all(type(number) is int and 0 <= number < TOKENS for number in (sentence, *_tokens(entries))):
+                raise ValueError
+        except (ValueError, KeyError, TypeError, OverflowError):
             raise SgdecError(f"{path}: line {number} is no result of `sgdec decode --output-format jsonl`.") from None
         if sentence <= before:
             raise SgdecError(f"{path}: line {number}: sentence ids do not ascend.")
         before = sentence
         yield sentence, entries
+
+
+def _tokens(entries: Entries) -> Iterator[int]:
+    return chain.from_iterable(tokens for tokens, _ in entries)
 
 
 def _present(pattern: str, first: int) -> Sequence[int]:

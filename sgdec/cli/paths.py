@@ -20,6 +20,7 @@ from typing import Any
 
 import click
 
+from sgdec.cli.values import refuse_unfit
 from sgdec.errors import UsageError
 from sgdec.io import patterns
 from sgdec.io.writing import descriptor_of
@@ -71,6 +72,7 @@ class Written(_PathType):
 
 class _Guarded(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
+        refuse_unfit(ctx)
         refuse_overwriting(ctx)
         return super().invoke(ctx)
 

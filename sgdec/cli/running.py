@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from sgdec.cli.paths import Command, Read, Written
-from sgdec.errors import SgdecError, UsageError
+from sgdec.errors import SgdecError, UsageError, one_line
 from sgdec.io.writing import write_whole
 from sgdec.options import load_config, merge_options, separate_dotted, split_config, split_dotted
 from sgdec.suggest import suggest
@@ -174,7 +174,7 @@ class Progress:
     def warn(self, sentence: int, problem: Exception | str) -> None:
         """One line about a sentence, where the line of progress is."""
         self._clear()
-        click.echo(f"Warning: sentence {sentence}: {problem or type(problem).__name__}", err=True)
+        click.echo(f"Warning: sentence {sentence}: {one_line(str(problem)) or type(problem).__name__}", err=True)
         if isinstance(problem, Exception) and not isinstance(problem, SgdecError):  # a defect: show where
             click.echo("".join(traceback.format_exception(problem)), err=True, nl=False)
 

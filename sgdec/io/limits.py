@@ -6,7 +6,7 @@ Whoever needs more raises a limit by the environment variable that the error nam
     SGDEC_MAX_CONFIG_BYTES      1 MiB     a TOML file of options
     SGDEC_MAX_DOCUMENT_BYTES   64 MiB     a JSON file, a SentencePiece model
     SGDEC_MAX_FILE_BYTES        1 GiB     a lattice or transducer, unpacked
-    SGDEC_MAX_UNPACKED_TIMES  100         a packed file, unpacked, by its own size; the first 64 MiB are free
+    SGDEC_MAX_UNPACKED_TIMES  100         a packed file, unpacked, by its own size; the first 16 MiB are free
     SGDEC_MAX_NESTING         100         lists and objects inside each other in JSON and TOML
     SGDEC_MAX_VOCABULARY        5 million tokens of a vocabulary without a model
 """
@@ -22,9 +22,9 @@ from typing import IO, Any, NamedTuple
 
 from sgdec.errors import SgdecError, UsageError
 
-FREE = 64 << 20
+FREE = 16 << 20
 """Bytes that any packed file may unpack to: short files of equal lines pack very well."""
-CHUNK = 1 << 20
+CHUNK = 1 << 16
 """Bytes that are read at a time."""
 TOKENS = 1 << 31
 """Token ids are less: OpenFst's labels have 32 bits."""

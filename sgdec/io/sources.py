@@ -28,6 +28,9 @@ Lines: TypeAlias = "Iterable[bytes | SgdecError]"
 """With their ends; an error stands for a line that is too long."""
 
 
+MOST_FACTOR = 1_000_000
+
+
 @dataclass(frozen=True)
 class LengthRule:
     """How long outputs may be: at most this many tokens before ``</s>``.
@@ -40,6 +43,13 @@ class LengthRule:
     """Times the source tokens, rounded down."""
     fixed: int | None = None
     """Overrides the factor; 0 = no limit."""
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for a factor that is none."""
+        if not 0 <= self.factor <= MOST_FACTOR:
+            raise UsageError(
+                f"--max-length-factor {self.factor:g}: expected 0 to {MOST_FACTOR}. For no limit give --max-length 0."
+            )
 
     def limit(self, source_length: int) -> int | None:
         if self.fixed is None:

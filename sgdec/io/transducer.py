@@ -21,7 +21,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sgdec.io.lattice import _pynini, read_openfst
+from sgdec.io.lattice import _pynini
+from sgdec.io.openfst import read_openfst
 from sgdec.io.writing import write_whole
 
 EPSILON = 0
@@ -71,8 +72,7 @@ class Transducer:
 def read_transducer(path: str | Path) -> Transducer:
     """Reads an OpenFst binary, plain or gzipped, with standard (tropical) or log arcs; an acceptor maps to itself.
 
-    Raises LatticeError for a file that is missing, cut short or no transducer; SgdecError where its format needs
-    pynini and pynini is not installed.
+    Raises LatticeError for a file that is missing, damaged or no transducer.
     """
     start, first, arcs, final = read_openfst(path)
     states = np.repeat(np.arange(len(final)), np.diff(first))

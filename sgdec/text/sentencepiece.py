@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 
 from sgdec.context import BOS, EOS, UNK
 from sgdec.errors import SgdecError, UsageError
+from sgdec.io.documents import read_document
 from sgdec.text.words import BLANK
 
 Kind = Literal["unigram", "bpe", "char", "word"]
@@ -44,12 +45,16 @@ class SentencePieceVocabulary:
                 f"{name}: <unk>, <s>, </s> are numbered {', '.join(map(str, ids))}, expected 0, 1, 2. "
                 "Train it with `sgdec tokenizer`."
             )
+        try:
+            self._processor.id_to_piece(list(range(self.size)))
+        except UnicodeDecodeError as error:
+            raise SgdecError(f"{name}: a piece is not UTF-8 ({error.object!r}). The file is damaged.") from None
 
     @classmethod
     def load(cls, path: str | Path) -> SentencePieceVocabulary:
         """Read a model file; `SgdecError` if there is none or it is damaged."""
         try:
-            serialized = Path(path).read_bytes()
+            serialized = read_document(path)
         except OSError as error:
             raise SgdecError(f"{path}: cannot be read ({error.strerror}). `sgdec tokenizer` trains one.") from None
         return cls(serialized, name=str(path))
@@ -95,7 +100,11 @@ class SentencePieceVocabulary:
 
     def words_in(self, line: str) -> list[str]:
         """The words of a line as this vocabulary sees them: normalised, split at blanks."""
-        return [word for word in "".join(self._processor.encode(line, out_type=str)).split(BLANK) if word]
+        try:
+            pieces = self._processor.encode(line, out_type=str)
+        except UnicodeDecodeError:
+            raise SgdecError("the SentencePiece model makes what is not UTF-8 of this text: it is damaged.") from None
+        return [word for word in "".join(pieces).split(BLANK) if word]
 
 
 def train_vocabulary(

@@ -8,6 +8,7 @@ from typing import Literal, Protocol, TypeAlias, get_args
 
 from sgdec.context import Vocabulary
 from sgdec.errors import SgdecError
+from sgdec.io.documents import read_document
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
 from sgdec.text.words import MixedVocabulary, WordVocabulary, read_words
 
@@ -31,7 +32,7 @@ class StoredVocabulary(Vocabulary, Protocol):
 def load_vocabulary(path: str | Path) -> Tokenizer:
     """Read a file that `sgdec tokenizer` wrote. `SgdecError` if there is none or it is damaged."""
     try:
-        serialized = Path(path).read_bytes()
+        serialized = read_document(path)
     except OSError as error:
         raise SgdecError(f"{path}: cannot be read ({error.strerror}). `sgdec tokenizer` trains one.") from None
     if serialized[:1] == b"{":  # JSON; SentencePiece's files are protocol buffers

@@ -22,6 +22,7 @@ from typing import Any, ClassVar
 
 from sgdec.context import UNK
 from sgdec.errors import SgdecError, UsageError
+from sgdec.io.documents import parse_json
 
 FORMAT = 1
 SPECIAL = ("<unk>", "<s>", "</s>")
@@ -246,9 +247,10 @@ KINDS: dict[str, type[WordVocabulary] | type[MixedVocabulary]] = {
 def read_words(serialized: bytes, name: str) -> WordVocabulary | MixedVocabulary:
     """The vocabulary of a file's content; ``name`` is how errors call it. Raises `SgdecError` where it is damaged."""
     try:
-        content: Any = json.loads(serialized)
+        content = parse_json(serialized)
         kind, pieces, version = content["kind"], content["pieces"], content["sgdec_vocabulary"]
-        known = kind in KINDS and all(isinstance(piece, str) for piece in pieces)
+        known = kind in KINDS and isinstance(pieces, list)
+        "".join(pieces).encode()  # TypeError where one is no text, ValueError for half a character
     except (ValueError, KeyError, TypeError):
         known, version = False, FORMAT
     if not known or version != FORMAT:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, get_origin, get_type_hints
 from pydantic import Field, TypeAdapter, ValidationError
 
 from sgdec.errors import UsageError
+from sgdec.options import flaw
 
 Precision = Literal["auto", "fp32", "bf16", "fp64"]
 Parallel = Literal["none", "data", "model", "hybrid"]
@@ -202,6 +203,8 @@ class TrainConfig:
             raise UsageError("--tokenizer: give it once for all sides, or for sources and target, or for each side.")
         for name, hint in get_type_hints(TrainConfig, include_extras=True).items():
             value = getattr(self, name)
+            if (unfit := flaw(value)) is not None:
+                raise UsageError(f"{flag(name)}: {unfit}.")
             if get_origin(hint) is not Annotated:
                 continue
             try:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sgdec.errors import SgdecError, UsageError
+from sgdec.io.documents import parse_json, read_document
 from sgdec.io.writing import flush
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ def load_tensors(file: Path) -> dict[str, Tensor]:
 def read_json(file: Path) -> dict[str, Any]:
     """Read a JSON object; `SgdecError` if it is missing or damaged."""
     try:
-        value = json.loads(file.read_text(encoding="utf-8"))
+        value = parse_json(read_document(file))
     except OSError as error:
         raise SgdecError(f"{file}: cannot be read ({error.strerror}).") from None
     except ValueError as error:

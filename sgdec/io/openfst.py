@@ -1,0 +1,240 @@
+"""OpenFst's binary files, read without OpenFst: its own code aborts the process where a file is damaged.
+
+Two formats are read, ``vector`` (the usual one) and ``const``, with standard (tropical) or log arcs, with or without
+symbol tables, plain or gzipped. Each size, number of a state and length of a table in a file is checked against the
+bytes that are there. Others are refused with the command that converts them.
+
+A file is a header, the symbol tables, and then
+
+- ``vector``: for each state its final cost, its number of arcs (64 bits), and these: label, output, cost, target;
+- ``const``: a table of states (final cost, first arc, numbers of arcs, of input and of output epsilons), a table of
+  arcs. Aligned ones begin on multiples of 16 bytes.
+"""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import zlib
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sgdec.errors import SgdecError
+from sgdec.io.limits import FILE, GZIP, gunzipped, read_all
+
+COSTS = {"standard": "<f4", "log": "<f4", "log64": "<f8"}
+"""Types of arcs, and how their costs are stored."""
+_MAGIC, _SYMBOLS_MAGIC = 2125659606, 2125658996
+"""How a file and how a symbol table begins."""
+_INPUT_SYMBOLS, _OUTPUT_SYMBOLS, _ALIGNED = 1, 2, 4
+_ALIGNED_VERSION = 1
+_ALIGNMENT = 16
+_WORD = 4
+"""Bytes; all parts of ``vector`` behind its header are so many words long."""
+
+
+class LatticeError(SgdecError):
+    """What is wrong with one lattice file, and the way out, apart: a reader who knows more can say more."""
+
+    def __init__(self, path: str | Path, what: str, way_out: str = "") -> None:
+        super().__init__(f"{path}: {what}. {way_out}".rstrip())
+        self.what = what
+        self.way_out = way_out
+
+
+class Automaton(NamedTuple):
+    """The content of a file."""
+
+    start: int
+    """-1 = there is no state at all."""
+    first: npt.NDArray[np.int64]
+    """``[states + 1]``: where the arcs of each state begin."""
+    arcs: npt.NDArray[Any]
+    """``[arcs]``: ``label`` (of the input), ``output``, ``cost``, ``target``."""
+    final: npt.NDArray[Any]
+    """``[states]``: final costs; infinite = not final."""
+
+
+class _Header(NamedTuple):
+    """What is known before the states are read."""
+
+    format: str
+    arc_type: str
+    flags: int
+    start: int
+    states: int
+    """-1 = as many as there are."""
+    arcs: int
+    end: int
+    """Where the states begin, symbol tables left behind."""
+
+
+class _Damaged(Exception):
+    """The file is not what it says."""
+
+
+def read_openfst(path: str | Path) -> Automaton:
+    """Raises `LatticeError` for a file that is missing, damaged, of another format, or whose labels are no token ids
+    and costs no numbers.
+    """
+    data = _read_bytes(path)
+    try:
+        header = _header(data)
+        if header.arc_type not in COSTS:
+            expected = ", ".join(COSTS)
+            raise LatticeError(path, f"has arcs of type {header.arc_type!r}", f"Expected one of {expected}.")
+        read = {"vector": _vector, "const": _const}.get(header.format)
+        if read is None:
+            way_out = "Convert it: fstconvert --fst_type=vector IN OUT."
+            raise LatticeError(path, f"has OpenFst's format {header.format!r}", way_out)
+        found = read(data, header)
+        _require_places(found)
+    except (_Damaged, struct.error):
+        way_out = "Write it again, for example with pynini's Fst.write."
+        raise LatticeError(path, "cut short, or not an OpenFst file", way_out) from None
+    _require_values(path, found)
+    return found
+
+
+def first_arc(wrong: npt.NDArray[np.bool_], found: Automaton) -> tuple[int, Any]:
+    """Of some arcs the first, after the number of its state."""
+    arc = int(wrong.argmax())
+    return int(np.searchsorted(found.first, arc, side="right")) - 1, found.arcs[arc]
+
+
+def _read_bytes(path: str | Path) -> bytes:
+    try:
+        with open(path, "rb") as file:
+            data = read_all(file, str(path), FILE)
+        return gunzipped(data, str(path)) if data.startswith(GZIP) else data
+    except (EOFError, gzip.BadGzipFile, zlib.error):
+        raise LatticeError(path, "the gzip file is damaged or cut short", "Write it again.") from None
+    except FileNotFoundError:
+        raise LatticeError(path, "no such file") from None
+    except OSError as error:
+        raise LatticeError(path, f"cannot be read ({error.strerror or error})") from None
+
+
+def _header(data: bytes) -> _Header:
+    """A number, the names of format and arcs, version, flags, properties, the start, how many states and arcs."""
+    (magic,) = struct.unpack_from("<i", data)
+    if magic != _MAGIC:
+        raise _Damaged
+    format, at = _string(data, 4)
+    arc_type, at = _string(data, at)
+    version, flags, _, start, states, arcs = struct.unpack_from("<iiQqqq", data, at)
+    at += struct.calcsize("<iiQqqq")
+    for flag in (_INPUT_SYMBOLS, _OUTPUT_SYMBOLS):
+        if flags & flag:
+            at = _after_symbols(data, at)
+    if version == _ALIGNED_VERSION:
+        flags |= _ALIGNED
+    return _Header(format.decode("latin-1"), arc_type.decode("latin-1"), flags, start, states, arcs, at)
+
+
+def _string(data: bytes, at: int) -> tuple[bytes, int]:
+    """A string with its length before it, and where it ends."""
+    (length,) = struct.unpack_from("<i", data, at)
+    end = at + 4 + length
+    if length < 0 or end > len(data):
+        raise _Damaged
+    return data[at + 4 : end], end
+
+
+def _after_symbols(data: bytes, at: int) -> int:
+    """Where a symbol table ends: a number, its name, the next free key, its size, and so many symbols with keys."""
+    (magic,) = struct.unpack_from("<i", data, at)
+    if magic != _SYMBOLS_MAGIC:
+        raise _Damaged
+    _, at = _string(data, at + 4)
+    _, size = struct.unpack_from("<qq", data, at)
+    at += 16
+    if size > (len(data) - at) // 12:  # a symbol takes 12 bytes and more
+        raise _Damaged
+    for _ in range(size):
+        _, at = _string(data, at)
+        at += 8
+    return at
+
+
+def _vector(data: bytes, header: _Header) -> Automaton:
+    """Only the numbers of arcs are looked for one by one."""
+    cost = COSTS[header.arc_type]
+    width = np.dtype(cost).itemsize // _WORD
+    head, arc = width + 2, width + 3
+    most = (len(data) - header.end) // _WORD
+    words = memoryview(data)[header.end : header.end + most * _WORD].cast("i")
+    heads, at = [0], 0
+    if header.states > most // head:
+        raise _Damaged
+    try:
+        for _ in range(header.states if header.states >= 0 else most // head):
+            at += head + arc * words[at + width]
+            heads.append(at)
+            if at == most and header.states < 0:
+                break
+    except IndexError:
+        raise _Damaged from None
+    content = np.frombuffer(words, "<i4")
+    places = np.array(heads)  # [states + 1]
+    states = len(heads) - 1
+    if at > most or (np.diff(places) < head).any() or content[places[:-1] + width + 1].any():
+        raise _Damaged
+    first = (places - head * np.arange(states + 1)) // arc
+    of_arcs = np.repeat(np.arange(states), first[1:] - first[:-1])  # [arcs]
+    bodies = arc * np.arange(len(of_arcs)) + head * (of_arcs + 1)
+    final = content[places[:-1, None] + np.arange(width)].view(cost).ravel()
+    arcs = content[bodies[:, None] + np.arange(arc)].view(_arc_type(cost)).ravel()
+    return Automaton(header.start, first, arcs, final)
+
+
+def _const(data: bytes, header: _Header) -> Automaton:
+    cost = COSTS[header.arc_type]
+    numbers = [(name, "<u4") for name in ("first", "arcs", "input_epsilons", "output_epsilons")]
+    states_type = np.dtype([("final", cost), *numbers], align=True)
+    states, end = _table(data, header.end, header.states, states_type, header.flags)
+    arcs, _ = _table(data, end, header.arcs, np.dtype(_arc_type(cost), align=True), header.flags)
+    first = np.concatenate([[0], np.cumsum(states["arcs"], dtype=np.int64)])
+    if first[-1] != len(arcs) or (states["first"] != first[:-1])[states["arcs"] > 0].any():
+        raise _Damaged
+    return Automaton(header.start, first, arcs.astype(_arc_type(cost)), states["final"])
+
+
+def _table(data: bytes, at: int, rows: int, kind: np.dtype[Any], flags: int) -> tuple[npt.NDArray[Any], int]:
+    """So many rows, and where they end."""
+    if flags & _ALIGNED:
+        at += -at % _ALIGNMENT
+    end = at + rows * kind.itemsize
+    if rows < 0 or end > len(data):
+        raise _Damaged
+    return np.frombuffer(data, kind, rows, at), end
+
+
+def _arc_type(cost: str) -> list[tuple[str, str]]:
+    return [("label", "<i4"), ("output", "<i4"), ("cost", cost), ("target", "<i4")]
+
+
+def _require_places(found: Automaton) -> None:
+    """`_Damaged` where the start or an arc leads to no state."""
+    states, targets = len(found.final), found.arcs["target"]
+    if targets.min(initial=0) < 0 or targets.max(initial=-1) >= states or found.start not in range(-1, states):
+        raise _Damaged
+
+
+def _require_values(path: str | Path, found: Automaton) -> None:
+    """`LatticeError` for labels that are no token ids, for costs that are no numbers."""
+    arcs, final = found.arcs, found.final
+    for side in ("label", "output"):
+        if arcs[side].min(initial=0) < 0:
+            state, arc = first_arc(arcs[side] < 0, found)
+            raise LatticeError(path, f"has an arc with label {arc[side]} (state {state})", "Expected token ids.")
+    numbers = "Expected costs: numbers, or inf."
+    if not arcs["cost"].min(initial=np.inf) > -np.inf:  # a NaN is not, either
+        state, arc = first_arc(~(arcs["cost"] > -np.inf), found)
+        raise LatticeError(path, f"a weight at state {state} is {arc['cost']}", numbers)
+    if not final.min(initial=np.inf) > -np.inf:
+        state = int((final > -np.inf).argmin())
+        raise LatticeError(path, f"a weight at state {state} is {final[state]}", numbers)
