@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test fuzz install clean
+.PHONY: demo test fuzz ratchet install clean
 
 demo: install
 	rm -rf demo
@@ -20,6 +20,10 @@ test: install
 # 10,000 damaged files and wrong calls; see docs/fuzzing.md. Others: make fuzz FUZZ="--seed 1 --target lattice".
 fuzz: install
 	$(BIN)/python -m fuzz $(FUZZ)
+
+# Speeds, their ratios, and memory; BASE=COMMIT compares with an earlier commit and fails where one fell. On a quiet machine.
+ratchet: install
+	$(BIN)/python benchmarks/ratchet.py $(if $(BASE),--base $(BASE)) $(RATCHET)
 
 install: $(INSTALLED)
 

@@ -54,7 +54,8 @@ def random_gnmt(layers: int, width: int, vocabulary: int, *, constrained: bool =
     torch.manual_seed(seed)
     context = ModelContext(vocabulary, vocabulary)
     model = GNMT(context, layers=layers, width=width, init=SPREAD / width**0.5, constrained=constrained).eval()
-    model.anneal(math.inf, 1)
+    if constrained:
+        model.anneal(math.inf, 1)
     with torch.no_grad():
         model.softmax.bias[EOS] = -GAMMA
     return model

@@ -25,6 +25,7 @@ import numpy as np
 from sgdec_decoders.beam import BeamDecoder
 
 from sgdec.constellation import Constellation
+from sgdec.outcome import Outcome
 from sgdec.protocol import BatchPredictor, Candidates, Scores, Source, State
 from sgdec.scheduler import Scheduler
 from sgdec.topk import top_tokens
@@ -49,12 +50,18 @@ class Free(BatchPredictor):
         return [None] * len(states)
 
 
-def decode(
-    constellation: Constellation, size: int, length: int, sentences: int, batch: int
-) -> list[tuple[int, ...]]:
+def free_scores(vocab_size: int) -> np.ndarray:
+    """``[V]``, seeded; the end comes only at the length limit."""
+    generator = np.random.default_rng(1)
+    scores: np.ndarray = np.log(generator.dirichlet(np.full(vocab_size, 0.5)) + 1e-12).astype(np.float32)
+    scores[2] = -30.0
+    return scores
+
+
+def search(constellation: Constellation, size: int, length: int, sentences: int, batch: int) -> list[Outcome]:
+    """What a beam of this size finds of sentences whose outputs are all ``length`` tokens long."""
     sources = [Source(i, (3,) * 5, max_length=length) for i in range(1, sentences + 1)]
-    outcomes = Scheduler(constellation, BeamDecoder(size=size), batch_size=batch).run(sources)
-    return [outcome.result.hypotheses[0].tokens for outcome in outcomes]
+    return list(Scheduler(constellation, BeamDecoder(size=size), batch_size=batch).run(sources))
 
 
 def tokens_per_second(work: Callable[[], int], runs: int) -> list[float]:
@@ -76,22 +83,21 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=7)
     given = parser.parse_args()
 
-    generator = np.random.default_rng(1)
-    scores = np.log(generator.dirichlet(np.full(given.vocab_size, 0.5)) + 1e-12).astype(np.float32)
-    scores[2] = -30.0  # </s> only at the length limit
+    scores = free_scores(given.vocab_size)
     rows = np.ascontiguousarray(np.broadcast_to(scores, (given.beam, given.vocab_size)))
 
     one = Constellation.of({"free": Free(scores)})
     two = Constellation.of({"free": Free(scores), "free2": Free(scores)}, weights=[0.7, 0.3])
     best = int(np.argmax(scores))
-    assert decode(one, given.beam, given.length, 1, 1) == [(best,) * given.length]
+    (outcome,) = search(one, given.beam, given.length, 1, 1)
+    assert outcome.result.hypotheses[0].tokens == (best,) * given.length
     assert (top_tokens(rows, given.beam) == np.argsort(-rows, kind="stable", axis=1)[:, : given.beam]).all()
 
     tokens = given.sentences * given.length
 
-    def search(constellation: Constellation, batch: int) -> Callable[[], int]:
+    def beam(constellation: Constellation, batch: int) -> Callable[[], int]:
         def work() -> int:
-            decode(constellation, given.beam, given.length, given.sentences, batch)
+            search(constellation, given.beam, given.length, given.sentences, batch)
             return tokens
 
         return work
@@ -105,9 +111,9 @@ def main() -> None:
         return work
 
     cases = {
-        "beam, one predictor": search(one, 1),
-        "beam, two predictors": search(two, 1),
-        "beam, one predictor, all sentences in flight": search(one, 64),
+        "beam, one predictor": beam(one, 1),
+        "beam, two predictors": beam(two, 1),
+        "beam, one predictor, all sentences in flight": beam(one, 64),
         "floor: plain partial sort": floor(lambda: np.argpartition(rows, -given.beam, axis=1)),
         "floor: top-k of block maxima": floor(lambda: top_tokens(rows, given.beam)),
     }

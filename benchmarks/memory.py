@@ -134,7 +134,7 @@ def long_search(given: argparse.Namespace) -> None:
     spent = time.perf_counter() - started
     assert outcome.result.expansions == given.expansions and outcome.result.hypotheses
     pool = predictor._pool
-    slot = sum(tensor[0].nbytes for tensor in pool._tensors)
+    slot = sum(tensor[0].nbytes for tensor in pool._pool._tensors)
     growth = watched.memory - before
     print(f"after greedy: {before:.1f} MiB resident")
     print(f"depth first: at most {watched.memory:.1f} MiB, + {growth:.1f} MiB")
@@ -150,6 +150,8 @@ class Zipf(BatchPredictor):
     """
 
     max_score = 0.0
+    never_positive = True
+    """The same for older commits, with which the ratchet compares."""
 
     def __init__(self, vocab_size: int) -> None:
         scores = -1.5 * np.log(np.arange(1, vocab_size + 1))
@@ -166,41 +168,46 @@ class Zipf(BatchPredictor):
         return [(31 * state + 7919 * token + 17) % size for state, token in zip(states, tokens, strict=True)]
 
 
-def kept_by_expansions(given: argparse.Namespace) -> None:
-    decoders: dict[str, Callable[..., Decoder]] = {
-        "astar": AStarDecoder,
-        "dfs": DfsDecoder,
-        "bucket": BucketDecoder,
-        "restarting": RestartingDecoder,
-    }
-    constellation = Constellation.of({"zipf": Zipf(given.vocab_size)})
+EXACT: dict[str, Callable[..., Decoder]] = {
+    "astar": AStarDecoder,
+    "dfs": DfsDecoder,
+    "bucket": BucketDecoder,
+    "restarting": RestartingDecoder,
+}
 
-    def search(make: Callable[..., Decoder], batch_size: int, expansions: int) -> int:
-        """Expansions in all."""
-        sources = [Source(i + 1, (3,) * 20, max_length=40) for i in range(batch_size)]
-        scheduler = Scheduler(constellation, make(max_expansions=expansions), batch_size=batch_size, nbest=100)
-        return sum(outcome.result.expansions for outcome in scheduler.run(sources))
 
-    def peak(make: Callable[..., Decoder], batch_size: int, expansions: int) -> tuple[int, int]:
-        """The most bytes allocated at a time, and the expansions."""
+def search_exactly(decoder: str, vocab_size: int, batch_size: int, expansions: int) -> int:
+    """Sentences of `Zipf`, each until so many prefixes are expanded; the expansions in all."""
+    sources = [Source(i + 1, (3,) * 20, max_length=40) for i in range(batch_size)]
+    constellation = Constellation.of({"zipf": Zipf(vocab_size)})
+    searches = Scheduler(constellation, EXACT[decoder](max_expansions=expansions), batch_size=batch_size, nbest=100)
+    made = sum(outcome.result.expansions for outcome in searches.run(sources))
+    assert made == batch_size * expansions, f"{decoder} ended by itself"
+    return made
+
+
+def bytes_an_expansion(decoder: str, vocab_size: int, batch_size: int, few: int, many: int) -> float:
+    """By how much the peak of ``many`` expansions a sentence is higher than that of ``few``."""
+    search_exactly(decoder, vocab_size, batch_size, few)
+    peaks = []
+    for expansions in (few, many):
         gc.collect()
         tracemalloc.start()
-        made = search(make, batch_size, expansions)
-        most = tracemalloc.get_traced_memory()[1]
+        search_exactly(decoder, vocab_size, batch_size, expansions)
+        peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-        return most, made
+    return (peaks[1] - peaks[0]) / (batch_size * (many - few))
 
+
+def kept_by_expansions(given: argparse.Namespace) -> None:
     print(f"{'decoder':<12}{'batch':>6}{'bytes an expansion':>20}{'expansions/s':>14}")
     for batch_size in given.batch_size:
         few, many = given.expansions if batch_size == 1 else [count // 8 for count in given.expansions]
-        for name, make in decoders.items():
-            search(make, batch_size, few)
-            (before, made), (after, made_then) = (peak(make, batch_size, count) for count in (few, many))
+        for decoder in EXACT:
+            kept = bytes_an_expansion(decoder, given.vocab_size, batch_size, few, many)
             started = time.perf_counter()
-            rate = search(make, batch_size, many) / (time.perf_counter() - started)
-            assert made_then == batch_size * many, f"{name} ended by itself"
-            each = (after - before) / (made_then - made)
-            print(f"{name:<12}{batch_size:>6}{each:>20,.0f}{rate:>14,.0f}", flush=True)
+            rate = search_exactly(decoder, given.vocab_size, batch_size, many) / (time.perf_counter() - started)
+            print(f"{decoder:<12}{batch_size:>6}{kept:>20,.0f}{rate:>14,.0f}", flush=True)
 
 
 class Echo(BatchPredictor):

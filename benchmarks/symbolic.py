@@ -25,7 +25,7 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -91,7 +91,7 @@ def main() -> None:
 
 
 def compare(folder: Path, given: argparse.Namespace) -> None:
-    sources = [Source(i, (3,) * LENGTH, max_length=2 * LENGTH) for i in range(1, given.sentences + 1)]
+    sources = sentences(given.sentences)
     cases = [
         Case(f"beam {given.beam}", BeamDecoder(size=given.beam), sgnmt=35_500),
         Case(f"beam {given.beam}, batches", BeamDecoder(size=given.beam), given.batch_size, sgnmt=35_500),
@@ -106,13 +106,7 @@ def compare(folder: Path, given: argparse.Namespace) -> None:
     ]
 
     def run(case: Case, batch_size: int) -> tuple[float, list[Outcome]]:
-        """Seconds, and what was found."""
-        ngram = NGram(str(folder / "lm.arpa"))
-        constellation = Constellation.of({"fst": FstPredictor(str(folder / "{id}.fst")), "ngram": ngram})
-        scheduler = Scheduler(constellation, case.decoder, batch_size=batch_size, nbest=case.nbest)
-        started = time.process_time()
-        outcomes = list(scheduler.run(sources))
-        return time.process_time() - started, outcomes
+        return search(folder, sources, case.decoder, batch_size, case.nbest)
 
     def load() -> float:
         constellation = Constellation.of({"fst": FstPredictor(str(folder / "{id}.fst"))})
@@ -156,6 +150,23 @@ def compare(folder: Path, given: argparse.Namespace) -> None:
             f"{case.name:<18}{made:>11,}{f'{rate:,.0f} {spread}':>34}{beside}{searching:>17,.0f}"
             f"{len(sources) / median:>13,.0f}"
         )
+
+
+def sentences(count: int) -> list[Source]:
+    """Of `LENGTH` tokens each; which ones does not matter."""
+    return [Source(i, (3,) * LENGTH, max_length=2 * LENGTH) for i in range(1, count + 1)]
+
+
+def search(
+    folder: Path, sources: Sequence[Source], decoder: Decoder, batch_size: int = 1, nbest: int = 1
+) -> tuple[float, list[Outcome]]:
+    """Seconds of CPU time, lattices read but the language model there before, and what was found."""
+    ngram = NGram(str(folder / "lm.arpa"))
+    constellation = Constellation.of({"fst": FstPredictor(str(folder / "{id}.fst")), "ngram": ngram})
+    scheduler = Scheduler(constellation, decoder, batch_size=batch_size, nbest=nbest)
+    started = time.process_time()
+    outcomes = list(scheduler.run(sources))
+    return time.process_time() - started, outcomes
 
 
 def found(outcomes: Iterable[Outcome]) -> list[list[tuple[tuple[int, ...], float]]]:

@@ -28,6 +28,34 @@ from sgdec.models.gnmt import GNMT
 PAIRS, LENGTH, VOCABULARY = 64, 15, 8_000
 
 
+class Updates:
+    """A model with random weights, one batch of random pairs, and its updates."""
+
+    def __init__(self, pairs: int = PAIRS, length: int = LENGTH, device: str = "cpu") -> None:
+        torch.manual_seed(1)
+        self.tokens = pairs * length
+        self.model = GNMT(ModelContext(VOCABULARY, VOCABULARY), dropout=0.3).to(device)
+        self._optimizer = torch.optim.Adam(self.model.parameters(), fused=True)
+        self._source, self._target = torch.randint(3, VOCABULARY, (2, pairs, length), device=device)
+        self._lengths = torch.full((pairs,), length)
+
+    def loss(self, forward: Callable[..., Tensor]) -> Tensor:
+        outputs = forward(self._source, self._lengths, self._target)
+        logits = self.model.project(outputs)
+        return F.cross_entropy(logits.flatten(0, 1), self._target.flatten(), label_smoothing=0.1)
+
+    def update(self, forward: Callable[..., Tensor], clock: Callable[[], float] = time.perf_counter) -> float:
+        """Seconds of one update."""
+        started = clock()
+        self._optimizer.zero_grad()
+        self.loss(forward).backward()  # type: ignore[no-untyped-call]
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 5.0)
+        self._optimizer.step()
+        if self._target.is_cuda:
+            torch.cuda.synchronize()
+        return clock() - started
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--threads", type=int, default=2)
@@ -35,44 +63,24 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     args = parser.parse_args()
     torch.set_num_threads(args.threads)
-    torch.manual_seed(1)
 
-    model = GNMT(ModelContext(VOCABULARY, VOCABULARY), dropout=0.3).to(args.device)
-    optimizer = torch.optim.Adam(model.parameters(), fused=True)
-    source, target = torch.randint(3, VOCABULARY, (2, PAIRS, LENGTH), device=args.device)
-    lengths = torch.full((PAIRS,), LENGTH)
-
-    def loss(forward: Callable[..., Tensor]) -> Tensor:
-        outputs = forward(source, lengths, target)
-        return F.cross_entropy(model.project(outputs).flatten(0, 1), target.flatten(), label_smoothing=0.1)
-
-    def update(forward: Callable[..., Tensor]) -> float:
-        """Seconds of one update."""
-        started = time.perf_counter()
-        optimizer.zero_grad()
-        loss(forward).backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 5.0)
-        optimizer.step()
-        if args.device != "cpu":
-            torch.cuda.synchronize()
-        return time.perf_counter() - started
-
+    updates = Updates(device=args.device)
+    model, tokens = updates.model, updates.tokens
     sides: dict[str, Callable[..., Tensor]] = {
         "all steps at once": model,
         "step loop": lambda *batch: Seq2Seq.forward(model, *batch),
     }
     with torch.no_grad():
         model.eval()
-        fast, slow = (float(loss(forward)) for forward in sides.values())
+        fast, slow = (float(updates.loss(forward)) for forward in sides.values())
         assert abs(fast - slow) < 1e-4, f"the two ways differ: {fast} and {slow}"
         model.train()
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for repeat in range(-1, args.repeats):  # one to warm up
         for name, forward in sides.items():
-            taken = update(forward)
+            taken = updates.update(forward)
             if repeat >= 0:
                 seconds[name].append(taken)
-    tokens = PAIRS * LENGTH
     for name, times in seconds.items():
         print(
             f"{name}: {tokens / statistics.median(times):,.0f} target tokens/s "

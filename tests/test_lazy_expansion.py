@@ -43,8 +43,8 @@ def test_children_come_in_order_whatever_is_asked_meanwhile(meeting: Meeting, da
             del families[place]
         if data.draw(st.booleans()):
             space.expand(nodes[:1], limit=1)
-    for place, children in found.items():
-        assert children == meeting.expected(place)
+    for place, continuations in found.items():
+        assert continuations == meeting.expected(place)
 
 
 @given(st.integers(0, 2**32), st.integers(1, 3))

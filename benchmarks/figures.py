@@ -1,0 +1,254 @@
+"""The figures that the ratchet watches: speeds, ratios of speeds and memory, one small function each.
+
+Ratios are of what is timed in turn in one process, so they say the same on a quiet and on a busy machine. All times
+are CPU time of one thread, which other work on the machine changes little. A new figure is a function under `figure`.
+
+    python benchmarks/figures.py [--only "beam / vanilla" ...] [--tiny]
+
+prints each figure's value as a line of JSON; `benchmarks/ratchet.py` runs this file once a round and side.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from sgdec.protocol import BatchPredictor
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How much work there is."""
+
+    layers: int
+    width: int
+    vocab_size: int
+    sentences: int
+    length: int
+    wide_vocab_size: int
+    """Where nothing is computed but the search."""
+    expansions: int
+    lattices: int
+    pairs: int
+    product: int
+    repeats: int
+
+
+FULL = Sizes(
+    layers=2, width=512, vocab_size=8_000, sentences=64, length=10, wide_vocab_size=32_000, expansions=400,
+    lattices=100, pairs=64, product=1024, repeats=3,
+)  # fmt: skip
+TINY = Sizes(
+    layers=1, width=16, vocab_size=50, sentences=2, length=3, wide_vocab_size=600, expansions=24, lattices=2, pairs=2,
+    product=64, repeats=1,
+)  # fmt: skip
+BEAM = 5
+
+Measure: TypeAlias = Callable[[Sizes], float]
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One number, and which way is better."""
+
+    name: str
+    unit: str
+    better: Literal["higher", "lower"]
+    measure: Measure
+
+
+FIGURES: dict[str, Figure] = {}
+
+
+def figure(name: str, unit: str, better: Literal["higher", "lower"]) -> Callable[[Measure], Measure]:
+    """Registers what measures a figure. It imports what it needs itself, since an older commit may lack it."""
+
+    def register(measure: Measure) -> Measure:
+        FIGURES[name] = Figure(name, unit, better, measure)
+        return measure
+
+    return register
+
+
+def in_turn(cases: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, float]:
+    """Median seconds of each case; one more repeat warms up."""
+    seconds: dict[str, list[float]] = {name: [] for name in cases}
+    for _ in range(repeats + 1):
+        for name, case in cases.items():
+            seconds[name].append(case())
+    return {name: statistics.median(times[1:]) for name, times in seconds.items()}
+
+
+@figure("vanilla / floor", "of the speed of packed products alone", "higher")
+def vanilla_by_floor(sizes: Sizes) -> float:
+    times = _decoding(sizes)
+    return times["floor"] / times["vanilla"]
+
+
+@figure("beam / vanilla", "times as long", "lower")
+def beam_by_vanilla(sizes: Sizes) -> float:
+    times = _decoding(sizes)
+    return times["beam"] / times["vanilla"]
+
+
+@figure("nmt,ngram / nmt", "times as long", "lower")
+def mix_by_nmt(sizes: Sizes) -> float:
+    times = _decoding(sizes)
+    return times["nmt,ngram"] / times["beam"]
+
+
+@cache
+def _decoding(sizes: Sizes) -> dict[str, float]:
+    """Seconds of `vanilla`, of `beam` through the scheduler, with an n-gram model too, and of the products alone."""
+    import torch
+    from common import decode, frozen, nmt, output_tokens, random_gnmt, sentences, settle
+    from deep import floor, kernels_for, step_products
+    from sgdec_decoders.beam import BeamDecoder
+    from sgdec_decoders.vanilla import VanillaDecoder
+
+    from sgdec.constellation import Constellation
+
+    model = random_gnmt(sizes.layers, sizes.width, sizes.vocab_size)
+    work = step_products(model, kernels_for("cpu", "fp32"))
+    inputs = [torch.rand(BEAM * sizes.sentences, size) * 2 - 1 for _, size in work]
+    predictor = nmt(frozen(model))
+    alone = Constellation.of({"nmt": predictor}, vocab_size=sizes.vocab_size)
+    mixed = Constellation.of(
+        {"nmt": predictor, "ngram": _ngram(sizes.vocab_size)}, weights=[1.0, 0.1], vocab_size=sizes.vocab_size
+    )
+    sources = sentences([sizes.length] * sizes.sentences, sizes.vocab_size)
+    beam, vanilla = BeamDecoder(size=BEAM), VanillaDecoder(size=BEAM)
+    settle()
+    clock = time.process_time
+    times = in_turn(
+        {
+            "vanilla": lambda: decode(alone, vanilla, sources, sizes.sentences, clock)[0],
+            "beam": lambda: decode(alone, beam, sources, sizes.sentences, clock)[0],
+            "nmt,ngram": lambda: decode(mixed, beam, sources, sizes.sentences, clock)[0],
+            "floor": lambda: floor(work, inputs, clock),
+        },
+        sizes.repeats,
+    )
+    steps = output_tokens(sources) / sizes.sentences
+    return {**times, "floor": steps * times["floor"]}
+
+
+def _ngram(vocab_size: int) -> BatchPredictor:
+    """A trigram model of random text, whose words are as frequent as words are (Zipf)."""
+    import numpy as np
+    from sgdec_predictors.ngram import NGram
+
+    from sgdec.context import Context
+    from sgdec.io.arpa import write_arpa
+    from sgdec.training.kneser_ney import estimate, join
+
+    ranks = np.arange(1, vocab_size - 2)
+    drawn = np.random.default_rng(1).choice(ranks + 2, size=(2_000, 15), p=1 / ranks / np.sum(1 / ranks))
+    words = ["<unk>", "<s>", "</s>", *map(str, range(3, vocab_size))]
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "lm.arpa")
+        write_arpa(path, estimate(join(drawn.tolist()), words, order=3, fallback=True).model)
+        return NGram(str(path), context=Context(vocab_size=vocab_size))
+
+
+@figure("free predictor", "microseconds an expansion", "lower")
+def free_predictor(sizes: Sizes) -> float:
+    """Beam search over rows that cost nothing: the core alone."""
+    from free_predictor import Free, free_scores, search
+
+    from sgdec.constellation import Constellation
+
+    constellation = Constellation.of({"free": Free(free_scores(sizes.wide_vocab_size))})
+    made = 0
+
+    def beam() -> float:
+        nonlocal made
+        started = time.process_time()
+        outcomes = search(constellation, 4, 5 * sizes.length, 10, batch=1)
+        spent = time.process_time() - started
+        made = sum(outcome.result.expansions for outcome in outcomes)
+        return spent
+
+    return in_turn({"beam": beam}, sizes.repeats)["beam"] / made * 1e6
+
+
+@figure("fst,ngram", "sentences a second", "higher")
+def lattices_with_ngram(sizes: Sizes) -> float:
+    """Beam search, one sentence at a time, lattices read."""
+    from sgdec_decoders.beam import BeamDecoder
+    from symbolic import search, sentences, write_inputs
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        write_inputs(folder, sizes.lattices, states=60, seed=1)
+        sources = sentences(sizes.lattices)
+        case = {"beam": lambda: search(folder, sources, BeamDecoder(size=BEAM))[0]}
+        return sizes.lattices / in_turn(case, sizes.repeats)["beam"]
+
+
+@figure("training / products", "of the speed of one large product", "higher")
+def training_by_products(sizes: Sizes) -> float:
+    """One update of GNMT 2+2 x 512 with 8,000 words, as floating-point operations a second."""
+    from training_peer import MFLOP_PER_TOKEN, peak
+    from training_step import Updates
+
+    clock = time.process_time
+    updates = Updates(sizes.pairs)
+    speeds: list[float] = []
+
+    def product() -> float:
+        speeds.append(peak(1, sizes.product, clock))
+        return 0.0
+
+    cases = {"product": product, "update": lambda: updates.update(updates.model, clock)}
+    spent = in_turn(cases, sizes.repeats)["update"]
+    return updates.tokens * MFLOP_PER_TOKEN / 1000 / spent / statistics.median(speeds)
+
+
+@figure("astar", "microseconds an expansion", "lower")
+def astar(sizes: Sizes) -> float:
+    """An exact search over rows of 32,000 scores that cost nothing but to be copied."""
+    from memory import search_exactly
+
+    def search() -> float:
+        started = time.process_time()
+        search_exactly("astar", sizes.wide_vocab_size, 1, sizes.expansions)
+        return time.process_time() - started
+
+    return in_turn({"astar": search}, sizes.repeats)["astar"] / sizes.expansions * 1e6
+
+
+@figure("astar, memory", "bytes an expansion", "lower")
+def astar_memory(sizes: Sizes) -> float:
+    """What an open prefix keeps, over rows of 32,000 scores."""
+    from memory import bytes_an_expansion
+
+    return bytes_an_expansion("astar", sizes.wide_vocab_size, 1, sizes.expansions // 4, sizes.expansions // 2)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--only", nargs="+", choices=FIGURES, default=list(FIGURES), metavar="FIGURE")
+    parser.add_argument("--tiny", action="store_true", help="sizes that show that figures run, and nothing else")
+    given = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"  # read when a figure imports NumPy or torch
+    for name in given.only:
+        try:
+            found: dict[str, object] = {"value": FIGURES[name].measure(TINY if given.tiny else FULL)}
+        except Exception as error:  # one that a commit cannot run must not hide the others
+            found = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
+        print(json.dumps({"name": name, **found}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
