@@ -12,10 +12,18 @@ demo: install
 	$(BIN)/sgdec demo --directory demo
 
 # Files in their order: by number of tests, as xdist would have it, the longest come last and one worker waits.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
+
+# What a developer runs after each change; `make test` is what has to pass.
+check: install
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(PYTEST) -m "not slow"
+
 test: install
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
+	$(PYTEST)
 
 # 10,000 damaged files and wrong calls; see docs/fuzzing.md. Others: make fuzz FUZZ="--seed 1 --target lattice".
 fuzz: install

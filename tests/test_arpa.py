@@ -125,6 +125,7 @@ def test_a_gzip_file_that_is_cut_short_is_named(tmp_path: Path) -> None:
             read_arpa(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["moses_lm.en.arpa.gz", "ucam_trivial.ids.arpa.gz"])
 def test_real_models_are_read_whole(data_folder: Path, name: str) -> None:
     path = data_folder / "data" / "lm" / name

@@ -19,6 +19,8 @@ from sgdec.training.loading import load_language_model, load_model, model_tensor
 from tests.lm_case import make_lm_config
 from tests.training_case import PAIRS, make_config
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

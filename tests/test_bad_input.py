@@ -260,6 +260,7 @@ def spoil_empty(path: Path) -> None:
     pynini.Fst().write(str(path))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("lattices")
 @pytest.mark.parametrize(
     ("spoil", "message", "way_out"),
@@ -305,6 +306,7 @@ def test_what_no_path_satisfies_is_said(decode: Decode) -> None:
 # Sentences.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("line", "message"),
     [
@@ -324,6 +326,7 @@ def test_a_bad_line_costs_its_sentence(decode: Decode, tmp_path: Path, line: byt
     assert ran.out.splitlines() == [good[0], "", good[2]]
 
 
+@pytest.mark.slow
 def test_a_line_of_ten_thousand_tokens_is_decoded_if_asked(decode: Decode, tmp_path: Path) -> None:
     good = decode(*NMT, "in.txt").out.splitlines()
     (tmp_path / "in.txt").write_text("ab\n" + "a" * 9_999 + "\nbc ab\n")

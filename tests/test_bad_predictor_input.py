@@ -16,6 +16,8 @@ import pytest
 from sgdec.cli.main import main
 from sgdec.plugins import Host
 
+pytestmark = pytest.mark.slow
+
 Decode = Callable[..., tuple[int, list[str], list[str]]]
 
 

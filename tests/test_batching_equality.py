@@ -25,6 +25,8 @@ from sgdec.scheduler import Scheduler
 from tests.scheduling import DECODERS, HOST, Dense, Failing, V, or_refusal
 from tests.tiny_models import WIDTH, characters, write_checkpoint, write_lattice
 
+pytestmark = pytest.mark.slow
+
 TOLERANCE = {"fp32": 1e-4, "fp64": 1e-9}
 IDENTICAL = {"fp32": 0.999, "fp64": 1.0}
 """The share of sentences whose tokens have to be the same: of few sentences, all."""

@@ -148,6 +148,7 @@ def test_a_beam_of_one_is_greedy_search(constellation: Constellation) -> None:
     assert beam.hypotheses == greedy.hypotheses
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(tables(low=-2.0, high=2.0))
 def test_recombination_in_a_beam_as_wide_as_the_states_finds_the_optimum(constellation: Constellation) -> None:

@@ -72,7 +72,10 @@ IN_PART = {UNKNOWN_COUNT, MATCH_UNKNOWN}
 COMPARED = [case for case in all_cases() if case["id"] not in {*SCORES_ALONE, *WITHOUT_COUNTERPART, *IN_PART}]
 RESCORED = [case for case in all_cases() if case["id"] in SCORES_ALONE]
 
-pytestmark = pytest.mark.skipif(DATA is None, reason="SGDEC_DATA does not name the data folder")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(DATA is None, reason="SGDEC_DATA does not name the data folder"),
+]
 
 
 def test_every_recorded_case_is_compared_or_listed_with_a_reason() -> None:

@@ -16,6 +16,8 @@ from sgdec.models.length import LengthWeights, features_of
 from sgdec.text.sentencepiece import train_vocabulary
 from sgdec.training.lengths import fit_lengths
 
+pytestmark = pytest.mark.slow
+
 TRUTH = LengthWeights((0.05, 0.3, 0.5, 0.0, 0.0, 1.0), (0.0, 0.02, 0.0, 0.05, 0.3, -0.4))
 
 

@@ -292,6 +292,7 @@ def test_plugins_says_what_a_preset_stands_for(capsys: pytest.CaptureFixture[str
     assert "Presets:" not in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_plugins_check_reports_each_broken_plugin_and_fails(tmp_path: Path) -> None:
     clash = tmp_path / "clash.py"
     clash.write_text("import sgdec\n@sgdec.hookimpl\ndef sgdec_decoders():\n    return {'greedy': dict}\n")

@@ -19,6 +19,8 @@ from sgdec.testing import score_path
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
 from sgdec.training import checkpoint, files, loading
 
+pytestmark = pytest.mark.slow
+
 TEXT = ["ab ba abc", "cab a ab", "abcab cab", "a ba ba ab", "abc abcab a"]
 KINDS: Mapping[str, Any] = {"char": 20, "word": 30, "bpe": 10}
 

@@ -15,6 +15,8 @@ from sgdec.training.trainer import Trainer
 from tests.lm_case import make_lm_config
 from tests.training_case import make_config
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # those of torch.compile itself

@@ -131,6 +131,7 @@ class TestNmt(PluginContract):
         self.vocab_size = target.size
 
 
+@pytest.mark.slow
 class TestDeterministicNmt(TestNmt):
     """Sentences share products only; its rows say that they are independent."""
 
@@ -142,6 +143,7 @@ class TestDeterministicNmt(TestNmt):
         assert self.make().independent_rows
 
 
+@pytest.mark.slow
 class TestClusterNmt(TestNmt):
     plugin = "clusternmt"
 

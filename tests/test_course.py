@@ -21,6 +21,8 @@ from sgdec.errors import SgdecError
 from sgdec.testing import breach
 from tests.course_solutions import wrong_bags, wrong_beams, wrong_lattices
 
+pytestmark = pytest.mark.slow
+
 SOLUTIONS = Path(__file__).parent / "course_solutions"
 WRONG = {"bag": wrong_bags.WRONG, "beam": wrong_beams.WRONG, "lattice": wrong_lattices.WRONG}
 CASES = [(name, cls, promises) for name, wrong in WRONG.items() for cls, promises in wrong]

@@ -16,6 +16,8 @@ from sgdec.models.base import Memory, ModelContext, Rows, State
 from sgdec.models.cuda_graphs import GraphedStep, Replay, block
 from sgdec.models.gnmt import GNMT
 
+pytestmark = pytest.mark.slow
+
 WIDTH = 6
 
 

@@ -103,6 +103,7 @@ def test_each_format_holds_the_same_hypotheses(decode: Decode) -> None:
     assert second["id"] == 2 and third["expansions"] == 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["fst", "fst.gz"])
 def test_written_lattices_rescore_to_the_same_totals(decode: Decode, model: str, tmp_path: Path, suffix: str) -> None:
     (tmp_path / "in.txt").write_text("ab c\nc\nba ba\n")
@@ -166,6 +167,7 @@ stop = "full"
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("lattices")
 def test_a_configuration_says_what_the_command_line_says_and_the_command_line_wins(
     decode: Decode, tmp_path: Path
@@ -271,6 +273,7 @@ def test_text_comes_out_as_text_whatever_the_terminal_speaks(
     assert raw.getvalue().decode("utf-8") == "ü é\n"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("lattices")
 @pytest.mark.parametrize("batch_size", ["1", "2"])
 def test_the_batch_size_changes_nothing(decode: Decode, batch_size: str) -> None:

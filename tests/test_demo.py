@@ -24,6 +24,8 @@ from sgdec.errors import SgdecError, UsageError
 from sgdec.protocol import Lowered
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
 
+pytestmark = pytest.mark.slow
+
 NUMBERS = st.integers(0, LIMIT - 1)
 
 # As Duden spells them: "Zahlen und Ziffern", in one word below a million.

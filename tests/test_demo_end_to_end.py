@@ -9,6 +9,8 @@ import pytest
 from sgdec.cli.main import main
 from sgdec.demo.tour import QUICK, read_rows, steps
 
+pytestmark = pytest.mark.slow
+
 pytest.importorskip("pynini")
 
 

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,16 @@ def blocks() -> list[tuple[str, str, str]]:
     return found
 
 
-@pytest.mark.parametrize(("where", "language", "code"), blocks(), ids=[where for where, _, _ in blocks()])
+def as_parameters() -> list[Any]:
+    """Blocks that train or test something are slow."""
+    slow = re.compile(r"sgdec (train|demo)|pytest")
+    return [
+        pytest.param(*block, id=block[0], marks=[pytest.mark.slow] if slow.search(block[2]) else [])
+        for block in blocks()
+    ]
+
+
+@pytest.mark.parametrize(("where", "language", "code"), as_parameters())
 def test_code_blocks_run(where: str, language: str, code: str, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     for solution in (ROOT / "tests" / "course_solutions").glob("my_*.py"):

@@ -25,6 +25,8 @@ from sgdec.protocol import lift
 from sgdec.testing import TinySpace
 from tests.random_spaces import expect_the_nbest, search
 
+pytestmark = pytest.mark.slow
+
 V = 6
 HOST = Host(autoload=False)
 Made = Predictor | BatchPredictor

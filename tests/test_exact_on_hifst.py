@@ -26,7 +26,10 @@ from sgdec.search import SearchSpace
 DATA = os.environ.get("SGDEC_DATA")
 FOLDER = Path(DATA or "") / "data" / "lattices" / "hifst_ruen" / "fst"
 
-pytestmark = pytest.mark.skipif(DATA is None, reason="SGDEC_DATA does not name the data folder")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(DATA is None, reason="SGDEC_DATA does not name the data folder"),
+]
 every_lattice = pytest.mark.parametrize("sentence", range(1, 61))
 
 

@@ -32,6 +32,8 @@ from sgdec.training.files import load_tensors
 from sgdec.training.trainer import Trainer
 from tests.training_case import make_config
 
+pytestmark = pytest.mark.slow
+
 V = 5
 """<unk>, <s>, </s> and two more."""
 SOURCE, REFERENCE = [3], [4, 3]

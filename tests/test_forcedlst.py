@@ -183,6 +183,7 @@ class WordTable:
         return self.words.setdefault(piece, len(self.words) + 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(1, 6))
 def test_moses_own_lists_are_read_and_their_best_hypotheses_found(tmp_path: Path, number: int) -> None:
     if "SGDEC_DATA" not in os.environ:

@@ -30,7 +30,10 @@ DATA = os.environ.get("SGDEC_DATA")
 FOLDER = Path(DATA or "") / "data" / "lattices" / "hifst_ruen"
 MODEL = Path(DATA or "") / "data" / "lm" / "moses_lm.en.arpa.gz"
 
-pytestmark = pytest.mark.skipif(DATA is None, reason="SGDEC_DATA does not name the data folder")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(DATA is None, reason="SGDEC_DATA does not name the data folder"),
+]
 SMALL = (1, 3, 5, 6, 15, 16, 21, 24, 25, 26, 28, 29, 32, 34, 36, 47, 50, 53, 56, 57, 58, 59, 60)
 """Lattices with at most 1,000 states."""
 every_small_lattice = pytest.mark.parametrize("sentence", SMALL)

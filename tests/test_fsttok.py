@@ -106,6 +106,7 @@ def strings(tokens: Sequence[int] = OUTER, longest: int = 3) -> list[tuple[int, 
     return [string for n in range(longest + 1) for string in itertools.product(tokens, repeat=n)]
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(transducers(), st.sampled_from(INNER), st.sampled_from(["tropical", "log"]), st.integers(0, 99))
 def test_a_total_is_the_best_or_the_sum_over_all_segmentations(

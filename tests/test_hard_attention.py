@@ -29,6 +29,8 @@ from sgdec.training.config import TrainConfig
 from sgdec.training.data import ParallelText, read_text
 from tests.families import make
 
+pytestmark = pytest.mark.slow
+
 LETTERS = WordVocabulary([*SPECIAL, *"abcdef"])
 STEPPING = Stepping(LETTERS)
 lines = st.lists(st.integers(3, 5), max_size=6)

@@ -22,7 +22,10 @@ from sgdec.search import SearchSpace
 DATA = os.environ.get("SGDEC_DATA")
 FOLDER = Path(DATA or "") / "data" / "lattices" / "hifst_ruen" / "fst"
 
-pytestmark = pytest.mark.skipif(DATA is None, reason="SGDEC_DATA does not name the data folder")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(DATA is None, reason="SGDEC_DATA does not name the data folder"),
+]
 
 
 @pytest.mark.parametrize("sentence", range(1, 61))

@@ -98,6 +98,7 @@ def test_a_packed_product_does_not_follow_its_weights(dtype: torch.dtype) -> Non
     assert torch.equal(packed(x), before) and not plain(x).any()
 
 
+@pytest.mark.slow
 @each_way
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 @pytest.mark.parametrize(("biased", "bound"), [(True, 1.0), (False, 2.5)])
@@ -117,6 +118,7 @@ def test_int8_products_are_those_of_equation_12(
         torch.testing.assert_close(product(x).double(), expected(x), rtol=1e-5, atol=1e-4)
 
 
+@pytest.mark.slow
 @each_way
 @pytest.mark.parametrize("shape", [(1, 64), (33, 130), (70, 1023), (32, 4096)], ids=str)
 @pytest.mark.parametrize("kind", ["random", "ends", "pairs", "largest"])
@@ -244,6 +246,7 @@ def test_packing_leaves_the_engine_of_quantised_products_as_it_was() -> None:
         quantised.engine = before
 
 
+@pytest.mark.slow
 def test_inputs_are_narrower_where_the_processor_would_overflow() -> None:
     """As on a processor without VNNI: two products of 8 bits, added in 16."""
     code = (

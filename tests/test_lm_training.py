@@ -26,6 +26,8 @@ from sgdec.training.trainer import Trainer
 from tests.lm_case import LINES, make_lm_config
 from tests.training_case import losses, make_config
 
+pytestmark = pytest.mark.slow
+
 MODELS = ("rnnlm", "nplm")
 
 

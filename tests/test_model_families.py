@@ -36,6 +36,8 @@ from tests.families import FAMILIES, OWN, make
 from tests.tiny_models import write_checkpoint
 from tests.training_case import PAIRS, make_config
 
+pytestmark = pytest.mark.slow
+
 everyone = pytest.mark.parametrize("family", FAMILIES)
 """The combinations of encoders and decoders too."""
 each = pytest.mark.parametrize("family", OWN)

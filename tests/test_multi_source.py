@@ -32,6 +32,8 @@ from sgdec.training.stream import open_text
 from sgdec.training.terminal import Terminal
 from tests.families import make
 
+pytestmark = pytest.mark.slow
+
 SOURCES, LENGTHS = torch.tensor([[5, 6, 2, 8, 9], [10, 2, 4, 7, 7]]), torch.tensor([5, 3])
 
 POINTERS, LETTERS = ("first", "second", "third"), ("a", "b", "c", "d", "e")

@@ -297,6 +297,7 @@ def test_steps_are_scores_and_states_in_one(tmp_path: Path, seed: int, semiring:
         states += [next_state for token, next_state in zip(wanted, after, strict=True) if next_state[1]]
 
 
+@pytest.mark.slow
 def test_real_lattices_are_searched_as_well_as_by_fst(data_folder: Path) -> None:
     """The 60 lattices of HiFST, which are deterministic; A* with an exact bound goes straight to the best path."""
     path = str(data_folder / "data" / "lattices" / "hifst_ruen" / "fst" / "{id}.fst.gz")

@@ -201,6 +201,7 @@ def test_large_batches_are_answered_as_small_ones(monkeypatch: pytest.MonkeyPatc
     assert answers[0] == answers[1]
 
 
+@pytest.mark.slow
 @given(back_off_models(complete=True), PREFIXES)
 def test_rows_are_those_of_kenlm(tmp_path_factory: pytest.TempPathFactory, model: Arpa, prefix: list[str]) -> None:
     path = tmp_path_factory.mktemp("models") / "model.arpa"
@@ -451,6 +452,7 @@ def test_a_model_of_our_own_scores_as_in_kenlm(tmp_path: Path) -> None:
         assert math.fsum(np.delete(np.exp(row.astype(float)), BOS)) == pytest.approx(1.0, abs=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "words"), [("moses_lm.en.arpa.gz", "map"), ("ucam_trivial.ids.arpa.gz", "ids")])
 def test_real_models_score_as_in_kenlm(data_folder: Path, tmp_path: Path, name: str, words: str) -> None:
     path = data_folder / "data" / "lm" / name

@@ -149,6 +149,7 @@ def test_sentences_decode_together_as_they_decode_alone(
             assert one.rank_score == pytest.approx(other.rank_score, abs=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("together", [True, False])
 @pytest.mark.parametrize("decoder", [BeamDecoder(), VanillaDecoder(size=3, stop="full", alpha=0.6, beta=0.4)])
 def test_a_deterministic_run_does_not_depend_on_the_batch_size_in_the_last_bit(
@@ -180,6 +181,7 @@ def test_a_deterministic_run_says_what_it_costs(models: list[str]) -> None:
     assert other.summary() is None and scheduler.summary() == f"deterministic: {jobs} jobs in place of {rounds}"
 
 
+@pytest.mark.slow
 def test_a_long_search_keeps_no_more_states_than_it_can_still_use(models: list[str]) -> None:
     """Depth first, children of every node: the states of nodes that are left behind give their slots back."""
 
@@ -247,6 +249,7 @@ def run_cli(capsys: pytest.CaptureFixture[str], *args: str) -> list[dict[str, An
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 
+@pytest.mark.slow
 def test_a_lattice_restricts_the_model_and_forced_rescoring_gives_the_same_ledger(
     models: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -28,6 +28,8 @@ from sgdec.training.loading import load_language_model
 from tests.lm_case import random_file, write_lm
 from tests.tiny_models import characters
 
+pytestmark = pytest.mark.slow
+
 CONTEXT = ModelContext(source_vocab_size=0, target_vocab_size=23)
 TARGETS = torch.tensor([[1, 9, 8, 7, 22], [1, 3, 3, 2, 2], [1, 5, 4, 3, 2]])
 OPTIONS = {"order": 4, "embedding": 3, "hidden": 6, "output": 5}

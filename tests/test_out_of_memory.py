@@ -23,6 +23,8 @@ from sgdec.training.workspace import Workspace, peak_bytes
 from tests.test_workspace import random_text
 from tests.training_case import PAIRS, losses, make_config
 
+pytestmark = pytest.mark.slow
+
 STILL: dict[str, Any] = {"width": 16, "dropout": 0.0, "init": 0.5}
 NO = "[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"
 

@@ -66,6 +66,7 @@ def test_entry_points_name_modules_of_the_wheel(wheel: Path) -> None:
     assert len(modules) > 30 and modules <= contents(wheel)
 
 
+@pytest.mark.slow
 def test_the_wheel_of_the_source_distribution_is_the_same(wheel: Path, tmp_path: Path) -> None:
     with tarfile.open(build("sdist", ROOT, tmp_path)) as archive:
         archive.extractall(tmp_path / "unpacked", filter="data")
@@ -82,6 +83,7 @@ def smallest(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Environme
     return environment
 
 
+@pytest.mark.slow
 def test_without_extras_every_command_answers_help(smallest: Environment) -> None:
     smallest.run(
         "-c",
@@ -92,6 +94,7 @@ def test_without_extras_every_command_answers_help(smallest: Environment) -> Non
     )
 
 
+@pytest.mark.slow
 def test_without_extras_lattices_and_language_models_decode(smallest: Environment, tmp_path: Path) -> None:
     """The lattice 5 (6|7) against the trigrams of ``tiny.arpa``."""
     pynini = pytest.importorskip("pynini")
@@ -113,6 +116,7 @@ def _sentence(pynini: ModuleType, tokens: list[int]) -> Any:
     return acceptor
 
 
+@pytest.mark.slow
 def test_without_extras_what_needs_one_names_it(smallest: Environment, tmp_path: Path) -> None:
     """All in one process: where nothing is imported, a call takes milliseconds."""
     (tmp_path / "in.ids").write_text("5 6\n")
@@ -135,11 +139,13 @@ def test_without_extras_what_needs_one_names_it(smallest: Environment, tmp_path:
         assert f'(pip install "sgdec[{extra}]")' in error, call
 
 
+@pytest.mark.slow
 def test_without_extras_the_check_of_plugins_names_them(smallest: Environment) -> None:
     lines = smallest.run_whole("-m", "sgdec.cli", "plugins", "--check", status=1).stdout.splitlines()
     assert lines and all(line.startswith("model ") and "sgdec[nmt]" in line for line in lines)
 
 
+@pytest.mark.slow
 def test_with_all_extras_every_plugin_imports(wheel: Path, tmp_path: Path) -> None:
     environment = Environment(tmp_path / "venv")
     environment.install(wheel)
@@ -147,6 +153,7 @@ def test_with_all_extras_every_plugin_imports(wheel: Path, tmp_path: Path) -> No
     assert environment.sgdec("plugins", "--check").startswith("All ")
 
 
+@pytest.mark.slow
 def test_an_editable_install_is_found_from_the_folder_above_a_clone_named_sgdec(tmp_path: Path) -> None:
     """There, the current folder comes first on the path and offers a folder ``sgdec`` without Python files."""
     clone = tmp_path / "sgdec"

@@ -18,6 +18,8 @@ from tests.parallel_data_checks import take as taken
 from tests.ranks import on_ranks
 from tests.training_case import make_config
 
+pytestmark = pytest.mark.slow
+
 Ranks = list[dict[str, Any]]
 
 

@@ -28,6 +28,8 @@ from sgdec.training.trainer import Trainer
 from tests.ranks import on_ranks
 from tests.training_case import make_config
 
+pytestmark = pytest.mark.slow
+
 FRAGILE = """
 import os, signal
 import sgdec

@@ -23,6 +23,8 @@ from sgdec.training.trainer import Trainer
 from tests.families import FAMILIES
 from tests.training_case import PAIRS, make_config
 
+pytestmark = pytest.mark.slow
+
 WIDTH = 16
 
 

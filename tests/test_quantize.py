@@ -25,6 +25,8 @@ from sgdec.training.loading import load_model
 from sgdec.training.trainer import Trainer
 from tests.training_case import make_config
 
+pytestmark = pytest.mark.slow
+
 CONTEXT = ModelContext(source_vocab_size=23, target_vocab_size=29)
 SOURCES = torch.tensor([[5, 6, 7, 8, 9, 3], [10, 11, 2, 2, 2, 2], [22, 3, 4, 5, 2, 2]]), torch.tensor([6, 2, 4])
 TARGETS = torch.tensor([[1, 9, 8, 7, 28], [1, 3, 3, 2, 2], [1, 5, 4, 3, 2]])

@@ -31,6 +31,8 @@ from sgdec.training.quantise import quantise_checkpoint
 from tests.lm_case import write_lm
 from tests.tiny_models import write_checkpoint
 
+pytestmark = pytest.mark.slow
+
 CONTEXT = ModelContext(source_vocab_size=0, target_vocab_size=23)
 TARGETS = torch.tensor([[1, 9, 8, 7, 22], [1, 3, 3, 2, 2], [1, 5, 4, 3, 2]])
 OPTIONS = {"width": 8, "layers": 2, "dropout": 0.3}

@@ -175,6 +175,7 @@ def test_sentences_are_begun_by_length_within_a_window_and_come_out_in_order() -
     assert [outcome.source.id for outcome in outcomes] == list(range(1, 9))
 
 
+@pytest.mark.slow
 def test_memory_does_not_grow_with_the_input() -> None:
     def peak(sentences: int) -> int:
         outcomes = Scheduler(MIXES["a lattice"](), GreedyDecoder(), batch_size=8, window=16).run(

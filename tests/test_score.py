@@ -13,6 +13,8 @@ import pytest
 from sgdec.cli.main import main
 from tests.tiny_models import characters, write_checkpoint, write_lattice
 
+pytestmark = pytest.mark.slow
+
 Run = Callable[..., tuple[list[str], str]]
 SOURCES = ["ab", "c a b", "bb c"]
 FST = ["--predictors", "fst", "--fst.path", "{id}.fst", "--input-format", "ids"]

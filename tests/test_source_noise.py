@@ -18,6 +18,8 @@ from sgdec.training.noise import NoiseKind, SourceNoise, uniform
 from sgdec.training.trainer import Trainer
 from tests.training_case import PAIRS, make_config
 
+pytestmark = pytest.mark.slow
+
 KINDS: list[NoiseKind] = ["unknown", "deletion"]
 
 

@@ -14,6 +14,8 @@ from sgdec.text.sentencepiece import train_vocabulary
 from sgdec.training import checkpoint, files, train
 from tests.training_case import PAIRS, make_config
 
+pytestmark = pytest.mark.slow
+
 Run = Callable[..., tuple[int, str]]
 
 

@@ -26,6 +26,8 @@ from sgdec.training.terminal import Terminal
 from sgdec.training.trainer import Trainer
 from tests.training_case import losses, make_config
 
+pytestmark = pytest.mark.slow
+
 LIMITS = Limits(40, 8.0)
 
 

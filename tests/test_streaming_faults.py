@@ -26,6 +26,8 @@ from sgdec.training.terminal import Terminal
 from sgdec.training.workspace import Workspace
 from tests.training_case import PAIRS, losses, make_config, write_text
 
+pytestmark = pytest.mark.slow
+
 WORDS = ("one", "two", "three", "four", "five", "six")
 
 

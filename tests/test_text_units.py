@@ -14,6 +14,8 @@ from sgdec.training import train
 from sgdec.training.checkpoint import load_vocabularies
 from tests.training_case import PAIRS, make_config
 
+pytestmark = pytest.mark.slow
+
 SIZES: dict[Kind, int] = {"bpe": 60, "unigram": 28, "char": 40, "word": 12, "mixed": 900}
 QUICK: dict[str, Any] = {"options": {"width": 32, "dropout": 0.0, "init": 0.3}, "lr": 0.01, "label_smoothing": 0.0}
 

@@ -24,6 +24,8 @@ from sgdec.training.trainer import Trainer
 from sgdec.training.weights import Weighting, kept_tokens
 from tests.training_case import PAIRS, make_config
 
+pytestmark = pytest.mark.slow
+
 STILL: dict[str, Any] = {"options": {"width": 16, "dropout": 0.0, "init": 0.5}, "precision": "fp64", "clip": 1e9}
 """Without dropout, so that two runs see the same."""
 LENGTHS = [len(target.split()) for _, target in PAIRS]

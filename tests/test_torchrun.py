@@ -24,6 +24,8 @@ from sgdec.training.checkpoint import read_config
 from sgdec.training.trainer import Trainer
 from tests.training_case import make_config
 
+pytestmark = pytest.mark.slow
+
 DOCS = Path(__file__).parents[1] / "docs" / "training.md"
 SHOWN = [
     re.sub(r"\s*\\\n\s*", " ", shown) for shown in re.findall(r"^torchrun (?:.*\\\n)*.*$", DOCS.read_text(), re.M)

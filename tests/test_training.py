@@ -23,6 +23,8 @@ from sgdec.training.optimisation import learning_rate
 from sgdec.training.trainer import Trainer
 from tests.training_case import PAIRS, losses, make_config
 
+pytestmark = pytest.mark.slow
+
 
 def test_a_tiny_model_learns_to_translate(tmp_path: Path) -> None:
     options = {"width": 32, "dropout": 0.0, "init": 0.3}

@@ -22,6 +22,8 @@ from sgdec.training.reading import Limits
 from sgdec.training.trainer import Trainer
 from tests.training_case import PAIRS, make_config
 
+pytestmark = pytest.mark.slow
+
 
 class Died(BaseException):
     """As a kill or a power cut: nothing that the writer would do about an error is done."""

@@ -17,6 +17,8 @@ from sgdec.training.alone import LOCK, alone
 from sgdec.training.loading import load_model
 from tests.training_case import PAIRS, losses, make_config, write_text
 
+pytestmark = pytest.mark.slow
+
 
 def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
     config = make_config(tmp_path, max_steps=2, bleu=0)

@@ -20,6 +20,8 @@ from sgdec.training.optimisation import learning_rate
 from sgdec.training.trainer import Trainer
 from tests.training_case import PAIRS, losses, make_config
 
+pytestmark = pytest.mark.slow
+
 STILL: dict[str, Any] = {"width": 16, "dropout": 0.0, "init": 0.5}
 """A model without dropout: batches together and apart see the same."""
 

@@ -217,6 +217,7 @@ def arpa(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [OPTIONS[0], *OPTIONS[5:9], *WITH_COVERAGE], ids=str)
 @pytest.mark.parametrize("mix", ["nmt", "nmt,nmt2,wc", "nmt,wc,ngram"])
 def test_models_in_double_precision_give_what_beam_gives(

@@ -14,6 +14,8 @@ from sgdec.text.sentencepiece import train_vocabulary
 from sgdec.text.vocabulary import load_vocabulary, train
 from sgdec.text.words import EMPTY, SPECIAL, MixedVocabulary, WordVocabulary, unknown_symbol
 
+pytestmark = pytest.mark.slow
+
 CORPUS = ["ein Hund rennt", "ein Mann rennt", "ein Hund und ein Mann", "Zoë <B>x <unk> <s> a_UNK_b <empty> <0x41>"]
 MIXED = MixedVocabulary.train(CORPUS, 2000)
 FEW = MixedVocabulary.train(CORPUS, MIXED.size - 4)

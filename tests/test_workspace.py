@@ -23,6 +23,8 @@ from sgdec.training.trainer import Trainer
 from sgdec.training.workspace import Workspace, features, measure_workspace, peak_bytes
 from tests.training_case import PAIRS, losses, make_config, write_text
 
+pytestmark = pytest.mark.slow
+
 MIB = 1 << 20
 
 
