@@ -140,12 +140,12 @@ def random_table(rng: np.random.Generator, highest: float = 0.0, coarse: bool = 
     scores: dict[Prefix, dict[int, float]] = {}
     attention: dict[Prefix, Sequence[float]] = {}
     level: list[Prefix] = [()]
-    steep = float(rng.choice([1.0, 3.0, 6.0]))
+    steep = float(rng.choice([1.0, 2.0] if coarse else [1.0, 3.0, 6.0]))
     for _ in range(limit + 1):
         for prefix in level:
             drawn = highest - steep * rng.random(len(TOKENS))
             if coarse:
-                drawn = np.floor(2 * drawn) / 2
+                drawn = np.ceil(2 * drawn) / 2  # some are 0: a longer hypothesis can have the total of a shorter one
             listed = zip(TOKENS, drawn.tolist(), (rng.random(len(TOKENS)) < 0.12).tolist(), strict=True)
             scores[prefix] = {token: score for token, score, forbidden in listed if not forbidden}
             weights = rng.random(SOURCE) ** 3 + 0.01

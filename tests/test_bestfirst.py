@@ -64,7 +64,30 @@ def test_what_beam_search_only_keeps_for_its_width_is_not_expanded() -> None:
     assert (here.expansions, there.expansions) == (2, 4)
 
 
-def test_a_finished_hypothesis_that_the_beam_would_lose_is_lost() -> None:
+def test_what_only_a_full_beam_could_take_is_not_expanded() -> None:
+    """Both continuations of "3" are ahead of "4", which beam search expands in vain."""
+    steps = {
+        0: {3: (-0.1, 1), 4: (-5.0, 2)},
+        1: {3: (-0.1, 3), 4: (-0.2, 3)},
+        2: {3: (-0.1, 3)},
+        3: {EOS: (0.0, 9)},
+    }
+    beam, there = search(BeamDecoder(2), tiny(a=Lattice(steps)), 2)
+    first, here = search(BestFirstDecoder(2), tiny(a=Lattice(steps)), 2)
+    assert first.hypotheses == beam.hypotheses and len(first.hypotheses) == 2
+    assert (here.expansions, there.expansions) == (4, 5)
+
+
+def test_a_finished_hypothesis_that_the_beam_pushes_out_is_listed_without_going_on() -> None:
+    """ "3 3 3" is ahead of ``</s>`` until both slots are taken; what follows cannot beat it."""
+    steps = {0: {EOS: (-2.0, 9), 3: (-0.5, 1)}, 1: {3: (-0.5, 2), 4: (-0.5, 2)}, 2: {3: (-4.0, 3)}, 3: {EOS: (0.0, 9)}}
+    beam, there = search(BeamDecoder(2), tiny(a=Lattice(steps)))
+    first, here = search(BestFirstDecoder(2), tiny(a=Lattice(steps)))
+    assert first.hypotheses == beam.hypotheses and first.hypotheses[0].tokens == ()
+    assert (here.expansions, there.expansions) == (4, 6)
+
+
+def test_a_finished_hypothesis_without_a_slot_is_lost() -> None:
     """The longer one is ahead of ``</s>`` up to its third token, and takes the only slot."""
     steps = {0: {EOS: (-2.0, 9), 3: (-0.5, 1)}, 1: {3: (-0.5, 2)}, 2: {3: (-4.0, 3)}, 3: {EOS: (0.0, 9)}}
     space = tiny(a=Lattice(steps))

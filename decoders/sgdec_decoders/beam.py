@@ -128,7 +128,9 @@ class Finished:
 
     def remember(self, nodes: Iterable[Node]) -> None:
         """Hypotheses that leave the beam; equal rank scores stay in the order in which they come."""
-        self._keep([*self.nodes, *(node for node in nodes if node not in self.nodes)])
+        new = [node for node in nodes if node not in self.nodes]
+        if new:
+            self._keep([*self.nodes, *new])
 
     def ranked_with(self, beam: Iterable[Node]) -> list[Node]:
         """The n-best with those of the last beam, which come first."""
