@@ -80,7 +80,12 @@ def test_what_only_a_full_beam_could_take_is_not_expanded() -> None:
 
 def test_a_finished_hypothesis_that_the_beam_pushes_out_is_listed_without_going_on() -> None:
     """ "3 3 3" is ahead of ``</s>`` until both slots are taken; what follows cannot beat it."""
-    steps = {0: {EOS: (-2.0, 9), 3: (-0.5, 1)}, 1: {3: (-0.5, 2), 4: (-0.5, 2)}, 2: {3: (-4.0, 3)}, 3: {EOS: (0.0, 9)}}
+    steps = {
+        0: {EOS: (-2.0, 9), 3: (-0.5, 1)},
+        1: {3: (-0.5, 2), 4: (-0.5, 2)},
+        2: {3: (-4.0, 3)},
+        3: {EOS: (0.0, 9)},
+    }
     beam, there = search(BeamDecoder(2), tiny(a=Lattice(steps)))
     first, here = search(BestFirstDecoder(2), tiny(a=Lattice(steps)))
     assert first.hypotheses == beam.hypotheses and first.hypotheses[0].tokens == ()
