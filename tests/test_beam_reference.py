@@ -87,6 +87,16 @@ def test_best_first_search() -> None:
             assert expansions <= definition.search([table], nbest)[1]
 
 
+@pytest.mark.parametrize("make", [BeamDecoder, VanillaDecoder, BestFirstDecoder])
+def test_long_lists_of_equal_rank_scores(make: type[Decoder]) -> None:
+    for seed in SEEDS:
+        rng = np.random.default_rng([seed, 6])
+        table = random_table(rng, coarse=True)
+        size, alpha = 3 + seed % 3, float(seed % 4 == 0)
+        definition = Definition(size, alpha=alpha, normalize="length")
+        agree(make(size=size, alpha=alpha, normalize="length"), definition, [table], 5, seed)  # type: ignore[call-arg]
+
+
 @pytest.mark.parametrize("stop", ["best", "full", "length", "proven"])
 def test_separate_beam_search(stop: str) -> None:
     for seed in SEEDS:
