@@ -35,7 +35,7 @@ from collections.abc import Hashable, Iterable
 from operator import attrgetter
 
 import sgdec
-from sgdec import Decoder, Node, Result, SearchSpace
+from sgdec import EOS, Decoder, Node, Result, SearchSpace
 from sgdec.ranking import Ranking
 from sgdec.scores import FORBIDDEN
 from sgdec_decoders._beam_options import (
@@ -75,6 +75,7 @@ class BeamDecoder(Decoder):
         self.prune_final = prune_final
         self.recombine = recombine
         self.stop = stop
+        self.children = children_needed(size, stop)
         self.ranking = Ranking(alpha, beta, normalize)
 
     def caveat(self, nbest: int, never_rises: bool) -> str | None:
@@ -85,18 +86,23 @@ class BeamDecoder(Decoder):
         require_end(self.stop, space)
         beam = [space.root]  # line 2
         finished = Finished(space, self.prune_final)
+        aside = sets_aside(self.stop)
         while not self._stopped(beam):  # line 16
-            candidates = finished.prune(self._candidates(space, beam, finished))  # lines 4-9
+            candidates = self._candidates(space, beam, finished)  # lines 4-9
+            if self.prune_final:
+                candidates = finished.prune(candidates)
             if self.recombine:
                 candidates = recombine(space, candidates)
-            if sets_aside(self.stop):
+            if aside:
                 beam, ended = set_finished_aside(candidates, self.size)
                 finished.remember(ended)
                 if self.stop == "proven":
                     beam = still_promising(space, beam, finished.nodes)
             else:
-                before, beam = beam, candidates[: self.size]  # lines 10-15
-                finished.remember(node for node in before if node.finished and node not in beam)
+                ended = [node for node in beam if node.last == EOS]
+                beam = candidates[: self.size]  # lines 10-15
+                if ended and ended[-1] not in beam:  # the worst of them goes first
+                    finished.remember([node for node in ended if node not in beam])
         return Result([space.finish(node) for node in finished.ranked_with(beam)])
 
     def _stopped(self, beam: list[Node]) -> bool:
@@ -107,7 +113,7 @@ class BeamDecoder(Decoder):
     def _candidates(self, space: SearchSpace, beam: list[Node], finished: Finished) -> list[Node]:
         """Finished hypotheses as they are, open ones with all that can follow; best total first."""
         growing = [node for node in beam if not node.finished]
-        expanded = iter(space.expand(growing, limit=children_needed(self.size, self.stop)))
+        expanded = iter(space.expand(growing, limit=self.children))
         candidates: list[Node] = []
         for node in beam:
             if node.finished:
@@ -140,8 +146,6 @@ class Finished:
 
     def prune(self, candidates: list[Node]) -> list[Node]:
         """Without the finished ones more than the width below the best rank score so far, which is remembered."""
-        if not self._width:
-            return candidates
         ranks = {node: self._space.rank_score(node) for node in candidates if node.finished}
         if ranks and max(ranks.values()) > self._best:
             best = max(ranks, key=ranks.__getitem__)

@@ -25,17 +25,7 @@ from pydantic import Field
 
 import sgdec
 from sgdec import UNK, Context, Decoder, Node, SearchSpace, UsageError
-from sgdec_decoders._beam_options import (
-    Alpha,
-    Beta,
-    Normalize,
-    PruneFinal,
-    PruneLocal,
-    Recombine,
-    Size,
-    Stop,
-    children_needed,
-)
+from sgdec_decoders._beam_options import Alpha, Beta, Normalize, PruneFinal, PruneLocal, Recombine, Size, Stop
 from sgdec_decoders.beam import BeamDecoder, Finished, prune_local
 
 _total = attrgetter("total")
@@ -67,15 +57,14 @@ class SyncBeamDecoder(BeamDecoder):
 
     def _candidates(self, space: SearchSpace, beam: list[Node], finished: Finished) -> list[Node]:
         """Finished hypotheses as they are, open ones with all the words that can follow; best total first."""
-        slots = children_needed(self.size, self.stop)
         inner = [[node] for node in beam]
         growing = [node for node in beam if not node.finished]
         for _ in range(self.max_word_length):
             if not growing:
                 break
-            children = dict(zip(growing, space.expand(growing, limit=slots), strict=True))
+            children = dict(zip(growing, space.expand(growing, limit=self.children), strict=True))
             for place, nodes in enumerate(inner):
-                inner[place] = self._grown(nodes, children)[:slots]
+                inner[place] = self._grown(nodes, children)[: self.children]
                 finished.remember(node for node in nodes if node.finished and node not in inner[place])
             growing = [node for nodes in inner for node in nodes if not self._is_complete(node)]
         complete = [node for nodes in inner for node in nodes if self._is_complete(node)]
