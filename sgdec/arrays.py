@@ -5,13 +5,16 @@ Torch is never imported here but by those who already hold a tensor, so symbolic
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from sgdec.protocol import FORBIDDEN, Array
+
+Found = TypeVar("Found")
 
 
 def to_numpy(values: Array) -> npt.NDArray[Any]:
@@ -54,13 +57,17 @@ def add(left: Array, right: Array) -> Array:
 
 
 def weighted(values: Array, weights: Sequence[float | None]) -> Array:
-    """Each row times its weight; a row whose weight is None becomes 0, and -inf stays -inf in all others."""
+    """Each row times its weight; a row whose weight is None becomes 0, and -inf stays -inf in all others.
+
+    +inf, which is no score, becomes or stays what cannot be overlooked: +inf or NaN.
+    """
     if all(weight == 1.0 for weight in weights):
         return values
     factors = like(values, np.array([[weight or 0.0] for weight in weights]))  # [rows, 1]
     if all(weight is not None and weight > 0 for weight in weights):
         product: Array = values * factors
         return product
+    values = without_inf(values)
     forbidden = (values == FORBIDDEN) & like(values == FORBIDDEN, np.array([[w is not None] for w in weights]))
     if isinstance(values, np.ndarray):
         finite = np.where(values == FORBIDDEN, 0.0, values) * factors
@@ -74,3 +81,39 @@ def forbidding(values: Array, tokens: npt.NDArray[np.integer[Any]]) -> Array:
     copy: Array = values.copy() if isinstance(values, np.ndarray) else values.clone()
     copy[:, tokens] = FORBIDDEN
     return copy
+
+
+def without_inf(values: Any) -> Any:
+    """NaN for +inf, which a negative weight would make -inf."""
+    if isinstance(values, np.ndarray):
+        return np.where(values == math.inf, math.nan, values) if values.max(initial=0.0) == math.inf else values
+    return values.masked_fill(values == math.inf, math.nan)
+
+
+def infinite(values: Any) -> Any:
+    """Which of these are no finite numbers."""
+    return ~np.isfinite(values) if isinstance(values, np.ndarray) else ~values.isfinite()
+
+
+def forbidden(values: Any, flags: Any) -> Any:
+    """Which of these are -inf; where ``flags`` is, of the same shape."""
+    found = values == FORBIDDEN
+    return like(flags, found) if isinstance(found, np.ndarray) else found
+
+
+def may_overflow(total: Array) -> bool:
+    """Whether a sum of tensors may hold what overflowed; NumPy says so by itself (`guarded`)."""
+    return not isinstance(total, np.ndarray) and not math.isfinite(float(total.sum()))
+
+
+def guarded(work: Callable[[bool], Found]) -> Found:
+    """``work(False)``; if NumPy overflows in it, ``work(True)``, which is to look closely.
+
+    The processor's flags tell, so that what goes well costs nothing.
+    """
+    try:
+        with np.errstate(over="raise", invalid="ignore"):
+            return work(False)
+    except FloatingPointError:
+        with np.errstate(over="ignore", invalid="ignore"):
+            return work(True)

@@ -15,13 +15,13 @@ float64 and sorted for all rows at once. So the ledger always adds up to the tot
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import chain, pairwise
-from math import isnan
 from operator import add
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -29,10 +29,12 @@ import numpy.typing as npt
 from sgdec import arrays
 from sgdec.columns import Column, Floats, Ints, scores_at
 from sgdec.errors import SgdecError, UsageError
+from sgdec.faults import fault, first_fault, forbids
 from sgdec.protocol import FORBIDDEN, Array, Candidates
 from sgdec.scores import FEW
 from sgdec.topk import top_tokens
 
+Found = TypeVar("Found")
 Continuation: TypeAlias = tuple[int, float, tuple[float, ...]]
 """One token that can follow; its combined score; its unweighted scores ``[K]``, 0 where a predictor was not asked."""
 Ranked: TypeAlias = "list[Continuation] | Floats"
@@ -65,9 +67,14 @@ class Block:
 
 
 class Combined:
-    """The continuations of a batch of nodes, not yet sorted."""
+    """The continuations of a batch of nodes, not yet sorted.
+
+    Raises SgdecError, which names the predictor, where a score is NaN or +inf, or a sum overflows.
+    """
 
     forgotten = False
+    _closely = False
+    """Whether a sum has overflowed, and each is to be looked at."""
 
     def __init__(
         self, columns: Sequence[Column], candidates: Sequence[Candidates | None], vocab_size: int | None
@@ -85,20 +92,30 @@ class Combined:
         if not self._dense:  # the very object that predictors on demand were given: see `Scores.asked`
             self._tokens = cast("list[Candidates]", candidates)
         self._sparse = not any(column.is_dense for column in columns)
-        self._matrix = self._sum_dense_rows() if self._dense else None
+        if self._dense and self._vocab_size is None:
+            raise UsageError(
+                "no predictor restricts the next token and none says how many tokens there are; "
+                "give --vocab-size, or add a model or a lattice."
+            )
 
     def best(self, limit: int) -> list[list[Continuation]]:
         """For each node its ``limit`` best continuations, best first, lower token first."""
+        return self._guarded(partial(self._best, limit))
+
+    def _best(self, limit: int) -> list[list[Continuation]]:
         found: dict[int, list[Continuation]] = {}
         if self._listed:
             found.update(zip(self._listed, self._meet(self._listed, self._tokens, limit), strict=True))
-        if self._matrix is not None:
+        if self._dense:
             tokens = top_tokens(self._matrix, limit).tolist()
             found.update(zip(self._dense, self._meet(self._dense, tokens, limit), strict=True))
         return [found[node] for node in range(len(self._candidates))]
 
     def blocks(self, size: int) -> list[Block]:
         """For each node its ``size`` best continuations, best first, lower token first."""
+        return self._guarded(partial(self._first_blocks, size))
+
+    def _first_blocks(self, size: int) -> list[Block]:
         found: dict[int, Block] = {}
         if self._listed:
             found.update(zip(self._listed, self._blocks(self._listed, self._tokens, size), strict=True))
@@ -109,6 +126,9 @@ class Combined:
 
     def block_after(self, node: int, given: npt.NDArray[np.integer[Any]], size: int) -> Block:
         """One node's ``size`` best continuations, those with the tokens ``given`` left out."""
+        return self._guarded(partial(self._block_after, node, given, size))
+
+    def _block_after(self, node: int, given: npt.NDArray[np.integer[Any]], size: int) -> Block:
         candidates: Any = self._candidates[node]
         if candidates is None:
             place = self._dense.index(node)
@@ -125,22 +145,33 @@ class Combined:
 
     def distribution(self, node: int) -> tuple[Ints, Floats]:
         """One node's candidates, ascending, and their combined scores (float64)."""
+        return self._guarded(partial(self._distribution, node))
+
+    def _distribution(self, node: int) -> tuple[Ints, Floats]:
         candidates = self._candidates[node]
         if candidates is None:
-            assert self._matrix is not None
             values = arrays.to_numpy(self._matrix[self._dense.index(node)]).astype(np.float64)
             tokens = np.arange(len(values))
         else:
             continuations = sorted(self._all_listed[node])
             tokens = np.array([token for token, _, _ in continuations], dtype=np.int64)
             values = np.array([score for _, score, _ in continuations], dtype=np.float64)
-        if np.isnan(values).any():
-            self._blame(node, int(tokens[int(np.isnan(values).argmax())]))
+        if not values.max(initial=FORBIDDEN) < math.inf:  # NaN or inf
+            raise self._fault(node, int(tokens[int((values < math.inf).argmin())]))
         return tokens, values
 
     def continuation(self, node: int, token: int) -> Continuation:
         """One given continuation."""
-        return self._meet([node], [[token]])[0][0]
+        return self._guarded(partial(self._meet, [node], [[token]]))[0][0]
+
+    def _guarded(self, work: Callable[[], Found]) -> Found:
+        """``work()``, and once more with a close look at each sum where one has overflowed."""
+
+        def look(closely: bool) -> Found:
+            self._closely = closely
+            return work()
+
+        return arrays.guarded(look)
 
     # Dense rows.
 
@@ -157,13 +188,17 @@ class Combined:
                     )
         return vocab_size
 
-    def _sum_dense_rows(self) -> Array:
+    @cached_property
+    def _matrix(self) -> Array:
         """``[dense nodes, V]``, the combined scores of the nodes that nothing restricts."""
-        if self._vocab_size is None:
-            raise UsageError(
-                "no predictor restricts the next token and none says how many tokens there are; "
-                "give --vocab-size, or add a model or a lattice."
-            )
+        total = self._add_up_dense_rows()
+        as_it_is = any(column.scores is not None and total is column.scores.values for column in self._columns)
+        if not as_it_is and (self._closely or arrays.may_overflow(total)):
+            self._refuse_overflow(total)
+        return total
+
+    def _add_up_dense_rows(self) -> Array:
+        assert self._vocab_size is not None
         total: Any = None
         for column in self._columns:
             if column.scores is not None and column.scores.values is not None:
@@ -175,7 +210,7 @@ class Combined:
         for column in self._columns:  # open sparse rows: a default, and a few tokens that differ from it
             for place, node in enumerate(self._dense):
                 row, weight = column.sparse_row(node), column.weights[node]
-                if row is None or weight is None or not (weight or FORBIDDEN in row.scores):
+                if row is None or weight is None or not (weight or FORBIDDEN in row.scores or math.inf in row.scores):
                     continue
                 if owned is None:
                     owned = total = total.copy() if isinstance(total, np.ndarray) else total.clone()
@@ -190,6 +225,7 @@ class Combined:
                     forbidden = scores == FORBIDDEN
                     bonus = weight * (np.where(forbidden, 0.0, scores) - row.default)
                     bonus[forbidden] = FORBIDDEN
+                    bonus[scores == math.inf] = math.nan  # which cannot be overlooked, whatever the weight
                     if isinstance(owned, np.ndarray):
                         owned[place, tokens] += bonus
                     else:
@@ -198,17 +234,37 @@ class Combined:
 
     def _weighted_matrix(self, column: Column) -> Array:
         """``[dense nodes, V]``: one dense predictor's weighted scores; 0 where it is not consulted."""
+        return arrays.weighted(self._rows_of(column), [column.weights[node] for node in self._dense])
+
+    def _rows_of(self, column: Column) -> Array:
+        """``[dense nodes, V]``: one dense predictor's rows; any row where it is not consulted."""
         assert column.scores is not None and column.scores.values is not None
         values = column.scores.values
         places = [column.places[node] for node in self._dense]
-        if places != list(range(len(values))):
-            values = arrays.rows(values, [place if place is not None else 0 for place in places])
-        return arrays.weighted(values, [column.weights[node] for node in self._dense])
+        if places == list(range(len(values))):
+            return values
+        return arrays.rows(values, [place if place is not None else 0 for place in places])
+
+    def _refuse_overflow(self, total: Any) -> None:
+        """Raises SgdecError where a sum is no number and nobody forbids the token."""
+        wrong = arrays.infinite(total)  # [dense nodes, V]
+        for column in self._columns:
+            if column.is_dense:
+                consulted = arrays.like(wrong, np.array([[column.weights[node] is not None] for node in self._dense]))
+                wrong &= ~(consulted & arrays.forbidden(self._rows_of(column), wrong))
+            for place, node in enumerate(self._dense):
+                row = column.sparse_row(node)
+                if row is not None and column.weights[node] is not None:
+                    tokens, scores = row.arrays
+                    wrong[place, tokens[scores == FORBIDDEN]] = False
+        places = np.argwhere(arrays.to_numpy(wrong))
+        if len(places):
+            place, token = places[0].tolist()
+            raise self._fault(self._dense[place], token)
 
     @cached_property
     def _exact(self) -> Array:
         """The same as the scores of the ledger add up: in float64, predictor after predictor."""
-        assert self._matrix is not None
         answered = [column for column in self._columns if column.scores is not None]
         weights = [[column.weights[node] for node in self._dense] for column in answered]
         if len(answered) == 1 and answered[0].is_dense and set(weights[0]) <= {1.0, 0.0, None}:
@@ -279,9 +335,10 @@ class Combined:
         total = np.zeros(len(token))
         for column, by_token in zip(self._columns, scores, strict=True):
             total += _times([column.weights[node] for node in nodes], by_token, place)
-        if np.isnan(total).any():
-            wrong = int(np.isnan(total).argmax())
-            self._blame(nodes[place[wrong]], int(token[wrong]))
+        if self._closely or not total.max(initial=FORBIDDEN) < math.inf:
+            wrong = first_fault(total, scores)
+            if wrong is not None:
+                raise self._fault(nodes[place[wrong]], int(token[wrong]))
         return total, scores
 
     def _meet_few(self, node: int, tokens: Candidates) -> list[Continuation]:
@@ -298,31 +355,21 @@ class Combined:
             if weight != 1.0:
                 scores = [weight * score if score != FORBIDDEN else FORBIDDEN for score in scores]
             totals = list(map(add, totals, scores))
-        if any(map(isnan, totals)):
-            self._blame(node, next(token for token, total in zip(tokens, totals, strict=True) if isnan(total)))
+        if not all(map(math.isfinite, totals)):
+            for token, total, parts in zip(tokens, totals, zip(*ledger, strict=True), strict=True):
+                if not math.isfinite(total) and not forbids(parts):
+                    raise self._fault(node, token)
         found = [each for each in zip(tokens, totals, zip(*ledger, strict=True), strict=True) if each[1] != FORBIDDEN]
         if len(found) > 1:
             found.sort(key=_best_first)
         return found
 
-    def _blame(self, node: int, token: int) -> None:
-        for column in self._columns:
-            (score,) = scores_at(column, [node], [[token]], np.array([token]), np.zeros(1, np.int64)).tolist()
-            if isnan(score):
-                raise not_a_number(column.name, token)
-        raise infinities_met(token)
-
-
-def not_a_number(name: str, token: int) -> SgdecError:
-    """What to raise where a predictor's score is NaN."""
-    return SgdecError(
-        f"predictor {name!r} gave NaN as the score of token {token}; its model is broken (NaN weights?)."
-    )
-
-
-def infinities_met(token: int) -> SgdecError:
-    """What to raise where a combined score is NaN and none of its parts is."""
-    return SgdecError(f"the combined score of token {token} is NaN: infinite scores of both signs met.")
+    def _fault(self, node: int, token: int) -> SgdecError:
+        """What is wrong with the sum at a token."""
+        at = np.array([token]), np.zeros(1, np.int64)
+        scores = [scores_at(column, [node], [[token]], *at).item() for column in self._columns]
+        weights = [column.weights[node] for column in self._columns]
+        return fault(token, [column.name for column in self._columns], weights, scores)
 
 
 def _best_first(continuation: Continuation) -> tuple[float, int]:
@@ -334,6 +381,6 @@ def _times(weights: Sequence[float | None], scores: Floats, place: Ints) -> Floa
     """Each score ``[n]`` times the weight of its node, which is that at its ``place``; -inf stays -inf."""
     if weights.count(1.0) == len(weights):
         return scores
-    forbidden = scores == FORBIDDEN
+    forbidden, scores = scores == FORBIDDEN, arrays.without_inf(scores)
     factors = np.array([weight or 0.0 for weight in weights])[place]
     return np.where(forbidden, FORBIDDEN, np.where(forbidden, 0.0, scores) * factors)

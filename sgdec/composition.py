@@ -11,6 +11,7 @@ What comes out is what `sgdec.combination` defines.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import repeat
@@ -18,9 +19,9 @@ from operator import itemgetter
 from typing import TypeAlias
 
 from sgdec.bounds import Bounds, total_bound
-from sgdec.combination import infinities_met, not_a_number
 from sgdec.context import EOS
-from sgdec.node import Node
+from sgdec.faults import fault, forbids
+from sgdec.node import Node, require_finite
 from sgdec.protocol import FORBIDDEN, Candidates, State, Steps
 from sgdec.ranking import Ranking
 
@@ -77,16 +78,18 @@ class Composition:
     def children(self, node: Node, bounded: bool = False) -> list[Node]:
         """Best first, of equals the lower token; they have their states and, if ``bounded``, their bounds.
 
-        Raises SgdecError for a score that is NaN.
+        Raises SgdecError for a score that is NaN or +inf, and for a total that overflows.
         """
         source, link, weights, length, before = node.source, node.link, node.weights, node.length + 1, node.total
         states = tuple(node.states or ())
         at_limit = node.length == source.max_length
         arcs = self._arcs(states, bounded, END) if at_limit else self._arcs_of(states, bounded)
-        return [
+        children = [
             Node(source, link, token, ledger, before + score, length, weights, after, None, (), bound)
             for token, score, ledger, after, bound in arcs
         ]
+        require_finite(children, self._names)
+        return children
 
     def keys(self, nodes: Iterable[Node], ranking: Ranking) -> list[Hashable]:
         """What `SearchSpace.keys` promises, of nodes that it covers: equal states have equal futures."""
@@ -110,10 +113,12 @@ class Composition:
             score = self._sum(ledger)
             if score > FORBIDDEN:
                 arcs.append((token, score, ledger, states, bound))
-            elif score != score:
-                self._blame(token, ledger)
+            elif not forbids(ledger):
+                raise fault(token, self._names, self._weights, ledger)
         if len(arcs) > 1:
             arcs.sort(key=_score, reverse=True)  # stable: tokens came in ascending order
+        if arcs and arcs[0][1] == math.inf:
+            raise fault(arcs[0][0], self._names, self._weights, arcs[0][2])
         return arcs
 
     def _weighted_sum(self, scores: Iterable[float]) -> float:
@@ -140,9 +145,3 @@ class Composition:
         if EOS in tokens:
             remaining = [0.0 if token == EOS else most for token, most in zip(tokens, remaining, strict=True)]
         return remaining
-
-    def _blame(self, token: int, ledger: Iterable[float]) -> None:
-        for name, score in zip(self._names, ledger, strict=True):
-            if score != score:
-                raise not_a_number(name, token)
-        raise infinities_met(token)

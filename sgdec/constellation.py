@@ -56,6 +56,7 @@ class Constellation:
         """``vocab_size``: V, the number of target tokens; None where only the predictors' own rows say."""
         self.members = tuple(members)
         self.vocab_size = vocab_size
+        self.names = tuple(member.name for member in members)
         self.predictors = tuple(member.predictor for member in members)
         self.weights = tuple(member.weight for member in members)
         order = sorted(range(len(self.members)), key=lambda k: self.predictors[k].on_demand)
@@ -83,10 +84,6 @@ class Constellation:
             for (name, predictor), weight in zip(predictors.items(), given, strict=True)
         ]
         return cls(members, vocab_size=vocab_size)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(member.name for member in self.members)
 
     def attentive(self, weights: Sequence[float | None]) -> list[int]:
         """The predictors that have attention and are consulted under these weights."""

@@ -15,7 +15,7 @@ import numpy as np
 from sgdec import lazily
 from sgdec.combination import Combined
 from sgdec.constellation import Constellation
-from sgdec.node import Node
+from sgdec.node import Node, require_finite
 from sgdec.protocol import FORBIDDEN
 from sgdec.ranking import Coverage, Ranking
 from sgdec.sampling import Draw, draw
@@ -129,7 +129,10 @@ def _expand_together(constellation: Constellation, requests: Sequence[Expand]) -
                 lazily.children(constellation, nodes[i], combined, i, blocks[i], coverages[i], above) for i in places
             ]
         else:
-            yield [_cut(nodes[i].children(best[i][:limit], coverages[i]), above) for i in places]
+            families = [nodes[i].children(best[i][:limit], coverages[i]) for i in places]
+            for children in families:
+                require_finite(children, constellation.names)
+            yield [_cut(children, above) for children in families]
 
 
 def _cut(children: list[Node], above: float) -> list[Node]:
@@ -143,17 +146,20 @@ def _sample(constellation: Constellation, requests: Sequence[Sample]) -> Iterato
     coverages = _coverages(constellation, nodes, requests)
     for request, places in zip(requests, _places(requests), strict=True):
         yield [
-            _drawn(combined, place, nodes[place], coverages[place], drawn)
+            _drawn(constellation, combined, place, nodes[place], coverages[place], drawn)
             for place, drawn in zip(places, request.draws, strict=True)
         ]
 
 
-def _drawn(combined: Combined, place: int, node: Node, coverage: Coverage, drawn: Draw) -> Node | None:
+def _drawn(
+    constellation: Constellation, combined: Combined, place: int, node: Node, coverage: Coverage, drawn: Draw
+) -> Node | None:
     tokens, scores = combined.distribution(place)
     if not len(tokens) or np.max(scores) == FORBIDDEN:
         return None
     token = draw(tokens, scores, drawn, sentence=node.source.id, step=node.length)
-    (child,) = node.children([combined.continuation(place, token)], coverage)
+    (child,) = children = node.children([combined.continuation(place, token)], coverage)
+    require_finite(children, constellation.names)
     return child
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from sgdec.combination import Block, Combined
 from sgdec.constellation import Constellation
-from sgdec.node import Node
+from sgdec.node import Node, require_finite
 from sgdec.ranking import Coverage
 
 FIRST_BLOCK = 64
@@ -50,7 +50,9 @@ def children(
             piece = block.continuations(start, start + PIECE)
             if piece[0][1] > lowest:
                 piece = [(token, min(score, lowest), scores) for token, score, scores in piece]
-            for child in node.children(piece, coverage):
+            family = node.children(piece, coverage)
+            require_finite(family, constellation.names)
+            for child in family:
                 if child.total <= above:
                     return
                 yield child

@@ -6,11 +6,13 @@ search that keeps a million nodes keeps a million states at most, and a finished
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
 from sgdec.combination import Continuation
 from sgdec.context import BOS, EOS
+from sgdec.faults import fault
 from sgdec.protocol import Source, State
 from sgdec.ranking import Coverage
 
@@ -139,3 +141,11 @@ class Node:
 
     def __repr__(self) -> str:
         return f"Node({' '.join(map(str, self.tokens))!r}, total={self.total:.4f})"
+
+
+def require_finite(children: Sequence[Node], names: Sequence[str]) -> None:
+    """SgdecError where the totals of siblings, best first, have left the range of numbers; names the predictor."""
+    if children and not (children[0].total < math.inf and children[-1].total > -math.inf):
+        wrong = children[0] if children[0].total == math.inf else children[-1]
+        _, scores, weights = wrong.columns()
+        raise fault(wrong.last, names, weights[-1], scores[-1])

@@ -40,7 +40,8 @@ def draw(
     if drawn.top_k:
         order = order[: drawn.top_k]
     kept = scores[order]
-    probabilities = np.exp((kept - kept[0]) / drawn.temperature)
+    with np.errstate(over="ignore"):  # what is lower than any number has no probability
+        probabilities = np.exp((kept - kept[0]) / drawn.temperature)
     probabilities /= probabilities.sum()
     if drawn.top_p < 1.0:
         reached = int(np.searchsorted(np.cumsum(probabilities), drawn.top_p)) + 1

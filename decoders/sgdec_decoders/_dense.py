@@ -8,13 +8,15 @@ totals of these once more in float64 from the scores that the ledger keeps.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, TypeAlias
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from sgdec import BOS, EOS, Node, SearchSpace, SgdecError, UsageError, arrays
+from sgdec import BOS, EOS, Node, SearchSpace, UsageError, arrays
 from sgdec.answers import attention_rows
+from sgdec.faults import fault, first_fault
 from sgdec.protocol import FORBIDDEN, Array, Scores, ability
 from sgdec.ranking import SMALLEST_COVERAGE
 from sgdec.topk import top_tokens
@@ -29,8 +31,8 @@ class Children(NamedTuple):
 
     tokens: Ints
     """``[R, C]``"""
-    scores: Floats
-    """``[R, C]``: combined."""
+    totals: Floats
+    """``[R, C]``: those of the hypotheses with one more token; -inf for what is forbidden."""
     ledger: Floats
     """``[R, C, K]``: unweighted, by predictor; 0 where a predictor is not consulted."""
 
@@ -77,27 +79,36 @@ class DenseRows:
         self._coverage: dict[int, Floats] = {}
         """By predictor with attention ``[R, source]``; what pads a source counts as covered."""
 
-    @np.errstate(invalid="ignore")  # NaN is reported below, with the predictor's name
-    def best_children(self, size: int, ending: Flags) -> Children:
-        """The ``size`` best continuations of each row; where ``ending`` ``[R]``, only ``</s>``.
+    def best_children(self, totals: Floats, size: int, ending: Flags) -> Children:
+        """The ``size`` best continuations of each row, with ``totals`` ``[R]``; where ``ending`` ``[R]``, ``</s>``.
 
-        Raises UsageError where a row restricts or widths differ, SgdecError where a score is NaN.
+        Raises UsageError where a row restricts or widths differ, SgdecError for a score that is NaN or +inf and for a
+        total that overflows.
         """
         columns = {k: self._ask(k) for k in self._consulted}
-        tokens = top_tokens(self._sum(columns, len(ending)), size)  # [R, C]
+        return arrays.guarded(partial(self._best_children, columns, totals, size, ending))
+
+    def _best_children(
+        self, columns: dict[int, Column], totals: Floats, size: int, ending: Flags, closely: bool
+    ) -> Children:
+        """``closely``: a sum has overflowed, and each is to be looked at."""
+        tokens = top_tokens(self._sum(columns, len(ending), closely), size)  # [R, C]
         tokens[ending] = EOS
         ledger = np.zeros((*tokens.shape, len(self._weights)))
         scores = np.zeros(tokens.shape)
         for k, column in columns.items():
             ledger[:, :, k] = _scores_at(column, tokens)
             scores += _times(self._weights[k] or 0.0, ledger[:, :, k])
-        scores[ending, 1:] = FORBIDDEN
-        if np.isnan(scores).any():
-            self._blame(scores, tokens, ledger)
+        longer = totals[:, None] + scores
+        if closely or not longer.max(initial=FORBIDDEN) < np.inf:
+            wrong = first_fault(longer.ravel(), [ledger[:, :, k].ravel() for k in self._consulted])
+            if wrong is not None:
+                self._blame(tokens.ravel()[wrong], ledger.reshape(-1, len(self._weights))[wrong])
+        scores[ending, 1:] = longer[ending, 1:] = FORBIDDEN
         order = np.lexsort((tokens, -scores))
         return Children(
             np.take_along_axis(tokens, order, 1),
-            np.take_along_axis(scores, order, 1),
+            np.take_along_axis(longer, order, 1),
             np.take_along_axis(ledger, order[:, :, None], 1),
         )
 
@@ -143,10 +154,9 @@ class DenseRows:
             )
         return OpenRows.of(scores)
 
-    def _sum(self, columns: dict[int, Column], rows: int) -> Array:
+    def _sum(self, columns: dict[int, Column], rows: int, closely: bool) -> Array:
         """``[R, V]``: the combined scores."""
         vocab_size = self._constellation.vocab_size
-        total: Array | None = None
         for k, column in columns.items():
             if isinstance(column, OpenRows):
                 continue
@@ -157,38 +167,56 @@ class DenseRows:
                     f"{vocab_size}; all predictors must share one target vocabulary."
                 )
             vocab_size = width
-            part = arrays.weighted(column, [self._weights[k]])  # one for all rows
-            total = part if total is None else arrays.add(total, part)
+        if vocab_size is None:
+            raise UsageError("no predictor says how many tokens there are; give --vocab-size, or add a model.")
+        total = self._add_up(columns, (rows, vocab_size))
+        as_it_is = any(total is column for column in columns.values())
+        if not as_it_is and (closely or arrays.may_overflow(total)):
+            self._refuse_overflow(total, columns)
+        return total
+
+    def _add_up(self, columns: dict[int, Column], shape: tuple[int, int]) -> Array:
+        total: Array | None = None
+        for k, column in columns.items():
+            if not isinstance(column, OpenRows):
+                part = arrays.weighted(column, [self._weights[k]])  # one for all rows
+                total = part if total is None else arrays.add(total, part)
         if total is None:
-            if vocab_size is None:
-                raise UsageError("no predictor says how many tokens there are; give --vocab-size, or add a model.")
-            total = np.zeros((rows, vocab_size))
+            total = np.zeros(shape)
         for k, column in columns.items():
             if isinstance(column, OpenRows):
                 total = _add_open_rows(total, column, self._weights[k] or 0.0)
         return total
 
-    def _blame(self, scores: Floats, tokens: Ints, ledger: Floats) -> None:
-        row, column = np.argwhere(np.isnan(scores))[0]
-        for k in self._consulted:
-            if np.isnan(ledger[row, column, k]):
-                raise SgdecError(
-                    f"predictor {self._constellation.names[k]!r} gave NaN as the score of token "
-                    f"{tokens[row, column]}; its model is broken (NaN weights?)."
-                )
-        raise SgdecError(
-            f"the combined score of token {tokens[row, column]} is NaN: infinite scores of both signs met."
-        )
+    def _refuse_overflow(self, total: Any, columns: dict[int, Column]) -> None:
+        """Raises SgdecError where a sum is no number and nobody forbids the token."""
+        wrong = arrays.infinite(total)
+        for column in columns.values():
+            if isinstance(column, OpenRows):
+                forbidden = column.score == FORBIDDEN
+                wrong[column.row[forbidden], column.token[forbidden]] = False
+            else:
+                wrong &= ~arrays.forbidden(column, wrong)
+        places = np.argwhere(arrays.to_numpy(wrong))
+        if len(places):
+            row, token = places[0]
+            at = np.full((wrong.shape[0], 1), token)
+            scores = {k: _scores_at(column, at)[row, 0] for k, column in columns.items()}
+            self._blame(token, [scores.get(k, 0.0) for k in range(len(self._weights))])
+
+    def _blame(self, token: int, scores: Sequence[float]) -> None:
+        raise fault(int(token), self._constellation.names, self._weights, [float(score) for score in scores])
 
 
 def _add_open_rows(total: Array, column: OpenRows, weight: float) -> Array:
     """A new matrix ``[R, V]``."""
-    forbidden = column.score == FORBIDDEN
-    if not weight and not forbidden.any():
+    forbidden, infinite = column.score == FORBIDDEN, column.score == np.inf
+    if not weight and not forbidden.any() and not infinite.any():
         return total
     total = total + arrays.like(total, weight * column.default[:, None])
     more = weight * (np.where(forbidden, 0.0, column.score) - column.default[column.row])
     more[forbidden] = FORBIDDEN
+    more[infinite] = np.nan  # which cannot be overlooked, whatever the weight
     total[column.row, column.token] += arrays.like(total, more)
     return total
 
@@ -207,7 +235,7 @@ def _scores_at(column: Column, tokens: Ints) -> Floats:
 def _times(weight: float, scores: Floats) -> Floats:
     """Weighted scores; -inf stays -inf whatever the weight."""
     forbidden = scores == FORBIDDEN
-    product = weight * np.where(forbidden, 0.0, scores)
+    product = weight * np.where(forbidden, 0.0, scores if weight >= 0 else arrays.without_inf(scores))
     product[forbidden] = FORBIDDEN
     return product
 

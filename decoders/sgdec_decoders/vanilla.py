@@ -116,7 +116,7 @@ class VanillaDecoder(BatchDecoder):
         return stop_best_caveat(self.stop, self.ranking, nbest, never_rises)
 
     def decode_batch(self, spaces: Sequence[SearchSpace]) -> list[Result]:
-        """Raises SgdecError, for all sentences, where a score is NaN.
+        """Raises SgdecError, for all sentences, where a score is NaN or a total overflows.
 
         UsageError where a row restricts, for ``stop length`` without a limit and ``stop proven`` without bounds.
         """
@@ -135,7 +135,7 @@ class VanillaDecoder(BatchDecoder):
                 spaces[sentence].expansions += expanded
                 spaces[sentence].require_end_by(len(links) if expanded else 0)
             ending = limits[beams.sentence[is_open]] <= len(links)
-            children = rows.best_children(children_needed(self.size, self.stop), ending)
+            children = rows.best_children(beams.total[is_open], children_needed(self.size, self.stop), ending)
             candidates, parent, column = self._candidates(beams, children, rows.cover(), len(links) + 1)  # lines 4-9
             chosen, has_slot, is_record = self._chosen(candidates, finished)  # lines 10-15
             pushed_out = ~is_open[parent]
@@ -175,7 +175,7 @@ class VanillaDecoder(BatchDecoder):
         token[is_open] = children.tokens
         total = np.full(shape, FORBIDDEN)
         total[:, 0] = beams.total
-        total[is_open] = prune_local(beams.total[is_open, None] + children.scores, self.prune_local)
+        total[is_open] = prune_local(children.totals, self.prune_local)
         rank = np.tile(beams.rank[:, None], shape[1])
         rank[is_open] = total[is_open] / self.ranking.length_penalty(length) + cover[:, None]
         parent, column = found = np.nonzero(total > FORBIDDEN)

@@ -168,11 +168,13 @@ class _Reader:
             backoffs = np.zeros(count)
             if width == n + 2:
                 backoffs = np.fromiter(map(float, fields[n + 1 :: width]), np.float64, count)
+            with np.errstate(over="ignore"):  # log10 to natural logs; what is then no number is refused
+                scores, backoffs = scores * LN_10, backoffs * LN_10
             if len(fields) != width * count or not (scores <= 0).all() or not np.isfinite(backoffs).all():
                 raise ValueError
         except (KeyError, ValueError):
             raise self._fault(lines, count, n, index) from None
-        return NGrams(np.stack(columns, axis=1), scores * LN_10, backoffs * LN_10)  # log10 to natural logs
+        return NGrams(np.stack(columns, axis=1), scores, backoffs)
 
     def _fault(self, lines: list[bytes], count: int, n: int, index: dict[bytes, int]) -> SgdecError:
         """Which line of a section is wrong, and how."""
@@ -188,7 +190,7 @@ class _Reader:
                 numbers = [float(field) for field in (fields[0], *fields[n + 1 :])]
             except ValueError:
                 return self._error(f"expected 'LOG10 WORDS [BACK-OFF]', not {_text(line.strip())!r}")
-            if not numbers[0] <= 0 or not all(map(math.isfinite, numbers[1:])):
+            if not numbers[0] <= 0 or not all(math.isfinite(number * LN_10) for number in numbers[1:]):
                 return self._error(f"{_text(fields[0])} is not the log10 of a probability, or the back-off no number")
         return self._error(f"the file ends after {len(lines)} of {count} {n}-grams: it is cut short")
 

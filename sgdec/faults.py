@@ -1,0 +1,62 @@
+"""Scores that are no numbers, and sums that overflow: which predictor is to blame.
+
+-inf is a score: it forbids a token, whatever the weight. NaN and +inf are none. From finite scores a sum can still
+leave the range of its numbers; it is then an error as well, for hypotheses could no longer be compared.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from sgdec.errors import SgdecError
+from sgdec.scores import FORBIDDEN
+
+
+def fault(
+    token: int, names: Sequence[str], weights: Sequence[float | None], scores: Sequence[float]
+) -> SgdecError:
+    """What to raise where the sum at ``token`` is no number, given the K scores that it is made of.
+
+    >>> print(fault(7, ["a", "b"], [1.0, 2.0], [-3.0, math.nan]))
+    predictor 'b' gave NaN as the score of token 7; its model is broken (NaN weights?).
+    >>> print(fault(7, ["a", "b"], [1.0, 1e308], [-3.0, -40.0]))
+    the total overflows at token 7: predictor 'b' scores -40 with weight 1e+308; lower the weight, or mend its model.
+    """
+    consulted = [each for each in zip(names, weights, scores, strict=True) if each[1] is not None]
+    for name, _, score in consulted:
+        if math.isnan(score):
+            return SgdecError(
+                f"predictor {name!r} gave NaN as the score of token {token}; its model is broken (NaN weights?)."
+            )
+        if score == math.inf:
+            return SgdecError(
+                f"predictor {name!r} gave inf as the score of token {token}; expected a number, or -inf for a token "
+                "that cannot follow."
+            )
+    name, weight, score = max(consulted, key=lambda each: abs((each[1] or 0.0) * each[2]))
+    return SgdecError(
+        f"the total overflows at token {token}: predictor {name!r} scores {score:g} with weight {weight:g}; lower "
+        "the weight, or mend its model."
+    )
+
+
+def forbids(scores: Sequence[float]) -> bool:
+    """Whether one of these K scores of a token forbids it, and all of them are scores."""
+    return FORBIDDEN in scores and (sum(scores) == FORBIDDEN or all(score < math.inf for score in scores))
+
+
+def first_fault(totals: npt.NDArray[np.float64], scores: Sequence[npt.NDArray[np.float64]]) -> int | None:
+    """The place of the first of ``totals`` ``[n]`` that is no number though nobody forbids it; None = all are right.
+
+    ``scores``: by predictor those that it is made of, ``[n]``; 0 where one is not consulted.
+    """
+    suspicious = np.flatnonzero(~np.isfinite(totals))
+    if not len(suspicious):
+        return None
+    parts = np.stack([column[suspicious] for column in scores])  # [K, suspicious]
+    right = (parts == FORBIDDEN).any(axis=0) & (parts < math.inf).all(axis=0)
+    return None if right.all() else int(suspicious[right.argmin()])
