@@ -39,7 +39,7 @@ from sgdec_decoders.restarting import RestartingDecoder
 
 from sgdec.constellation import Constellation
 from sgdec.context import EOS
-from sgdec.io.results import open_writer
+from sgdec.io.results import make_writer, open_rows
 from sgdec.io.sources import LengthRule, SourceReader
 from sgdec.node import Node
 from sgdec.protocol import BatchPredictor, Candidates, Decoder, Result, Scores, Source
@@ -238,7 +238,8 @@ def long_input(given: argparse.Namespace) -> None:
     def so_far() -> str:
         return f"after {due:,} lines, {time.perf_counter() - started:.0f} s: {resident():.1f} MiB resident"
 
-    with open_writer("ids", os.devnull, None, constellation.names) as writer:
+    with open_rows(os.devnull, dict) as rows:
+        writer = make_writer("ids", None, rows, None, constellation.names)
         for outcome in Scheduler(constellation, GreedyDecoder(), batch_size=given.batch_size).run(sources):
             assert outcome.source.id == due + 1 and outcome.result.hypotheses[0].tokens == (3 + due % 30_000,)
             writer.write(outcome)

@@ -74,6 +74,14 @@ def digest(path: str | Path) -> str:
         return "none"
 
 
+def content_hash(path: str | Path) -> str | None:
+    """The whole SHA-256 of a file; None for standard input and whatever else cannot be read a second time."""
+    try:
+        return None if str(path) == "-" else _of_file(Path(path))
+    except OSError:
+        return None
+
+
 def _of_folder(folder: Path) -> str:
     whole = hashlib.sha256()
     for file in _members(folder):

@@ -379,7 +379,7 @@ def test_a_full_disk_names_the_output(decode: Decode) -> None:
     ran = decode(*NMT, "--output", "/dev/full", "in.txt")
     assert (ran.status, ran.out) == (1, "")
     assert ran.error == (
-        "--output /dev/full: No space left on device. What is there already stays; go on with --range."
+        "--output /dev/full: No space left on device."
     )
 
 
@@ -394,7 +394,7 @@ def test_a_full_disk_behind_standard_output_is_one_line(tmp_path: Path) -> None:
 def test_a_lattice_that_cannot_be_written_is_named(decode: Decode, tmp_path: Path) -> None:
     (tmp_path / "out").write_text("a file, not a folder")
     ran = decode(*NMT, "--output-format", "fst", "--output", "out/{id}.fst", "in.txt")
-    assert ran.status == 1 and ran.error.startswith("out: ")
+    assert ran.status == 2 and ran.error.startswith("--output out/{id}.fst: File exists; expected a file in a folder")
 
 
 def test_a_reader_that_went_away_ends_the_run_quietly(tmp_path: Path) -> None:
@@ -434,10 +434,11 @@ def test_after_ctrl_c_finished_sentences_stay_written(tmp_path: Path) -> None:
     with start(*IDS, *slow, "--output", "out.ids", "in.ids", cwd=tmp_path) as process:
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.readline() == "slow\n"
-        while (tmp_path / "out.ids").read_text().count("\n") != 3:
+        while (tmp_path / "out.ids.partial").read_text().count("\n") != 3:
             assert process.poll() is None
         process.send_signal(signal.SIGINT)
         err = process.stderr.read()
         assert process.wait(timeout=120) == 130
     assert "Traceback" not in err
-    assert (tmp_path / "out.ids").read_text() == "0 0\n" * 3
+    assert "Sentences up to 3 are in " in err and "out.ids.partial; go on with --resume." in err
+    assert (tmp_path / "out.ids.partial").read_text() == "0 0\n" * 3

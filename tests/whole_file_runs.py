@@ -85,7 +85,10 @@ def content(path: str) -> bytes | None:
 
 
 def clear(path: str) -> None:
-    """A folder that has to be new must not be there from the run before."""
+    """What a killed run left, and a folder that has to be new."""
+    for part in Path().glob(".*.partial"):
+        if part.is_file():
+            part.unlink()
     if os.path.dirname(path):
         shutil.rmtree(os.path.dirname(path), ignore_errors=True)
 

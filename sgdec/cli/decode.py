@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import click
 
 from sgdec.cli import running
 from sgdec.cli.paths import Read, Written
+from sgdec.errors import UsageError
+from sgdec.io.unfinished import beside
 
 SHAPING = (
     "nbest", "max_length_factor", "max_length", "batch_size", "window", "max_rows", "deterministic", "copy_unknown",
@@ -32,9 +35,10 @@ SHAPING = (
         help="At most this many tokens before </s>; 0 = no limit, but an error where 10,000 tokens come to no end.",
     ),
     click.option(
-        "--output", type=Written(), metavar="FILE",
+        "--output", type=Written(beside=beside), metavar="FILE",
         help="Instead of standard output; with {id} for --output-format fst.",
     ),
+    *running.UNFINISHED,
     click.option(
         "--output-format", type=click.Choice(["text", "ids", "nbest", "jsonl", "fst"]), default="text",
         show_default=True, help="Best text, best token ids, Moses n-best, JSON lines, or a lattice a sentence.",
@@ -64,6 +68,9 @@ def command(ctx: click.Context, /, **given: Any) -> int:
         --fst.path 'lattices/{id}.fst' --beam.size 5 input.txt
 
     A sentence that fails is an empty line, a warning with its number, and exit status 1 at the end.
+
+    With --output FILE the rows are in FILE.partial until all are there. A run that was ended before goes on with the
+    same call and --resume.
     """
     return decode(*running.settings(ctx, given))
 
@@ -72,13 +79,17 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
     """Put the run together, decode, write; 1 if a sentence failed."""
     from sgdec.assembly import assemble
     from sgdec.copying import Copier
-    from sgdec.io.results import open_writer
+    from sgdec.io.results import make_writer
     from sgdec.io.sources import LengthRule, SourceReader, parse_range
     from sgdec.plugins import Host
     from sgdec.scheduler import Scheduler
 
     first, last = parse_range(given["range"])
     inputs = given["input"] or ("-",)
+    if given["output_format"] == "fst" and "{id}" not in (given["output"] or ""):
+        raise UsageError(
+            "--output-format fst writes one lattice a sentence: give --output a pattern such as 'out/{id}.fst'."
+        )
     config = running.run_config(given, dotted, decoder=given["decoder"], deterministic=given["deterministic"])
     run = assemble(config, Host(given["plugin_file"]))
     running.set_threads(given["threads"])
@@ -91,20 +102,28 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
     never_rises = run.constellation.never_rises(run.constellation.weights)
     if (caveat := run.decoder.caveat(given["nbest"], never_rises)) is not None:
         click.echo(f"Note: {given['decoder']}: {caveat}", err=True)
-    progress = running.Progress()
+    if given["resume"]:
+        running.refuse_clocks(run)
+    about = partial(running.about, given, signature, inputs, ("output_format", "range"))
     with (
         running.collector_spared(),
         reader.open(inputs) as lines,
-        open_writer(
-            given["output_format"], given["output"], run.vocabularies.target, run.constellation.names
-        ) as writer,
+        running.open_rows(given, about) as rows,
     ):
-        for outcome in scheduler.run(reader.read(lines, " and ".join(inputs), first, last)):
+        if rows.complete:
+            return 1 if rows.failed else 0
+        progress = running.Progress()
+        writer = make_writer(
+            given["output_format"], given["output"], rows, run.vocabularies.target, run.constellation.names
+        )
+        sentences = reader.read(lines, " and ".join(inputs), max(first, rows.done + 1), last)
+        for outcome in scheduler.run(sentence for sentence in sentences if sentence.id > rows.done):
             warning = writer.write(outcome if copier is None else copier.respell(outcome))
+            rows.note(outcome.source.id, failed=outcome.error is not None)
             progress.count(outcome)
             for problem in (outcome.error, warning):
                 if problem is not None:
                     progress.warn(outcome.source.id, problem)
     progress.finish()
     running.summarise(run, scheduler, signature)
-    return 1 if progress.failed else 0
+    return 1 if progress.failed or rows.failed else 0

@@ -6,8 +6,9 @@ import gc
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -15,11 +16,12 @@ import click
 from sgdec.cli.paths import Command, Read, Written
 from sgdec.errors import SgdecError, UsageError, one_line
 from sgdec.io.writing import write_whole
-from sgdec.options import load_config, merge_options, separate_dotted, split_config, split_dotted
+from sgdec.options import describe, load_config, merge_options, separate_dotted, split_config, split_dotted
 from sgdec.suggest import suggest
 
 if TYPE_CHECKING:
     from sgdec.assembly import Run, RunConfig
+    from sgdec.io.unfinished import Rows
     from sgdec.outcome import Outcome
     from sgdec.scheduler import Scheduler
 
@@ -62,6 +64,11 @@ AFTER = (
     click.option("--signature", type=Written(), metavar="FILE", help="Also store what reproduces this run."),
 )  # fmt: skip
 """The options of every such command, before and behind its own."""
+UNFINISHED = (
+    click.option("--resume", is_flag=True, help="Go on with the unfinished run in --output, which must be this one."),
+    click.option("--overwrite", is_flag=True, help="Begin again where there is an unfinished run in --output."),
+)
+"""The options of an output that is not there until all of it is."""
 
 
 class DottedCommand(Command):
@@ -122,6 +129,48 @@ def sign(run: Run, given: dict[str, Any], shaping: tuple[str, ...]) -> dict[str,
     if given["signature"]:
         write_whole(given["signature"], _line(signature) + "\n")
     return signature
+
+
+def about(
+    given: dict[str, Any], signature: Mapping[str, str], inputs: Sequence[str], others: Sequence[str]
+) -> dict[str, Any]:
+    """What a run that is to be gone on with must have in common with this one.
+
+    ``others``: options that say which rows there are and how they look. Raises UsageError where --resume cannot read
+    again what was read.
+    """
+    from sgdec.signature import content_hash
+
+    hashes = [{"path": path, "sha256": content_hash(path)} for path in inputs]
+    if given["resume"] and (once := [file["path"] for file in hashes if file["sha256"] is None]):
+        name = "standard input" if once[0] == "-" else once[0]
+        raise UsageError(f"--resume: {name} cannot be read a second time. Give the input as a file.")
+    return {
+        "about": "unfinished output of sgdec; --resume goes on with it",
+        "signature": dict(signature),
+        **{name: given[name] for name in others},
+        "input": hashes if all(file["sha256"] for file in hashes) else None,
+    }
+
+
+def open_rows(given: dict[str, Any], about: Callable[[], Mapping[str, Any]]) -> AbstractContextManager[Rows]:
+    """Where the rows of --output go, as --resume and --overwrite have it."""
+    from sgdec.io import results
+
+    say = partial(click.echo, err=True)
+    return results.open_rows(given["output"], about, resume=given["resume"], overwrite=given["overwrite"], say=say)
+
+
+def refuse_clocks(run: Run) -> None:
+    """Raises UsageError where the clock decides what is found: the rest would not be that of one run."""
+    decoder = run.config.decoder
+    options = {**{o.name: o.default for o in describe(type(run.decoder))}, **run.options[decoder]}
+    for name, value in options.items():
+        if name.endswith("seconds") and value:
+            raise UsageError(
+                f"--resume: --{decoder}.{name} {value:g} ends searches by the clock, so going on would not give what "
+                "one run gives. Begin again with --overwrite, or bound the search by its size."
+            )
 
 
 def _line(signature: Mapping[str, str]) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import chain, zip_longest
-from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
+from functools import partial
+from itertools import chain, islice, zip_longest
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
@@ -14,11 +15,13 @@ from sgdec.cli import running
 from sgdec.cli.paths import Read, Written
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.limits import whole_number
+from sgdec.io.unfinished import beside
 
 if TYPE_CHECKING:
     from sgdec.context import Vocabulary
     from sgdec.io.nbest import NbestEntry
     from sgdec.io.sources import SourceReader
+    from sgdec.io.unfinished import Rows
     from sgdec.outcome import Outcome, Unreadable
     from sgdec.protocol import Hypothesis, Source
     from sgdec.ranking import Ranking
@@ -57,7 +60,8 @@ class Given(NamedTuple):
         "--target-format", type=click.Choice(["text", "ids"]), default="text", show_default=True,
         help="Text goes through the tokenizer; where there is none, outputs are token ids.",
     ),
-    click.option("--output", type=Written(), metavar="FILE", help="Instead of standard output."),
+    click.option("--output", type=Written(beside=beside), metavar="FILE", help="Instead of standard output."),
+    *running.UNFINISHED,
     click.option(
         "--output-format", type=click.Choice(["score", "jsonl", "nbest", "text"]),
         help="A score a line, JSON lines with the score of every token, the list in its new order, or the best "
@@ -91,7 +95,6 @@ def command(ctx: click.Context, /, **given: Any) -> int:
 def score(given: dict[str, Any], dotted: running.Options) -> int:
     """Put the run together, score, write; 1 if an output could not be scored."""
     from sgdec.assembly import assemble
-    from sgdec.io.results import open_output
     from sgdec.io.sources import LengthRule, SourceReader
     from sgdec.plugins import Host
     from sgdec.ranking import Ranking
@@ -108,15 +111,19 @@ def score(given: dict[str, Any], dotted: running.Options) -> int:
     )
     signature = running.sign(run, given, SHAPING)
     reader = SourceReader(run.vocabularies.source, given["input_format"], LengthRule(), given["max_source_length"])
-    progress = running.Progress()
+    inputs = [*given["source"], given["target"]]
+    about = partial(running.about, given, signature, inputs, ("output_format", "nbest_list", "target_format"))
     with (
         running.collector_spared(),
         reader.open(given["source"]) as lines,
-        open_output(given["output"]) as output,
+        running.open_rows(given, about) as rows,
     ):
-        writer = _Writer(output, given["output_format"], run.constellation.names, ranking, given["old_weight"])
+        if rows.complete:
+            return 1 if rows.failed else 0
+        progress = running.Progress()
+        writer = _Writer(rows, given["output_format"], run.constellation.names, ranking, given["old_weight"])
         vocabulary = run.vocabularies.target if given["target_format"] == "text" else None
-        outputs = _Outputs(reader, lines, given, vocabulary)
+        outputs = _Outputs(reader, lines, given, vocabulary, rows.done)
         for outcome in scheduler.run(outputs.of_list() if given["nbest_list"] else outputs.of_lines()):
             progress.count(outcome)
             if outcome.error is not None:
@@ -128,22 +135,24 @@ def score(given: dict[str, Any], dotted: running.Options) -> int:
         missing = f"{outputs.sentences - outputs.listed} of {outputs.sentences} sentences"
         click.echo(f"Warning: {missing} of {outputs.read_from} have no entry in {given['target']}.", err=True)
     running.summarise(run, scheduler, signature)
-    return 1 if progress.failed else 0
+    return 1 if progress.failed or rows.failed else 0
 
 
 class _Outputs:
     """The outputs to be scored, in the order of the target file. SgdecError where the two files do not fit."""
 
     def __init__(
-        self, reader: SourceReader, lines: Any, given: dict[str, Any], vocabulary: Vocabulary | None
+        self, reader: SourceReader, lines: Any, given: dict[str, Any], vocabulary: Vocabulary | None, done: int
     ) -> None:
+        """``done``: so many sentences were answered by an earlier run."""
         self.read_from = " and ".join(given["source"])
-        self._reader, self._sources = reader, reader.read(lines, self.read_from)
+        sources = reader.read(lines, self.read_from, done + 1)
+        self._reader, self._sources = reader, (source for source in sources if source.id > done)
         self._path = given["target"]
         self._vocabulary = vocabulary
         self.asked: deque[Given] = deque()
         """What was read and is not answered yet."""
-        self.sentences = 0
+        self.sentences = self._done = done
         """Source sentences read so far."""
         self.listed = 0
         """Those with entries in the list."""
@@ -152,7 +161,8 @@ class _Outputs:
         """Line N of the target with line N of the source."""
         from sgdec.text.lines import read_lines
 
-        for number, (source, text) in enumerate(zip_longest(self._sources, read_lines(self._path)), 1):
+        targets = islice(read_lines(self._path), self._done, None)
+        for number, (source, text) in enumerate(zip_longest(self._sources, targets), self._done + 1):
             if source is None or text is None:
                 ended = self.read_from if source is None else self._path
                 raise SgdecError(
@@ -167,13 +177,15 @@ class _Outputs:
 
         source = None
         for number, entries in read_nbest(self._path):
+            self.listed += 1
+            if number <= self._done:
+                continue
             while self.sentences < number:
                 source = next(self._sources, None)
                 self.sentences += 1
                 if source is None:
                     raise SgdecError(f"{entries[0].where}: {self.read_from} has no sentence {number}.")
             assert source is not None
-            self.listed += 1
             yield from (self._pair(source, entry.text, entry.where, entry) for entry in entries)
         self.sentences += sum(1 for _ in self._sources)
 
@@ -226,16 +238,20 @@ class _Rescored(NamedTuple):
 class _Writer:
     """One output after the other; the entries of a list when all of its sentence are there."""
 
-    def __init__(
-        self, output: TextIO, format: str, names: Sequence[str], ranking: Ranking, old_weight: float
-    ) -> None:
+    def __init__(self, output: Rows, format: str, names: Sequence[str], ranking: Ranking, old_weight: float) -> None:
         self._output, self._format, self._names = output, format, names
         self._ranking, self._old_weight = ranking, old_weight
         self._list: list[_Rescored] = []
-        self._written = 0
+        self._written = output.done
+        self._sentence, self._failed = 0, False
+        """Whose entries are written, and whether one of them failed."""
 
     def write(self, given: Given, outcome: Outcome) -> None:
         """An output with what became of it."""
+        if outcome.source.id != self._sentence:
+            self._complete()
+            self._sentence, self._failed = outcome.source.id, False
+        self._failed |= outcome.error is not None
         found = outcome.result.hypotheses[0] if outcome.result.hypotheses else None
         if self._format == "jsonl":
             self._line(json.dumps(self._row(given, outcome.source.id, found), ensure_ascii=False))
@@ -244,15 +260,19 @@ class _Writer:
         elif self._format == "score":
             self._line("" if found is None else f"{self._rescored(given.entry, found).rank_score:.6f}")
         else:
-            if self._list and self._list[0].entry.id != given.entry.id:
-                self._flush()
             self._list.append(self._rescored(given.entry, found))
 
     def finish(self, sentences: int) -> None:
         """The last list; and a line for each of the ``sentences`` that has none, where lines count."""
+        self._complete()
+        self._skip_to(sentences)
+
+    def _complete(self) -> None:
+        """The rows of the last sentence are all there."""
         if self._list:
             self._flush()
-        self._skip_to(sentences)
+        if self._sentence:
+            self._output.note(self._sentence, failed=self._failed)
 
     def _flush(self) -> None:
         """One sentence's list, best first; equal totals as they were."""

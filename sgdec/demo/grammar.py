@@ -96,7 +96,7 @@ def write_lattices(vocabulary: Vocabulary, text: Path, pattern: str) -> Iterator
             path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise SgdecError(f"{path}: cannot be written ({error.strerror}).") from None
-        write_whole(path, lattice.write_to_string())
+        write_whole(path, lattice.write_to_string(), durable=False)
         yield count_candidates(lattice)
 
 

@@ -102,7 +102,7 @@ def write_nbest(path: str | Path, hypotheses: Sequence[Hypothesis]) -> int:
             for label, (cost, target) in sorted(arcs.items()):
                 fst.add_arc(state, pynini.Arc(label, label, cost, target))
     data = fst.write_to_string()
-    write_whole(path, gzip.compress(data, mtime=0) if str(path).endswith(".gz") else data)
+    write_whole(path, gzip.compress(data, mtime=0) if str(path).endswith(".gz") else data, durable=False)
     return len(hypotheses) - len(listed)
 
 

@@ -11,13 +11,16 @@ import json
 import math
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO, TypeAlias
+from typing import Any, TypeAlias
 
 from sgdec.context import Vocabulary
 from sgdec.errors import SgdecError, UsageError
+from sgdec.io.patterns import path_of
+from sgdec.io.unfinished import Rows, Sink, open_noted
+from sgdec.io.writing import open_stream, writes_directly
 from sgdec.outcome import Outcome
 from sgdec.protocol import Hypothesis
 
@@ -33,62 +36,63 @@ class Writer(ABC):
         """One sentence, at once. Returns a warning where something had to be left out."""
 
 
-@contextmanager
-def open_writer(
-    format: str, path: str | None, vocabulary: Vocabulary | None, names: Sequence[str]
-) -> Iterator[Writer]:
-    """The writer of ``--output-format`` to ``--output`` (None: standard output), for predictors of these names.
-
-    Raises UsageError where the output cannot be opened, SgdecError where it cannot be written to its end.
-    """
+def make_writer(
+    format: str, output: str | None, rows: Sink, vocabulary: Vocabulary | None, names: Sequence[str]
+) -> Writer:
+    """The writer of ``--output-format``, for predictors of these names, to ``rows`` or a pattern of files."""
     if format == "fst":
-        if path is None or "{id}" not in path:
-            raise UsageError(
-                "--output-format fst writes one lattice a sentence: give --output a pattern such as 'out/{id}.fst'."
-            )
-        yield LatticeWriter(path)
-        return
+        assert output is not None
+        return LatticeWriter(output)
     spell = vocabulary.decode if vocabulary is not None and format != "ids" else _ids
-    with open_output(path) as output:
-        if format == "jsonl":
-            yield JsonWriter(output, spell, names)
-        elif format == "nbest":
-            yield NbestWriter(output, spell, names)
-        else:
-            yield LineWriter(output, spell)
+    if format == "jsonl":
+        return JsonWriter(rows, spell, names)
+    return NbestWriter(rows, spell, names) if format == "nbest" else LineWriter(rows, spell)
 
 
 @contextmanager
-def open_output(path: str | None) -> Iterator[TextIO]:
-    """A UTF-8 file, or standard output for None; errors as `open_writer` says."""
-    if path is None:
+def open_rows(
+    output: str | None,
+    about: Callable[[], Mapping[str, Any]],
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    say: Callable[[str], None] = lambda message: None,
+) -> Iterator[Rows]:
+    """Where rows go: ``--output`` (None: standard output), in UTF-8. What is a file can be gone on with.
+
+    ``about``, ``say``: see `open_noted`. Raises UsageError where an output cannot be opened or gone on with,
+    SgdecError where it cannot be written to its end.
+    """
+    if resume and overwrite:
+        raise UsageError("--resume goes on with a run and --overwrite begins it again. Give one of them.")
+    if output is not None and not writes_directly(output):
+        with open_noted(output, about(), resume=resume, overwrite=overwrite, say=say) as rows:
+            yield rows
+        return
+    if resume:
+        raise UsageError("--resume goes on with a file. Give --output FILE, the one of the run that was ended.")
+    if output is None:
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8")
-        yield sys.stdout
+        yield Rows(sys.stdout)
         return
     try:
-        file = open(path, "w", encoding="utf-8")  # noqa: SIM115 - closed below
+        with io.TextIOWrapper(open_stream(output), encoding="utf-8") as stream:
+            yield Rows(stream)
     except OSError as error:
-        raise UsageError(f"--output {path}: {error.strerror}; expected a file in a folder that exists.") from None
-    try:
-        with file:
-            yield file
-    except OSError as error:
-        raise SgdecError(
-            f"--output {path}: {error.strerror or error}. What is there already stays; go on with --range."
-        ) from None
+        raise SgdecError(f"--output {output}: {error.strerror or error}.") from None
 
 
 class LineWriter(Writer):
     """The best hypothesis, one line a sentence."""
 
-    def __init__(self, output: TextIO, spell: Spell) -> None:
+    def __init__(self, output: Sink, spell: Spell) -> None:
         self._output = output
         self._spell = spell
 
     def write(self, outcome: Outcome) -> str | None:
         best = outcome.result.hypotheses[:1]
-        self._output.write("".join(spelled(hypothesis, self._spell) for hypothesis in best) + "\n")
+        self._output.write("".join(_one_line(spelled(hypothesis, self._spell)) for hypothesis in best) + "\n")
         self._output.flush()
         return None
 
@@ -96,7 +100,7 @@ class LineWriter(Writer):
 class NbestWriter(Writer):
     """Moses' format: ``id ||| tokens ||| name= score ... ||| total``, scores unweighted, ids 1-based."""
 
-    def __init__(self, output: TextIO, spell: Spell, names: Sequence[str]) -> None:
+    def __init__(self, output: Sink, spell: Spell, names: Sequence[str]) -> None:
         self._output = output
         self._spell = spell
         self._names = names
@@ -106,7 +110,7 @@ class NbestWriter(Writer):
             features = " ".join(
                 f"{name}= {score:.6f}" for name, score in zip(self._names, hypothesis.scores, strict=True)
             )
-            text = spelled(hypothesis, self._spell)
+            text = _one_line(spelled(hypothesis, self._spell))
             self._output.write(f"{outcome.source.id} ||| {text} ||| {features} ||| {hypothesis.score:.6f}\n")
         self._output.flush()
         return None
@@ -115,7 +119,7 @@ class NbestWriter(Writer):
 class JsonWriter(Writer):
     """One JSON object a sentence, with everything that is known."""
 
-    def __init__(self, output: TextIO, spell: Spell, names: Sequence[str]) -> None:
+    def __init__(self, output: Sink, spell: Spell, names: Sequence[str]) -> None:
         self._output = output
         self._spell = spell
         self._names = names
@@ -157,12 +161,17 @@ class LatticeWriter(Writer):
     def write(self, outcome: Outcome) -> str | None:
         from sgdec.io.lattice import write_nbest
 
-        path = Path(self._pattern.replace("{id}", str(outcome.source.id)))
+        path = Path(path_of(self._pattern, outcome.source.id))
         path.parent.mkdir(parents=True, exist_ok=True)
         left_out = write_nbest(path, outcome.result.hypotheses)
         if left_out:
             return f"{path} lacks {left_out} hypotheses with token 0 (unknown), which a lattice reads as epsilon."
         return None
+
+
+def _one_line(text: str) -> str:
+    """A tokenizer may have a piece for the end of a line, but lines are sentences."""
+    return text.replace("\r", " ").replace("\n", " ")
 
 
 def spelled(hypothesis: Hypothesis, spell: Spell) -> str:

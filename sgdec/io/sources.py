@@ -88,9 +88,7 @@ class SourceReader:
             files = [bounded_lines(stack.enter_context(open_input(path))) for path in paths]
             yield files[0] if len(files) == 1 else _side_by_side(files, paths, BETWEEN[self.format])
 
-    def read(
-        self, lines: Lines, name: str, first: int = 1, last: int | None = None
-    ) -> Iterator[Source | Unreadable]:
+    def read(self, lines: Lines, name: str, first: int = 1, last: int | None = None) -> Iterator[Source | Unreadable]:
         """Sentences ``first`` to ``last`` (1-based, inclusive) of a file called ``name`` in messages.
 
         A file that breaks off ends with one `Unreadable`.
@@ -99,10 +97,11 @@ class SourceReader:
             if last is not None and number > last:
                 return
             try:
+                if number < first and not isinstance(line, _BrokenOff):
+                    continue
                 if isinstance(line, SgdecError):
                     raise line
-                if number >= first:
-                    yield self._source(number, line)
+                yield self._source(number, line)
             except SgdecError as error:
                 yield Unreadable(number, SgdecError(f"{name}, line {number}: {error}"))
 
@@ -140,15 +139,19 @@ def _token(word: str) -> int:
     return token
 
 
+class _BrokenOff(SgdecError):
+    """Why there are no more lines."""
+
+
 def _guarded(lines: Lines) -> Iterator[bytes | SgdecError]:
     """The lines, and at the end what kept us from reading on, if anything did."""
     damaged: tuple[type[Exception], ...] = (OSError, *unpacking_errors())
     try:
         yield from lines
     except SgdecError as error:
-        yield error
+        yield _BrokenOff(str(error))
     except damaged as error:
-        yield SgdecError(f"the file cannot be read from here on ({error}); what was before it is decoded.")
+        yield _BrokenOff(f"the file cannot be read from here on ({error}); what was before it is decoded.")
 
 
 @contextmanager

@@ -24,12 +24,13 @@ STANDARD = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
 
 
 @contextmanager
-def whole_file(path: str | Path) -> Iterator[BinaryIO]:
+def whole_file(path: str | Path, *, durable: bool = True) -> Iterator[BinaryIO]:
     """A file to be written in the block, that takes the place of ``path`` when the block has ended without an error.
 
     The mode of a file that is replaced is kept, and the target of a link is replaced, not the link. Pipes, devices
-    and descriptors of this process (``/dev/stdout``) are written directly. Raises `SgdecError` where something cannot
-    be written, or another process is writing the same file.
+    and descriptors of this process (``/dev/stdout``) are written directly. ``durable``: it outlives a loss of power,
+    too, which takes up to a tenth of a second; too much for one of very many files. Raises `SgdecError` where
+    something cannot be written, or another process is writing the same file.
     """
     with _explained(str(path)):
         target = os.path.realpath(path)
@@ -37,13 +38,13 @@ def whole_file(path: str | Path) -> Iterator[BinaryIO]:
             with open_stream(path) as stream:
                 yield stream
         else:
-            with _beside(target) as file:
+            with _beside(target, durable) as file:
                 yield file
 
 
-def write_whole(path: str | Path, data: bytes | str) -> None:
-    """A whole file from what it is to hold; text as UTF-8. Errors as `whole_file` says."""
-    with whole_file(path) as file:
+def write_whole(path: str | Path, data: bytes | str, *, durable: bool = True) -> None:
+    """A whole file from what it is to hold; text as UTF-8. The rest is as `whole_file` says."""
+    with whole_file(path, durable=durable) as file:
         file.write(data.encode("utf-8") if isinstance(data, str) else data)
 
 
@@ -113,13 +114,15 @@ def lock(descriptor: int) -> bool:
     return True
 
 
-def put_in_place(descriptor: int, partial: str, target: str) -> None:
+def put_in_place(descriptor: int, partial: str, target: str, *, durable: bool = True) -> None:
     """Have a complete file on the disk, then let it take its place with the mode of the file that was there."""
     with contextlib.suppress(FileNotFoundError):
         os.fchmod(descriptor, stat.S_IMODE(os.stat(target).st_mode))
-    os.fsync(descriptor)
+    if durable:
+        os.fsync(descriptor)
     os.replace(partial, target)
-    flush(Path(target).parent)
+    if durable:
+        flush(Path(target).parent)
 
 
 def refuse_unwritable(target: str) -> None:
@@ -141,7 +144,7 @@ def flush(*paths: Path) -> None:
 
 
 @contextmanager
-def _beside(target: str) -> Iterator[BinaryIO]:
+def _beside(target: str, durable: bool) -> Iterator[BinaryIO]:
     refuse_unwritable(target)
     folder, name = os.path.split(target)
     partial = os.path.join(folder, f".{name}.partial")
@@ -153,7 +156,7 @@ def _beside(target: str) -> Iterator[BinaryIO]:
         os.ftruncate(descriptor, 0)
         yield file
         file.flush()
-        put_in_place(descriptor, partial, target)
+        put_in_place(descriptor, partial, target, durable=durable)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(partial)

@@ -1,0 +1,321 @@
+"""The output of a long run: beside its place until the run is complete, with notes that let another run go on.
+
+    out.txt                  what an earlier run made, until this one is complete
+    out.txt.partial          the rows of this run, a sentence at a time
+    out.txt.partial.jsonl    its notes. First line: what the run is made of. Then a line a sentence, once its rows
+                             are written: {"sentence": 17, "end": 3051, "crc": 91283652, "failed": false}
+
+``end`` is the size of the rows up to here and ``crc`` their CRC-32, so a row that is cut short, changed or not from
+this run is found whatever the format, and nothing need be read out of rows. Files that are written one a sentence
+have notes alone. The process that writes holds a lock on the notes, which ends with it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from itertools import takewhile
+from typing import Any, Protocol
+
+from sgdec.errors import SgdecError, UsageError
+from sgdec.io import patterns
+from sgdec.io.writing import claim, put_in_place, refuse_unwritable
+
+FREE = ("batch_size", "window")
+"""What of a signature may change where a run goes on: how much arithmetic is shared, and nothing else."""
+FREE_UNLESS_DETERMINISTIC = ("max_rows", "threads")
+"""Likewise; but the last bits depend on it in any case."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """A sentence whose rows are complete."""
+
+    sentence: int
+    end: int = 0
+    crc: int = 0
+    failed: bool = False
+
+
+class Sink(Protocol):
+    """Where text goes."""
+
+    def write(self, text: str, /) -> object: ...
+    def flush(self) -> object: ...
+
+
+class Rows:
+    """Text that is written a sentence at a time; `note` says when a sentence is complete.
+
+    This one is for standard output, pipes and devices, where nobody can go on: notes are dropped.
+    """
+
+    complete = False
+    """Whether there is nothing to do."""
+    done = 0
+    """The last sentence that an earlier run completed."""
+    failed = 0
+    """How many of its sentences failed."""
+
+    def __init__(self, stream: Sink) -> None:
+        self._stream = stream
+
+    def write(self, text: str, /) -> None:
+        self._stream.write(text)
+
+    def flush(self) -> None:
+        """Everything goes to the system, or raises OSError."""
+        self._stream.flush()
+
+    def note(self, sentence: int, *, failed: bool = False) -> None:
+        """The rows of this sentence are written."""
+
+
+class NotedRows(Rows):
+    """The rows of an output that a later run can go on with."""
+
+    def __init__(self, output: str, about: Mapping[str, Any], notes: int) -> None:
+        """``notes``: the descriptor of the notes, claimed."""
+        super().__init__(io.StringIO())
+        self.output, self.about = output, about
+        pattern = patterns.is_pattern(output)
+        self.target = "" if pattern else os.path.realpath(output)
+        self.partial = "" if pattern else beside(output)[0]
+        self._notes, self._rows = notes, -1
+        self._begun = False
+        self._last = Note(0)
+        self._size = self._crc = 0
+        self._waiting: list[str] = []
+
+    def begin(self, *, resume: bool, overwrite: bool, say: Callable[[str], None]) -> None:
+        """Find out where to begin. Raises UsageError for an unfinished run that is not to be gone on with."""
+        header, notes = _read(self._notes)
+        begun = os.path.exists(self.partial) if self.partial else bool(notes)
+        rows = begun and (not self.partial or os.path.getsize(self.partial) > 0)
+        if rows and header is None and not overwrite:
+            raise UsageError(
+                f"{self.partial}: in the way, and without the notes of the run that wrote it. Move it, or write over "
+                "it with --overwrite."
+            )
+        if rows and notes and not (resume or overwrite):
+            raise UsageError(
+                f"--output {self.output}: {len(notes)} sentences of an unfinished run are there already. Go on with "
+                "--resume, or begin again with --overwrite."
+            )
+        if resume and rows and notes:
+            self._go_on(header or {}, notes)
+            say(f"{self.output}: goes on after sentence {self.done}.")
+        elif resume and not begun and self.target and os.path.exists(self.target):
+            self.complete = True
+            self.failed = sum(note.failed for note in notes)  # there are some if it died between its last two steps
+            say(f"{self.output}: complete already; nothing is done. To make it again, leave --resume out.")
+        else:
+            if resume:
+                say(f"{self.output}: nothing to go on with; begins with the first sentence.")
+            self._start()
+
+    def write(self, text: str, /) -> None:
+        self._waiting.append(text)
+
+    def flush(self) -> None:
+        data = "".join(self._waiting).encode("utf-8")
+        self._waiting = []
+        _write_all(self._rows, data)
+        self._size += len(data)
+        self._crc = zlib.crc32(data, self._crc)
+
+    def note(self, sentence: int, *, failed: bool = False) -> None:
+        self._last = Note(sentence, self._size, self._crc, failed)
+        _write_all(self._notes, (json.dumps(asdict(self._last)) + "\n").encode())
+
+    @property
+    def hint(self) -> str:
+        """What to do after a failure."""
+        if not self._last.sentence:
+            return ""
+        where = f" in {self.partial}" if self.partial else ""
+        if self.about.get("input") is None:
+            return f"Sentences up to {self._last.sentence} are{where}; standard input cannot be resumed."
+        return f"Sentences up to {self._last.sentence} are{where}; go on with --resume."
+
+    def end(self, *, complete: bool) -> None:
+        """Put complete rows in their place; keep others, if there are any, for another run."""
+        if complete and self._begun and self.partial:
+            self.flush()
+            put_in_place(self._rows, self.partial, self.target)
+        if self._rows >= 0:
+            os.close(self._rows)
+            self._rows = -1
+        if self._begun and not complete and not self._last.sentence and self.partial:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.partial)
+        nothing_noted = not os.fstat(self._notes).st_size or (self._begun and not self._last.sentence)
+        if complete or nothing_noted:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(beside(self.output)[-1])
+
+    def _start(self) -> None:
+        self._begun = True
+        if self.partial:  # first: rows without notes would be anybody's, notes without rows are nobody's
+            self._rows = os.open(self.partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
+        os.ftruncate(self._notes, 0)
+        os.lseek(self._notes, 0, os.SEEK_SET)
+        _write_all(self._notes, (json.dumps(self.about) + "\n").encode())
+
+    def _go_on(self, header: Mapping[str, Any], notes: list[Note]) -> None:
+        _refuse_other(header, self.about, self.output)
+        if self.partial:
+            self._rows = os.open(self.partial, os.O_RDWR | os.O_NOFOLLOW)
+            notes = _written(self._rows, notes)
+            if not notes:
+                raise SgdecError(
+                    f"{self.partial}: not what the run wrote that left it. Begin again with --overwrite."
+                )
+        self._last = notes[-1]
+        self._size, self._crc = self._last.end, self._last.crc
+        self.done, self.failed = self._last.sentence, sum(note.failed for note in notes)
+        if self.partial:
+            os.ftruncate(self._rows, self._size)
+            os.lseek(self._rows, self._size, os.SEEK_SET)
+        length = _length_of(self._notes, len(notes))
+        os.ftruncate(self._notes, length)
+        os.lseek(self._notes, length, os.SEEK_SET)
+        self._begun = True
+
+
+def beside(output: str) -> tuple[str, ...]:
+    """The files beside an output while it is unfinished; the last has the notes. Of a pattern there are notes alone.
+
+    >>> beside("/tmp/out.txt"), beside("/tmp/lattices/{id}.fst")
+    (('/tmp/out.txt.partial', '/tmp/out.txt.partial.jsonl'), ('/tmp/lattices/id.fst.partial.jsonl',))
+    """
+    if not patterns.is_pattern(output):
+        target = os.path.realpath(output)
+        return f"{target}.partial", f"{target}.partial.jsonl"
+    before, _, _ = output.partition(patterns.ID)
+    folder = os.path.realpath(os.path.dirname(before) or ".")
+    name = os.path.relpath(os.path.realpath(output), folder).replace(patterns.ID, "id").replace(os.sep, "-")
+    return (os.path.join(folder, f"{name}.partial.jsonl"),)
+
+
+@contextmanager
+def open_noted(
+    output: str, about: Mapping[str, Any], *, resume: bool, overwrite: bool, say: Callable[[str], None]
+) -> Iterator[NotedRows]:
+    """The rows of an output that is a file or a pattern; see `NotedRows`.
+
+    ``about``: JSON that says what the run is made of; ``input`` None where it cannot be read again, ``signature`` its
+    signature. Raises UsageError for an unfinished run of another make, or one that is not to be gone on with, and
+    where nothing can be written; SgdecError where another process writes there, and for what goes wrong on the way.
+    """
+    try:
+        if not patterns.is_pattern(output):
+            refuse_unwritable(os.path.realpath(output))
+        elif folder := os.path.dirname(beside(output)[-1]):
+            os.makedirs(folder, exist_ok=True)
+        notes = claim(beside(output)[-1])
+    except OSError as error:
+        raise UsageError(f"--output {output}: {error.strerror}; expected a file in a folder that exists.") from None
+    if notes is None:
+        raise SgdecError(f"--output {output}: another process is writing there. Wait for it, or write elsewhere.")
+    rows, complete = NotedRows(output, about, notes), False
+    try:
+        rows.begin(resume=resume, overwrite=overwrite, say=say)
+        yield rows
+        rows.end(complete=True)
+        complete = True
+    except OSError as error:
+        raise SgdecError(f"--output {output}: {error.strerror or error}. {rows.hint}".rstrip()) from None
+    except UsageError:
+        raise
+    except SgdecError as error:
+        raise SgdecError(f"{error} {rows.hint}".rstrip()) from error
+    except BaseException:
+        if rows.hint:
+            say(rows.hint)
+        raise
+    finally:
+        if not complete:
+            rows.end(complete=False)
+        os.close(notes)
+
+
+def _read(descriptor: int) -> tuple[dict[str, Any] | None, list[Note]]:
+    """What the run is made of, and its notes, up to what was cut short or damaged."""
+    first, *rest = _content(descriptor).split(b"\n")[:-1] or [b""]
+    header, notes = _object(first), [Note(0)]
+    for line in rest if header else []:
+        try:
+            note = Note(**(_object(line) or {}))
+            ascends = note.sentence > notes[-1].sentence and note.end >= notes[-1].end
+        except TypeError:
+            break
+        if not ascends:
+            break
+        notes.append(note)
+    return header, notes[1:]
+
+
+def _object(line: bytes) -> dict[str, Any] | None:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _length_of(descriptor: int, notes: int) -> int:
+    """The bytes of the first line and so many notes."""
+    return sum(len(line) + 1 for line in _content(descriptor).split(b"\n")[: 1 + notes])
+
+
+def _content(descriptor: int) -> bytes:
+    with open(descriptor, "rb", closefd=False) as file:
+        file.seek(0)
+        return file.read()
+
+
+def _written(descriptor: int, notes: list[Note]) -> list[Note]:
+    """Those notes whose rows are there, as they were written. After a fault of the machine not all need be."""
+    crc = 0
+
+    def agrees(note: Note, before: int) -> bool:
+        nonlocal crc
+        rows = file.read(note.end - before)
+        crc = zlib.crc32(rows, crc)
+        return len(rows) == note.end - before and crc == note.crc
+
+    with open(descriptor, "rb", closefd=False) as file:
+        file.seek(0)
+        ends = [0, *(note.end for note in notes)]
+        return [note for note, _ in takewhile(lambda pair: agrees(*pair), zip(notes, ends, strict=False))]
+
+
+def _refuse_other(before: Mapping[str, Any], now: Mapping[str, Any], output: str) -> None:
+    """Raises UsageError, naming the difference, for a run of another make than the one that is to go on."""
+    signatures = (before.get("signature", {}), now.get("signature", {}))
+    free = FREE if "deterministic" in signatures[1] else (*FREE, *FREE_UNLESS_DETERMINISTIC)
+    for then, here in (signatures, (before, now)):
+        for name in dict.fromkeys([*then, *here]):
+            if name not in (*free, "signature", "input") and then.get(name) != here.get(name):
+                raise UsageError(
+                    f"--resume: {output} was begun with {name} {then.get(name, '(none)')}, and this is "
+                    f"{here.get(name, '(none)')}. Give the same, or begin again with --overwrite."
+                )
+    if [file["sha256"] for file in before.get("input") or []] != [file["sha256"] for file in now["input"]]:
+        names = " and ".join(file["path"] for file in before.get("input") or []) or "standard input"
+        raise UsageError(
+            f"--resume: {output} was begun with another input, {names} as it was then. Give the same, or begin again "
+            "with --overwrite."
+        )
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(descriptor, data) :]
