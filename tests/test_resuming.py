@@ -107,6 +107,7 @@ def without_seconds(text: str) -> list[Any]:
     return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in CASES if name != LOOSE])
 def test_what_goes_on_equals_what_was_never_ended_byte_for_byte(runs: dict[str, Any], name: str) -> None:
     ran = runs[name]
@@ -122,6 +123,7 @@ def test_what_goes_on_equals_what_was_never_ended_byte_for_byte(runs: dict[str, 
             assert output == whole
 
 
+@pytest.mark.slow
 def test_without_determinism_no_line_is_missing_or_doubled_and_scores_agree(runs: dict[str, Any]) -> None:
     (whole,) = runs[LOOSE]["whole"].values()
     for _, output, _ in runs[LOOSE]["found"]:

@@ -199,6 +199,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Any]:
     return dict(zip(CASES, json.loads(done.stdout), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{' '.join(case[0])} {case[1]}")
 def test_a_file_is_written_beside_its_place_or_not_at_all(case: Any, runs: dict[Any, Any]) -> None:
     killed, full, watched = runs[case]
