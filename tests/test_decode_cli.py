@@ -152,7 +152,6 @@ output-format = "nbest"
 nbest = 2
 range = "2:3"
 max-length = 0
-plugin-file = "mine.py"
 
 [fst]
 path = "{id}.fst"
@@ -191,7 +190,7 @@ def test_a_configuration_says_what_the_command_line_says_and_the_command_line_wi
     wins = decode("--config", "run.toml", "--nbest", "1", "--range", "1", "--wc.weight=0", "--output-format", "ids")
     assert wins.lines == ["3 5"]
     (tmp_path / "other.toml").write_text('decoder = "mine"\n' + CONFIG.replace("[beam]", "[mine]"))
-    assert decode("--config", "other.toml").out == by_file.out
+    assert decode("--config", "other.toml", "--plugin-file", "mine.py").out == by_file.out
 
 
 @pytest.mark.parametrize(
