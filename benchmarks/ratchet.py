@@ -8,9 +8,10 @@ sides, the library that it drives is each side's own, so a figure can be younger
 one that does not run there says so. Shown are medians of the rounds with their range: of each side, and of the ratio
 of the two in each round.
 
-A figure fell if the median of these ratios is worse than 1 by more than their range, and by more than `LEAST`. The
-exit status is 1 if one fell, or does not run any more; 2 for a wrong call. Run it on a quiet machine: the busier it
-is, the wider are the ranges.
+A figure fell if the median of these ratios is worse than 1 by more than their range, and by more than `LEAST`. One
+that is worse in each round, but by less, is marked "worse each time": look again, with more rounds. The exit status
+is 1 if a figure fell or does not run any more, and 2 for a wrong call. Run it on a quiet machine: the busier it is,
+the wider are the ranges.
 """
 
 from __future__ import annotations
@@ -101,7 +102,7 @@ def measure(sides: Sequence[Side], names: Sequence[str], rounds: int, tiny: bool
             side.measure(names, tiny)
 
 
-FELL, GONE = "FELL", "runs no more"
+FELL, GONE, LOOK = "FELL", "runs no more", "worse each time"
 WORSE = (FELL, GONE)
 
 
@@ -126,10 +127,11 @@ def compare(figure: Figure, ratios: Sequence[float]) -> str:
     >>> compare(speed, [0.9, 0.92, 0.88]), compare(seconds, [0.9, 0.92, 0.88]), compare(seconds, [1.3, 1.1, 0.9])
     ('FELL', 'better', 'same')
     """
-    change = statistics.median(ratios) - 1
-    if abs(change) <= max(max(ratios) - min(ratios), LEAST):
-        return "same"
-    return "better" if (change > 0) == (figure.better == "higher") else FELL
+    changes = [(ratio - 1) * (1 if figure.better == "higher" else -1) for ratio in ratios]
+    change = statistics.median(changes)
+    if abs(change) > max(max(changes) - min(changes), LEAST):
+        return "better" if change > 0 else FELL
+    return LOOK if max(changes) < 0 and change < -LEAST else "same"
 
 
 def table(here: Side, base: Side | None, names: Sequence[str]) -> str:

@@ -36,6 +36,7 @@ def test_every_figure_runs() -> None:
         ([90.0, 91.0, 89.0], [100.0, 101.0, 99.0], "FELL"),
         ([110.0, 111.0, 109.0], [100.0, 101.0, 99.0], "better"),
         ([90.0, 120.0, 80.0], [100.0, 101.0, 99.0], "same"),  # fell by less than its spread
+        ([90.0, 98.0, 80.0], [100.0, 100.0, 100.0], "worse each time"),
         ([45.0, 90.0, 180.0], [50.0, 100.0, 200.0], "FELL"),  # the machine changed its speed under both
         ([99.5, 99.5, 99.5], [100.0, 100.0, 100.0], "same"),  # as steady as it is, this is little
         ([], [100.0, 101.0, 99.0], "runs no more"),
