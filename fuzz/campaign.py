@@ -39,8 +39,8 @@ class Target(Protocol):
     @property
     def name(self) -> str: ...
 
-    def undamaged(self) -> Case:
-        """A case that must be done without a complaint."""
+    def undamaged(self) -> Case | None:
+        """A case that must be done without a complaint, if there is one to begin with."""
 
     def cases(self, rows: Sequence[str]) -> st.SearchStrategy[Case]:
         """``rows``: the output of the undamaged one."""
@@ -76,15 +76,7 @@ def run_chunk(
     """``size`` cases. Findings that are ``known`` are not made smaller; what that tries is not counted."""
     started = time.monotonic()
     chunk = Chunk(target.name)
-    base = target.undamaged()
-    first = runner.run(base)
-    finding = judge(base, first)
-    if finding is None and first.status != 0:
-        finding = Finding("status", target.name, f"the undamaged run failed: {first.err[-300:]!r}")
-    if finding is not None:
-        chunk.findings[finding.kind, finding.where] = finding, base
-        chunk.found[finding.kind] += 1
-    cases = target.cases(first.out.decode("utf-8", "surrogateescape").split("\n")[:-1])
+    cases = target.cases(_undamaged_rows(runner, target.undamaged(), chunk))
     words = f"{seed} {target.name} {number}".encode()
     begin = int.from_bytes(hashlib.sha256(words).digest()[:8], "big")
     verdicts: dict[int, Key | None] = {}  # by case; those of earlier rounds are not run again
@@ -117,6 +109,20 @@ def run_chunk(
             break
     chunk.seconds = time.monotonic() - started
     return chunk
+
+
+def _undamaged_rows(runner: Runner, base: Case | None, chunk: Chunk) -> list[str]:
+    """The output of the undamaged run, which must be done; if it is not, that is a finding."""
+    if base is None:
+        return []
+    outcome = runner.run(base)
+    finding = judge(base, outcome)
+    if finding is None and outcome.status != 0:
+        finding = Finding("status", base.target, f"the undamaged run failed: {outcome.err[-300:]!r}")
+    if finding is not None:
+        chunk.findings[finding.kind, finding.where] = finding, base
+        chunk.found[finding.kind] += 1
+    return outcome.out.decode("utf-8", "surrogateescape").split("\n")[:-1]
 
 
 def _draw(cases: st.SearchStrategy[Case], seed: int, count: int, attempt: Callable[[Case], None]) -> None:

@@ -42,9 +42,10 @@ class FileTarget:
     """The damaged file is the source text: a sentence costs itself alone, and equal sentences have equal output."""
     statuses: tuple[int, ...] = (0, 1)
     writes: tuple[str, ...] = ()
+    stdin: str = ""
 
     def undamaged(self) -> Case:
-        return Case(self.name, self.args, from_corpus(self.files), rows=self.rows, writes=self.writes)
+        return Case(self.name, self.args, from_corpus(self.files), self.stdin, rows=self.rows, writes=self.writes)
 
     def cases(self, rows: Sequence[str]) -> st.SearchStrategy[Case]:
         """``rows``: the output of the undamaged run."""
@@ -69,7 +70,7 @@ class FileTarget:
                 kept = {n: before[line] for n, line in enumerate(lines or [], 1) if line in before}
             survives = self.sentence is not None or (self.source and count != 0)
             return Case(
-                self.name, self.args, files, rows=count, kept=kept, survives=survives,
+                self.name, self.args, files, self.stdin, rows=count, kept=kept, survives=survives,
                 statuses=self.statuses, writes=self.writes,
             )  # fmt: skip
 
@@ -244,8 +245,8 @@ TARGETS: tuple[FileTarget, ...] = (
     target("train resume", f"{TRAIN.removesuffix('1')}3 --resume", f"{PARALLEL} {RUN}", writes=("run",), **ANY),
 )  # fmt: skip
 
-NOT_READ = frozenset({"output", "signature", "directory", "plugin_file", "plugin_files"})
-"""Parameters of commands that name what is written, or code, which is trusted."""
+NOT_READ = frozenset({"plugin_file", "plugin_files"})
+"""Parameters of commands that name code, which is trusted."""
 NO_PATHS = frozenset({
     ("bucket", "selector"), ("cluster", "device"), ("decode", "decoder"), ("decode", "device"),
     ("decode", "predictors"), ("decode", "range"), ("forcedlst", "feature"), ("maskvocab", "tokens"),

@@ -13,7 +13,7 @@ from fuzz.case import Case
 from fuzz.running import Outcome
 from fuzz.zygote import CPU_SECONDS, MEMORY
 
-LONGEST_ERROR = 2000
+LONGEST_ERROR = 2100
 """Characters of a line that somebody still reads."""
 NOISE = re.compile(r"\w+Warning: |^(ERROR|FATAL|WARNING): |^terminate called|^libgomp|^\[W|Exception ignored", re.M)
 """What libraries write on standard error by themselves."""
@@ -118,10 +118,13 @@ def _lost(case: Case, outcome: Outcome) -> Finding | None:
 
 
 def _overwrote(case: Case, outcome: Outcome) -> Finding | None:
-    """A file that was only to be read."""
-    allowed = () if _errors(outcome) or outcome.status not in (0, 1) else case.writes
+    """A file that was only to be read, or any by a wrong call. In a folder of output, what was written before an
+    error may stay.
+    """
+    failed = bool(_errors(outcome)) or outcome.status not in (0, 1)
     for name in outcome.changed:
-        if not any(name == path or name.startswith(f"{path}/") for path in allowed):
+        inside = any(name.startswith(f"{path}/") for path in case.writes) and outcome.status in (0, 1)
+        if not inside and (failed or name not in case.writes):
             return Finding("overwritten", f"{case.target}: {case.args[0]}", f"{name}; exit status {outcome.status}")
     return None
 

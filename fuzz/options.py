@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from importlib import import_module
 from typing import Any, get_args, get_origin
 
@@ -12,10 +13,12 @@ import click
 
 from fuzz.files import NOT_READ, TARGETS
 from sgdec.cli.main import COMMANDS
-from sgdec.options import NEVER
+from sgdec.cli.paths import Read
+from sgdec.options import NEVER, Option, describe
 from sgdec.plugins import Host
 
 
+@cache
 def commands() -> dict[tuple[str, ...], click.Command]:
     """All commands by the words that call them."""
     found: dict[tuple[str, ...], click.Command] = {}
@@ -24,6 +27,30 @@ def commands() -> dict[tuple[str, ...], click.Command]:
         found[name,] = command
         if isinstance(command, click.Group):
             found |= {(name, inner): inside for inner, inside in command.commands.items()}
+    return found
+
+
+def words_of(args: Sequence[str]) -> tuple[str, ...]:
+    """Those words at the begin of a call that name its command."""
+    return tuple(args[:2]) if tuple(args[:2]) in commands() else tuple(args[:1])
+
+
+def plugins_by_kind() -> dict[str, list[str]]:
+    """The names of predictors, decoders and models that sgdec brings."""
+    found: dict[str, list[str]] = {}
+    for entry in Host(autoload=False).names():
+        found.setdefault(entry.kind, []).append(entry.name)
+    return found
+
+
+def options_of_plugins() -> dict[str, list[tuple[str, Option]]]:
+    """By plugin its name with each of its options; predictors have weights, too."""
+    host = Host(autoload=False)
+    found: dict[str, list[tuple[str, Option]]] = {}
+    for entry in host.names():
+        weight = [Option("weight", "float", 1.0, "")] if entry.kind == "predictor" else []
+        listed = [*describe(host.load(entry.kind, entry.name)), *weight]
+        found.setdefault(entry.name, []).extend((entry.name, option) for option in listed)
     return found
 
 
@@ -52,10 +79,10 @@ def _types(annotation: Any) -> int | None:
 
 
 def text_options_of_commands() -> Iterator[tuple[str, str]]:
-    """Command and parameter, of all that can be any text and are not `NOT_READ`."""
+    """Command and parameter, of all that name what is read, or can be any text and are not `NOT_READ`."""
     for words, command in commands().items():
         for parameter in command.params:
-            free = isinstance(parameter.type, click.types.StringParamType | click.types.Path)
+            free = isinstance(parameter.type, click.types.StringParamType | Read)
             if free and parameter.name not in NOT_READ:
                 yield " ".join(words), str(parameter.name)
 
@@ -65,7 +92,7 @@ def damaged_by_plugin() -> set[tuple[str, str]]:
     found = set()
     for target in TARGETS:
         for flag, value in zip(target.args, target.args[1:], strict=False):
-            if flag.startswith("--") and "." in flag and _names(value, target.damaged):
+            if flag.startswith("--") and "." in flag and names(value, target.damaged):
                 plugin, _, option = flag.removeprefix("--").partition(".")
                 found.add((plugin, option))
     return found
@@ -76,19 +103,19 @@ def damaged_by_command() -> set[tuple[str, str]]:
     found = set()
     known = commands()
     for target in TARGETS:
-        words = target.args[:2] if target.args[:2] in known else target.args[:1]
+        words = words_of(target.args)
         command = known[words]
         args = list(target.args[len(words) :])
         context = click.Context(command)
         command.parse_args(context, args)
         for name, value in context.params.items():
             values = value if isinstance(value, tuple) else (value,)
-            if any(isinstance(item, str) and _names(item, target.damaged) for item in values):
+            if any(isinstance(item, str) and names(item, target.damaged) for item in values):
                 found.add((" ".join(words), name))
     return found
 
 
-def _names(value: str, damaged: Any) -> bool:
-    """Whether a value is the path of a damaged file, a folder around it, or a pattern for it."""
+def names(value: str, paths: Iterable[str]) -> bool:
+    """Whether a value is one of these paths, a folder around one, or a pattern for it."""
     pattern = re.escape(value).replace(re.escape("{id}"), r"\d+") + "(/.*)?"
-    return any(re.fullmatch(pattern, path) for path in damaged)
+    return any(re.fullmatch(pattern, path) for path in paths)

@@ -68,7 +68,7 @@ class Runner:
 
     def run(self, case: Case) -> Outcome:
         folder = self._folder / "case" / "here"  # what is written to .. stays inside, too
-        out, err = self._folder / "stdout", self._folder / "stderr"
+        out = self._folder / "stdout"
         try:
             folder.mkdir(parents=True)
             write_files(case.files, folder)
@@ -77,19 +77,15 @@ class Runner:
                 "folder": str(folder),
                 "stdin": str(folder / case.stdin) if case.stdin else os.devnull,
                 "stdout": str(out),
-                "stderr": str(err),
                 "file_size": case.file_size,
             }
             assert self._process.stdin is not None
             print(json.dumps(request), file=self._process.stdin, flush=True)
             answer = self._answer()
             changed = tuple(name for name, content in case.files.items() if _now(folder / name) != content)
-            return Outcome(
-                **answer, out=out.read_bytes(), err=err.read_text("utf-8", "surrogateescape"), changed=changed
-            )
+            return Outcome(**answer, out=out.read_bytes(), changed=changed)
         finally:
-            for path in (out, err):
-                path.unlink(missing_ok=True)
+            out.unlink(missing_ok=True)
             shutil.rmtree(folder.parent, ignore_errors=True)
 
     def _answer(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fuzz import files
+from fuzz import calls, files
 from fuzz.campaign import Target
 
-TARGETS: tuple[Target, ...] = files.TARGETS
+TARGETS: tuple[Target, ...] = (*files.TARGETS, *calls.TARGETS)

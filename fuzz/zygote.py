@@ -28,6 +28,8 @@ WALL_SECONDS = 120
 """One that only waits uses no processor. On a machine that is busy with other work, every command is slow."""
 MEMORY = 2 << 30
 """Bytes of address space that a command may use beyond what is loaded."""
+MOST_ERRORS = 1 << 20
+"""Bytes of standard error that are kept."""
 FILE_SIZE = 64 << 20
 """Bytes of one file that it may write."""
 
@@ -62,15 +64,15 @@ def serve() -> None:
 def run(request: dict[str, Any]) -> dict[str, Any]:
     """What became of one command. ``status`` is negative after a signal, as in `subprocess`."""
     started = time.monotonic()
+    err, written = os.pipe()
     child = os.fork()
     if child == 0:
         try:
-            _become(request)
+            _become(request, written)
         finally:
             os._exit(99)
-    descriptor = os.pidfd_open(child)
-    ended, _, _ = select.select([descriptor], [], [], WALL_SECONDS)
-    os.close(descriptor)
+    os.close(written)
+    ended, said = _wait(child, err, started + WALL_SECONDS)
     with suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)  # and whatever it has started
     if not ended:
@@ -78,6 +80,7 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
             os.kill(child, signal.SIGKILL)
     _, status, used = os.wait4(child, 0)
     return {
+        "err": said.decode("utf-8", "surrogateescape"),
         "status": os.waitstatus_to_exitcode(status),
         "waited": not ended,
         "cpu": used.ru_utime + used.ru_stime,
@@ -86,15 +89,33 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _become(request: dict[str, Any]) -> None:
+def _wait(child: int, err: int, until: float) -> tuple[bool, bytes]:
+    """Whether it ended, and its standard error: no file, as that would be full as soon as its other files are."""
+    said = []
+    length = 0
+    descriptor = os.pidfd_open(child)
+    ended = False
+    while not ended and (left := until - time.monotonic()) > 0:
+        ready, _, _ = select.select([descriptor, err], [], [], left)
+        ended = descriptor in ready
+        if err in ready and (data := os.read(err, 1 << 16)) and length < MOST_ERRORS:
+            said.append(data)
+            length += len(data)
+    os.set_blocking(err, False)
+    with suppress(BlockingIOError):
+        while data := os.read(err, 1 << 16):
+            said.append(data)
+    os.close(err)
+    os.close(descriptor)
+    return ended, b"".join(said)
+
+
+def _become(request: dict[str, Any], err: int) -> None:
     """What the console script does, from the folder of the case; never returns."""
     os.setsid()
-    for descriptor, name, flags in (
-        (0, request["stdin"], os.O_RDONLY),
-        (1, request["stdout"], os.O_WRONLY | os.O_CREAT),
-        (2, request["stderr"], os.O_WRONLY | os.O_CREAT | os.O_APPEND),
-    ):
-        os.dup2(os.open(name, flags), descriptor)
+    os.dup2(os.open(request["stdin"], os.O_RDONLY), 0)
+    os.dup2(os.open(request["stdout"], os.O_WRONLY | os.O_CREAT), 1)
+    os.dup2(err, 2)
     os.chdir(request["folder"])
     sys.stdin = open(0, closefd=False)  # noqa: SIM115 - this process reads requests from the old one
     faulthandler.enable()

@@ -12,6 +12,7 @@ works on whole tensors (`BatchDecoder`) is given batches of spaces instead.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -197,7 +198,7 @@ class _Window:
     def next(self, wanted: int, unwritten: int) -> list[tuple[int, Source | Unreadable]]:
         """At most ``wanted`` sentences; none while a window's worth of outcomes waits for a slower sentence."""
         if not self._read and unwritten < self._size:
-            self._read = sorted(islice(self._sentences, self._size), key=_length)
+            self._read = sorted(islice(self._sentences, min(self._size, sys.maxsize)), key=_length)
         taken, self._read = self._read[:wanted], self._read[wanted:]
         return taken
 

@@ -39,6 +39,7 @@ def parameters() -> list[Any]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", parameters())
 def test_a_past_finding_stays_mended(runner: Runner, path: Path) -> None:
     case, about = from_toml(path)
@@ -49,21 +50,8 @@ def test_a_past_finding_stays_mended(runner: Runner, path: Path) -> None:
         assert words in outcome.out.decode() + outcome.err
 
 
-UNTIL_MENDED = {
-    "vocabulary letters.spm": "pieces that are not UTF-8",
-}
-"""Targets that have findings now."""
-
-
-def numbered_targets() -> list[Any]:
-    reasons = [UNTIL_MENDED.get(target.name) for target in TARGETS]
-    return [
-        pytest.param(n, id=target.name, marks=[pytest.mark.xfail(strict=True, reason=reason)] if reason else [])
-        for n, (target, reason) in enumerate(zip(TARGETS, reasons, strict=True))
-    ]
-
-
-@pytest.mark.parametrize("number", numbered_targets())
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(len(TARGETS)), ids=[target.name for target in TARGETS])
 def test_random_inputs_have_no_finding(runner: Runner, number: int) -> None:
     each, rest = divmod(INPUTS, len(TARGETS))
     chunk = run_chunk(runner, TARGETS[number], seed=0, number=0, size=each + (number < rest))

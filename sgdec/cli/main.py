@@ -98,6 +98,8 @@ def main(args: Sequence[str] | None = None) -> int:
         from sgdec.cli import completion
 
         completion.register()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="surrogateescape")  # names of files are not always text
     with _buffered_output():
         return _run(args)
 

@@ -141,7 +141,7 @@ def train_vocabulary(
             max_sentence_length=1 << 20,
             minloglevel=2,
         )
-    except RuntimeError as error:  # "Internal: src/...(598) [condition] Vocabulary size too high (8000). ..."
+    except (RuntimeError, ValueError) as error:  # "Internal: src/...(598) [condition] Vocabulary size too high. ..."
         reason = str(error).rpartition("] ")[2].strip().rstrip(".") or "the text holds no pieces"
         raise UsageError(f"a {kind} vocabulary of {size} pieces cannot be made from this text: {reason}.") from None
     return SentencePieceVocabulary(model.getvalue())
