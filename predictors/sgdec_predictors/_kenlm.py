@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from sgdec.errors import SgdecError
 from sgdec.io.arpa import LN_10
+from sgdec.io.kenlm import check_kenlm
 
 ROWS_KEPT = 256
 
@@ -26,12 +27,13 @@ class KenlmModel:
         """Raises `SgdecError` for a file that KenLM does not read."""
         import kenlm
 
+        check_kenlm(path)
         config = kenlm.Config()
         config.show_progress = False
         config.arpa_complain = kenlm.ARPALoadComplain.NONE
         try:
             self._model: Any = kenlm.Model(path, config)
-        except (OSError, RuntimeError) as error:
+        except (OSError, RuntimeError, UnicodeDecodeError) as error:
             raise SgdecError(f"{path}: KenLM cannot read it: {' '.join(str(error).split())}.") from None
         self._new_state = kenlm.State
         self._columns = columns
@@ -62,4 +64,5 @@ class KenlmModel:
 
     def _score_columns(self, history: Any) -> npt.NDArray[np.float32]:
         scores = (self.score(history, word) for word in self._columns)
-        return np.fromiter(scores, np.float32, len(self._columns))
+        with np.errstate(over="ignore"):  # an infinite score is an error of the search
+            return np.fromiter(scores, np.float32, len(self._columns))

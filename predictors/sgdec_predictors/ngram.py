@@ -29,6 +29,7 @@ from pydantic import Field
 import sgdec
 from sgdec import BOS, EOS, BatchPredictor, Context, Scores, SgdecError, Source, UsageError
 from sgdec.io.arpa import read_arpa
+from sgdec.io.kenlm import MAGIC
 from sgdec.protocol import Candidates, SparseRow, Steps
 from sgdec_predictors._backoff import UNKNOWN, BackoffTable
 from sgdec_predictors._kenlm import KenlmModel
@@ -37,8 +38,6 @@ from sgdec_predictors._ngram_words import MAX_ID, ids_among, require_overlap, sp
 if TYPE_CHECKING:
     from sgdec_predictors._device_rows import DeviceRows
 
-KENLM_MAGIC = b"mmap lm http://kheafield.com/code"
-"""How a KenLM binary begins."""
 KEPT = 1 << 16
 """How many histories keep the scores that were asked for."""
 MANY = 256
@@ -243,7 +242,7 @@ def _too_high(word: str, score: float, highest: float) -> SgdecError:
 def _is_kenlm_binary(path: str) -> bool:
     try:
         with open(path, "rb") as file:
-            return file.read(len(KENLM_MAGIC)) == KENLM_MAGIC
+            return file.read(len(MAGIC)) == MAGIC
     except OSError as error:
         raise SgdecError(f"{path}: cannot be read ({error.strerror}).") from None
 
