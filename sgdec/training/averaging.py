@@ -84,7 +84,8 @@ def _refuse_different(first: Path, expected: Mapping[str, Any], folder: Path, co
 
 def _mean(folders: Sequence[Path], config: Mapping[str, Any], host: Host | None) -> dict[str, Tensor]:
     """The averaged weights, in the precision in which they were stored."""
-    model = loading.build_model(config, where=str(folders[0] / checkpoint.CONFIG), host=host)
+    weights = folders[0] / checkpoint.WEIGHTS
+    model = loading.build_model(config, where=str(folders[0] / checkpoint.CONFIG), host=host, weights=weights)
     learnt = {name for name, _ in model.named_parameters()}
     sums: dict[str, Tensor] = {}
     for folder in folders:

@@ -24,7 +24,7 @@ from typing import Any
 
 from sgdec.context import Vocabularies
 from sgdec.errors import SgdecError
-from sgdec.io.limits import whole_number
+from sgdec.io.limits import TOKENS, whole_number
 from sgdec.io.writing import flush
 from sgdec.text.two_sources import TwoSources
 from sgdec.text.vocabulary import StoredVocabulary, load_vocabulary
@@ -66,7 +66,31 @@ def read_config(path: str | Path) -> dict[str, Any]:
     missing = {"model", "options", "source_vocab_size", "target_vocab_size"} - config.keys()
     if missing:
         raise SgdecError(f"{folder / CONFIG}: {', '.join(sorted(missing))} missing. Train again, or copy it anew.")
+    for key, fits in KEYS.items():
+        if key in config and not fits(config[key]):
+            raise SgdecError(f"{folder / CONFIG}: {key} is {config[key]!r}. The file is damaged; copy it anew.")
     return config
+
+
+def _is_size(value: object) -> bool:
+    return type(value) is int and 0 <= value < TOKENS
+
+
+def _is_flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+KEYS: dict[str, Callable[[Any], bool]] = {
+    "model": lambda value: isinstance(value, str),
+    "options": lambda value: isinstance(value, dict),
+    "source_vocab_size": _is_size,
+    "target_vocab_size": _is_size,
+    "sources": lambda value: type(value) is int and 0 <= value <= 2,
+    "shared": _is_flag,
+    "right_left": _is_flag,
+    "steps": _is_flag,
+}
+"""What config.json says of the model, and what each can be."""
 
 
 def load_vocabularies(path: str | Path) -> Vocabularies:

@@ -5,14 +5,15 @@ A model's weights are checked before they are taken: names, shapes, and that the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sgdec.context import Vocabularies
 from sgdec.errors import SgdecError, UsageError
 from sgdec.training.checkpoint import CONFIG, WEIGHTS, find_checkpoint, load_vocabularies, read_config
-from sgdec.training.files import load_tensors
+from sgdec.training.files import Stored, load_tensors, stored_in
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 
     AModel = TypeVar("AModel", bound=Model)
 
+SLACK = 4
+"""A model may be built with so many times the tensors and numbers of its file: tied tables are stored once."""
+MOST_UPDATES = 10_000_000
+"""An option that counts no parts of a model counts updates, and is no larger."""
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp64": "float64"}
 """Precisions of weights, and torch's names for them."""
 
@@ -74,8 +79,9 @@ def _load(
         return _of_kind(kind, load_quantised(folder, config, host=host, joint=joint), path), vocabularies
     if "quantised" in config:
         raise SgdecError(f"{path}: this model is quantised. Give --precision int8, or the model that it was made of.")
-    model = _of_kind(kind, build_model(config, where=str(folder / CONFIG), host=host), path)
-    load_weights(model, folder / WEIGHTS)
+    weights = folder / WEIGHTS
+    model = _of_kind(kind, build_model(config, where=str(folder / CONFIG), host=host, weights=weights), path)
+    load_weights(model, weights)
     return make_ready(model, device=device, precision=precision, joint=joint), vocabularies
 
 
@@ -107,23 +113,72 @@ def freeze(model: Model, kernels: Kernels, *, joint: bool) -> None:
     model.freeze(model.kernels)
 
 
-def build_model(config: Mapping[str, Any], *, where: str, host: Host | None = None) -> Model:
-    """The model that a config describes, with fresh weights."""
+def build_model(
+    config: Mapping[str, Any], *, where: str, host: Host | None = None, weights: Path | None = None
+) -> Model:
+    """The model that a config describes, with fresh weights.
+
+    With ``weights``, the file that is to fill it, the config is data: it cannot ask for a model that is much larger.
+    Raises `SgdecError` where a config has no such model.
+    """
     from sgdec.models.base import ModelContext
     from sgdec.options import configure
-    from sgdec.plugins import Host
+    from sgdec.plugins import Host, no_exit
 
     name = config["model"]
-    cls = (host or Host()).load("model", name)
+    stored = None if weights is None else stored_in(weights)
     try:
+        cls = (host or Host()).load("model", name)
         options = configure(cls, config["options"], name=name)
         context = ModelContext(
             config["source_vocab_size"], config["target_vocab_size"], bool(config.get("shared", False))
         )
-        model: Model = cls(context, **options)
-    except UsageError as error:
+        if stored is not None:
+            _require_sizes(options, stored)
+        with no_exit(name), nullcontext() if stored is None else _at_most(stored):
+            model: Model = cls(context, **options)
+    except (UsageError, _TooLarge) as error:
         raise SgdecError(f"{where}: {error}") from None
+    except (MemoryError, OverflowError, RuntimeError) as error:
+        if weights is None:
+            raise
+        reason = str(error).partition("\n")[0]
+        raise SgdecError(f"{where}: no model can be built from it ({type(error).__name__}: {reason}).") from None
     return model
+
+
+class _TooLarge(Exception):
+    def __init__(self, what: str = "its options") -> None:
+        super().__init__(f"{what} would make a model far larger than {WEIGHTS}. One of the two files is damaged.")
+
+
+def _require_sizes(options: Mapping[str, Any], stored: Stored) -> None:
+    """`_TooLarge` for an option beyond all that a model of so many numbers can have of anything."""
+    for name, value in options.items():
+        if isinstance(value, int) and value > max(stored.numbers, MOST_UPDATES):
+            raise _TooLarge(f"{name} {value}")
+
+
+@contextmanager
+def _at_most(stored: Stored) -> Iterator[None]:
+    """While a model is built: `_TooLarge` as soon as its parameters, or the numbers in them, are too many."""
+    from torch import nn
+    from torch.nn.modules.module import register_module_parameter_registration_hook
+
+    parameters = numbers = 0
+
+    def count(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        nonlocal parameters, numbers
+        parameters += 1
+        numbers += 0 if parameter is None else parameter.numel()
+        if parameters > SLACK * stored.tensors or numbers > SLACK * stored.numbers:
+            raise _TooLarge
+
+    hook = register_module_parameter_registration_hook(count)
+    try:
+        yield
+    finally:
+        hook.remove()
 
 
 def load_weights(model: Model, file: Path) -> None:

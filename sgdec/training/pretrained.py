@@ -155,8 +155,9 @@ class _Row(NamedTuple):
 
 def _language_model_tensors(folder: Any, config: Mapping[str, Any], host: Host) -> dict[str, Tensor]:
     """All parameters by name, tied ones under each of their names."""
-    lm = loading.build_model(config, where=str(folder / checkpoint.CONFIG), host=host)
-    loading.load_weights(lm, folder / checkpoint.WEIGHTS)
+    weights = folder / checkpoint.WEIGHTS
+    lm = loading.build_model(config, where=str(folder / checkpoint.CONFIG), host=host, weights=weights)
+    loading.load_weights(lm, weights)
     return dict(lm.state_dict())
 
 

@@ -42,10 +42,11 @@ def quantise_checkpoint(
     files.require_new(final)
     vocabularies = checkpoint.load_vocabularies(folder)
     source, target = (cast(StoredVocabulary, vocabulary) for vocabulary in vocabularies)
-    model = loading.build_model(config, where=str(folder / checkpoint.CONFIG), host=host).eval()
+    weights = folder / checkpoint.WEIGHTS
+    model = loading.build_model(config, where=str(folder / checkpoint.CONFIG), host=host, weights=weights).eval()
     if not isinstance(model, Seq2Seq):
         raise UsageError(f"{folder}: this is a {model.kind}; only translation models can be quantised.")
-    loading.load_weights(model, folder / checkpoint.WEIGHTS)
+    loading.load_weights(model, weights)
     data = None if text is None else ParallelText.read(text, source, target)
     quantised = quantise(model, None if data is None else lambda frozen: run(frozen, data))
 
@@ -78,7 +79,7 @@ def load_quantised(
         )
     bounds = checkpoint_bounds(config[SECTION], str(folder / checkpoint.CONFIG))
     with torch.device("meta"):  # the replaced parameters stay there, without memory
-        model = loading.build_model(config, where=str(folder / checkpoint.CONFIG), host=host)
+        model = loading.build_model(config, where=str(folder / checkpoint.CONFIG), host=host, weights=file)
     tensors = files.load_tensors(file)
     products = {name for name in tensors if name.startswith(model.replaced)}
     rest = {name: tensor for name, tensor in tensors.items() if name not in products}
