@@ -158,7 +158,7 @@ def command(
     if settings["start"]:
         from sgdec.training.starting import config_of
 
-        start = config_of(settings["start"], resumed=output if resume else None)
+        start = config_of(settings["start"], resumed=output if resume else None, host=host)
         if _is_default(ctx, "model"):
             model = start["model"]
         if _is_default(ctx, "right_left"):

@@ -19,15 +19,20 @@ from sgdec.training.quantise import SECTION
 
 if TYPE_CHECKING:
     from sgdec.models.base import Model
+    from sgdec.plugins import Host
 
 
-def config_of(path: str | Path, *, resumed: str | Path | None = None) -> dict[str, Any]:
+def config_of(path: str | Path, *, resumed: str | Path | None = None, host: Host | None = None) -> dict[str, Any]:
     """The config of a checkpoint, which says what the model is; of a run to be ``resumed``, the one it has by now.
 
-    Raises `SgdecError` if there is no checkpoint.
+    Raises `SgdecError` if there is no checkpoint, or its config is not that of its weights.
     """
     last = None if resumed is None else Path(resumed) / "last"
-    return checkpoint.read_config(last if last is not None and last.exists() else path)
+    folder = checkpoint.find_checkpoint(last if last is not None and last.exists() else path)
+    config = checkpoint.read_config(folder)
+    # Built once and forgotten: its sizes are to be those of a new model, which is not held against these weights.
+    loading.build_model(config, where=str(folder / checkpoint.CONFIG), host=host, weights=folder / checkpoint.WEIGHTS)
+    return config
 
 
 def start_from(path: str | Path, model: Model, config: Mapping[str, Any], vocabularies: Vocabularies) -> None:

@@ -98,8 +98,7 @@ class Trainer:
         self.noise = SourceNoise(config.source_noise, config.source_noise_kind, config.seed)
 
         torch.manual_seed(config.seed)
-        start = checkpoint.find_checkpoint(config.start) / checkpoint.WEIGHTS if config.start and not resume else None
-        self.model = loading.build_model(self.inputs.model_config, where="sgdec train", host=host, weights=start)
+        self.model = loading.build_model(self.inputs.model_config, where="sgdec train", host=host)
         self.model.to(config.device, torch.float64 if self.precision == "fp64" else torch.float32)
         if config.compile:
             compile_model(self.model, config)
