@@ -35,6 +35,8 @@ WAYS = ("plugin option",) * 4 + ("option",) * 3 + ("list", "word")
 """To change a call."""
 FITTING = ("0", "1", "2", "3", "7", "0.5", "1.5", "-1")
 """Numbers that many options take."""
+SLOW = ("compile",)
+"""What takes long whatever it is given."""
 MUCH = 40
 """A larger number is too much of that."""
 SMALL_FILES = (10, 200, 1000, 4000)
@@ -96,7 +98,9 @@ class CallTarget:
 
     def _set(self, draw: st.DrawFn, args: list[str], base: Case) -> None:
         """One of the command's own options."""
-        own = [p for p in options.commands()[self.command].params if isinstance(p, click.Option)]
+        own = [
+            p for p in options.commands()[self.command].params if isinstance(p, click.Option) and p.name not in SLOW
+        ]
         option = draw(st.sampled_from(own))
         flag = draw(st.sampled_from(option.opts + option.secondary_opts))
         if option.is_flag:
@@ -171,7 +175,9 @@ def values(option: click.Parameter, files: Sequence[str]) -> st.SearchStrategy[s
         suitable = numbers(name, int if isinstance(kind, click.types.IntParamType) else float)
     elif isinstance(kind, click.types.BoolParamType):
         suitable = arguments(("true", "false", "yes", "2", ""))
-    elif isinstance(kind, Read | Written):
+    elif isinstance(kind, Written):
+        suitable = paths | st.just("/dev/full")
+    elif isinstance(kind, Read):
         suitable = paths
     else:
         suitable = paths | numbers(name) | arguments(("1:2", "2:1", "0:0", ":", "1:", "1:2:3", "nmt", "beam", "cuda"))

@@ -22,7 +22,7 @@ RAW = (
 )  # fmt: skip
 """Bytes that are no text, or that separate it."""
 PATHS = (
-    "none", "none/none", "", ".", "..", "a\nb", "é", "a b", "{id}", "/dev/null", "/dev/full", "-", "x" * 300,
+    "none", "none/none", "", ".", "..", "a\nb", "é", "a b", "{id}", "/dev/null", "-", "x" * 300,
     "\udcff",
 )  # fmt: skip
 """Beside the files of a case."""
