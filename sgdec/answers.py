@@ -39,9 +39,8 @@ def require_one_each(name: str, method: str, found: Any, expected: int) -> None:
         raise SgdecError(f"predictor {name!r}: {method} answered {len(found)} to {expected}; expected one each.")
 
 
-def attention_rows(name: str, found: Sequence[Any], expected: int) -> list[Floats]:
-    """What predictor ``name`` attends to in so many states, ``[source]`` each; SgdecError where it is no number."""
-    require_one_each(name, "attention", found, expected)
+def attention_rows(name: str, found: Sequence[Any]) -> list[Floats]:
+    """What predictor ``name`` attends to, ``[source]`` each; SgdecError where it is no number."""
     rows = [np.array(row, dtype=np.float64) for row in found]  # copies: of the matrix of a batch nothing is kept
     if not all(np.isfinite(row).all() for row in rows):
         raise SgdecError(f"predictor {name!r} gave attention that is NaN or infinite; its model is broken.")

@@ -42,7 +42,7 @@ class Bounds:
         for k, (predictor, weight) in enumerate(zip(predictors, weights, strict=True)):
             if weight is None:
                 continue
-            name = "best_remaining" if weight >= 0 else "worst_remaining"
+            name = bound_of(weight)
             bounds = ability(predictor, name)
             if bounds is not None:
                 self.own.append((k, weight, bounds))
@@ -84,6 +84,11 @@ class Bounds:
             f"{names} can add to a score without end, so without a length limit no bound ends this search: give "
             "--max-length N, or a budget (max_expansions or max_seconds) where the decoder has one."
         )
+
+
+def bound_of(weight: float) -> str:
+    """The ability that bounds what a predictor of this weight can still add."""
+    return "best_remaining" if weight >= 0 else "worst_remaining"
 
 
 def most_of(token: float, longest: int | None, length: int) -> float:

@@ -18,6 +18,7 @@ from itertools import repeat
 from operator import itemgetter
 from typing import TypeAlias
 
+from sgdec.blame import blaming
 from sgdec.bounds import Bounds, total_bound
 from sgdec.context import EOS
 from sgdec.faults import fault, forbids
@@ -105,7 +106,8 @@ class Composition:
         scores: list[Sequence[float]] = [()] * len(states)
         after: list[Sequence[State]] = [()] * len(states)
         for k, steps in self._steps:
-            tokens, scores[k], after[k] = steps(states[k], tokens)
+            with blaming(self._names[k], getattr(steps, "__self__", None)):
+                tokens, scores[k], after[k] = steps(states[k], tokens)
         assert tokens is not None
         bounds = self._remaining(tokens, after) if bounded and self._bounds_are_known else repeat(None)
         arcs = []

@@ -12,8 +12,9 @@ from functools import lru_cache
 from typing import Any
 from weakref import ref
 
-from sgdec.answers import Floats, attention_rows
-from sgdec.bounds import Bounds, max_score
+from sgdec.answers import Floats, attention_rows, require_one_each, require_scores
+from sgdec.blame import blaming
+from sgdec.bounds import Bounds, bound_of, max_score
 from sgdec.columns import Column, candidates_of
 from sgdec.combination import Combined
 from sgdec.composition import Composition, StepsOf
@@ -24,6 +25,7 @@ from sgdec.protocol import (
     BatchPredictor,
     Candidates,
     Predictor,
+    Scores,
     Source,
     SparseRow,
     State,
@@ -47,6 +49,33 @@ class Member:
     name: str
     predictor: BatchPredictor
     weight: float | None = 1.0
+
+    # Its predictor's verbs. What a predictor raises bears its name, and so does an answer that is none.
+
+    def initialize(self, sources: Sequence[Source]) -> list[State]:
+        with blaming(self.name, self.predictor):
+            found = self.predictor.initialize_batch(sources)
+        require_one_each(self.name, "initialize_batch", found, len(sources))
+        return found
+
+    def predict(self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None) -> Scores:
+        with blaming(self.name, self.predictor):
+            found = self.predictor.predict_batch(states, candidates)
+        require_scores(self.name, found, len(states))
+        return found
+
+    def consume(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:
+        with blaming(self.name, self.predictor):
+            found = self.predictor.consume_batch(states, tokens)
+        require_one_each(self.name, "consume_batch", found, len(states))
+        return found
+
+    def ask(self, ability: str, states: Sequence[State]) -> Sequence[Any]:
+        """One answer a state of an ability that the predictor has."""
+        with blaming(self.name, self.predictor):
+            found: Sequence[Any] = getattr(self.predictor, ability)(states)
+        require_one_each(self.name, ability, found, len(states))
+        return found
 
 
 class Constellation:
@@ -96,7 +125,7 @@ class Constellation:
 
     def roots(self, sources: Sequence[Source]) -> list[Node]:
         """The root node of each sentence; predictors see all sentences at once."""
-        columns = [predictor.initialize_batch(sources) for predictor in self.predictors]
+        columns = [member.initialize(sources) for member in self.members]
         rows = zip(*columns, strict=True)
         return [Node.root(source, self.weights, states) for source, states in zip(sources, rows, strict=True)]
 
@@ -136,10 +165,9 @@ class Constellation:
                 raise self._no_attention(weights, "beta > 0")
         for place, k in enumerate(self._attentive):
             chosen = [i for i, node in enumerate(nodes) if node.weights[k] is not None]
-            attend = ability(self.predictors[k], "attention")
-            if attend is not None and chosen:
-                found = attend(self.states(k, [nodes[i] for i in chosen]))
-                for i, row in zip(chosen, attention_rows(self.names[k], found, len(chosen)), strict=True):
+            if chosen:
+                found = self.members[k].ask("attention", self.states(k, [nodes[i] for i in chosen]))
+                for i, row in zip(chosen, attention_rows(self.names[k], found), strict=True):
                     attention[i][place] = row
         return [add_attention(node.coverage, rows) for node, rows in zip(nodes, attention, strict=True)]
 
@@ -152,7 +180,7 @@ class Constellation:
         pending = [(node, states) for node, states in zip(nodes, held, strict=True) if states[k] is PENDING]
         if pending:
             before = [node.prior[k] for node, _ in pending if node.prior is not None]
-            after = self.predictors[k].consume_batch(before, [node.last for node, _ in pending])
+            after = self.members[k].consume(before, [node.last for node, _ in pending])
             for (node, states), state in zip(pending, after, strict=True):
                 states[k] = state
                 for held_state in states:  # by identity: a state may refuse to be compared
@@ -212,7 +240,8 @@ class Constellation:
         for k, method in enumerate(methods):
             chosen = [i for i in known if nodes[i].weights[k] is not None]
             if method is not None and chosen:
-                for i, key in zip(chosen, method(self.states(k, [nodes[i] for i in chosen])), strict=True):
+                found = self.members[k].ask("state_key", self.states(k, [nodes[i] for i in chosen]))
+                for i, key in zip(chosen, found, strict=True):
                     parts[i].append(key)
         for i, part in parts.items():
             keys[i] = tuple(part)
@@ -230,7 +259,7 @@ class Constellation:
 
     def _remaining(self, bounds: Bounds, nodes: Sequence[Node]) -> list[tuple[float, ...]]:
         """For each node what the predictors with bounds of their own say."""
-        columns = [method(self.states(k, nodes)) for k, _, method in bounds.own]
+        columns = [self.members[k].ask(bound_of(weight), self.states(k, nodes)) for k, weight, _ in bounds.own]
         return list(zip(*columns, strict=True)) if columns else [()] * len(nodes)
 
     def _compose(self) -> Composition | None:
@@ -258,9 +287,7 @@ class Constellation:
             candidates = None if candidates is None else [candidates[i] for i in chosen]
         if not chosen:
             return Column(name, None, places, weights)
-        scores = self.predictors[k].predict_batch(self.states(k, nodes), candidates)
-        if len(scores) != len(chosen):
-            raise ValueError(f"predictor {name!r} answered {len(scores)} rows to {len(chosen)} states")
+        scores = self.members[k].predict(self.states(k, nodes), candidates)
         return Column(name, scores, places, weights)
 
 

@@ -23,6 +23,7 @@ import pluggy
 from sgdec import hookspecs
 from sgdec.errors import SgdecError, UsageError
 from sgdec.suggest import suggest
+from sgdec.surface import require_sound
 
 KINDS = ("predictor", "decoder", "model")
 BUNDLED = "sgdec"
@@ -126,6 +127,10 @@ class Host:
         found = classes[entry.name]
         if not _is_a(entry.kind, found):
             raise SgdecError(f"{what}: {found!r} is no subclass of sgdec's {entry.kind.capitalize()}.")
+        try:
+            require_sound(found)
+        except SgdecError as error:
+            raise SgdecError(f"{what}: {error}") from None
         return found
 
     def _plugin(self, entry: Entry) -> Any:

@@ -19,8 +19,10 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, final
 
+from sgdec.blame import WrongAnswer
 from sgdec.ranking import Ranking
 from sgdec.scores import FORBIDDEN, Array, Scores, SparseRow
+from sgdec.surface import require_sound
 
 if TYPE_CHECKING:
     from sgdec.search import SearchSpace
@@ -196,7 +198,10 @@ class Lifted(BatchPredictor):
         parts = []
         for i, (predictor, state) in enumerate(states):
             predictor.set_state(state)
-            parts.append(predictor.predict_next(None if candidates is None else candidates[i]))
+            found = predictor.predict_next(None if candidates is None else candidates[i])
+            if not isinstance(found, Scores) or len(found) != 1:
+                raise WrongAnswer(f"predict_next returned {_wrong(found)}")
+            parts.append(found)
         return parts[0] if len(parts) == 1 else Scores.stack(parts)
 
     def consume_batch(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:
@@ -212,8 +217,21 @@ class Lifted(BatchPredictor):
 
 
 def lift(predictor: Predictor | BatchPredictor) -> BatchPredictor:
-    """The batch form of any predictor."""
+    """The batch form of any predictor. SgdecError for one whose class cannot mean what it says (`sgdec.surface`)."""
+    require_sound(type(predictor))
     return Lifted(predictor) if isinstance(predictor, Predictor) else predictor
+
+
+def _wrong(found: object) -> str:
+    """What is wrong with an answer about one prefix."""
+    from sgdec.answers import described
+
+    if isinstance(found, Scores):
+        return f"{len(found)} rows; expected one, such as Scores.dense(array) with an array [V]."
+    return (
+        f"{described(found)}; expected Scores: Scores.dense(array) of all V tokens, Scores.sparse(tokens, scores) "
+        "where only these can follow, or Scores.constant(score)."
+    )
 
 
 @final

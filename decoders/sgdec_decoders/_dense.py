@@ -17,7 +17,7 @@ import numpy.typing as npt
 from sgdec import BOS, EOS, Node, SearchSpace, UsageError, arrays
 from sgdec.answers import attention_rows
 from sgdec.faults import fault, first_fault
-from sgdec.protocol import FORBIDDEN, Array, Scores, ability
+from sgdec.protocol import FORBIDDEN, Array, Scores
 from sgdec.ranking import SMALLEST_COVERAGE
 from sgdec.topk import top_tokens
 
@@ -71,7 +71,7 @@ class DenseRows:
         self._ranking = spaces[0].ranking
         if any(space.constellation is not self._constellation for space in spaces):
             raise ValueError("the spaces of one batch must share a constellation")
-        self._predictors, self._weights = spaces[0].predictors, spaces[0].weights
+        self._weights = spaces[0].weights
         self._consulted = [k for k, weight in enumerate(self._weights) if weight is not None]
         self._attentive = self._constellation.attentive(self._weights) if self._ranking.uses_coverage else []
         roots = [space.root.states or [] for space in spaces]
@@ -116,9 +116,8 @@ class DenseRows:
         """Adds the attention that predicts the next token. ``[R]``: cp (equation 14) of what ends with that token."""
         penalties = []
         for k in self._attentive:
-            attend = ability(self._predictors[k], "attention")
-            assert attend is not None
-            attention = attention_rows(self._constellation.names[k], attend(self._states[k]), len(self._states[k]))
+            member = self._constellation.members[k]
+            attention = attention_rows(member.name, member.ask("attention", self._states[k]))
             self._coverage[k] = _add_attention(self._coverage.get(k), attention)
             penalties.append(np.log(np.clip(self._coverage[k], SMALLEST_COVERAGE, 1.0)).sum(axis=1))
         return self._ranking.beta * np.mean(penalties, axis=0) if penalties else np.zeros(1)
@@ -127,7 +126,7 @@ class DenseRows:
         """From here on these rows, each with one more token; a row may be taken more than once."""
         self.keep(rows)
         for k, states in self._states.items():
-            self._states[k] = self._predictors[k].consume_batch(states, tokens.tolist()) if states else []
+            self._states[k] = self._constellation.members[k].consume(states, tokens.tolist()) if states else []
 
     def keep(self, rows: Ints) -> None:
         """From here on these rows only, in this order."""
@@ -142,9 +141,7 @@ class DenseRows:
 
     def _ask(self, k: int) -> Column:
         name, states = self._constellation.names[k], self._states[k]
-        scores = self._predictors[k].predict_batch(states, None)
-        if len(scores) != len(states):
-            raise ValueError(f"predictor {name!r} answered {len(scores)} rows to {len(states)} states")
+        scores = self._constellation.members[k].predict(states)
         if scores.values is not None:
             return scores.values
         if any(row.restricts for row in scores.rows):

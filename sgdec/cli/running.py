@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from sgdec.blame import PredictorFault, said
 from sgdec.cli.paths import Command, Read, Written
 from sgdec.errors import SgdecError, UsageError, one_line
 from sgdec.io.writing import write_whole
@@ -223,9 +224,11 @@ class Progress:
     def warn(self, sentence: int, problem: Exception | str) -> None:
         """One line about a sentence, where the line of progress is."""
         self._clear()
-        click.echo(f"Warning: sentence {sentence}: {one_line(str(problem)) or type(problem).__name__}", err=True)
-        if isinstance(problem, Exception) and not isinstance(problem, SgdecError):  # a defect: show where
-            click.echo("".join(traceback.format_exception(problem)), err=True, nl=False)
+        defect = problem if isinstance(problem, Exception) and not isinstance(problem, SgdecError) else None
+        text = said(defect) if defect is not None and not isinstance(defect, PredictorFault) else str(problem)
+        click.echo(f"Warning: sentence {sentence}: {one_line(text) or type(problem).__name__}", err=True)
+        if defect is not None:  # the plugin's own frames
+            click.echo("".join(traceback.format_exception(defect)), err=True, nl=False)
 
     def finish(self) -> None:
         self._clear()

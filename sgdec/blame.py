@@ -1,0 +1,78 @@
+"""Exceptions in plugins: whose it was, and where, whatever has caught and raised it again since."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Iterator
+from types import FrameType, TracebackType
+
+from sgdec.errors import SgdecError
+
+CORE = "sgdec"
+"""The package whose frames say nothing about a plugin."""
+
+
+class PredictorFault(RuntimeError):
+    """A defect of a predictor: names it, with file and line; its cause is what was raised."""
+
+
+class WrongAnswer(SgdecError):
+    """What a predictor said is no answer; whoever knows the predictor's name adds it."""
+
+
+class blaming:
+    """In this block an exception that is no message of its own becomes a `PredictorFault` of predictor ``name``.
+
+    >>> with blaming("mine", object()):
+    ...     {}["there"]
+    Traceback (most recent call last):
+    sgdec.blame.PredictorFault: predictor 'mine': KeyError: 'there' (<doctest sgdec.blame.blaming[0]>, line 2)
+    """
+
+    __slots__ = ("_name", "_predictor")
+
+    def __init__(self, name: str, predictor: object) -> None:
+        self._name = name
+        self._predictor = predictor
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if isinstance(error, WrongAnswer):
+            raise SgdecError(f"predictor {self._name!r}: {error}") from None
+        if isinstance(error, Exception) and not isinstance(error, (SgdecError, PredictorFault)):
+            raise PredictorFault(f"predictor {self._name!r}: {said(error, *packages(self._predictor))}") from error
+
+
+def said(error: Exception, *packages: str) -> str:
+    """What was raised, and where: in the innermost frame of these packages, or else of anybody but the core."""
+    kind = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+    return f"{' '.join(kind.split())}{place(error, *packages)}"
+
+
+def place(error: Exception, *packages: str) -> str:
+    """``(FILE, line N)`` of the innermost frame of these packages, or else outside the core; empty where none is."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    ours = [at for at in frames if _package(at[0]) in packages] if packages else []
+    strange = [at for at in frames if _package(at[0]) != CORE]
+    for frame, line in reversed(ours or strange or frames):
+        return f" ({frame.f_code.co_filename}, line {line})"
+    return ""
+
+
+def packages(plugin: object) -> set[str]:
+    """The packages that a plugin is made of: its own, and those of what it lifts or wraps."""
+    return {type(part).__module__.partition(".")[0] for part in _parts(plugin)} - {CORE}
+
+
+def _parts(plugin: object) -> Iterator[object]:
+    while plugin is not None:
+        yield plugin
+        plugin = vars(plugin).get("predictor", vars(plugin).get("inner")) if hasattr(plugin, "__dict__") else None
+
+
+def _package(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
