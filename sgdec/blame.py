@@ -20,6 +20,17 @@ class WrongAnswer(SgdecError):
     """What a predictor said is no answer; whoever knows the predictor's name adds it."""
 
 
+def blamed(name: str, predictor: object, error: Exception) -> Exception:
+    """What to raise where a predictor has raised: a message as it is, anything else as its `PredictorFault`."""
+    if isinstance(error, WrongAnswer):
+        return SgdecError(f"predictor {name!r}: {error}")
+    if isinstance(error, (SgdecError, PredictorFault)):
+        return error
+    fault = PredictorFault(f"predictor {name!r}: {said(error, *packages(predictor))}")
+    fault.__cause__ = error
+    return fault
+
+
 class blaming:
     """In this block an exception that is no message of its own becomes a `PredictorFault` of predictor ``name``.
 
@@ -41,10 +52,8 @@ class blaming:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if isinstance(error, WrongAnswer):
-            raise SgdecError(f"predictor {self._name!r}: {error}") from None
-        if isinstance(error, Exception) and not isinstance(error, (SgdecError, PredictorFault)):
-            raise PredictorFault(f"predictor {self._name!r}: {said(error, *packages(self._predictor))}") from error
+        if isinstance(error, Exception) and (found := blamed(self._name, self._predictor, error)) is not error:
+            raise found from found.__cause__
 
 
 def said(error: Exception, *packages: str) -> str:

@@ -18,7 +18,7 @@ from itertools import repeat
 from operator import itemgetter
 from typing import TypeAlias
 
-from sgdec.blame import blaming
+from sgdec.blame import blamed
 from sgdec.bounds import Bounds, total_bound
 from sgdec.context import EOS
 from sgdec.faults import fault, forbids
@@ -106,8 +106,10 @@ class Composition:
         scores: list[Sequence[float]] = [()] * len(states)
         after: list[Sequence[State]] = [()] * len(states)
         for k, steps in self._steps:
-            with blaming(self._names[k], getattr(steps, "__self__", None)):
+            try:
                 tokens, scores[k], after[k] = steps(states[k], tokens)
+            except Exception as error:
+                raise blamed(self._names[k], getattr(steps, "__self__", None), error) from error
         assert tokens is not None
         bounds = self._remaining(tokens, after) if bounded and self._bounds_are_known else repeat(None)
         arcs = []

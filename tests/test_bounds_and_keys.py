@@ -93,6 +93,12 @@ class Falling(Predictor):
     def consume(self, token: int) -> None:
         raise AssertionError("nobody needs this state")
 
+    def get_state(self) -> None:
+        """The empty prefix is all there is."""
+
+    def set_state(self, state: None) -> None:
+        """Likewise."""
+
 
 def test_what_scores_0_at_most_has_nothing_to_add_and_needs_no_state_to_say_so() -> None:
     space = opened(tiny(weights=[2.0], mine=Falling()))

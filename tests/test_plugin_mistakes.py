@@ -48,7 +48,7 @@ def decode(folder: Path, *more: str, predictors: str = "mine", lines: str = "3\n
     ("body", "said"),
     [
         ("    def consume(self, token): pass\n", "it has consume, but no get_state and no set_state."),
-        ("    def consume(self, token): pass\n    def get_state(self): pass\n", "it has consume and get_state, but no"),
+        ("    def consume(self, token): pass\n    def get_state(self): pass\n", "consume and get_state, but no"),
         ("    def get_state(self): pass\n", "it has get_state, but no set_state."),
         ("    def best_remaning(self, states): return []\n", "'best_remaning', which nobody asks for. Did you mean"),
         ("    def initialise(self, source): pass\n", "Did you mean 'initialize'?"),
