@@ -21,9 +21,10 @@ from sgdec_decoders.dfs import DfsDecoder
 from sgdec_decoders.lendfs import LenDfsDecoder
 from sgdec_decoders.restarting import RestartingDecoder
 
-from sgdec import EOS, Decoder, Node, Predictor, Scores, SearchSpace, SgdecError, UsageError
+from sgdec import BOS, EOS, Decoder, Node, Predictor, Scores, SearchSpace, SgdecError, UsageError
 from sgdec.protocol import Candidates
 from sgdec.testing import Lattice, Table, TinySpace, enumerate_space
+from sgdec.testing.random_spaces import CappedTable
 from tests.oracles import tiny
 from tests.random_spaces import expect_the_nbest, random_spaces, search
 
@@ -70,7 +71,7 @@ def test_the_true_nbest_is_found_under_any_length_normalisation(
 @every_nbest
 @few
 @given(
-    space=random_spaces() | random_spaces(kinds=["falling"], weights=[1.0, 0.5]),
+    space=random_spaces() | random_spaces(kinds=["falling", "capped"], weights=[1.0, 0.5]),
     block=st.integers(1, 2),
     alpha=st.sampled_from([0.0, -0.5, 1.0]),
     nbest=st.sampled_from([1, 3]),
@@ -83,6 +84,19 @@ def test_the_true_nbest_is_found_whatever_the_size_of_a_block(
         patch.setattr(_branch_and_bound, "BLOCK", block)
         result, _ = search(decoder, space, nbest)
     expect_the_nbest(result, space, decoder, nbest)
+
+
+@every_exact
+def test_a_child_in_a_later_block_may_gain_as_much_as_max_score_says(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After 3 the end adds nothing, after 0, which comes later, it gains 5."""
+    table = np.full((4, 4), -9.0)
+    table[BOS] = [-2.0, -9.0, -9.0, -1.0]
+    table[[3, 0], EOS] = 0.0, 5.0
+    monkeypatch.setattr(_branch_and_bound, "BLOCK", 1)
+    result, _ = search(make(), tiny(1, a=CappedTable(table)))
+    assert [h.score for h in result.hypotheses] == [3.0]
 
 
 @every_exact

@@ -205,6 +205,20 @@ def test_proofs_hold_for_a_lattice_and_any_back_off_model(
             assert result.proven
 
 
+@pytest.mark.parametrize("make", [DfsDecoder, AStarDecoder, BucketDecoder, RestartingDecoder, LenDfsDecoder])
+def test_a_gain_that_comes_late_is_not_cut(make: Callable[[], Decoder], tmp_path: Path) -> None:
+    """In a lattice, with an n-gram model whose back-offs gain: ``5`` looks better for long."""
+    import pynini
+    from sgdec_predictors.fst import FstPredictor
+
+    late, soon = pynini.accep("[7]" * 6 + "[2]"), pynini.accep("[5][2]", weight=-2.2 * LN_10)
+    pynini.determinize(pynini.rmepsilon(pynini.union(late, soon))).write(str(tmp_path / "all.fst"))
+    lm = ngram({**FALSE_PROOF, ("5",): (-0.7 * LN_10, 0.0)}, tmp_path, 8)
+    result, _ = search(make(), tiny(9, fst=FstPredictor(str(tmp_path / "all.fst")), lm=lm))
+    assert result.proven and result.hypotheses[0].tokens == (7,) * 6
+    assert result.hypotheses[0].score == pytest.approx((-1.2 + 5 * 0.8 - 1.0) * LN_10)
+
+
 # Bounds made of max_score.
 
 
@@ -247,6 +261,18 @@ def test_what_gains_and_what_costs_more_add_up_token_by_token() -> None:
     gains, costs = CappedTable(np.full((4, 4), 0.25)), CappedTable(np.full((4, 4), -1.0))
     space = opened(tiny(None, a=gains, b=costs))
     assert space.bound([space.root]) == [-0.75] and space.never_rises
+
+
+def test_bounds_count_the_tokens_that_are_left_on_whole_arrays_too() -> None:
+    """So `vanilla` drops what `beam` drops, as early."""
+    for seed in range(20):
+        table = np.random.default_rng(seed).normal(-1.0, 1.0, (5, 5))
+        ways = [
+            search(make(size=3, stop="proven"), tiny(5, a=CappedTable(table)))
+            for make in (BeamDecoder, VanillaDecoder)
+        ]
+        assert ways[0][0].hypotheses == ways[1][0].hypotheses
+        assert ways[0][1].expansions == ways[1][1].expansions
 
 
 # Wrappers.

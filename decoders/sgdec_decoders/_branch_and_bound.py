@@ -169,6 +169,8 @@ class Tree:
 
     def bound_after(self, node: Node) -> float:
         """Of all siblings that come after this one, which have no higher totals."""
+        if self._max_score == math.inf:
+            return math.inf
         more = most_of(self._max_score, self.space.source.max_length, node.length)
         return self._best_rank(node.total + max(more, 0.0), node.length)  # 0.0: one of them may be finished
 
