@@ -246,8 +246,8 @@ CASES: list[Case] = [
         for name in ("lm.arpa", "lm.arpa.gz")
     ),
     *(
-        Case("kenlm", name, binary("kenlm", name), "tiny.arpa" if "q" not in name else "tiny.q")
-        for name in ("tiny.kenlm", "tiny.trie.kenlm", "tiny.atrie.kenlm", "tiny.qtrie.kenlm", "tiny.qatrie.kenlm")
+        Case("kenlm", name, binary("kenlm", name), "tiny.arpa" if "q" not in name else "")
+        for name in ("tiny.kenlm", "tiny.trie.kenlm", "tiny.qtrie.kenlm")
     ),
     Case("ngram", "word map", arpa("ngram", "lm.arpa", words=ARPA_WORDS), "tiny.arpa"),
     Case("length", "numbers", lambda folder: {"length.weights": LENGTH}),
