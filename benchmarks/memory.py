@@ -150,12 +150,11 @@ class Zipf(BatchPredictor):
     """
 
     max_score = 0.0
-    never_positive = True
-    """The same for older commits, with which the ratchet compares."""
 
     def __init__(self, vocab_size: int) -> None:
         scores = -1.5 * np.log(np.arange(1, vocab_size + 1))
         self._scores = (scores - np.logaddexp.reduce(scores)).astype(np.float32)
+        self.never_positive = True  # older commits, with which the ratchet compares, read this in place of max_score
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[int]:
         return [source.id for source in sources]

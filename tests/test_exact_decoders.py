@@ -262,6 +262,12 @@ class Falling(Predictor):
     def consume(self, token: int) -> None:
         Falling.consumed += 1
 
+    def get_state(self) -> None:
+        return None
+
+    def set_state(self, state: None) -> None:
+        pass
+
 
 @every_exact
 @pytest.mark.parametrize("alpha", [0.0, 0.5])
