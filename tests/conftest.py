@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,3 +24,18 @@ def data_folder() -> Path:
     folder = Path(os.environ["SGDEC_DATA"])
     assert folder.is_dir(), f"SGDEC_DATA names {folder}, which is no folder"
     return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def curves() -> Iterator[Callable[..., None] | None]:
+    """Learning curves are empty files: to draw them takes most of the time of a tiny run. The value draws them."""
+    report = sys.modules.get("sgdec.training.report")
+    if report is None:
+        yield None
+        return
+    from tests.empty_curves import leave_empty
+
+    draw = report.draw_curve
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report, "draw_curve", leave_empty)
+        yield draw

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from sgdec.training.parallel.group import Group
+from tests.empty_curves import leave_empty
 
 PRELOADED = ["sgdec.training.trainer", "torch._dynamo", "tests.ranks"]
 """Imported once, by the server that the ranks are forked from; the second takes seconds in the first update."""
@@ -44,7 +45,10 @@ class Failure(str):
 def _rank(rank: int, size: int, port: int, results: Any, work: Callable[..., Any], args: tuple[Any, ...]) -> None:
     import torch
 
+    from sgdec.training import report
+
     torch.set_num_threads(1)
+    report.draw_curve = leave_empty
     address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(size), **address)
     try:

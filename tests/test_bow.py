@@ -25,6 +25,8 @@ from tests.oracles import tiny
 from tests.random_spaces import expect_the_nbest, search
 from tests.test_contracts import PluginContract
 
+pytestmark = pytest.mark.slow
+
 BAGS = ["3 4 5", "3 3 4", "6", ""]
 LONGEST = 4
 

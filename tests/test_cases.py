@@ -26,6 +26,8 @@ from sgdec.search import SearchSpace
 from sgdec.testing.enumeration import score_path
 from tests.recorded import DATA, Case, all_cases, dropped_there, groups, source_of, translated
 
+pytestmark = pytest.mark.slow
+
 EVERYTHING = 100_000
 """More hypotheses than any of these spaces holds."""
 SOURCE_SIZE_THERE = 30_000

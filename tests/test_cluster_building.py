@@ -35,6 +35,8 @@ from tests.clustering import (
 )
 from tests.tiny_models import WIDTH, write_checkpoint
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:

@@ -13,6 +13,8 @@ from sgdec.models.gnmt import GNMT
 from tests.clustering import LETTERS, active_by_hand, module_of, some_clusters, some_contexts
 from tests.tiny_models import WIDTH, write_checkpoint
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:

@@ -132,6 +132,7 @@ class TestNmt(PluginContract):
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 class TestDeterministicNmt(TestNmt):
     """Sentences share products only; its rows say that they are independent."""
 
@@ -143,6 +144,7 @@ class TestDeterministicNmt(TestNmt):
         assert self.make().independent_rows
 
 
+@pytest.mark.slow
 @pytest.mark.slow
 class TestClusterNmt(TestNmt):
     plugin = "clusternmt"

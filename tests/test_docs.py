@@ -35,7 +35,7 @@ def blocks() -> list[tuple[str, str, str]]:
 
 def as_parameters() -> list[Any]:
     """Blocks that train or test something are slow."""
-    slow = re.compile(r"sgdec (train|demo)|pytest")
+    slow = re.compile(r"sgdec (train|demo)|pytest|grade.py")
     return [
         pytest.param(*block, id=block[0], marks=[pytest.mark.slow] if slow.search(block[2]) else [])
         for block in blocks()

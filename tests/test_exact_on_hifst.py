@@ -23,6 +23,8 @@ from sgdec import Decoder, Node, Result, Source
 from sgdec.constellation import Constellation
 from sgdec.search import SearchSpace
 
+pytestmark = pytest.mark.slow
+
 DATA = os.environ.get("SGDEC_DATA")
 FOLDER = Path(DATA or "") / "data" / "lattices" / "hifst_ruen" / "fst"
 

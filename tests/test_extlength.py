@@ -23,6 +23,8 @@ from sgdec.testing.random_spaces import needs_no_limit, random_predictor
 from tests.random_spaces import expect_the_nbest, search
 from tests.test_contracts import PluginContract
 
+pytestmark = pytest.mark.slow
+
 
 def written(folder: Path, text: str) -> str:
     (folder / "lengths").write_text(text)

@@ -26,6 +26,8 @@ from tests.oracles import tiny
 from tests.random_spaces import expect_the_nbest, search
 from tests.test_contracts import PluginContract
 
+pytestmark = pytest.mark.slow
+
 LIST = """\
 1 ||| 3 4 ||| lm= -2.5 tm= -1 -0.5 ||| -1.5
 1 ||| 3 4 5 ||| lm= -3 tm= 0.25 0 ||| 2.25

@@ -26,6 +26,8 @@ from sgdec import BOS, EOS, Decoder, Result, Source
 from sgdec.constellation import Constellation
 from sgdec.search import SearchSpace
 
+pytestmark = pytest.mark.slow
+
 DATA = os.environ.get("SGDEC_DATA")
 FOLDER = Path(DATA or "") / "data" / "lattices" / "hifst_ruen"
 MODEL = Path(DATA or "") / "data" / "lm" / "moses_lm.en.arpa.gz"

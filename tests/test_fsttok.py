@@ -44,6 +44,8 @@ from sgdec.testing.reading import read_row
 from tests.drawn_transducers import Drawn
 from tests.oracles import opened, tiny
 
+pytestmark = pytest.mark.slow
+
 OUTER = (3, 4)
 """Decoder tokens that transducers read."""
 V = 6

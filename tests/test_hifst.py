@@ -19,6 +19,8 @@ from sgdec.io.lattice import read_lattice
 from sgdec.protocol import Source
 from sgdec.search import SearchSpace
 
+pytestmark = pytest.mark.slow
+
 DATA = os.environ.get("SGDEC_DATA")
 FOLDER = Path(DATA or "") / "data" / "lattices" / "hifst_ruen" / "fst"
 

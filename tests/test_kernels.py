@@ -31,6 +31,8 @@ from sgdec.models.kernels import (
     quantise_rows,
 )
 
+pytestmark = pytest.mark.slow
+
 ROWS = (1, 2, 5, 16, 17, 64, 100)
 SHAPES = [(7, 5), (64, 48), (33, 130), (1, 64), (2048, 512)]
 WAYS = [*INT8_WAYS, (plain_int8, LEVELS), (plain_int8, NARROW_LEVELS)]

@@ -29,6 +29,8 @@ from sgdec.testing.random_spaces import random_predictor
 from tests.random_spaces import expect_the_nbest, search
 from tests.test_contracts import PluginContract
 
+pytestmark = pytest.mark.slow
+
 SGNMT = (0, 0.4, 0.1, 0.05, 0, 0, 0.01, 0, 0, 0.1, 2.0, -0.3)
 """The weights of the recorded cases."""
 LINE = "this is , sentence number 0 ; with some-words: a."

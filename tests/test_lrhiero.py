@@ -31,6 +31,8 @@ from sgdec.testing.random_spaces import random_predictor
 from tests.random_spaces import expect_the_nbest, search
 from tests.test_contracts import PluginContract
 
+pytestmark = pytest.mark.slow
+
 V = 5
 GLUE = "S X1 X1 0\nS S1_X2 S1_X2 -0.125\nX 1 1 0\nX 2 2 0\n"
 TOY = (

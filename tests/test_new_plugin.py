@@ -16,6 +16,8 @@ from sgdec.cli.main import main
 from sgdec.errors import UsageError
 from sgdec.plugins import Host
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "examples" / "plugin"
 

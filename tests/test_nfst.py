@@ -39,6 +39,8 @@ from tests.automata import (
 from tests.random_spaces import expect_the_nbest, search
 from tests.test_contracts import PluginContract
 
+pytestmark = pytest.mark.slow
+
 SEEDS = range(20)
 both = pytest.mark.parametrize("semiring", ["tropical", "log"])
 

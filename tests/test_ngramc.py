@@ -29,6 +29,8 @@ from sgdec.testing.random_spaces import random_predictor
 from tests.random_spaces import expect_the_nbest, search
 from tests.test_contracts import PluginContract
 
+pytestmark = pytest.mark.slow
+
 V = 5
 
 

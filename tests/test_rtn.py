@@ -30,6 +30,8 @@ from tests.automata import Automaton, Totals, around, check_bounds, nodes_of, sp
 from tests.random_spaces import expect_the_nbest, search
 from tests.test_contracts import PluginContract
 
+pytestmark = pytest.mark.slow
+
 ROOT = 1001000005
 CALLED = (1003001002, 1003003001, 1004003002)
 """Each may call those after it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import torch.nn.functional as F
 
 from sgdec.errors import SgdecError, UsageError
 from sgdec.models.base import Seq2Seq
-from sgdec.training import checkpoint, files, train, validation
+from sgdec.training import checkpoint, files, report, train, validation
 from sgdec.training.device import trains_in_bf16
 from sgdec.training.files import load_tensors
 from sgdec.training.loading import load_model
@@ -181,7 +181,13 @@ def test_plateaus_halve_the_rate_and_patience_ends_the_run(tmp_path: Path, monke
     assert losses(config, resume=True) == [], "a run that has ended stays so"
 
 
-def test_a_run_leaves_logs_and_a_learning_curve(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_leaves_logs_and_a_learning_curve(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    curves: Callable[..., None],
+) -> None:
+    monkeypatch.setattr(report, "draw_curve", curves)
     done = train(make_config(tmp_path, max_steps=100, validate_every=50))
     run = tmp_path / "run"
     rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

@@ -23,6 +23,8 @@ from sgdec.text.transducers import Drawing, all_segmentations, canonical, spelli
 from sgdec.text.vocabulary import Kind, Tokenizer, train
 from tests.drawn_transducers import Drawn
 
+pytestmark = pytest.mark.slow
+
 TEXT = [
     "der Hund und der Hunderte Mann",
     "ein Mann und eine Frau und ein Hund im Haus",

@@ -26,6 +26,8 @@ from sgdec.training import train
 from sgdec.training.loading import load_language_model
 from tests.lm_case import make_lm_config, write_lm
 
+pytestmark = pytest.mark.slow
+
 OPTIONS = {"layers": 2, "width": 8, "heads": 2, "feed_forward": 12}
 TARGETS = torch.tensor([[1, 9, 8, 7, 22], [1, 3, 3, 2, 2], [1, 5, 4, 3, 2]])
 

@@ -20,6 +20,8 @@ from sgdec.options import configure
 from sgdec.protocol import Source
 from sgdec.testing.enumeration import enumerate_space, score_path
 
+pytestmark = pytest.mark.slow
+
 
 def poisson(n: int, rate: float) -> float:
     return rate**n * math.exp(-rate) / math.factorial(n)

@@ -23,6 +23,8 @@ from sgdec.testing import Bonus, OnDemandTable, PassThrough, PredictorContract, 
 from sgdec.testing.reading import read_row
 from tests.drawn_transducers import Drawn
 
+pytestmark = pytest.mark.slow
+
 SPELLINGS = {(3,): 4, (3, 4): 5, (4, 4): 6}
 """Of words 4, 5 and 6, in characters 3 and 4; 5 and 6 are boundaries."""
 V_CHARACTERS, V = 7, 7

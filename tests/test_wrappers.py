@@ -20,6 +20,8 @@ from sgdec.protocol import ABILITIES, FORBIDDEN, Candidates, State, lift
 from sgdec.testing import BatchTable, Bonus, Lattice, OnDemandTable, PassThrough, Table
 from tests.test_contracts import PluginContract
 
+pytestmark = pytest.mark.slow
+
 V = 9
 HOST = Host(autoload=False)
 
