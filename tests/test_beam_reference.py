@@ -62,6 +62,7 @@ def agree(decoder: Decoder, definition: Definition, tables: Sequence[Table], nbe
     return expansions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", ["best", "full", "length", "proven"])
 @pytest.mark.parametrize("highest", [0.0, 1.0])
 @pytest.mark.parametrize("make", [BeamDecoder, VanillaDecoder])
@@ -97,6 +98,7 @@ def test_long_lists_of_equal_rank_scores(make: type[Decoder]) -> None:
         agree(make(size=size, alpha=alpha, normalize="length"), definition, [table], 5, seed)  # type: ignore[call-arg]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop", ["best", "full", "length", "proven"])
 def test_separate_beam_search(stop: str) -> None:
     for seed in SEEDS:

@@ -22,6 +22,8 @@ from tests.file_formats import CASES, SENTENCES, Case, V
 from tests.lm_case import random_file
 from tests.tiny_models import write_checkpoint
 
+pytestmark = pytest.mark.slow
+
 Found = list[dict[tuple[int, ...], float]]
 """For each sentence its hypotheses with their scores, best first."""
 SEARCH = ("--decoder", "beam", "--beam.size", "6", "--beam.stop", "full", "--nbest", "6")

@@ -22,6 +22,8 @@ from sgdec.scheduler import Scheduler
 from tests.explicit_spaces import DENSE, EOS, FORMS, OTHER, Space, Tokens, random_space, rank_score
 from tests.test_sampling import critical
 
+pytestmark = pytest.mark.slow
+
 HOST = Host(autoload=False)
 WIDE = {"size": 200, "stop": "proven"}
 RANKINGS = st.tuples(

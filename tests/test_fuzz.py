@@ -19,6 +19,8 @@ from fuzz.judge import judge
 from fuzz.running import ROOT, Outcome, Runner
 from fuzz.targets import TARGETS
 
+pytestmark = pytest.mark.slow
+
 REGRESSIONS = sorted((ROOT / "fuzz" / "regressions").glob("*.toml"))
 INPUTS = 200
 

@@ -24,6 +24,8 @@ from sgdec.scheduler import Scheduler
 from sgdec.search import SearchSpace
 from tests.meetings import Meeting, meetings
 
+pytestmark = pytest.mark.slow
+
 # All children, in order.
 
 

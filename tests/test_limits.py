@@ -92,6 +92,7 @@ def test_an_id_of_many_digits_costs_its_line_alone(digits: int) -> None:
     assert "is not a token id" in str(found[1].error) and len(str(found[1].error)) < 200
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ending", [".gz", ".zst"])
 def test_a_bomb_is_not_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ending: str) -> None:
     monkeypatch.setattr(limits, "FREE", 1 << 16)

@@ -166,6 +166,7 @@ def test_a_model_whose_back_offs_gain_is_searched_to_the_end(make: Callable[[], 
     assert result.proven in (True, None)  # None of beams, which may be too narrow
 
 
+@pytest.mark.slow
 @every_exact
 @settings(max_examples=25)
 @given(grams=models(), limit=st.integers(0, 3), weight=st.sampled_from([1.0, 0.5]), nbest=st.integers(1, 3))

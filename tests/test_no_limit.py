@@ -208,6 +208,7 @@ def test_a_cycle_that_gains_nothing_needs_no_limit(run: Runs, tmp_path: Path, co
             assert (status, out) == (0, "3 3\n"), (decoder, err)
 
 
+@pytest.mark.slow
 def test_a_finite_space_needs_no_limit(run: Runs, tmp_path: Path) -> None:
     write_lattice(tmp_path / "all.fst", [((3, 4, 3), -0.5), ((4,), 1.0)])
     predictors = ["--predictors", "fst", "--fst.path", "all.fst"]

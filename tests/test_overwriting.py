@@ -186,6 +186,7 @@ def test_a_new_folder_may_be_inside_the_folder_of_a_run(command: str, capsys: py
     assert "run: this is no checkpoint" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("shell", "message"),
     [

@@ -286,6 +286,7 @@ def promises(subject: object) -> list[str]:
     return [name for name in dir(subject) if name.startswith("test_")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("right", [Exhaustive, MbrDecoder])
 @pytest.mark.parametrize("test", promises(DecoderContract))
 def test_a_right_decoder_passes(test: str, right: type[Decoder]) -> None:
