@@ -11,6 +11,7 @@ import re
 import struct
 import zlib
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
@@ -245,7 +246,13 @@ def unpacked(kind: str) -> Mutation:
 def bomb(draw: st.DrawFn, data: bytes) -> bytes:
     """Kilobytes that become gigabytes: a member for each MiB, without a line's end."""
     filling = draw(st.sampled_from([b"\0", b"9", b" "]))
-    return data + gzip.compress(filling * (1 << 20), 9, mtime=0) * draw(st.sampled_from([BOMB, 1]))
+    return data + _packed(filling) * draw(st.sampled_from([BOMB, 1]))
+
+
+@cache
+def _packed(filling: bytes) -> bytes:
+    """A MiB of it."""
+    return gzip.compress(filling * (1 << 20), 9, mtime=0)
 
 
 BYTES: tuple[Mutation, ...] = (cut, nothing, leave_out, repeat, insert, overwrite, flip)
