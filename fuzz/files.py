@@ -15,11 +15,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from fuzz.case import CORPUS, Case, from_corpus
-from fuzz.mutations import damaged
+from fuzz.mutations import MOST_UNPACKED, damaged
 
 SENTENCES = 3
-LARGE = 10_000
-"""Bytes of a packed file that may be a bomb."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +78,7 @@ class FileTarget:
 def _lines(data: bytes, path: str) -> list[bytes] | None:
     """Of a text, which may be packed; None for what cannot be unpacked, or only to something very large."""
     if path.endswith(".gz"):
-        if len(data) > LARGE:
+        if len(data) > MOST_UNPACKED:
             return None
         try:
             data = gzip.decompress(data)

@@ -27,6 +27,8 @@ HOW_MANY = (1, 1, 1, 2, 2, 4)
 """Mutations of one file: after many it is hardly ever read to its end."""
 DEPTH = 100_000
 """Brackets around a value: more than any recursion bears."""
+MOST_UNPACKED = 10_000
+"""Bytes of a packed file that is unpacked here."""
 BOMB = 3 << 10
 """MiB that a small packed file unpacks to."""
 
@@ -234,6 +236,8 @@ def unpacked(kind: str) -> Mutation:
     """Damage inside."""
 
     def change(draw: st.DrawFn, data: bytes) -> bytes:
+        if len(data) > MOST_UNPACKED:  # a bomb
+            return flip(draw, data)
         try:
             inside = gzip.decompress(data)
         except (OSError, EOFError, zlib.error):
