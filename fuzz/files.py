@@ -205,6 +205,7 @@ TARGETS: tuple[FileTarget, ...] = (
     target("ngrams of text", "ngrams list.nbest --output out/{id}.txt --tokenizer letters.spm",
            "list.nbest letters.spm:binary"),
     target("evaluate", "evaluate --reference outputs.txt in.txt", "outputs.txt:text in.txt:text"),
+    target("evaluate zst", "evaluate --reference outputs.txt.zst in.txt", "in.txt outputs.txt.zst:packed"),
     # What makes models.
     target("lm", "lm --input train.de --output out --order 3 --discount-fallback", "train.de:text", **ANY),
     target("lm of tokens", "lm --input train.de --output out --order 2 --discount-fallback --tokenizer words.vocab",

@@ -10,6 +10,7 @@ import gzip
 import json
 import os
 import shutil
+from importlib import import_module
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from fuzz.case import CORPUS
 from sgdec.cli.main import main
 from sgdec.demo.corpus import english, german
 from sgdec.io.nplm import Layer, NplmFile, write_nplm
+from sgdec.text.lines import ZSTD
 from sgdec.text.sentencepiece import train_vocabulary
 from sgdec.text.vocabulary import train
 from tests.tiny_models import write_checkpoint, write_lattice
@@ -45,6 +47,7 @@ def sources() -> None:
     zipped("in.ids")
     write("outputs.ids", "5 4\n6\n4\n")
     write("outputs.txt", "ba\nc\na\n")
+    Path("outputs.txt.zst").write_bytes(import_module(ZSTD).compress(Path("outputs.txt").read_bytes()))
 
 
 def lattices() -> None:

@@ -267,6 +267,7 @@ KINDS: dict[str, tuple[Mutation, ...]] = {
     "binary": (*BINARY, *BINARY, *BINARY, *BINARY, *BYTES),
     "json": (change_json, change_json, change_json, change_json, nest_json, change_field, *BYTES),
     "safetensors": (change_header, change_header, change_header, change_header, aligned_number, *BYTES),
+    "packed": BYTES,
     "gzip-text": (unpacked("text"), unpacked("text"), unpacked("text"), bomb, *BYTES),
     "gzip-binary": (unpacked("binary"), unpacked("binary"), unpacked("binary"), bomb, *BYTES),
 }
