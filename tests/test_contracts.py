@@ -49,6 +49,7 @@ class TestWordCount(PluginContract):
     plugin = "wc"
 
 
+@pytest.mark.slow
 class TestWordCountOfOneToken(PluginContract):
     plugin = "wc"
 
@@ -82,11 +83,13 @@ class TestFst(PluginContract):
         return {"path": f"{folder}/{{id}}.fst"}
 
 
+@pytest.mark.slow
 class TestNormalizedFst(TestFst):
     def prepare(self, folder: Path) -> dict[str, Any]:
         return {**super().prepare(folder), "normalize": True}
 
 
+@pytest.mark.slow
 class TestUnweightedFst(TestFst):
     def prepare(self, folder: Path) -> dict[str, Any]:
         return {**super().prepare(folder), "use_weights": False}
@@ -100,6 +103,7 @@ class TestNgram(PluginContract):
         return {"path": str(write_arpa(folder)), "context": Context(vocab_size=V)}
 
 
+@pytest.mark.slow
 class TestNgramWithoutVocabulary(TestNgram):
     """V unknown: only the words of the model are listed."""
 
@@ -132,7 +136,6 @@ class TestNmt(PluginContract):
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 class TestDeterministicNmt(TestNmt):
     """Sentences share products only; its rows say that they are independent."""
 
@@ -144,7 +147,6 @@ class TestDeterministicNmt(TestNmt):
         assert self.make().independent_rows
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 class TestClusterNmt(TestNmt):
     plugin = "clusternmt"
@@ -201,51 +203,62 @@ class TestBeam(BeamContract):
     options: ClassVar[dict[str, Any]] = {}
 
 
+@pytest.mark.slow
 class TestBeamThatFinishesAll(BeamContract):
     options: ClassVar[dict[str, Any]] = {"size": 3, "stop": "full"}
 
 
+@pytest.mark.slow
 class TestBeamToTheLengthLimit(BeamContract):
     spaces = [tiny for tiny in tiny_spaces() if tiny.source.max_length is not None]  # noqa: RUF012 - as the kit has it
     options: ClassVar[dict[str, Any]] = {"size": 3, "stop": "length", "alpha": 0.6}
 
 
+@pytest.mark.slow
 class TestWideBeamToTheLengthLimit(TestBeamToTheLengthLimit):
     options: ClassVar[dict[str, Any]] = {"size": 200, "stop": "length", "alpha": 0.6}
     exact = True
 
 
+@pytest.mark.slow
 class TestBeamThatRecombines(BeamContract):
     options: ClassVar[dict[str, Any]] = {"size": 3, "recombine": True}
 
 
+@pytest.mark.slow
 class TestBeamThatPrunes(BeamContract):
     options: ClassVar[dict[str, Any]] = {"size": 4, "prune_local": 0.5, "prune_final": 0.5, "stop": "full"}
 
 
+@pytest.mark.slow
 class TestBeamWithLengthPenalty(BeamContract):
     options: ClassVar[dict[str, Any]] = {"size": 4, "alpha": 0.8, "stop": "full"}
 
 
+@pytest.mark.slow
 class TestBeamWithCoverage(BeamContract):
     options: ClassVar[dict[str, Any]] = {"size": 4, "alpha": 0.6, "beta": 0.4, "stop": "full"}
 
 
+@pytest.mark.slow
 class TestWideBeamWithProof(BeamContract):
     options: ClassVar[dict[str, Any]] = {"size": 200, "stop": "proven"}
     exact = True
 
 
+@pytest.mark.slow
 class TestWideBeamWithProofAndLengthPenalty(BeamContract):
     options: ClassVar[dict[str, Any]] = {"size": 200, "stop": "proven", "alpha": 0.7, "normalize": "length"}
     exact = True
 
 
+@pytest.mark.slow
 class TestWideBeamWithProofAndCoverage(BeamContract):
     options: ClassVar[dict[str, Any]] = {"size": 200, "stop": "proven", "alpha": 0.7, "beta": 0.3}
     exact = True
 
 
+@pytest.mark.slow
 class TestWideBeamWithProofAndRecombination(BeamContract):
     options: ClassVar[dict[str, Any]] = {"size": 200, "stop": "proven", "recombine": True}
     exact = True
@@ -272,14 +285,17 @@ class TestVanilla(VanillaContract):
     options: ClassVar[dict[str, Any]] = {}
 
 
+@pytest.mark.slow
 class TestVanillaThatPrunes(VanillaContract):
     options: ClassVar[dict[str, Any]] = {"size": 4, "prune_local": 0.5, "prune_final": 0.5, "stop": "full"}
 
 
+@pytest.mark.slow
 class TestVanillaWithCoverage(VanillaContract):
     options: ClassVar[dict[str, Any]] = {"size": 4, "alpha": 0.6, "beta": 0.4, "stop": "full"}
 
 
+@pytest.mark.slow
 class TestWideVanillaWithProof(VanillaContract):
     options: ClassVar[dict[str, Any]] = {"size": 200, "stop": "proven", "alpha": 0.7, "normalize": "length"}
     exact = True
@@ -299,11 +315,13 @@ class TestDfs(SearchContract):
     plugin = "dfs"
 
 
+@pytest.mark.slow
 class TestDfsThatRecombines(SearchContract):
     plugin = "dfs"
     options: ClassVar[dict[str, Any]] = {"recombine": True, "alpha": 0.7, "beta": 0.3}
 
 
+@pytest.mark.slow
 class TestDfsWithBudget(SearchContract):
     plugin = "dfs"
     options: ClassVar[dict[str, Any]] = {"max_expansions": 4}
@@ -322,11 +340,13 @@ class TestRestarting(SearchContract):
     plugin = "restarting"
 
 
+@pytest.mark.slow
 class TestRestartingThatRecombines(SearchContract):
     plugin = "restarting"
     options: ClassVar[dict[str, Any]] = {"node_score": "expansions", "recombine": True}
 
 
+@pytest.mark.slow
 class TestRestartingWithBudget(SearchContract):
     plugin = "restarting"
     options: ClassVar[dict[str, Any]] = {"max_expansions": 6}
@@ -337,17 +357,20 @@ class TestAStar(SearchContract):
     plugin = "astar"
 
 
+@pytest.mark.slow
 class TestAStarThatRecombines(SearchContract):
     plugin = "astar"
     options: ClassVar[dict[str, Any]] = {"recombine": True, "alpha": 0.7, "beta": 0.3}
 
 
+@pytest.mark.slow
 class TestAStarWithLittleRoom(SearchContract):
     plugin = "astar"
     options: ClassVar[dict[str, Any]] = {"capacity": 2, "max_expansions": 9}
     exact = False
 
 
+@pytest.mark.slow
 class TestAStarWithoutHeuristic(SearchContract):
     plugin = "astar"
     options: ClassVar[dict[str, Any]] = {"heuristic": "none"}
@@ -358,11 +381,13 @@ class TestBucket(SearchContract):
     plugin = "bucket"
 
 
+@pytest.mark.slow
 class TestBucketThatRecombines(SearchContract):
     plugin = "bucket"
     options: ClassVar[dict[str, Any]] = {"size": 2, "selector": "score-end", "recombine": True, "alpha": 0.7}
 
 
+@pytest.mark.slow
 class TestBucketWithBudget(SearchContract):
     plugin = "bucket"
     options: ClassVar[dict[str, Any]] = {"size": 2, "selector": "iter-2", "score_strategy": "heap"}
@@ -373,6 +398,7 @@ class TestBestFirst(SearchContract):
     plugin = "bestfirst"
 
 
+@pytest.mark.slow
 class TestBestFirstThatRecombines(SearchContract):
     plugin = "bestfirst"
     options: ClassVar[dict[str, Any]] = {"size": 2, "recombine": True, "alpha": 0.7, "beta": 0.3}
