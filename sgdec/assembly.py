@@ -16,10 +16,11 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
+from sgdec.blame import PredictorFault, packages_of, said
 from sgdec.constellation import Constellation, Member
 from sgdec.context import Context, Vocabularies, Vocabulary
 from sgdec.device import require_device
-from sgdec.errors import UsageError
+from sgdec.errors import SgdecError, UsageError
 from sgdec.io.limits import VOCABULARY
 from sgdec.options import configure, refuse_unused
 from sgdec.plugins import Host, no_exit
@@ -159,8 +160,13 @@ def _chain(entry: ListEntry, classes: Mapping[str, type[Any]], given: Mapping[st
 def _construct(part: _Part, context: Context, **extra: Any) -> Any:
     if "context" in inspect.signature(part.cls.__init__).parameters:
         extra["context"] = context
-    with no_exit(part.name):
-        return part.cls(**part.options, **extra)
+    try:
+        with no_exit(part.name):
+            return part.cls(**part.options, **extra)
+    except (SgdecError, OSError, ImportError):
+        raise  # a message, a file, a dependency: told as they are
+    except Exception as error:
+        raise PredictorFault(f"{part.name!r}: {said(error, *packages_of(part.cls))}") from error
 
 
 def _wrap(chain: list[_Part], context: Context) -> BatchPredictor:

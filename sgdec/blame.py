@@ -74,7 +74,12 @@ def place(error: Exception, *packages: str) -> str:
 
 def packages(plugin: object) -> set[str]:
     """The packages that a plugin is made of: its own, and those of what it lifts or wraps."""
-    return {type(part).__module__.partition(".")[0] for part in _parts(plugin)} - {CORE}
+    return set().union(*(packages_of(type(part)) for part in _parts(plugin)))
+
+
+def packages_of(cls: type[object]) -> set[str]:
+    """The package of a plugin's class, unless it is the core."""
+    return {cls.__module__.partition(".")[0]} - {CORE}
 
 
 def _parts(plugin: object) -> Iterator[object]:

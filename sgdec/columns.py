@@ -65,6 +65,22 @@ class Column:
         return any_restricts
 
 
+def outside(tokens: Candidates, vocab_size: int | None) -> int | None:
+    """The first or last of these ascending tokens where the vocabulary does not have it; else None."""
+    if len(tokens) and tokens[0] < 0:
+        return tokens[0]
+    return tokens[-1] if len(tokens) and vocab_size is not None and tokens[-1] >= vocab_size else None
+
+
+def not_in_vocabulary(name: str, token: int, vocab_size: int | None) -> SgdecError:
+    """What to raise where a predictor lists such a token."""
+    size = "" if vocab_size is None else f" of {vocab_size} tokens"
+    return SgdecError(
+        f"predictor {name!r} scores token {token}, which is outside the target vocabulary{size}; all predictors must "
+        "share one vocabulary."
+    )
+
+
 def candidates_of(rows: Sequence[SparseRow]) -> Candidates | None:
     """The tokens that all of these restricting rows list, ascending; None if there is no row."""
     if not rows:

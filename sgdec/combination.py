@@ -27,7 +27,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sgdec import arrays
-from sgdec.columns import Column, Floats, Ints, scores_at
+from sgdec.columns import Column, Floats, Ints, not_in_vocabulary, outside, scores_at
 from sgdec.errors import SgdecError, UsageError
 from sgdec.faults import fault, first_fault, forbids
 from sgdec.protocol import FORBIDDEN, Array, Candidates
@@ -92,6 +92,11 @@ class Combined:
         if not self._dense:  # the very object that predictors on demand were given: see `Scores.asked`
             self._tokens = cast("list[Candidates]", candidates)
         self._sparse = not any(column.is_dense for column in columns)
+        for node, tokens in zip(self._listed, self._tokens, strict=True):
+            if (token := outside(tokens, vocab_size)) is not None:
+                rows = ((column.name, column.sparse_row(node)) for column in columns)
+                name = next((name for name, row in rows if row is not None and token in row.lookup), "?")
+                raise not_in_vocabulary(name, token, vocab_size)
         if self._dense and self._vocab_size is None:
             raise UsageError(
                 "no predictor restricts the next token and none says how many tokens there are; "
@@ -217,11 +222,8 @@ class Combined:
                 owned[place] += weight * row.default
                 if len(row):
                     tokens, scores = row.arrays
-                    if tokens[-1] >= owned.shape[1]:
-                        raise SgdecError(
-                            f"predictor {column.name!r} scores token {tokens[-1]}, which is outside the target "
-                            f"vocabulary of {owned.shape[1]} tokens; all predictors must share one vocabulary."
-                        )
+                    if (token := outside(tokens, owned.shape[1])) is not None:  # type: ignore[arg-type]
+                        raise not_in_vocabulary(column.name, int(token), owned.shape[1])
                     forbidden = scores == FORBIDDEN
                     bonus = weight * (np.where(forbidden, 0.0, scores) - row.default)
                     bonus[forbidden] = FORBIDDEN

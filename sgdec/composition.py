@@ -20,7 +20,9 @@ from typing import TypeAlias
 
 from sgdec.blame import blamed
 from sgdec.bounds import Bounds, total_bound
+from sgdec.columns import not_in_vocabulary, outside
 from sgdec.context import EOS
+from sgdec.errors import SgdecError
 from sgdec.faults import fault, forbids
 from sgdec.node import Node, require_finite
 from sgdec.protocol import FORBIDDEN, Candidates, State, Steps
@@ -45,6 +47,7 @@ class Composition:
         weights: tuple[float | None, ...],
         steps: Sequence[tuple[int, StepsOf]],
         bounds: Bounds,
+        vocab_size: int | None = None,
     ) -> None:
         """``weights``: the very tuple of the nodes that it is for; none is None.
 
@@ -55,6 +58,7 @@ class Composition:
         self._factors = [weight for weight in weights if weight is not None]
         self._steps = steps
         self._bounds = bounds
+        self._vocab_size = vocab_size
         self._bounds_are_known = bounds.declared and bounds.token <= 0.0
         """Else somebody declares none, or they depend on the length, and arcs are of all lengths."""
         self._sum = sum if set(weights) == {1.0} else self._weighted_sum
@@ -106,11 +110,24 @@ class Composition:
         scores: list[Sequence[float]] = [()] * len(states)
         after: list[Sequence[State]] = [()] * len(states)
         for k, steps in self._steps:
+            asked = tokens
             try:
                 tokens, scores[k], after[k] = steps(states[k], tokens)
             except Exception as error:
                 raise blamed(self._names[k], getattr(steps, "__self__", None), error) from error
+            if not len(tokens) == len(scores[k]) == len(after[k]):
+                raise SgdecError(
+                    f"predictor {self._names[k]!r}: steps answered {len(tokens)} tokens with {len(scores[k])} scores "
+                    f"and {len(after[k])} states; expected one of each a token."
+                )
+            if len(tokens) != len(asked if asked is not None else tokens):
+                raise SgdecError(
+                    f"predictor {self._names[k]!r}: steps answered {len(tokens)} tokens to {len(asked or ())} "
+                    "candidates; expected these very tokens, -inf for what cannot follow."
+                )
         assert tokens is not None
+        if (token := outside(tokens, self._vocab_size)) is not None:
+            raise not_in_vocabulary(self._names[self._steps[0][0]], token, self._vocab_size)
         bounds = self._remaining(tokens, after) if bounded and self._bounds_are_known else repeat(None)
         arcs = []
         for token, ledger, states, bound in zip(tokens, zip(*scores), zip(*after), bounds):  # noqa: B905 - hot

@@ -271,7 +271,7 @@ class Constellation:
         ]
         if None in weights or not self._first or len(steps) < len(self.members):
             return None
-        return Composition(self.names, weights, steps, self.bounds_under(weights))
+        return Composition(self.names, weights, steps, self.bounds_under(weights), self.vocab_size)
 
     def _ask(self, k: int, nodes: Sequence[Node], candidates: Sequence[Candidates | None] | None) -> Column:
         """Predictor k's column."""

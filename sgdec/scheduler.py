@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 
 from greenlet import getcurrent, greenlet
 
+from sgdec.answers import described
 from sgdec.constellation import Constellation
 from sgdec.errors import SgdecError, UsageError
 from sgdec.jobs import Request, answer
@@ -184,6 +185,9 @@ class Scheduler:
     def _search(self, root: Node, ask: Callable[[Request], Any] | None) -> Result:
         space = self._space(root, ask)
         result = self._decoder.decode(space)
+        if not isinstance(result, Result):
+            decoder = type(self._decoder).__name__
+            raise SgdecError(f"{decoder}.decode returned {described(result)}; expected a Result.")
         return replace(result, expansions=space.expansions)
 
 

@@ -148,12 +148,25 @@ class Scores:
 
     @classmethod
     def dense(cls, values: Array) -> Scores:
-        """Every token's score: ``[V]`` for one prefix, ``[rows, V]`` for many."""
+        """Every token's score: ``[V]`` for one prefix, ``[rows, V]`` for many; whole numbers become floats.
+
+        Raises TypeError for what is no array or tensor, ValueError for one of another shape.
+        """
+        if not hasattr(values, "ndim"):
+            raise TypeError(f"Scores.dense takes an array or a tensor, not a {type(values).__name__}: np.array(...)")
+        if values.ndim not in (1, 2):
+            raise ValueError(f"Scores.dense takes [V] or [rows, V], not an array of shape {list(values.shape)}")
+        if isinstance(values, np.ndarray):
+            values = values if values.dtype.kind == "f" else values.astype(np.float64)
+        elif not values.is_floating_point():
+            values = values.double()
         return cls(values=values[None] if values.ndim == 1 else values)
 
     @classmethod
     def sparse(cls, tokens: Sequence[int], scores: Sequence[float], default: float = FORBIDDEN) -> Scores:
-        """One prefix: some tokens' scores, and a default for the others."""
+        """One prefix: some tokens' scores, and a default for the others. ValueError unless there is one a token."""
+        if len(tokens) != len(scores):
+            raise ValueError(f"Scores.sparse needs one score a token: {len(tokens)} tokens, {len(scores)} scores")
         return cls(rows=[SparseRow(tokens, scores, default)])
 
     @classmethod

@@ -62,6 +62,9 @@ def _problems(cls: type[Any]) -> Iterator[str]:
         yield from _misspelt(cls, name, methods, traits)
     for name, counts in methods.items():
         yield from _wrong_arguments(cls, name, counts)
+    for name in traits:
+        if inspect.isfunction(inspect.getattr_static(cls, name, None)):
+            yield f"{name} has to be a class attribute or a property, not a method."
     for name in HOOKS:
         hook = inspect.getattr_static(cls, name, None)
         if hook is not None and not isinstance(hook, classmethod):

@@ -229,4 +229,4 @@ def test_an_exception_in_a_decoder_says_where(tmp_path: Path, capsys: pytest.Cap
     )
     assert decode(tmp_path, "--decoder", "mine", predictors="wc") == 1
     said = capsys.readouterr().err.splitlines()
-    assert f"Warning: sentence 1: KeyError: 'there' ({path}, line 5)" in said
+    assert f"Warning: sentence 1: decoder 'mine': KeyError: 'there' ({path}, line 5)" in said

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from sgdec import BOS, EOS, Node, SearchSpace, UsageError, arrays
 from sgdec.answers import attention_rows
+from sgdec.columns import not_in_vocabulary
 from sgdec.faults import fault, first_fault
 from sgdec.protocol import FORBIDDEN, Array, Scores
 from sgdec.ranking import SMALLEST_COVERAGE
@@ -164,6 +165,11 @@ class DenseRows:
                     f"{vocab_size}; all predictors must share one target vocabulary."
                 )
             vocab_size = width
+        for k, column in columns.items():
+            if isinstance(column, OpenRows) and vocab_size is not None and len(column.token):
+                for token in (int(column.token.min()), int(column.token.max())):
+                    if not 0 <= token < vocab_size:
+                        raise not_in_vocabulary(self._constellation.names[k], token, vocab_size)
         if vocab_size is None:
             raise UsageError("no predictor says how many tokens there are; give --vocab-size, or add a model.")
         total = self._add_up(columns, (rows, vocab_size))

@@ -112,7 +112,7 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
     ):
         if rows.complete:
             return 1 if rows.failed else 0
-        progress = running.Progress()
+        progress = running.Progress(given["decoder"])
         writer = make_writer(
             given["output_format"], given["output"], rows, run.vocabularies.target, run.constellation.names
         )

@@ -205,7 +205,9 @@ def collector_spared() -> Iterator[None]:
 class Progress:
     """A line on a terminal's standard error while the work goes on, and a summary at its end."""
 
-    def __init__(self) -> None:
+    def __init__(self, decoder: str | None = None) -> None:
+        """``decoder``: its name, for what it raises."""
+        self._whose = f"decoder {decoder!r}: " if decoder is not None else ""
         self.failed = 0
         self._started = self._shown = time.monotonic()
         self._sentences = self._tokens = self._expansions = 0
@@ -225,7 +227,8 @@ class Progress:
         """One line about a sentence, where the line of progress is."""
         self._clear()
         defect = problem if isinstance(problem, Exception) and not isinstance(problem, SgdecError) else None
-        text = said(defect) if defect is not None and not isinstance(defect, PredictorFault) else str(problem)
+        ours = defect is not None and not isinstance(defect, PredictorFault)
+        text = f"{self._whose}{said(defect)}" if ours and defect is not None else str(problem)
         click.echo(f"Warning: sentence {sentence}: {one_line(text) or type(problem).__name__}", err=True)
         if defect is not None:  # the plugin's own frames
             click.echo("".join(traceback.format_exception(defect)), err=True, nl=False)
