@@ -31,7 +31,7 @@ def decode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         common = ["--input-format", "ids", "--vocab-size", "9", "--max-length", "3"]
         status = main(["decode", "--predictors", predictors, *common, *args, "in.ids"])
         out, err = capsys.readouterr()
-        lines = err.splitlines()
+        lines = [line for line in err.splitlines() if not line.startswith("Note: ")]
         return status, out.splitlines(), lines[:-2] if lines[-1].startswith("signature: ") else lines
 
     return run
