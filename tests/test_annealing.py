@@ -22,6 +22,8 @@ from sgdec.training.loading import load_model
 from sgdec.training.trainer import Trainer
 from tests.training_case import make_config
 
+pytestmark = pytest.mark.slow
+
 CONTEXT = ModelContext(source_vocab_size=23, target_vocab_size=29)
 OPTIONS: dict[str, Any] = {"width": 8, "constrained": True}
 

@@ -160,6 +160,7 @@ def test_a_full_disk_behind_standard_output_is_one_line() -> None:
 LIMITED = "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (9, 9)); from sgdec.cli.main import main"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("args", [["plugins"], ["--help"], ["new-plugin", "idea"], ["decode", "--help"]])
 def test_a_file_that_may_not_grow_behind_standard_output_is_one_line(

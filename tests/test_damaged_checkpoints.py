@@ -24,6 +24,8 @@ from sgdec.training.quantise import quantise_checkpoint
 from tests.mutation import mutants, verdict
 from tests.tiny_models import write_checkpoint
 
+pytestmark = pytest.mark.slow
+
 HUGE = 9_223_372_036_854_775_807
 SIZES = ("layers", "encoder_layers", "decoder_layers", "width", "embedding", "attention", "hidden", "output", "order",
          "feed_forward", "heads", "encoder_depth", "decoder_depth")  # fmt: skip

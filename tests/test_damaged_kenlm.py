@@ -16,6 +16,8 @@ from sgdec.errors import SgdecError
 from sgdec.io.kenlm import check_kenlm
 from tests.mutation import in_child, mutants
 
+pytestmark = pytest.mark.slow
+
 DATA = Path(__file__).parent / "data"
 BINARIES = [DATA / "tiny.kenlm", DATA / "tiny.trie.kenlm", DATA / "tiny.quantised.kenlm"]
 """One model as `build_binary` writes it: probing, trie, trie -q 8 -b 7. Words 3, 4, 5 and ``<unk>``; order 3."""

@@ -11,6 +11,8 @@ import pytest
 from sgdec.cli.main import main
 from tests.training_case import make_config
 
+pytestmark = pytest.mark.slow
+
 ROW = b'{"step": 1, "loss": 2.0}\n'
 
 

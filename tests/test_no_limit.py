@@ -194,6 +194,7 @@ def test_the_real_limit_is_reached_within_little_memory(run: Runs, tmp_path: Pat
         assert status == 1 and "no end after 10,000 tokens" in err, decoder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cost", [0.0, 0.25])
 def test_a_cycle_that_gains_nothing_needs_no_limit(run: Runs, tmp_path: Path, cost: float) -> None:
     """Where it costs nothing, prefixes have to be recombined: all numbers of rounds are as good as none.

@@ -21,6 +21,8 @@ from sgdec.options import describe
 from sgdec.plugins import Host
 from tests.tiny_models import write_checkpoint, write_lattice
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent
 LOOSE = "a model without --deterministic"
 NMT = [

@@ -21,6 +21,7 @@ from tests.scheduling import DECODERS, MIXES, SOURCES, InBatches, Sampling, Toge
 DENSE = ("a stranger's", "in batches", "both forms", "dense and sparse", "not consulted")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mix", MIXES)
 @pytest.mark.parametrize("name", DECODERS)
 def test_every_decoder_finds_together_what_it_finds_alone(name: str, mix: str) -> None:

@@ -64,6 +64,7 @@ def test_children_come_best_first_and_the_lower_token_first(case: TinySpace) -> 
         assert order == sorted(order)
 
 
+@pytest.mark.slow
 @in_every_space
 def test_above_leaves_only_children_with_a_higher_total(case: TinySpace) -> None:
     space = opened(case)

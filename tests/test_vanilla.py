@@ -129,6 +129,7 @@ TOYS: dict[str, Callable[[], Constellation]] = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TOYS)
 @pytest.mark.parametrize("options", OPTIONS, ids=str)
 def test_toys_give_what_beam_gives(name: str, options: dict[str, Any]) -> None:
@@ -161,6 +162,7 @@ def options(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=150)
 @given(
     st.lists(st.lists(scores, min_size=5, max_size=5), min_size=5, max_size=5),
