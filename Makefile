@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo test fuzz ratchet install clean
+.PHONY: demo check test fuzz ratchet install clean
 
 demo: install
 	rm -rf demo
