@@ -14,12 +14,12 @@ demo: install
 # Files in their order: by number of tests, as xdist would have it, the longest come last and one worker waits.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 
-# What a developer runs after each change; `make test` is what has to pass. Files that are slow as a whole are not even
-# imported.
+# What a developer runs after each change; `make test` is what has to pass. Properties are tried on fewer examples, and
+# files that are slow as a whole are not even imported.
 check: install
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	$(PYTEST) -m "not slow" $$(grep -LE '^(pytestmark = |    )pytest.mark.slow' tests/test_*.py)
+	$(PYTEST) -m "not slow" --hypothesis-profile check $$(grep -lE '^(pytestmark = |    )pytest.mark.slow' tests/test_*.py | sed 's/^/--ignore=/')
 
 test: install
 	$(BIN)/ruff check

@@ -22,6 +22,8 @@ from sgdec.cli.main import COMMANDS, COMPLETION, sgdec
 from sgdec.options import describe
 from sgdec.plugins import Entry, Host
 
+pytestmark = pytest.mark.slow
+
 
 def items(line: str, shell: type[ShellComplete] = Zsh) -> dict[str, str | None]:
     """What is proposed for the last word of a line, with its help; files as ``<file>``."""

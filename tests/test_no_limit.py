@@ -180,6 +180,7 @@ def test_what_ends_with_its_prefixes_gives_up_those_that_do_not(run: Runs, tmp_p
             assert "sentence 1: no end after 300 tokens, and no length limit: give --max-length N" in err
 
 
+@pytest.mark.slow
 def test_a_model_that_never_ends_is_given_up_by_all(run: Runs, tmp_path: Path) -> None:
     """No score is positive, so bounds are finite; but the end is as good as impossible."""
     predictors = unigrams(tmp_path, t3=-0.001, end=-220.0)
@@ -188,6 +189,7 @@ def test_a_model_that_never_ends_is_given_up_by_all(run: Runs, tmp_path: Path) -
         assert "no end after 300 tokens" in err
 
 
+@pytest.mark.slow
 def test_the_real_limit_is_reached_within_little_memory(run: Runs, tmp_path: Path) -> None:
     predictors = unigrams(tmp_path, t3=-0.001, end=-220.0)
     for decoder, (status, _, err) in run(predictors, ["astar"], endless=10_000):

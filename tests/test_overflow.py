@@ -160,6 +160,7 @@ def test_one_score_and_its_weight(case: str, form: type[Says], decoder: Decoder)
         assert message in errors(decoder, [weight], [row], [form])[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decoder", DECODERS, ids=lambda decoder: type(decoder).__name__)
 @pytest.mark.parametrize("second", FORMS)
 @pytest.mark.parametrize("first", FORMS)

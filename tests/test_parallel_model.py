@@ -28,6 +28,7 @@ from tests.families import make
 from tests.parallel_ranks import CASES, STEPS, TARGET, WIDTH, Case, batches_of, make_updater, run_ranks
 
 SIZES = (2, 4)
+on_ranks = pytest.mark.parametrize("size", [pytest.param(size, marks=pytest.mark.slow) for size in SIZES])
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +38,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Any
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("size", SIZES)
+@on_ranks
 def test_losses_gradients_and_weights_are_those_of_one_process(
     results: dict[int, dict[str, Any]], size: int, name: str
 ) -> None:
@@ -47,7 +48,7 @@ def test_losses_gradients_and_weights_are_those_of_one_process(
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("size", SIZES)
+@on_ranks
 def test_each_rank_sends_what_its_formula_predicts(results: dict[int, dict[str, Any]], size: int, name: str) -> None:
     result = results[size][name]
     assert result["volumes as predicted"]  # in every update, on every rank, to the byte
@@ -57,7 +58,7 @@ def test_each_rank_sends_what_its_formula_predicts(results: dict[int, dict[str, 
 
 
 @pytest.mark.parametrize("name", [name for name in CASES if name.startswith("luong")])
-@pytest.mark.parametrize("size", SIZES)
+@on_ranks
 def test_volumes_of_luong_are_those_of_its_table(results: dict[int, dict[str, Any]], size: int, name: str) -> None:
     """Written once more, by hand, for all ranks together: the last of the 20 updates."""
     case, (batch,) = CASES[name], batches_of(CASES[name], STEPS)[-1:]
@@ -80,7 +81,7 @@ def test_volumes_of_luong_are_those_of_its_table(results: dict[int, dict[str, An
     assert sent["activations"] == sent["activation gradients"] == 8 * numbers
 
 
-@pytest.mark.parametrize("size", SIZES)
+@on_ranks
 def test_volumes_of_gnmt_are_those_of_its_table(results: dict[int, dict[str, Any]], size: int) -> None:
     case = CASES["gnmt model"]
     n = sum(int(b.lengths.sum()) for b in batches_of(case, STEPS) if b.lengths is not None)
@@ -94,7 +95,7 @@ def test_volumes_of_gnmt_are_those_of_its_table(results: dict[int, dict[str, Any
     assert sent["softmax"] == pytest.approx(2 * (size - 1) * 4 * m * 8)
 
 
-@pytest.mark.parametrize("size", SIZES)
+@on_ranks
 def test_hybrid_adds_up_the_gradients_of_attention_and_softmax_alone(
     results: dict[int, dict[str, Any]], size: int
 ) -> None:
@@ -104,7 +105,7 @@ def test_hybrid_adds_up_the_gradients_of_attention_and_softmax_alone(
         assert results[size][name]["sent"]["gradients"] == pytest.approx(size * ring(size, 8 * numbers))
 
 
-@pytest.mark.parametrize("size", SIZES)
+@on_ranks
 def test_with_dropout_it_trains_and_repeats_itself(results: dict[int, dict[str, Any]], size: int) -> None:
     for name in ("luong hybrid", "gnmt model"):
         first, second = results[size][f"{name}, dropout"]["runs"]
@@ -113,7 +114,7 @@ def test_with_dropout_it_trains_and_repeats_itself(results: dict[int, dict[str, 
 
 
 @pytest.mark.skipif(not trains_in_bf16(), reason="this processor has no AVX-512")
-@pytest.mark.parametrize("size", SIZES)
+@on_ranks
 def test_in_bf16_losses_are_near_those_of_fp64(results: dict[int, dict[str, Any]], size: int) -> None:
     for name in ("luong hybrid", "gnmt model"):
         result = results[size][f"{name}, bf16"]
