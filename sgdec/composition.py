@@ -110,21 +110,14 @@ class Composition:
         scores: list[Sequence[float]] = [()] * len(states)
         after: list[Sequence[State]] = [()] * len(states)
         for k, steps in self._steps:
-            asked = tokens
             try:
-                tokens, scores[k], after[k] = steps(states[k], tokens)
+                found, row, states_after = steps(states[k], tokens)
             except Exception as error:
                 raise blamed(self._names[k], getattr(steps, "__self__", None), error) from error
-            if not len(tokens) == len(scores[k]) == len(after[k]):
-                raise SgdecError(
-                    f"predictor {self._names[k]!r}: steps answered {len(tokens)} tokens with {len(scores[k])} scores "
-                    f"and {len(after[k])} states; expected one of each a token."
-                )
-            if len(tokens) != len(asked if asked is not None else tokens):
-                raise SgdecError(
-                    f"predictor {self._names[k]!r}: steps answered {len(tokens)} tokens to {len(asked or ())} "
-                    "candidates; expected these very tokens, -inf for what cannot follow."
-                )
+            number = len(found)
+            if number != len(row) or number != len(states_after) or (tokens is not None and number != len(tokens)):
+                raise self._not_one_each(k, found, row, states_after, tokens)
+            tokens, scores[k], after[k] = found, row, states_after
         assert tokens is not None
         if (token := outside(tokens, self._vocab_size)) is not None:
             raise not_in_vocabulary(self._names[self._steps[0][0]], token, self._vocab_size)
@@ -141,6 +134,20 @@ class Composition:
         if arcs and arcs[0][1] == math.inf:
             raise fault(arcs[0][0], self._names, self._weights, arcs[0][2])
         return arcs
+
+    def _not_one_each(
+        self, k: int, tokens: Candidates, scores: Sequence[float], after: Sequence[State], asked: Candidates | None
+    ) -> SgdecError:
+        """What to raise where predictor k's answer is not one score and one state a token, or candidate."""
+        if not len(tokens) == len(scores) == len(after):
+            return SgdecError(
+                f"predictor {self._names[k]!r}: steps answered {len(tokens)} tokens with {len(scores)} scores and "
+                f"{len(after)} states; expected one of each a token."
+            )
+        return SgdecError(
+            f"predictor {self._names[k]!r}: steps answered {len(tokens)} tokens to {len(asked or ())} candidates; "
+            "expected these very tokens, -inf for what cannot follow."
+        )
 
     def _weighted_sum(self, scores: Iterable[float]) -> float:
         """-inf forbids, whatever the weight."""
