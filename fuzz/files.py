@@ -222,7 +222,7 @@ TARGETS: tuple[FileTarget, ...] = (
            "train.en train.de words.vocab:json"),
     target("average", "average model run --output out",
            "model=run/step-2 model/config.json:json model/model.safetensors:safetensors run "
-           "run/step-2/config.json:json run/step-2/model.safetensors:safetensors"),
+           "run/step-2/config.json:json run/step-2/model.safetensors:safetensors", **ANY),
     target("quantize", "quantize model --output out --calibrate in.txt outputs.txt",
            f"in.txt:text outputs.txt:text model=gnmt {MODEL}"),
     target("cluster", "cluster --model model --input in.txt --held-out outputs.txt --centroids 2 --k 2 --backend "

@@ -1,4 +1,4 @@
-"""What predictors answer, checked once a batch: a wrong answer is one line that names the predictor.
+"""What plugins answer, checked once a batch: a wrong answer is one line that names the plugin.
 
 A row of `Scores` too many, a state too few, or a dict in place of `Scores` would otherwise surface far from its
 cause, or shift what belongs to one hypothesis to another.
@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sgdec.errors import SgdecError
-from sgdec.protocol import Scores
+from sgdec.protocol import BatchDecoder, Decoder, Result, Scores
 
 Floats = npt.NDArray[np.float64]
 
@@ -45,6 +45,27 @@ def attention_rows(name: str, found: Sequence[Any]) -> list[Floats]:
     if not all(np.isfinite(row).all() for row in rows):
         raise SgdecError(f"predictor {name!r} gave attention that is NaN or infinite; its model is broken.")
     return rows
+
+
+def require_result(decoder: Decoder, found: object) -> Result:
+    """``found``, unless it is no `Result`; then SgdecError."""
+    if not isinstance(found, Result):
+        method = "decode_batch" if isinstance(decoder, BatchDecoder) else "decode"
+        listed = "a list with " if isinstance(decoder, BatchDecoder) else ""
+        raise SgdecError(
+            f"{type(decoder).__name__}.{method} returned {listed}{described(found)}; expected {listed}a Result."
+        )
+    return found
+
+
+def require_results(decoder: BatchDecoder, found: Any, spaces: int) -> list[Result]:
+    """A list of one `Result` a space; else SgdecError."""
+    method = f"{type(decoder).__name__}.decode_batch"
+    if not isinstance(found, (list, tuple)):
+        raise SgdecError(f"{method} returned {described(found)}; expected a list of {spaces} Results, one a space.")
+    if len(found) != spaces:
+        raise SgdecError(f"{method} returned {len(found)} Results for {spaces} spaces; expected one each.")
+    return [require_result(decoder, each) for each in found]
 
 
 def described(found: object) -> str:

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 
 from greenlet import getcurrent, greenlet
 
-from sgdec.answers import described
+from sgdec.answers import require_result, require_results
 from sgdec.constellation import Constellation
 from sgdec.errors import SgdecError, UsageError
 from sgdec.jobs import Request, answer
@@ -139,7 +139,7 @@ class Scheduler:
 
         def decode(searches: list[_Search]) -> list[Result]:
             spaces = [self._space(search.root) for search in searches]
-            results = decoder.decode_batch(spaces)
+            results = require_results(decoder, decoder.decode_batch(spaces), len(spaces))
             return [replace(r, expansions=space.expansions) for r, space in zip(results, spaces, strict=True)]
 
         while searches := self._searches(waiting.next(self._batch_size, len(done))):
@@ -184,10 +184,7 @@ class Scheduler:
 
     def _search(self, root: Node, ask: Callable[[Request], Any] | None) -> Result:
         space = self._space(root, ask)
-        result = self._decoder.decode(space)
-        if not isinstance(result, Result):
-            decoder = type(self._decoder).__name__
-            raise SgdecError(f"{decoder}.decode returned {described(result)}; expected a Result.")
+        result = require_result(self._decoder, self._decoder.decode(space))
         return replace(result, expansions=space.expansions)
 
 

@@ -144,3 +144,26 @@ def test_a_decoder_is_named_where_it_raises_and_where_it_answers_something_else(
     assert main([*run, "raises"]) == 1
     error = capsys.readouterr().err
     assert f"sentence 1: decoder 'raises': ZeroDivisionError: division by zero ({tmp_path / 'd.py'}, line 5)" in error
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ("None", "returned None; expected a list of 1 Results, one a space"),
+        ("[]", "returned 0 Results for 1 spaces; expected one each"),
+        ("[Result([])] * 2 * len(spaces)", "returned 2 Results for 1 spaces"),
+        ("[None for _ in spaces]", "returned a list with None; expected a list with a Result"),
+    ],
+)
+def test_a_batch_decoder_that_answers_something_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], answer: str, said: str
+) -> None:
+    (tmp_path / "d.py").write_text(
+        "import sgdec\nfrom sgdec.protocol import BatchDecoder, Result\nclass D(BatchDecoder):\n"
+        f"    def decode_batch(self, spaces): return {answer}\n"
+        "@sgdec.hookimpl\ndef sgdec_decoders(): return {'d': D}\n"
+    )
+    (tmp_path / "in").write_text("3\n4\n")
+    run = ["decode", "--plugin-file", str(tmp_path / "d.py"), "--predictors", "wc", "--vocab-size", "5"]
+    assert main([*run, "--input-format", "ids", "--decoder", "d", str(tmp_path / "in")]) == 1
+    assert said in capsys.readouterr().err

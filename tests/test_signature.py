@@ -197,3 +197,12 @@ def test_symbolic_runs_name_no_library_that_they_do_not_load(tmp_path: Path) -> 
     done = subprocess.run([sys.executable, "-m", "sgdec.cli", *run], cwd=tmp_path, capture_output=True, text=True)
     line = done.stderr.splitlines()[-1]
     assert line.startswith(f"signature: sgdec:{sgdec.__version__}") and "torch" not in line and "threads" not in line
+
+
+def test_scores_of_given_outputs_come_from_no_decoder(folder: Path) -> None:
+    (folder / "ids").write_text("4\n")
+    line = ["--predictors", "fst", "--fst.path", "3.fst", "--vocab-size", "9", "--input-format", "ids"]
+    for command, files in (("decode", ["ids"]), ("score", ["--target-format", "ids", "ids", "ids"])):
+        assert main([command, *line, "--signature", f"of-{command}", *files]) == 0
+    assert "|decoder:beam" in (folder / "of-decode").read_text()
+    assert "decoder:" not in (folder / "of-score").read_text()

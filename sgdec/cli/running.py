@@ -122,11 +122,14 @@ def run_config(given: dict[str, Any], dotted: Options, *, decoder: str, determin
     )
 
 
-def sign(run: Run, given: dict[str, Any], shaping: tuple[str, ...]) -> dict[str, str]:
-    """What reproduces the run, with those options of ``shaping`` that are set; written where it is asked for."""
+def sign(run: Run, given: dict[str, Any], shaping: tuple[str, ...], *, searches: bool = True) -> dict[str, str]:
+    """What reproduces the run, with those options of ``shaping`` that are set; written where it is asked for.
+
+    Without a decoder where nothing is searched for.
+    """
     names = (*shaping, "input_format", "max_source_length")
     chosen = {name: str(given[name]) for name in names if given[name] is not None and given[name] is not False}
-    signature = run.signature | chosen
+    signature = {name: value for name, value in run.signature.items() if searches or name != "decoder"} | chosen
     if given["signature"]:
         write_whole(given["signature"], _line(signature) + "\n")
     return signature

@@ -109,7 +109,7 @@ def score(given: dict[str, Any], dotted: running.Options) -> int:
     scheduler = Scheduler(
         with_given_output(run.constellation), GivenOutputDecoder(ranking), **{name: given[name] for name in shared}
     )
-    signature = running.sign(run, given, SHAPING)
+    signature = running.sign(run, given, SHAPING, searches=False)
     reader = SourceReader(run.vocabularies.source, given["input_format"], LengthRule(), given["max_source_length"])
     inputs = [*given["source"], given["target"]]
     about = partial(running.about, given, signature, inputs, ("output_format", "nbest_list", "target_format"))

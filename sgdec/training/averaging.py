@@ -79,7 +79,7 @@ def _refuse_different(first: Path, expected: Mapping[str, Any], folder: Path, co
             key = next(option for option in [*before, *now] if before.get(option) != now.get(option))
             before, now = before.get(key), now.get(key)
         if before != now:
-            raise UsageError(f"{folder}: {key} is {now}, but {before} in {first}. {ONE_MODEL}")
+            raise UsageError(f"{folder}: {key!r} is {now!r}, but {before!r} in {first}. {ONE_MODEL}")
 
 
 def _mean(folders: Sequence[Path], config: Mapping[str, Any], host: Host | None) -> dict[str, Tensor]:
