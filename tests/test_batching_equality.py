@@ -102,8 +102,6 @@ CASES = {
     "fp64": ["nmt", "nmt,nmt2", "nmt,stranger,wc,unkc", "nmt,ngram", "nmt,fst", "nmt,forced", "fst,ngram,stranger"],
 }
 """Mixes by precision of the models."""
-BATCH_SIZES = {"fp32": (8,), "fp64": (8, 64)}
-"""Every mix of fp32 is one of fp64, too: what is particular to it is the arithmetic."""
 DENSE = ("nmt", "nmt,nmt2", "nmt,stranger,wc,unkc")
 """What every decoder can search: scores for all tokens."""
 
@@ -150,7 +148,7 @@ def test_any_number_of_sentences_in_flight_finds_the_same(
     else:
         assert [outcome.source.id for outcome in alone] == list(range(1, len(SENTENCES) + 1))
         assert sum(outcome.error is None for outcome in alone) >= len(SENTENCES) / 3
-    for batch_size in BATCH_SIZES[precision]:
+    for batch_size in (8, 64):
         found = or_refusal(lambda size=batch_size: decode(constellation, decoder, SENTENCES, size))  # type: ignore[misc]
         if isinstance(alone, str) or isinstance(found, str):
             assert found == alone
