@@ -75,11 +75,18 @@ def _refuse_different(first: Path, expected: Mapping[str, Any], folder: Path, co
         raise UsageError(f"{folder}: this model is quantised. Average before you quantise.")
     for key in SAME:
         before, now = expected.get(key, False), config.get(key, False)
-        if before != now and isinstance(before, dict) and isinstance(now, dict):
-            key = next(option for option in [*before, *now] if before.get(option) != now.get(option))
-            before, now = before.get(key), now.get(key)
-        if before != now:
-            raise UsageError(f"{folder}: {key!r} is {now!r}, but {before!r} in {first}. {ONE_MODEL}")
+        if before == now:
+            continue
+        if isinstance(before, dict) and isinstance(now, dict):
+            said = {option: (_value(before, option), _value(now, option)) for option in {**before, **now}}
+            different = {option: values for option, values in said.items() if values[0] != values[1]}
+            key, (before, now) = next(iter(different.items()), (key, (before, now)))
+        name = key if key.isidentifier() else repr(key)
+        raise UsageError(f"{folder}: {name} is {now}, but {before} in {first}. {ONE_MODEL}")
+
+
+def _value(options: Mapping[str, Any], name: str) -> str:
+    return repr(options[name]) if name in options else "absent"
 
 
 def _mean(folders: Sequence[Path], config: Mapping[str, Any], host: Host | None) -> dict[str, Tensor]:

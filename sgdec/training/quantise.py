@@ -75,7 +75,7 @@ def load_quantised(
     if SECTION not in config:
         raise SgdecError(
             f"{folder}: --precision int8 needs a quantised model, which this is not. "
-            f"Quantise it first: sgdec quantize {folder} --output FOLDER"
+            f"Quantise it first: sgdec quantize {folder} --output FOLDER."
         )
     bounds = checkpoint_bounds(config[SECTION], str(folder / checkpoint.CONFIG))
     with torch.device("meta"):  # the replaced parameters stay there, without memory

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +26,13 @@ class Report(Terminal):
         super().__init__(quiet=quiet)
         self.run = run
         self.rows = [row for row in read_metrics(run / METRICS) if row["step"] <= step]
+        _leave_to_writers()
         try:
             run.mkdir(parents=True, exist_ok=True)
+            write_whole(run / METRICS, "".join(map(_line, self.rows)))
+            self._events: Any = SummaryWriter(str(run), purge_step=step + 1 if step else None)
         except OSError as error:
             raise SgdecError(f"{run}: cannot be written ({error.strerror}). Give another --output.") from None
-        write_whole(run / METRICS, "".join(map(_line, self.rows)))
-        self._events: Any = SummaryWriter(str(run), purge_step=step + 1 if step else None)
 
     def add(self, row: Row) -> None:
         """Write one row to all logs."""
@@ -64,6 +66,20 @@ class Silence(Report):
 
     def close(self) -> None:
         """Nothing."""
+
+
+def _leave_to_writers() -> None:
+    """TensorBoard's threads keep what they raise for whoever writes next, who tells it; none prints it as well."""
+    others = threading.excepthook
+    if getattr(others, "leaves_to_writers", False):
+        return
+
+    def tell(raised: threading.ExceptHookArgs) -> None:
+        if getattr(raised.thread, "exception", None) is not raised.exc_value:
+            others(raised)
+
+    tell.leaves_to_writers = True  # type: ignore[attr-defined]
+    threading.excepthook = tell
 
 
 def read_metrics(file: Path) -> list[Row]:
