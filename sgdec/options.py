@@ -3,7 +3,8 @@
     def __init__(self, size: Annotated[int, Field(ge=1, description="hypotheses kept a step")] = 4): ...
 
 is ``--beam.size 5`` on the command line, ``size = 5`` under ``[beam]`` in a TOML file, a line of the help,
-and the check that -1 is refused: nothing is registered twice. The parameters `NEVER` come from the framework.
+and the check that -1 is refused: nothing is registered twice. The fields of a dataclass are such parameters, too. The
+parameters `NEVER` come from the framework.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
+import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -186,18 +188,24 @@ def _parameters(cls: type[Any]) -> list[tuple[str, Any, Any]]:
         for parameter in inspect.signature(constructor).parameters.values()
         if parameter.name not in NEVER and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
-    # Only the options are looked up: the types of `inner` and `context` may exist for the type checker alone.
-    annotations = {p.name: p.annotation for p in parameters if p.annotation is not p.empty}
-    wanted = types.SimpleNamespace(__annotations__=annotations)
+    return [(parameter.name, parameter.default, _hint(cls, constructor, parameter)) for parameter in parameters]
+
+
+def _hint(cls: type[Any], constructor: Callable[..., None], parameter: inspect.Parameter) -> Any:
+    """The annotation of one option. Only options are looked up: other types may exist for the type checker alone."""
+    if parameter.annotation is parameter.empty:
+        return Any
+    scope = getattr(inspect.unwrap(constructor), "__globals__", {})
+    field = getattr(cls, "__dataclass_fields__", {}).get(parameter.name)
+    if field is not None and field.type == parameter.annotation:  # perhaps inherited from a class of another module
+        owner = next(base for base in cls.__mro__ if parameter.name in vars(base).get("__annotations__", {}))
+        scope = {**scope, **getattr(sys.modules.get(owner.__module__), "__dict__", {})}
+    wanted = types.SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
     try:
-        hints = typing.get_type_hints(wanted, globalns=_globals(constructor), include_extras=True)
+        hints = typing.get_type_hints(wanted, globalns=scope, include_extras=True)
     except Exception as error:
         raise SgdecError(f"{cls.__qualname__}: unreadable annotations of __init__: {error}.") from error
-    return [(parameter.name, parameter.default, hints.get(parameter.name, Any)) for parameter in parameters]
-
-
-def _globals(constructor: Callable[..., None]) -> dict[str, Any]:
-    return getattr(inspect.unwrap(constructor), "__globals__", {})
+    return hints[parameter.name]
 
 
 def _convert(value: Any, annotation: Any, flag: str, option: Option) -> Any:

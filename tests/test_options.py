@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from inspect import Parameter
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import pytest
@@ -173,6 +175,27 @@ def test_inherited_and_generated_constructors_count_too() -> None:
     assert describe(Bare) == []
     with pytest.raises(UsageError, match=r"no option --x.size. Available: none."):
         configure(Bare, {"size": "5"}, name="x")
+
+
+def test_a_field_means_what_it_means_where_it_was_declared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`Size` is known in the module of the base class alone; `Path` means something else there."""
+    base = ModuleType("elsewhere")
+    monkeypatch.setitem(sys.modules, base.__name__, base)
+    written = (
+        "from __future__ import annotations\nfrom dataclasses import dataclass\nSize, Path = int, float\n"
+        "@dataclass(kw_only=True)\nclass Base:\n    size: Size = 4\n    alpha: Path = 0.0\n"
+    )
+    exec(written, vars(base))
+
+    @dataclass
+    class Leaf(base.Base):  # type: ignore[name-defined, misc]
+        width: Annotated[int, Field(ge=1)] = 2
+
+    assert [(option.name, option.type) for option in describe(Leaf)] == [
+        ("width", "int >= 1"),
+        ("size", "int"),
+        ("alpha", "float"),
+    ]
 
 
 def test_parameters_without_a_type_take_anything_and_stars_are_no_options() -> None:

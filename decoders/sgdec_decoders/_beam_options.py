@@ -8,11 +8,11 @@ from pydantic import Field
 
 from sgdec import SearchSpace, UsageError
 from sgdec.ranking import Ranking
+from sgdec_decoders._ranking_options import Alpha as Alpha
+from sgdec_decoders._ranking_options import Beta as Beta
+from sgdec_decoders._ranking_options import Normalize as Normalize
 
 Size: TypeAlias = Annotated[int, Field(ge=1, description="hypotheses kept at each length")]
-Alpha: TypeAlias = Annotated[float, Field(description="length normalisation; 0 = none")]
-Beta: TypeAlias = Annotated[float, Field(ge=0, description="coverage penalty; 0 = none")]
-Normalize: TypeAlias = Annotated[Literal["gnmt", "length"], Field(description="lp of equation 14, or |Y|^alpha")]
 PruneLocal: TypeAlias = Annotated[
     float, Field(ge=0, description="drop tokens more than this below their expansion's best; 0 = off")
 ]

@@ -20,11 +20,9 @@ from collections.abc import Hashable, Iterator, Sequence
 from heapq import heappush, heapreplace
 from itertools import islice
 from operator import add, attrgetter, itemgetter
-from typing import Annotated, TypeAlias
+from typing import TypeAlias
 
-from pydantic import Field
-
-from sgdec import EOS, Node, Result, SearchSpace, SgdecError
+from sgdec import EOS, Node, SearchSpace, SgdecError
 from sgdec.bounds import most_of
 from sgdec.protocol import FORBIDDEN
 
@@ -36,14 +34,6 @@ ROUNDING = 1e-5
 
 CLOSING = 0.05
 """The share of a time limit that is kept for what follows the search: its list, and giving memory back."""
-
-MaxExpansions: TypeAlias = Annotated[
-    int, Field(ge=0, description="end the search after this many expansions; 0 = no limit")
-]
-MaxSeconds: TypeAlias = Annotated[float, Field(ge=0, description="end the search after this time; 0 = no limit")]
-Recombine: TypeAlias = Annotated[
-    bool, Field(description="of prefixes with the same future, open only those that can matter to the n-best")
-]
 
 Bounded: TypeAlias = tuple[float, Node]
 """A node behind its bound."""
@@ -100,14 +90,6 @@ class NBest:
         """The rank score that a hypothesis of at least ``length`` tokens has to beat; -inf = any is welcome."""
         return self._lowest
 
-    def result(self, still_open: float = FORBIDDEN) -> Result:
-        """``still_open``: the bound of all that was not searched; -inf = nothing."""
-        hypotheses = [self._space.finish(node) for node in self.nodes]
-        if still_open <= self.lowest():
-            return Result(hypotheses, proven=True)
-        gap = max(still_open - self.highest(), 0.0) if hypotheses else None
-        return Result(hypotheses, proven=False, gap=gap)
-
 
 class Recombination:
     """Which prefixes need not be opened: as many as are wanted were, with the same future and no lower totals.
@@ -141,15 +123,30 @@ class Recombination:
 class Tree:
     """A search space as branch and bound sees it: what is finished goes to the n-best, what is open to the search."""
 
-    def __init__(self, space: SearchSpace, best: NBest, *, heuristic: bool = True) -> None:
+    def __init__(
+        self,
+        space: SearchSpace,
+        budget: Budget,
+        best: NBest,
+        recombination: Recombination,
+        *,
+        heuristic: bool = True,
+    ) -> None:
         """Without the ``heuristic`` nodes are bounded as if nothing were ever added to a total."""
         self.space = space
+        self.budget = budget
         self.best = best
+        self.recombination = recombination
         limit = space.source.max_length
         self._longest = None if limit is None else limit + 1
         self._heuristic = heuristic
         self._max_score = space.max_score if heuristic else 0.0
         self._totals_are_ranks = not space.ranking.uses_length and not space.ranking.uses_coverage
+
+    @property
+    def bounds_hold(self) -> bool:
+        """Whether the bounds are bounds, as far as predictors say: totals bound nothing where scores can rise."""
+        return self._heuristic or self.space.never_rises
 
     def bounds(self, nodes: Sequence[Node]) -> list[float]:
         """For each the highest rank score of any hypothesis that begins with it; -inf = there is none.

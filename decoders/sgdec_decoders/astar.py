@@ -20,83 +20,53 @@ Departures: the heuristic bounds what is to come where SGNMT's estimates it, and
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, final
 
 from pydantic import Field
 
 import sgdec
-from sgdec import Decoder, Result, SearchSpace
+from sgdec import Decoder, SearchSpace
 from sgdec.protocol import FORBIDDEN
-from sgdec.ranking import Ranking
-from sgdec_decoders._beam_options import Alpha, Beta, Normalize
-from sgdec_decoders._branch_and_bound import (
-    Budget,
-    Children,
-    MaxExpansions,
-    MaxSeconds,
-    NBest,
-    Recombination,
-    Recombine,
-    Tree,
-)
+from sgdec_decoders._branch_and_bound import Children, NBest, Tree
+from sgdec_decoders._exact import ExactDecoder
 
 Entry: TypeAlias = tuple[float, int, int, Children]
 """Minus the bound of the first of these children; minus its length: of equals the longer; order of arrival."""
 
 
-class AStarDecoder(Decoder):
+@final
+@dataclass(eq=False)
+class AStarDecoder(ExactDecoder):
     """Best-first search by an admissible heuristic."""
 
-    exact = True
+    capacity: Annotated[
+        int, Field(ge=0, description="expanded prefixes with children left in the queue; 0 = unlimited")
+    ] = 0
+    heuristic: Annotated[
+        Literal["predictor", "none"], Field(description="the predictors' bounds, or nothing")
+    ] = "predictor"
 
-    def __init__(
-        self,
-        capacity: Annotated[
-            int, Field(ge=0, description="expanded prefixes with children left in the queue; 0 = unlimited")
-        ] = 0,
-        heuristic: Annotated[
-            Literal["predictor", "none"], Field(description="the predictors' bounds, or nothing")
-        ] = "predictor",
-        max_expansions: MaxExpansions = 0,
-        max_seconds: MaxSeconds = 0.0,
-        alpha: Alpha = 0.0,
-        beta: Beta = 0.0,
-        normalize: Normalize = "gnmt",
-        recombine: Recombine = False,
-    ) -> None:
-        self.capacity = capacity
-        self.heuristic = heuristic
-        self.max_expansions = max_expansions
-        self.max_seconds = max_seconds
-        self.recombine = recombine
-        self.ranking = Ranking(alpha, beta, normalize)
+    def tree(self, space: SearchSpace) -> Tree:
+        heuristic = self.heuristic == "predictor"
+        return Tree(space, self.budget(space), NBest(space), self.recombination(space), heuristic=heuristic)
 
-    def decode(self, space: SearchSpace) -> Result:
-        if self.heuristic == "predictor":
-            return self._search(Tree(space, NBest(space)))
-        found = self._search(Tree(space, NBest(space), heuristic=False))
-        # Totals bound nothing where scores can rise, as far as the predictors say.
-        return found if space.never_rises else replace(found, proven=None, gap=None)
-
-    def _search(self, tree: Tree) -> Result:
-        budget = Budget(tree.space, self.max_expansions, self.max_seconds)
-        recombination = Recombination(tree.space, wanted=tree.space.nbest if self.recombine else 0)
+    def search(self, tree: Tree) -> float:
         queue = _Queue(self.capacity)
         queue.push(tree.root())
         while queue.bound > tree.best.lowest():
             siblings = queue.pop()
             found = siblings.take()
             queue.push(siblings)
-            if found is None or not recombination.opens(found[1]):
+            if found is None or not tree.recombination.opens(found[1]):
                 continue
-            if budget.left() <= 0:
-                return tree.best.result(still_open=max(found[0], queue.bound, queue.lost))
+            if tree.budget.left() <= 0:
+                return max(found[0], queue.bound, queue.lost)
             for children in tree.expand([found]):
                 queue.push(children)
-        return tree.best.result(still_open=queue.lost)
+        return queue.lost
 
 
 class _Queue:

@@ -33,92 +33,137 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import accumulate, count
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias, final
 
 from pydantic import Field
 
 import sgdec
-from sgdec import Decoder, Node, Result, SearchSpace
+from sgdec import Decoder, Node
 from sgdec.protocol import FORBIDDEN
-from sgdec.ranking import Ranking
-from sgdec_decoders._beam_options import Alpha, Beta, Normalize
-from sgdec_decoders._branch_and_bound import (
-    Bounded,
-    Budget,
-    Children,
-    MaxExpansions,
-    MaxSeconds,
-    NBest,
-    Recombination,
-    Recombine,
-    Tree,
-)
+from sgdec_decoders._branch_and_bound import Bounded, Children, Tree
+from sgdec_decoders._exact import ExactDecoder
 
-Entry: TypeAlias = tuple[float, int, Children]
-"""Minus the bound of the first of these children; order of arrival."""
+
+@final
+@dataclass(eq=False)
+class BucketDecoder(ExactDecoder):
+    """Prefixes in buckets by length, expanded a few at a time."""
+
+    size: Annotated[int, Field(ge=1, description="prefixes expanded at a time")] = 4
+    selector: Annotated[
+        str,
+        Field(
+            pattern=r"^(iter(-[1-9][0-9]*)?|maxscore|score|score-end)$",
+            description="which is next: iter, iter-N, maxscore, score or score-end; see 'sgdec plugins bucket'",
+        ),
+    ] = "maxscore"
+    score_strategy: Annotated[
+        Literal["difference", "heap", "absolute", "constant"],
+        Field(description="what the score of a bucket is; see 'sgdec plugins bucket'"),
+    ] = "difference"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._select, self._passes = parse_selector(self.selector)
+        self._score = SCORES[self.score_strategy]
+
+    def search(self, tree: Tree) -> float:
+        buckets = Buckets(tree, self._score)
+        buckets.add(0, tree.root())
+        selected: float = math.inf
+        passes = 0
+        while tree.budget.left() > 0 and (lengths := buckets.lengths()):
+            longer = [length for length in lengths if length > selected]
+            if not longer:
+                if passes == self._passes:
+                    break
+                passes += 1
+            selected = length = self._select(buckets, lengths, longer)
+            best = buckets.take(length, min(self.size, tree.budget.left()))
+            for children in tree.expand(best):
+                buckets.add(length + 1, children)
+        return buckets.bound()
+
+
+Select: TypeAlias = "Callable[[Buckets, list[int], list[int]], int]"
+"""Which bucket is next, by its length. Given are all lengths, ascending, and those above the last one."""
+
+
+def _iter(buckets: Buckets, lengths: list[int], longer: list[int]) -> int:
+    return (longer or lengths)[0]
+
+
+def _score(buckets: Buckets, lengths: list[int], longer: list[int]) -> int:
+    return max(lengths, key=lambda length: (buckets.score(length), length))
+
+
+def _score_end(buckets: Buckets, lengths: list[int], longer: list[int]) -> int:
+    return longer[0] if longer else _score(buckets, lengths, longer)
+
+
+def _maxscore(buckets: Buckets, lengths: list[int], longer: list[int]) -> int:
+    scores = {length: buckets.score(length) for length in lengths}
+    threshold = _threshold(max(scores.values()))
+    return next(length for length in [*longer, *lengths] if scores[length] > threshold)
+
+
 STEP = 5.0
 """By which the threshold of ``maxscore`` falls."""
 
 
-class BucketDecoder(Decoder):
-    """Prefixes in buckets by length, expanded a few at a time."""
+def _threshold(best: float) -> float:
+    """The highest of 0, -5, -10, ... that is below ``best``."""
+    return 0.0 if best > 0.0 else -STEP * (math.floor(-best / STEP) + 1)
 
-    exact = True
 
-    def __init__(
-        self,
-        size: Annotated[int, Field(ge=1, description="prefixes expanded at a time")] = 4,
-        selector: Annotated[
-            str,
-            Field(
-                pattern=r"^(iter(-[1-9][0-9]*)?|maxscore|score|score-end)$",
-                description="which is next: iter, iter-N, maxscore, score or score-end; see 'sgdec plugins bucket'",
-            ),
-        ] = "maxscore",
-        score_strategy: Annotated[
-            Literal["difference", "heap", "absolute", "constant"],
-            Field(description="what the score of a bucket is; see 'sgdec plugins bucket'"),
-        ] = "difference",
-        max_expansions: MaxExpansions = 0,
-        max_seconds: MaxSeconds = 0.0,
-        alpha: Alpha = 0.0,
-        beta: Beta = 0.0,
-        normalize: Normalize = "gnmt",
-        recombine: Recombine = False,
-    ) -> None:
-        self.size = size
-        self.selector = selector
-        self.score_strategy = score_strategy
-        self.max_expansions = max_expansions
-        self.max_seconds = max_seconds
-        self.recombine = recombine
-        self.ranking = Ranking(alpha, beta, normalize)
+SELECTORS: dict[str, Select] = {"iter": _iter, "score": _score, "score-end": _score_end, "maxscore": _maxscore}
 
-    def decode(self, space: SearchSpace) -> Result:
-        budget = Budget(space, self.max_expansions, self.max_seconds)
-        recombination = Recombination(space, wanted=space.nbest if self.recombine else 0)
-        tree = Tree(space, NBest(space))
-        buckets = Buckets(tree)
-        buckets.add(0, tree.root())
-        select = Selector(self.selector, buckets, SCORES[self.score_strategy])
-        while budget.left() > 0 and (length := select.next()) is not None:
-            room = min(self.size, budget.left())
-            chosen: list[Bounded] = []
-            while len(chosen) < room and (found := buckets.take(length)) is not None:
-                if recombination.opens(found[1]):
-                    chosen.append(found)
-            for children in tree.expand(chosen):
-                buckets.add(length + 1, children)
-        return tree.best.result(still_open=buckets.bound())
+
+def parse_selector(name: str) -> tuple[Select, float]:
+    """How the next bucket is chosen, and after how many passes the search ends.
+
+    >>> parse_selector("iter-3") == (_iter, 3), parse_selector("iter") == (_iter, math.inf)
+    (True, True)
+    """
+    if name in SELECTORS:
+        return SELECTORS[name], math.inf
+    return _iter, int(name.removeprefix("iter-"))
+
+
+Score: TypeAlias = "Callable[[Buckets, int, Bounded], float]"
+"""Of the bucket of this length, whose best prefix this is; the higher the better."""
+
+
+def _difference(buckets: Buckets, length: int, first: Bounded) -> float:
+    before = buckets.total_of_best(length)
+    return math.inf if before is None else first[1].total - before
+
+
+def _heap(buckets: Buckets, length: int, first: Bounded) -> float:
+    return first[0] - buckets.best.highest()
+
+
+SCORES: dict[str, Score] = {
+    "difference": _difference,
+    "heap": _heap,
+    "absolute": lambda buckets, length, first: first[1].total,
+    "constant": lambda buckets, length, first: 0.0,
+}
+
+Entry: TypeAlias = tuple[float, int, Children]
+"""Minus the bound of the first of these children; order of arrival."""
 
 
 class Buckets:
     """The open prefixes by length, best bound first."""
 
-    def __init__(self, tree: Tree) -> None:
+    def __init__(self, tree: Tree, score: Score) -> None:
         self.best = tree.best
+        self._recombination = tree.recombination
+        self._score = score
         self._heaps: defaultdict[int, list[Entry]] = defaultdict(list)
         self._arrivals = count()
         self._hypothesis: Node | None = None
@@ -135,6 +180,12 @@ class Buckets:
         """Of the buckets that have something which can enter the n-best, the shortest first."""
         return sorted(length for length in list(self._heaps) if self.first(length) is not None)
 
+    def score(self, length: int) -> float:
+        """Of a bucket that has something."""
+        first = self.first(length)
+        assert first is not None
+        return self._score(self, length, first)
+
     def first(self, length: int) -> Bounded | None:
         """The best prefix of a bucket."""
         heap = self._heaps[length]
@@ -146,14 +197,16 @@ class Buckets:
         del self._heaps[length]
         return None
 
-    def take(self, length: int) -> Bounded | None:
-        """The same, and it leaves the bucket."""
-        found = self.first(length)
-        if found is not None:
+    def take(self, length: int, most: float) -> list[Bounded]:
+        """The best prefixes of a bucket that have to be opened; they leave it."""
+        taken: list[Bounded] = []
+        while len(taken) < most and (first := self.first(length)) is not None:
             _, _, children = heappop(self._heaps[length])
             children.take()
             self.add(length, children)
-        return found
+            if self._recombination.opens(first[1]):
+                taken.append(first)
+        return taken
 
     def bound(self) -> float:
         """The best that anything open can reach; -inf = nothing is."""
@@ -172,70 +225,6 @@ class Buckets:
             )
             self._totals = list(accumulate(scores, initial=0.0))
         return self._totals[min(length, len(self._totals) - 1)]
-
-
-BucketScore: TypeAlias = Callable[[Buckets, int, Bounded], float]
-"""Of the bucket of this length, whose best prefix this is; the higher the better."""
-
-
-def _difference(buckets: Buckets, length: int, first: Bounded) -> float:
-    before = buckets.total_of_best(length)
-    return math.inf if before is None else first[1].total - before
-
-
-def _heap(buckets: Buckets, length: int, first: Bounded) -> float:
-    return first[0] - buckets.best.highest()
-
-
-SCORES: dict[str, BucketScore] = {
-    "difference": _difference,
-    "heap": _heap,
-    "absolute": lambda buckets, length, first: first[1].total,
-    "constant": lambda buckets, length, first: 0.0,
-}
-
-
-class Selector:
-    """Which bucket is next."""
-
-    def __init__(self, strategy: str, buckets: Buckets, score: BucketScore) -> None:
-        name, _, passes = strategy.partition("-")
-        self._strategy = strategy if name != "iter" else "iter"
-        self._passes_left = int(passes) if name == "iter" and passes else math.inf
-        self._buckets = buckets
-        self._score = score
-        self._last = math.inf
-        """The length of the bucket before."""
-
-    def next(self) -> int | None:
-        """Its length; None where nothing is left to do."""
-        lengths = self._buckets.lengths()
-        longer = [length for length in lengths if length > self._last]
-        if not longer:
-            if not lengths or not self._passes_left:
-                return None
-            self._passes_left -= 1
-        self._last = chosen = self._choose(lengths, longer)
-        return chosen
-
-    def _choose(self, lengths: list[int], longer: list[int]) -> int:
-        if self._strategy == "iter" or (self._strategy == "score-end" and longer):
-            return (longer or lengths)[0]
-        scores = {length: self._score_of(length) for length in lengths}
-        if self._strategy == "maxscore":
-            threshold = _threshold(max(scores.values()))
-            return next(length for length in [*longer, *lengths] if scores[length] > threshold)
-        return max(lengths, key=lambda length: (scores[length], length))
-
-    def _score_of(self, length: int) -> float:
-        first = self._buckets.first(length)
-        assert first is not None
-        return self._score(self._buckets, length, first)
-
-
-def _threshold(best: float) -> float:
-    """The highest of 0, -5, -10, ... that is below ``best``."""
-    return 0.0 if best > 0.0 else -STEP * (math.floor(-best / STEP) + 1)
 
 
 @sgdec.hookimpl

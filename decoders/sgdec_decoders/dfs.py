@@ -17,58 +17,37 @@ by scores alone, which is exact only there.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import final
+
 import sgdec
-from sgdec import Decoder, Result, SearchSpace
-from sgdec.ranking import Ranking
-from sgdec_decoders._beam_options import Alpha, Beta, Normalize
-from sgdec_decoders._branch_and_bound import (
-    Budget,
-    MaxExpansions,
-    MaxSeconds,
-    NBest,
-    Recombination,
-    Recombine,
-    Tree,
-)
+from sgdec import Decoder
+from sgdec.protocol import FORBIDDEN
+from sgdec_decoders._branch_and_bound import Tree
+from sgdec_decoders._exact import ExactDecoder
 
 
-class DfsDecoder(Decoder):
+@final
+@dataclass(eq=False)
+class DfsDecoder(ExactDecoder):
     """Depth-first branch and bound."""
 
-    exact = True
-
-    def __init__(
-        self,
-        max_expansions: MaxExpansions = 0,
-        max_seconds: MaxSeconds = 0.0,
-        alpha: Alpha = 0.0,
-        beta: Beta = 0.0,
-        normalize: Normalize = "gnmt",
-        recombine: Recombine = False,
-    ) -> None:
-        self.max_expansions = max_expansions
-        self.max_seconds = max_seconds
-        self.recombine = recombine
-        self.ranking = Ranking(alpha, beta, normalize)
-
-    def decode(self, space: SearchSpace) -> Result:
-        budget = Budget(space, self.max_expansions, self.max_seconds)
-        recombination = Recombination(space, wanted=space.nbest if self.recombine else 0)
-        return depth_first(Tree(space, NBest(space)), budget, recombination)
+    def search(self, tree: Tree) -> float:
+        return depth_first(tree)
 
 
-def depth_first(tree: Tree, budget: Budget, recombination: Recombination) -> Result:
-    """Searches until all is visited or cut, or the budget is spent."""
+def depth_first(tree: Tree) -> float:
+    """Searches as `ExactDecoder.search` says, down the best branch first."""
     path = [tree.root()]
     while path:
         found = path[-1].take()
         if found is None:
             path.pop()
-        elif recombination.opens(found[1]):
-            if budget.left() <= 0:
-                return tree.best.result(still_open=max(found[0], *(siblings.bound for siblings in path)))
+        elif tree.recombination.opens(found[1]):
+            if tree.budget.left() <= 0:
+                return max(found[0], *(siblings.bound for siblings in path))
             path += tree.expand([found])
-    return tree.best.result()
+    return FORBIDDEN
 
 
 @sgdec.hookimpl

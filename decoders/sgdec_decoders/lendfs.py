@@ -15,47 +15,33 @@ Departures: the paper starts from lower bounds by length that another search fou
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from itertools import accumulate
+from typing import ClassVar, final
 
 import sgdec
-from sgdec import Decoder, Node, Result, SearchSpace
+from sgdec import Decoder, Node, SearchSpace
 from sgdec.protocol import FORBIDDEN
-from sgdec.ranking import Ranking
-from sgdec_decoders._beam_options import Alpha, Beta, Normalize
-from sgdec_decoders._branch_and_bound import (
-    Budget,
-    MaxExpansions,
-    MaxSeconds,
-    NBest,
-    Recombination,
-    Recombine,
-    Tree,
-)
+from sgdec_decoders._branch_and_bound import NBest, Recombination, Tree
+from sgdec_decoders._exact import ExactDecoder
 from sgdec_decoders.dfs import depth_first
 
 
-class LenDfsDecoder(Decoder):
+@final
+@dataclass(eq=False)
+class LenDfsDecoder(ExactDecoder):
     """Depth-first branch and bound, with one best hypothesis for each length."""
 
-    def __init__(
-        self,
-        max_expansions: MaxExpansions = 0,
-        max_seconds: MaxSeconds = 0.0,
-        alpha: Alpha = 0.0,
-        beta: Beta = 0.0,
-        normalize: Normalize = "gnmt",
-        recombine: Recombine = False,
-    ) -> None:
-        self.max_expansions = max_expansions
-        self.max_seconds = max_seconds
-        self.recombine = recombine
-        self.ranking = Ranking(alpha, beta, normalize)
+    exact: ClassVar[bool] = False
+    """The n-best of a space may have one length."""
 
-    def decode(self, space: SearchSpace) -> Result:
-        budget = Budget(space, self.max_expansions, self.max_seconds)
+    def tree(self, space: SearchSpace) -> Tree:
         # Of prefixes with one future and one length, only the best matters at any length.
         recombination = Recombination(space, wanted=1 if self.recombine else 0, by_length=True)
-        return depth_first(Tree(space, BestByLength(space)), budget, recombination)
+        return Tree(space, self.budget(space), BestByLength(space), recombination)
+
+    def search(self, tree: Tree) -> float:
+        return depth_first(tree)
 
 
 class BestByLength(NBest):

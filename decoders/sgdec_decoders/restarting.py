@@ -21,26 +21,49 @@ Departures: children are taken, and branches cut, by bounds; they are the scores
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, final
 
 from pydantic import Field
 
 import sgdec
-from sgdec import Decoder, Node, Result, SearchSpace
-from sgdec.ranking import Ranking
-from sgdec_decoders._beam_options import Alpha, Beta, Normalize
-from sgdec_decoders._branch_and_bound import (
-    Budget,
-    Children,
-    MaxExpansions,
-    MaxSeconds,
-    NBest,
-    Recombination,
-    Recombine,
-    Tree,
-)
+from sgdec import Decoder, Node
+from sgdec.protocol import FORBIDDEN
+from sgdec_decoders._branch_and_bound import Children, Tree
+from sgdec_decoders._exact import ExactDecoder
+
+
+@final
+@dataclass(eq=False)
+class RestartingDecoder(ExactDecoder):
+    """Greedy passes, each from the most promising prefix of those before."""
+
+    node_score: Annotated[
+        Literal["difference", "absolute", "constant", "expansions"],
+        Field(description="which prefix a pass begins from; see 'sgdec plugins restarting'"),
+    ] = "difference"
+
+    def search(self, tree: Tree) -> float:
+        queue = _Queue(NODE_COSTS[self.node_score])
+        found = tree.root().take()
+        while found is not None or queue.passed:
+            if found is None:  # the end of a pass, and the beginning of the next
+                _, _, passes, prefix, children = queue.pop()
+                passes += 1
+            elif not tree.recombination.opens(found[1]):
+                found = None
+                continue
+            elif tree.budget.left() <= 0:
+                return max([found[0], *(passed.children.bound for passed in queue.passed)])
+            else:
+                passes, prefix = 0, found[1]
+                (children,) = tree.expand([found])
+            found = children.take()
+            if found is not None:
+                queue.push(prefix, found[1], children, passes)
+        return FORBIDDEN
 
 
 class Passed(NamedTuple):
@@ -65,62 +88,23 @@ NODE_COSTS: dict[str, NodeCost] = {
 }
 
 
-class RestartingDecoder(Decoder):
-    """Greedy passes, each from the most promising prefix of those before."""
+class _Queue:
+    """The prefixes that passes went through and that have children left, by their costs."""
 
-    exact = True
+    def __init__(self, cost: NodeCost) -> None:
+        self.passed: list[Passed] = []
+        self._cost = cost
+        self._arrivals = count()
 
-    def __init__(
-        self,
-        node_score: Annotated[
-            Literal["difference", "absolute", "constant", "expansions"],
-            Field(description="which prefix a pass begins from; see 'sgdec plugins restarting'"),
-        ] = "difference",
-        max_expansions: MaxExpansions = 0,
-        max_seconds: MaxSeconds = 0.0,
-        alpha: Alpha = 0.0,
-        beta: Beta = 0.0,
-        normalize: Normalize = "gnmt",
-        recombine: Recombine = False,
-    ) -> None:
-        self.cost = NODE_COSTS[node_score]
-        self.max_expansions = max_expansions
-        self.max_seconds = max_seconds
-        self.recombine = recombine
-        self.ranking = Ranking(alpha, beta, normalize)
+    def push(self, prefix: Node, taken: Node, children: Children, passes: int) -> None:
+        """Unless none of the children left can enter the n-best. ``taken``: the child that a pass went on with."""
+        following = children.first()
+        if following is not None:
+            cost = self._cost(prefix, taken, following[1], passes)
+            heappush(self.passed, Passed(cost, next(self._arrivals), passes, prefix, children))
 
-    def decode(self, space: SearchSpace) -> Result:
-        budget = Budget(space, self.max_expansions, self.max_seconds)
-        recombination = Recombination(space, wanted=space.nbest if self.recombine else 0)
-        tree = Tree(space, NBest(space))
-        queue: list[Passed] = []
-        arrivals = count()
-
-        def wait(prefix: Node, taken: Node, children: Children, passes: int) -> None:
-            """Unless none of the children left can enter the n-best."""
-            following = children.first()
-            if following is not None:
-                cost = self.cost(prefix, taken, following[1], passes)
-                heappush(queue, Passed(cost, next(arrivals), passes, prefix, children))
-
-        found = tree.root().take()
-        while found is not None or queue:
-            if found is None:  # the end of a pass, and the beginning of the next
-                _, _, passes, prefix, children = heappop(queue)
-                found = children.take()
-                if found is not None:
-                    wait(prefix, found[1], children, passes + 1)
-            elif not recombination.opens(found[1]):
-                found = None
-            elif budget.left() <= 0:
-                return tree.best.result(still_open=max([found[0], *(passed.children.bound for passed in queue)]))
-            else:
-                prefix = found[1]
-                (children,) = tree.expand([found])
-                found = children.take()
-                if found is not None:
-                    wait(prefix, found[1], children, 0)
-        return tree.best.result()
+    def pop(self) -> Passed:
+        return heappop(self.passed)
 
 
 @sgdec.hookimpl

@@ -1,0 +1,75 @@
+"""What exact decoders share: options, budget, recombination, ranking, and the proof that nothing better was missed.
+
+A decoder of this family says in which order the branches of a space are searched (`ExactDecoder.search`), and nothing
+else. What a branch is and when it is cut is in `sgdec_decoders._branch_and_bound`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, final
+
+from pydantic import Field
+
+from sgdec import Decoder, Result, SearchSpace
+from sgdec.ranking import Ranking
+from sgdec_decoders._branch_and_bound import Budget, NBest, Recombination, Tree
+from sgdec_decoders._ranking_options import Alpha, Beta, Normalize
+
+
+@dataclass(eq=False, kw_only=True)
+class ExactDecoder(Decoder):
+    """A search that ends when nothing that is open can enter the n-best, or when its budget is spent.
+
+    Its fields are options, which those of a subclass come before.
+    """
+
+    max_expansions: Annotated[
+        int, Field(ge=0, description="end the search after this many expansions; 0 = no limit")
+    ] = 0
+    max_seconds: Annotated[float, Field(ge=0, description="end the search after this time; 0 = no limit")] = 0.0
+    alpha: Alpha = 0.0
+    beta: Beta = 0.0
+    normalize: Normalize = "gnmt"
+    recombine: Annotated[
+        bool, Field(description="of prefixes with the same future, open only those that can matter to the n-best")
+    ] = False
+
+    exact: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        self.ranking = Ranking(self.alpha, self.beta, self.normalize)
+
+    @abstractmethod
+    def search(self, tree: Tree) -> float:
+        """Searches until nothing is left, or ``tree.budget``. The bound of what was not searched; -inf = nothing."""
+
+    @final
+    def decode(self, space: SearchSpace) -> Result:
+        """Raises UsageError, naming the predictor, where one declares no bound, or no bound can end the search.
+
+        SgdecError where a declared bound is wrong.
+        """
+        tree = self.tree(space)
+        still_open = self.search(tree)
+        best = tree.best
+        hypotheses = [space.finish(node) for node in best.nodes]
+        if not tree.bounds_hold:
+            return Result(hypotheses)
+        if still_open <= best.lowest():
+            return Result(hypotheses, proven=True)
+        gap = max(still_open - best.highest(), 0.0) if hypotheses else None
+        return Result(hypotheses, proven=False, gap=gap)
+
+    def tree(self, space: SearchSpace) -> Tree:
+        """The space as this search sees it."""
+        return Tree(space, self.budget(space), NBest(space), self.recombination(space))
+
+    @final
+    def budget(self, space: SearchSpace) -> Budget:
+        return Budget(space, self.max_expansions, self.max_seconds)
+
+    @final
+    def recombination(self, space: SearchSpace) -> Recombination:
+        return Recombination(space, wanted=space.nbest if self.recombine else 0)
