@@ -15,13 +15,25 @@ if TYPE_CHECKING:
     from sgdec.context import BOS, EOS, UNK, Context
     from sgdec.errors import SgdecError, UsageError
     from sgdec.hookspecs import hookimpl
+    from sgdec.lifting import lift
     from sgdec.node import Node
-    from sgdec.protocol import BatchDecoder, BatchPredictor, Decoder, Hypothesis, Predictor, Result, Scores, Source
+    from sgdec.protocol import (
+        API,
+        BatchDecoder,
+        BatchPredictor,
+        Decoder,
+        Hypothesis,
+        Predictor,
+        Result,
+        Scores,
+        Source,
+    )
     from sgdec.search import SearchSpace
 
     __version__: str
 
 __all__ = [
+    "API",
     "BOS",
     "EOS",
     "UNK",
@@ -40,6 +52,7 @@ __all__ = [
     "UsageError",
     "__version__",
     "hookimpl",
+    "lift",
 ]
 
 _HOMES = {
@@ -47,8 +60,9 @@ _HOMES = {
     "sgdec.errors": ("SgdecError", "UsageError"),
     "sgdec.hookspecs": ("hookimpl",),
     "sgdec.protocol": (
-        "BatchDecoder", "BatchPredictor", "Decoder", "Hypothesis", "Predictor", "Result", "Scores", "Source",
+        "API", "BatchDecoder", "BatchPredictor", "Decoder", "Hypothesis", "Predictor", "Result", "Scores", "Source",
     ),
+    "sgdec.lifting": ("lift",),
     "sgdec.node": ("Node",),
     "sgdec.search": ("SearchSpace",),
 }  # fmt: skip

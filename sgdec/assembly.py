@@ -22,10 +22,11 @@ from sgdec.context import Context, Vocabularies, Vocabulary
 from sgdec.device import require_device
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.limits import VOCABULARY
+from sgdec.lifting import lift
 from sgdec.options import configure, refuse_unused
 from sgdec.plugins import Host, no_exit
 from sgdec.predictor_list import ListEntry, parse_predictors
-from sgdec.protocol import BatchPredictor, Decoder, lift
+from sgdec.protocol import BatchPredictor, Decoder
 
 
 @dataclass(frozen=True)

@@ -20,18 +20,9 @@ from sgdec.combination import Combined
 from sgdec.composition import Composition, StepsOf
 from sgdec.context import EOS
 from sgdec.errors import UsageError
+from sgdec.lifting import lift
 from sgdec.node import PENDING, Node
-from sgdec.protocol import (
-    BatchPredictor,
-    Candidates,
-    Predictor,
-    Scores,
-    Source,
-    SparseRow,
-    State,
-    ability,
-    lift,
-)
+from sgdec.protocol import BatchPredictor, Candidates, Predictor, Scores, Source, SparseRow, State, ability
 from sgdec.ranking import Coverage, Ranking, add_attention
 
 END_ONLY = SparseRow((EOS,), (0.0,))

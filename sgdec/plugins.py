@@ -23,7 +23,6 @@ import pluggy
 from sgdec import hookspecs
 from sgdec.errors import SgdecError, UsageError
 from sgdec.suggest import suggest
-from sgdec.surface import require_sound
 
 KINDS = ("predictor", "decoder", "model")
 BUNDLED = "sgdec"
@@ -127,6 +126,8 @@ class Host:
         found = classes[entry.name]
         if not _is_a(entry.kind, found):
             raise SgdecError(f"{what}: {found!r} is no subclass of sgdec's {entry.kind.capitalize()}.")
+        from sgdec.surface import require_sound
+
         try:
             require_sound(found)
         except SgdecError as error:
@@ -142,6 +143,7 @@ class Host:
         return plugin
 
     def _register(self, plugin: Any, name: str) -> None:
+        _require_api(plugin)
         self._manager.register(plugin, name)
         try:
             self._manager.check_pending()  # a hook that does not exist: a slip of the pen in its name
@@ -223,6 +225,19 @@ def _import_file(path: Path) -> Any:
         del sys.modules[name]
         raise
     return module
+
+
+def _require_api(plugin: Any) -> None:
+    """ImportError for a module that states another version of the protocol (``sgdec_api``) than this one's."""
+    from sgdec.protocol import API
+
+    stated = getattr(plugin, "sgdec_api", API)
+    if stated != API:
+        newer = isinstance(stated, int) and stated > API
+        raise ImportError(
+            f"its sgdec_api is {stated!r}, and this sgdec has version {API} of the protocol: "
+            f"install {'a newer sgdec' if newer else 'another version of the plugin'}"
+        )
 
 
 def _is_a(kind: str, found: object) -> bool:

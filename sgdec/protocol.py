@@ -1,53 +1,70 @@
-"""The protocol: what a predictor scores, what a decoder returns, and how the two forms of a predictor meet.
+"""The protocol: all that a plugin can answer, on one page.
 
 A **predictor** scores the next token of a prefix and knows nothing of the search. Most are written in the
 simple form, `Predictor`, one prefix at a time; a neural model takes the batch form, `BatchPredictor`, many
-prefixes at once. `lift` turns the first into the second, so that a search needs only one of them. A
+prefixes at once. `sgdec.lift` turns the first into the second, so that a search needs only one of them. A
 **decoder** searches the space that predictors span together and knows none of them.
 
 The five verbs are those of Stahlberg et al. 2017, "SGNMT", section 2. Scores are natural logs, higher is
 better, and ``-inf`` forbids a token whatever the weight.
+
+What a class *can* have beside its verbs is declared here too:
+
+- *traits* (`Traits`): values that the framework reads;
+- *abilities* (`BestRemaining`, ...): methods that exist or do not; who has one can derive from its class, so that
+  mypy sees a slip of the pen, but need not;
+- *class hooks* (`ReadVocabularies`, `InnerContext`): class methods that are called before there is an instance.
+
+A class is checked against this page when it is loaded (`sgdec.surface`). The page has a number, `API`.
 """
 
 from __future__ import annotations
 
-import copy
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeAlias, final
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
-from sgdec.blame import WrongAnswer
+from sgdec.context import Vocabularies
 from sgdec.ranking import Ranking
+from sgdec.renamed import former_names
 from sgdec.scores import FORBIDDEN, Array, Scores, SparseRow
-from sgdec.surface import require_sound
 
 if TYPE_CHECKING:
+    from sgdec.context import Context
     from sgdec.search import SearchSpace
 
 __all__ = [
     "ABILITIES",
+    "API",
     "FORBIDDEN",
     "Array",
+    "Attention",
     "BatchDecoder",
     "BatchPredictor",
+    "BestRemaining",
     "Candidates",
     "Decoder",
     "Hypothesis",
-    "Lifted",
-    "Lowered",
+    "InnerContext",
     "Predictor",
+    "ReadVocabularies",
     "Result",
     "Scores",
     "Source",
     "SparseRow",
     "State",
-    "Steps",
+    "StateKey",
+    "StepsAhead",
+    "Summary",
+    "Traits",
+    "WorstRemaining",
     "ability",
-    "lift",
 ]
+
+API = 1
+"""The version of this page. A plugin's module may state the one that it was written for: ``sgdec_api = 1``."""
 
 State: TypeAlias = Any
 """All a predictor knows about one prefix: an immutable value."""
@@ -71,7 +88,26 @@ class Source:
     """At most this many target tokens before ``</s>``; None = no limit."""
 
 
-class Predictor(ABC):
+class Traits:
+    """What the framework reads of a predictor; set in the class or, where it depends on options, in ``__init__``."""
+
+    on_demand: bool = False
+    """Asked last, with the candidates that the other predictors leave."""
+    max_score: float = math.inf
+    """The highest score of any token in any sentence, ``</s>`` included: 0 for log-probabilities, +inf = unknown.
+
+    Without `BestRemaining`, bounds are made of it (`sgdec.bounds`).
+    """
+    independent_rows: bool = False
+    """Whether row i is the same, bit for bit, whatever other sentences' rows are in the batch.
+
+    The simple form has no batches: it need not say so.
+    """
+    vocabularies: Vocabularies = Vocabularies()
+    """Those of its own model, where it has one: how it reads the source."""
+
+
+class Predictor(Traits, ABC):
     """The simple form: scores the next token of one prefix at a time.
 
     A predictor without memory needs nothing but `predict_next`; one with memory also `consume`, `get_state` and
@@ -79,26 +115,10 @@ class Predictor(ABC):
     sentences; `initialize` *assigns* what belongs to one sentence, for the framework works on a shallow copy of
     the predictor for each sentence, and several sentences are in flight at once.
 
-    Optional abilities, each a method over a list of states (absent = unknown):
-
-    - ``best_remaining(states) -> list[float]``: an upper bound on all that this predictor can still add, +inf where
-      that has no limit; needed only where `max_score` does not say enough;
-    - ``worst_remaining(states) -> list[float]``: its mirror, a lower bound, for negative weights;
-    - ``state_key(states) -> list[Hashable]``: equal keys = the same scores from here on;
-    - ``attention(states)``: for each state one row ``[source]``, the weights with which the token after that
-      state is predicted; each row sums to one.
+    Its abilities are asked about states of its own: what `get_state` gave.
     """
 
-    on_demand: ClassVar[bool] = False
-    """Asked last, with the candidates that the other predictors leave."""
-    max_score: float = math.inf
-    """The highest score of any token in any sentence, ``</s>`` included: 0 for log-probabilities, +inf = unknown.
-
-    Set it in the class or, where it depends on options and files, in ``__init__``. Without `best_remaining`, bounds
-    are made of it (`sgdec.bounds`).
-    """
-
-    def initialize(self, source: Source) -> None:  # noqa: B027 - a predictor may not care about the source
+    def initialize(self, source: Source) -> None:
         """Run the encoder, load the lattice: all that belongs to one sentence."""
 
     @abstractmethod
@@ -108,43 +128,29 @@ class Predictor(ABC):
         ``candidates``: the only tokens that the search still needs, or None for all. Others may be scored too.
         """
 
-    def consume(self, token: int) -> None:  # noqa: B027 - a predictor may be without memory
+    def consume(self, token: int) -> None:
         """Add one token to the prefix."""
 
     def get_state(self) -> State:
         """The prefix as an immutable value; None for a predictor without memory."""
         return None
 
-    def set_state(self, state: State) -> None:  # noqa: B027 - a predictor may be without memory
+    def set_state(self, state: State) -> None:
         """Go back to a prefix of this sentence."""
 
 
-class BatchPredictor(ABC):
+class BatchPredictor(Traits, ABC):
     """The batch form: the same verbs over many prefixes at once, with the states explicit.
 
-    Row i of every answer belongs to state i of the question. The optional abilities are those of `Predictor`, and one
-    more for an automaton, whose state after a token costs no more than the token's score:
-
-    - ``steps(state, candidates) -> (tokens, scores, states)``: predict and consume in one, for one prefix, as plain
-      Python sequences: what can follow, ascending, and the scores and the states after. With candidates these very
-      tokens, -inf for what cannot follow; None is asked only of a predictor that is not on demand, whose rows
-      restrict. States are hashable, and equal ones have equal futures. Where all predictors of a run have it, a
-      search asks nothing else but their bounds.
+    Row i of every answer belongs to state i of the question.
     """
-
-    on_demand: ClassVar[bool] = False
-    max_score: float = math.inf
-    independent_rows: bool = False
-    """Whether row i is the same, bit for bit, whatever other sentences' rows are in the batch."""
 
     @abstractmethod
     def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
         """The states of the empty prefixes of these sentences."""
 
     @abstractmethod
-    def predict_batch(
-        self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None
-    ) -> Scores:
+    def predict_batch(self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None) -> Scores:
         """One row a state. ``candidates``: for each row the only tokens still needed, or None for all."""
 
     @abstractmethod
@@ -152,7 +158,68 @@ class BatchPredictor(ABC):
         """The states after one more token each; the given states stay valid."""
 
 
+# Abilities. Absent = unknown. The first four take a list of states, and answer one value each.
+
+
+class BestRemaining(Protocol):
+    """Bounds what is still to come, where `Traits.max_score` does not say enough."""
+
+    @abstractmethod
+    def best_remaining(self, states: Sequence[State]) -> Sequence[float]:
+        """The most that this predictor can still add after each state, ``</s>`` included.
+
+        At least the score of the best completion. -inf: there is none. +inf: no limit, or unknown.
+        """
+
+
+class WorstRemaining(Protocol):
+    """The mirror of `BestRemaining`, for negative weights."""
+
+    @abstractmethod
+    def worst_remaining(self, states: Sequence[State]) -> Sequence[float]:
+        """The least that it can still add. At most the score of the worst completion; +inf: there is none."""
+
+
+class StateKey(Protocol):
+    """Tells prefixes with the same future."""
+
+    @abstractmethod
+    def state_key(self, states: Sequence[State]) -> Sequence[Hashable]:
+        """Equal keys = the same scores from here on, whatever is consumed."""
+
+
+class Attention(Protocol):
+    """Looks at the source."""
+
+    @abstractmethod
+    def attention(self, states: Sequence[State]) -> Sequence[Any]:
+        """For each state one row ``[source]``: the weights with which the token after it is predicted; sum 1."""
+
+
+class StepsAhead(Protocol):
+    """Is an automaton, in the batch form: the state after a token costs no more than the token's score."""
+
+    @abstractmethod
+    def steps(self, state: State, candidates: Candidates | None) -> Steps:
+        """Predict and consume in one, for one prefix, as plain Python sequences.
+
+        What can follow, ascending, with the scores and the states after. With candidates these very tokens, -inf for
+        what cannot follow; None is asked only of a predictor that is not on demand, whose rows restrict. States are
+        hashable, and equal ones have equal futures. Where all predictors of a run have it, a search asks nothing else
+        but their bounds.
+        """
+
+
+class Summary(Protocol):
+    """Has something to say at the end of a run."""
+
+    @abstractmethod
+    def summary(self) -> str | None:
+        """One line, which ``sgdec decode`` prints; None = nothing happened that is worth it."""
+
+
 ABILITIES = ("best_remaining", "worst_remaining", "state_key", "attention")
+"""Those over lists of states, in both forms."""
 
 
 def ability(predictor: object, name: str) -> Callable[[Sequence[State]], Sequence[Any]] | None:
@@ -160,102 +227,29 @@ def ability(predictor: object, name: str) -> Callable[[Sequence[State]], Sequenc
     return getattr(predictor, name, None)
 
 
-class _Prefix(NamedTuple):
-    """A lifted state: the predictor's copy for this sentence, and its own state."""
-
-    predictor: Predictor
-    state: State
+# Class hooks. They are called with the options that the instance will be made of, before anything heavy is loaded.
 
 
-@final
-class Lifted(BatchPredictor):
-    """A simple-form predictor in the batch form: one shallow copy of it a sentence, rows one after the other."""
+class ReadVocabularies(Protocol):
+    """Brings vocabularies to the run."""
 
-    independent_rows = True
+    @classmethod
+    @abstractmethod
+    def read_vocabularies(cls, **options: Any) -> Vocabularies:
+        """Those of its model; all that a run's predictors bring have to agree.
 
-    def __init__(self, predictor: Predictor) -> None:
-        self.predictor = predictor
-        # What is lifted says the same of itself.
-        self.on_demand = predictor.on_demand  # type: ignore[misc]
-        self.max_score = predictor.max_score
-
-    def __getattr__(self, name: str) -> Any:
-        if name in ABILITIES and ability(self.predictor, name) is not None:
-            return partial(self._ability, name)
-        raise AttributeError(f"a lifted predictor has no {name!r}")  # may be asked before __init__, by copy
-
-    def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
-        states = []
-        for source in sources:
-            predictor = copy.copy(self.predictor)
-            predictor.initialize(source)
-            states.append(_Prefix(predictor, predictor.get_state()))
-        return states
-
-    def predict_batch(
-        self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None
-    ) -> Scores:
-        parts = []
-        for i, (predictor, state) in enumerate(states):
-            predictor.set_state(state)
-            found = predictor.predict_next(None if candidates is None else candidates[i])
-            if not isinstance(found, Scores) or len(found) != 1:
-                raise WrongAnswer(f"predict_next returned {_wrong(found)}")
-            parts.append(found)
-        return parts[0] if len(parts) == 1 else Scores.stack(parts)
-
-    def consume_batch(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:
-        after = []
-        for (predictor, state), token in zip(states, tokens, strict=True):
-            predictor.set_state(state)
-            predictor.consume(token)
-            after.append(_Prefix(predictor, predictor.get_state()))
-        return after
-
-    def _ability(self, name: str, states: Sequence[State]) -> list[Any]:
-        return [getattr(predictor, name)([state])[0] for predictor, state in states]
+        That of a wrapper may name a parameter ``inner``: what the predictor inside brings. Raises SgdecError where
+        the file of a vocabulary cannot be read.
+        """
 
 
-def lift(predictor: Predictor | BatchPredictor) -> BatchPredictor:
-    """The batch form of any predictor. SgdecError for one whose class cannot mean what it says (`sgdec.surface`)."""
-    require_sound(type(predictor))
-    return Lifted(predictor) if isinstance(predictor, Predictor) else predictor
+class InnerContext(Protocol):
+    """Is a wrapper whose inside lives in another context: other tokens, say."""
 
-
-def _wrong(found: object) -> str:
-    """What is wrong with an answer about one prefix."""
-    from sgdec.answers import described
-
-    if isinstance(found, Scores):
-        return f"{len(found)} rows; expected one, such as Scores.dense(array) with an array [V]."
-    return (
-        f"{described(found)}; expected Scores: Scores.dense(array) of all V tokens, Scores.sparse(tokens, scores) "
-        "where only these can follow, or Scores.constant(score)."
-    )
-
-
-@final
-class Lowered(Predictor):
-    """A batch-form predictor in the simple form: a batch of one."""
-
-    def __init__(self, predictor: BatchPredictor) -> None:
-        self.predictor = predictor
-        self._state: State = None
-
-    def initialize(self, source: Source) -> None:
-        (self._state,) = self.predictor.initialize_batch([source])
-
-    def predict_next(self, candidates: Candidates | None = None) -> Scores:
-        return self.predictor.predict_batch([self._state], None if candidates is None else [candidates])
-
-    def consume(self, token: int) -> None:
-        (self._state,) = self.predictor.consume_batch([self._state], [token])
-
-    def get_state(self) -> State:
-        return self._state
-
-    def set_state(self, state: State) -> None:
-        self._state = state
+    @classmethod
+    @abstractmethod
+    def inner_context(cls, context: Context, **options: Any) -> Context:
+        """What the predictor inside is made with."""
 
 
 @dataclass(frozen=True)
@@ -334,3 +328,6 @@ class BatchDecoder(Decoder):
 
     def decode(self, space: SearchSpace) -> Result:
         return self.decode_batch([space])[0]
+
+
+__getattr__ = former_names(__name__, dict.fromkeys(("Lifted", "Lowered", "lift"), "sgdec.lifting"))

@@ -10,7 +10,8 @@ from dataclasses import dataclass, replace
 
 from sgdec.constellation import Constellation, Member
 from sgdec.context import EOS
-from sgdec.protocol import Candidates, Decoder, Predictor, Result, Scores, Source, lift
+from sgdec.lifting import lift
+from sgdec.protocol import Candidates, Decoder, Predictor, Result, Scores, Source
 from sgdec.ranking import Ranking
 from sgdec.search import SearchSpace
 

@@ -1,4 +1,4 @@
-"""What the class of a plugin can declare, and what is wrong with one that declares something else.
+"""Holds the class of a plugin against the page of what it can answer (`sgdec.protocol`).
 
 Abilities, traits and class hooks are optional, so a misspelt one would be absent without a word; and a predictor
 whose state cannot be saved would score the wrong prefix. A class is checked once, when it is loaded or lifted.
@@ -12,23 +12,37 @@ from difflib import get_close_matches
 from typing import Any
 from weakref import WeakSet
 
+from sgdec import protocol
 from sgdec.errors import SgdecError
+from sgdec.protocol import BatchDecoder, BatchPredictor, Decoder, Predictor, Traits
 
-SIMPLE: Mapping[str, tuple[int, ...]] = {
-    "initialize": (1,), "predict_next": (0, 1), "consume": (1,), "get_state": (0,), "set_state": (1,),
-}  # fmt: skip
-"""The verbs of the simple form, with the numbers of arguments that they are called with."""
-BATCH: Mapping[str, tuple[int, ...]] = {"initialize_batch": (1,), "predict_batch": (1, 2), "consume_batch": (2,)}
-ABILITIES: Mapping[str, tuple[int, ...]] = {
-    "best_remaining": (1,), "worst_remaining": (1,), "state_key": (1,), "attention": (1,), "steps": (2,),
-    "summary": (0,),
-}  # fmt: skip
-"""Methods that a predictor may have."""
+Methods = Mapping[str, tuple[int, ...]]
+"""By name, with how many arguments each is called."""
+
+
+def _methods(*pages: type[Any]) -> Methods:
+    """What these classes of the protocol declare."""
+    found = {}
+    for name, method in (each for page in pages for each in vars(page).items()):
+        if inspect.isfunction(method) and not name.startswith("_"):
+            parameters = list(inspect.signature(method).parameters.values())[1:]  # without self
+            required = sum(parameter.default is parameter.empty for parameter in parameters)
+            found[name] = tuple(range(required, len(parameters) + 1))
+    return found
+
+
+ABILITIES = _methods(
+    protocol.BestRemaining, protocol.WorstRemaining, protocol.StateKey, protocol.Attention, protocol.StepsAhead,
+    protocol.Summary,
+)  # fmt: skip
 HOOKS = ("read_vocabularies", "inner_context")
-"""Class methods that a predictor may have; they are called with its options."""
-TRAITS = ("on_demand", "max_score", "independent_rows")
-DECODING: Mapping[str, tuple[int, ...]] = {"decode": (1,), "decode_batch": (1,), "caveat": (2,)}
-DECODER_TRAITS = ("exact", "ranking", "ranks_by")
+"""Class methods that a predictor may have."""
+PAGES: Mapping[type[Any], tuple[Methods, tuple[str, ...]]] = {
+    Predictor: ({**_methods(Predictor), **ABILITIES}, tuple(Traits.__annotations__)),
+    BatchPredictor: ({**_methods(BatchPredictor), **ABILITIES}, tuple(Traits.__annotations__)),
+    Decoder: (_methods(Decoder, BatchDecoder), tuple(Decoder.__annotations__)),
+}
+"""Methods and traits of each kind of plugin."""
 FORMER = {"never_positive": "say max_score = 0.0 (or another highest score of any token)"}
 """Names that once meant something, and what to do instead."""
 NEAR = 0.85
@@ -48,16 +62,10 @@ def require_sound(cls: type[Any]) -> None:
 
 
 def _problems(cls: type[Any]) -> Iterator[str]:
-    from sgdec.protocol import BatchPredictor, Decoder, Predictor
-
-    if issubclass(cls, Decoder):
-        methods, traits = DECODING, DECODER_TRAITS
-    elif issubclass(cls, Predictor):
-        methods, traits = {**SIMPLE, **ABILITIES}, TRAITS
-    elif issubclass(cls, BatchPredictor):
-        methods, traits = {**BATCH, **ABILITIES}, TRAITS
-    else:
+    page = next((page for page in PAGES if issubclass(cls, page)), None)
+    if page is None:
         return
+    methods, traits = PAGES[page]
     for name in _declared(cls):
         yield from _misspelt(cls, name, methods, traits)
     for name, counts in methods.items():
@@ -69,8 +77,8 @@ def _problems(cls: type[Any]) -> Iterator[str]:
         hook = inspect.getattr_static(cls, name, None)
         if hook is not None and not isinstance(hook, classmethod):
             yield f"{name} has to be a classmethod: it is called before there is an instance."
-    if issubclass(cls, Predictor):
-        yield from _half_a_state(cls, Predictor)
+    if page is Predictor:
+        yield from _half_a_state(cls)
 
 
 def _declared(cls: type[Any]) -> list[str]:
@@ -79,7 +87,7 @@ def _declared(cls: type[Any]) -> list[str]:
     return [name for base in cls.__mro__ if base.__module__ not in ours for name in vars(base) if name[0] != "_"]
 
 
-def _misspelt(cls: type[Any], name: str, methods: Mapping[str, Any], traits: tuple[str, ...]) -> Iterator[str]:
+def _misspelt(cls: type[Any], name: str, methods: Methods, traits: tuple[str, ...]) -> Iterator[str]:
     if name in FORMER:
         yield f"{name} means nothing any more: {FORMER[name]}."
     known = (*methods, *HOOKS) if callable(getattr(cls, name, None)) else traits
@@ -101,8 +109,9 @@ def _wrong_arguments(cls: type[Any], name: str, counts: tuple[int, ...]) -> Iter
             yield f"{name}{signature} is called with {arguments}, which it does not take ({error})."
 
 
-def _half_a_state(cls: type[Any], base: type[Any]) -> Iterator[str]:
-    own = {name for name in ("consume", "get_state", "set_state") if getattr(cls, name) is not getattr(base, name)}
+def _half_a_state(cls: type[Any]) -> Iterator[str]:
+    verbs = ("consume", "get_state", "set_state")
+    own = {name for name in verbs if getattr(cls, name) is not getattr(Predictor, name)}
     missing = {"get_state", "set_state"} - own
     if own and missing:
         yield (

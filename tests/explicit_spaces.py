@@ -17,7 +17,8 @@ import numpy.typing as npt
 
 from sgdec import BatchPredictor, Predictor, Scores, Source
 from sgdec.constellation import Constellation, Member
-from sgdec.protocol import Candidates, SparseRow, lift
+from sgdec.lifting import lift
+from sgdec.protocol import Candidates, SparseRow
 
 V = 4
 UNK, BOS, EOS, OTHER = range(V)

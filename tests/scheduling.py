@@ -19,10 +19,11 @@ from sgdec_decoders.vanilla import VanillaDecoder
 from sgdec.constellation import Constellation
 from sgdec.context import EOS
 from sgdec.errors import SgdecError, UsageError
+from sgdec.lifting import lift
 from sgdec.node import Node
 from sgdec.outcome import Outcome, Unreadable
 from sgdec.plugins import Host
-from sgdec.protocol import BatchDecoder, BatchPredictor, Candidates, Decoder, Predictor, Result, Scores, Source, lift
+from sgdec.protocol import BatchDecoder, BatchPredictor, Candidates, Decoder, Predictor, Result, Scores, Source
 from sgdec.scheduler import Scheduler
 from sgdec.search import SearchSpace
 from sgdec.testing.toys import Bonus, Lattice, PassThrough

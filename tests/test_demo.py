@@ -21,7 +21,7 @@ from sgdec.demo import tour
 from sgdec.demo.corpus import LIMIT, draw, english, german, write_corpus
 from sgdec.demo.tour import FULL, QUICK, Row, Step, choose, steps, summary
 from sgdec.errors import SgdecError, UsageError
-from sgdec.protocol import Lowered
+from sgdec.lifting import Lowered
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
 
 pytestmark = pytest.mark.slow

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 
 from sgdec import BatchPredictor, Context, Predictor, Source
 from sgdec.constellation import Constellation
+from sgdec.lifting import lift
 from sgdec.plugins import Host
-from sgdec.protocol import lift
 from sgdec.testing import TinySpace
 from tests.random_spaces import expect_the_nbest, search
 

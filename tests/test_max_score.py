@@ -30,8 +30,9 @@ from sgdec import EOS, Context, Decoder, Source, UsageError
 from sgdec.bounds import most_of
 from sgdec.errors import SgdecError
 from sgdec.io.arpa import LN_10, Arpa, NGrams, read_arpa, write_arpa
+from sgdec.lifting import lift
 from sgdec.plugins import Host
-from sgdec.protocol import BatchPredictor, lift
+from sgdec.protocol import BatchPredictor
 from sgdec.testing import BatchTable, Lattice, Table, enumerate_space
 from sgdec.testing.random_spaces import CappedTable
 from sgdec.testing.reading import read_row

@@ -14,7 +14,8 @@ import pytest
 
 from sgdec.cli.main import main
 from sgdec.errors import SgdecError
-from sgdec.protocol import BatchPredictor, Candidates, Predictor, Scores, Source, lift
+from sgdec.lifting import lift
+from sgdec.protocol import BatchPredictor, Candidates, Predictor, Scores, Source
 from sgdec.surface import require_sound
 
 HEAD = """

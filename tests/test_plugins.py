@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import sgdec
 from sgdec.errors import SgdecError, UsageError
 from sgdec.plugins import Entry, Host, install_hint
 from sgdec.protocol import Decoder, Predictor
@@ -286,3 +287,22 @@ def test_the_smallest_extra_is_the_one_to_install(site: Site) -> None:
     assert install_hint("big_thing", "stranger") == ' (pip install "stranger[big]")'
     assert install_hint("always", "stranger") == ' (pip install "stranger")'
     assert install_hint("nothing", "stranger") == ""
+
+
+@pytest.mark.parametrize(
+    ("stated", "way_out"), [("2", "a newer"), ("0", "another"), ("'1'", "another")]
+)
+def test_a_plugin_for_another_version_of_the_protocol_is_refused(tmp_path: Path, stated: str, way_out: str) -> None:
+    file = tmp_path / "later.py"
+    file.write_text(f"import sgdec\nsgdec_api = {stated}\n@sgdec.hookimpl\ndef sgdec_predictors(): return {{}}\n")
+    with pytest.raises(SgdecError, match=f"sgdec_api is {stated}, .* version 1 of the protocol: install {way_out}"):
+        Host([file])
+
+
+def test_a_plugin_that_states_this_version_is_loaded(tmp_path: Path) -> None:
+    file = tmp_path / "now.py"
+    file.write_text(
+        f"import sgdec\nfrom sgdec_predictors.wc import WordCount\nsgdec_api = {sgdec.API}\n"
+        "@sgdec.hookimpl\ndef sgdec_predictors(): return {'mine': WordCount}\n"
+    )
+    assert Host([file]).load("predictor", "mine").__name__ == "WordCount"

@@ -15,18 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sgdec.context import EOS
-from sgdec.protocol import (
-    ABILITIES,
-    BatchPredictor,
-    Hypothesis,
-    Lowered,
-    Predictor,
-    Scores,
-    Source,
-    SparseRow,
-    ability,
-    lift,
-)
+from sgdec.lifting import Lowered, lift
+from sgdec.protocol import ABILITIES, BatchPredictor, Hypothesis, Predictor, Scores, Source, SparseRow, ability
 from sgdec.testing import BatchTable, Bonus, Lattice, OnDemandTable, PassThrough, Table
 from sgdec.testing.reading import plain, read_row
 from sgdec.testing.snapshot import snapshot

@@ -24,8 +24,9 @@ from sgdec.cli.main import main
 from sgdec.constellation import Constellation
 from sgdec.context import EOS, Context, Vocabularies
 from sgdec.errors import UsageError
+from sgdec.lifting import lift
 from sgdec.plugins import Host
-from sgdec.protocol import Hypothesis, Predictor, Source, lift
+from sgdec.protocol import Hypothesis, Predictor, Source
 from sgdec.scheduler import Scheduler
 from sgdec.testing import Bonus, DecoderContract, Forced, PredictorContract, Table, enumerate_space, score_path
 from sgdec.text.vocabulary import load_vocabulary

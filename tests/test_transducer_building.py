@@ -17,7 +17,7 @@ from sgdec_predictors.fsttok import FstTok
 
 from sgdec import UNK, Source, UsageError
 from sgdec.io.transducer import write_transducer
-from sgdec.protocol import lift
+from sgdec.lifting import lift
 from sgdec.testing import Bonus
 from sgdec.text.transducers import Drawing, all_segmentations, canonical, spellings, words_of
 from sgdec.text.vocabulary import Kind, Tokenizer, train

@@ -19,8 +19,9 @@ from sgdec import EOS, BatchPredictor, Predictor, Scores, SgdecError, Source, Us
 from sgdec.assembly import RunConfig, assemble
 from sgdec.constellation import Constellation
 from sgdec.context import Context, Vocabularies
+from sgdec.lifting import lift
 from sgdec.plugins import Host
-from sgdec.protocol import FORBIDDEN, Candidates, lift
+from sgdec.protocol import FORBIDDEN, Candidates
 from sgdec.scheduler import Scheduler
 from sgdec.search import SearchSpace
 from sgdec.testing import BatchTable, Bonus, Lattice, OnDemandTable, Table, enumerate_space

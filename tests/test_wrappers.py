@@ -15,8 +15,9 @@ import pytest
 
 from sgdec import BatchPredictor, Predictor, Scores, Source
 from sgdec.context import Context
+from sgdec.lifting import lift
 from sgdec.plugins import Host
-from sgdec.protocol import ABILITIES, FORBIDDEN, Candidates, State, lift
+from sgdec.protocol import ABILITIES, FORBIDDEN, Candidates, State
 from sgdec.testing import BatchTable, Bonus, Lattice, OnDemandTable, PassThrough, Table
 from tests.test_contracts import PluginContract
 

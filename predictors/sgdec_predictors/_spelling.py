@@ -28,7 +28,7 @@ class Translator(Wrapper):
 
     def __init__(self, inner: BatchPredictor) -> None:
         super().__init__(inner)
-        self.on_demand = True  # type: ignore[misc]  # so it looks only at what the others leave
+        self.on_demand = True  # so it looks only at what the others leave
 
     @classmethod
     def read_vocabularies(cls, inner: Vocabularies, **options: Any) -> Vocabularies:

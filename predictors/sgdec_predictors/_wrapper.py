@@ -23,24 +23,15 @@ class Wrapper(BatchPredictor):
 
     def __init__(self, inner: BatchPredictor) -> None:
         self.inner = inner
-        # What is wrapped says the same of itself.
-        self.on_demand = inner.on_demand  # type: ignore[misc]
+        self.on_demand = inner.on_demand
         self.max_score = inner.max_score
+        self.independent_rows = inner.independent_rows
+        self.vocabularies = inner.vocabularies
 
     @classmethod
     def read_vocabularies(cls, inner: Vocabularies, **options: Any) -> Vocabularies:
         """What an entry brings to the run, if what is wrapped brings ``inner``: here the same."""
         return inner
-
-    @property
-    def independent_rows(self) -> bool:  # type: ignore[override]
-        return self.inner.independent_rows
-
-    @property
-    def vocabularies(self) -> Vocabularies:
-        """Those of the inner predictor's own model, if it has one."""
-        found: Vocabularies = getattr(self.inner, "vocabularies", Vocabularies())
-        return found
 
     def __getattr__(self, name: str) -> Any:
         if "inner" in self.__dict__:

@@ -28,7 +28,7 @@ class AltSrc(Wrapper):
     """Another source file, line by line.
 
     >>> import tempfile
-    >>> from sgdec.protocol import lift
+    >>> from sgdec.lifting import lift
     >>> from sgdec.testing import Forced
     >>> with tempfile.NamedTemporaryFile("w") as file:
     ...     print("7 8", file=file, flush=True)

@@ -72,7 +72,7 @@ class FstTok(Translator):
     Characters 3 and 4 spell words for the inner predictor: 3 is word 7, 34 is word 8.
 
     >>> import pynini, tempfile
-    >>> from sgdec.protocol import lift
+    >>> from sgdec.lifting import lift
     >>> from sgdec.testing import Bonus
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     pynini.union(pynini.cross("[3]", "[7]"), pynini.cross("[3][4]", "[8]")).write(f"{folder}/t.fst")

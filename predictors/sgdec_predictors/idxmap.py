@@ -30,7 +30,7 @@ class IdxMap(Wrapper):
     """Translates between two numberings of one vocabulary.
 
     >>> import tempfile
-    >>> from sgdec.protocol import lift
+    >>> from sgdec.lifting import lift
     >>> from sgdec.testing import Bonus
     >>> with tempfile.NamedTemporaryFile("w") as file:
     ...     print("0 0\\n1 1\\n2 2\\n3 4\\n4 5\\n5 3", file=file, flush=True)

@@ -24,7 +24,7 @@ from sgdec_predictors._wrapper import Wrapper
 class MaskVocab(Wrapper):
     """Scores 0 for masked tokens and hides them from the inner predictor.
 
-    >>> from sgdec.protocol import lift
+    >>> from sgdec.lifting import lift
     >>> from sgdec.testing import Forced
     >>> masked = MaskVocab(lift(Forced([7])), tokens="4,5")
     >>> states = masked.initialize_batch([sgdec.Source(1, (3,))])

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import lru_cache, partial
 from itertools import chain
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, Annotated, Any, Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -75,7 +75,7 @@ class NGram(BatchPredictor):
     ['-0.50', '-0.25', '-100.00']
     """
 
-    on_demand: ClassVar[bool] = True
+    on_demand = True
     independent_rows = True
 
     def __init__(

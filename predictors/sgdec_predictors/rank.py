@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -24,19 +24,18 @@ from sgdec_predictors._wrapper import Wrapper
 class Rank(Wrapper):
     """-1 for the best token, -2 for the next ...
 
-    >>> from sgdec.protocol import lift
+    >>> from sgdec.lifting import lift
     >>> from sgdec.testing import Bonus
     >>> rank = Rank(lift(Bonus({7: -0.2, 9: -5.0, 2: -0.2}, default=-math.inf)))
     >>> rank.predict_batch(rank.initialize_batch([sgdec.Source(1, (3,))])).rows
     [SparseRow({7: -1.0, 9: -3.0, 2: -1.0}, default=-inf)]
     """
 
-    on_demand: ClassVar[bool] = False
     forwards = ("state_key", "attention")
 
     def __init__(self, inner: BatchPredictor, context: Context | None = None) -> None:
         super().__init__(inner)
-        self.on_demand = False  # type: ignore[misc]  # it asks for all tokens anyway
+        self.on_demand = False  # it asks for all tokens anyway
         self.max_score = -1.0
         self._vocab_size = context.vocab_size if context else None
 

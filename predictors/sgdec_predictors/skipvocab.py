@@ -46,7 +46,7 @@ class _Prefix:
 class SkipVocab(Wrapper):
     """The score of the best way to each token through skipped ones.
 
-    >>> from sgdec.protocol import lift
+    >>> from sgdec.lifting import lift
     >>> from sgdec.testing import Lattice
     >>> inner = Lattice({0: {9: (-1.0, 1), 7: (-3.0, 2)}, 1: {7: (-0.5, 2)}, 2: {2: (0.0, 3)}})
     >>> skipping = SkipVocab(lift(inner), max_id=8)
@@ -54,7 +54,6 @@ class SkipVocab(Wrapper):
     [SparseRow({7: -1.5}, default=-inf)]
     """
 
-    on_demand: ClassVar[bool] = False
     # No attention: one token outside is several inside.
     forwards: ClassVar[tuple[str, ...]] = ("best_remaining", "worst_remaining", "state_key")
 
@@ -71,7 +70,7 @@ class SkipVocab(Wrapper):
     ) -> None:
         """Raises UsageError where nothing is skipped, or ``tokens`` is no such list."""
         super().__init__(inner)
-        self.on_demand = False  # type: ignore[misc]  # it asks for all tokens anyway
+        self.on_demand = False  # it asks for all tokens anyway
         self.max_score = max(inner.max_score, (max_skips + 1) * inner.max_score)  # a token is scored with its skips
         given = TokenSet.parse(tokens, "skipvocab")
         if max_id is None:

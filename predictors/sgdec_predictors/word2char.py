@@ -46,7 +46,7 @@ class Word2Char(Translator):
     """Word scores at word boundaries.
 
     >>> import tempfile
-    >>> from sgdec.protocol import lift
+    >>> from sgdec.lifting import lift
     >>> from sgdec.testing import Bonus
     >>> with tempfile.NamedTemporaryFile("w") as file:
     ...     print("7 3\\n8 3 4", file=file, flush=True)

@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 
 from sgdec.context import EOS
-from sgdec.protocol import ABILITIES, FORBIDDEN, BatchPredictor, Source, State, ability, lift
+from sgdec.lifting import lift
+from sgdec.protocol import ABILITIES, FORBIDDEN, BatchPredictor, Source, State, ability
 from sgdec.testing.reading import plain, read_row, where
 from sgdec.testing.snapshot import snapshot
 from sgdec.testing.subject import Subject

@@ -21,8 +21,9 @@ from sgdec.constellation import Constellation, Member
 from sgdec.context import EOS
 from sgdec.errors import UsageError
 from sgdec.jobs import answer
+from sgdec.lifting import lift
 from sgdec.outcome import Outcome
-from sgdec.protocol import Decoder, Hypothesis, Result, Source, ability, lift
+from sgdec.protocol import Decoder, Hypothesis, Result, Source, ability
 from sgdec.scheduler import Scheduler
 from sgdec.search import SearchSpace
 from sgdec.testing.enumeration import Path, enumerate_space, score_path

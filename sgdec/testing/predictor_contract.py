@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from sgdec.context import EOS
-from sgdec.protocol import BatchPredictor, Lowered, Predictor, Scores, Source, State, lift
+from sgdec.lifting import Lowered, lift
+from sgdec.protocol import BatchPredictor, Predictor, Scores, Source, State
 from sgdec.testing.ability_checks import AbilityChecks
 from sgdec.testing.reading import Row, ask, plain, plain_tokens, read_row, where
 from sgdec.testing.snapshot import snapshot

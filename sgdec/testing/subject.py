@@ -9,7 +9,8 @@ from functools import cached_property
 
 import numpy as np
 
-from sgdec.protocol import BatchPredictor, Lowered, Predictor, Source, State
+from sgdec.lifting import Lowered
+from sgdec.protocol import BatchPredictor, Predictor, Source, State
 from sgdec.testing.reading import Row, difference, where
 from sgdec.testing.walks import random_prefix
 

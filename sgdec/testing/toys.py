@@ -247,7 +247,7 @@ class PassThrough(BatchPredictor):
     def __init__(self, inner: BatchPredictor) -> None:
         self.inner = inner
         # What is wrapped says the same of itself.
-        self.on_demand = inner.on_demand  # type: ignore[misc]
+        self.on_demand = inner.on_demand
         self.independent_rows = inner.independent_rows
         self.max_score = inner.max_score
 

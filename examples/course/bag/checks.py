@@ -16,7 +16,8 @@ from sgdec_decoders.beam import BeamDecoder
 
 from sgdec import BOS, EOS, Decoder, Predictor, Source, UsageError
 from sgdec.constellation import Constellation
-from sgdec.protocol import FORBIDDEN, ability, lift
+from sgdec.lifting import lift
+from sgdec.protocol import FORBIDDEN, ability
 from sgdec.testing import PredictorContract, Table, TinySpace
 from sgdec.testing.reading import Row, ask, where
 

@@ -19,7 +19,8 @@ from sgdec_decoders.astar import AStarDecoder
 
 from sgdec import EOS, Predictor, Source
 from sgdec.constellation import Constellation
-from sgdec.protocol import BatchPredictor, State, ability, lift
+from sgdec.lifting import lift
+from sgdec.protocol import BatchPredictor, State, ability
 from sgdec.testing import Lattice, PredictorContract, Table, TinySpace, enumerate_space
 
 V = 7

@@ -1,0 +1,110 @@
+"""The two forms of a predictor, each made of the other: nobody has to write both."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple, final
+
+from sgdec.blame import WrongAnswer
+from sgdec.protocol import ABILITIES, BatchPredictor, Candidates, Predictor, Scores, Source, State, ability
+from sgdec.surface import require_sound
+
+
+class _Prefix(NamedTuple):
+    """A lifted state: the predictor's copy for this sentence, and its own state."""
+
+    predictor: Predictor
+    state: State
+
+
+@final
+class Lifted(BatchPredictor):
+    """A simple-form predictor in the batch form: one shallow copy of it a sentence, rows one after the other."""
+
+    independent_rows = True
+
+    def __init__(self, predictor: Predictor) -> None:
+        self.predictor = predictor
+        self.on_demand = predictor.on_demand
+        self.max_score = predictor.max_score
+        self.vocabularies = predictor.vocabularies
+
+    def __getattr__(self, name: str) -> Any:
+        if name in ABILITIES and ability(self.predictor, name) is not None:
+            return partial(self._ability, name)
+        raise AttributeError(f"a lifted predictor has no {name!r}")  # may be asked before __init__, by copy
+
+    def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
+        states = []
+        for source in sources:
+            predictor = copy.copy(self.predictor)
+            predictor.initialize(source)
+            states.append(_Prefix(predictor, predictor.get_state()))
+        return states
+
+    def predict_batch(
+        self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None
+    ) -> Scores:
+        parts = []
+        for i, (predictor, state) in enumerate(states):
+            predictor.set_state(state)
+            found = predictor.predict_next(None if candidates is None else candidates[i])
+            if not isinstance(found, Scores) or len(found) != 1:
+                raise WrongAnswer(f"predict_next returned {_wrong(found)}")
+            parts.append(found)
+        return parts[0] if len(parts) == 1 else Scores.stack(parts)
+
+    def consume_batch(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:
+        after = []
+        for (predictor, state), token in zip(states, tokens, strict=True):
+            predictor.set_state(state)
+            predictor.consume(token)
+            after.append(_Prefix(predictor, predictor.get_state()))
+        return after
+
+    def _ability(self, name: str, states: Sequence[State]) -> list[Any]:
+        return [getattr(predictor, name)([state])[0] for predictor, state in states]
+
+
+def lift(predictor: Predictor | BatchPredictor) -> BatchPredictor:
+    """The batch form of any predictor. SgdecError for one whose class cannot mean what it says (`sgdec.surface`)."""
+    require_sound(type(predictor))
+    return Lifted(predictor) if isinstance(predictor, Predictor) else predictor
+
+
+def _wrong(found: object) -> str:
+    """What is wrong with an answer about one prefix."""
+    from sgdec.answers import described
+
+    if isinstance(found, Scores):
+        return f"{len(found)} rows; expected one, such as Scores.dense(array) with an array [V]."
+    return (
+        f"{described(found)}; expected Scores: Scores.dense(array) of all V tokens, Scores.sparse(tokens, scores) "
+        "where only these can follow, or Scores.constant(score)."
+    )
+
+
+@final
+class Lowered(Predictor):
+    """A batch-form predictor in the simple form: a batch of one."""
+
+    def __init__(self, predictor: BatchPredictor) -> None:
+        self.predictor = predictor
+        self._state: State = None
+
+    def initialize(self, source: Source) -> None:
+        (self._state,) = self.predictor.initialize_batch([source])
+
+    def predict_next(self, candidates: Candidates | None = None) -> Scores:
+        return self.predictor.predict_batch([self._state], None if candidates is None else [candidates])
+
+    def consume(self, token: int) -> None:
+        (self._state,) = self.predictor.consume_batch([self._state], [token])
+
+    def get_state(self) -> State:
+        return self._state
+
+    def set_state(self, state: State) -> None:
+        self._state = state

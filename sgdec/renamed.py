@@ -1,0 +1,26 @@
+"""Old names of the public surface: each works for one version more, and says what it is called now."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def former_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
+    """The ``__getattr__`` of a module whose ``names`` have moved: to ``MODULE``, or to ``MODULE:NAME``."""
+
+    def find(name: str) -> Any:
+        if name not in names:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        home, _, new = names[name].rpartition(":")
+        home, new = (home, new) if home else (new, name)
+        warnings.warn(
+            f"{module}.{name} is called {home}.{new} now; the old name goes with the next version of sgdec.",
+            DeprecationWarning,
+            stacklevel=2,
+        )
+        return getattr(import_module(home), new)
+
+    return find
