@@ -12,9 +12,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sgdec.context import BOS, EOS, UNK, Context
+    from sgdec.context import BOS, EOS, UNK, Context, Vocabulary
     from sgdec.errors import SgdecError, UsageError
     from sgdec.hookspecs import hookimpl
+    from sgdec.io.lattice import read_lattice
+    from sgdec.library import load
     from sgdec.lifting import lift
     from sgdec.node import Node
     from sgdec.protocol import (
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
         Source,
     )
     from sgdec.search import SearchSpace
+    from sgdec.text.vocabulary import load_vocabulary
 
     __version__: str
 
@@ -50,13 +53,17 @@ __all__ = [
     "SgdecError",
     "Source",
     "UsageError",
+    "Vocabulary",
     "__version__",
     "hookimpl",
     "lift",
+    "load",
+    "load_vocabulary",
+    "read_lattice",
 ]
 
 _HOMES = {
-    "sgdec.context": ("BOS", "EOS", "UNK", "Context"),
+    "sgdec.context": ("BOS", "EOS", "UNK", "Context", "Vocabulary"),
     "sgdec.errors": ("SgdecError", "UsageError"),
     "sgdec.hookspecs": ("hookimpl",),
     "sgdec.protocol": (
@@ -65,6 +72,9 @@ _HOMES = {
     "sgdec.lifting": ("lift",),
     "sgdec.node": ("Node",),
     "sgdec.search": ("SearchSpace",),
+    "sgdec.library": ("load",),
+    "sgdec.io.lattice": ("read_lattice",),
+    "sgdec.text.vocabulary": ("load_vocabulary",),
 }  # fmt: skip
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

@@ -1,10 +1,13 @@
-"""From names and options to a constellation and a decoder: what ``sgdec decode`` puts together.
+"""From names and options to a constellation and a decoder: what ``sgdec decode`` and `sgdec.load` put together.
 
 Classes come from the plugin host, options from their constructors, vocabularies from whichever predictor brings
 one (a class with a classmethod ``read_vocabularies``, called with its options, that reads them without loading
 weights; that of a wrapper may name a parameter ``inner`` for those of what it wraps). All vocabularies of one side
 have to be the same. A wrapper whose inside speaks other vocabularies than the run has a classmethod
 ``inner_context``, called with the context and its options, that gives the context for what it wraps.
+
+In place of a plugin's name a library call may give a class, which is configured like a plugin's, or an object, which
+is taken as it is: its only option is its weight, and it brings the vocabularies in its attribute ``vocabularies``.
 """
 
 from __future__ import annotations
@@ -25,17 +28,18 @@ from sgdec.io.limits import VOCABULARY
 from sgdec.lifting import lift
 from sgdec.options import configure, refuse_unused
 from sgdec.plugins import Host, no_exit
-from sgdec.predictor_list import ListEntry, parse_predictors
-from sgdec.protocol import BatchPredictor, Decoder
+from sgdec.predictor_list import ListEntry, entries_of
+from sgdec.protocol import BatchPredictor, Decoder, Predictor
+from sgdec.surface import require_sound
 
 
 @dataclass(frozen=True)
 class RunConfig:
     """What a run is made of."""
 
-    predictors: str
-    """``[NAME=][WRAPPER:]...PREDICTOR``, separated by commas."""
-    decoder: str = "beam"
+    predictors: str | Mapping[str, Any]
+    """``[NAME=][WRAPPER:]...PREDICTOR``, separated by commas; or by name, see `entries_of`."""
+    decoder: str | type[Decoder] | Decoder = "beam"
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """By name of a part, then by option; ``weight`` for each entry of the list."""
     tokenizer: str | None = None
@@ -44,6 +48,13 @@ class RunConfig:
     precision: str = "fp32"
     seed: int = 0
     deterministic: bool = False
+
+    @property
+    def decoder_name(self) -> str:
+        """What the decoder's options are called by: its name, or that of its class."""
+        if isinstance(self.decoder, str):
+            return self.decoder
+        return (self.decoder if isinstance(self.decoder, type) else type(self.decoder)).__name__
 
 
 @dataclass(frozen=True)
@@ -70,7 +81,7 @@ class Run:
 
         config, torch = self.config, sys.modules.get("torch")
 
-        def part(name: str, plugin: str) -> str:
+        def part(name: str, plugin: Any) -> str:
             return signature.part(name, plugin, config.options.get(name, {}), self.options[name])
 
         predictors = [
@@ -81,7 +92,7 @@ class Run:
         return {
             **signature.versions(self.host.third_parties),
             "predictors": ",".join(predictors),
-            "decoder": part(config.decoder, config.decoder),
+            "decoder": part(config.decoder_name, config.decoder),
             **{name: f"{value}{signature.hashes(value)}" for name, value in own.items() if value is not None},
             "precision": config.precision,
             "device": config.device,
@@ -97,16 +108,19 @@ class _Part:
     name: str
     cls: type[Any]
     options: Mapping[str, Any]
+    made: Any = None
+    """The object itself, where one was given."""
 
 
 def assemble(config: RunConfig, host: Host) -> Run:
     """Raises UsageError for unknown names and options, vocabularies that differ, or wrappers around nothing."""
     require_device(config.device)
-    decoder_class = host.load("decoder", config.decoder)
-    entries = parse_predictors(config.predictors, taken=[config.decoder])
-    parts = {part.name: host.load("predictor", part.plugin) for entry in entries for part in entry.parts}
-    refuse_unused(config.options, [*parts, config.decoder])
-    given = {name: dict(config.options.get(name, {})) for name in [*parts, config.decoder]}
+    decoder_name = config.decoder_name
+    decoder_class = _class("decoder", config.decoder, host)
+    entries = entries_of(config.predictors, taken=[decoder_name])
+    parts = {part.name: _class("predictor", part.plugin, host) for entry in entries for part in entry.parts}
+    refuse_unused(config.options, [*parts, decoder_name])
+    given = {name: dict(config.options.get(name, {})) for name in [*parts, decoder_name]}
     weights = [_weight(given[entry.name].pop("weight", 1.0), entry.name) for entry in entries]
     chains = [_chain(entry, parts, given) for entry in entries]
     vocabularies = _vocabularies(chains, config.tokenizer)
@@ -119,16 +133,37 @@ def assemble(config: RunConfig, host: Host) -> Run:
         deterministic=config.deterministic,
         host=host,
     )
-    decoder_options = configure(decoder_class, given[config.decoder], name=config.decoder)
-    decoder = _construct(_Part(config.decoder, decoder_class, decoder_options), context)
+    decoding = _part(decoder_name, config.decoder, decoder_class, given)
+    decoder = _construct(decoding, context)
     members = [
         Member(entry.name, _wrap(chain, context), weight)
         for entry, chain, weight in zip(entries, chains, weights, strict=True)
     ]
     constellation = Constellation(members, vocab_size=context.vocab_size)
     constellation.require_attention(decoder.ranking)
-    checked = {part.name: part.options for chain in chains for part in chain} | {config.decoder: decoder_options}
+    checked = {part.name: part.options for chain in chains for part in [*chain, decoding]}
     return Run(constellation, decoder, vocabularies, config, host, tuple(zip(weights, entries, strict=True)), checked)
+
+
+def _class(kind: str, given: Any, host: Host) -> type[Any]:
+    """The class behind a name, or of what was given in its place."""
+    if isinstance(given, str):
+        return host.load(kind, given)
+    cls = given if isinstance(given, type) else type(given)
+    if not issubclass(cls, Decoder if kind == "decoder" else (Predictor, BatchPredictor)):
+        raise UsageError(f"{given!r} is no {kind}. Expected the name of a plugin, a class, or an object of one.")
+    require_sound(cls)
+    return cls
+
+
+def _part(name: str, plugin: Any, cls: type[Any], given: Mapping[str, Mapping[str, Any]]) -> _Part:
+    """A part with its options checked. An object has its own already."""
+    if isinstance(plugin, (str, type)):
+        return _Part(name, cls, configure(cls, given[name], name=name))
+    if given[name]:
+        option = next(iter(given[name]))
+        raise UsageError(f"no option --{name}.{option}: {name!r} is an object, which was made with its own options.")
+    return _Part(name, cls, {}, plugin)
 
 
 def _weight(value: Any, name: str) -> float:
@@ -146,19 +181,24 @@ def _chain(entry: ListEntry, classes: Mapping[str, type[Any]], given: Mapping[st
     chain = []
     for place, (name, plugin) in enumerate(entry.parts):
         cls = classes[name]
+        if not isinstance(plugin, (str, type)):
+            return [_part(name, plugin, cls, given)]
         wraps = "inner" in inspect.signature(cls.__init__).parameters
         last = place == len(entry.parts) - 1
         if wraps and last:
-            raise UsageError(f"{plugin!r} wraps another predictor: write {plugin}:PREDICTOR.")
+            better = f"write {plugin}:PREDICTOR" if isinstance(plugin, str) else "give an object of it"
+            raise UsageError(f"{plugin!r} wraps another predictor: {better}.")
         if not wraps and not last:
             raise UsageError(
                 f"{plugin!r} wraps no other predictor; it cannot stand before {entry.parts[-1].plugin!r}."
             )
-        chain.append(_Part(name, cls, configure(cls, given[name], name=name)))
+        chain.append(_part(name, plugin, cls, given))
     return chain
 
 
 def _construct(part: _Part, context: Context, **extra: Any) -> Any:
+    if part.made is not None:
+        return part.made
     if "context" in inspect.signature(part.cls.__init__).parameters:
         extra["context"] = context
     try:
@@ -222,6 +262,9 @@ def _forwards(vocabulary: Vocabulary) -> Vocabulary:
 def _brought(chain: list[_Part]) -> Vocabularies:
     """What one entry brings. A wrapper may speak another vocabulary than what it wraps: its word counts."""
     part, *inside = chain
+    if part.made is not None:
+        brought = getattr(part.made, "vocabularies", None)
+        return brought if isinstance(brought, Vocabularies) else Vocabularies()
     read = getattr(part.cls, "read_vocabularies", None)
     if read is None:
         return Vocabularies()

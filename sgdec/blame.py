@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Iterator
 from types import FrameType, TracebackType
 
-from sgdec.errors import SgdecError
+from sgdec.errors import SgdecError, one_line
 
 CORE = "sgdec"
 """The package whose frames say nothing about a plugin."""
@@ -54,6 +54,15 @@ class blaming:
     ) -> None:
         if isinstance(error, Exception) and (found := blamed(self._name, self._predictor, error)) is not error:
             raise found from found.__cause__
+
+
+def told(error: Exception, decoder: str | None = None) -> str:
+    """Why a sentence failed, in one line; a defect that is no predictor's is that of ``decoder``."""
+    if isinstance(error, (SgdecError, PredictorFault)):
+        text = str(error)
+    else:
+        text = f"decoder {decoder!r}: {said(error)}" if decoder is not None else said(error)
+    return one_line(text) or type(error).__name__
 
 
 def said(error: Exception, *packages: str) -> str:

@@ -147,23 +147,32 @@ def refuse_unused(given: Iterable[str], used: Iterable[str]) -> None:
             raise UsageError(f"options for {name!r}, which this run does not use. {suggest(name, used)}")
 
 
-def configure(cls: type[Any], given: Mapping[str, Any], *, name: str) -> dict[str, Any]:
+def configure(cls: type[Any], given: Mapping[str, Any], *, name: str | None) -> dict[str, Any]:
     """Keyword arguments for ``cls``: the given values, checked and converted to the types of its constructor.
 
     Values are strings of a command line or values of TOML. Where a collection is expected a string is split
-    at its commas. ``name`` is what the user calls the plugin. Raises UsageError for an unknown or missing
-    option, and for a value that does not fit.
+    at its commas. ``name`` is what the user calls the plugin; None: the options are those of the run itself.
+    Raises UsageError for an unknown or missing option, and for a value that does not fit.
     """
     annotations = {key: hint for key, _, hint in _parameters(cls)}
     for key in given:
         if key not in annotations:
-            known = [f"--{name}.{option}" for option in annotations]
-            raise UsageError(f"no option --{name}.{key}. {suggest(f'--{name}.{key}', known)}")
+            known = [flag(option, name) for option in annotations]
+            raise UsageError(f"no option {flag(key, name)}. {suggest(flag(key, name), known)}")
     options = {option.name: option for option in describe(cls)}
     for option in options.values():
         if option.required and option.name not in given:
-            raise UsageError(f"--{name}.{option.name} is missing: {_explain(option)}.")
-    return {key: _convert(given[key], annotations[key], f"--{name}.{key}", options[key]) for key in given}
+            raise UsageError(f"{flag(option.name, name)} is missing: {_explain(option)}.")
+    return {key: _convert(given[key], annotations[key], flag(key, name), options[key]) for key in given}
+
+
+def flag(option: str, name: str | None) -> str:
+    """An option as it is typed: that of the part ``name``, or of the run.
+
+    >>> flag("size", "beam"), flag("batch_size", None)
+    ('--beam.size', '--batch-size')
+    """
+    return f"--{option.replace('_', '-')}" if name is None else f"--{name}.{option}"
 
 
 def describe(cls: type[Any]) -> list[Option]:

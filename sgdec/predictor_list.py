@@ -14,8 +14,8 @@ fsttok2 (Part(name='fsttok2', plugin='fsttok'), Part(name='fst', plugin='fst'))
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from sgdec.errors import UsageError
 from sgdec.plugins import NAME
@@ -27,7 +27,8 @@ class Part(NamedTuple):
     """One plugin of the list: what its options are called by, and which plugin it is."""
 
     name: str
-    plugin: str
+    plugin: Any
+    """The name of a plugin; or, from a library call, a class or an object in its place."""
 
 
 class ListEntry(NamedTuple):
@@ -59,6 +60,32 @@ def parse_predictors(text: str, taken: Iterable[str] = ()) -> tuple[ListEntry, .
         parts = [_numbered(wrapper, counts) for wrapper in wrappers]
         parts.append(Part(given, innermost) if equals else _numbered(innermost, counts))
         entries.append(ListEntry(tuple(parts)))
+    _refuse_clashes(text, [part.name for entry in entries for part in entry.parts], list(taken))
+    return tuple(entries)
+
+
+def entries_of(predictors: str | Mapping[str, Any], taken: Iterable[str] = ()) -> tuple[ListEntry, ...]:
+    """Likewise of a list, or of a mapping from names of entries to ``[WRAPPER:]...PREDICTOR``, classes or objects.
+
+    >>> [entry.parts for entry in entries_of({"spelled": "fsttok:nmt"})]
+    [(Part(name='spelled', plugin='fsttok'), Part(name='nmt', plugin='nmt'))]
+    """
+    if isinstance(predictors, str):
+        return parse_predictors(predictors, taken)
+    if not isinstance(predictors, Mapping):
+        raise UsageError(f"predictors: {predictors!r} is neither a list, such as 'nmt,fst', nor a mapping of names.")
+    counts: Counter[str] = Counter()
+    entries = []
+    for name, given in predictors.items():
+        plugins = [plugin.strip() for plugin in given.split(":")] if isinstance(given, str) else [given]
+        for word in [name, *(plugin for plugin in plugins if isinstance(plugin, str))]:
+            if not isinstance(word, str) or not NAME.fullmatch(word):
+                raise UsageError(f"predictors: {word!r} is no name. Expected one such as 'nmt2' or 'lm'.")
+        inside = [_numbered(plugin, counts) for plugin in plugins[1:]]
+        entries.append(ListEntry((Part(name, plugins[0]), *inside)))
+    if not entries:
+        raise UsageError("predictors: none is given. Expected a mapping of names, or a list such as 'nmt,fst'.")
+    text = ",".join(map(str, predictors))
     _refuse_clashes(text, [part.name for entry in entries for part in entry.parts], list(taken))
     return tuple(entries)
 

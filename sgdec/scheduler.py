@@ -15,7 +15,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -83,7 +83,7 @@ class Scheduler:
         """What ``deterministic`` has cost so far, where sentences could not be asked about together."""
         return f"deterministic: {self._jobs:,} jobs in place of {self._rounds:,}" if self._alone else None
 
-    def run(self, sentences: Iterable[Source | Unreadable]) -> Iterator[Outcome]:
+    def run(self, sentences: Iterable[Source | Unreadable]) -> Generator[Outcome, None, None]:
         """Outcomes in the order of the sentences, each as soon as all before it are there.
 
         An error of one sentence is part of its outcome; a UsageError, which all would share, is raised.

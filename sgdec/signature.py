@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import inspect
 import os
 import re
 import stat
@@ -45,14 +46,36 @@ def versions(third_parties: Iterable[Entry]) -> dict[str, str]:
     return found | ({"plugins": ",".join(plugins)} if plugins else {})
 
 
-def part(name: str, plugin: str, given: Mapping[str, Any], checked: Mapping[str, Any]) -> str:
+def part(name: str, plugin: Any, given: Mapping[str, Any], checked: Mapping[str, Any]) -> str:
     """A predictor or decoder: its name, and its options as they were ``given``, files with their hash.
 
-    ``checked``: the same options as the constructor gets them, which tells text from numbers.
+    ``plugin``: its name, or the class or object that was given in its place. ``checked``: the same options as the
+    constructor gets them, which tells text from numbers.
     """
     listed = ",".join(f"{key}={value}{hashes(checked.get(key))}" for key, value in given.items() if key != "weight")
+    if not isinstance(plugin, str):
+        cls = plugin if isinstance(plugin, type) else type(plugin)
+        listed = listed if cls is plugin else "..."  # how an object was made nobody knows
+        plugin = f"{cls.__module__}.{cls.__qualname__}{_source(cls)}"
     called = name if name == plugin else f"{name}={plugin}"
     return f"{called}({listed})" if listed else called
+
+
+def line(signature: Mapping[str, str]) -> str:
+    """A signature as it is printed.
+
+    >>> line({"sgdec": "0.1.0", "seed": "0"})
+    'sgdec:0.1.0|seed:0'
+    """
+    return "|".join(f"{name}:{value}" for name, value in signature.items())
+
+
+def _source(cls: type[Any]) -> str:
+    """``#`` and a hash of the text of a class; "" where nobody has it."""
+    try:
+        return f"#{hashlib.sha256(inspect.getsource(cls).encode()).hexdigest()[:DIGITS]}"
+    except (OSError, TypeError):
+        return ""
 
 
 def hashes(value: Any) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from sgdec.blame import PredictorFault, said
+from sgdec.blame import told
 from sgdec.cli.paths import Command, Read, Written
 from sgdec.errors import SgdecError, UsageError, one_line
 from sgdec.io.writing import write_whole
@@ -167,7 +167,7 @@ def open_rows(given: dict[str, Any], about: Callable[[], Mapping[str, Any]]) -> 
 
 def refuse_clocks(run: Run) -> None:
     """Raises UsageError where the clock decides what is found: the rest would not be that of one run."""
-    decoder = run.config.decoder
+    decoder = run.config.decoder_name
     options = {**{o.name: o.default for o in describe(type(run.decoder))}, **run.options[decoder]}
     for name, value in options.items():
         if name.endswith("seconds") and value:
@@ -210,7 +210,7 @@ class Progress:
 
     def __init__(self, decoder: str | None = None) -> None:
         """``decoder``: its name, for what it raises."""
-        self._whose = f"decoder {decoder!r}: " if decoder is not None else ""
+        self._decoder = decoder
         self.failed = 0
         self._started = self._shown = time.monotonic()
         self._sentences = self._tokens = self._expansions = 0
@@ -229,12 +229,10 @@ class Progress:
     def warn(self, sentence: int, problem: Exception | str) -> None:
         """One line about a sentence, where the line of progress is."""
         self._clear()
-        defect = problem if isinstance(problem, Exception) and not isinstance(problem, SgdecError) else None
-        ours = defect is not None and not isinstance(defect, PredictorFault)
-        text = f"{self._whose}{said(defect)}" if ours and defect is not None else str(problem)
-        click.echo(f"Warning: sentence {sentence}: {one_line(text) or type(problem).__name__}", err=True)
-        if defect is not None:  # the plugin's own frames
-            click.echo("".join(traceback.format_exception(defect)), err=True, nl=False)
+        text = told(problem, self._decoder) if isinstance(problem, Exception) else one_line(problem)
+        click.echo(f"Warning: sentence {sentence}: {text}", err=True)
+        if isinstance(problem, Exception) and not isinstance(problem, SgdecError):  # the plugin's own frames
+            click.echo("".join(traceback.format_exception(problem)), err=True, nl=False)
 
     def finish(self) -> None:
         self._clear()

@@ -112,7 +112,15 @@ class SourceReader:
             raise SgdecError(
                 f"not UTF-8 (byte {error.start + 1}); convert the file, for example with iconv."
             ) from None
-        tokens = self._tokens(text)
+        if self.format == "text":
+            assert self.vocabulary is not None
+            return self.source(number, self.vocabulary.encode(text), text)
+        return self.source(number, tuple(map(_token, text.split())), text)
+
+    def source(self, number: int, tokens: tuple[int, ...], text: str | None = None) -> Source:
+        """Sentence ``number``; SgdecError where it is empty, too long or has tokens that there are not."""
+        if self.vocabulary is not None and max(tokens, default=0) >= self.vocabulary.size:
+            raise SgdecError(f"token {max(tokens)} is outside the source vocabulary 0..{self.vocabulary.size - 1}.")
         if not tokens:
             raise SgdecError("empty; there is nothing to decode.")
         if self.longest and len(tokens) > self.longest:
@@ -120,15 +128,6 @@ class SourceReader:
                 f"{len(tokens)} tokens, more than --max-source-length {self.longest}; split it, or raise the limit."
             )
         return Source(number, tokens, text, self.lengths.limit(len(tokens)))
-
-    def _tokens(self, text: str) -> tuple[int, ...]:
-        if self.format == "text":
-            assert self.vocabulary is not None
-            return self.vocabulary.encode(text)
-        tokens = tuple(map(_token, text.split()))
-        if self.vocabulary is not None and max(tokens, default=0) >= self.vocabulary.size:
-            raise SgdecError(f"token {max(tokens)} is outside the source vocabulary 0..{self.vocabulary.size - 1}.")
-        return tokens
 
 
 def _token(word: str) -> int:

@@ -1,0 +1,210 @@
+"""What was found for one sentence, for those who use sgdec as a library: by name, as JSON, and as a table.
+
+The numbers are those of `sgdec.protocol.Result`; here they have the names of predictors and the pieces of tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from html import escape
+from typing import Any
+
+from sgdec.context import EOS, Vocabulary
+from sgdec.errors import one_line
+from sgdec.outcome import Outcome
+from sgdec.protocol import Hypothesis
+
+
+@dataclass(frozen=True)
+class TokenScores:
+    """One row of a ledger: what predictors, by name, said of one token. Adds up: see `FoundHypothesis.score`."""
+
+    token: int
+    piece: str | None
+    """The string of the token; None where there is no vocabulary."""
+    scores: Mapping[str, float]
+    """Natural logs, unweighted; 0 where the predictor was not consulted."""
+    weights: Mapping[str, float | None]
+    """Those in force for this token; None = not consulted."""
+
+
+@dataclass(frozen=True)
+class FoundHypothesis:
+    """A `Hypothesis` with names."""
+
+    found: Hypothesis = field(repr=False)
+    names: tuple[str, ...] = field(repr=False)
+    """Of the predictors."""
+    vocabulary: Vocabulary | None = field(repr=False, compare=False)
+    """Of the target side."""
+
+    @property
+    def tokens(self) -> tuple[int, ...]:
+        """Without ``<s>`` and ``</s>``."""
+        return self.found.tokens
+
+    @cached_property
+    def text(self) -> str | None:
+        """What the tokens spell; None where there is no vocabulary to spell them with."""
+        if self.found.text is not None or self.vocabulary is None:
+            return self.found.text
+        return self.vocabulary.decode(self.found.tokens)
+
+    @property
+    def score(self) -> float:
+        """The weighted total: the sum of weight x score over the ledger."""
+        return self.found.score
+
+    @property
+    def rank_score(self) -> float:
+        """What lists are sorted by: the total under the decoder's ranking, or its own criterion."""
+        return self.found.rank_score
+
+    @cached_property
+    def scores(self) -> dict[str, float]:
+        """The unweighted sum by predictor."""
+        return dict(zip(self.names, self.found.scores, strict=True))
+
+    @cached_property
+    def ledger(self) -> tuple[TokenScores, ...]:
+        """Token by token, ``</s>`` last."""
+        tokens = (*self.found.tokens, EOS)
+        rows = zip(tokens, self.found.ledger, self.found.weights, strict=True)
+        return tuple(
+            TokenScores(
+                token,
+                None if self.vocabulary is None else self.vocabulary.piece(token),
+                dict(zip(self.names, scores, strict=True)),
+                dict(zip(self.names, weights, strict=True)),
+            )
+            for token, scores, weights in rows
+        )
+
+    def to_dict(self, *, ledger: bool = True) -> dict[str, Any]:
+        """What `json` can write. ``ledger``: with ``token_scores`` and ``token_weights``, lists by predictor."""
+        row: dict[str, Any] = {
+            "tokens": [int(token) for token in self.tokens],
+            "text": self.text,
+            "score": self.score,
+            "rank_score": self.rank_score,
+            "scores": self.scores,
+            "weights": dict(zip(self.names, self.found.weights[-1], strict=True)),
+        }
+        if ledger:
+            row["token_scores"] = _columns(self.names, self.found.ledger)
+            row["token_weights"] = _columns(self.names, self.found.weights)
+        return row
+
+    def __str__(self) -> str:
+        return " ".join(map(str, self.tokens)) if self.text is None else self.text
+
+    def __repr__(self) -> str:
+        return f"FoundHypothesis({str(self)!r}, score={self.score:.6g})"
+
+
+@dataclass(frozen=True, repr=False)
+class Found:
+    """What became of one sentence. Two are equal where the same was found in as many expansions."""
+
+    id: int
+    """1-based number of the sentence in what was given."""
+    source: str | None
+    """The line, where it was text."""
+    source_tokens: tuple[int, ...]
+    """Empty where the sentence could not be read."""
+    hypotheses: tuple[FoundHypothesis, ...]
+    """Best `rank_score` first; empty where the sentence failed."""
+    proven: bool | None
+    """True: no better list exists; False: a budget ended the search; None: no claim."""
+    gap: float | None
+    """If not proven: how much better than the best hypothesis the optimum can be at most."""
+    expansions: int
+    """Nodes expanded: the cost of the search."""
+    seconds: float = field(compare=False)
+    """From the start of its search to the end; others were in flight at the same time."""
+    error: Exception | None = field(compare=False)
+    """Why there is no hypothesis; None where there is one."""
+
+    @classmethod
+    def of(cls, outcome: Outcome, names: Sequence[str], vocabulary: Vocabulary | None) -> Found:
+        """``names``: of the predictors; ``vocabulary``: of the target side."""
+        result, source = outcome.result, outcome.source
+        hypotheses = tuple(FoundHypothesis(each, tuple(names), vocabulary) for each in result.hypotheses)
+        return cls(
+            source.id, source.text, source.tokens, hypotheses, result.proven, result.gap, result.expansions,
+            outcome.seconds, outcome.error,
+        )  # fmt: skip
+
+    @property
+    def best(self) -> FoundHypothesis:
+        """The first hypothesis. Raises the sentence's own `error` where there is none."""
+        if not self.hypotheses:
+            assert self.error is not None
+            raise self.error
+        return self.hypotheses[0]
+
+    def to_dict(self, *, ledger: bool = True) -> dict[str, Any]:
+        """What `json` can write, as in the rows of ``sgdec decode --output-format jsonl``.
+
+        ``ledger``: with the scores of every token, as ``--ledger`` has them.
+        """
+        row: dict[str, Any] = {
+            "id": self.id,
+            "hypotheses": [hypothesis.to_dict(ledger=ledger) for hypothesis in self.hypotheses],
+            "proven": self.proven,
+            "gap": self.gap if self.gap is None or math.isfinite(self.gap) else None,  # JSON has no Infinity
+            "expansions": self.expansions,
+            "seconds": round(self.seconds, 6),
+        }
+        if self.error is not None:
+            row["error"] = _why(self.error)
+        return row
+
+    def __repr__(self) -> str:
+        if self.error is not None:
+            return f"Found({self.id}, error={one_line(_why(self.error))!r})"
+        proof = "" if self.proven is None else f", proven={self.proven}"
+        best = f"{str(self.best)!r}, score={self.best.score:.6g}"
+        return f"Found({self.id}, {best}, hypotheses={len(self.hypotheses)}{proof})"
+
+    def _repr_html_(self) -> str:
+        """A table of hypotheses for notebooks, and the ledger of the best one."""
+        given = self.source if self.source is not None else " ".join(map(str, self.source_tokens))
+        title = f"<p><b>{self.id}</b> {escape(given)}</p>"
+        if self.error is not None:
+            return f"{title}<p>failed: {escape(_why(self.error))}</p>"
+        names = self.hypotheses[0].names
+        head = ["", "output", "score", "rank score", *names]
+        rows = [
+            [str(rank), str(each), _short(each.score), _short(each.rank_score), *map(_short, each.scores.values())]
+            for rank, each in enumerate(self.hypotheses, 1)
+        ]
+        steps = [
+            [str(step.token) if step.piece is None else step.piece, *map(_short, step.scores.values())]
+            for step in self.best.ledger
+        ]
+        ledger = f"<details><summary>token by token</summary>{_table(['token', *names], steps)}</details>"
+        return f"{title}{_table(head, rows)}{ledger}"
+
+
+def _columns(names: Sequence[str], rows: Sequence[Sequence[float | None]]) -> dict[str, list[float | None]]:
+    """``[T, K]`` by predictor."""
+    return {name: [row[k] for row in rows] for k, name in enumerate(names)}
+
+
+def _why(error: Exception) -> str:
+    return str(error) or type(error).__name__
+
+
+def _short(value: float) -> str:
+    return f"{value:.4f}"
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    def line(cell: str, texts: Sequence[str]) -> str:
+        return f"<tr>{''.join(f'<{cell}>{escape(text)}</{cell}>' for text in texts)}</tr>"
+
+    return f"<table>{line('th', head)}{''.join(line('td', row) for row in rows)}</table>"

@@ -1,0 +1,217 @@
+"""sgdec as a library: `load` puts a run together, whose `decode` and `score` answer sentence by sentence.
+
+The command line goes the same way: both have the same parts, the same `Settings` and the same scheduler.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import cached_property
+from operator import index
+from pathlib import Path
+from typing import Any, Literal, TypeAlias, get_args
+
+from sgdec.assembly import Run, RunConfig, assemble
+from sgdec.blame import told
+from sgdec.copying import Copier
+from sgdec.errors import SgdecError, UsageError
+from sgdec.found import Found
+from sgdec.io.limits import TOKENS
+from sgdec.io.sources import LengthRule, SourceReader
+from sgdec.outcome import Outcome, Unreadable
+from sgdec.plugins import Host
+from sgdec.protocol import BatchPredictor, Decoder, Predictor, Source
+from sgdec.scheduler import Scheduler
+from sgdec.settings import Settings, plain
+from sgdec.suggest import suggest
+
+Sentence: TypeAlias = str | Sequence[int]
+"""Text, or token ids (a list, a tuple or an array)."""
+Sentences: TypeAlias = Generator[Source | Unreadable, None, None]
+Errors: TypeAlias = Literal["return", "raise"]
+"""Of a sentence that fails: with its result, or as an exception that ends the run."""
+
+
+def load(
+    predictors: str | Mapping[str, str | type | Predictor | BatchPredictor],
+    decoder: str | type[Decoder] | Decoder = "beam",
+    *,
+    nbest: int = Settings.nbest,
+    max_length_factor: float = Settings.max_length_factor,
+    max_length: int | None = Settings.max_length,
+    deterministic: bool = Settings.deterministic,
+    copy_unknown: bool = Settings.copy_unknown,
+    max_source_length: int = Settings.max_source_length,
+    tokenizer: str | Path | None = Settings.tokenizer,
+    vocab_size: int | None = Settings.vocab_size,
+    batch_size: int = Settings.batch_size,
+    window: int | None = Settings.window,
+    max_rows: int | None = Settings.max_rows,
+    seed: int = Settings.seed,
+    device: str = Settings.device,
+    precision: str = Settings.precision,
+    threads: int | None = Settings.threads,
+    plugin_file: Sequence[str | Path] | str | Path = (),
+    **parts: Mapping[str, Any],
+) -> LoadedRun:
+    """Put a run together. All settings are those of ``sgdec decode``, which `Settings` explains.
+
+    ``predictors``: the list of the command line (``"nmt,fst"``), or a mapping from names to plugins, classes and
+    objects: ``{"copy": Copy(), "lm": "ngram"}``. ``decoder``: a plugin's name, a class or an object. ``plugin_file``:
+    modules with more plugins. ``parts``: the options of each part by its name, ``beam={"size": 5}``; a predictor's
+    weight is one of them, ``nmt={"weight": 0.5}``. The options of a decoder's class are called by the class's name.
+
+    >>> run = load("wc", "greedy", wc={"weight": -1.0}, vocab_size=5, max_length=2)
+    >>> [found.best.tokens for found in run.decode([[3, 4]])]
+    [(0, 0)]
+
+    Raises UsageError for whatever the command line would refuse, SgdecError for a plugin or a file that is broken.
+    """
+    given = {name: value for name, value in locals().items() if name in Settings.__dataclass_fields__}
+    for name, options in parts.items():
+        if not isinstance(options, Mapping):
+            known = [*Settings.__dataclass_fields__, "plugin_file"]
+            raise UsageError(
+                f"no setting {name!r}. {suggest(name, known)} Options of a part are a mapping: beam={{'size': 5}}."
+            )
+    files = [plugin_file] if isinstance(plugin_file, (str, Path)) else plugin_file
+    options = {name: {key: plain(value) for key, value in given.items()} for name, given in parts.items()}
+    return prepare(predictors, decoder, options, Settings.of(given), Host(files))
+
+
+def prepare(
+    predictors: str | Mapping[str, Any],
+    decoder: str | type[Decoder] | Decoder,
+    parts: Mapping[str, Mapping[str, Any]],
+    settings: Settings,
+    host: Host,
+) -> LoadedRun:
+    """What `load` and the command line share. Raises UsageError and SgdecError likewise."""
+    lengths = LengthRule(settings.max_length_factor, settings.max_length)
+    shared = ("tokenizer", "vocab_size", "device", "precision", "seed", "deterministic")
+    chosen = {name: getattr(settings, name) for name in shared}
+    run = LoadedRun(assemble(RunConfig(predictors, decoder, parts, **chosen), host), settings, lengths)
+    if settings.threads is not None and "torch" in sys.modules:  # of neural models, where any is there
+        sys.modules["torch"].set_num_threads(settings.threads)
+    return run
+
+
+class LoadedRun:
+    """Predictors and a decoder that are ready. It can decode and score as often as one likes, with the same results.
+
+    Printed, it says what it is made of; `signature` is what reproduces it.
+    """
+
+    def __init__(self, parts: Run, settings: Settings, lengths: LengthRule) -> None:
+        self.parts = parts
+        """Constellation, decoder and vocabularies."""
+        self.settings = settings
+        self.lengths = lengths
+        self._copier = Copier(parts.constellation, parts.vocabularies) if settings.copy_unknown else None
+        self.scheduler()  # refuses what a decoder cannot do
+
+    @cached_property
+    def signature(self) -> str:
+        """What reproduces the run, in one line: versions, parts with options and hashes of their files, settings."""
+        from sgdec import signature
+
+        return signature.line({**self.parts.signature, **self.settings.shaping()})
+
+    def __repr__(self) -> str:
+        config, parts = self.parts.config, self.parts
+        listed = [
+            (f"{weight:g}*" if weight != 1 else "")
+            + ":".join(_said(*part, parts.options[part.name]) for part in entry.parts)
+            for weight, entry in parts.entries
+        ]
+        decoder = _said(config.decoder_name, config.decoder, parts.options[config.decoder_name])
+        return f"<sgdec: {', '.join(listed)} | {decoder} | {self.settings!r}>"
+
+    def decode(self, sources: Iterable[Sentence], *, errors: Errors = "return") -> Iterator[Found]:
+        """What is found for each sentence, in order, each as soon as all before it are there.
+
+        Sentences are strings or sequences of token ids. They are read as they are needed: at most two windows of
+        them are begun or waiting, so ``sources`` may be endless. A sentence that fails costs only itself: its
+        result has an ``error``. With ``errors="raise"`` it is raised, as SgdecError, in its turn.
+
+        Raises UsageError for strings where no vocabulary reads them, and for what is no sentence.
+        """
+        _check(sources, "sources", "decode")
+        return self._found(self.scheduler(), self._read(sources), errors)
+
+    def scheduler(self) -> Scheduler:
+        """What decodes, with the settings of the run."""
+        names = ("nbest", "seed", "batch_size", "window", "max_rows", "deterministic")
+        chosen = {name: getattr(self.settings, name) for name in names}
+        return Scheduler(self.parts.constellation, self.parts.decoder, **chosen)
+
+    def respelled(self, outcome: Outcome) -> Outcome:
+        """With unknown words copied, where the settings say so."""
+        return outcome if self._copier is None else self._copier.respell(outcome)
+
+    def reader(self, format: Literal["text", "ids"]) -> SourceReader:
+        """What reads sentences. Raises UsageError for text where there is no vocabulary."""
+        return SourceReader(self.parts.vocabularies.source, format, self.lengths, self.settings.max_source_length)
+
+    def _found(self, scheduler: Scheduler, sentences: Sentences, errors: Errors) -> Iterator[Found]:
+        if errors not in get_args(Errors):
+            raise UsageError(f"errors={errors!r}: expected 'return' or 'raise'.")
+        names, vocabulary = self.parts.constellation.names, self.parts.vocabularies.target
+
+        def found() -> Iterator[Found]:
+            with closing(sentences), closing(scheduler.run(sentences)) as outcomes:
+                for outcome in outcomes:
+                    if outcome.error is not None and errors == "raise":
+                        why = told(outcome.error, self.parts.config.decoder_name)
+                        raise SgdecError(f"sentence {outcome.source.id}: {why}") from outcome.error
+                    yield Found.of(self.respelled(outcome), names, vocabulary)
+
+        return found()
+
+    def _read(self, sources: Iterable[Sentence]) -> Sentences:
+        vocabulary = self.parts.vocabularies.source
+        reader = self.reader("ids" if vocabulary is None else "text")
+        for number, sentence in enumerate(sources, 1):
+            try:
+                if not isinstance(sentence, str):
+                    yield reader.source(number, _token_ids(sentence, f"source {number}"))
+                elif vocabulary is not None:
+                    text = sentence.rstrip("\r\n")
+                    yield reader.source(number, vocabulary.encode(text), text)
+                else:
+                    raise UsageError(
+                        f"source {number} is text, and no predictor brings a source vocabulary; "
+                        "give tokenizer='FILE' to sgdec.load, or token ids."
+                    )
+            except UsageError:
+                raise
+            except SgdecError as error:
+                yield Unreadable(number, error)
+
+
+def _check(sentences: object, what: str, method: str) -> None:
+    if isinstance(sentences, str) or not isinstance(sentences, Iterable):
+        raise UsageError(f"{what}: expected a list or an iterator of sentences; write run.{method}([...]).")
+
+
+def _token_ids(given: Any, what: str) -> tuple[int, ...]:
+    """Python's numbers. UsageError for what is no sequence of whole numbers, SgdecError for a negative one."""
+    try:
+        tokens = tuple(index(token) for token in given)
+    except TypeError:
+        shown = repr(given) if len(repr(given)) <= 40 else f"{repr(given)[:37]}..."
+        raise UsageError(f"{what} is {shown}; expected a string or a sequence of token ids.") from None
+    for token in tokens:
+        if not 0 <= token < TOKENS:
+            raise SgdecError(f"{token} is not a token id (0, 1, 2, ...).")
+    return tokens
+
+
+def _said(name: str, plugin: Any, options: Mapping[str, Any]) -> str:
+    """A part with its options."""
+    if not isinstance(plugin, str):
+        plugin = (plugin if isinstance(plugin, type) else type(plugin)).__name__
+    listed = ", ".join(f"{key}={value!r}" for key, value in options.items())
+    return (name if name == plugin else f"{name}={plugin}") + (f"({listed})" if listed else "")
