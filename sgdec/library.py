@@ -9,6 +9,7 @@ import sys
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property
+from itertools import zip_longest
 from operator import index
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
@@ -23,8 +24,10 @@ from sgdec.io.sources import LengthRule, SourceReader
 from sgdec.outcome import Outcome, Unreadable
 from sgdec.plugins import Host
 from sgdec.protocol import BatchPredictor, Decoder, Predictor, Source
+from sgdec.ranking import Ranking
 from sgdec.scheduler import Scheduler
-from sgdec.settings import Settings, plain
+from sgdec.scoring import GivenOutputDecoder, encoded, paired, with_given_output
+from sgdec.settings import Penalties, Settings, plain
 from sgdec.suggest import suggest
 
 Sentence: TypeAlias = str | Sequence[int]
@@ -141,11 +144,39 @@ class LoadedRun:
         _check(sources, "sources", "decode")
         return self._found(self.scheduler(), self._read(sources), errors)
 
+    def score(
+        self,
+        sources: Iterable[Sentence],
+        targets: Iterable[Sentence],
+        *,
+        alpha: float = Penalties.alpha,
+        beta: float = Penalties.beta,
+        normalize: str = Penalties.normalize,
+        errors: Errors = "return",
+    ) -> Iterator[Found]:
+        """What the predictors say of given outputs: target N belongs to source N. The decoder has no part in it.
+
+        Sentences are read and results given as by `decode`, each with one hypothesis, whose `rank_score` is under
+        the penalties of ``sgdec score``. Raises UsageError likewise, and for a coverage penalty without attention;
+        SgdecError where one of the two ends before the other.
+        """
+        _check(sources, "sources", "score")
+        _check(targets, "targets", "score")
+        ranking = Penalties.of({"alpha": alpha, "beta": beta, "normalize": normalize}).ranking
+        return self._found(self.scorer(ranking), self._pairs(sources, targets), errors)
+
     def scheduler(self) -> Scheduler:
         """What decodes, with the settings of the run."""
         names = ("nbest", "seed", "batch_size", "window", "max_rows", "deterministic")
         chosen = {name: getattr(self.settings, name) for name in names}
         return Scheduler(self.parts.constellation, self.parts.decoder, **chosen)
+
+    def scorer(self, ranking: Ranking) -> Scheduler:
+        """What scores the outputs of `Pair`. Raises UsageError for a coverage penalty without attention."""
+        self.parts.constellation.require_attention(ranking)
+        names = ("seed", "batch_size", "window", "max_rows", "deterministic")
+        chosen = {name: getattr(self.settings, name) for name in names}
+        return Scheduler(with_given_output(self.parts.constellation), GivenOutputDecoder(ranking), **chosen)
 
     def respelled(self, outcome: Outcome) -> Outcome:
         """With unknown words copied, where the settings say so."""
@@ -181,14 +212,40 @@ class LoadedRun:
                     text = sentence.rstrip("\r\n")
                     yield reader.source(number, vocabulary.encode(text), text)
                 else:
-                    raise UsageError(
-                        f"source {number} is text, and no predictor brings a source vocabulary; "
-                        "give tokenizer='FILE' to sgdec.load, or token ids."
-                    )
+                    raise _unreadable("source", number)
             except UsageError:
                 raise
             except SgdecError as error:
                 yield Unreadable(number, error)
+
+    def _pairs(self, sources: Iterable[Sentence], targets: Iterable[Sentence]) -> Sentences:
+        vocabularies = self.parts.vocabularies
+        for number, (source, target) in enumerate(zip_longest(self._read(sources), targets), 1):
+            if source is None or target is None:
+                ended, other = ("sources", "targets") if source is None else ("targets", "sources")
+                raise SgdecError(f"the {ended} end before number {number}, the {other} do not.")
+            if isinstance(source, Unreadable):
+                yield source
+                continue
+            try:
+                if not isinstance(target, str):
+                    tokens = _token_ids(target, f"target {number}")
+                elif vocabularies.target is not None:
+                    tokens = encoded(target.rstrip("\r\n"), vocabularies.target, source, vocabularies.source)
+                else:
+                    raise _unreadable("target", number)
+                yield paired(source, tokens)
+            except UsageError:
+                raise
+            except SgdecError as error:
+                yield Unreadable(number, error)
+
+
+def _unreadable(side: str, number: int) -> UsageError:
+    return UsageError(
+        f"{side} {number} is text, and no predictor brings a {side} vocabulary; give tokenizer='FILE' to sgdec.load, "
+        "or token ids."
+    )
 
 
 def _check(sentences: object, what: str, method: str) -> None:

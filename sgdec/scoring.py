@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from sgdec.constellation import Constellation, Member
-from sgdec.context import EOS
+from sgdec.context import BOS, EOS, Vocabulary
+from sgdec.errors import SgdecError
 from sgdec.lifting import lift
 from sgdec.protocol import Candidates, Decoder, Predictor, Result, Scores, Source
 from sgdec.ranking import Ranking
 from sgdec.search import SearchSpace
+from sgdec.text.steps import Stepping
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,25 @@ class GivenOutputDecoder(Decoder):
         found = space.finish(node)
         ledger = tuple(scores[:-1] for scores in found.ledger)
         return Result([replace(found, ledger=ledger, weights=tuple(row[:-1] for row in found.weights))])
+
+
+def paired(source: Source, target: tuple[int, ...]) -> Pair:
+    """A source with the tokens of its output. Raises SgdecError for tokens that no output has."""
+    for token in target:
+        if token in (BOS, EOS):
+            raise SgdecError(f"'{token}' is no token id of an output.")
+    return Pair(source.id, source.tokens, source.text, len(target), target)
+
+
+def encoded(text: str, vocabulary: Vocabulary, source: Source, sources: Vocabulary | None) -> tuple[int, ...]:
+    """The tokens of an output's text.
+
+    ``sources``: the vocabulary of ``source``, with which a target meets that has steps. Raises SgdecError where it is
+    missing, and where the text cannot be read.
+    """
+    if isinstance(vocabulary, Stepping) and sources is not None:
+        return tuple(vocabulary.with_steps(sources, source.tokens, vocabulary.plain.encode(text)))
+    return vocabulary.encode(text)
 
 
 def with_given_output(constellation: Constellation) -> Constellation:

@@ -13,13 +13,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from sgdec.options import configure
+from sgdec.ranking import Ranking
 
 Precision = Literal["fp32", "bf16", "fp64", "int8"]
 SHAPING = (
     "nbest", "max_length_factor", "max_length", "batch_size", "window", "max_rows", "deterministic", "copy_unknown",
-    "max_source_length",
 )  # fmt: skip
-"""Settings that can change a result of decoding and that are not of its parts: they belong to the signature."""
+"""Settings that can change what is found: they belong to the signature, as `max_source_length` does."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -68,8 +68,8 @@ class Settings:
         return cls(**configure(cls, said, name=None))
 
     def shaping(self) -> dict[str, str]:
-        """Those of `SHAPING` that are set."""
-        values = {name: getattr(self, name) for name in SHAPING}
+        """Those of the signature that are set."""
+        values = {name: getattr(self, name) for name in (*SHAPING, "max_source_length")}
         return {name: str(value) for name, value in values.items() if value is not None and value is not False}
 
     def __repr__(self) -> str:
@@ -77,6 +77,27 @@ class Settings:
         chosen = {field.name: getattr(self, field.name) for field in fields(self)}
         differing = [f"{name}={value!r}" for name, value in chosen.items() if value != getattr(Settings, name)]
         return ", ".join(differing) or "defaults"
+
+
+@dataclass(frozen=True)
+class Penalties:
+    """How outputs of different length are compared where they are scored; see `sgdec.ranking`."""
+
+    alpha: Annotated[float, Field(ge=0, description="length penalty")] = 0.0
+    beta: Annotated[float, Field(ge=0, description="coverage penalty")] = 0.0
+    normalize: Annotated[
+        Literal["gnmt", "length"],
+        Field(description="divide by GNMT's penalty, or by length to the power of alpha"),
+    ] = "gnmt"
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Penalties:
+        """Checked and converted, as `Settings.of` does."""
+        return cls(**configure(cls, {name: plain(value) for name, value in given.items()}, name=None))
+
+    @property
+    def ranking(self) -> Ranking:
+        return Ranking(self.alpha, self.beta, self.normalize)
 
 
 def plain(value: Any) -> Any:

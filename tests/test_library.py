@@ -263,6 +263,10 @@ def test_settings_reach_the_search(run: LoadedRun) -> None:
         (lambda: list(sgdec.load("wc", vocab_size=V).decode(["a b"])), "source 1 is text, and no predictor brings a"),
         (lambda: sgdec.load("wc", vocab_size=V).decode("a b"), "expected a list or an iterator of sentences"),
         (lambda: list(sgdec.load("wc", vocab_size=V).decode([3, 4])), "source 1 is 3; expected a string or a seq"),  # type: ignore[list-item]
+        (lambda: list(sgdec.load("wc", vocab_size=V).score([[3]], ["a"])), "target 1 is text, and no predictor bri"),
+        (lambda: sgdec.load("wc").score([], [], beta=0.1), "a coverage penalty (beta = 0.1) needs a predictor wi"),
+        (lambda: sgdec.load("wc").score([], [], alpha=-1), "--alpha: -1 should be greater than or equal to 0"),
+        (lambda: sgdec.load("wc").score([], "a"), "targets: expected a list or an iterator of sentences"),
         (lambda: sgdec.load("wc").decode([], errors="ignore"), "errors='ignore': expected 'return' or 'raise'."),  # type: ignore[arg-type]
     ],
 )  # fmt: skip
@@ -309,6 +313,41 @@ def test_a_table_for_notebooks_escapes_what_it_shows() -> None:
     assert "<script>" not in html and "<i>" not in html and html.count("&lt;i&gt;&amp;") == 2
     assert "&lt;script&gt;in" in html and "&lt;script&gt;out" in html
     assert "a five" in failed._repr_html_()
+
+
+def test_outputs_that_are_known_are_scored(run: LoadedRun) -> None:
+    scored = list(run.score([[3, 4], [4], [3], [5], [3]], [[3, 5], [], [1], [3], (4 for _ in range(2))]))
+    assert [each.id for each in scored] == [1, 2, 3, 4, 5]
+    assert scored[0].best.scores == {"copy": -1.0 - 5.0 - 2.0, "wc": -2.0}
+    assert scored[0].best.score == scored[0].best.rank_score == -8.0 + 1.5 * 2
+    assert [step.token for step in scored[0].best.ledger] == [3, 5, EOS]
+    assert scored[1].best.tokens == () and scored[1].best.score == -2.0
+    assert str(scored[2].error) == "'1' is no token id of an output." and "a five" in str(scored[3].error)
+    assert scored[4].best.scores["copy"] == -5.0 * 2 - 2.0
+    (longer,) = run.score([[3]], [[3, 3, 3]], alpha=1.0, normalize="length")
+    assert longer.best.rank_score == pytest.approx((-3.0 + 4.5 - 2.0) / 4)
+
+
+def test_what_was_decoded_gets_the_score_that_it_had(run: LoadedRun) -> None:
+    sources = [[3, 4], [4], [3, 3]]
+    decoded = list(run.decode(sources))
+    scored = run.score(sources, [found.best.tokens for found in decoded])
+    assert [found.best for found in scored] == [found.best for found in decoded]
+
+
+def test_text_is_scored_through_the_vocabularies() -> None:
+    run = sgdec.load({"copy": Speaking()})
+    of_text, of_ids = run.score(["ab", "ab"], ["ba\n", characters("ab").encode("ba")])
+    assert of_text.best == of_ids.best and of_text.best.text == "ba"
+
+
+@pytest.mark.parametrize(
+    ("sources", "targets", "ended"),
+    [([[3]], [], "the targets end before number 1"), ([], [[3]], "the sources end before number")],
+)
+def test_sources_and_targets_are_as_many(run: LoadedRun, sources: Any, targets: Any, ended: str) -> None:
+    with pytest.raises(SgdecError, match=ended):
+        list(run.score(sources, targets))
 
 
 def test_a_run_says_what_it_is() -> None:

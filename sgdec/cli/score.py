@@ -193,31 +193,25 @@ class _Outputs:
         self, source: Source | Unreadable, text: str, where: str, entry: NbestEntry | None
     ) -> Pair | Unreadable:
         from sgdec.outcome import Unreadable
-        from sgdec.scoring import Pair
+        from sgdec.scoring import encoded, paired
 
         pair: Pair | Unreadable
         if isinstance(source, Unreadable):
             pair = source
         else:
             try:
-                target = _tokens(text, self._vocabulary, where, source, self._reader.vocabulary)
-                pair = Pair(source.id, source.tokens, source.text, len(target), target)
+                if self._vocabulary is None:
+                    target = _token_ids(text, where)
+                else:
+                    target = encoded(text, self._vocabulary, source, self._reader.vocabulary)
+                pair = paired(source, target)
             except SgdecError as error:
                 pair = Unreadable(source.id, error)
         self.asked.append(Given(pair, entry))
         return pair
 
 
-def _tokens(
-    text: str, vocabulary: Vocabulary | None, where: str, source: Source, sources: Vocabulary | None
-) -> tuple[int, ...]:
-    """``sources``: the vocabulary of ``source``, with which a target meets that has steps."""
-    from sgdec.text.steps import Stepping
-
-    if isinstance(vocabulary, Stepping) and sources is not None:
-        return tuple(vocabulary.with_steps(sources, source.tokens, vocabulary.plain.encode(text)))
-    if vocabulary is not None:
-        return vocabulary.encode(text)
+def _token_ids(text: str, where: str) -> tuple[int, ...]:
     for word in text.split():
         if whole_number(word) in (None, 1, 2):
             raise SgdecError(
