@@ -263,8 +263,8 @@ def _brought(chain: list[_Part]) -> Vocabularies:
     """What one entry brings. A wrapper may speak another vocabulary than what it wraps: its word counts."""
     part, *inside = chain
     if part.made is not None:
-        brought = getattr(part.made, "vocabularies", None)
-        return brought if isinstance(brought, Vocabularies) else Vocabularies()
+        other = hasattr(part.cls, "inner_context")  # then what it wraps speaks other tokens than the run
+        return Vocabularies() if other else part.made.vocabularies
     read = getattr(part.cls, "read_vocabularies", None)
     if read is None:
         return Vocabularies()
