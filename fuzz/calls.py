@@ -143,7 +143,7 @@ def arguments(words: Sequence[str]) -> st.SearchStrategy[str]:
 
 def numbers(name: str, kind: Callable[[str], float] | None = None) -> st.SearchStrategy[str]:
     """Of this kind, or any; not those that ask for a lot of work."""
-    found = [number for number in NUMBERS if not (WORK.fullmatch(name) and _is_much(number))]
+    found = [number for number in NUMBERS if not (WORK.fullmatch(name) and _is_much(name, number))]
     if kind is None:
         return arguments(found)
     fitting, others = (arguments([number for number in some if _is(number, kind)]) for some in (FITTING, found))
@@ -158,11 +158,13 @@ def _is(number: str, kind: Callable[[str], float]) -> bool:
     return True
 
 
-def _is_much(number: str) -> bool:
+def _is_much(name: str, number: str) -> bool:
     try:
-        return MUCH < float(number) < float("inf")
+        value = float(number)
     except ValueError:
         return False
+    no_limit = name == "max-length" and value == 0  # 10,000 tokens a sentence
+    return no_limit or MUCH < value < float("inf")
 
 
 def values(option: click.Parameter, files: Sequence[str]) -> st.SearchStrategy[str]:
