@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
@@ -14,7 +13,7 @@ import click
 from fuzz.files import NOT_READ, TARGETS
 from sgdec.cli.main import COMMANDS
 from sgdec.cli.paths import Read
-from sgdec.options import NEVER, Option, describe
+from sgdec.options import Option, describe, parameters
 from sgdec.plugins import Host
 
 
@@ -61,9 +60,9 @@ def text_options_of_plugins() -> Iterator[tuple[set[str], str]]:
     for entry in host.names():
         names.setdefault(host.load(entry.kind, entry.name), set()).add(entry.name)
     for cls, called in names.items():
-        for parameter in inspect.signature(cls.__init__, eval_str=True).parameters.values():
-            if parameter.name not in NEVER and takes_text(parameter.annotation):
-                yield called, parameter.name
+        for name, _, annotation in parameters(cls):
+            if takes_text(annotation):
+                yield called, name
 
 
 def takes_text(annotation: Any) -> bool:

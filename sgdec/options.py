@@ -154,7 +154,7 @@ def configure(cls: type[Any], given: Mapping[str, Any], *, name: str | None) -> 
     at its commas. ``name`` is what the user calls the plugin; None: the options are those of the run itself.
     Raises UsageError for an unknown or missing option, and for a value that does not fit.
     """
-    annotations = {key: hint for key, _, hint in _parameters(cls)}
+    annotations = {key: hint for key, _, hint in parameters(cls)}
     for key in given:
         if key not in annotations:
             known = [flag(option, name) for option in annotations]
@@ -184,10 +184,10 @@ def describe(cls: type[Any]) -> list[Option]:
     >>> describe(Beam)
     [Option(name='size', type='int >= 1', default=4, description='kept a step')]
     """
-    return [Option(key, _type_text(hint), default, _description(hint)) for key, default, hint in _parameters(cls)]
+    return [Option(key, _type_text(hint), default, _description(hint)) for key, default, hint in parameters(cls)]
 
 
-def _parameters(cls: type[Any]) -> list[tuple[str, Any, Any]]:
+def parameters(cls: type[Any]) -> list[tuple[str, Any, Any]]:
     """Name, default and annotation of each constructor parameter that is an option."""
     constructor: Callable[..., None] = cls.__init__
     if constructor is object.__init__:
