@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,9 +12,10 @@ from sgdec_decoders.beam import BeamDecoder
 from sgdec_decoders.bucket import BucketDecoder, _threshold
 from sgdec_decoders.greedy import GreedyDecoder
 
-from sgdec import EOS, Node, SearchSpace, UsageError
+from sgdec import EOS, Node, SearchSpace, Source, UsageError
+from sgdec.constellation import Constellation
 from sgdec.options import configure
-from sgdec.testing import Lattice, TinySpace
+from sgdec.testing import Lattice, Table, TinySpace, enumerate_space
 from tests.oracles import tiny
 from tests.random_spaces import expect_the_nbest, random_spaces, search
 
@@ -135,3 +137,22 @@ def test_the_first_pass_of_size_one_is_greedy_search() -> None:
 def test_a_selector_that_does_not_exist_is_refused(selector: str) -> None:
     with pytest.raises(UsageError, match=r"--bucket\.selector"):
         configure(BucketDecoder, {"selector": selector}, name="bucket")
+
+
+@pytest.mark.parametrize("weight", [1.0, 2.0**63, 2.0**900])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("selector", SELECTORS)
+def test_totals_of_any_size_are_searched(selector: str, strategy: str, weight: float) -> None:
+    """Powers of two round nothing, so the best hypotheses are those of weight 1."""
+    scores = np.random.default_rng(3).normal(size=(6, 6))
+    table = Table(scores - np.log(np.exp(scores).sum(axis=1, keepdims=True)))
+    constellation, source = (
+        Constellation.of({"table": table}, weights=[weight], vocab_size=6),
+        Source(1, (3,), None, 4),
+    )
+    (root,) = constellation.roots([source])
+    decoder = BucketDecoder(size=2, selector=selector, score_strategy=strategy)  # type: ignore[arg-type]
+    found = decoder.decode(SearchSpace(constellation, root, nbest=3)).hypotheses
+    expected = enumerate_space(Constellation.of({"table": table}, vocab_size=6), source)[:3]
+    assert [each.tokens for each in found] == [path.tokens for path in expected]
+    assert [each.score for each in found] == pytest.approx([weight * path.total for path in expected])

@@ -106,8 +106,9 @@ def _score_end(buckets: Buckets, lengths: list[int], longer: list[int]) -> int:
 
 def _maxscore(buckets: Buckets, lengths: list[int], longer: list[int]) -> int:
     scores = {length: buckets.score(length) for length in lengths}
-    threshold = _threshold(max(scores.values()))
-    return next(length for length in [*longer, *lengths] if scores[length] > threshold)
+    best = max(scores.values())
+    threshold = _threshold(best)
+    return next(length for length in [*longer, *lengths] if scores[length] > threshold or scores[length] == best)
 
 
 STEP = 5.0
@@ -115,8 +116,10 @@ STEP = 5.0
 
 
 def _threshold(best: float) -> float:
-    """The highest of 0, -5, -10, ... that is below ``best``."""
-    return 0.0 if best > 0.0 else -STEP * (math.floor(-best / STEP) + 1)
+    """The highest of 0, -5, -10, ... that is below ``best``, as far as numbers of that size can differ by 5."""
+    if best > 0.0:
+        return 0.0
+    return -STEP * (math.floor(-best / STEP) + 1) if best > -math.inf else best
 
 
 SELECTORS: dict[str, Select] = {"iter": _iter, "score": _score, "score-end": _score_end, "maxscore": _maxscore}
