@@ -38,6 +38,8 @@ from sgdec_predictors.clusternmt import ClusterNmtPredictor
 from sgdec_predictors.nmt import NmtPredictor
 from torch import Tensor
 
+from sgdec.checkpoints.clusters import checksum, save_clusters
+from sgdec.checkpoints.loading import load_model
 from sgdec.cli.cluster import own_outputs
 from sgdec.constellation import Constellation
 from sgdec.context import EOS
@@ -46,10 +48,8 @@ from sgdec.models.kernels import packed_linear
 from sgdec.protocol import Source
 from sgdec.scheduler import Scheduler
 from sgdec.text.lines import read_lines
-from sgdec.training.cluster_files import checksum, save_clusters
 from sgdec.training.clusters import POINTS_PER_CENTROID, Recorded, collect, contexts, miss_rates
 from sgdec.training.kmeans import kmeans
-from sgdec.training.loading import load_model
 from sgdec.training.validation import bleu
 
 WIDTH, ROWS, CENTROIDS = 1024, 40, 2000

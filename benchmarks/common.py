@@ -71,7 +71,7 @@ def nmt(model: GNMT, device: str = "cpu") -> NmtPredictor:
     """The predictor, through its own constructor, around a model that is in no file."""
     size = model.softmax.out_features
     loaded = model, Vocabularies(Numbers(size), Numbers(size))
-    with patch("sgdec.training.loading.load_model", return_value=loaded):
+    with patch("sgdec.checkpoints.loading.load_model", return_value=loaded):
         return NmtPredictor("in memory", Context(device=device, vocab_size=size))
 
 

@@ -31,14 +31,14 @@ from pathlib import Path
 import torch
 
 from sgdec.assembly import Run, RunConfig, assemble
+from sgdec.checkpoints.loading import load_model
 from sgdec.io.sources import LengthRule, SourceReader, open_input
 from sgdec.plugins import Host
 from sgdec.protocol import Source
 from sgdec.scheduler import Scheduler
 from sgdec.text.sentencepiece import SentencePieceVocabulary
 from sgdec.training.data import ParallelText
-from sgdec.training.loading import load_model
-from sgdec.training.quantise import quantise_checkpoint
+from sgdec.training.quantising import quantise_checkpoint
 from sgdec.training.validation import bleu, perplexity
 
 DECODERS, BATCHES = ("vanilla", "beam"), (1, 64)

@@ -17,7 +17,7 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from sgdec.training.checkpoint import read_config
+from sgdec.checkpoints.layout import read_config
 from sgdec.training.report import METRICS, Row, read_metrics
 
 Curve = list[tuple[int, float]]
@@ -96,9 +96,7 @@ def mean(curve: Curve, steps: Sequence[int]) -> float:
     return sum(values) / len(values) if values else math.nan
 
 
-def draw(
-    losses: Mapping[str, Curve], valid: Mapping[str, Curve], width: int, objective: str, file: Path
-) -> None:
+def draw(losses: Mapping[str, Curve], valid: Mapping[str, Curve], width: int, objective: str, file: Path) -> None:
     """A PNG."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure

@@ -114,13 +114,13 @@ def _of_folder(folder: Path) -> str:
 
 def _members(folder: Path) -> Iterator[Path]:
     """What of a folder makes a difference: of a run or a checkpoint, what a model is loaded from."""
+    from sgdec.checkpoints import layout
     from sgdec.errors import SgdecError
-    from sgdec.training import checkpoint
 
     names: Sequence[str] = sorted(entry.name for entry in os.scandir(folder) if entry.is_file())
     with contextlib.suppress(SgdecError):
-        folder = checkpoint.find_checkpoint(folder)
-        names = [name for name in checkpoint.LOADED if (folder / name).is_file()]
+        folder = layout.find_checkpoint(folder)
+        names = [name for name in layout.LOADED if (folder / name).is_file()]
     return (folder / name for name in names)
 
 

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from sgdec.checkpoints.loading import load_model
 from sgdec.context import BOS, EOS
 from sgdec.models.clusters import NEVER, Clusters
 from sgdec.protocol import Source
 from sgdec.training.data import ParallelText
-from sgdec.training.loading import load_model
 
 V = 16
 LETTERS = "abcdefghijkl"

@@ -196,9 +196,9 @@ def translation_model(model: str, **options: object) -> Callable[[Path], Mapping
 def clusters(folder: Path) -> Mapping[str, object]:
     import torch
 
+    from sgdec.checkpoints.clusters import checksum, save_clusters
     from sgdec.context import EOS
     from sgdec.models.clusters import Clusters
-    from sgdec.training.cluster_files import checksum, save_clusters
 
     model = write_checkpoint(folder / "model")
     active = [(EOS, 3, 4, 5), (EOS, 3, 4, 6)]
@@ -257,18 +257,26 @@ CASES: list[Case] = [
     *(
         Case("nmt", model, translation_model(model, **options), vocabulary="brings")
         for model, options in {
-            "gnmt": {"layers": 3, "width": 8}, "luong": {"layers": 2, "width": 8}, "shallow": {"width": 8},
-            "deep-transition": {"width": 8}, "transformer": {"layers": 1, "width": 8, "heads": 2, "feed_forward": 8},
+            "gnmt": {"layers": 3, "width": 8},
+            "luong": {"layers": 2, "width": 8},
+            "shallow": {"width": 8},
+            "deep-transition": {"width": 8},
+            "transformer": {"layers": 1, "width": 8, "heads": 2, "feed_forward": 8},
         }.items()
     ),
     *(Case("nplm", name, nplm(name), "nplm") for name in ("model", "model.gz")),
-    Case("nplm", "checkpoint", language_model("nplm", "nplm", order=3, embedding=4, hidden=6, output=5),
-         vocabulary="brings"),
+    Case(
+        "nplm",
+        "checkpoint",
+        language_model("nplm", "nplm", order=3, embedding=4, hidden=6, output=5),
+        vocabulary="brings",
+    ),
     Case("rank:ngram", "nothing", wrapped),
     *(
         Case("rnnlm", model, language_model("rnnlm", model, **options), vocabulary="brings")
         for model, options in {
-            "rnnlm": {"width": 8}, "transformer-lm": {"layers": 1, "width": 8, "heads": 2, "feed_forward": 8},
+            "rnnlm": {"width": 8},
+            "transformer-lm": {"layers": 1, "width": 8, "heads": 2, "feed_forward": 8},
         }.items()
     ),
     *(Case("rtn", f"folder{suffix}", network(suffix), "rtn") for suffix in ("", ".gz")),

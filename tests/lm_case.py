@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from sgdec.checkpoints import files, layout, loading
 from sgdec.io.nplm import Layer, NplmFile
 from sgdec.text.sentencepiece import train_vocabulary
-from sgdec.training import checkpoint, files, loading
 from sgdec.training.config import TrainConfig
 from tests.tiny_models import characters
 
@@ -24,20 +24,20 @@ def write_lm(folder: Path, model: str, options: dict[str, Any], *, seed: int = 1
 
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary = characters(letters)
-    checkpoint.save_vocabularies(folder, None, vocabulary)
+    layout.save_vocabularies(folder, None, vocabulary)
     config = {
-        "format": checkpoint.FORMAT,
+        "format": layout.FORMAT,
         "model": model,
         "options": options,
         "source_vocab_size": 0,
         "target_vocab_size": vocabulary.size,
     }
-    files.write_json(folder / checkpoint.CONFIG, config)
+    files.write_json(folder / layout.CONFIG, config)
     torch.manual_seed(seed)
     module = loading.build_model(config, where="the test's own model")
     for parameter in module.parameters():
         torch.nn.init.normal_(parameter, std=0.6)  # far from uniform
-    files.save_tensors(folder / checkpoint.WEIGHTS, loading.model_tensors(module))
+    files.save_tensors(folder / layout.WEIGHTS, loading.model_tensors(module))
     return folder
 
 

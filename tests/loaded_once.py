@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from sgdec.checkpoints import loading
 from sgdec.models.jointly import JointKernels
-from sgdec.training import loading
 
 
 def load_models_once(patch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sgdec.checkpoints import layout
 from sgdec.errors import SgdecError
 from sgdec.models.base import Model, ModelContext
 from sgdec.plugins import Host
-from sgdec.training import checkpoint
 from sgdec.training.batch import Batch, pad, pad_targets, take
 from sgdec.training.config import TrainConfig
 from sgdec.training.parallel.data import DataParallel, own_rows
@@ -151,7 +151,7 @@ def filled(group: Group, config: TrainConfig) -> dict[str, Any]:
         peaks.append(peak_bytes(partial(alone.backward, [share], share.weight), "cpu"))
     trainer.model.zero_grad()
     trainer.run()
-    return {"peak": max(peaks), "order": order, "stored": checkpoint.read_config(config.output)["workspace"]}
+    return {"peak": max(peaks), "order": order, "stored": layout.read_config(config.output)["workspace"]}
 
 
 def mean_of_means(group: Group) -> dict[str, float] | None:

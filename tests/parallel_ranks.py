@@ -14,11 +14,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from sgdec.checkpoints import files
+from sgdec.checkpoints.layout import WEIGHTS
 from sgdec.models.base import Model, ModelContext
 from sgdec.plugins import Host
-from sgdec.training import files
 from sgdec.training.batch import Batch
-from sgdec.training.checkpoint import WEIGHTS
 from sgdec.training.config import TrainConfig
 from sgdec.training.device import trains_in_bf16
 from sgdec.training.parallel.group import Group

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sgdec.checkpoints.loading import load_model
 from sgdec.cli.main import main
 from sgdec.errors import UsageError
 from sgdec.models.base import ModelContext
 from sgdec.models.gnmt import FINAL_DELTA, GNMT
-from sgdec.training.loading import load_model
 from sgdec.training.trainer import Trainer
 from tests.training_case import make_config
 

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 
+from sgdec.checkpoints.files import load_tensors, save_tensors
+from sgdec.checkpoints.loading import load_language_model, load_model, model_tensors
 from sgdec.cli.main import main
 from sgdec.models.base import Seq2Seq
 from sgdec.text.sentencepiece import train_vocabulary
 from sgdec.training import train
-from sgdec.training.files import load_tensors, save_tensors
-from sgdec.training.loading import load_language_model, load_model, model_tensors
 from tests.lm_case import make_lm_config
 from tests.training_case import PAIRS, make_config
 

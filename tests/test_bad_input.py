@@ -18,8 +18,8 @@ from typing import NamedTuple
 import pytest
 import torch
 
+from sgdec.checkpoints.files import load_tensors, save_tensors
 from sgdec.cli.main import main
-from sgdec.training.files import load_tensors, save_tensors
 from tests.tiny_models import write_checkpoint, write_lattice
 
 LINES = "ab\nc a\nbc ab\n"
@@ -378,9 +378,7 @@ needs_full = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev
 def test_a_full_disk_names_the_output(decode: Decode) -> None:
     ran = decode(*NMT, "--output", "/dev/full", "in.txt")
     assert (ran.status, ran.out) == (1, "")
-    assert ran.error == (
-        "--output /dev/full: No space left on device."
-    )
+    assert ran.error == ("--output /dev/full: No space left on device.")
 
 
 @needs_full

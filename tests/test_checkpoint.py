@@ -14,11 +14,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from sgdec.checkpoints import files, layout, loading
+from sgdec.checkpoints.layout import load_vocabularies
+from sgdec.checkpoints.loading import load_model
 from sgdec.errors import SgdecError, UsageError
 from sgdec.models.gnmt import GNMT
-from sgdec.training import checkpoint, files, loading
-from sgdec.training.checkpoint import load_vocabularies
-from sgdec.training.loading import load_model
 from sgdec.training.trainer import Trainer
 from tests.training_case import PAIRS, make_config
 
@@ -71,7 +71,7 @@ def test_a_checkpoint_is_readable_and_holds_no_pickle(trainer: Trainer) -> None:
 
 def test_vocabularies_load_without_torch(trainer: Trainer) -> None:
     code = (
-        "import sys; from sgdec.training.checkpoint import load_vocabularies; "
+        "import sys; from sgdec.checkpoints.layout import load_vocabularies; "
         f"load_vocabularies({str(trainer.folder)!r}); assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
@@ -178,7 +178,7 @@ def test_a_full_disk_leaves_the_checkpoint_before_it_intact(trainer: Trainer, sm
     with pytest.raises(
         SgdecError, match=r"step-9: cannot be written \(.*\)\. The checkpoint before it is intact"
     ) as caught:
-        checkpoint.save_checkpoint(trainer.folder, "step-9", write, ("last",))
+        layout.save_checkpoint(trainer.folder, "step-9", write, ("last",))
     assert "\n" not in str(caught.value)
     assert before.read_bytes() == content
     assert not list(trainer.folder.glob("*step-9*"))

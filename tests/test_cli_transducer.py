@@ -12,12 +12,12 @@ import pytest
 from sgdec_predictors.ngram import NGram
 from sgdec_predictors.nmt import NmtPredictor
 
+from sgdec.checkpoints import files, layout, loading
 from sgdec.cli.main import main
 from sgdec.constellation import Constellation
 from sgdec.protocol import Source
 from sgdec.testing import score_path
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
-from sgdec.training import checkpoint, files, loading
 
 pytestmark = pytest.mark.slow
 
@@ -44,16 +44,16 @@ def write_model(folder: Path, vocabulary: SentencePieceVocabulary, seed: int) ->
     import torch
 
     folder.mkdir()
-    checkpoint.save_vocabularies(folder, vocabulary, vocabulary)
+    layout.save_vocabularies(folder, vocabulary, vocabulary)
     sizes = {f"{side}_vocab_size": vocabulary.size for side in ("source", "target")}
     options = {"layers": 3, "width": 8}
-    config = {"format": checkpoint.FORMAT, "model": "gnmt", "options": options, **sizes, "shared": True}
-    files.write_json(folder / checkpoint.CONFIG, config)
+    config = {"format": layout.FORMAT, "model": "gnmt", "options": options, **sizes, "shared": True}
+    files.write_json(folder / layout.CONFIG, config)
     torch.manual_seed(seed)
     model = loading.build_model(config, where="the test's own model")
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter, std=0.6)
-    files.save_tensors(folder / checkpoint.WEIGHTS, loading.model_tensors(model))
+    files.save_tensors(folder / layout.WEIGHTS, loading.model_tensors(model))
 
 
 def build(folder: Path, outer: str, inner: str, *more: str) -> str:

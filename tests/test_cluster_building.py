@@ -12,11 +12,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from sgdec_predictors.clusternmt import ClusterNmtPredictor
 
+from sgdec.checkpoints.clusters import DESCRIPTION, TENSORS, load_clusters, save_clusters
 from sgdec.cli.cluster import command, own_outputs
 from sgdec.context import EOS
 from sgdec.errors import SgdecError, UsageError
 from sgdec.models.clusters import Clusters
-from sgdec.training.cluster_files import DESCRIPTION, TENSORS, load_clusters, save_clusters
 from sgdec.training.clusters import POINTS_PER_CENTROID, build_clusters, collect, contexts, miss_rates
 from sgdec.training.data import ParallelText
 from sgdec.training.kmeans import kmeans

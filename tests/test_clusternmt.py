@@ -11,11 +11,11 @@ from sgdec_decoders.beam import BeamDecoder
 from sgdec_predictors.clusternmt import ClusterNmtPredictor
 from sgdec_predictors.nmt import NmtPredictor
 
+from sgdec.checkpoints.clusters import checksum, load_clusters, save_clusters
 from sgdec.constellation import Constellation
 from sgdec.context import EOS, Context
 from sgdec.errors import SgdecError, UsageError
 from sgdec.scheduler import Scheduler
-from sgdec.training.cluster_files import checksum, load_clusters, save_clusters
 from sgdec.training.clusters import build_clusters, collect, contexts
 from tests.clustering import (
     LETTERS,

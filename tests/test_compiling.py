@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch._inductor.config as inductor
 
+from sgdec.checkpoints.loading import load_language_model
 from sgdec.errors import UsageError
-from sgdec.training.loading import load_language_model
 from sgdec.training.trainer import Trainer
 from tests.lm_case import make_lm_config
 from tests.training_case import make_config

@@ -127,7 +127,7 @@ class TestNmt(PluginContract):
 
     @pytest.fixture(autouse=True)
     def _prepare(self, checkpoint: Path) -> None:
-        from sgdec.training.checkpoint import load_vocabularies
+        from sgdec.checkpoints.layout import load_vocabularies
 
         self.options = {"model": str(checkpoint)}
         target = load_vocabularies(checkpoint).target
@@ -156,9 +156,9 @@ class TestClusterNmt(TestNmt):
         """Random active sets around two random centroids."""
         import torch
 
+        from sgdec.checkpoints.clusters import checksum, save_clusters
+        from sgdec.checkpoints.loading import load_model
         from sgdec.models.clusters import Clusters
-        from sgdec.training.cluster_files import checksum, save_clusters
-        from sgdec.training.loading import load_model
 
         checkpoint = self.options["model"]
         module, _ = load_model(checkpoint)
@@ -507,10 +507,10 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny GNMT model with random weights."""
     import torch
 
+    from sgdec.checkpoints.files import save_tensors, write_json
+    from sgdec.checkpoints.layout import CONFIG, FORMAT, SHARED, WEIGHTS
+    from sgdec.checkpoints.loading import build_model, model_tensors
     from sgdec.text.sentencepiece import train_vocabulary
-    from sgdec.training.checkpoint import CONFIG, FORMAT, SHARED, WEIGHTS
-    from sgdec.training.files import save_tensors, write_json
-    from sgdec.training.loading import build_model, model_tensors
 
     folder = tmp_path_factory.mktemp("checkpoint")
     vocabulary = train_vocabulary(["one two three", "vier fünf sechs sieben", "acht neun zehn elf"], 40, kind="char")

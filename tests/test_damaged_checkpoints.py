@@ -14,13 +14,13 @@ from typing import Any
 
 import pytest
 
+from sgdec.checkpoints.averaging import average_checkpoints
+from sgdec.checkpoints.files import Stored, load_tensors, stored_in
+from sgdec.checkpoints.layout import read_config
+from sgdec.checkpoints.loading import load_language_model, load_model
 from sgdec.errors import SgdecError
 from sgdec.plugins import Host
-from sgdec.training.averaging import average_checkpoints
-from sgdec.training.checkpoint import read_config
-from sgdec.training.files import Stored, load_tensors, stored_in
-from sgdec.training.loading import load_language_model, load_model
-from sgdec.training.quantise import quantise_checkpoint
+from sgdec.training.quantising import quantise_checkpoint
 from tests.mutation import mutants, verdict
 from tests.tiny_models import write_checkpoint
 

@@ -18,17 +18,18 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sgdec.checkpoints import files, layout
+from sgdec.checkpoints.files import load_tensors
 from sgdec.context import EOS
 from sgdec.models.base import Seq2Seq
 from sgdec.models.gnmt import GNMT
 from sgdec.models.luong import Luong
 from sgdec.models.transformer import Transformer
 from sgdec.text.gleu import gleu
-from sgdec.training import checkpoint, files, train, validation
+from sgdec.training import train, validation
 from sgdec.training.batch import STAND_IN, Batch, pad, pad_targets, take
 from sgdec.training.config import TrainConfig
 from sgdec.training.expected_reward import ExpectedReward, as_batch, draw, gleu_rewards, sampled_loss
-from sgdec.training.files import load_tensors
 from sgdec.training.trainer import Trainer
 from tests.training_case import make_config
 
@@ -229,14 +230,14 @@ def test_training_raises_the_reward(trained: Path) -> None:
 
 
 def test_a_run_starts_as_good_as_its_start_and_remembers_it(trained: Path) -> None:
-    start = checkpoint.read_config(trained / "ml")
+    start = layout.read_config(trained / "ml")
     config = refinement(trained, "still", sgd_lr=1e-30, max_steps=2, bleu=20)
     done = train(config, quiet=True)
     before, after = rows(trained / "still")
     assert before["step"] == 0 and before["perplexity"] == pytest.approx(start["perplexity"])
     assert after["gleu"] == before["gleu"]
     assert done.best.name == "step-0", "nothing was better"
-    assert checkpoint.read_config(done.best)["training"]["start"] == str(trained / "ml")
+    assert layout.read_config(done.best)["training"]["start"] == str(trained / "ml")
     own, other = (load_tensors(trained / run / "best" / "model.safetensors") for run in ("ml", "still"))
     assert all(torch.equal(own[name], other[name]) for name in own)
 

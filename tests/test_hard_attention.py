@@ -15,6 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sgdec.checkpoints import files, layout
 from sgdec.cli.main import main
 from sgdec.context import BOS
 from sgdec.errors import SgdecError, UsageError
@@ -24,7 +25,7 @@ from sgdec.models.multi_source_hard import MultiSourceHard
 from sgdec.text.steps import CHANGE, GAP, STEP, Stepping, align
 from sgdec.text.two_sources import TwoSources
 from sgdec.text.words import SPECIAL, WordVocabulary
-from sgdec.training import checkpoint, files, train
+from sgdec.training import train
 from sgdec.training.config import TrainConfig
 from sgdec.training.data import ParallelText, read_text
 from tests.families import make
@@ -265,7 +266,7 @@ def test_both_sources_and_all_attentions_together_learn(tmp_path: Path) -> None:
     }
     done = train(config(tmp_path, "run", **settings), quiet=True)
     assert done.scores["perplexity"] < 1.1
-    assert isinstance(checkpoint.load_vocabularies(done.best).source, TwoSources)
+    assert isinstance(layout.load_vocabularies(done.best).source, TwoSources)
 
 
 def test_training_text_has_steps_and_a_resumed_run_is_the_same(tmp_path: Path) -> None:
@@ -278,9 +279,9 @@ def test_training_text_has_steps_and_a_resumed_run_is_the_same(tmp_path: Path) -
     done = train(config(tmp_path, "whole", max_steps=4, **settings), quiet=True)
     train(config(tmp_path, "parts", max_steps=2, **settings), quiet=True)
     train(config(tmp_path, "parts", max_steps=4, **settings), resume=True, quiet=True)
-    whole, parts = (files.load_tensors(tmp_path / name / "last" / checkpoint.WEIGHTS) for name in ("whole", "parts"))
+    whole, parts = (files.load_tensors(tmp_path / name / "last" / layout.WEIGHTS) for name in ("whole", "parts"))
     assert all(torch.equal(whole[tensor], parts[tensor]) for tensor in whole)
-    assert isinstance(checkpoint.load_vocabularies(done.best).target, Stepping)
+    assert isinstance(layout.load_vocabularies(done.best).target, Stepping)
 
 
 def test_from_right_to_left_is_refused(tmp_path: Path) -> None:

@@ -14,14 +14,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from sgdec.checkpoints import files, layout
+from sgdec.checkpoints.files import load_tensors
+from sgdec.checkpoints.loading import load_language_model
 from sgdec.cli.main import main
 from sgdec.errors import SgdecError, UsageError
 from sgdec.models.base import LanguageModel
-from sgdec.training import checkpoint, files, train, validation
+from sgdec.training import train, validation
 from sgdec.training.data import MonolingualText
 from sgdec.training.device import trains_in_bf16
-from sgdec.training.files import load_tensors
-from sgdec.training.loading import load_language_model
 from sgdec.training.trainer import Trainer
 from tests.lm_case import LINES, make_lm_config
 from tests.training_case import losses, make_config
@@ -139,7 +140,7 @@ def test_the_command_takes_one_file_for_a_language_model_and_two_for_translation
     small = ["--preset", "small", "--rnnlm.width", "8", "--rnnlm.layers", "1"]
     status, said = run("lm", "--model", "rnnlm", "--train", text, "--valid", held_out, *small)
     assert status == 0 and "64 lines" in said and "BLEU" not in said and (tmp_path / "lm" / "curve.png").exists()
-    options = checkpoint.read_config(tmp_path / "lm")["options"]
+    options = layout.read_config(tmp_path / "lm")["options"]
     assert (options["init"], options["width"]) == (0.1, 8), "of the preset, and of the command line"
     status, said = run("mt", "--train", *pair.train, "--valid", *pair.valid, "--gnmt.width", "8", "--bleu", "2")
     assert status == 0 and "109 pairs" in said
@@ -216,7 +217,7 @@ def test_a_new_language_model_is_one_file_with_one_inference_step(
     more = ["--output", str(tmp_path / "run"), "--max-steps", "60", "--lr", "0.1", "--label-smoothing", "0"]
     assert main([*command, *more]) == 0
     assert "perplexity" in capsys.readouterr().err
-    found = checkpoint.read_config(tmp_path / "run")
+    found = layout.read_config(tmp_path / "run")
     assert found["options"] == {"scale": 2.0} and found["perplexity"] < 5
 
 

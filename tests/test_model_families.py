@@ -19,6 +19,8 @@ from sgdec_decoders.vanilla import VanillaDecoder
 from sgdec_predictors.nmt import NmtPredictor
 from torch import Tensor
 
+from sgdec.checkpoints import files, layout
+from sgdec.checkpoints.loading import load_model
 from sgdec.cli.main import main
 from sgdec.constellation import Constellation, Member
 from sgdec.context import BOS, EOS, Context
@@ -30,8 +32,7 @@ from sgdec.plugins import Host
 from sgdec.protocol import Decoder, Source
 from sgdec.scheduler import Scheduler
 from sgdec.testing.seq2seq_contract import LENGTHS, SOURCES, TARGETS, Seq2SeqContract
-from sgdec.training import checkpoint, files, train, validation
-from sgdec.training.loading import load_model
+from sgdec.training import train, validation
 from tests.families import FAMILIES, OWN, make
 from tests.tiny_models import write_checkpoint
 from tests.training_case import PAIRS, make_config
@@ -158,7 +159,7 @@ def test_it_trains_stores_resumes_and_translates(family: str, tmp_path: Path) ->
     done = train(make_config(tmp_path, "run", max_steps=6, **settings), quiet=True)
     train(make_config(tmp_path, "parts", max_steps=4, **settings), quiet=True)
     train(make_config(tmp_path, "parts", max_steps=6, **settings), resume=True, quiet=True)
-    whole, parts = (files.load_tensors(tmp_path / run / "last" / checkpoint.WEIGHTS) for run in ("run", "parts"))
+    whole, parts = (files.load_tensors(tmp_path / run / "last" / layout.WEIGHTS) for run in ("run", "parts"))
     assert all(torch.equal(whole[tensor], parts[tensor]) for tensor in whole)
     model, vocabularies = load_model(done.best)
     lines = [pair[0] for pair in PAIRS[:12]]

@@ -15,6 +15,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sgdec.checkpoints import files, layout, loading
 from sgdec.cli.main import main
 from sgdec.context import EOS, UNK
 from sgdec.errors import SgdecError, UsageError
@@ -22,7 +23,7 @@ from sgdec.models.base import Memory
 from sgdec.models.multi_source import DualGRUDecoder, MultiSource, cut
 from sgdec.text.two_sources import TwoSources
 from sgdec.text.words import SPECIAL, WordVocabulary
-from sgdec.training import checkpoint, files, loading, train
+from sgdec.training import train
 from sgdec.training.config import TrainConfig
 from sgdec.training.data import ParallelText, read_text
 from sgdec.training.noise import SourceNoise
@@ -247,14 +248,14 @@ def test_it_learns_what_takes_both_sources_and_the_command_decodes_it(run: Path)
     assert decode(run, str(run / "both.txt")) == found
     assert decode(run, str(run / "both.txt"), "--batch-size", "1", "--range", "1:20") == found[:20]
     swapped = decode(run, "--input-format", "ids", "--output-format", "ids", str(ids(run, 0)), str(ids(run, 1)))
-    pieces = checkpoint.load_vocabularies(run / "run").target
+    pieces = layout.load_vocabularies(run / "run").target
     assert pieces is not None
     assert [pieces.decode(list(map(int, line.split()))) for line in swapped] == found
 
 
 def ids(run: Path, side: int) -> Path:
     """A validation file as token ids."""
-    target = checkpoint.load_vocabularies(run / "run").target
+    target = layout.load_vocabularies(run / "run").target
     assert target is not None
     file = run / f"ids.{side}"
     lines = (run / f"valid.{side}").read_text().splitlines()
@@ -309,7 +310,7 @@ def test_each_side_can_have_a_tokenizer_and_a_resumed_run_is_the_same(tmp_path: 
     done = train(config(tmp_path, "whole", max_steps=6, **settings), quiet=True)
     train(config(tmp_path, "parts", max_steps=4, **settings), quiet=True)
     train(config(tmp_path, "parts", max_steps=6, **settings), resume=True, quiet=True)
-    whole, parts = (files.load_tensors(tmp_path / name / "last" / checkpoint.WEIGHTS) for name in ("whole", "parts"))
+    whole, parts = (files.load_tensors(tmp_path / name / "last" / layout.WEIGHTS) for name in ("whole", "parts"))
     assert all(torch.equal(whole[tensor], parts[tensor]) for tensor in whole)
     model, vocabularies = loading.load_model(done.best)
     assert vocabularies.source is not None and vocabularies.target is not None

@@ -18,6 +18,7 @@ from sgdec_decoders.vanilla import VanillaDecoder
 from sgdec_predictors.nmt import NmtPredictor
 
 from sgdec.assembly import RunConfig, assemble
+from sgdec.checkpoints.loading import load_model
 from sgdec.cli.main import main
 from sgdec.constellation import Constellation
 from sgdec.context import BOS, EOS, Context, Vocabularies
@@ -27,7 +28,6 @@ from sgdec.plugins import Host
 from sgdec.protocol import Decoder, Result, Source
 from sgdec.scheduler import Scheduler
 from sgdec.search import SearchSpace
-from sgdec.training.loading import load_model
 from tests.tiny_models import characters, write_checkpoint, write_lattice
 
 V = 7

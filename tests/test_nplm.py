@@ -15,6 +15,7 @@ import pytest
 import torch
 from sgdec_predictors.nplm import NplmPredictor
 
+from sgdec.checkpoints.loading import load_language_model
 from sgdec.cli.main import main
 from sgdec.context import BOS, EOS, UNK, Context, Vocabularies
 from sgdec.errors import SgdecError, UsageError
@@ -24,7 +25,6 @@ from sgdec.models.nplm import NPLM
 from sgdec.plugins import Host
 from sgdec.protocol import BatchPredictor, Source
 from sgdec.testing import PredictorContract
-from sgdec.training.loading import load_language_model
 from tests.lm_case import random_file, write_lm
 from tests.tiny_models import characters
 

@@ -14,8 +14,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from sgdec.checkpoints import files, layout
 from sgdec.errors import SgdecError
-from sgdec.training import checkpoint, expected_reward, files, objective, train, trainer, validation
+from sgdec.training import expected_reward, objective, train, trainer, validation
 from sgdec.training.out_of_memory import IN_A_ROW, Splitter
 from sgdec.training.report import METRICS, read_metrics
 from sgdec.training.trainer import Trainer
@@ -275,7 +276,7 @@ def test_memory_that_runs_out_elsewhere_is_one_line_and_the_last_checkpoint_stan
         line = r"^step 6: out of memory.*last good checkpoint is .*step-4.*--resume.*--batch-tokens or --workspace"
         with pytest.raises(SgdecError, match=line):
             train(config, quiet=True)
-    assert checkpoint.read_config(tmp_path / "run" / "last")["step"] == 4
+    assert layout.read_config(tmp_path / "run" / "last")["step"] == 4
     assert losses(config, resume=True) == expected[4:]
 
 

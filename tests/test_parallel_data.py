@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sgdec.training.files import load_tensors
+from sgdec.checkpoints.files import load_tensors
 from sgdec.training.parallel.group import Group
 from sgdec.training.trainer import Trainer
 from tests.parallel_data_checks import VOCABULARY, WORKSPACE_MIB, equality, random_batch, run_checks

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 import torch
 
+from sgdec.checkpoints.files import load_tensors
 from sgdec.cli.main import main
 from sgdec.errors import UsageError
 from sgdec.models.gnmt import GNMT
 from sgdec.options import describe
 from sgdec.plugins import Host
 from sgdec.training.config import TrainConfig
-from sgdec.training.files import load_tensors
 from sgdec.training.parallel.group import Group
 from sgdec.training.parallel.launch import joined
 from sgdec.training.trainer import Trainer

@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 import torch
 
+from sgdec.checkpoints import loading
 from sgdec.errors import SgdecError, UsageError
 from sgdec.models.base import LanguageModel, ModelContext
 from sgdec.plugins import Host
 from sgdec.text.vocabulary import load_vocabulary
-from sgdec.training import loading, train
+from sgdec.training import train
 from sgdec.training.pretrained import read_rows
 from sgdec.training.trainer import Trainer
 from tests.families import FAMILIES

@@ -14,14 +14,14 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from sgdec.checkpoints import files
+from sgdec.checkpoints.loading import load_model
 from sgdec.cli.main import main
 from sgdec.errors import SgdecError, UsageError
 from sgdec.models.base import ModelContext, Seq2Seq
 from sgdec.models.gnmt import GAMMA, GNMT
 from sgdec.models.kernels import Kernels
 from sgdec.models.quantisation import Int8Kernels, quantise
-from sgdec.training import files
-from sgdec.training.loading import load_model
 from sgdec.training.trainer import Trainer
 from tests.training_case import make_config
 

@@ -15,6 +15,8 @@ from sgdec_decoders.dfs import DfsDecoder
 from sgdec_predictors.rnnlm import RnnlmPredictor
 from torch import nn
 
+from sgdec.checkpoints.layout import load_vocabularies
+from sgdec.checkpoints.loading import load_language_model, load_model
 from sgdec.cli.main import main
 from sgdec.constellation import Constellation
 from sgdec.context import BOS, Context
@@ -25,9 +27,7 @@ from sgdec.plugins import Host
 from sgdec.protocol import BatchPredictor, Source
 from sgdec.search import SearchSpace
 from sgdec.testing import PredictorContract
-from sgdec.training.checkpoint import load_vocabularies
-from sgdec.training.loading import load_language_model, load_model
-from sgdec.training.quantise import quantise_checkpoint
+from sgdec.training.quantising import quantise_checkpoint
 from tests.lm_case import write_lm
 from tests.tiny_models import write_checkpoint
 

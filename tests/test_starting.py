@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
+from sgdec.checkpoints import files, layout
 from sgdec.cli.main import main
 from sgdec.text.sentencepiece import train_vocabulary
-from sgdec.training import checkpoint, files, train
+from sgdec.training import train
 from tests.training_case import PAIRS, make_config
 
 pytestmark = pytest.mark.slow
@@ -55,7 +56,7 @@ def error(ran: tuple[int, str], status: int = 2) -> str:
 def test_options_are_those_of_the_start_unless_they_are_given(run: Run) -> None:
     status, said = run("--start-from", "ml", "--gnmt.dropout", "0.4")
     assert status == 0, said
-    config = checkpoint.read_config("new")
+    config = layout.read_config("new")
     assert (config["options"]["width"], config["options"]["dropout"]) == (16, 0.4)
     assert "step 0/1: perplexity" in said
     status, said = run("--start-from", "ml", "--gnmt.dropout", "0.4", "--resume", "--max-steps", "2")
@@ -71,7 +72,7 @@ def test_the_model_and_its_direction_are_those_of_the_start_too(folder: Path, ru
     train(make_config(folder, "backwards", model="shallow", right_left=True, **settings), quiet=True)
     status, said = run("--start-from", str(folder / "backwards"))
     assert status == 0 and said.startswith("shallow: "), said
-    config = checkpoint.read_config("new")
+    config = layout.read_config("new")
     assert config["right_left"] and (config["options"]["width"], config["options"]["embedding"]) == (24, 8)
     assert run("--start-from", str(folder / "backwards"), "--resume", "--max-steps", "2")[0] == 0
 
@@ -92,7 +93,7 @@ def test_another_model_is_refused_with_the_difference(run: Run) -> None:
 def test_another_tokenizer_is_refused_even_of_the_same_size(run: Run) -> None:
     lines = [line[::-1] for pair in PAIRS for line in pair]
     Path("other.spm").write_bytes(train_vocabulary(lines, 20, kind="word").serialized)
-    size = checkpoint.load_vocabularies("ml").target.size  # type: ignore[union-attr]
+    size = layout.load_vocabularies("ml").target.size  # type: ignore[union-attr]
     assert train_vocabulary(lines, 20, kind="word").size == size
     assert error(run("--start-from", "ml", "--tokenizer", "other.spm")) == (
         "--start-from ml: the source tokenizer is not the one here. Give that --tokenizer."

@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 import torch
 
+from sgdec.checkpoints import files
 from sgdec.errors import SgdecError, UsageError
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
-from sgdec.training import dealing, files, stream, train
+from sgdec.training import dealing, stream, train
 from sgdec.training.data import MonolingualText, ParallelText, Text, TextInMemory, read_text
 from sgdec.training.reading import Limits
 from sgdec.training.shards import ShardedText

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from sgdec.checkpoints import files
 from sgdec.errors import SgdecError, UsageError
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
-from sgdec.training import files, shards, stream
+from sgdec.training import shards, stream
 from sgdec.training.budget import Budget, Tokens, cut
 from sgdec.training.reading import Limits
 from sgdec.training.shards import ShardedText
@@ -352,9 +353,7 @@ def test_damaged_counts_are_made_anew(tmp_path: Path, vocabulary: SentencePieceV
     assert file.read_text() == good
 
 
-def test_counts_that_do_not_fit_the_batches_are_an_error(
-    tmp_path: Path, vocabulary: SentencePieceVocabulary
-) -> None:
+def test_counts_that_do_not_fit_the_batches_are_an_error(tmp_path: Path, vocabulary: SentencePieceVocabulary) -> None:
     write_pairs(tmp_path, [5] * 400)
     opened(tmp_path, vocabulary).counts(Tokens(300))
     file = tmp_path / "run" / "text" / shards.COUNTS

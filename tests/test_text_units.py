@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from sgdec.checkpoints.layout import load_vocabularies
 from sgdec.cli.main import main
 from sgdec.text.vocabulary import KINDS, Kind, load_vocabulary
 from sgdec.training import train
-from sgdec.training.checkpoint import load_vocabularies
 from tests.training_case import PAIRS, make_config
 
 pytestmark = pytest.mark.slow

@@ -16,10 +16,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sgdec.checkpoints import files, loading
 from sgdec.context import Vocabularies
 from sgdec.errors import SgdecError, UsageError
 from sgdec.text.sentencepiece import train_vocabulary
-from sgdec.training import files, loading, train, validation
+from sgdec.training import train, validation
 from sgdec.training.trainer import Trainer
 from sgdec.training.weights import Weighting, kept_tokens
 from tests.training_case import PAIRS, make_config

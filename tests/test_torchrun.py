@@ -19,8 +19,8 @@ import click
 import pytest
 from torch.distributed.run import get_args_parser
 
+from sgdec.checkpoints.layout import read_config
 from sgdec.cli.train import command
-from sgdec.training.checkpoint import read_config
 from sgdec.training.trainer import Trainer
 from tests.training_case import make_config
 

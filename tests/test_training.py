@@ -13,12 +13,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from sgdec.checkpoints import files, layout
+from sgdec.checkpoints.files import load_tensors
+from sgdec.checkpoints.loading import load_model
 from sgdec.errors import SgdecError, UsageError
 from sgdec.models.base import Seq2Seq
-from sgdec.training import checkpoint, files, report, train, validation
+from sgdec.training import report, train, validation
 from sgdec.training.device import trains_in_bf16
-from sgdec.training.files import load_tensors
-from sgdec.training.loading import load_model
 from sgdec.training.optimisation import learning_rate
 from sgdec.training.trainer import Trainer
 from tests.training_case import PAIRS, losses, make_config
@@ -81,7 +82,7 @@ def test_a_checkpoint_whose_writing_fails_leaves_the_previous_one(
             next(steps)
     monkeypatch.undo()
     load_model(tmp_path / "run")
-    assert checkpoint.read_config(tmp_path / "run")["step"] == 4
+    assert layout.read_config(tmp_path / "run")["step"] == 4
     assert losses(config, resume=True) == losses(make_config(tmp_path, "whole", save_every=4))[4:]
 
 
@@ -176,7 +177,7 @@ def test_plateaus_halve_the_rate_and_patience_ends_the_run(tmp_path: Path, monke
     done = trainer.run()
     assert (done.steps, done.scores) == (12, {"perplexity": 4.5})
     assert trainer.progress.plateaus == 2
-    assert checkpoint.read_config(done.best)["step"] == 4, "best is the best, not the last"
+    assert layout.read_config(done.best)["step"] == 4, "best is the best, not the last"
     assert sorted(path.name for path in (tmp_path / "run").glob("step-*")) == ["step-12", "step-4"]
     assert losses(config, resume=True) == [], "a run that has ended stays so"
 
@@ -273,5 +274,5 @@ def test_training_runs_on_cuda_with_bf16(tmp_path: Path) -> None:
     if not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     done = train(make_config(tmp_path, device="cuda", precision="auto", max_steps=4), quiet=True)
-    assert checkpoint.read_config(done.best)["precision"] == "bf16"
+    assert layout.read_config(done.best)["precision"] == "bf16"
     load_model(done.best, device="cuda", precision="bf16")

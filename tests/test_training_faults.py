@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 
+from sgdec.checkpoints import files, layout, loading
 from sgdec.errors import SgdecError, UsageError
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
-from sgdec.training import checkpoint, files, loading, train
+from sgdec.training import train
 from sgdec.training.data import MonolingualText, ParallelText
 from sgdec.training.reading import Limits
 from sgdec.training.trainer import Trainer
@@ -34,7 +35,7 @@ def save(run: Path, step: int, keep: int) -> None:
         (folder / "model.safetensors").write_text(f"weights of {step}")
         (folder / "config.json").write_text(f"config of {step}")
 
-    checkpoint.save_checkpoint(run, f"step-{step}", write, ("last", "best"), keep=keep)
+    layout.save_checkpoint(run, f"step-{step}", write, ("last", "best"), keep=keep)
 
 
 @pytest.mark.parametrize("keep", [0, 2])
@@ -89,14 +90,14 @@ def test_a_death_at_any_call_of_the_system_leaves_a_whole_checkpoint(
 @pytest.fixture
 def limited(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """From the checkpoint of step 4 on, no file may grow past 8 kB: the log fits, weights and figures do not."""
-    save, limits = checkpoint.save_checkpoint, resource.getrlimit(resource.RLIMIT_FSIZE)
+    save, limits = layout.save_checkpoint, resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def fill_disk(run: Path, name: str, *args: Any, **options: Any) -> None:
         if name == "step-4":
             resource.setrlimit(resource.RLIMIT_FSIZE, (8_000, limits[1]))
         save(run, name, *args, **options)
 
-    monkeypatch.setattr(checkpoint, "save_checkpoint", fill_disk)
+    monkeypatch.setattr(layout, "save_checkpoint", fill_disk)
     yield
     resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
@@ -110,7 +111,7 @@ def test_a_full_disk_is_one_line_about_the_checkpoint_and_the_one_before_it_is_w
         SgdecError, match=r"run/step-4: cannot be written \(.*\)\. The checkpoint before it is intact"
     ):
         trainer.run()
-    assert checkpoint.read_config(tmp_path / "run" / "last")["step"] == 2
+    assert layout.read_config(tmp_path / "run" / "last")["step"] == 2
     loading.load_model(tmp_path / "run")
 
 

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 import torch
 
+from sgdec.checkpoints import layout
+from sgdec.checkpoints.loading import load_model
 from sgdec.errors import SgdecError, UsageError
 from sgdec.models.lstm import tanh
-from sgdec.training import checkpoint, resuming, train
+from sgdec.training import resuming, train
 from sgdec.training.alone import LOCK, alone
-from sgdec.training.loading import load_model
 from tests.training_case import PAIRS, losses, make_config, write_text
 
 pytestmark = pytest.mark.slow
@@ -65,7 +66,7 @@ def test_a_death_between_the_links_never_loses_the_best_model(
     monkeypatch.undo()
     done = train(config, resume=(tmp_path / "run" / "last").exists(), quiet=True)
     scores = {
-        int(folder.name.removeprefix("step-")): checkpoint.read_config(folder)["perplexity"]
+        int(folder.name.removeprefix("step-")): layout.read_config(folder)["perplexity"]
         for folder in (tmp_path / "run").glob("step-*")
     }
     assert done.best.name == f"step-{min(scores, key=scores.__getitem__)}"
@@ -82,7 +83,7 @@ def test_a_run_goes_on_in_its_precision_whatever_this_machine_would_choose(
     train(make_config(tmp_path, max_steps=2, bleu=0, precision="auto"), quiet=True)
     machine = "fp32"
     train(make_config(tmp_path, max_steps=4, bleu=0, precision="auto"), resume=True, quiet=True)
-    assert checkpoint.read_config(tmp_path / "run" / "last")["precision"] == "fp64"
+    assert layout.read_config(tmp_path / "run" / "last")["precision"] == "fp64"
 
 
 def test_another_held_out_text_is_refused(tmp_path: Path) -> None:

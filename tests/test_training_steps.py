@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 import torch
 
+from sgdec.checkpoints import files, layout
+from sgdec.checkpoints.files import load_tensors
+from sgdec.checkpoints.loading import load_model, model_tensors
 from sgdec.errors import SgdecError
-from sgdec.training import checkpoint, files, train, validation
-from sgdec.training.files import load_tensors
-from sgdec.training.loading import load_model, model_tensors
+from sgdec.training import train, validation
 from sgdec.training.optimisation import learning_rate
 from sgdec.training.trainer import Trainer
 from tests.training_case import PAIRS, losses, make_config
@@ -91,10 +92,10 @@ def test_the_average_is_validated_and_saved_and_the_weights_go_on_without_it(tmp
     assert all(torch.equal(raw[name], weights[name]) for name in weights)
     assert not (tmp_path / "plain" / "last" / "raw.safetensors").exists()
     model, _ = load_model(tmp_path / "averaged" / "last")
-    config = checkpoint.read_config(tmp_path / "averaged" / "last")
+    config = layout.read_config(tmp_path / "averaged" / "last")
     valid = Trainer(make_config(tmp_path, "other"), quiet=True).inputs.valid
     assert validation.perplexity(model, valid) == pytest.approx(config["perplexity"], rel=1e-5)
-    assert config["perplexity"] != checkpoint.read_config(tmp_path / "plain" / "last")["perplexity"]
+    assert config["perplexity"] != layout.read_config(tmp_path / "plain" / "last")["perplexity"]
 
 
 @pytest.mark.parametrize(
@@ -161,7 +162,7 @@ def test_a_gradient_that_is_no_number_names_the_last_good_checkpoint(tmp_path: P
     trainer.model.get_parameter("key.weight").register_hook(lambda gradient: gradient * math.nan)
     with pytest.raises(SgdecError, match=r"step 4: the gradient's norm is nan, on lines .*step-2\."):
         next(steps)
-    assert checkpoint.read_config(tmp_path / "run" / "last")["step"] == 2
+    assert layout.read_config(tmp_path / "run" / "last")["step"] == 2
     load_model(tmp_path / "run" / "last")
 
 

@@ -14,6 +14,7 @@ from sgdec_decoders.dfs import DfsDecoder
 from sgdec_predictors.rnnlm import RnnlmPredictor
 from torch import nn
 
+from sgdec.checkpoints.loading import load_language_model
 from sgdec.constellation import Constellation
 from sgdec.context import BOS, Context
 from sgdec.models.base import LanguageModel, ModelContext
@@ -23,7 +24,6 @@ from sgdec.models.transformer_lm import TransformerLM
 from sgdec.protocol import Source
 from sgdec.search import SearchSpace
 from sgdec.training import train
-from sgdec.training.loading import load_language_model
 from tests.lm_case import make_lm_config, write_lm
 
 pytestmark = pytest.mark.slow

@@ -15,8 +15,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from sgdec.checkpoints import layout
 from sgdec.errors import SgdecError, UsageError
-from sgdec.training import checkpoint, validation
+from sgdec.training import validation
 from sgdec.training.budget import Tokens
 from sgdec.training.data import MonolingualText, ParallelText, TextInMemory
 from sgdec.training.trainer import Trainer
@@ -147,7 +148,7 @@ def test_a_killed_run_has_the_batches_that_were_measured_first(
     whole = losses(make_config(tmp_path, "whole", **settings))
     config = make_config(tmp_path, "killed", **settings)
     assert losses(config, steps=5) == whole[:5], "equal measurements"
-    stored = checkpoint.read_config(tmp_path / "killed" / "last")["workspace"]
+    stored = layout.read_config(tmp_path / "killed" / "last")["workspace"]
     assert stored["room"] == 3 * MIB and len(stored["terms"]) == 5
     monkeypatch.setattr("sgdec.training.workspace.peak_bytes", lambda *args: pytest.fail("measured again"))
     assert losses(config, resume=True) == whole[4:]

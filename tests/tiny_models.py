@@ -8,9 +8,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from sgdec.checkpoints import files, layout, loading
 from sgdec.plugins import Host
+from sgdec.text import sides
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
-from sgdec.training import checkpoint, files, loading, sides
 
 WIDTH = 8
 
@@ -36,9 +37,9 @@ def write_checkpoint(
     folder.mkdir(parents=True, exist_ok=True)
     kind = Host().load("model", model)
     vocabularies = sides.arranged([characters(source), characters(target)], sources=kind.sources, steps=kind.steps)
-    checkpoint.save_vocabularies(folder, *vocabularies)
+    layout.save_vocabularies(folder, *vocabularies)
     config = {
-        "format": checkpoint.FORMAT,
+        "format": layout.FORMAT,
         "model": model,
         "options": dict(options),
         "source_vocab_size": 0 if vocabularies[0] is None else vocabularies[0].size,
@@ -47,12 +48,12 @@ def write_checkpoint(
         "sources": kind.sources,
         "steps": kind.steps,
     }
-    files.write_json(folder / checkpoint.CONFIG, config)
+    files.write_json(folder / layout.CONFIG, config)
     torch.manual_seed(seed)
     built = loading.build_model(config, where="the test's own model")
     for parameter in built.parameters():
         torch.nn.init.normal_(parameter, std=0.6)  # far from uniform
-    files.save_tensors(folder / checkpoint.WEIGHTS, loading.model_tensors(built))
+    files.save_tensors(folder / layout.WEIGHTS, loading.model_tensors(built))
     return folder
 
 

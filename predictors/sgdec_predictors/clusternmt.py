@@ -45,8 +45,8 @@ class ClusterNmtPredictor(NmtPredictor):
         shared: Annotated[bool, Field(description="a row uses the active tokens of its whole batch")] = False,
         context: Context | None = None,
     ) -> None:
+        from sgdec.checkpoints.clusters import load_clusters
         from sgdec.models.clusters import ClusterProjection, output_layer
-        from sgdec.training.cluster_files import load_clusters
 
         found = load_clusters(clusters, model=model)
         if k > found.k:

@@ -72,7 +72,7 @@ class NmtPredictor(BatchPredictor):
         model: Annotated[str, Field(description="checkpoint folder, such as 'run/best'")],
         context: Context | None = None,
     ) -> None:
-        from sgdec.training.loading import load_model
+        from sgdec.checkpoints.loading import load_model
 
         context = context or Context()
         module, self.vocabularies = load_model(
@@ -99,7 +99,7 @@ class NmtPredictor(BatchPredictor):
     @classmethod
     def read_vocabularies(cls, model: str) -> Vocabularies:
         """The vocabularies of a checkpoint, without loading its weights."""
-        from sgdec.training.checkpoint import load_vocabularies
+        from sgdec.checkpoints.layout import load_vocabularies
 
         return load_vocabularies(model)
 

@@ -59,7 +59,7 @@ class NplmPredictor(BatchPredictor):
         """The target vocabulary of a checkpoint, without loading its weights; a text file brings none."""
         if Path(model).is_file():
             return Vocabularies()
-        from sgdec.training.checkpoint import load_vocabularies
+        from sgdec.checkpoints.layout import load_vocabularies
 
         return load_vocabularies(model)
 
@@ -86,8 +86,8 @@ class NplmPredictor(BatchPredictor):
 
 
 def _from_checkpoint(path: str, context: Context) -> NPLM:
+    from sgdec.checkpoints.loading import load_language_model
     from sgdec.models.nplm import NPLM
-    from sgdec.training.loading import load_language_model
 
     model, _ = load_language_model(path, device=context.device, precision=context.precision, host=context.host)
     if not isinstance(model, NPLM):
@@ -101,9 +101,9 @@ def _from_text(path: str, context: Context) -> tuple[NPLM, Tensor]:
     """A model whose inputs are tokens and whose outputs are the file's words; and for each token its word [V]."""
     import torch
 
+    from sgdec.checkpoints.loading import DTYPES, make_ready
     from sgdec.io.nplm import read_nplm
     from sgdec.models.nplm import NPLM
-    from sgdec.training.loading import DTYPES, make_ready
 
     if context.precision not in DTYPES:
         raise UsageError(f"{path}: a language model cannot be loaded in 8 bits. Give --precision fp32.")

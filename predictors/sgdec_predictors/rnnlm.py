@@ -38,7 +38,7 @@ class RnnlmPredictor(BatchPredictor):
         """Raises SgdecError for a checkpoint that is broken, or of a model with a source."""
         import torch
 
-        from sgdec.training.loading import load_language_model
+        from sgdec.checkpoints.loading import load_language_model
 
         context = context or Context()
         self._model, self.vocabularies = load_language_model(
@@ -53,7 +53,7 @@ class RnnlmPredictor(BatchPredictor):
     @classmethod
     def read_vocabularies(cls, model: str) -> Vocabularies:
         """The target vocabulary of a checkpoint, without loading its weights."""
-        from sgdec.training.checkpoint import load_vocabularies
+        from sgdec.checkpoints.layout import load_vocabularies
 
         return load_vocabularies(model)
 

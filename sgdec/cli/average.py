@@ -29,7 +29,7 @@ def command(checkpoints: tuple[str, ...], output: str, last: int, plugin_files: 
     sgdec average run --last 4 --output run/averaged
     sgdec decode --predictors nmt --nmt.model run/averaged input.txt
     """
-    from sgdec.training.averaging import average_checkpoints
+    from sgdec.checkpoints.averaging import average_checkpoints
 
     folders = average_checkpoints(checkpoints, output, last=last, host=Host(plugin_files))
     click.echo(f"{output}: the mean of {', '.join(folder.name for folder in folders)}", err=True)

@@ -72,10 +72,10 @@ def command(
     """
     import torch
 
+    from sgdec.checkpoints.clusters import checksum, require_room, save_clusters
+    from sgdec.checkpoints.loading import load_model
     from sgdec.device import require_device
-    from sgdec.training.cluster_files import checksum, require_room, save_clusters
     from sgdec.training.clusters import build_clusters, contexts, miss_rates
-    from sgdec.training.loading import load_model
 
     require_device(device)
     require_room(output)

@@ -33,7 +33,7 @@ def command(model: str, output: str, calibrate: tuple[str, str] | None, plugin_f
     sgdec quantize run/best --output run/int8
     sgdec decode --predictors nmt --nmt.model run/int8 --precision int8 input.txt
     """
-    from sgdec.training.quantise import quantise_checkpoint
+    from sgdec.training.quantising import quantise_checkpoint
 
     done = quantise_checkpoint(model, output, text=calibrate or None, host=Host(plugin_files))
     size = sum(tensor.nbytes for part in (done.tensors, done.rest) for tensor in part.values())

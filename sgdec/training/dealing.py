@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from sgdec.training import files
+from sgdec.checkpoints import files
 from sgdec.training.reading import Block
 from sgdec.training.shards import FORMAT, MANIFEST, NUMBER, shard_file
 

@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from sgdec.checkpoints import layout
 from sgdec.context import Vocabularies
 from sgdec.models.base import Model
+from sgdec.text import sides
 from sgdec.text.vocabulary import StoredVocabulary, load_vocabulary
-from sgdec.training import checkpoint, expected_reward, pretrained, resuming, sides
+from sgdec.training import expected_reward, pretrained, resuming
 from sgdec.training.config import TrainConfig
 from sgdec.training.data import Text, read_text
 from sgdec.training.reading import Limits
@@ -89,7 +91,7 @@ def _model_config(
     config: TrainConfig, model_class: type[Model], source: StoredVocabulary | None, target: StoredVocabulary
 ) -> dict[str, Any]:
     return {
-        "format": checkpoint.FORMAT,
+        "format": layout.FORMAT,
         "model": config.model,
         "options": dict(config.options),
         "source_vocab_size": 0 if source is None else source.size,

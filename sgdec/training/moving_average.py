@@ -12,8 +12,8 @@ from contextlib import contextmanager
 
 import torch
 
+from sgdec.checkpoints.loading import model_tensors
 from sgdec.models.base import Model
-from sgdec.training.loading import model_tensors
 
 
 class MovingAverage:

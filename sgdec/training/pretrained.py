@@ -23,13 +23,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from sgdec.checkpoints import layout, loading
 from sgdec.context import Vocabularies, Vocabulary
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.limits import whole_number
 from sgdec.models.base import Correspondence, Model, Seq2Seq
 from sgdec.plugins import Host
 from sgdec.text.lines import read_lines
-from sgdec.training import checkpoint, loading
 from sgdec.training.config import TrainConfig
 
 TABLES = ("embeddings_source", "embeddings_target", "embeddings_output")
@@ -120,12 +120,12 @@ def start_decoder(path: str, model: Seq2Seq, name: str, vocabularies: Vocabulari
     that is not of the right kind, sizes and vocabulary, `SgdecError` for a checkpoint that is missing or damaged.
     """
     where = f"--start-decoder {path}"
-    folder = checkpoint.find_checkpoint(path)
-    config = checkpoint.read_config(folder)
+    folder = layout.find_checkpoint(path)
+    config = layout.read_config(folder)
     if config["model"] not in model.language_models:
         kinds = " or ".join(model.language_models) or "no language model"
         raise UsageError(f"{where}: this is a {config['model']}; {name} can start from {kinds}.")
-    stored, target = checkpoint.load_vocabularies(folder).target, vocabularies.target
+    stored, target = layout.load_vocabularies(folder).target, vocabularies.target
     assert stored is not None and target is not None
     if stored.fingerprint != target.fingerprint:
         raise UsageError(
@@ -155,8 +155,8 @@ class _Row(NamedTuple):
 
 def _language_model_tensors(folder: Any, config: Mapping[str, Any], host: Host) -> dict[str, Tensor]:
     """All parameters by name, tied ones under each of their names."""
-    weights = folder / checkpoint.WEIGHTS
-    lm = loading.build_model(config, where=str(folder / checkpoint.CONFIG), host=host, weights=weights)
+    weights = folder / layout.WEIGHTS
+    lm = loading.build_model(config, where=str(folder / layout.CONFIG), host=host, weights=weights)
     loading.load_weights(lm, weights)
     return dict(lm.state_dict())
 

@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
+from sgdec.checkpoints import files
 from sgdec.errors import SgdecError
-from sgdec.training import files
 
 PROGRESS = "progress.json"
 

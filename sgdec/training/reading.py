@@ -13,9 +13,9 @@ from itertools import islice, zip_longest
 from typing import NamedTuple
 
 from sgdec.errors import SgdecError
+from sgdec.text import sides
 from sgdec.text.lines import raw_lines, read_lines
 from sgdec.text.vocabulary import StoredVocabulary
-from sgdec.training import sides
 
 EMPTY, LONG, UNEVEN, UNDECODABLE = "empty", "too long", "of absurd lengths", "not UTF-8"
 """Why examples are left out."""

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
+from sgdec.checkpoints import layout
 from sgdec.context import Vocabularies
 from sgdec.errors import UsageError
-from sgdec.training import checkpoint
 from sgdec.training.config import DEFAULTS, Metric, TrainConfig
 from sgdec.training.data import Text
 
@@ -28,7 +28,7 @@ def earlier_config(folder: Path, resume: bool) -> dict[str, Any]:
         return {}
     if not last.exists():
         raise UsageError(f"--resume: {folder} holds no checkpoint yet. Start without --resume.")
-    return checkpoint.read_config(last)
+    return layout.read_config(last)
 
 
 def refuse_other_settings(config: TrainConfig, earlier: Mapping[str, Any]) -> None:
@@ -63,7 +63,7 @@ def refuse_other_files(
     And for what tells of another training text before that is read, which can take hours.
     """
     folder = Path(config.output)
-    stored = checkpoint.load_vocabularies(folder / "last")
+    stored = layout.load_vocabularies(folder / "last")
     for side, before, now in (
         ("source", stored.source, vocabularies.source),
         ("target", stored.target, vocabularies.target),

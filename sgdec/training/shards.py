@@ -25,8 +25,8 @@ from typing import Any, NamedTuple, overload
 import numpy as np
 import numpy.typing as npt
 
+from sgdec.checkpoints import files
 from sgdec.errors import SgdecError
-from sgdec.training import files
 from sgdec.training.batch import Batch, make_batch
 from sgdec.training.budget import Budget, Tokens, cut
 from sgdec.training.data import Text

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sgdec.checkpoints import layout, loading
+from sgdec.checkpoints.averaging import SAME
+from sgdec.checkpoints.quantised import SECTION
 from sgdec.context import Vocabularies
 from sgdec.errors import UsageError
 from sgdec.options import describe
-from sgdec.training import checkpoint, loading
-from sgdec.training.averaging import SAME
-from sgdec.training.quantise import SECTION
 
 if TYPE_CHECKING:
     from sgdec.models.base import Model
@@ -28,10 +28,10 @@ def config_of(path: str | Path, *, resumed: str | Path | None = None, host: Host
     Raises `SgdecError` if there is no checkpoint, or its config is not that of its weights.
     """
     last = None if resumed is None else Path(resumed) / "last"
-    folder = checkpoint.find_checkpoint(last if last is not None and last.exists() else path)
-    config = checkpoint.read_config(folder)
+    folder = layout.find_checkpoint(last if last is not None and last.exists() else path)
+    config = layout.read_config(folder)
     # Built once and forgotten: its sizes are to be those of a new model, which is not held against these weights.
-    loading.build_model(config, where=str(folder / checkpoint.CONFIG), host=host, weights=folder / checkpoint.WEIGHTS)
+    loading.build_model(config, where=str(folder / layout.CONFIG), host=host, weights=folder / layout.WEIGHTS)
     return config
 
 
@@ -40,19 +40,19 @@ def start_from(path: str | Path, model: Model, config: Mapping[str, Any], vocabu
 
     Raises `UsageError` with every difference if it is another model, `SgdecError` for what is missing or damaged.
     """
-    folder = checkpoint.find_checkpoint(path)
-    earlier = checkpoint.read_config(folder)
+    folder = layout.find_checkpoint(path)
+    earlier = layout.read_config(folder)
     if SECTION in earlier:
         raise UsageError(f"--start-from {path}: this model is quantised. Start from the one that it was made of.")
     differences = _differences(earlier, config, {option.name: option.default for option in describe(type(model))})
     different = [f"{name} is {before} there, here {now}" for name, before, now in differences]
     if different:
         raise UsageError(f"--start-from {path}: {'; '.join(different)}. Weights are of use to the same model only.")
-    stored = checkpoint.load_vocabularies(folder)
+    stored = layout.load_vocabularies(folder)
     for side, before, now in zip(("source", "target"), stored, vocabularies, strict=True):
         if now is not None and (before is None or before.fingerprint != now.fingerprint):
             raise UsageError(f"--start-from {path}: the {side} tokenizer is not the one here. Give that --tokenizer.")
-    loading.load_weights(model, folder / checkpoint.WEIGHTS)
+    loading.load_weights(model, folder / layout.WEIGHTS)
 
 
 def _differences(

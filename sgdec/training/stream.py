@@ -16,9 +16,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+from sgdec.checkpoints import files
 from sgdec.errors import SgdecError, UsageError
 from sgdec.text.vocabulary import StoredVocabulary
-from sgdec.training import files
 from sgdec.training.alone import lockable
 from sgdec.training.data import MonolingualText, ParallelText, Text
 from sgdec.training.dealing import write_shards

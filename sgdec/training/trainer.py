@@ -20,10 +20,11 @@ from types import MappingProxyType
 
 import torch
 
+from sgdec.checkpoints import files, layout, loading
 from sgdec.errors import SgdecError
 from sgdec.models.base import Seq2Seq
 from sgdec.plugins import Host
-from sgdec.training import checkpoint, files, loading, pretrained, resuming, starting, validation
+from sgdec.training import pretrained, resuming, starting, validation
 from sgdec.training.alone import alone
 from sgdec.training.batch import Batch
 from sgdec.training.compiling import compile_model
@@ -253,16 +254,16 @@ class Trainer:
         def write(folder: Path) -> None:
             save(folder)
             files.write_json(folder / PROGRESS, asdict(self.progress))
-            checkpoint.save_vocabularies(folder, self.inputs.source, self.inputs.target)
+            layout.save_vocabularies(folder, self.inputs.source, self.inputs.target)
             where = {"step": self.progress.step, "epoch": self._epoch(), "precision": self.precision}
             training = {**self.inputs.fingerprints, "training": self.config.to_json()}
             if isinstance(self.budget, Workspace):
                 training[WORKSPACE] = self.budget._asdict()
-            files.write_json(folder / checkpoint.CONFIG, {**self.inputs.model_config, **where, **scores, **training})
+            files.write_json(folder / layout.CONFIG, {**self.inputs.model_config, **where, **scores, **training})
             shutil.copyfile(self.folder / METRICS, folder / METRICS)
 
         if self.group.first:
-            checkpoint.save_checkpoint(self.folder, f"step-{self.progress.step}", write, links, keep=self.config.keep)
+            layout.save_checkpoint(self.folder, f"step-{self.progress.step}", write, links, keep=self.config.keep)
 
     def _out_of_patience(self) -> bool:
         return self.progress.settled and 0 < self.config.patience <= self.progress.since_best

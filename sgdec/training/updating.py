@@ -14,9 +14,9 @@ from pathlib import Path
 
 import torch
 
+from sgdec.checkpoints import files, layout, loading
 from sgdec.errors import SgdecError
 from sgdec.models.base import Model
-from sgdec.training import checkpoint, files, loading
 from sgdec.training.batch import Batch
 from sgdec.training.budget import Tokens
 from sgdec.training.config import TrainConfig
@@ -181,7 +181,7 @@ class Updater:
             if self.average is not None:
                 files.save_tensors(folder / RAW, weights)
                 weights = self.average.tensors
-            files.save_tensors(folder / checkpoint.WEIGHTS, weights)
+            files.save_tensors(folder / layout.WEIGHTS, weights)
             files.save_tensors(folder / OPTIMIZER, memory)
 
         return save
@@ -196,7 +196,7 @@ class Updater:
 
     def restore(self, folder: Path, step: int) -> None:
         """Take up the weights, the average and the optimiser that `save` wrote after update ``step``."""
-        loading.load_weights(self.model, folder / checkpoint.WEIGHTS)
+        loading.load_weights(self.model, folder / layout.WEIGHTS)
         if self.average is not None:
             self.average = MovingAverage(self.model, self.config.ema)
             loading.load_weights(self.model, folder / RAW)

@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
+from sgdec.checkpoints.files import load_tensors, read_json, save_tensors, write_folder, write_json
+from sgdec.checkpoints.layout import WEIGHTS, find_checkpoint
 from sgdec.context import EOS
 from sgdec.errors import SgdecError, UsageError
 from sgdec.models.clusters import Clusters
-from sgdec.training.checkpoint import WEIGHTS, find_checkpoint
-from sgdec.training.files import load_tensors, read_json, save_tensors, write_folder, write_json
 
 FORMAT = 1
 """Of clusters.json; a reader refuses what it does not know."""

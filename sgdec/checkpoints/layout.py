@@ -22,14 +22,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from sgdec.checkpoints.files import read_json, settle, unwritten, write_folder
 from sgdec.context import Vocabularies
 from sgdec.errors import SgdecError
 from sgdec.io.limits import TOKENS, whole_number
 from sgdec.io.writing import flush
+from sgdec.text import sides
 from sgdec.text.two_sources import TwoSources
 from sgdec.text.vocabulary import StoredVocabulary, load_vocabulary
-from sgdec.training import sides
-from sgdec.training.files import read_json, settle, unwritten, write_folder
 
 FORMAT = 1
 """Of config.json; a reader refuses what it does not know."""

@@ -14,10 +14,10 @@ from typing import Any
 
 from torch import Tensor
 
+from sgdec.checkpoints import files, layout, loading
+from sgdec.checkpoints.quantised import SECTION
 from sgdec.errors import UsageError
 from sgdec.plugins import Host
-from sgdec.training import checkpoint, files, loading
-from sgdec.training.quantise import SECTION
 
 SAME = ("model", "source_vocab_size", "target_vocab_size", "shared", "right_left", "sources", "steps", "options")
 """Keys of config.json."""
@@ -43,8 +43,8 @@ def average_checkpoints(
             f"{folders[0]} is one checkpoint, and an average takes two. Give more, or train with --keep: a run holds "
             "only its best and its last otherwise."
         )
-    configs = [checkpoint.read_config(folder) for folder in folders]
-    vocabularies = [checkpoint.load_vocabularies(folder) for folder in folders]
+    configs = [layout.read_config(folder) for folder in folders]
+    vocabularies = [layout.load_vocabularies(folder) for folder in folders]
     for folder, config, (source, target) in zip(folders, configs, vocabularies, strict=True):
         _refuse_different(folders[0], configs[0], folder, config)
         for side, own, first in (("source", source, vocabularies[0][0]), ("target", target, vocabularies[0][1])):
@@ -53,12 +53,12 @@ def average_checkpoints(
     tensors = _mean(folders, configs[0], host)
 
     def write(partial: Path) -> None:
-        files.save_tensors(partial / checkpoint.WEIGHTS, tensors)
-        for name in (checkpoint.SHARED, checkpoint.SOURCE, checkpoint.SECOND, checkpoint.TARGET):
+        files.save_tensors(partial / layout.WEIGHTS, tensors)
+        for name in (layout.SHARED, layout.SOURCE, layout.SECOND, layout.TARGET):
             if (folders[0] / name).exists():
                 (partial / name).write_bytes((folders[0] / name).read_bytes())
         kept = {key: configs[0][key] for key in KEPT if key in configs[0]}
-        files.write_json(partial / checkpoint.CONFIG, {**kept, SOURCES: [str(folder) for folder in folders]})
+        files.write_json(partial / layout.CONFIG, {**kept, SOURCES: [str(folder) for folder in folders]})
 
     files.write_folder(final, write)
     return folders
@@ -66,8 +66,8 @@ def average_checkpoints(
 
 def _checkpoints(path: Path, last: int) -> list[Path]:
     """The folders behind an argument, links followed: a checkpoint twice would count twice."""
-    steps = [] if (path / checkpoint.CONFIG).is_file() else checkpoint.step_folders(path)
-    return [folder.resolve() for folder in steps[-last:] or [checkpoint.find_checkpoint(path)]]
+    steps = [] if (path / layout.CONFIG).is_file() else layout.step_folders(path)
+    return [folder.resolve() for folder in steps[-last:] or [layout.find_checkpoint(path)]]
 
 
 def _refuse_different(first: Path, expected: Mapping[str, Any], folder: Path, config: Mapping[str, Any]) -> None:
@@ -91,13 +91,13 @@ def _value(options: Mapping[str, Any], name: str) -> str:
 
 def _mean(folders: Sequence[Path], config: Mapping[str, Any], host: Host | None) -> dict[str, Tensor]:
     """The averaged weights, in the precision in which they were stored."""
-    weights = folders[0] / checkpoint.WEIGHTS
-    model = loading.build_model(config, where=str(folders[0] / checkpoint.CONFIG), host=host, weights=weights)
+    weights = folders[0] / layout.WEIGHTS
+    model = loading.build_model(config, where=str(folders[0] / layout.CONFIG), host=host, weights=weights)
     learnt = {name for name, _ in model.named_parameters()}
     sums: dict[str, Tensor] = {}
     for folder in folders:
-        tensors = files.load_tensors(folder / checkpoint.WEIGHTS)
-        loading.fill(model, tensors, str(folder / checkpoint.WEIGHTS))  # checks names, shapes and values
+        tensors = files.load_tensors(folder / layout.WEIGHTS)
+        loading.fill(model, tensors, str(folder / layout.WEIGHTS))  # checks names, shapes and values
         for name in tensors.keys() & learnt:
             sums[name] = sums.get(name, 0.0) + tensors[name].double()
     return {

@@ -10,10 +10,10 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from sgdec.checkpoints.files import Stored, load_tensors, stored_in
+from sgdec.checkpoints.layout import CONFIG, WEIGHTS, find_checkpoint, load_vocabularies, read_config
 from sgdec.context import Vocabularies
 from sgdec.errors import SgdecError, UsageError
-from sgdec.training.checkpoint import CONFIG, WEIGHTS, find_checkpoint, load_vocabularies, read_config
-from sgdec.training.files import Stored, load_tensors, stored_in
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -72,7 +72,7 @@ def _load(
     folder = find_checkpoint(path)
     config, vocabularies = read_config(folder), load_vocabularies(folder)
     if precision == "int8":
-        from sgdec.training.quantise import load_quantised
+        from sgdec.checkpoints.quantised import load_quantised
 
         if device != "cpu":
             raise UsageError(f"--precision int8 runs on a CPU only. Give --device cpu, not {device}.")
