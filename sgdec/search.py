@@ -158,16 +158,24 @@ class SearchSpace:
         tokens, ledger, weights = node.columns()
         return Hypothesis(tokens[:-1], node.total, self.rank_score(node), ledger, weights)
 
+    def count_expansions(self, nodes: int, length: int) -> None:
+        """So many nodes are expanded, of this length at most: for decoders that ask the predictors themselves.
+
+        All others are counted by `expand` and `sample`. Raises SgdecError where a prefix of this length has to be
+        given up: `ENDLESS`, and no length limit.
+        """
+        self._require_end_by(length)
+        self.expansions += nodes
+
     def _count(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
             if node.last == EOS:
                 raise ValueError(f"a finished node has no continuations: {node!r}")
             if node.length >= self._too_long:
-                self.require_end_by(node.length)
+                self._require_end_by(node.length)
         self.expansions += len(nodes)
 
-    def require_end_by(self, length: int) -> None:
-        """Raises SgdecError where a prefix of this length has to be given up: `ENDLESS`, and no length limit."""
+    def _require_end_by(self, length: int) -> None:
         if length >= self._too_long:
             raise SgdecError(
                 f"no end after {length:,} tokens, and no length limit: give --max-length N, or leave it out."

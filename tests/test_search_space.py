@@ -20,7 +20,7 @@ from sgdec.node import Node
 from sgdec.protocol import BatchPredictor, Candidates, Scores, Source, State
 from sgdec.ranking import Ranking
 from sgdec.sampling import Draw
-from sgdec.search import SearchSpace
+from sgdec.search import ENDLESS, SearchSpace
 from sgdec.testing import BatchTable, Lattice, Table, TinySpace, enumerate_space, score_path, tiny_spaces
 from sgdec.testing.tiny_spaces import LATTICE
 from tests.oracles import finished_nodes, open_nodes, opened, tiny
@@ -215,6 +215,22 @@ def test_every_node_that_is_expanded_or_sampled_counts() -> None:
     space.bound(children)
     space.keys(children)
     assert space.expansions == 1 + 1 + 2 + 3
+
+
+def test_who_asks_the_predictors_itself_is_counted_and_limited_alike() -> None:
+    space = opened(SPACES[0])
+    space.expand([space.root], limit=1)
+    space.count_expansions(3, 1)
+    assert space.expansions == 1 + 3
+    endless = opened(tiny(None, a=Table(np.zeros((5, 5)))))
+    endless.count_expansions(2, ENDLESS - 1)
+    with pytest.raises(SgdecError, match="no end after 10,000 tokens"):
+        endless.count_expansions(1, ENDLESS)
+    assert endless.expansions == 2
+    few = tiny(a=Table(np.zeros((5, 5)))).open(most=4)
+    few.count_expansions(4, 1)
+    with pytest.raises(AssertionError, match="more than 4 nodes"):
+        few.count_expansions(1, 2)
 
 
 def test_one_call_asks_each_predictor_once() -> None:

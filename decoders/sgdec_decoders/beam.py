@@ -31,64 +31,37 @@ beam search.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Hashable, Iterable
+from dataclasses import KW_ONLY, dataclass
 from operator import attrgetter
+from typing import final
 
 import sgdec
 from sgdec import EOS, Decoder, Node, Result, SearchSpace
-from sgdec.ranking import Ranking
 from sgdec.scores import FORBIDDEN
-from sgdec_decoders._beam_options import (
-    Alpha,
-    Beta,
-    Normalize,
-    PruneFinal,
-    PruneLocal,
-    Recombine,
-    Size,
-    Stop,
-    children_needed,
-    require_end,
-    sets_aside,
-    stop_best_caveat,
-)
+from sgdec_decoders._beams import PruneFinal, Recombine, Stop, StoppingBeamSearch, best_ranked, prune_local
 
 _total = attrgetter("total")
 
 
-class BeamDecoder(Decoder):
-    """Breadth-first search that keeps the best partial hypotheses of each length."""
+@dataclass(eq=False)
+class BreadthFirst(StoppingBeamSearch):
+    """Algorithm 2, and what its variants change: the first beam, and what can follow a beam."""
 
-    def __init__(
-        self,
-        size: Size = 4,
-        alpha: Alpha = 0.0,
-        beta: Beta = 0.0,
-        normalize: Normalize = "gnmt",
-        prune_local: PruneLocal = 0.0,
-        prune_final: PruneFinal = 0.0,
-        recombine: Recombine = False,
-        stop: Stop = "best",
-    ) -> None:
-        self.size = size
-        self.prune_local = prune_local
-        self.prune_final = prune_final
-        self.recombine = recombine
-        self.stop = stop
-        self.children = children_needed(size, stop)
-        self.ranking = Ranking(alpha, beta, normalize)
-
-    def caveat(self, nbest: int, never_rises: bool) -> str | None:
-        return stop_best_caveat(self.stop, self.ranking, nbest, never_rises)
+    _: KW_ONLY
+    prune_final: PruneFinal = 0.0
+    recombine: Recombine = False
+    stop: Stop = "best"
 
     def decode(self, space: SearchSpace) -> Result:
         """Raises UsageError for ``stop length`` without a length limit, ``stop proven`` without bounds."""
-        require_end(self.stop, space)
-        beam = [space.root]  # line 2
+        beam = self.first_beam(space)  # line 2
+        self.require_end(space, beam)
         finished = Finished(space, self.prune_final)
-        aside = sets_aside(self.stop)
+        aside = self.sets_aside
         while not self._stopped(beam):  # line 16
-            candidates = self._candidates(space, beam, finished)  # lines 4-9
+            candidates = self.candidates(space, beam, finished)  # lines 4-9
             if self.prune_final:
                 candidates = finished.prune(candidates)
             if self.recombine:
@@ -110,17 +83,31 @@ class BeamDecoder(Decoder):
             return not beam or beam[0].finished
         return all(node.finished for node in beam)
 
-    def _candidates(self, space: SearchSpace, beam: list[Node], finished: Finished) -> list[Node]:
+    @abstractmethod
+    def first_beam(self, space: SearchSpace) -> list[Node]:
+        """The empty hypotheses that the search begins with. UsageError where it cannot begin."""
+
+    def candidates(self, space: SearchSpace, beam: list[Node], finished: Finished) -> list[Node]:
         """Finished hypotheses as they are, open ones with all that can follow; best total first."""
         growing = [node for node in beam if not node.finished]
-        expanded = iter(space.expand(growing, limit=self.children))
+        expanded = iter(space.expand(growing, limit=self.children_needed))
+        width = self.prune_local
         candidates: list[Node] = []
         for node in beam:
             if node.finished:
                 candidates.append(node)
             else:
-                candidates.extend(prune_local(next(expanded), self.prune_local))
+                candidates.extend(prune_local(next(expanded), width))
         return sorted(candidates, key=_total, reverse=True)  # stable: ties stay in the order of the beam
+
+
+@final
+@dataclass(eq=False)
+class BeamDecoder(BreadthFirst):
+    """Breadth-first search that keeps the best partial hypotheses of each length."""
+
+    def first_beam(self, space: SearchSpace) -> list[Node]:
+        return [space.root]
 
 
 class Finished:
@@ -161,13 +148,6 @@ class Finished:
             self.nodes = [node for node in self.nodes if self._space.rank_score(node) >= lowest]
 
 
-def prune_local(children: list[Node], width: float) -> list[Node]:
-    """Without the children whose score is more than ``width`` below their best sibling's (0 = all stay)."""
-    if not width or not children:
-        return children
-    return [child for child in children if child.total >= children[0].total - width]
-
-
 def recombine(space: SearchSpace, candidates: list[Node]) -> list[Node]:
     """Only the first, that is the best, of the candidates with the same key."""
     kept: dict[Hashable, Node] = {}
@@ -188,11 +168,6 @@ def set_finished_aside(candidates: list[Node], size: int) -> tuple[list[Node], l
         else:
             beam.append(node)
     return beam, ended
-
-
-def best_ranked(space: SearchSpace, finished: Iterable[Node]) -> list[Node]:
-    """The n-best of finished hypotheses, n as the run asks; equal rank scores in the order given."""
-    return sorted(finished, key=space.rank_score, reverse=True)[: space.nbest]
 
 
 def still_promising(space: SearchSpace, beam: list[Node], finished: list[Node]) -> list[Node]:

@@ -21,15 +21,14 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Hashable
+from dataclasses import KW_ONLY, dataclass
 from heapq import heappop, heappush
-from typing import NamedTuple
+from typing import NamedTuple, final
 
 import sgdec
 from sgdec import Decoder, Node, Result, SearchSpace
-from sgdec.ranking import Ranking
 from sgdec.scores import FORBIDDEN
-from sgdec_decoders._beam_options import Alpha, Beta, Normalize, PruneLocal, Recombine, Size, losses_of_stop_best
-from sgdec_decoders.beam import best_ranked, prune_local
+from sgdec_decoders._beams import BeamSearch, Recombine, best_ranked, prune_local
 
 
 class Candidate(NamedTuple):
@@ -46,25 +45,16 @@ class Candidate(NamedTuple):
     node: Node
 
 
-class BestFirstDecoder(Decoder):
+@final
+@dataclass(eq=False)
+class BestFirstDecoder(BeamSearch):
     """Beam search that expands the best hypothesis of all lengths first."""
 
-    def __init__(
-        self,
-        size: Size = 4,
-        alpha: Alpha = 0.0,
-        beta: Beta = 0.0,
-        normalize: Normalize = "gnmt",
-        prune_local: PruneLocal = 0.0,
-        recombine: Recombine = False,
-    ) -> None:
-        self.size = size
-        self.prune_local = prune_local
-        self.recombine = recombine
-        self.ranking = Ranking(alpha, beta, normalize)
+    _: KW_ONLY
+    recombine: Recombine = False
 
     def caveat(self, nbest: int, never_rises: bool) -> str | None:
-        why = losses_of_stop_best(self.ranking, nbest, never_rises)
+        why = self.losses_of_stop_best(nbest, never_rises)
         return why and f"it can end too early, because {why}; beam with stop length or stop proven cannot."
 
     def decode(self, space: SearchSpace) -> Result:

@@ -22,7 +22,7 @@ from pydantic import Field
 
 import sgdec
 from sgdec import Decoder, Node, Result, SearchSpace
-from sgdec_decoders.beam import best_ranked
+from sgdec_decoders._beams import best_ranked
 
 
 class SampleDecoder(Decoder):

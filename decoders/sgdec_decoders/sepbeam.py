@@ -17,21 +17,21 @@ Departures: each predictor counts with its weight, which SGNMT ignores; those of
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import final
+
 import sgdec
-from sgdec import Decoder, Node, Result, SearchSpace, UsageError
-from sgdec_decoders.beam import BeamDecoder, Finished
+from sgdec import Decoder, Node, SearchSpace, UsageError
+from sgdec_decoders.beam import BreadthFirst
 
 
-class SepBeamDecoder(BeamDecoder):
+@final
+@dataclass(eq=False)
+class SepBeamDecoder(BreadthFirst):
     """Beam search over hypotheses of single predictors."""
 
-    def decode(self, space: SearchSpace) -> Result:
-        if self.stop == "proven":
-            space.require_end(systems(space))
-        return super().decode(space)
-
-    def _candidates(self, space: SearchSpace, beam: list[Node], finished: Finished) -> list[Node]:
-        return super()._candidates(space, systems(space) if beam == [space.root] else beam, finished)
+    def first_beam(self, space: SearchSpace) -> list[Node]:
+        return systems(space)
 
 
 def systems(space: SearchSpace) -> list[Node]:

@@ -18,53 +18,48 @@ Departures: of an inner beam that reaches ``max_word_length`` SGNMT drops everyt
 from __future__ import annotations
 
 import re
+from dataclasses import InitVar, dataclass, field
 from operator import attrgetter
-from typing import Annotated
+from typing import Annotated, final
 
 from pydantic import Field
 
 import sgdec
 from sgdec import UNK, Context, Decoder, Node, SearchSpace, UsageError
-from sgdec_decoders._beam_options import Alpha, Beta, Normalize, PruneFinal, PruneLocal, Recombine, Size, Stop
-from sgdec_decoders.beam import BeamDecoder, Finished, prune_local
+from sgdec_decoders._beams import Size, prune_local
+from sgdec_decoders.beam import BreadthFirst, Finished
 
 _total = attrgetter("total")
 
 
-class SyncBeamDecoder(BeamDecoder):
+@final
+@dataclass(eq=False)
+class SyncBeamDecoder(BreadthFirst):
     """Beam search whose steps are words."""
 
-    def __init__(
-        self,
-        symbol: Annotated[int | str, Field(description="ends a word: a token id, or a piece of the vocabulary")],
-        max_word_length: Annotated[
-            int, Field(ge=1, description="tokens a word has at most, its symbol included")
-        ] = 25,
-        size: Size = 4,
-        alpha: Alpha = 0.0,
-        beta: Beta = 0.0,
-        normalize: Normalize = "gnmt",
-        prune_local: PruneLocal = 0.0,
-        prune_final: PruneFinal = 0.0,
-        recombine: Recombine = False,
-        stop: Stop = "best",
-        context: Context | None = None,
-    ) -> None:
-        """Raises UsageError for a token id or a piece that the target vocabulary does not have."""
-        super().__init__(size, alpha, beta, normalize, prune_local, prune_final, recombine, stop)
-        self.symbol = token_of(symbol, context or Context())
-        self.max_word_length = max_word_length
+    symbol: Annotated[int | str, Field(description="ends a word: a token id, or a piece of the vocabulary")]
+    max_word_length: Annotated[int, Field(ge=1, description="tokens a word has at most, its symbol included")] = 25
+    size: Size = field(default=4, kw_only=True)  # or it would come first, before what has to be given
+    context: InitVar[Context | None] = field(default=None, kw_only=True)
 
-    def _candidates(self, space: SearchSpace, beam: list[Node], finished: Finished) -> list[Node]:
+    def __post_init__(self, context: Context | None) -> None:
+        """Raises UsageError for a token id or a piece that the target vocabulary does not have."""
+        super().__post_init__()
+        self.symbol = token_of(self.symbol, context or Context())
+
+    def first_beam(self, space: SearchSpace) -> list[Node]:
+        return [space.root]
+
+    def candidates(self, space: SearchSpace, beam: list[Node], finished: Finished) -> list[Node]:
         """Finished hypotheses as they are, open ones with all the words that can follow; best total first."""
         inner = [[node] for node in beam]
         growing = [node for node in beam if not node.finished]
         for _ in range(self.max_word_length):
             if not growing:
                 break
-            children = dict(zip(growing, space.expand(growing, limit=self.children), strict=True))
+            children = dict(zip(growing, space.expand(growing, limit=self.children_needed), strict=True))
             for place, nodes in enumerate(inner):
-                inner[place] = self._grown(nodes, children)[: self.children]
+                inner[place] = self._grown(nodes, children)[: self.children_needed]
                 finished.remember(node for node in nodes if node.finished and node not in inner[place])
             growing = [node for nodes in inner for node in nodes if not self._is_complete(node)]
         complete = [node for nodes in inner for node in nodes if self._is_complete(node)]

@@ -18,10 +18,10 @@ pass over ``[R, V]`` and a number of array operations that depends on neither V 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, final
 
 import numpy as np
 import numpy.typing as npt
@@ -29,20 +29,7 @@ import numpy.typing as npt
 import sgdec
 from sgdec import BOS, EOS, Decoder, Hypothesis, Result, SearchSpace
 from sgdec.protocol import FORBIDDEN, BatchDecoder
-from sgdec.ranking import Ranking
-from sgdec_decoders._beam_options import (
-    Alpha,
-    Beta,
-    Normalize,
-    PruneFinal,
-    PruneLocal,
-    Size,
-    Stop,
-    children_needed,
-    require_end,
-    sets_aside,
-    stop_best_caveat,
-)
+from sgdec_decoders._beams import PruneFinal, Stop, StoppingBeamSearch
 from sgdec_decoders._dense import Children, DenseRows
 
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -93,27 +80,14 @@ class Ended(NamedTuple):
     trail: int
 
 
-class VanillaDecoder(BatchDecoder):
+@final
+@dataclass(eq=False)
+class VanillaDecoder(StoppingBeamSearch, BatchDecoder):
     """`beam` for dense scores only, without its generality: the fastest search here."""
 
-    def __init__(
-        self,
-        size: Size = 4,
-        alpha: Alpha = 0.0,
-        beta: Beta = 0.0,
-        normalize: Normalize = "gnmt",
-        prune_local: PruneLocal = 0.0,
-        prune_final: PruneFinal = 0.0,
-        stop: Stop = "best",
-    ) -> None:
-        self.size = size
-        self.prune_local = prune_local
-        self.prune_final = prune_final
-        self.stop = stop
-        self.ranking = Ranking(alpha, beta, normalize)
-
-    def caveat(self, nbest: int, never_rises: bool) -> str | None:
-        return stop_best_caveat(self.stop, self.ranking, nbest, never_rises)
+    _: KW_ONLY
+    prune_final: PruneFinal = 0.0
+    stop: Stop = "best"
 
     def decode_batch(self, spaces: Sequence[SearchSpace]) -> list[Result]:
         """Raises SgdecError, for all sentences, where a score is NaN or a total overflows.
@@ -123,7 +97,7 @@ class VanillaDecoder(BatchDecoder):
         if not spaces:
             return []
         for space in spaces:
-            require_end(self.stop, space)
+            self.require_end(space, [space.root])
         rows = DenseRows(spaces)
         limits = np.array([np.inf if n is None else n for n in (space.source.max_length for space in spaces)])
         finished = Finished(spaces, self.prune_final)
@@ -132,10 +106,10 @@ class VanillaDecoder(BatchDecoder):
         while beams.total.size:  # line 16
             is_open = ~beams.finished
             for sentence, expanded in enumerate(np.bincount(beams.sentence[is_open]).tolist()):
-                spaces[sentence].expansions += expanded
-                spaces[sentence].require_end_by(len(links) if expanded else 0)
+                if expanded:
+                    spaces[sentence].count_expansions(expanded, len(links))
             ending = limits[beams.sentence[is_open]] <= len(links)
-            children = rows.best_children(beams.total[is_open], children_needed(self.size, self.stop), ending)
+            children = rows.best_children(beams.total[is_open], self.children_needed, ending)
             candidates, parent, column = self._candidates(beams, children, rows.cover(), len(links) + 1)  # lines 4-9
             chosen, has_slot, is_record = self._chosen(candidates, finished)  # lines 10-15
             pushed_out = ~is_open[parent]
@@ -150,7 +124,7 @@ class VanillaDecoder(BatchDecoder):
 
             finished.remember(beams, is_record)
             leaving = self._leaving(beams)
-            finished.remember(beams, leaving & has_slot & beams.finished, first=not sets_aside(self.stop))
+            finished.remember(beams, leaving & has_slot & beams.finished, first=not self.sets_aside)
             leaving |= ~has_slot
             goes_on = ~leaving & ~beams.finished
             rows.consume(row[goes_on[made]], beams.token[goes_on])
@@ -160,7 +134,7 @@ class VanillaDecoder(BatchDecoder):
                 rows.keep(np.flatnonzero(promising))
                 beams = beams.at(promising)
         return [
-            Result([_hypothesis(found, links, space.weights) for found in listed], expansions=space.expansions)
+            Result([_hypothesis(found, links, space.weights) for found in listed])
             for listed, space in zip(finished.lists, spaces, strict=True)
         ]
 
@@ -198,7 +172,7 @@ class VanillaDecoder(BatchDecoder):
             stays = ~finished.prunes(candidates.at(chosen))
             chosen, is_record = chosen[stays], is_record[stays]
         takes_slot = np.ones(len(chosen), dtype=bool)
-        if sets_aside(self.stop):
+        if self.sets_aside:
             takes_slot = ~candidates.finished[chosen]
         has_slot = first_slots(candidates.sentence[chosen], takes_slot, self.size)
         listed = has_slot | is_record
@@ -206,7 +180,7 @@ class VanillaDecoder(BatchDecoder):
 
     def _leaving(self, beams: Beams) -> Flags:
         """``[H]``: finished hypotheses that are set aside, and all those of a sentence that is done."""
-        if sets_aside(self.stop):
+        if self.sets_aside:
             return beams.finished
         if self.stop == "best":
             return beams.finished[_heads(beams.sentence)]

@@ -17,8 +17,15 @@ class LimitedSpace(SearchSpace):
         super().__init__(constellation, root, **options)
         self._most = most
 
+    def count_expansions(self, nodes: int, length: int) -> None:
+        super().count_expansions(nodes, length)
+        self._require_few()
+
     def _count(self, nodes: Sequence[Node]) -> None:
         super()._count(nodes)
+        self._require_few()
+
+    def _require_few(self) -> None:
         assert self.expansions <= self._most, (
             f"a search must end: this one expanded more than {self._most:,} nodes of a small space"
         )

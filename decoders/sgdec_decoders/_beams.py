@@ -1,0 +1,98 @@
+"""What beam searches share: options, so that one name means one thing, ranking, and when a search may end.
+
+Wu et al. 2016, section 7. Algorithm 2 itself, which most of them are variants of, is in `sgdec_decoders.beam`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass
+from functools import cached_property
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field
+
+from sgdec import Decoder, Node, SearchSpace, UsageError
+from sgdec.ranking import Ranking
+from sgdec_decoders._ranking_options import Alpha, Beta, Normalize
+
+Size: TypeAlias = Annotated[int, Field(ge=1, description="hypotheses kept at each length")]
+PruneLocal: TypeAlias = Annotated[
+    float, Field(ge=0, description="drop tokens more than this below their expansion's best; 0 = off")
+]
+PruneFinal: TypeAlias = Annotated[
+    float, Field(ge=0, description="drop finished hypotheses more than this below the best so far; 0 = off")
+]
+Recombine: TypeAlias = Annotated[bool, Field(description="keep only the best of hypotheses with the same future")]
+Stop: TypeAlias = Annotated[
+    Literal["best", "full", "length", "proven"], Field(description="when the search ends; see 'sgdec plugins beam'")
+]
+
+
+@dataclass(eq=False)
+class BeamSearch(Decoder):
+    """A search with slots for ``size`` hypotheses of each length. Its fields are options, and so are a subclass's."""
+
+    size: Size = 4
+    _: KW_ONLY
+    alpha: Alpha = 0.0
+    beta: Beta = 0.0
+    normalize: Normalize = "gnmt"
+    prune_local: PruneLocal = 0.0
+
+    def __post_init__(self) -> None:
+        self.ranking = Ranking(self.alpha, self.beta, self.normalize)
+
+    def losses_of_stop_best(self, nbest: int, never_rises: bool) -> str | None:
+        """Why a search that ends as ``stop best`` does can end too early, in a few words; None if it cannot."""
+        reasons = {
+            "alpha or beta is not 0": self.ranking.uses_length or self.ranking.uses_coverage,
+            "scores can rise": not never_rises,
+            "more than one hypothesis is asked for": nbest > 1,
+        }
+        return " and ".join(reason for reason, holds in reasons.items() if holds) or None
+
+
+class StoppingBeamSearch(BeamSearch):
+    """A beam search with the option ``stop``."""
+
+    stop: Stop
+    """No field here: each subclass makes it one, in its place among the others."""
+
+    @cached_property
+    def sets_aside(self) -> bool:
+        """Whether finished hypotheses leave the beam."""
+        return self.stop in ("length", "proven")
+
+    @cached_property
+    def children_needed(self) -> int:
+        """How many children of one hypothesis can have a place: where ``</s>`` takes no slot, it is one more."""
+        return self.size + self.sets_aside
+
+    def require_end(self, space: SearchSpace, beam: Sequence[Node]) -> None:
+        """Raises UsageError where ``stop length`` has no length at which to end, and ``stop proven`` no bound.
+
+        ``beam``: the first one.
+        """
+        if self.stop == "proven":
+            space.require_end(beam)
+        if self.stop == "length" and space.source.max_length is None:
+            raise UsageError(
+                "stop length goes on to the length limit, and there is none: give --max-length N, or use stop proven."
+            )
+
+    def caveat(self, nbest: int, never_rises: bool) -> str | None:
+        why = self.losses_of_stop_best(nbest, never_rises) if self.stop == "best" else None
+        return why and f"stop best can end too early, because {why}; stop length and stop proven cannot."
+
+
+def prune_local(children: list[Node], width: float) -> list[Node]:
+    """Without the children whose score is more than ``width`` below their best sibling's (0 = all stay)."""
+    if not width or not children:
+        return children
+    return [child for child in children if child.total >= children[0].total - width]
+
+
+def best_ranked(space: SearchSpace, finished: Iterable[Node]) -> list[Node]:
+    """The n-best of finished hypotheses, n as the run asks; equal rank scores in the order given."""
+    return sorted(finished, key=space.rank_score, reverse=True)[: space.nbest]
