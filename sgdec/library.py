@@ -122,6 +122,12 @@ class LoadedRun:
 
         return signature.line({**self.parts.signature, **self.settings.shaping()})
 
+    @cached_property
+    def caveat(self) -> str | None:
+        """What the search can lose by its options, and which ones are safe; None = nothing to say."""
+        constellation = self.parts.constellation
+        return self.parts.decoder.caveat(self.settings.nbest, constellation.never_rises(constellation.weights))
+
     def __repr__(self) -> str:
         config, parts = self.parts.config, self.parts
         listed = [

@@ -8,12 +8,21 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field
+from annotated_types import Ge
 
 from sgdec.options import configure
-from sgdec.ranking import Ranking
+
+if TYPE_CHECKING:
+    from sgdec.ranking import Ranking
+
+
+class Says(NamedTuple):
+    """What a setting is for. (Pydantic's fields say it, too; importing it takes longer than all of a help text.)"""
+
+    description: str
+
 
 Precision = Literal["fp32", "bf16", "fp64", "int8"]
 SHAPING = (
@@ -26,40 +35,30 @@ SHAPING = (
 class Settings:
     """Each is an option ``--NAME`` of the command line, where underscores are hyphens."""
 
-    nbest: Annotated[int, Field(ge=1, description="hypotheses a sentence, at most")] = 1
-    max_length_factor: Annotated[
-        float, Field(ge=0, description="at most this many times the source tokens before </s>")
-    ] = 2.0
+    nbest: Annotated[int, Ge(1), Says("hypotheses a sentence, at most")] = 1
+    max_length_factor: Annotated[float, Ge(0), Says("at most this many times the source tokens before </s>")] = 2.0
     max_length: Annotated[
         int | None,
-        Field(
-            ge=0,
-            description="at most this many tokens before </s>; 0 = no limit, "
-            "but an error where 10,000 tokens come to no end",
-        ),
+        Ge(0),
+        Says("at most this many tokens before </s>; 0 = no limit, but an error where 10,000 tokens come to no end"),
     ] = None
     deterministic: Annotated[
         bool,
-        Field(
-            description="results do not depend on --batch-size, bit for bit: sentences share no arithmetic, which is "
-            "slower"
-        ),
+        Says("results do not depend on --batch-size, bit for bit: sentences share no arithmetic, which is slower"),
     ] = False
     copy_unknown: Annotated[
-        bool, Field(description="spell unknown words as the source words that they attend to (models of words)")
+        bool, Says("spell unknown words as the source words that they attend to (models of words)")
     ] = False
-    max_source_length: Annotated[int, Field(ge=0, description="longer sources (in tokens) fail; 0 = none does")] = (
-        1000
-    )
-    tokenizer: Annotated[str | None, Field(description="the vocabulary where no model brings one")] = None
-    vocab_size: Annotated[int | None, Field(ge=3, description="target tokens where no model says how many")] = None
-    batch_size: Annotated[int, Field(ge=1, description="sentences in flight")] = 64
-    window: Annotated[int | None, Field(ge=1, description="sentences sorted by length; default: 16 batches")] = None
-    max_rows: Annotated[int | None, Field(ge=1, description="at most this many rows a job of the predictors")] = None
-    seed: Annotated[int, Field(description="for whatever draws at random")] = 0
-    device: Annotated[str, Field(description="cpu or cuda")] = "cpu"
-    precision: Annotated[Precision, Field(description="arithmetic of neural models")] = "fp32"
-    threads: Annotated[int | None, Field(ge=1, description="threads of neural models; default: all cores")] = None
+    max_source_length: Annotated[int, Ge(0), Says("longer sources (in tokens) fail; 0 = none does")] = 1000
+    tokenizer: Annotated[str | None, Says("the vocabulary where no model brings one")] = None
+    vocab_size: Annotated[int | None, Ge(3), Says("target tokens where no model says how many")] = None
+    batch_size: Annotated[int, Ge(1), Says("sentences in flight")] = 64
+    window: Annotated[int | None, Ge(1), Says("sentences sorted by length; default: 16 batches")] = None
+    max_rows: Annotated[int | None, Ge(1), Says("at most this many rows a job of the predictors")] = None
+    seed: Annotated[int, Says("for whatever draws at random")] = 0
+    device: Annotated[str, Says("where neural models run: cpu or cuda")] = "cpu"
+    precision: Annotated[Precision, Says("arithmetic of neural models")] = "fp32"
+    threads: Annotated[int | None, Ge(1), Says("threads of neural models; default: all cores")] = None
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Settings:
@@ -83,11 +82,11 @@ class Settings:
 class Penalties:
     """How outputs of different length are compared where they are scored; see `sgdec.ranking`."""
 
-    alpha: Annotated[float, Field(ge=0, description="length penalty")] = 0.0
-    beta: Annotated[float, Field(ge=0, description="coverage penalty")] = 0.0
+    alpha: Annotated[float, Ge(0), Says("length penalty")] = 0.0
+    beta: Annotated[float, Ge(0), Says("coverage penalty")] = 0.0
     normalize: Annotated[
         Literal["gnmt", "length"],
-        Field(description="divide by GNMT's penalty, or by length to the power of alpha"),
+        Says("divide by GNMT's penalty, or by length to the power of alpha"),
     ] = "gnmt"
 
     @classmethod
@@ -97,6 +96,8 @@ class Penalties:
 
     @property
     def ranking(self) -> Ranking:
+        from sgdec.ranking import Ranking
+
         return Ranking(self.alpha, self.beta, self.normalize)
 
 

@@ -92,7 +92,7 @@ NMT_FST = [*NMT, "--predictors", "nmt,fst", "--fst.path", "{id}.fst"]
         (["--predictors", "nmt"], "--nmt.model is missing: text: checkpoint folder"),
         ([*NMT, "--nmt.weight", "heavy"], "--nmt.weight heavy: expected a number, such as 0.5"),
         ([*NMT, "--nbset", "4"], "No such option"),
-        ([*NMT, "--precision", "fp8"], "'fp8' is not one of 'fp32', 'bf16', 'fp64'"),
+        ([*NMT, "--precision", "fp8"], "--precision: 'fp8' should be 'fp32', 'bf16', 'fp64' or 'int8'"),
         ([*NMT, "--device", "gpu"], "--device gpu: expected cpu, cuda or cuda:N."),
         ([*NMT, "--range", "3:1"], "--range 3:1: expected A:B with 1 <= A <= B"),
         (["--predictors", "wc"], "no predictor brings a source vocabulary, so text cannot be read; give --tokenizer"),

@@ -226,7 +226,7 @@ DECODE = ["decode", "--predictors", "wc", "--decoder", "greedy", "--input-format
         (["--wv.token", "3"], "options for 'wv', which this run does not use. Did you mean 'wc'?"),
         (["--config", "none.toml"], "--config none.toml: No such file or directory."),
         (["--plugin-file", "none.py"], "--plugin-file none.py: no such file."),
-        (["--nbest", "many"], "See 'sgdec decode --help'."),
+        (["--input-format", "many"], "See 'sgdec decode --help'."),
     ],
 )
 def test_a_wrong_name_or_option_of_a_plugin_is_one_line_and_status_2(

@@ -8,27 +8,69 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from sgdec.blame import told
 from sgdec.cli.paths import Command, Read, Written
 from sgdec.errors import SgdecError, UsageError, one_line
 from sgdec.io.writing import write_whole
-from sgdec.options import describe, load_config, merge_options, separate_dotted, split_config, split_dotted
+from sgdec.options import (
+    Option,
+    configure,
+    describe,
+    flag,
+    load_config,
+    merge_options,
+    separate_dotted,
+    split_config,
+    split_dotted,
+)
+from sgdec.settings import Settings
 from sgdec.suggest import suggest
 
 if TYPE_CHECKING:
-    from sgdec.assembly import Run, RunConfig
+    from sgdec.assembly import Run
     from sgdec.io.unfinished import Rows
+    from sgdec.library import LoadedRun
     from sgdec.outcome import Outcome
     from sgdec.scheduler import Scheduler
 
 Options = dict[str, dict[str, Any]]
 """By name of a part of the run, then by option."""
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+class _Checked(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click
+    """Converts and checks as the library does, in the same words."""
+
+    def __init__(self, of: type[Any], option: Option) -> None:
+        self.name = option.type
+        self._of, self._option = of, option
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return configure(self._of, {self._option.name: value}, name=None)[self._option.name]
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        choices = self._option.type.split(" | ")
+        return [CompletionItem(each) for each in choices if len(choices) > 1 and each.startswith(incomplete)]
+
+
+def setting(name: str, of: type[Any] = Settings, **rest: Any) -> Callable[[Decorated], Decorated]:
+    """The option for one of the `Settings` (or `Penalties`), with its default, its check and its description."""
+    option = next(option for option in describe(of) if option.name == name)
+    help = f"{option.description[:1].upper()}{option.description[1:]}."
+    if isinstance(option.default, bool):
+        return click.option(flag(name, None), is_flag=True, default=option.default, help=help)
+    kind: Any = click.STRING if option.type == "text" else _Checked(of, option)  # shells know what text is
+    shown = f"[{option.type.replace(' | ', '|')}]" if "|" in option.type else option.type.upper()
+    chosen = {"type": kind, "metavar": shown, "default": option.default, "help": help, **rest}
+    return click.option(flag(name, None), show_default=option.default is not None, **chosen)
+
 
 BEFORE = (
     click.option("--predictors", metavar="LIST", help="Comma list of [NAME=][WRAPPER:]...PREDICTOR: nmt,fst."),
@@ -44,24 +86,9 @@ AFTER = (
         "--input-format", type=click.Choice(["text", "ids"]), default="text", show_default=True,
         help="Text goes through the tokenizer.",
     ),
-    click.option(
-        "--max-source-length", type=click.IntRange(min=0), default=1000, show_default=True,
-        help="Longer sources (in tokens) fail; 0 = none does.",
-    ),
-    click.option("--tokenizer", type=Read(), metavar="FILE", help="The vocabulary where no model brings one."),
-    click.option("--vocab-size", type=click.IntRange(min=3), help="Target tokens where no model says how many."),
-    click.option(
-        "--batch-size", type=click.IntRange(min=1), default=64, show_default=True, help="Sentences in flight."
-    ),
-    click.option("--window", type=click.IntRange(min=1), help="Sentences sorted by length; default: 16 batches."),
-    click.option("--max-rows", type=click.IntRange(min=1), help="At most this many rows a job of the predictors."),
-    click.option("--seed", type=int, default=0, show_default=True, help="For whatever draws at random."),
-    click.option("--device", default="cpu", show_default=True, help="cpu or cuda."),
-    click.option(
-        "--precision", type=click.Choice(["fp32", "bf16", "fp64", "int8"]), default="fp32", show_default=True,
-        help="Arithmetic of neural models.",
-    ),
-    click.option("--threads", type=click.IntRange(min=1), help="Threads of neural models; default: all cores."),
+    setting("max_source_length"),
+    setting("tokenizer", type=Read(), metavar="FILE"),
+    *map(setting, ("vocab_size", "batch_size", "window", "max_rows", "seed", "device", "precision", "threads")),
     click.option("--signature", type=Written(), metavar="FILE", help="Also store what reproduces this run."),
 )  # fmt: skip
 """The options of every such command, before and behind its own."""
@@ -112,14 +139,13 @@ def settings(ctx: click.Context, given: dict[str, Any]) -> tuple[dict[str, Any],
     return given, ctx.meta["dotted"]
 
 
-def run_config(given: dict[str, Any], dotted: Options, *, decoder: str, deterministic: bool = False) -> RunConfig:
-    """What the run is made of."""
-    from sgdec.assembly import RunConfig
+def load(given: dict[str, Any], dotted: Options, *, decoder: str) -> LoadedRun:
+    """The run, put together as the library does it."""
+    from sgdec.library import prepare
+    from sgdec.plugins import Host
 
-    shared = ("predictors", "tokenizer", "vocab_size", "device", "precision", "seed")
-    return RunConfig(
-        decoder=decoder, options=dotted, deterministic=deterministic, **{name: given[name] for name in shared}
-    )
+    chosen = {field.name: given[field.name] for field in fields(Settings) if field.name in given}
+    return prepare(given["predictors"], decoder, dotted, Settings.of(chosen), Host(given["plugin_file"]))
 
 
 def sign(run: Run, given: dict[str, Any], shaping: tuple[str, ...], *, searches: bool = True) -> dict[str, str]:
@@ -251,12 +277,6 @@ class Progress:
         )
 
 
-def set_threads(threads: int | None) -> None:
-    """For neural models, where any is there."""
-    if threads is not None and "torch" in sys.modules:
-        sys.modules["torch"].set_num_threads(threads)
-
-
 def _under(ctx: click.Context, config: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
     """The file's run options, checked like the command line's, which win."""
     parameters = {parameter.name: parameter for parameter in ctx.command.params}
@@ -273,4 +293,6 @@ def _under(ctx: click.Context, config: dict[str, Any], given: dict[str, Any]) ->
                 merged[name] = parameter.type_cast_value(ctx, values if several else ",".join(values))
             except click.BadParameter as error:
                 raise UsageError(f"--config {given['config']}: {name}: {error.message.rstrip('.')}.") from None
+            except UsageError as error:
+                raise UsageError(f"--config {given['config']}: {error}") from None
     return merged

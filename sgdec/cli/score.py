@@ -16,6 +16,7 @@ from sgdec.cli.paths import Read, Written
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.limits import whole_number
 from sgdec.io.unfinished import beside
+from sgdec.settings import Penalties
 
 if TYPE_CHECKING:
     from sgdec.context import Vocabulary
@@ -50,12 +51,7 @@ class Given(NamedTuple):
         "--old-weight", type=float, default=0.0, show_default=True,
         help="Of the list's own totals: they are added this many times.",
     ),
-    click.option("--alpha", type=click.FloatRange(min=0), default=0.0, show_default=True, help="Length penalty."),
-    click.option("--beta", type=click.FloatRange(min=0), default=0.0, show_default=True, help="Coverage penalty."),
-    click.option(
-        "--normalize", type=click.Choice(["gnmt", "length"]), default="gnmt", show_default=True,
-        help="Divide by GNMT's penalty, or by length to the power of alpha.",
-    ),
+    *(running.setting(name, Penalties) for name in ("alpha", "beta", "normalize")),
     click.option(
         "--target-format", type=click.Choice(["text", "ids"]), default="text", show_default=True,
         help="Text goes through the tokenizer; where there is none, outputs are token ids.",
@@ -94,23 +90,10 @@ def command(ctx: click.Context, /, **given: Any) -> int:
 
 def score(given: dict[str, Any], dotted: running.Options) -> int:
     """Put the run together, score, write; 1 if an output could not be scored."""
-    from sgdec.assembly import assemble
-    from sgdec.io.sources import LengthRule, SourceReader
-    from sgdec.plugins import Host
-    from sgdec.ranking import Ranking
-    from sgdec.scheduler import Scheduler
-    from sgdec.scoring import GivenOutputDecoder, with_given_output
-
-    run = assemble(running.run_config(given, dotted, decoder="greedy"), Host(given["plugin_file"]))
-    running.set_threads(given["threads"])
-    ranking = Ranking(given["alpha"], given["beta"], given["normalize"])
-    run.constellation.require_attention(ranking)
-    shared = ("seed", "batch_size", "window", "max_rows")
-    scheduler = Scheduler(
-        with_given_output(run.constellation), GivenOutputDecoder(ranking), **{name: given[name] for name in shared}
-    )
+    loaded = running.load(given, dotted, decoder="greedy")  # any: nothing is searched for
+    ranking = Penalties(given["alpha"], given["beta"], given["normalize"]).ranking
+    run, reader, scheduler = loaded.parts, loaded.reader(given["input_format"]), loaded.scorer(ranking)
     signature = running.sign(run, given, SHAPING, searches=False)
-    reader = SourceReader(run.vocabularies.source, given["input_format"], LengthRule(), given["max_source_length"])
     inputs = [*given["source"], given["target"]]
     about = partial(running.about, given, signature, inputs, ("output_format", "nbest_list", "target_format"))
     with (

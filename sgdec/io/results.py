@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from typing import Any, TypeAlias
 
 from sgdec.context import Vocabulary
 from sgdec.errors import SgdecError, UsageError
+from sgdec.found import Found
 from sgdec.io.patterns import path_of
 from sgdec.io.unfinished import Rows, Sink, open_noted
 from sgdec.io.writing import open_stream, writes_directly
@@ -37,15 +37,24 @@ class Writer(ABC):
 
 
 def make_writer(
-    format: str, output: str | None, rows: Sink, vocabulary: Vocabulary | None, names: Sequence[str]
+    format: str,
+    output: str | None,
+    rows: Sink,
+    vocabulary: Vocabulary | None,
+    names: Sequence[str],
+    *,
+    ledger: bool = False,
 ) -> Writer:
-    """The writer of ``--output-format``, for predictors of these names, to ``rows`` or a pattern of files."""
+    """The writer of ``--output-format``, for predictors of these names, to ``rows`` or a pattern of files.
+
+    ``ledger``: JSON has the scores of every token, too.
+    """
     if format == "fst":
         assert output is not None
         return LatticeWriter(output)
     spell = vocabulary.decode if vocabulary is not None and format != "ids" else _ids
     if format == "jsonl":
-        return JsonWriter(rows, spell, names)
+        return JsonWriter(rows, spell, names, ledger=ledger)
     return NbestWriter(rows, spell, names) if format == "nbest" else LineWriter(rows, spell)
 
 
@@ -117,39 +126,21 @@ class NbestWriter(Writer):
 
 
 class JsonWriter(Writer):
-    """One JSON object a sentence, with everything that is known."""
+    """One JSON object a sentence, with everything that is known: `sgdec.found.Found.to_dict`."""
 
-    def __init__(self, output: Sink, spell: Spell, names: Sequence[str]) -> None:
+    def __init__(self, output: Sink, spell: Spell, names: Sequence[str], *, ledger: bool = False) -> None:
         self._output = output
         self._spell = spell
         self._names = names
+        self._ledger = ledger
 
     def write(self, outcome: Outcome) -> str | None:
-        result = outcome.result
-        row = {
-            "id": outcome.source.id,
-            "hypotheses": [self._hypothesis(hypothesis) for hypothesis in result.hypotheses],
-            "proven": result.proven,
-            "gap": result.gap if result.gap is None or math.isfinite(result.gap) else None,  # JSON has no Infinity
-            "expansions": result.expansions,
-            "seconds": round(outcome.seconds, 6),
-        }
-        if outcome.error is not None:
-            row["error"] = str(outcome.error)
+        row = Found.of(outcome, self._names, None).to_dict(ledger=self._ledger)
+        for hypothesis, listed in zip(outcome.result.hypotheses, row["hypotheses"], strict=True):
+            listed["text"] = spelled(hypothesis, self._spell)
         self._output.write(json.dumps(row, ensure_ascii=False) + "\n")
         self._output.flush()
         return None
-
-    def _hypothesis(self, hypothesis: Hypothesis) -> dict[str, Any]:
-        """``weights``: by name, those of the last token; None where a predictor was not consulted."""
-        return {
-            "tokens": list(hypothesis.tokens),
-            "text": spelled(hypothesis, self._spell),
-            "score": hypothesis.score,
-            "rank_score": hypothesis.rank_score,
-            "scores": dict(zip(self._names, hypothesis.scores, strict=True)),
-            "weights": dict(zip(self._names, hypothesis.weights[-1], strict=True)),
-        }
 
 
 class LatticeWriter(Writer):
