@@ -43,13 +43,13 @@ from sgdec.checkpoints.loading import load_model
 from sgdec.cli.cluster import own_outputs
 from sgdec.constellation import Constellation
 from sgdec.context import EOS
+from sgdec.estimation.clusters import POINTS_PER_CENTROID, Recorded, collect, contexts, miss_rates
+from sgdec.estimation.kmeans import kmeans
 from sgdec.models.clusters import ClusterProjection, Clusters, OutputLayer
 from sgdec.models.kernels import packed_linear
 from sgdec.protocol import Source
 from sgdec.scheduler import Scheduler
 from sgdec.text.lines import read_lines
-from sgdec.training.clusters import POINTS_PER_CENTROID, Recorded, collect, contexts, miss_rates
-from sgdec.training.kmeans import kmeans
 from sgdec.training.validation import bleu
 
 WIDTH, ROWS, CENTROIDS = 1024, 40, 2000

@@ -18,7 +18,7 @@ import torch
 
 from sgdec.models.base import LanguageModel, Model, ModelContext
 from sgdec.plugins import Host
-from sgdec.training.batch import Batch, make_batch
+from sgdec.training.data.batch import Batch, make_batch
 from sgdec.training.validation import batch_nll
 
 SHAPES = ((8, 12, 14), (16, 10, 9), (5, 30, 28), (32, 7, 8), (12, 15, 15))

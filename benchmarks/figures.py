@@ -149,8 +149,8 @@ def _ngram(vocab_size: int) -> BatchPredictor:
     from sgdec_predictors.ngram import NGram
 
     from sgdec.context import Context
+    from sgdec.estimation.kneser_ney import estimate, join
     from sgdec.io.arpa import write_arpa
-    from sgdec.training.kneser_ney import estimate, join
 
     ranks = np.arange(1, vocab_size - 2)
     drawn = np.random.default_rng(1).choice(ranks + 2, size=(2_000, 15), p=1 / ranks / np.sum(1 / ranks))

@@ -37,7 +37,7 @@ from sgdec.plugins import Host
 from sgdec.protocol import Source
 from sgdec.scheduler import Scheduler
 from sgdec.text.sentencepiece import SentencePieceVocabulary
-from sgdec.training.data import ParallelText
+from sgdec.training.data.text import ParallelText
 from sgdec.training.quantising import quantise_checkpoint
 from sgdec.training.validation import bleu, perplexity
 

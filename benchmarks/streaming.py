@@ -77,9 +77,9 @@ def write_corpus(folder: Path, paths: tuple[str, str], lines: int) -> list[str]:
 
 def measure(given: argparse.Namespace) -> None:
     from sgdec.text.vocabulary import load_vocabulary
-    from sgdec.training.reading import Limits
-    from sgdec.training.stream import open_text
-    from sgdec.training.terminal import Terminal
+    from sgdec.training.data.reading import Limits
+    from sgdec.training.data.stream import open_text
+    from sgdec.training.run.terminal import Terminal
 
     vocabulary = load_vocabulary(given.tokenizer)
     before, started = peak(), time.process_time()

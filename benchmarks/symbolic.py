@@ -46,11 +46,11 @@ from sgdec_predictors.ngram import NGram
 
 from sgdec.constellation import Constellation
 from sgdec.context import BOS, EOS
+from sgdec.estimation.kneser_ney import estimate, join
 from sgdec.io.arpa import write_arpa
 from sgdec.outcome import Outcome
 from sgdec.protocol import Decoder, Source
 from sgdec.scheduler import Scheduler
-from sgdec.training.kneser_ney import estimate, join
 
 WORDS = 200
 LENGTH = 20

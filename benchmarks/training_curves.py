@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sgdec.checkpoints.layout import read_config
-from sgdec.training.report import METRICS, Row, read_metrics
+from sgdec.training.run.report import METRICS, Row, read_metrics
 
 Curve = list[tuple[int, float]]
 """Steps and nats."""

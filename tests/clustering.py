@@ -13,7 +13,7 @@ from sgdec.checkpoints.loading import load_model
 from sgdec.context import BOS, EOS
 from sgdec.models.clusters import NEVER, Clusters
 from sgdec.protocol import Source
-from sgdec.training.data import ParallelText
+from sgdec.training.data.text import ParallelText
 
 V = 16
 LETTERS = "abcdefghijkl"

@@ -30,7 +30,7 @@ def data_folder() -> Path:
 @pytest.fixture(scope="module", autouse=True)
 def curves() -> Iterator[Callable[..., None] | None]:
     """Learning curves are empty files: to draw them takes most of the time of a tiny run. The value draws them."""
-    report = sys.modules.get("sgdec.training.report")
+    report = sys.modules.get("sgdec.training.run.report")
     if report is None:
         yield None
         return

@@ -9,6 +9,6 @@ from sgdec.io.writing import whole_file
 
 
 def leave_empty(rows: Any, file: Path) -> None:
-    """Writes the file as `sgdec.training.report.draw_curve` does, and draws nothing."""
+    """Writes the file as `sgdec.training.run.report.draw_curve` does, and draws nothing."""
     with whole_file(file):
         pass

@@ -17,13 +17,13 @@ from sgdec.checkpoints import layout
 from sgdec.errors import SgdecError
 from sgdec.models.base import Model, ModelContext
 from sgdec.plugins import Host
-from sgdec.training.batch import Batch, pad, pad_targets, take
 from sgdec.training.config import TrainConfig
+from sgdec.training.data.batch import Batch, pad, pad_targets, take
+from sgdec.training.data.workspace import peak_bytes
 from sgdec.training.parallel.data import DataParallel, own_rows
 from sgdec.training.parallel.group import Group
 from sgdec.training.trainer import Trainer
 from sgdec.training.updating import Updater
-from sgdec.training.workspace import peak_bytes
 from tests.parallel_traces import Trace, difference, trace
 
 STEPS, VOCABULARY = 20, 23

@@ -18,8 +18,8 @@ from sgdec.checkpoints import files
 from sgdec.checkpoints.layout import WEIGHTS
 from sgdec.models.base import Model, ModelContext
 from sgdec.plugins import Host
-from sgdec.training.batch import Batch
 from sgdec.training.config import TrainConfig
+from sgdec.training.data.batch import Batch
 from sgdec.training.device import trains_in_bf16
 from sgdec.training.parallel.group import Group
 from sgdec.training.parallel.staged import Staged

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from sgdec.models.base import Model
-from sgdec.training.batch import Batch
 from sgdec.training.config import TrainConfig
+from sgdec.training.data.batch import Batch
 from sgdec.training.parallel.group import Group
 from sgdec.training.parallel.strategy import Strategy
 from sgdec.training.updating import Updater

@@ -45,7 +45,7 @@ class Failure(str):
 def _rank(rank: int, size: int, port: int, results: Any, work: Callable[..., Any], args: tuple[Any, ...]) -> None:
     import torch
 
-    from sgdec.training import report
+    from sgdec.training.run import report
 
     torch.set_num_threads(1)
     report.draw_curve = leave_empty

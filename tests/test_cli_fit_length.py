@@ -11,10 +11,10 @@ from sgdec_predictors.length import LengthPredictor
 
 from sgdec import EOS, Source
 from sgdec.cli.main import main
+from sgdec.estimation.lengths import fit_lengths
 from sgdec.io.lengths import read_length_weights
 from sgdec.models.length import LengthWeights, features_of
 from sgdec.text.sentencepiece import train_vocabulary
-from sgdec.training.lengths import fit_lengths
 
 pytestmark = pytest.mark.slow
 

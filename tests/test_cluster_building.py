@@ -16,10 +16,10 @@ from sgdec.checkpoints.clusters import DESCRIPTION, TENSORS, load_clusters, save
 from sgdec.cli.cluster import command, own_outputs
 from sgdec.context import EOS
 from sgdec.errors import SgdecError, UsageError
+from sgdec.estimation.clusters import POINTS_PER_CENTROID, build_clusters, collect, contexts, miss_rates
+from sgdec.estimation.kmeans import kmeans
 from sgdec.models.clusters import Clusters
-from sgdec.training.clusters import POINTS_PER_CENTROID, build_clusters, collect, contexts, miss_rates
-from sgdec.training.data import ParallelText
-from sgdec.training.kmeans import kmeans
+from sgdec.training.data.text import ParallelText
 from tests.clustering import (
     LETTERS,
     SOURCES,
@@ -106,14 +106,14 @@ def test_one_cluster_holds_all_tokens_that_were_ever_likely(model: str) -> None:
 def test_kmeans_sees_a_bounded_sample_and_the_active_sets_everything(
     model: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sgdec.training.clusters.POINTS_PER_CENTROID", 7)
+    monkeypatch.setattr("sgdec.estimation.clusters.POINTS_PER_CENTROID", 7)
     seen = []
 
     def spy(points: torch.Tensor, r: int, **options: Any) -> torch.Tensor:
         seen.append(len(points))
         return kmeans(points, r, **options)
 
-    monkeypatch.setattr("sgdec.training.clusters.kmeans", spy)
+    monkeypatch.setattr("sgdec.estimation.clusters.kmeans", spy)
     data = some_text(40)
     clusters = build_clusters(module_of(model).float(), data, centroids=3, k=1, vocab_size=V)
     module_of(model).double()
@@ -180,6 +180,10 @@ def test_a_folder_without_clusters_is_named(tmp_path: Path) -> None:
         ({"starts": torch.tensor([0, 3])}, "the numbers of centroids, tokens and ranks differ"),
         ({"centroids": torch.full((2, WIDTH), torch.nan)}, "a centroid is not finite"),
         ({"members": None}, "members"),
+        ({"members": torch.ones(2, dtype=torch.double)}, "expected centroids in float32"),
+        ({"centroids": torch.zeros(2, WIDTH, dtype=torch.double)}, "expected centroids in float32"),
+        ({"tokens": torch.tensor([2.0, 5.0, 2.0])}, "expected centroids in float32"),
+        ({"ranks": torch.ones(3)}, "ranks in uint8 or int64"),
         ({"more": torch.zeros(1)}, "more"),
     ],
 )

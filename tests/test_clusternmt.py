@@ -15,8 +15,8 @@ from sgdec.checkpoints.clusters import checksum, load_clusters, save_clusters
 from sgdec.constellation import Constellation
 from sgdec.context import EOS, Context
 from sgdec.errors import SgdecError, UsageError
+from sgdec.estimation.clusters import build_clusters, collect, contexts
 from sgdec.scheduler import Scheduler
-from sgdec.training.clusters import build_clusters, collect, contexts
 from tests.clustering import (
     LETTERS,
     SOURCES,

@@ -27,9 +27,9 @@ from sgdec.models.luong import Luong
 from sgdec.models.transformer import Transformer
 from sgdec.text.gleu import gleu
 from sgdec.training import train, validation
-from sgdec.training.batch import STAND_IN, Batch, pad, pad_targets, take
 from sgdec.training.config import TrainConfig
-from sgdec.training.expected_reward import ExpectedReward, as_batch, draw, gleu_rewards, sampled_loss
+from sgdec.training.data.batch import STAND_IN, Batch, pad, pad_targets, take
+from sgdec.training.objectives.expected_reward import ExpectedReward, as_batch, draw, gleu_rewards, sampled_loss
 from sgdec.training.trainer import Trainer
 from tests.training_case import make_config
 

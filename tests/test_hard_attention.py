@@ -27,7 +27,7 @@ from sgdec.text.two_sources import TwoSources
 from sgdec.text.words import SPECIAL, WordVocabulary
 from sgdec.training import train
 from sgdec.training.config import TrainConfig
-from sgdec.training.data import ParallelText, read_text
+from sgdec.training.data.text import ParallelText, read_text
 from tests.families import make
 
 pytestmark = pytest.mark.slow

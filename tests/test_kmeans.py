@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sgdec.errors import UsageError
-from sgdec.training.kmeans import inertia, kmeans
+from sgdec.estimation.kmeans import inertia, kmeans
 
 
 def lloyd_by_hand(points: np.ndarray, centroids: np.ndarray, iterations: int) -> np.ndarray:
@@ -66,7 +66,7 @@ def test_more_centroids_than_points_are_refused() -> None:
 
 
 def test_faiss_is_asked_for_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sgdec.training.kmeans.find_spec", lambda name: None)
+    monkeypatch.setattr("sgdec.estimation.kmeans.find_spec", lambda name: None)
     with pytest.raises(UsageError, match="faiss is not installed"):
         kmeans(torch.zeros(8, 2), 2, backend="faiss")
     points = blobs()

@@ -22,8 +22,8 @@ from sgdec_predictors._backoff import BackoffTable
 
 from sgdec.context import BOS, EOS, UNK
 from sgdec.errors import UsageError
+from sgdec.estimation.kneser_ney import FALLBACK, estimate, join
 from sgdec.io.arpa import LN_10, Arpa, read_arpa
-from sgdec.training.kneser_ney import FALLBACK, estimate, join
 
 DATA = Path(__file__).parent / "data"
 Gram = tuple[int, ...]

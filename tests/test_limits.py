@@ -170,3 +170,30 @@ def test_depth_up_to_the_limit_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     assert parse_toml(f"a = {json.dumps(deep[0])}".encode()) == {"a": deep[0]}
     with pytest.raises(ValueError, match="SGDEC_MAX_NESTING"):
         parse_json(json.dumps([[deep]]))
+
+
+def test_a_line_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What /dev/zero gives: reading on would never end."""
+
+    class Endless(io.RawIOBase):
+        given = 0
+
+        def readable(self) -> bool:
+            return True
+
+        def readinto(self, buffer: object) -> int:
+            size = memoryview(buffer).nbytes  # type: ignore[arg-type]
+            self.given += size
+            assert self.given < 10_000_000
+            return size
+
+    monkeypatch.setenv("SGDEC_MAX_LINE_BYTES", "100000")
+    with io.BufferedReader(Endless()) as file:
+        (found,) = limits.bounded_lines(file)
+    assert "more than 100000 bytes; nothing was read after 200000 bytes" in str(found)
+
+
+def test_lines_after_one_that_is_too_long_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SGDEC_MAX_LINE_BYTES", "100")
+    first, long, last = limits.bounded_lines(io.BytesIO(b"a\n" + b"b" * 180 + b"\nc"))
+    assert (first, last) == (b"a\n", b"c") and "nothing was read" not in str(long)

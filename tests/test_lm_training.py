@@ -21,7 +21,7 @@ from sgdec.cli.main import main
 from sgdec.errors import SgdecError, UsageError
 from sgdec.models.base import LanguageModel
 from sgdec.training import train, validation
-from sgdec.training.data import MonolingualText
+from sgdec.training.data.text import MonolingualText
 from sgdec.training.device import trains_in_bf16
 from sgdec.training.trainer import Trainer
 from tests.lm_case import LINES, make_lm_config

@@ -25,12 +25,12 @@ from sgdec.text.two_sources import TwoSources
 from sgdec.text.words import SPECIAL, WordVocabulary
 from sgdec.training import train
 from sgdec.training.config import TrainConfig
-from sgdec.training.data import ParallelText, read_text
-from sgdec.training.noise import SourceNoise
-from sgdec.training.reading import Limits
-from sgdec.training.shards import ShardedText
-from sgdec.training.stream import open_text
-from sgdec.training.terminal import Terminal
+from sgdec.training.data.noise import SourceNoise
+from sgdec.training.data.reading import Limits
+from sgdec.training.data.shards import ShardedText
+from sgdec.training.data.stream import open_text
+from sgdec.training.data.text import ParallelText, read_text
+from sgdec.training.run.terminal import Terminal
 from tests.families import make
 
 pytestmark = pytest.mark.slow

@@ -21,12 +21,12 @@ from sgdec_predictors.ngram import MANY, NGram
 from sgdec.constellation import Constellation
 from sgdec.context import BOS, EOS, Context, Vocabularies
 from sgdec.errors import SgdecError, UsageError
+from sgdec.estimation.kneser_ney import estimate, join
 from sgdec.io.arpa import LN_10, Arpa, NGrams, read_arpa, write_arpa
 from sgdec.plugins import Host
 from sgdec.protocol import BatchPredictor, Predictor, Scores, Source, SparseRow
 from sgdec.search import SearchSpace
 from sgdec.testing import PredictorContract
-from sgdec.training.kneser_ney import estimate, join
 
 DATA = Path(__file__).parent / "data"
 TINY, TINY_BINARY = DATA / "tiny.arpa", DATA / "tiny.kenlm"

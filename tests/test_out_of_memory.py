@@ -16,11 +16,12 @@ from torch import Tensor
 
 from sgdec.checkpoints import files, layout
 from sgdec.errors import SgdecError
-from sgdec.training import expected_reward, objective, train, trainer, validation
+from sgdec.training import train, trainer, validation
+from sgdec.training.data.workspace import Workspace, peak_bytes
+from sgdec.training.objectives import expected_reward, likelihood
 from sgdec.training.out_of_memory import IN_A_ROW, Splitter
-from sgdec.training.report import METRICS, read_metrics
+from sgdec.training.run.report import METRICS, read_metrics
 from sgdec.training.trainer import Trainer
-from sgdec.training.workspace import Workspace, peak_bytes
 from tests.test_workspace import random_text
 from tests.training_case import PAIRS, losses, make_config
 
@@ -44,7 +45,7 @@ class Fails(torch.autograd.Function):
 
 def say_no(monkeypatch: pytest.MonkeyPatch, too_large: Callable[[Any], bool], *, late: bool = False) -> list[Any]:
     """Have batches fail that are too large, early or ``late`` in their update. Lists the batches that were tried."""
-    nll, tried = objective.batch_nll, []
+    nll, tried = likelihood.batch_nll, []
 
     def failing(model: Any, batch: Any, smoothing: float) -> Tensor:
         tried.append(batch)
@@ -56,7 +57,7 @@ def say_no(monkeypatch: pytest.MonkeyPatch, too_large: Callable[[Any], bool], *,
             return loss + 0 * Fails.apply(outputs).sum()  # type: ignore[no-untyped-call]
         return loss
 
-    monkeypatch.setattr(objective, "batch_nll", failing)
+    monkeypatch.setattr(likelihood, "batch_nll", failing)
     return tried
 
 
@@ -105,7 +106,7 @@ def test_other_errors_are_not_taken_for_want_of_memory(tmp_path: Path, monkeypat
     def broken(*args: Any) -> Tensor:
         raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
 
-    monkeypatch.setattr(objective, "batch_nll", broken)
+    monkeypatch.setattr(likelihood, "batch_nll", broken)
     with pytest.raises(RuntimeError, match="mat1"):
         losses(make_config(tmp_path))
 

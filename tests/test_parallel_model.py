@@ -18,7 +18,7 @@ from torch import Tensor
 from sgdec.errors import UsageError
 from sgdec.models.luong import Luong
 from sgdec.training.device import trains_in_bf16
-from sgdec.training.objective import Likelihood
+from sgdec.training.objectives.likelihood import Likelihood
 from sgdec.training.parallel.group import Group, ring
 from sgdec.training.parallel.partitioned import partitioned_nll
 from sgdec.training.parallel.staged import Staged

@@ -19,7 +19,7 @@ from sgdec.models.base import LanguageModel, ModelContext
 from sgdec.plugins import Host
 from sgdec.text.vocabulary import load_vocabulary
 from sgdec.training import train
-from sgdec.training.pretrained import read_rows
+from sgdec.training.run.pretrained import read_rows
 from sgdec.training.trainer import Trainer
 from tests.families import FAMILIES
 from tests.training_case import PAIRS, make_config

@@ -13,8 +13,8 @@ import torch
 
 from sgdec.context import EOS, UNK
 from sgdec.errors import UsageError
-from sgdec.training.batch import Batch, pad, pad_targets
-from sgdec.training.noise import NoiseKind, SourceNoise, uniform
+from sgdec.training.data.batch import Batch, pad, pad_targets
+from sgdec.training.data.noise import NoiseKind, SourceNoise, uniform
 from sgdec.training.trainer import Trainer
 from tests.training_case import PAIRS, make_config
 

@@ -18,12 +18,13 @@ import torch
 from sgdec.checkpoints import files
 from sgdec.errors import SgdecError, UsageError
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
-from sgdec.training import dealing, stream, train
-from sgdec.training.data import MonolingualText, ParallelText, Text, TextInMemory, read_text
-from sgdec.training.reading import Limits
-from sgdec.training.shards import ShardedText
-from sgdec.training.stream import open_text
-from sgdec.training.terminal import Terminal
+from sgdec.training import train
+from sgdec.training.data import dealing, stream
+from sgdec.training.data.reading import Limits
+from sgdec.training.data.shards import ShardedText
+from sgdec.training.data.stream import open_text
+from sgdec.training.data.text import MonolingualText, ParallelText, Text, TextInMemory, read_text
+from sgdec.training.run.terminal import Terminal
 from sgdec.training.trainer import Trainer
 from tests.training_case import losses, make_config
 
@@ -39,7 +40,7 @@ def vocabulary() -> SentencePieceVocabulary:
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sgdec.training.reading.BLOCK", 37)
+    monkeypatch.setattr("sgdec.training.data.reading.BLOCK", 37)
 
 
 def write_lines(folder: Path, count: int = 400, *, seed: int = 1) -> tuple[str, str]:

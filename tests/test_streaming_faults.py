@@ -18,13 +18,13 @@ import pytest
 from sgdec.checkpoints import files
 from sgdec.errors import SgdecError, UsageError
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
-from sgdec.training import shards, stream
-from sgdec.training.budget import Budget, Tokens, cut
-from sgdec.training.reading import Limits
-from sgdec.training.shards import ShardedText
-from sgdec.training.stream import open_text
-from sgdec.training.terminal import Terminal
-from sgdec.training.workspace import Workspace
+from sgdec.training.data import shards, stream
+from sgdec.training.data.budget import Budget, Tokens, cut
+from sgdec.training.data.reading import Limits
+from sgdec.training.data.shards import ShardedText
+from sgdec.training.data.stream import open_text
+from sgdec.training.data.workspace import Workspace
+from sgdec.training.run.terminal import Terminal
 from tests.training_case import PAIRS, losses, make_config, write_text
 
 pytestmark = pytest.mark.slow
@@ -39,7 +39,7 @@ def vocabulary() -> SentencePieceVocabulary:
 
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sgdec.training.reading.BLOCK", 37)
+    monkeypatch.setattr("sgdec.training.data.reading.BLOCK", 37)
 
 
 class Overheard(Terminal):

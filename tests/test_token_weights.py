@@ -21,8 +21,8 @@ from sgdec.context import Vocabularies
 from sgdec.errors import SgdecError, UsageError
 from sgdec.text.sentencepiece import train_vocabulary
 from sgdec.training import train, validation
+from sgdec.training.data.weights import Weighting, kept_tokens
 from sgdec.training.trainer import Trainer
-from sgdec.training.weights import Weighting, kept_tokens
 from tests.training_case import PAIRS, make_config
 
 pytestmark = pytest.mark.slow

@@ -18,9 +18,10 @@ from sgdec.checkpoints.files import load_tensors
 from sgdec.checkpoints.loading import load_model
 from sgdec.errors import SgdecError, UsageError
 from sgdec.models.base import Seq2Seq
-from sgdec.training import report, train, validation
+from sgdec.training import train, validation
 from sgdec.training.device import trains_in_bf16
 from sgdec.training.optimisation import learning_rate
+from sgdec.training.run import report
 from sgdec.training.trainer import Trainer
 from tests.training_case import PAIRS, losses, make_config
 

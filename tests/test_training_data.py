@@ -9,8 +9,8 @@ import pytest
 from sgdec.context import BOS, EOS
 from sgdec.errors import SgdecError
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
-from sgdec.training.data import ParallelText
-from sgdec.training.reading import Limits
+from sgdec.training.data.reading import Limits
+from sgdec.training.data.text import ParallelText
 
 LINES = [" ".join(["ab", "cd", "e"][: n % 3 + 1] * (n % 5 + 1)) for n in range(100)]
 

@@ -18,8 +18,8 @@ from sgdec.checkpoints import files, layout, loading
 from sgdec.errors import SgdecError, UsageError
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
 from sgdec.training import train
-from sgdec.training.data import MonolingualText, ParallelText
-from sgdec.training.reading import Limits
+from sgdec.training.data.reading import Limits
+from sgdec.training.data.text import MonolingualText, ParallelText
 from sgdec.training.trainer import Trainer
 from tests.training_case import PAIRS, make_config
 

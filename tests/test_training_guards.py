@@ -14,8 +14,9 @@ from sgdec.checkpoints import layout
 from sgdec.checkpoints.loading import load_model
 from sgdec.errors import SgdecError, UsageError
 from sgdec.models.lstm import tanh
-from sgdec.training import resuming, train
-from sgdec.training.alone import LOCK, alone
+from sgdec.training import train
+from sgdec.training.run import resuming
+from sgdec.training.run.alone import LOCK, alone
 from tests.training_case import PAIRS, losses, make_config, write_text
 
 pytestmark = pytest.mark.slow

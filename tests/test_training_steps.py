@@ -144,7 +144,7 @@ def test_of_several_batches_the_bad_one_is_named(tmp_path: Path, monkeypatch: py
     def second_overflows(*args: Any) -> torch.Tensor:
         return nll(*args) * (math.inf if next(calls) == 1 else 1.0)
 
-    monkeypatch.setattr("sgdec.training.objective.batch_nll", second_overflows)
+    monkeypatch.setattr("sgdec.training.objectives.likelihood.batch_nll", second_overflows)
     with pytest.raises(SgdecError, match=r"step 1: the loss is inf, on lines \d+") as caught:
         next(trainer.steps())
     order = trainer.data.batches(48, order=(1, 0))

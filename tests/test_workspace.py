@@ -18,10 +18,10 @@ from torch import Tensor
 from sgdec.checkpoints import layout
 from sgdec.errors import SgdecError, UsageError
 from sgdec.training import validation
-from sgdec.training.budget import Tokens
-from sgdec.training.data import MonolingualText, ParallelText, TextInMemory
+from sgdec.training.data.budget import Tokens
+from sgdec.training.data.text import MonolingualText, ParallelText, TextInMemory
+from sgdec.training.data.workspace import Workspace, features, measure_workspace, peak_bytes
 from sgdec.training.trainer import Trainer
-from sgdec.training.workspace import Workspace, features, measure_workspace, peak_bytes
 from tests.training_case import PAIRS, losses, make_config, write_text
 
 pytestmark = pytest.mark.slow
@@ -150,7 +150,7 @@ def test_a_killed_run_has_the_batches_that_were_measured_first(
     assert losses(config, steps=5) == whole[:5], "equal measurements"
     stored = layout.read_config(tmp_path / "killed" / "last")["workspace"]
     assert stored["room"] == 3 * MIB and len(stored["terms"]) == 5
-    monkeypatch.setattr("sgdec.training.workspace.peak_bytes", lambda *args: pytest.fail("measured again"))
+    monkeypatch.setattr("sgdec.training.data.workspace.peak_bytes", lambda *args: pytest.fail("measured again"))
     assert losses(config, resume=True) == whole[4:]
     with pytest.raises(UsageError, match=r"workspace was 3 in .*, now it is 4"):
         Trainer(make_config(tmp_path, "killed", **{**settings, "workspace": 4}), resume=True, quiet=True)
@@ -165,7 +165,7 @@ def test_memory_without_room_for_the_first_measurement_is_one_line() -> None:
 
 
 def test_too_little_memory_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sgdec.training.workspace.peak_bytes", lambda *args: 5.5 * MIB)
+    monkeypatch.setattr("sgdec.training.data.workspace.peak_bytes", lambda *args: 5.5 * MIB)
     with pytest.raises(UsageError, match=r"--workspace 5: a small batch alone takes 6 MiB, gradients included\."):
         Trainer(make_config(tmp_path, workspace=5), quiet=True)
 

@@ -100,6 +100,9 @@ def _check(clusters: Clusters) -> None:
     starts, tokens, ranks = clusters.starts, clusters.tokens, clusters.ranks
     if not (len(starts) == r + 1 and len(clusters.members) == r and len(ranks) == n):
         raise ValueError("the numbers of centroids, tokens and ranks differ")
+    whole = {tensor.dtype for tensor in (starts, tokens, clusters.members)} | ({ranks.dtype} - {torch.uint8})
+    if clusters.centroids.dtype != torch.float32 or whole != {torch.int64}:
+        raise ValueError("expected centroids in float32, ranks in uint8 or int64, and all else in int64")
     if not clusters.centroids.isfinite().all():
         raise ValueError("a centroid is not finite")
     if int(starts[0]) != 0 or int(starts[-1]) != n or bool((starts.diff() < 1).any()):

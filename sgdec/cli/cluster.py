@@ -10,7 +10,7 @@ from sgdec.cli.paths import Command, Read, Written
 from sgdec.errors import SgdecError, UsageError
 
 if TYPE_CHECKING:
-    from sgdec.training.data import ParallelText
+    from sgdec.training.data.text import ParallelText
 
 
 @click.command("cluster", cls=Command)
@@ -75,7 +75,7 @@ def command(
     from sgdec.checkpoints.clusters import checksum, require_room, save_clusters
     from sgdec.checkpoints.loading import load_model
     from sgdec.device import require_device
-    from sgdec.training.clusters import build_clusters, contexts, miss_rates
+    from sgdec.estimation.clusters import build_clusters, contexts, miss_rates
 
     require_device(device)
     require_room(output)
@@ -125,7 +125,7 @@ def own_outputs(
     from sgdec.io.sources import LengthRule, SourceReader
     from sgdec.plugins import Host
     from sgdec.scheduler import Scheduler
-    from sgdec.training.data import ParallelText
+    from sgdec.training.data.text import ParallelText
 
     options: dict[str, dict[str, Any]] = {"nmt": {"model": model}, "beam": {"size": beam}}
     run = assemble(RunConfig("nmt", "beam", options, device=device), Host())

@@ -42,8 +42,8 @@ def command(source: str, target: str, output: str, tokenizer: str | None) -> Non
     if not Path(output).absolute().parent.is_dir():
         raise SgdecError(f"{output}: cannot be written (no such folder).")
     lines, lengths = read_pairs(source, target, tokenizer)
+    from sgdec.estimation.lengths import fit_lengths
     from sgdec.io.lengths import write_length_weights
-    from sgdec.training.lengths import fit_lengths
 
     try:
         fitted = fit_lengths(lines, lengths, report)

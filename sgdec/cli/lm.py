@@ -93,8 +93,8 @@ def command(
 
     Every token of the tokenizer gets a probability, seen or not. Empty lines are skipped.
     """
+    from sgdec.estimation.kneser_ney import estimate, join
     from sgdec.io.arpa import write_arpa
-    from sgdec.training.kneser_ney import estimate, join
 
     if words == "pieces" and tokenizer is None:
         raise UsageError("--words pieces needs --tokenizer; without one the model's words are those of the text.")

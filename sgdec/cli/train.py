@@ -156,7 +156,7 @@ def command(
     host = Host(plugin_files)
     start: dict[str, Any] = {}
     if settings["start"]:
-        from sgdec.training.starting import config_of
+        from sgdec.training.run.starting import config_of
 
         start = config_of(settings["start"], resumed=output if resume else None, host=host)
         if _is_default(ctx, "model"):

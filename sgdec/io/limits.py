@@ -88,15 +88,24 @@ def read_all(file: IO[bytes], name: str, limit: Limit) -> bytes:
 
 
 def bounded_lines(file: IO[bytes]) -> Iterator[bytes | SgdecError]:
-    """The lines of an open file with their ends; in the place of one beyond the limit an error, without its file."""
+    """The lines of an open file with their ends; in the place of one beyond the limit an error, without its file.
+
+    After one that does not even end within twice the limit (such as that of /dev/zero) no other is looked for.
+    """
     most = LINE.value
     for line in iter(partial(file.readline, most + 1), b""):
         if len(line) <= most:
             yield line
             continue
-        while line and not line.endswith(b"\n"):
+        left = most
+        while left > 0 and line and not line.endswith(b"\n"):
             line = file.readline(CHUNK)
-        yield SgdecError(f"the line has more than {most} bytes. {LINE.raising}")
+            left -= len(line)
+        unending = left <= 0 and not line.endswith(b"\n")
+        rest = f"; nothing was read after {2 * most} bytes" if unending else ""
+        yield SgdecError(f"the line has more than {most} bytes{rest}. {LINE.raising}")
+        if unending:
+            return
 
 
 def gunzipped(data: bytes, name: str) -> bytes:

@@ -157,7 +157,7 @@ class Seq2Seq(Model):
     kind = "translation model"
     sources = 1
     language_models: ClassVar[Mapping[str, Correspondence]] = {}
-    """By the names of language models: how a decoder starts from one (`sgdec.training.pretrained`)."""
+    """By the names of language models: how a decoder starts from one (`sgdec.training.run.pretrained`)."""
 
     @abstractmethod
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:

@@ -7,7 +7,7 @@ that were among the K likeliest for one of its members. To score h, find its cen
     G = arg min_j |C_j|^2 - 2 h C_j
 
 and project onto the active set of G alone; no other token can follow. Here are the clusters as a value, and the
-arithmetic of that projection. `sgdec.training.clusters` builds them, `sgdec.checkpoints.clusters` keeps them.
+arithmetic of that projection. `sgdec.estimation.clusters` builds them, `sgdec.checkpoints.clusters` keeps them.
 
 For each cluster and token the best rank is kept (1 = it was some member's arg-max), so that the same clusters serve
 every k up to the K they were built with.

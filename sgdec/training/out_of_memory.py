@@ -25,9 +25,9 @@ from typing import TypeVar
 import torch
 
 from sgdec.errors import SgdecError
-from sgdec.training.batch import Batch, take
-from sgdec.training.budget import Budget
-from sgdec.training.resuming import last_good
+from sgdec.training.data.batch import Batch, take
+from sgdec.training.data.budget import Budget
+from sgdec.training.run.resuming import last_good
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")

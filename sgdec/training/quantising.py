@@ -14,7 +14,7 @@ from sgdec.models.base import Seq2Seq
 from sgdec.models.quantisation import Quantised, quantise
 from sgdec.plugins import Host
 from sgdec.text.vocabulary import StoredVocabulary
-from sgdec.training.data import ParallelText
+from sgdec.training.data.text import ParallelText
 
 CALIBRATION_LINES = 1000
 """At most so many pairs are looked at to measure ranges."""

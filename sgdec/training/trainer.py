@@ -24,26 +24,27 @@ from sgdec.checkpoints import files, layout, loading
 from sgdec.errors import SgdecError
 from sgdec.models.base import Seq2Seq
 from sgdec.plugins import Host
-from sgdec.training import pretrained, resuming, starting, validation
-from sgdec.training.alone import alone
-from sgdec.training.batch import Batch
+from sgdec.training import validation
 from sgdec.training.compiling import compile_model
 from sgdec.training.config import TrainConfig
-from sgdec.training.data import ParallelText
+from sgdec.training.data.batch import Batch
+from sgdec.training.data.noise import SourceNoise
+from sgdec.training.data.text import ParallelText
+from sgdec.training.data.workspace import WORKSPACE, Workspace, for_scoring, make_budget
 from sgdec.training.device import choose_precision
-from sgdec.training.inputs import read_inputs
-from sgdec.training.noise import SourceNoise
 from sgdec.training.optimisation import learning_rate
 from sgdec.training.out_of_memory import Splitter, told
 from sgdec.training.parallel.group import Group
 from sgdec.training.parallel.launch import joined, restarted
 from sgdec.training.parallel.strategy import Strategy
 from sgdec.training.parallel.volume import Volume
-from sgdec.training.progress import PROGRESS, Progress
-from sgdec.training.report import METRICS, Report, Silence, duration
-from sgdec.training.terminal import Terminal
+from sgdec.training.run import pretrained, resuming, starting
+from sgdec.training.run.alone import alone
+from sgdec.training.run.inputs import read_inputs
+from sgdec.training.run.progress import PROGRESS, Progress
+from sgdec.training.run.report import METRICS, Report, Silence, duration
+from sgdec.training.run.terminal import Terminal
 from sgdec.training.updating import Updater
-from sgdec.training.workspace import WORKSPACE, Workspace, for_scoring, make_budget
 
 LOG_EVERY = 50
 """Steps between rows of the log."""

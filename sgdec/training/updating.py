@@ -17,19 +17,19 @@ import torch
 from sgdec.checkpoints import files, layout, loading
 from sgdec.errors import SgdecError
 from sgdec.models.base import Model
-from sgdec.training.batch import Batch
-from sgdec.training.budget import Tokens
 from sgdec.training.config import TrainConfig
-from sgdec.training.expected_reward import ExpectedReward
+from sgdec.training.data.batch import Batch
+from sgdec.training.data.budget import Tokens
+from sgdec.training.data.seeds import hash_seed
 from sgdec.training.moving_average import MovingAverage
-from sgdec.training.objective import Likelihood
+from sgdec.training.objectives.expected_reward import ExpectedReward
+from sgdec.training.objectives.likelihood import Likelihood
 from sgdec.training.optimisation import make_optimizer, uses_sgd
 from sgdec.training.out_of_memory import IN_A_ROW, Splitter, is_out_of_memory, way_out
 from sgdec.training.parallel.group import Group
 from sgdec.training.parallel.memory import collect_memory, restore_memory
 from sgdec.training.parallel.strategy import Loss, make_strategy
-from sgdec.training.resuming import last_good
-from sgdec.training.seeds import hash_seed
+from sgdec.training.run.resuming import last_good
 
 OPTIMIZER, RAW = "optimizer.safetensors", "raw.safetensors"
 LINES_SHOWN = 100

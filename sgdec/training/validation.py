@@ -14,9 +14,9 @@ from sgdec.context import BOS, EOS, UNK, Vocabularies, Vocabulary
 from sgdec.models.base import Memory, Model, Seq2Seq
 from sgdec.text.gleu import mean_gleu
 from sgdec.text.steps import Stepping
-from sgdec.training.batch import Batch, pad, take
-from sgdec.training.budget import Budget
-from sgdec.training.data import ParallelText, Text
+from sgdec.training.data.batch import Batch, pad, take
+from sgdec.training.data.budget import Budget
+from sgdec.training.data.text import ParallelText, Text
 from sgdec.training.out_of_memory import in_halves
 
 if TYPE_CHECKING:

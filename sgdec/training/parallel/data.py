@@ -25,10 +25,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from sgdec.errors import SgdecError
 from sgdec.models.base import Model
-from sgdec.training.batch import STAND_IN, Batch, take
+from sgdec.training.data.batch import STAND_IN, Batch, take
+from sgdec.training.data.seeds import hash_seed
 from sgdec.training.parallel.group import Group, ring
 from sgdec.training.parallel.strategy import Loss, Strategy
-from sgdec.training.seeds import hash_seed
 
 GRADIENTS, LOSSES = "gradients", "losses"
 

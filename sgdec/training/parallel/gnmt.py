@@ -32,7 +32,7 @@ from sgdec.errors import UsageError
 from sgdec.models.base import Memory, Model
 from sgdec.models.gnmt import GAMMA, GNMT
 from sgdec.models.gnmt_products import FIRST_RESIDUAL
-from sgdec.training.batch import Batch
+from sgdec.training.data.batch import Batch
 from sgdec.training.parallel.group import Group, ring
 from sgdec.training.parallel.partitioned import SOFTMAX, SUMS, partitioned_nll
 from sgdec.training.parallel.placement import Place

@@ -36,7 +36,7 @@ from sgdec.models.base import Memory
 from sgdec.models.encoder_decoder import Encoded
 from sgdec.models.lstm_stack import LSTMEncoder, single_layers
 from sgdec.models.luong import Luong, LuongDecoder
-from sgdec.training.batch import Batch
+from sgdec.training.data.batch import Batch
 from sgdec.training.parallel.placement import Place
 from sgdec.training.parallel.staged import Staged
 from sgdec.training.parallel.wavefront import LayerRun, Packed, spread

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from sgdec.models.base import Model
-from sgdec.training.batch import Batch, take
+from sgdec.training.data.batch import Batch, take
 from sgdec.training.parallel.group import Group
 from sgdec.training.parallel.luong import LuongStages
 from sgdec.training.parallel.strategy import Loss

@@ -25,14 +25,14 @@ from torch import Tensor, nn
 
 from sgdec.errors import UsageError
 from sgdec.models.base import Model
-from sgdec.training.batch import Batch
-from sgdec.training.objective import Likelihood
+from sgdec.training.data.batch import Batch
+from sgdec.training.data.seeds import hash_seed
+from sgdec.training.objectives.likelihood import Likelihood
 from sgdec.training.parallel import placement
 from sgdec.training.parallel.group import Group, ring
 from sgdec.training.parallel.placement import Place
 from sgdec.training.parallel.strategy import Loss, Strategy
 from sgdec.training.parallel.transfer import ACTIVATIONS, GRADIENTS, Transfers
-from sgdec.training.seeds import hash_seed
 
 SHARED, LOSS, NORM = "gradients", "loss", "gradient norm"
 """What is counted besides what `Transfers` sends."""

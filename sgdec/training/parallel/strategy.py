@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 
 from sgdec.models.base import Model
-from sgdec.training.batch import Batch
+from sgdec.training.data.batch import Batch
 from sgdec.training.parallel.group import Group
 
 Loss = Callable[[Batch], Tensor]

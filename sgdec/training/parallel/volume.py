@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sgdec.training.batch import Batch
+from sgdec.training.data.batch import Batch
 from sgdec.training.parallel.strategy import Strategy
 
 

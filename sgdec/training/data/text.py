@@ -23,9 +23,9 @@ from torch import Tensor
 
 from sgdec.context import EOS
 from sgdec.text.vocabulary import StoredVocabulary
-from sgdec.training.batch import Batch, make_batch
-from sgdec.training.budget import Budget, cut
-from sgdec.training.reading import Block, Limits, read_blocks, require_some
+from sgdec.training.data.batch import Batch, make_batch
+from sgdec.training.data.budget import Budget, cut
+from sgdec.training.data.reading import Block, Limits, read_blocks, require_some
 
 A = TypeVar("A")
 
@@ -113,8 +113,6 @@ class TextInMemory(Text):
 
 
 @dataclass(frozen=True)
-
-
 class ParallelText(TextInMemory):
     """Line pairs."""
 
@@ -167,8 +165,6 @@ class ParallelText(TextInMemory):
 
 
 @dataclass(frozen=True)
-
-
 class MonolingualText(TextInMemory):
     """Lines of one language."""
 

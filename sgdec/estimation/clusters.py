@@ -18,10 +18,10 @@ import torch
 from torch import Tensor
 
 from sgdec.context import EOS
+from sgdec.estimation.kmeans import Backend, kmeans
 from sgdec.models.base import Seq2Seq
 from sgdec.models.clusters import NEVER, Clusters, Nearest
-from sgdec.training.data import ParallelText
-from sgdec.training.kmeans import Backend, kmeans
+from sgdec.training.data.text import ParallelText
 
 Recorded = tuple[Tensor, Tensor]
 """Context vectors [n, d], and the likeliest tokens [n, k] after each, the best first."""

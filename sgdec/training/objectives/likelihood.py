@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sgdec.models.base import Model
-from sgdec.training.batch import Batch
+from sgdec.training.data.batch import Batch
 from sgdec.training.validation import batch_nll
 
 

@@ -35,8 +35,8 @@ from torch import Tensor, nn
 from sgdec.errors import UsageError
 from sgdec.models.base import Model, Seq2Seq
 from sgdec.text.gleu import gleu_of_each
-from sgdec.training.batch import STAND_IN, Batch, pad_targets
 from sgdec.training.config import TrainConfig
+from sgdec.training.data.batch import STAND_IN, Batch, pad_targets
 from sgdec.training.validation import LENGTH_FACTOR, batch_nll, unroll
 
 Outputs = list[list[list[int]]]

@@ -10,7 +10,7 @@ from sgdec.checkpoints import layout
 from sgdec.context import Vocabularies
 from sgdec.errors import UsageError
 from sgdec.training.config import DEFAULTS, Metric, TrainConfig
-from sgdec.training.data import Text
+from sgdec.training.data.text import Text
 
 TEXT, VALID = "training_text", "validation_text"
 """The keys of config.json that hold `Text.fingerprint`."""

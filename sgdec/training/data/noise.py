@@ -26,7 +26,7 @@ import numpy.typing as npt
 import torch
 
 from sgdec.context import EOS, UNK
-from sgdec.training.batch import Batch, pad
+from sgdec.training.data.batch import Batch, pad
 
 NoiseKind = Literal["unknown", "deletion"]
 

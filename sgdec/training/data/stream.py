@@ -19,13 +19,13 @@ from typing import Any
 from sgdec.checkpoints import files
 from sgdec.errors import SgdecError, UsageError
 from sgdec.text.vocabulary import StoredVocabulary
-from sgdec.training.alone import lockable
-from sgdec.training.data import MonolingualText, ParallelText, Text
-from sgdec.training.dealing import write_shards
-from sgdec.training.reading import Block, Limits, count_lines, read_blocks, require_some
-from sgdec.training.report import duration
-from sgdec.training.shards import ShardedText
-from sgdec.training.terminal import Terminal
+from sgdec.training.data.dealing import write_shards
+from sgdec.training.data.reading import Block, Limits, count_lines, read_blocks, require_some
+from sgdec.training.data.shards import ShardedText
+from sgdec.training.data.text import MonolingualText, ParallelText, Text
+from sgdec.training.run.alone import lockable
+from sgdec.training.run.report import duration
+from sgdec.training.run.terminal import Terminal
 
 FOLDER = "text"
 """In the folder of a run."""

@@ -35,9 +35,9 @@ from sgdec.context import Vocabularies
 from sgdec.errors import SgdecError, UsageError
 from sgdec.text.lines import read_lines
 from sgdec.text.right_left import RightToLeft, pieces_of
-from sgdec.training.batch import Batch
 from sgdec.training.config import TrainConfig
-from sgdec.training.data import Text, TextInMemory
+from sgdec.training.data.batch import Batch
+from sgdec.training.data.text import Text, TextInMemory
 
 TOKEN_WEIGHTS = "training_weights"
 """The key of config.json that holds the fingerprint of the weights' file."""

@@ -12,13 +12,14 @@ from sgdec.context import Vocabularies
 from sgdec.models.base import Model
 from sgdec.text import sides
 from sgdec.text.vocabulary import StoredVocabulary, load_vocabulary
-from sgdec.training import expected_reward, pretrained, resuming
 from sgdec.training.config import TrainConfig
-from sgdec.training.data import Text, read_text
-from sgdec.training.reading import Limits
-from sgdec.training.stream import open_text
-from sgdec.training.terminal import Terminal
-from sgdec.training.weights import TOKEN_WEIGHTS, Weighting
+from sgdec.training.data.reading import Limits
+from sgdec.training.data.stream import open_text
+from sgdec.training.data.text import Text, read_text
+from sgdec.training.data.weights import TOKEN_WEIGHTS, Weighting
+from sgdec.training.objectives import expected_reward
+from sgdec.training.run import pretrained, resuming
+from sgdec.training.run.terminal import Terminal
 
 
 @dataclass(frozen=True)

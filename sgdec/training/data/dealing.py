@@ -23,8 +23,8 @@ import numpy as np
 import numpy.typing as npt
 
 from sgdec.checkpoints import files
-from sgdec.training.reading import Block
-from sgdec.training.shards import FORMAT, MANIFEST, NUMBER, shard_file
+from sgdec.training.data.reading import Block
+from sgdec.training.data.shards import FORMAT, MANIFEST, NUMBER, shard_file
 
 
 class Examples(NamedTuple):

@@ -10,7 +10,7 @@ from typing import Any
 
 from sgdec.errors import SgdecError
 from sgdec.io.writing import whole_file, write_whole
-from sgdec.training.terminal import Terminal
+from sgdec.training.run.terminal import Terminal
 
 Row = dict[str, Any]
 METRICS, CURVE = "metrics.jsonl", "curve.png"

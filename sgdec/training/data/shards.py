@@ -27,9 +27,9 @@ import numpy.typing as npt
 
 from sgdec.checkpoints import files
 from sgdec.errors import SgdecError
-from sgdec.training.batch import Batch, make_batch
-from sgdec.training.budget import Budget, Tokens, cut
-from sgdec.training.data import Text
+from sgdec.training.data.batch import Batch, make_batch
+from sgdec.training.data.budget import Budget, Tokens, cut
+from sgdec.training.data.text import Text
 
 FORMAT = 1
 MANIFEST, COUNTS = "manifest.json", "batches.json"

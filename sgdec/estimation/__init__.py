@@ -1,0 +1,1 @@
+"""Estimated, not trained: n-gram models, distributions of length, clusters of states."""
