@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     )
     from sgdec.search import SearchSpace
     from sgdec.text.vocabulary import load_vocabulary
+    from sgdec.training.library import train
 
     __version__: str
 
@@ -60,6 +61,7 @@ __all__ = [
     "load",
     "load_vocabulary",
     "read_lattice",
+    "train",
 ]
 
 _HOMES = {
@@ -75,6 +77,7 @@ _HOMES = {
     "sgdec.library": ("load",),
     "sgdec.io.lattice": ("read_lattice",),
     "sgdec.text.vocabulary": ("load_vocabulary",),
+    "sgdec.training.library": ("train",),
 }  # fmt: skip
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

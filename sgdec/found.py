@@ -88,10 +88,10 @@ class FoundHypothesis:
         row: dict[str, Any] = {
             "tokens": [int(token) for token in self.tokens],
             "text": self.text,
-            "score": self.score,
-            "rank_score": self.rank_score,
+            "score": float(self.score),  # of numpy's numbers JSON knows some only
+            "rank_score": float(self.rank_score),
             "scores": self.scores,
-            "weights": dict(zip(self.names, self.found.weights[-1], strict=True)),
+            "weights": {name: column[-1] for name, column in _columns(self.names, self.found.weights).items()},
         }
         if ledger:
             row["token_scores"] = _columns(self.names, self.found.ledger)
@@ -192,7 +192,11 @@ class Found:
 
 def _columns(names: Sequence[str], rows: Sequence[Sequence[float | None]]) -> dict[str, list[float | None]]:
     """``[T, K]`` by predictor."""
-    return {name: [row[k] for row in rows] for k, name in enumerate(names)}
+    columns = zip(*rows, strict=True)
+    return {
+        name: [None if value is None else float(value) for value in column]
+        for name, column in zip(names, columns, strict=True)
+    }
 
 
 def _why(error: Exception) -> str:

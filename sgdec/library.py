@@ -6,7 +6,7 @@ The command line goes the same way: both have the same parts, the same `Settings
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import closing
 from functools import cached_property
 from itertools import zip_longest
@@ -33,6 +33,8 @@ from sgdec.suggest import suggest
 Sentence: TypeAlias = str | Sequence[int]
 """Text, or token ids (a list, a tuple or an array)."""
 Sentences: TypeAlias = Generator[Source | Unreadable, None, None]
+Findings: TypeAlias = Generator[Found, None, None]
+"""An iterator; closing it ends the searches that were begun."""
 Errors: TypeAlias = Literal["return", "raise"]
 """Of a sentence that fails: with its result, or as an exception that ends the run."""
 
@@ -80,7 +82,7 @@ def load(
                 f"no setting {name!r}. {suggest(name, known)} Options of a part are a mapping: beam={{'size': 5}}."
             )
     files = [plugin_file] if isinstance(plugin_file, (str, Path)) else plugin_file
-    options = {name: {key: plain(value) for key, value in given.items()} for name, given in parts.items()}
+    options = {name: {key: plain(value) for key, value in own.items()} for name, own in parts.items()}
     return prepare(predictors, decoder, options, Settings.of(given), Host(files))
 
 
@@ -138,7 +140,7 @@ class LoadedRun:
         decoder = _said(config.decoder_name, config.decoder, parts.options[config.decoder_name])
         return f"<sgdec: {', '.join(listed)} | {decoder} | {self.settings!r}>"
 
-    def decode(self, sources: Iterable[Sentence], *, errors: Errors = "return") -> Iterator[Found]:
+    def decode(self, sources: Iterable[Sentence], *, errors: Errors = "return") -> Findings:
         """What is found for each sentence, in order, each as soon as all before it are there.
 
         Sentences are strings or sequences of token ids. They are read as they are needed: at most two windows of
@@ -159,7 +161,7 @@ class LoadedRun:
         beta: float = Penalties.beta,
         normalize: str = Penalties.normalize,
         errors: Errors = "return",
-    ) -> Iterator[Found]:
+    ) -> Findings:
         """What the predictors say of given outputs: target N belongs to source N. The decoder has no part in it.
 
         Sentences are read and results given as by `decode`, each with one hypothesis, whose `rank_score` is under
@@ -192,12 +194,12 @@ class LoadedRun:
         """What reads sentences. Raises UsageError for text where there is no vocabulary."""
         return SourceReader(self.parts.vocabularies.source, format, self.lengths, self.settings.max_source_length)
 
-    def _found(self, scheduler: Scheduler, sentences: Sentences, errors: Errors) -> Iterator[Found]:
+    def _found(self, scheduler: Scheduler, sentences: Sentences, errors: Errors) -> Findings:
         if errors not in get_args(Errors):
             raise UsageError(f"errors={errors!r}: expected 'return' or 'raise'.")
         names, vocabulary = self.parts.constellation.names, self.parts.vocabularies.target
 
-        def found() -> Iterator[Found]:
+        def found() -> Findings:
             with closing(sentences), closing(scheduler.run(sentences)) as outcomes:
                 for outcome in outcomes:
                     if outcome.error is not None and errors == "raise":

@@ -10,11 +10,11 @@ from click.core import ParameterSource
 
 from sgdec.cli.paths import Read, Written
 from sgdec.cli.running import DottedCommand
-from sgdec.errors import SgdecError, UsageError
-from sgdec.options import configure, describe, refuse_unused
+from sgdec.errors import SgdecError
+from sgdec.options import describe
 from sgdec.plugins import Host
-from sgdec.suggest import suggest
 from sgdec.training.config import TrainConfig, flag
+from sgdec.training.library import make_config
 
 TEXTS = ("--train", "--valid")
 """Options that take one file, two or three: what the model's kind asks for, see `TrainConfig.check_model`."""
@@ -154,33 +154,10 @@ def command(
     and counted. A step is one update, of --accumulate batches.
     """
     host = Host(plugin_files)
-    start: dict[str, Any] = {}
-    if settings["start"]:
-        from sgdec.training.run.starting import config_of
-
-        start = config_of(settings["start"], resumed=output if resume else None, host=host)
-        if _is_default(ctx, "model"):
-            model = start["model"]
-        if _is_default(ctx, "right_left"):
-            settings["right_left"] = bool(start.get("right_left"))
-    cls = host.load("model", model)
-    given = ctx.meta["dotted"]
-    refuse_unused(given, [model])
-    if preset is not None and preset not in cls.presets:
-        raise UsageError(f"{model} has no preset {preset!r}. {suggest(preset, cls.presets)}")
-    chosen = {**(cls.presets[preset] if preset else {}), **given.get(model, {})}
-    defaults = {option.name: option.default for option in describe(cls) if not option.required}
-    if start.get("model") == model:
-        defaults |= start["options"]
-    config = TrainConfig(
-        train=train_files,
-        valid=valid_files,
-        tokenizer=tokenizer,
-        output=output,
-        model=model,
-        options={**defaults, **configure(cls, chosen, name=model)},
-        **settings,
-    )
+    files = {"train": train_files, "valid": valid_files, "tokenizer": tokenizer, "output": output}
+    said = {name: value for name, value in settings.items() if not _is_default(ctx, name)}
+    kind = None if _is_default(ctx, "model") else model
+    config = make_config({**files, **said}, ctx.meta["dotted"], model=kind, preset=preset, resume=resume, host=host)
     from sgdec.training.parallel.launch import is_first
     from sgdec.training.trainer import train
 

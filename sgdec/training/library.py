@@ -1,0 +1,93 @@
+"""Training as a library call: the settings of ``sgdec train`` by name. The command line goes the same way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sgdec.errors import UsageError
+from sgdec.options import configure, describe, refuse_unused
+from sgdec.plugins import Host
+from sgdec.settings import plain
+from sgdec.suggest import suggest
+from sgdec.training.config import TrainConfig, flag
+
+if TYPE_CHECKING:
+    from sgdec.training.trainer import Trained
+
+Files = str | Path | Sequence[str | Path]
+
+
+def train(
+    *,
+    train: Files,
+    valid: Files,
+    tokenizer: Files,
+    output: str | Path,
+    model: str | None = None,
+    preset: str | None = None,
+    resume: bool = False,
+    quiet: bool = False,
+    plugin_file: Files = (),
+    **settings: Any,
+) -> Trained:
+    """Train a model, as ``sgdec train`` does: all further settings are its options, such as ``max_steps=500``.
+
+    ``train``, ``valid``: the files of both sides, or one for a language model. ``tokenizer``: a file for both sides,
+    or one a side. ``output``: the folder of the run. ``model``: a plugin's name, by default that of ``start``, or
+    gnmt; its options are given by that name: ``gnmt={"layers": 2}``. ``preset``: a named set of them.
+
+    Returns where the best checkpoint is, with its scores. Raises UsageError and SgdecError for what the command line
+    would refuse.
+    """
+    host = Host(_files(plugin_file))
+    own = {name: value for name, value in settings.items() if not isinstance(value, Mapping)}
+    options = {name: value for name, value in settings.items() if isinstance(value, Mapping)}
+    texts = {"train": _files(train), "valid": _files(valid), "tokenizer": _files(tokenizer), "output": str(output)}
+    config = make_config({**texts, **own}, options, model=model, preset=preset, resume=resume, host=host)
+    from sgdec.training import trainer
+
+    return trainer.train(config, resume=resume, host=host, quiet=quiet)
+
+
+def make_config(
+    settings: Mapping[str, Any],
+    options: Mapping[str, Mapping[str, Any]],
+    *,
+    model: str | None,
+    preset: str | None,
+    resume: bool,
+    host: Host,
+) -> TrainConfig:
+    """A run's settings with all options of its model: those given over the preset's over those of ``start``.
+
+    ``settings``: by name, without ``model`` and ``options``; what is not in it has its default, or that of ``start``.
+    Raises UsageError for names that are none and values that do not fit.
+    """
+    settings = {name: plain(value) for name, value in settings.items()}
+    known = [option.name for option in describe(TrainConfig) if option.name not in ("model", "options")]
+    for name in settings:
+        if name not in known:
+            raise UsageError(f"no option {flag(name)}. {suggest(name, known)}")
+    start: dict[str, Any] = {}
+    if settings.get("start"):
+        from sgdec.training.run.starting import config_of
+
+        start = config_of(settings["start"], resumed=settings["output"] if resume else None, host=host)
+        settings.setdefault("right_left", bool(start.get("right_left")))
+    model = model or start.get("model", TrainConfig.model)
+    cls = host.load("model", model)
+    refuse_unused(options, [model])
+    if preset is not None and preset not in cls.presets:
+        raise UsageError(f"{model} has no preset {preset!r}. {suggest(preset, cls.presets)}")
+    given = {key: plain(value) for key, value in options.get(model, {}).items()}
+    chosen = {**(cls.presets[preset] if preset else {}), **given}
+    defaults = {option.name: option.default for option in describe(cls) if not option.required}
+    if start.get("model") == model:
+        defaults |= start["options"]
+    return TrainConfig(**settings, model=model, options={**defaults, **configure(cls, chosen, name=model)})
+
+
+def _files(given: Files) -> tuple[str, ...]:
+    return tuple(map(str, [given] if isinstance(given, (str, Path)) else given))
