@@ -19,11 +19,13 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --no
 check: install
 	$(BIN)/ruff check
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 	$(PYTEST) -m "not slow" --hypothesis-profile check $$(grep -lE '^(pytestmark = |    )pytest.mark.slow' tests/test_*.py | sed 's/^/--ignore=/')
 
 test: install
 	$(BIN)/ruff check
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
 	$(PYTEST)
 
 # 10,000 damaged files and wrong calls; see docs/fuzzing.md. Others: make fuzz FUZZ="--seed 1 --target lattice".
@@ -45,4 +47,4 @@ $(INSTALLED): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf demo build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf demo build dist .mypy_cache .ruff_cache .import_linter_cache .pytest_cache .hypothesis

@@ -324,7 +324,10 @@ class BatchDecoder(Decoder):
 
     @abstractmethod
     def decode_batch(self, spaces: Sequence[SearchSpace]) -> list[Result]:
-        """One result a space, with its ``expansions``; an exception may be raised for all of them."""
+        """One result a space; an exception may be raised for all of them.
+
+        What it asks of predictors by itself it tells `SearchSpace.count_expansions`.
+        """
 
     def decode(self, space: SearchSpace) -> Result:
         return self.decode_batch([space])[0]
