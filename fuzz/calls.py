@@ -28,7 +28,7 @@ ROWS_CHANGE = (
 WORK = re.compile(
     r"max[-_]length(-factor)?|max[-_](steps|skips|expansions|seconds)|epochs|iterations|centroids|samples|threads|beam|"
     r"(train|valid|test)-lines|vocab-size|order|accumulate|encoder[-_]layers|.*layers|.*width|.*embedding|hidden|keep|"
-    r"feed_forward|heads|workspace|k|capacity"
+    r"feed_forward|heads|workspace|k|capacity|size"
 )
 """Options that ask for work, or for memory: what takes long since it was asked to is no finding."""
 WAYS = ("plugin option",) * 4 + ("option",) * 3 + ("list", "word")
