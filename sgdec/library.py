@@ -257,14 +257,16 @@ def _unreadable(side: str, number: int) -> UsageError:
 
 
 def _check(sentences: object, what: str, method: str) -> None:
-    if isinstance(sentences, str) or not isinstance(sentences, Iterable):
+    if isinstance(sentences, (str, bytes)) or not isinstance(sentences, Iterable):
         raise UsageError(f"{what}: expected a list or an iterator of sentences; write run.{method}([...]).")
 
 
 def _token_ids(given: Any, what: str) -> tuple[int, ...]:
     """Python's numbers. UsageError for what is no sequence of whole numbers, SgdecError for a negative one."""
     try:
-        tokens = tuple(index(token) for token in given)
+        tokens = tuple(map(index, given))
+        if isinstance(given, (bytes, bytearray)):  # whose numbers are no tokens
+            raise TypeError
     except TypeError:
         shown = repr(given) if len(repr(given)) <= 40 else f"{repr(given)[:37]}..."
         raise UsageError(f"{what} is {shown}; expected a string or a sequence of token ids.") from None

@@ -22,6 +22,7 @@ from sgdec.context import Vocabularies
 from sgdec.library import LoadedRun
 from sgdec.testing import Table, enumerate_space
 from tests.library_toys import Copy, Speaking, Threes, V, load_copy
+from tests.test_copying import SOURCE, TARGET, Attentive
 from tests.tiny_models import characters
 
 
@@ -70,6 +71,17 @@ def test_text_goes_through_the_vocabularies(tmp_path: Path) -> None:
     path.write_bytes(characters("ab").serialized)
     (found,) = sgdec.load({"copy": Copy()}, Threes(2), tokenizer=path).decode(["ab"])
     assert found.best.text == of_text.best.text
+
+
+def test_unknown_words_are_copied_where_the_settings_say_so() -> None:
+    names = Attentive([0, 2, 1])
+    names.vocabularies = Vocabularies(SOURCE, TARGET)
+    copying, plain = (
+        sgdec.load({"names": names}, "greedy", max_length=2, copy_unknown=chosen) for chosen in (True, False)
+    )
+    ((copied,), (found,)) = copying.decode(["Miki met Ann"]), plain.decode(["Miki met Ann"])
+    assert (copied.best.tokens, copied.best.text) == ((0, 0), "Miki Ann")
+    assert found.best.text == TARGET.decode((0, 0))
 
 
 def test_results_are_plain_json() -> None:

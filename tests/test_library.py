@@ -174,6 +174,8 @@ def test_settings_reach_the_search(run: LoadedRun) -> None:
         (lambda: sgdec.load("wc", Copy), "is no decoder."),  # type: ignore[arg-type]
         (lambda: sgdec.load("wc", plugin_file="none.py"), "--plugin-file none.py: no such file."),
         (lambda: list(sgdec.load("wc", vocab_size=V).decode(["a b"])), "source 1 is text, and no predictor brings a"),
+        (lambda: list(sgdec.load("wc", vocab_size=V).decode([b"ab"])), "source 1 is b'ab'; expected a string or a"),
+        (lambda: list(sgdec.load("wc", vocab_size=V).decode([[3.5]])), "source 1 is [3.5]; expected a string or a"),  # type: ignore[list-item]
         (lambda: sgdec.load("wc", vocab_size=V).decode("a b"), "expected a list or an iterator of sentences"),
         (lambda: list(sgdec.load("wc", vocab_size=V).decode([3, 4])), "source 1 is 3; expected a string or a seq"),  # type: ignore[list-item]
         (lambda: list(sgdec.load("wc", vocab_size=V).score([[3]], ["a"])), "target 1 is text, and no predictor bri"),
