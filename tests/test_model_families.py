@@ -31,7 +31,8 @@ from sgdec.outcome import Outcome
 from sgdec.plugins import Host
 from sgdec.protocol import Decoder, Source
 from sgdec.scheduler import Scheduler
-from sgdec.testing.seq2seq_contract import LENGTHS, SOURCES, TARGETS, Seq2SeqContract
+from sgdec.testing.model_contract import TARGETS
+from sgdec.testing.seq2seq_contract import LENGTHS, SOURCES, Seq2SeqContract
 from sgdec.training import train, validation
 from tests.families import FAMILIES, OWN, make
 from tests.tiny_models import write_checkpoint

@@ -172,5 +172,5 @@ def test_a_bug_breaks_the_promise_that_is_named_for_it(cls: type[Any]) -> None:
 
 
 def test_every_promise_is_broken_by_some_bug() -> None:
-    tests = [name for name in vars(Seq2SeqContract) if name.startswith("test_")]
+    tests = [name for name in dir(Seq2SeqContract) if name.startswith("test_")]
     assert {name.removeprefix("test_").replace("_", " ") for name in tests} == set(BUGS.values())

@@ -10,7 +10,8 @@
             return Mine(penalty=0.5)
 
 Every promise of the protocol is then one test, which names the broken promise when it fails. `promises` gives them as
-values, to run without pytest. The contract of translation models is in `sgdec.testing.seq2seq_contract`.
+values, to run without pytest. The contracts of models are in `sgdec.testing.seq2seq_contract` and
+`sgdec.testing.language_model_contract`.
 """
 
 from sgdec.testing.decoder_contract import DecoderContract

@@ -6,13 +6,13 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sgdec.testing.decoder_contract import DecoderContract
 from sgdec.testing.predictor_contract import PredictorContract
 
 if TYPE_CHECKING:
-    from sgdec.testing.seq2seq_contract import Seq2SeqContract
+    from sgdec.testing.model_contract import ModelContract
 
 _PREFIX = "test_"
 
@@ -27,7 +27,7 @@ class Promise:
     """Raises AssertionError where the promise is broken."""
 
 
-def promises(contract: PredictorContract | DecoderContract | Seq2SeqContract) -> list[Promise]:
+def promises(contract: PredictorContract | DecoderContract | ModelContract[Any]) -> list[Promise]:
     """All promises of a contract, by name.
 
     >>> import numpy as np

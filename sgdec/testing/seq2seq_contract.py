@@ -1,34 +1,26 @@
 """What every translation model promises (`sgdec.models.base`), each promise as one test.
 
-Training looks at all steps at once, search at one step of prefixes from anywhere, in any order, padded and repeated;
-a model that keeps these promises is the same model in both. This module imports torch, so `sgdec.testing` does not
-import it.
+Besides the promises of all models (`sgdec.testing.model_contract`).
+
+This module imports torch, so `sgdec.testing` does not import it.
 """
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from typing import Any
-
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-from sgdec.errors import UsageError
 from sgdec.models.base import Memory, ModelContext, Rows, Seq2Seq, State
 from sgdec.models.cuda_graphs import padded
-from sgdec.models.kernels import Kernels
+from sgdec.testing.model_contract import BEGIN, TARGETS, ModelContract
 
 CONTEXT = ModelContext(source_vocab_size=23, target_vocab_size=29)
 SOURCES = torch.tensor([[5, 6, 2, 8, 9, 3], [10, 2, 11, 2, 2, 2], [22, 3, 2, 5, 2, 2]])
 """With a 2, ``</s>``, in each, as models of two sources need it."""
 LENGTHS = torch.tensor([6, 3, 4])
-TARGETS = torch.tensor([[1, 9, 8, 7, 28], [1, 3, 3, 2, 2], [1, 5, 4, 3, 2]])
-BEGIN = torch.tensor([1, 1, 1])
-"""``<s>`` for each sentence."""
 
 
-class Seq2SeqContract(ABC):
+class Seq2SeqContract(ModelContract[Seq2Seq]):
     """Subclass it, name the subclass ``Test...``, and give `make`; pytest does the rest.
 
     The models are asked in float64 and do not train. Their parameters are drawn anew, so that none is 0 or 1 because
@@ -41,12 +33,7 @@ class Seq2SeqContract(ABC):
     >>> TestShallow().test_attention_is_a_distribution_over_the_source()
     """
 
-    tolerance: float = 1e-10
-    """How much two ways to compute the same number may differ."""
-
-    @abstractmethod
-    def make(self, context: ModelContext) -> Seq2Seq:
-        """A new model, as small as can be, without dropout."""
+    context = CONTEXT
 
     def test_answers_have_a_row_for_each_prefix(self) -> None:
         model = self._model()
@@ -64,24 +51,6 @@ class Seq2SeqContract(ABC):
         expected = (3, 5, output.size(1))
         assert outputs.shape == expected, f"outputs must be [B, T, H], here {expected}, not {list(outputs.shape)}"
 
-    def test_all_steps_at_once_equal_the_step_loop(self) -> None:
-        model = self._model()
-        fast, slow = self._outputs(model), Seq2Seq.forward(model, SOURCES, LENGTHS, TARGETS)
-        self._same(model.project(fast), model.project(slow), "forward must agree with the loop of step")
-
-    def test_every_parameter_learns_and_both_ways_agree_on_its_gradient(self) -> None:
-        model, gradients = self._model(), []
-        for forward in (model.__call__, lambda *batch: Seq2Seq.forward(model, *batch)):
-            model.zero_grad()
-            scores = torch.log_softmax(model.project(forward(SOURCES, LENGTHS, TARGETS)), -1)
-            scores[..., 4].sum().backward()  # type: ignore[no-untyped-call]
-            gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
-        for name, gradient in gradients[0].items():
-            learns = gradient is not None and bool(gradient.isfinite().all()) and float(gradient.abs().sum()) > 0
-            assert learns, f"a parameter must have a finite gradient that is not 0: {name}"
-            promise = f"forward must have the gradient of the loop of step, at {name}"
-            self._same(gradient, gradients[1][name], promise, tolerance=1e-9, relative=1e-8)
-
     def test_a_sentence_is_what_it_would_be_alone(self) -> None:
         model = self._model()
         together = self._outputs(model)
@@ -95,13 +64,6 @@ class Seq2SeqContract(ABC):
         wider[torch.arange(10) >= LENGTHS[:, None]] = 13
         found = model(wider, LENGTHS, TARGETS)
         self._same(found, self._outputs(model), "tokens behind the length of a source must change nothing")
-
-    def test_a_later_target_token_changes_nothing_before_it(self) -> None:
-        model, changed = self._model(), TARGETS.clone()
-        changed[:, 3:] = 6
-        before, after = self._outputs(model), model(SOURCES, LENGTHS, changed)
-        self._same(after[:, :3], before[:, :3], "an output must depend on the tokens before it only", tolerance=1e-12)
-        assert not torch.allclose(after[:, 3:], before[:, 3:]), "an output must depend on the last token consumed"
 
     def test_a_step_leaves_the_states_that_it_was_given(self) -> None:
         model = self._model()
@@ -159,50 +121,14 @@ class Seq2SeqContract(ABC):
         beyond = torch.arange(6) >= LENGTHS[:, None]
         assert not attention[beyond].any(), "padding must get no attention"
 
-    def test_the_output_layer_is_what_projects_and_can_start_from_frequencies(self) -> None:
-        """Where the model says that it has one."""
-        model = self._model()
-        try:
-            layer, bound = model.output_layer()
-        except UsageError:
-            return
-        output = self._outputs(model)
-        logits = F.linear(output, layer.weight, layer.bias)
-        expected = logits if bound is None else logits.clamp(-bound, bound)
-        self._same(model.project(output), expected, "project must be the output layer")
-        scores = torch.log_softmax(torch.arange(29.0), -1)
-        model.bias_output(scores)
-        self._same(layer.bias, scores.double(), "bias_output must set the output layer's bias")
-
-    def test_a_frozen_model_is_the_same_model(self) -> None:
-        """Packed for a processor, in float32."""
-        model = self._model().float()
-        expected = model.project(self._outputs(model))
-        model.freeze(Kernels())
-        with torch.inference_mode():
-            found = model.project(Seq2Seq.forward(model, SOURCES, LENGTHS, TARGETS))
-        self._same(found, expected, "a frozen model must be the same", tolerance=2e-5)
-
-    def _model(self) -> Seq2Seq:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(7)
-            model = self.make(CONTEXT)
-            for parameter in model.parameters():
-                torch.nn.init.normal_(parameter, std=0.5)
-        return model.to(torch.float64).eval()
-
     def _begun(self, model: Seq2Seq) -> tuple[Memory, State]:
         """The sources encoded, and the states after ``<s>``."""
         memory = model.encode(SOURCES, LENGTHS)
         return memory, model.step(memory, model.start(memory), BEGIN)[0]
 
-    def _outputs(self, model: Seq2Seq) -> Tensor:
-        outputs: Tensor = model(SOURCES, LENGTHS, TARGETS)
+    def _outputs(self, model: Seq2Seq, targets: Tensor = TARGETS) -> Tensor:
+        outputs: Tensor = model(SOURCES, LENGTHS, targets)
         return outputs
 
-    def _same(
-        self, found: Any, expected: Any, promise: str, *, tolerance: float | None = None, relative: float = 0.0
-    ) -> None:
-        """``tolerance``: as the contract's, which it replaces; ``relative``: besides, times what is expected."""
-        atol = self.tolerance if tolerance is None else tolerance
-        torch.testing.assert_close(found, expected, rtol=relative, atol=atol, msg=lambda said: f"{promise}: {said}")
+    def _loop(self, model: Seq2Seq, targets: Tensor = TARGETS) -> Tensor:
+        return Seq2Seq.forward(model, SOURCES, LENGTHS, targets)
