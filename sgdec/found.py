@@ -91,7 +91,7 @@ class FoundHypothesis:
             "score": float(self.score),  # of numpy's numbers JSON knows some only
             "rank_score": float(self.rank_score),
             "scores": self.scores,
-            "weights": {name: column[-1] for name, column in _columns(self.names, self.found.weights).items()},
+            "weights": dict(zip(self.names, map(_number, self.found.weights[-1]), strict=True)),
         }
         if ledger:
             row["token_scores"] = _columns(self.names, self.found.ledger)
@@ -193,10 +193,11 @@ class Found:
 def _columns(names: Sequence[str], rows: Sequence[Sequence[float | None]]) -> dict[str, list[float | None]]:
     """``[T, K]`` by predictor."""
     columns = zip(*rows, strict=True)
-    return {
-        name: [None if value is None else float(value) for value in column]
-        for name, column in zip(names, columns, strict=True)
-    }
+    return {name: list(map(_number, column)) for name, column in zip(names, columns, strict=True)}
+
+
+def _number(value: float | None) -> float | None:
+    return None if value is None else float(value)
 
 
 def _why(error: Exception) -> str:

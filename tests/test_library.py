@@ -9,6 +9,7 @@ import gc
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from inspect import signature
 from itertools import count, islice
 from typing import Any
 
@@ -18,6 +19,7 @@ import pytest
 import sgdec
 from sgdec import Result, SgdecError, UsageError
 from sgdec.library import LoadedRun
+from sgdec.scheduler import Scheduler
 from tests.library_toys import Around, Copy, Threes, V, load_copy
 
 
@@ -146,6 +148,25 @@ def test_settings_reach_the_search(run: LoadedRun) -> None:
     assert "StopIteration" in repr(found[0])  # a limit of one token
     assert "5 tokens, more than --max-source-length 4" in str(found[1].error)
     assert found[2].best.tokens == (3, 3)
+
+
+def test_whatever_the_scheduler_can_be_told_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[dict[str, Any]] = []
+
+    def noting(constellation: Any, decoder: Any, **given: Any) -> Scheduler:
+        told.append(given)
+        return Scheduler(constellation, decoder, **given)
+
+    monkeypatch.setattr("sgdec.library.Scheduler", noting)
+    settings = {"nbest": 2, "seed": 3, "batch_size": 4, "window": 5, "max_rows": 6, "deterministic": True}
+    keywords = [each.name for each in signature(Scheduler).parameters.values() if each.kind is each.KEYWORD_ONLY]
+    assert set(settings) == set(keywords)
+    load: Callable[..., LoadedRun] = sgdec.load
+    run = load({"copy": Copy()}, "sample", **settings)
+    list(run.decode([[3]]))
+    assert told[-1] == settings
+    list(run.score([[3]], [[3]]))
+    assert told[-1] == {name: value for name, value in settings.items() if name != "nbest"}  # there is one path
 
 
 @pytest.mark.parametrize(
