@@ -116,11 +116,13 @@ class TestBan(PredictorContract):
         return load("predictor", "ban")(lift(table()), tokens=(4, 6))
 
 
+@pytest.mark.slow
 class TestDiverseBeam(DecoderContract):
     def make(self) -> Any:
         return load("decoder", "diverse-beam")()
 
 
+@pytest.mark.slow
 class TestTwoPass(DecoderContract):
     def make(self) -> Any:
         return load("decoder", "two-pass")()
