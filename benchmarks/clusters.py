@@ -41,14 +41,14 @@ from torch import Tensor
 from sgdec.checkpoints.clusters import checksum, save_clusters
 from sgdec.checkpoints.loading import load_model
 from sgdec.cli.cluster import own_outputs
-from sgdec.constellation import Constellation
 from sgdec.context import EOS
 from sgdec.estimation.clusters import POINTS_PER_CENTROID, Recorded, collect, contexts, miss_rates
 from sgdec.estimation.kmeans import kmeans
 from sgdec.models.clusters import ClusterProjection, Clusters, OutputLayer
 from sgdec.models.kernels import packed_linear
 from sgdec.protocol import Source
-from sgdec.scheduler import Scheduler
+from sgdec.search.constellation import Constellation
+from sgdec.search.scheduler import Scheduler
 from sgdec.text.lines import read_lines
 from sgdec.training.validation import bleu
 

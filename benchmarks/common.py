@@ -17,13 +17,13 @@ from unittest.mock import patch
 import torch
 from sgdec_predictors.nmt import NmtPredictor
 
-from sgdec.constellation import Constellation
 from sgdec.context import EOS, Context, Vocabularies
 from sgdec.models.base import ModelContext
 from sgdec.models.gnmt import GAMMA, GNMT
 from sgdec.models.kernels import Kernels
 from sgdec.protocol import Decoder, Source
-from sgdec.scheduler import Scheduler
+from sgdec.search.constellation import Constellation
+from sgdec.search.scheduler import Scheduler
 
 SPREAD = 2.0
 """Initial weights are uniform in +-SPREAD / sqrt(width): outputs of all widths tell tokens apart equally well."""

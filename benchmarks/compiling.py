@@ -17,7 +17,7 @@ import time
 import torch
 
 from sgdec.models.base import LanguageModel, Model, ModelContext
-from sgdec.plugins import Host
+from sgdec.plugins.host import Host
 from sgdec.training.data.batch import Batch, make_batch
 from sgdec.training.validation import batch_nll
 

@@ -20,11 +20,11 @@ from typing import Any
 
 import torch
 
-from sgdec.assembly import Run, RunConfig, assemble
 from sgdec.io.sources import LengthRule, SourceReader, open_input
-from sgdec.plugins import Host
+from sgdec.plugins.assembly import Run, RunConfig, assemble
+from sgdec.plugins.host import Host
 from sgdec.protocol import Source
-from sgdec.scheduler import Scheduler
+from sgdec.search.scheduler import Scheduler
 
 BEAM = {"size": "5"}
 

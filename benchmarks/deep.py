@@ -35,10 +35,10 @@ from sgdec_decoders.beam import BeamDecoder
 from sgdec_decoders.vanilla import VanillaDecoder
 from torch import Tensor, nn
 
-from sgdec.constellation import Constellation
 from sgdec.models.gnmt import GNMT
 from sgdec.models.kernels import Kernels, Product
 from sgdec.protocol import Decoder, Source
+from sgdec.search.constellation import Constellation
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float32}
 """What is not in 8 bits then is in fp32."""

@@ -22,6 +22,8 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from former import know_by_new_names
+
 if TYPE_CHECKING:
     from sgdec.protocol import BatchPredictor
 
@@ -116,7 +118,7 @@ def _decoding(sizes: Sizes) -> dict[str, float]:
     from sgdec_decoders.beam import BeamDecoder
     from sgdec_decoders.vanilla import VanillaDecoder
 
-    from sgdec.constellation import Constellation
+    from sgdec.search.constellation import Constellation
 
     model = random_gnmt(sizes.layers, sizes.width, sizes.vocab_size)
     work = step_products(model, kernels_for("cpu", "fp32"))
@@ -166,7 +168,7 @@ def free_predictor(sizes: Sizes) -> float:
     """Beam search over rows that cost nothing: the core alone."""
     from free_predictor import Free, free_scores, search
 
-    from sgdec.constellation import Constellation
+    from sgdec.search.constellation import Constellation
 
     constellation = Constellation.of({"free": Free(free_scores(sizes.wide_vocab_size))})
     made = 0
@@ -241,7 +243,8 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=FIGURES, default=list(FIGURES), metavar="FIGURE")
     parser.add_argument("--tiny", action="store_true", help="sizes that show that figures run, and nothing else")
     given = parser.parse_args()
-    os.environ["OMP_NUM_THREADS"] = "1"  # read when a figure imports NumPy or torch
+    os.environ["OMP_NUM_THREADS"] = "1"  # read when NumPy or torch is imported
+    know_by_new_names()
     for name in given.only:
         try:
             found: dict[str, object] = {"value": FIGURES[name].measure(TINY if given.tiny else FULL)}

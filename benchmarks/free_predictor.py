@@ -24,10 +24,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 from sgdec_decoders.beam import BeamDecoder
 
-from sgdec.constellation import Constellation
-from sgdec.outcome import Outcome
 from sgdec.protocol import BatchPredictor, Candidates, Scores, Source, State
-from sgdec.scheduler import Scheduler
+from sgdec.search.constellation import Constellation
+from sgdec.search.outcome import Outcome
+from sgdec.search.scheduler import Scheduler
 from sgdec.topk import top_tokens
 
 

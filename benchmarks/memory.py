@@ -37,14 +37,14 @@ from sgdec_decoders.dfs import DfsDecoder
 from sgdec_decoders.greedy import GreedyDecoder
 from sgdec_decoders.restarting import RestartingDecoder
 
-from sgdec.constellation import Constellation
 from sgdec.context import EOS
 from sgdec.io.results import make_writer, open_rows
 from sgdec.io.sources import LengthRule, SourceReader
-from sgdec.node import Node
 from sgdec.protocol import BatchPredictor, Candidates, Decoder, Result, Scores, Source
-from sgdec.scheduler import Scheduler
-from sgdec.search import SearchSpace
+from sgdec.search.constellation import Constellation
+from sgdec.search.node import Node
+from sgdec.search.scheduler import Scheduler
+from sgdec.search.space import SearchSpace
 
 MIB = 2**20
 

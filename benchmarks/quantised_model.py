@@ -30,12 +30,12 @@ from pathlib import Path
 
 import torch
 
-from sgdec.assembly import Run, RunConfig, assemble
 from sgdec.checkpoints.loading import load_model
 from sgdec.io.sources import LengthRule, SourceReader, open_input
-from sgdec.plugins import Host
+from sgdec.plugins.assembly import Run, RunConfig, assemble
+from sgdec.plugins.host import Host
 from sgdec.protocol import Source
-from sgdec.scheduler import Scheduler
+from sgdec.search.scheduler import Scheduler
 from sgdec.text.sentencepiece import SentencePieceVocabulary
 from sgdec.training.data.text import ParallelText
 from sgdec.training.quantising import quantise_checkpoint

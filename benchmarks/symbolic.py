@@ -44,13 +44,13 @@ from sgdec_decoders.restarting import RestartingDecoder
 from sgdec_predictors.fst import FstPredictor
 from sgdec_predictors.ngram import NGram
 
-from sgdec.constellation import Constellation
 from sgdec.context import BOS, EOS
 from sgdec.estimation.kneser_ney import estimate, join
 from sgdec.io.arpa import write_arpa
-from sgdec.outcome import Outcome
 from sgdec.protocol import Decoder, Source
-from sgdec.scheduler import Scheduler
+from sgdec.search.constellation import Constellation
+from sgdec.search.outcome import Outcome
+from sgdec.search.scheduler import Scheduler
 
 WORDS = 200
 LENGTH = 20

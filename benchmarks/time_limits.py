@@ -28,10 +28,10 @@ from sgdec_predictors.ngram import NGram
 from symbolic import write_inputs
 
 from sgdec.cli.running import collector_spared
-from sgdec.constellation import Constellation
 from sgdec.context import Context
 from sgdec.protocol import Source
-from sgdec.scheduler import Scheduler
+from sgdec.search.constellation import Constellation
+from sgdec.search.scheduler import Scheduler
 
 DECODERS = (DfsDecoder, LenDfsDecoder, RestartingDecoder, AStarDecoder, BucketDecoder)
 VOCABULARY = 32_000

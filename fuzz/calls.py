@@ -19,7 +19,7 @@ from fuzz import files, options
 from fuzz.case import Case
 from fuzz.values import NUMBERS, PATHS, WORDS
 from sgdec.cli.paths import Read, Written
-from sgdec.options import Option
+from sgdec.plugins.options import Option
 
 ROWS_CHANGE = (
     "--output", "--output-format", "--range", "--config", "--help", "-h", "--version", "--nbest-list", "--signature",

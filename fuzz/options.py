@@ -13,8 +13,8 @@ import click
 from fuzz.files import NOT_READ, TARGETS
 from sgdec.cli.main import COMMANDS
 from sgdec.cli.paths import Read
-from sgdec.options import Option, describe, parameters
-from sgdec.plugins import Host
+from sgdec.plugins.host import Host
+from sgdec.plugins.options import Option, describe, parameters
 
 
 @cache

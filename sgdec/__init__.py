@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from sgdec.context import BOS, EOS, UNK, Context, Vocabulary
     from sgdec.errors import SgdecError, UsageError
-    from sgdec.hookspecs import hookimpl
     from sgdec.io.lattice import read_lattice
     from sgdec.library import load
     from sgdec.lifting import lift
-    from sgdec.node import Node
+    from sgdec.plugins.hookspecs import hookimpl
     from sgdec.protocol import (
         API,
         BatchDecoder,
@@ -30,7 +29,9 @@ if TYPE_CHECKING:
         Scores,
         Source,
     )
-    from sgdec.search import SearchSpace
+    from sgdec.search.constellation import Constellation
+    from sgdec.search.node import Node
+    from sgdec.search.space import SearchSpace
     from sgdec.text.vocabulary import load_vocabulary
     from sgdec.training.library import train
 
@@ -43,6 +44,7 @@ __all__ = [
     "UNK",
     "BatchDecoder",
     "BatchPredictor",
+    "Constellation",
     "Context",
     "Decoder",
     "Hypothesis",
@@ -67,13 +69,14 @@ __all__ = [
 _HOMES = {
     "sgdec.context": ("BOS", "EOS", "UNK", "Context", "Vocabulary"),
     "sgdec.errors": ("SgdecError", "UsageError"),
-    "sgdec.hookspecs": ("hookimpl",),
+    "sgdec.plugins.hookspecs": ("hookimpl",),
     "sgdec.protocol": (
         "API", "BatchDecoder", "BatchPredictor", "Decoder", "Hypothesis", "Predictor", "Result", "Scores", "Source",
     ),
     "sgdec.lifting": ("lift",),
-    "sgdec.node": ("Node",),
-    "sgdec.search": ("SearchSpace",),
+    "sgdec.search.constellation": ("Constellation",),
+    "sgdec.search.node": ("Node",),
+    "sgdec.search.space": ("SearchSpace",),
     "sgdec.library": ("load",),
     "sgdec.io.lattice": ("read_lattice",),
     "sgdec.text.vocabulary": ("load_vocabulary",),

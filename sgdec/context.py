@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from sgdec.plugins import Host
+    from sgdec.plugins.host import Host
 
 UNK, BOS, EOS = 0, 1, 2
 """Unknown (and epsilon inside FSTs), ``<s>`` and ``</s>``: the defaults of SentencePiece and SGNMT."""

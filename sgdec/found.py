@@ -14,8 +14,8 @@ from typing import Any
 
 from sgdec.context import EOS, Vocabulary
 from sgdec.errors import one_line
-from sgdec.outcome import Outcome
 from sgdec.protocol import Hypothesis
+from sgdec.search.outcome import Outcome
 
 
 @dataclass(frozen=True)

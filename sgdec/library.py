@@ -14,21 +14,21 @@ from operator import index
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
-from sgdec.assembly import Run, RunConfig, assemble
-from sgdec.blame import told
-from sgdec.copying import Copier
 from sgdec.errors import SgdecError, UsageError
 from sgdec.found import Found
 from sgdec.io.limits import TOKENS
 from sgdec.io.sources import LengthRule, SourceReader
-from sgdec.outcome import Outcome, Unreadable
-from sgdec.plugins import Host
+from sgdec.plugins.assembly import Run, RunConfig, assemble
+from sgdec.plugins.host import Host
 from sgdec.protocol import BatchPredictor, Decoder, Predictor, Source
 from sgdec.ranking import Ranking
-from sgdec.scheduler import Scheduler
-from sgdec.scoring import GivenOutputDecoder, encoded, paired, with_given_output
+from sgdec.search.blame import told
+from sgdec.search.outcome import Outcome, Unreadable
+from sgdec.search.scheduler import Scheduler
 from sgdec.settings import Penalties, Settings, plain
 from sgdec.suggest import suggest
+from sgdec.tasks.copying import Copier
+from sgdec.tasks.scoring import GivenOutputDecoder, encoded, paired, with_given_output
 
 Sentence: TypeAlias = str | Sequence[int]
 """Text, or token ids (a list, a tuple or an array)."""

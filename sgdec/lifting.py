@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple, final
 
-from sgdec.blame import WrongAnswer
+from sgdec.plugins.surface import require_sound
 from sgdec.protocol import ABILITIES, BatchPredictor, Candidates, Predictor, Scores, Source, State, ability
-from sgdec.surface import require_sound
+from sgdec.search.blame import WrongAnswer
 
 
 class _Prefix(NamedTuple):
@@ -69,14 +69,17 @@ class Lifted(BatchPredictor):
 
 
 def lift(predictor: Predictor | BatchPredictor) -> BatchPredictor:
-    """The batch form of any predictor. SgdecError for one whose class cannot mean what it says (`sgdec.surface`)."""
+    """The batch form of any predictor.
+
+    Raises SgdecError for one whose class cannot mean what it says (`sgdec.plugins.surface`).
+    """
     require_sound(type(predictor))
     return Lifted(predictor) if isinstance(predictor, Predictor) else predictor
 
 
 def _wrong(found: object) -> str:
     """What is wrong with an answer about one prefix."""
-    from sgdec.answers import described
+    from sgdec.search.answers import described
 
     if isinstance(found, Scores):
         return f"{len(found)} rows; expected one, such as Scores.dense(array) with an array [V]."

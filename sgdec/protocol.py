@@ -15,7 +15,7 @@ What a class *can* have beside its verbs is declared here too:
   mypy sees a slip of the pen, but need not;
 - *class hooks* (`ReadVocabularies`, `InnerContext`): class methods that are called before there is an instance.
 
-A class is checked against this page when it is loaded (`sgdec.surface`). The page has a number, `API`.
+A class is checked against this page when it is loaded (`sgdec.plugins.surface`). The page has a number, `API`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from sgdec.scores import FORBIDDEN, Array, Scores, SparseRow
 
 if TYPE_CHECKING:
     from sgdec.context import Context
-    from sgdec.search import SearchSpace
+    from sgdec.search.space import SearchSpace
 
 __all__ = [
     "ABILITIES",
@@ -96,7 +96,7 @@ class Traits:
     max_score: float = math.inf
     """The highest score of any token in any sentence, ``</s>`` included: 0 for log-probabilities, +inf = unknown.
 
-    Without `BestRemaining`, bounds are made of it (`sgdec.bounds`).
+    Without `BestRemaining`, bounds are made of it (`sgdec.search.bounds`).
     """
     independent_rows: bool = False
     """Whether row i is the same, bit for bit, whatever other sentences' rows are in the batch.
@@ -267,7 +267,7 @@ class Hypothesis:
     weights: tuple[tuple[float | None, ...], ...] = ()
     """``[T, K]``: the weights that were in force for each token; None = not consulted."""
     text: str | None = None
-    """How it is spelled where its tokens do not say: with words copied from the source (`sgdec.copying`)."""
+    """How it is spelled where its tokens do not say: with words copied from the source (`sgdec.tasks.copying`)."""
 
     @property
     def scores(self) -> tuple[float, ...]:

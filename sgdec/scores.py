@@ -1,6 +1,6 @@
 """Scores of the next token: rows that are dense or sparse, restricting or open.
 
-This is what a predictor answers and what `sgdec.combination` brings together.
+This is what a predictor answers and what `sgdec.search.combining` brings together.
 """
 
 from __future__ import annotations

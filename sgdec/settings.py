@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from annotated_types import Ge
 
-from sgdec.options import configure
+from sgdec.plugins.options import configure
 
 if TYPE_CHECKING:
     from sgdec.ranking import Ranking

@@ -7,8 +7,8 @@ decoder. See Stahlberg et al. 2017, Algorithms 1 and 2.
 from __future__ import annotations
 
 from sgdec.context import EOS
-from sgdec.node import Node
-from sgdec.search import SearchSpace
+from sgdec.search.node import Node
+from sgdec.search.space import SearchSpace
 
 
 class Shell:

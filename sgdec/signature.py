@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 from sgdec.io import patterns
 
 if TYPE_CHECKING:
-    from sgdec.plugins import Entry
+    from sgdec.plugins.host import Entry
 
 DIGITS = 12
 LIBRARIES = ("numpy", "torch", "sentencepiece", "pynini", "kenlm")

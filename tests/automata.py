@@ -16,10 +16,10 @@ import pywrapfst
 from hypothesis import strategies as st
 
 from sgdec import BOS, EOS, BatchPredictor, Predictor
-from sgdec.constellation import Constellation
-from sgdec.node import Node
 from sgdec.protocol import Source
-from sgdec.search import SearchSpace
+from sgdec.search.constellation import Constellation
+from sgdec.search.node import Node
+from sgdec.search.space import SearchSpace
 from sgdec.testing import Bonus, Table, TinySpace
 from tests.oracles import tiny
 

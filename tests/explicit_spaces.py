@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sgdec import BatchPredictor, Predictor, Scores, Source
-from sgdec.constellation import Constellation, Member
 from sgdec.lifting import lift
 from sgdec.protocol import Candidates, SparseRow
+from sgdec.search.constellation import Constellation, Member
 
 V = 4
 UNK, BOS, EOS, OTHER = range(V)

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from sgdec.models.base import ModelContext, Seq2Seq
-from sgdec.plugins import Host
+from sgdec.plugins.host import Host
 
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {
     "gnmt": ("gnmt", {"width": 8, "layers": 3}),

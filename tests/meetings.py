@@ -15,11 +15,11 @@ import numpy as np
 import torch
 from hypothesis import strategies as st
 
-from sgdec.combination import Combined
-from sgdec.constellation import Constellation
 from sgdec.context import EOS
-from sgdec.node import Node
 from sgdec.protocol import BatchPredictor, Candidates, Scores, Source, SparseRow, State
+from sgdec.search.combining import Combined
+from sgdec.search.constellation import Constellation
+from sgdec.search.node import Node
 
 INF = math.inf
 Form = Literal[

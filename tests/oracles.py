@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import partial
 
-from sgdec.constellation import Constellation
-from sgdec.node import Node
 from sgdec.protocol import BatchPredictor, Decoder, Predictor, Result, Source
 from sgdec.ranking import Ranking
-from sgdec.search import SearchSpace
+from sgdec.search.constellation import Constellation
+from sgdec.search.node import Node
+from sgdec.search.space import SearchSpace
 from sgdec.testing import TinySpace
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from sgdec.checkpoints import layout
 from sgdec.errors import SgdecError
 from sgdec.models.base import Model, ModelContext
-from sgdec.plugins import Host
+from sgdec.plugins.host import Host
 from sgdec.training.config import TrainConfig
 from sgdec.training.data.batch import Batch, pad, pad_targets, take
 from sgdec.training.data.workspace import peak_bytes

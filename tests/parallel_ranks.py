@@ -17,7 +17,7 @@ from torch import Tensor
 from sgdec.checkpoints import files
 from sgdec.checkpoints.layout import WEIGHTS
 from sgdec.models.base import Model, ModelContext
-from sgdec.plugins import Host
+from sgdec.plugins.host import Host
 from sgdec.training.config import TrainConfig
 from sgdec.training.data.batch import Batch
 from sgdec.training.device import trains_in_bf16

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import strategies as st
 
 from sgdec import Decoder, Result
-from sgdec.search import SearchSpace
+from sgdec.search.space import SearchSpace
 from sgdec.testing import TinySpace, enumerate_space
 from sgdec.testing.random_spaces import KINDS, WEIGHTS, V, needs_no_limit, random_predictor
 from tests.oracles import opened, tiny

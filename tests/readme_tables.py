@@ -10,8 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sgdec.options import describe
-from sgdec.plugins import Host
+from sgdec.plugins.host import Host
+from sgdec.plugins.options import describe
 
 README = Path(__file__).parent.parent / "README.md"
 HOST = Host(autoload=False)

@@ -22,9 +22,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from sgdec.assembly import RunConfig
 from sgdec.io.lattice import read_lattice
-from sgdec.predictor_list import parse_predictors
+from sgdec.plugins.assembly import RunConfig
+from sgdec.plugins.predictor_list import parse_predictors
 from sgdec.protocol import Source
 
 DATA = os.environ.get("SGDEC_DATA")

@@ -16,16 +16,16 @@ from sgdec_decoders.beam import BeamDecoder
 from sgdec_decoders.greedy import GreedyDecoder
 from sgdec_decoders.vanilla import VanillaDecoder
 
-from sgdec.constellation import Constellation
 from sgdec.context import EOS
 from sgdec.errors import SgdecError, UsageError
 from sgdec.lifting import lift
-from sgdec.node import Node
-from sgdec.outcome import Outcome, Unreadable
-from sgdec.plugins import Host
+from sgdec.plugins.host import Host
 from sgdec.protocol import BatchDecoder, BatchPredictor, Candidates, Decoder, Predictor, Result, Scores, Source
-from sgdec.scheduler import Scheduler
-from sgdec.search import SearchSpace
+from sgdec.search.constellation import Constellation
+from sgdec.search.node import Node
+from sgdec.search.outcome import Outcome, Unreadable
+from sgdec.search.scheduler import Scheduler
+from sgdec.search.space import SearchSpace
 from sgdec.testing.toys import Bonus, Lattice, PassThrough
 
 Found = TypeVar("Found")

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from sgdec.assembly import Run, RunConfig, assemble
 from sgdec.device import require_device
 from sgdec.errors import UsageError
-from sgdec.plugins import Host
+from sgdec.plugins.assembly import Run, RunConfig, assemble
+from sgdec.plugins.host import Host
 from sgdec.protocol import Source
-from sgdec.search import SearchSpace
+from sgdec.search.space import SearchSpace
 from sgdec.signature import LIBRARIES
 from tests.tiny_models import characters
 

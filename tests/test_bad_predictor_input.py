@@ -14,7 +14,7 @@ import pynini
 import pytest
 
 from sgdec.cli.main import main
-from sgdec.plugins import Host
+from sgdec.plugins.host import Host
 
 pytestmark = pytest.mark.slow
 

@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sgdec.constellation import Constellation
 from sgdec.context import EOS, UNK, Context
 from sgdec.errors import SgdecError
-from sgdec.outcome import Outcome, Unreadable
 from sgdec.protocol import BatchPredictor, Candidates, Decoder, Predictor, Scores, Source
-from sgdec.scheduler import Scheduler
+from sgdec.search.constellation import Constellation
+from sgdec.search.outcome import Outcome, Unreadable
+from sgdec.search.scheduler import Scheduler
 from tests.scheduling import DECODERS, HOST, Dense, Failing, V, or_refusal
 from tests.tiny_models import WIDTH, characters, write_checkpoint, write_lattice
 

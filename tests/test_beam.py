@@ -18,8 +18,8 @@ from sgdec_decoders.vanilla import VanillaDecoder
 
 from sgdec import EOS, Decoder, Predictor, Result, Scores, SearchSpace, Source, UsageError
 from sgdec.cli.main import main
-from sgdec.constellation import Constellation
 from sgdec.protocol import Candidates
+from sgdec.search.constellation import Constellation
 from sgdec.testing.enumeration import enumerate_space
 from sgdec.testing.toys import Lattice, Table
 from tests.oracles import tiny

@@ -18,7 +18,7 @@ from sgdec_decoders.syncbeam import SyncBeamDecoder
 from sgdec_decoders.vanilla import VanillaDecoder
 
 from sgdec import EOS, Decoder, SearchSpace, Source
-from sgdec.constellation import Constellation
+from sgdec.search.constellation import Constellation
 from tests.beam_reference import SOURCE, Definition, Hypothesis, Table, Tabled, random_table
 
 SEEDS = range(60)

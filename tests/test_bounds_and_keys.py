@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from sgdec.context import EOS
 from sgdec.errors import UsageError
-from sgdec.node import Node
 from sgdec.protocol import BatchPredictor, Candidates, Predictor, Scores
 from sgdec.ranking import Ranking
+from sgdec.search.node import Node
 from sgdec.testing import (
     BatchTable,
     Bonus,

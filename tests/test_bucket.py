@@ -13,8 +13,8 @@ from sgdec_decoders.bucket import BucketDecoder, _threshold
 from sgdec_decoders.greedy import GreedyDecoder
 
 from sgdec import EOS, Node, SearchSpace, Source, UsageError
-from sgdec.constellation import Constellation
-from sgdec.options import configure
+from sgdec.plugins.options import configure
+from sgdec.search.constellation import Constellation
 from sgdec.testing import Lattice, Table, TinySpace, enumerate_space
 from tests.oracles import tiny
 from tests.random_spaces import expect_the_nbest, random_spaces, search

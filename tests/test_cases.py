@@ -19,10 +19,10 @@ from typing import Any
 import pytest
 from sgdec_decoders.dfs import DfsDecoder
 
-from sgdec.assembly import RunConfig, assemble
-from sgdec.plugins import Host
+from sgdec.plugins.assembly import RunConfig, assemble
+from sgdec.plugins.host import Host
 from sgdec.protocol import Hypothesis, Source
-from sgdec.search import SearchSpace
+from sgdec.search.space import SearchSpace
 from sgdec.testing.enumeration import score_path
 from tests.recorded import DATA, Case, all_cases, dropped_there, groups, source_of, translated
 

@@ -1,4 +1,4 @@
-"""The promise: ``sgdec ngrams`` writes what `sgdec.posteriors` says, for lattices and lists, and ngramc reads it."""
+"""``sgdec ngrams`` writes what `sgdec.tasks.posteriors` says, for lattices and lists, and ngramc reads it."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from sgdec_predictors.ngramc import NgramCounts
 
 from sgdec import Source
 from sgdec.cli.main import main
-from sgdec.constellation import Constellation
 from sgdec.io.lattice import read_lattice
 from sgdec.io.ngrams import read_ngrams
-from sgdec.posteriors import lattice_posteriors, nbest_posteriors
+from sgdec.search.constellation import Constellation
+from sgdec.tasks.posteriors import lattice_posteriors, nbest_posteriors
 from sgdec.testing import score_path
 from sgdec.text.sentencepiece import train_vocabulary
 

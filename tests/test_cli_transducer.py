@@ -14,8 +14,8 @@ from sgdec_predictors.nmt import NmtPredictor
 
 from sgdec.checkpoints import files, layout, loading
 from sgdec.cli.main import main
-from sgdec.constellation import Constellation
 from sgdec.protocol import Source
+from sgdec.search.constellation import Constellation
 from sgdec.testing import score_path
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
 

@@ -12,11 +12,11 @@ from sgdec_predictors.clusternmt import ClusterNmtPredictor
 from sgdec_predictors.nmt import NmtPredictor
 
 from sgdec.checkpoints.clusters import checksum, load_clusters, save_clusters
-from sgdec.constellation import Constellation
 from sgdec.context import EOS, Context
 from sgdec.errors import SgdecError, UsageError
 from sgdec.estimation.clusters import build_clusters, collect, contexts
-from sgdec.scheduler import Scheduler
+from sgdec.search.constellation import Constellation
+from sgdec.search.scheduler import Scheduler
 from tests.clustering import (
     LETTERS,
     SOURCES,

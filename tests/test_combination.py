@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sgdec.combination import Combined
-from sgdec.constellation import Constellation
 from sgdec.context import EOS
 from sgdec.errors import SgdecError, UsageError
-from sgdec.node import Node
 from sgdec.protocol import Source
+from sgdec.search.combining import Combined
+from sgdec.search.constellation import Constellation
+from sgdec.search.node import Node
 from tests.meetings import FORMS, INF, Form, Meeting, Said, Says, everything, meetings, plain
 
 

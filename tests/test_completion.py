@@ -19,8 +19,8 @@ from click.shell_completion import ShellComplete
 
 from sgdec.cli.completion import Zsh
 from sgdec.cli.main import COMMANDS, COMPLETION, sgdec
-from sgdec.options import describe
-from sgdec.plugins import Entry, Host
+from sgdec.plugins.host import Entry, Host
+from sgdec.plugins.options import describe
 
 pytestmark = pytest.mark.slow
 

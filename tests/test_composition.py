@@ -1,7 +1,7 @@
 """The promise: predictors that are automata say by ``steps`` what they say by their verbs, and the space is the same.
 
 The oracle for a space is the same constellation behind wrappers that do not have the ability, so that
-`sgdec.combination` serves it.
+`sgdec.search.combining` serves it.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ import pytest
 from sgdec_predictors.fst import FstPredictor
 from sgdec_predictors.ngram import NGram
 
-from sgdec.constellation import Constellation, Member
 from sgdec.context import EOS
 from sgdec.errors import SgdecError
 from sgdec.io.arpa import Arpa, NGrams, write_arpa
-from sgdec.jobs import Expand, answer
-from sgdec.node import Node
 from sgdec.protocol import BatchPredictor, Candidates, Source, State, Steps
 from sgdec.ranking import Ranking
-from sgdec.search import SearchSpace
+from sgdec.search.constellation import Constellation, Member
+from sgdec.search.node import Node
+from sgdec.search.requests import Expand, answer
+from sgdec.search.space import SearchSpace
 from sgdec.testing import PassThrough, Table
 
 pynini = pytest.importorskip("pynini")

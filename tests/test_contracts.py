@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 import pytest
 
 from sgdec.context import EOS, Context
-from sgdec.plugins import Host
+from sgdec.plugins.host import Host
 from sgdec.protocol import BatchPredictor, Decoder, Predictor, Result, Source
-from sgdec.search import SearchSpace
+from sgdec.search.space import SearchSpace
 from sgdec.testing import DecoderContract, PredictorContract
 from sgdec.testing.tiny_spaces import TinySpace, tiny_spaces
 

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import pytest
 from sgdec_predictors.wc import WordCount
 
-from sgdec.constellation import Constellation
 from sgdec.context import Vocabularies
-from sgdec.copying import Copier
 from sgdec.errors import UsageError
-from sgdec.outcome import Outcome
 from sgdec.protocol import Candidates, Hypothesis, Predictor, Result, Scores, Source, State
+from sgdec.search.constellation import Constellation
+from sgdec.search.outcome import Outcome
+from sgdec.tasks.copying import Copier
 from sgdec.text.words import SPECIAL, WordVocabulary
 
 SOURCE = WordVocabulary([*SPECIAL, "met"])

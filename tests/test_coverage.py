@@ -19,13 +19,13 @@ from sgdec_decoders.sepbeam import SepBeamDecoder
 from sgdec_decoders.vanilla import VanillaDecoder
 
 from sgdec.cli.main import main
-from sgdec.constellation import Constellation
 from sgdec.errors import SgdecError, UsageError
-from sgdec.node import Node
 from sgdec.protocol import Candidates, Decoder, Scores, Source, State
 from sgdec.ranking import Ranking
-from sgdec.scheduler import Scheduler
-from sgdec.search import SearchSpace
+from sgdec.search.constellation import Constellation
+from sgdec.search.node import Node
+from sgdec.search.scheduler import Scheduler
+from sgdec.search.space import SearchSpace
 from sgdec.testing import BatchTable, Table, enumerate_space
 from tests.oracles import opened, tiny
 from tests.random_spaces import search

@@ -19,7 +19,7 @@ from sgdec.checkpoints.files import Stored, load_tensors, stored_in
 from sgdec.checkpoints.layout import read_config
 from sgdec.checkpoints.loading import load_language_model, load_model
 from sgdec.errors import SgdecError
-from sgdec.plugins import Host
+from sgdec.plugins.host import Host
 from sgdec.training.quantising import quantise_checkpoint
 from tests.mutation import mutants, verdict
 from tests.tiny_models import write_checkpoint
@@ -48,7 +48,7 @@ def little_memory() -> Iterator[None]:
 
 
 def small_options(model: type[Any]) -> dict[str, Any]:
-    from sgdec.options import describe
+    from sgdec.plugins.options import describe
 
     small = {"width": 8, "embedding": 8, "hidden": 8, "output": 8, "feed_forward": 8, "heads": 2, "soft": True}
     return {option.name: small[option.name] for option in describe(model) if option.name in small}
@@ -58,7 +58,7 @@ def small_options(model: type[Any]) -> dict[str, Any]:
 @pytest.mark.usefixtures("little_memory")
 def test_no_size_of_any_model_is_believed(tmp_path: Path, name: str) -> None:
     from sgdec.models.base import LanguageModel
-    from sgdec.options import describe
+    from sgdec.plugins.options import describe
 
     cls = Host().load("model", name)
     load: Callable[..., object] = load_language_model if issubclass(cls, LanguageModel) else load_model

@@ -17,7 +17,7 @@ import pytest
 from sgdec.cli.main import main
 from sgdec.context import BOS
 from sgdec.io.nplm import write_nplm
-from sgdec.plugins import Host
+from sgdec.plugins.host import Host
 from tests.file_formats import CASES, SENTENCES, Case, V
 from tests.lm_case import random_file
 from tests.tiny_models import write_checkpoint

@@ -19,9 +19,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sgdec import BatchPredictor, Context, Predictor, Source
-from sgdec.constellation import Constellation
 from sgdec.lifting import lift
-from sgdec.plugins import Host
+from sgdec.plugins.host import Host
+from sgdec.search.constellation import Constellation
 from sgdec.testing import TinySpace
 from tests.random_spaces import expect_the_nbest, search
 

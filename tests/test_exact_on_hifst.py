@@ -20,8 +20,8 @@ from sgdec_decoders.restarting import RestartingDecoder
 from sgdec_predictors.fst import FstPredictor
 
 from sgdec import Decoder, Node, Result, Source
-from sgdec.constellation import Constellation
-from sgdec.search import SearchSpace
+from sgdec.search.constellation import Constellation
+from sgdec.search.space import SearchSpace
 
 pytestmark = pytest.mark.slow
 

@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sgdec.outcome import Outcome
-from sgdec.plugins import Host
-from sgdec.scheduler import Scheduler
+from sgdec.plugins.host import Host
+from sgdec.search.outcome import Outcome
+from sgdec.search.scheduler import Scheduler
 from tests.explicit_spaces import DENSE, EOS, FORMS, OTHER, Space, Tokens, random_space, rank_score
 from tests.test_sampling import critical
 

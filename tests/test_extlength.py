@@ -17,7 +17,7 @@ from sgdec_decoders.restarting import RestartingDecoder
 from sgdec_predictors.extlength import ExternalLength
 
 from sgdec import SgdecError, Source
-from sgdec.constellation import Constellation
+from sgdec.search.constellation import Constellation
 from sgdec.testing import TinySpace, enumerate_space
 from sgdec.testing.random_spaces import needs_no_limit, random_predictor
 from tests.random_spaces import expect_the_nbest, search

@@ -20,7 +20,7 @@ from sgdec import EOS, Context, Source
 from sgdec.io.arpa import LN_10
 from sgdec.lifting import lift
 from sgdec.models.clusters import ClusterProjection, Clusters, OutputLayer
-from sgdec.plugins import Host
+from sgdec.plugins.host import Host
 from sgdec.protocol import BatchPredictor, Predictor
 from sgdec.testing import PredictorContract
 from sgdec.testing.reading import read_row

@@ -12,11 +12,11 @@ from sgdec_predictors.forced import ForcedPredictor
 from sgdec_predictors.unkc import UnkCount
 from sgdec_predictors.wc import WordCount
 
-from sgdec.constellation import Constellation
 from sgdec.context import EOS, Context, Vocabularies
 from sgdec.errors import SgdecError
 from sgdec.protocol import Hypothesis, Source
-from sgdec.search import SearchSpace
+from sgdec.search.constellation import Constellation
+from sgdec.search.space import SearchSpace
 from sgdec.testing.enumeration import enumerate_space, score_path
 
 

@@ -17,9 +17,9 @@ import pytest
 
 import sgdec
 from sgdec import EOS, Result, SgdecError, Source
-from sgdec.constellation import Constellation
 from sgdec.context import Vocabularies
 from sgdec.library import LoadedRun
+from sgdec.search.constellation import Constellation
 from sgdec.testing import Table, enumerate_space
 from tests.library_toys import Copy, Speaking, Threes, V, load_copy
 from tests.test_copying import SOURCE, TARGET, Attentive

@@ -17,12 +17,12 @@ import pytest
 import pywrapfst
 from sgdec_predictors.fst import FstPredictor
 
-from sgdec.constellation import Constellation
 from sgdec.context import BOS, EOS, Context
 from sgdec.errors import SgdecError
-from sgdec.node import Node
 from sgdec.protocol import Source
-from sgdec.search import SearchSpace
+from sgdec.search.constellation import Constellation
+from sgdec.search.node import Node
+from sgdec.search.space import SearchSpace
 
 SEEDS = range(30)
 

@@ -23,8 +23,8 @@ from sgdec_predictors.fst import FstPredictor
 from sgdec_predictors.ngram import NGram
 
 from sgdec import BOS, EOS, Decoder, Result, Source
-from sgdec.constellation import Constellation
-from sgdec.search import SearchSpace
+from sgdec.search.constellation import Constellation
+from sgdec.search.space import SearchSpace
 
 pytestmark = pytest.mark.slow
 

@@ -26,10 +26,10 @@ from sgdec_predictors.fst import FstPredictor
 from sgdec_predictors.fsttok import FstTok
 
 from sgdec import BOS, EOS, UNK, Context, SgdecError, Source, UsageError
-from sgdec.constellation import Constellation
 from sgdec.io.transducer import OTHERWISE, UNK_LABEL, TransducerArc, read_transducer
 from sgdec.lifting import lift
 from sgdec.protocol import FORBIDDEN, BatchPredictor, Predictor, Scores
+from sgdec.search.constellation import Constellation
 from sgdec.testing import (
     BatchTable,
     Bonus,

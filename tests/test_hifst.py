@@ -14,10 +14,10 @@ import pytest
 from sgdec_decoders.beam import BeamDecoder
 from sgdec_predictors.fst import FstPredictor
 
-from sgdec.constellation import Constellation
 from sgdec.io.lattice import read_lattice
 from sgdec.protocol import Source
-from sgdec.search import SearchSpace
+from sgdec.search.constellation import Constellation
+from sgdec.search.space import SearchSpace
 
 pytestmark = pytest.mark.slow
 

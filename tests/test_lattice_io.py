@@ -18,12 +18,12 @@ import pytest
 import pywrapfst
 from sgdec_predictors.fst import FstPredictor
 
-from sgdec.constellation import Constellation
 from sgdec.context import BOS, EOS
 from sgdec.errors import SgdecError
 from sgdec.io.lattice import Arc, read_lattice, write_nbest
 from sgdec.io.openfst import LatticeError
 from sgdec.protocol import Hypothesis, Source
+from sgdec.search.constellation import Constellation
 from sgdec.testing.enumeration import enumerate_space
 
 

@@ -15,13 +15,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sgdec.constellation import Constellation
 from sgdec.context import EOS
-from sgdec.node import Node
 from sgdec.protocol import BatchPredictor, Candidates, Decoder, Result, Scores, Source, SparseRow, State
 from sgdec.ranking import Ranking
-from sgdec.scheduler import Scheduler
-from sgdec.search import SearchSpace
+from sgdec.search.constellation import Constellation
+from sgdec.search.node import Node
+from sgdec.search.scheduler import Scheduler
+from sgdec.search.space import SearchSpace
 from tests.meetings import Meeting, meetings
 
 pytestmark = pytest.mark.slow

@@ -20,10 +20,10 @@ from sgdec_decoders.restarting import RestartingDecoder
 from sgdec_predictors.length import LengthPredictor
 
 from sgdec import EOS, SgdecError, Source
-from sgdec.constellation import Constellation
 from sgdec.io.lengths import read_length_weights, write_length_weights
 from sgdec.models.length import LengthWeights, NegativeBinomial, features_of
-from sgdec.options import configure
+from sgdec.plugins.options import configure
+from sgdec.search.constellation import Constellation
 from sgdec.testing import TinySpace, enumerate_space, score_path
 from sgdec.testing.random_spaces import random_predictor
 from tests.random_spaces import expect_the_nbest, search

@@ -8,6 +8,7 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from inspect import signature
 from itertools import count, islice
@@ -19,7 +20,7 @@ import pytest
 import sgdec
 from sgdec import Result, SgdecError, UsageError
 from sgdec.library import LoadedRun
-from sgdec.scheduler import Scheduler
+from sgdec.search.scheduler import Scheduler
 from tests.library_toys import Around, Copy, Threes, V, load_copy
 
 
@@ -104,9 +105,11 @@ def test_nothing_is_read_before_the_first_result_is_asked_for(run: LoadedRun) ->
 
 def test_what_was_begun_is_ended_when_the_iterator_is_closed() -> None:
     ended: list[int] = []
+    spaces: list[weakref.ref[sgdec.SearchSpace]] = []
 
     class Noting(Threes):
         def decode(self, space: sgdec.SearchSpace) -> Result:
+            spaces.append(weakref.ref(space))
             try:
                 return super().decode(space)
             finally:
@@ -117,7 +120,7 @@ def test_what_was_begun_is_ended_when_the_iterator_is_closed() -> None:
     begun = len(ended)
     found.close()
     gc.collect()
-    assert len(ended) >= begun and not [each for each in gc.get_objects() if type(each).__name__ == "_Search"]
+    assert len(spaces) >= len(ended) >= begun and not any(space() for space in spaces)
 
 
 def test_a_sentence_that_fails_costs_only_itself(run: LoadedRun) -> None:

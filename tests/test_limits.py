@@ -19,7 +19,7 @@ from sgdec.io import limits
 from sgdec.io.documents import parse_json, parse_toml
 from sgdec.io.lattice import read_lattice
 from sgdec.io.sources import SourceReader
-from sgdec.outcome import Unreadable
+from sgdec.search.outcome import Unreadable
 from sgdec.text.lines import ZSTD, read_lines
 
 MEGABYTE = 1 << 20

@@ -23,9 +23,9 @@ from sgdec_decoders.restarting import RestartingDecoder
 from sgdec_predictors.lrhiero import LeftToRightHiero
 
 from sgdec import BOS, EOS, Context, SearchSpace, SgdecError, Source
-from sgdec.constellation import Constellation
 from sgdec.io.grammar import Gap, Rule, read_rules
-from sgdec.options import configure
+from sgdec.plugins.options import configure
+from sgdec.search.constellation import Constellation
 from sgdec.testing import TinySpace, enumerate_space
 from sgdec.testing.random_spaces import random_predictor
 from tests.random_spaces import expect_the_nbest, search

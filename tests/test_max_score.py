@@ -27,12 +27,12 @@ from sgdec_predictors._backoff import BackoffTable
 from sgdec_predictors.ngram import NGram
 
 from sgdec import EOS, Context, Decoder, Source, UsageError
-from sgdec.bounds import most_of
 from sgdec.errors import SgdecError
 from sgdec.io.arpa import LN_10, Arpa, NGrams, read_arpa, write_arpa
 from sgdec.lifting import lift
-from sgdec.plugins import Host
+from sgdec.plugins.host import Host
 from sgdec.protocol import BatchPredictor
+from sgdec.search.bounds import most_of
 from sgdec.testing import BatchTable, Lattice, Table, enumerate_space
 from sgdec.testing.random_spaces import CappedTable
 from sgdec.testing.reading import read_row
@@ -186,7 +186,7 @@ def test_proofs_hold_for_any_back_off_model(
 def test_proofs_hold_for_a_lattice_and_any_back_off_model(
     tmp_path_factory: Any, grams: Grams, limit: int | None, weights: tuple[float, float]
 ) -> None:
-    """As automata followed together (`sgdec.composition`), where arcs and their bounds are kept for all lengths."""
+    """As automata followed together (`sgdec.search.automata`): arcs and their bounds are kept for all lengths."""
     import pynini
     from sgdec_predictors.fst import FstPredictor
 

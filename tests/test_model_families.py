@@ -22,15 +22,15 @@ from torch import Tensor
 from sgdec.checkpoints import files, layout
 from sgdec.checkpoints.loading import load_model
 from sgdec.cli.main import main
-from sgdec.constellation import Constellation, Member
 from sgdec.context import BOS, EOS, Context
 from sgdec.errors import UsageError
 from sgdec.models.base import ModelContext, Seq2Seq
 from sgdec.models.kernels import Kernels
-from sgdec.outcome import Outcome
-from sgdec.plugins import Host
+from sgdec.plugins.host import Host
 from sgdec.protocol import Decoder, Source
-from sgdec.scheduler import Scheduler
+from sgdec.search.constellation import Constellation, Member
+from sgdec.search.outcome import Outcome
+from sgdec.search.scheduler import Scheduler
 from sgdec.testing.model_contract import TARGETS
 from sgdec.testing.seq2seq_contract import LENGTHS, SOURCES, Seq2SeqContract
 from sgdec.training import train, validation
@@ -320,7 +320,7 @@ def test_a_model_of_a_plugin_file_is_decoded_by_the_command(
 
 def test_a_new_model_is_one_file_with_one_inference_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Trained, stored, validated, loaded and decoded by what is there."""
-    monkeypatch.setattr("sgdec.plugins.Host", lambda: Host([MINE]))  # as if it was installed
+    monkeypatch.setattr("sgdec.plugins.host.Host", lambda: Host([MINE]))  # as if it was installed
     options = {"width": 16, "embedding": 16}
     config = make_config(tmp_path, model="mgu", options=options, lr=0.01, max_steps=60, label_smoothing=0.0)
     done = train(config, host=Host([MINE]), quiet=True)

@@ -14,7 +14,7 @@ import pytest
 
 from sgdec.cli.main import main
 from sgdec.errors import UsageError
-from sgdec.plugins import Host
+from sgdec.plugins.host import Host
 
 pytestmark = pytest.mark.slow
 

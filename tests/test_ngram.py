@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 from sgdec_predictors._backoff import BackoffTable
 from sgdec_predictors.ngram import MANY, NGram
 
-from sgdec.constellation import Constellation
 from sgdec.context import BOS, EOS, Context, Vocabularies
 from sgdec.errors import SgdecError, UsageError
 from sgdec.estimation.kneser_ney import estimate, join
 from sgdec.io.arpa import LN_10, Arpa, NGrams, read_arpa, write_arpa
-from sgdec.plugins import Host
+from sgdec.plugins.host import Host
 from sgdec.protocol import BatchPredictor, Predictor, Scores, Source, SparseRow
-from sgdec.search import SearchSpace
+from sgdec.search.constellation import Constellation
+from sgdec.search.space import SearchSpace
 from sgdec.testing import PredictorContract
 
 DATA = Path(__file__).parent / "data"

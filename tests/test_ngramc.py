@@ -22,8 +22,8 @@ from sgdec_decoders.restarting import RestartingDecoder
 from sgdec_predictors.ngramc import NgramCounts
 
 from sgdec import BOS, EOS, Context, SgdecError, Source
-from sgdec.constellation import Constellation
 from sgdec.io.ngrams import Ngram, read_ngrams, write_ngrams
+from sgdec.search.constellation import Constellation
 from sgdec.testing import TinySpace, enumerate_space, score_path
 from sgdec.testing.random_spaces import random_predictor
 from tests.random_spaces import expect_the_nbest, search

@@ -17,17 +17,17 @@ from sgdec_decoders.greedy import GreedyDecoder
 from sgdec_decoders.vanilla import VanillaDecoder
 from sgdec_predictors.nmt import NmtPredictor
 
-from sgdec.assembly import RunConfig, assemble
 from sgdec.checkpoints.loading import load_model
 from sgdec.cli.main import main
-from sgdec.constellation import Constellation
 from sgdec.context import BOS, EOS, Context, Vocabularies
 from sgdec.errors import SgdecError, UsageError
-from sgdec.outcome import Outcome
-from sgdec.plugins import Host
+from sgdec.plugins.assembly import RunConfig, assemble
+from sgdec.plugins.host import Host
 from sgdec.protocol import Decoder, Result, Source
-from sgdec.scheduler import Scheduler
-from sgdec.search import SearchSpace
+from sgdec.search.constellation import Constellation
+from sgdec.search.outcome import Outcome
+from sgdec.search.scheduler import Scheduler
+from sgdec.search.space import SearchSpace
 from tests.tiny_models import characters, write_checkpoint, write_lattice
 
 V = 7

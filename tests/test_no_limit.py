@@ -17,12 +17,12 @@ import pytest
 
 from sgdec import BOS, EOS
 from sgdec.io.arpa import Arpa, NGrams, write_arpa
-from sgdec.plugins import Host
+from sgdec.plugins.host import Host
 from tests.tiny_models import write_lattice
 
 CHILD = """
 import contextlib, io, json, os, resource, sys
-from sgdec import search
+from sgdec.search import space as search
 from sgdec.cli.main import main
 
 resource.setrlimit(resource.RLIMIT_AS, (1 << 30, 1 << 30))

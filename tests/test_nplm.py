@@ -22,7 +22,7 @@ from sgdec.errors import SgdecError, UsageError
 from sgdec.io.nplm import Layer, NplmFile, read_nplm, write_nplm
 from sgdec.models.base import LanguageModel, ModelContext
 from sgdec.models.nplm import NPLM
-from sgdec.plugins import Host
+from sgdec.plugins.host import Host
 from sgdec.protocol import BatchPredictor, Source
 from sgdec.testing import PredictorContract
 from tests.lm_case import random_file, write_lm

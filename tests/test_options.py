@@ -14,7 +14,7 @@ import pytest
 from pydantic import Field
 
 from sgdec.errors import SgdecError, UsageError
-from sgdec.options import (
+from sgdec.plugins.options import (
     Option,
     configure,
     describe,

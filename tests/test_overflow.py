@@ -20,11 +20,11 @@ from sgdec_decoders.sample import SampleDecoder
 from sgdec_decoders.vanilla import VanillaDecoder
 
 from sgdec.cli.main import main
-from sgdec.constellation import Constellation
 from sgdec.context import EOS
 from sgdec.errors import SgdecError
 from sgdec.protocol import BatchPredictor, Candidates, Decoder, Scores, Source, SparseRow, State, Steps
-from sgdec.scheduler import Scheduler
+from sgdec.search.constellation import Constellation
+from sgdec.search.scheduler import Scheduler
 from sgdec.testing import Table
 
 V = 130

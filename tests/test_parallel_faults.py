@@ -19,8 +19,8 @@ from sgdec.checkpoints.files import load_tensors
 from sgdec.cli.main import main
 from sgdec.errors import UsageError
 from sgdec.models.gnmt import GNMT
-from sgdec.options import describe
-from sgdec.plugins import Host
+from sgdec.plugins.host import Host
+from sgdec.plugins.options import describe
 from sgdec.training.config import TrainConfig
 from sgdec.training.parallel.group import Group
 from sgdec.training.parallel.launch import joined

@@ -15,10 +15,10 @@ from sgdec_decoders.greedy import GreedyDecoder
 
 from sgdec.context import EOS
 from sgdec.errors import UsageError
-from sgdec.node import Node
 from sgdec.protocol import Decoder, Hypothesis, Result
 from sgdec.ranking import Ranking
-from sgdec.search import SearchSpace
+from sgdec.search.node import Node
+from sgdec.search.space import SearchSpace
 from sgdec.testing import DecoderContract
 from tests.mbr_decoder import MbrDecoder
 from tests.oracles import Exhaustive

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from sgdec.models.base import Memory, ModelContext, Seq2Seq, State
 from sgdec.models.kernels import Kernels
-from sgdec.plugins import Host
+from sgdec.plugins.host import Host
 from sgdec.testing import breach, promises
 from sgdec.testing.seq2seq_contract import Seq2SeqContract
 

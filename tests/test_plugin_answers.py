@@ -13,10 +13,10 @@ from sgdec_decoders.greedy import GreedyDecoder
 from sgdec_decoders.vanilla import VanillaDecoder
 
 from sgdec.cli.main import main
-from sgdec.constellation import Constellation
 from sgdec.errors import SgdecError
 from sgdec.protocol import BatchPredictor, Candidates, Decoder, Predictor, Scores, Source, State, Steps
-from sgdec.scheduler import Scheduler
+from sgdec.search.constellation import Constellation
+from sgdec.search.scheduler import Scheduler
 from sgdec.testing import Table
 from tests.test_plugin_mistakes import decode, write_plugin
 

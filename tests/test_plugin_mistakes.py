@@ -15,8 +15,8 @@ import pytest
 from sgdec.cli.main import main
 from sgdec.errors import SgdecError
 from sgdec.lifting import lift
+from sgdec.plugins.surface import require_sound
 from sgdec.protocol import BatchPredictor, Candidates, Predictor, Scores, Source
-from sgdec.surface import require_sound
 
 HEAD = """
 import sgdec
@@ -165,8 +165,8 @@ def test_answers_in_the_batch_form_are_checked_too(made: Answering, said: str) -
     from sgdec_decoders.greedy import GreedyDecoder
     from sgdec_decoders.vanilla import VanillaDecoder
 
-    from sgdec.constellation import Constellation
-    from sgdec.scheduler import Scheduler
+    from sgdec.search.constellation import Constellation
+    from sgdec.search.scheduler import Scheduler
 
     for decoder in (GreedyDecoder(), VanillaDecoder(size=1)):
         constellation = Constellation.of({"a": made}, vocab_size=4)

@@ -15,9 +15,9 @@ import pytest
 
 import sgdec
 from sgdec.errors import SgdecError, UsageError
-from sgdec.plugins import Entry, Host, install_hint
+from sgdec.plugins.host import Entry, Host, install_hint
+from sgdec.plugins.summaries import summaries
 from sgdec.protocol import Decoder, Predictor
-from sgdec.summaries import summaries
 
 PREDICTOR = """
 import sgdec
@@ -244,7 +244,7 @@ def test_every_bundled_plugin_imports() -> None:
 
 def test_a_symbolic_constellation_imports_no_torch() -> None:
     code = (
-        "import sys; from sgdec.plugins import Host; host = Host(autoload=False)\n"
+        "import sys; from sgdec.plugins.host import Host; host = Host(autoload=False)\n"
         "host.load('predictor', 'wc'), host.load('decoder', 'greedy')\n"
         "assert not {'torch', 'pynini', 'kenlm', 'sentencepiece'} & set(sys.modules)"
     )

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from sgdec import BOS, EOS, SgdecError
 from sgdec.io.lattice import Lattice, read_lattice
 from sgdec.io.ngrams import read_ngrams
-from sgdec.posteriors import lattice_posteriors, nbest_posteriors
+from sgdec.tasks.posteriors import lattice_posteriors, nbest_posteriors
 
 Paths = list[tuple[tuple[int, ...], float]]
 """Tokens without ``<s>`` and ``</s>``, and the natural-log score."""

@@ -16,7 +16,7 @@ import torch
 from sgdec.checkpoints import loading
 from sgdec.errors import SgdecError, UsageError
 from sgdec.models.base import LanguageModel, ModelContext
-from sgdec.plugins import Host
+from sgdec.plugins.host import Host
 from sgdec.text.vocabulary import load_vocabulary
 from sgdec.training import train
 from sgdec.training.run.pretrained import read_rows

@@ -65,7 +65,7 @@ def test_a_planted_slowdown_is_found_and_nothing_else(tmp_path: Path) -> None:
     identity = ["-c", "user.name=nobody", "-c", "user.email=nobody@example.org"]
     for words in (["init", "--quiet"], ["add", "."], [*identity, "commit", "--quiet", "--message", "Before"]):
         run("git", *words).check_returncode()
-    jobs = tmp_path / "sgdec/jobs.py"
+    jobs = tmp_path / "sgdec/search/requests.py"
     first_line = "    if len(requests) == 1 and max_rows is None:\n"
     assert first_line in jobs.read_text()
     jobs.write_text(jobs.read_text().replace(first_line, SLOWER + first_line))

@@ -15,8 +15,8 @@ import pytest
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.lattice import read_lattice
 from sgdec.io.results import JsonWriter, LineWriter, NbestWriter, Writer, make_writer, open_rows
-from sgdec.outcome import Outcome
 from sgdec.protocol import Hypothesis, Result, Source
+from sgdec.search.outcome import Outcome
 
 BEST = Hypothesis(
     (7, 4), -2.5, -1.25, ledger=((-1.0, 0.5), (-0.5, 0.0), (-1.5, 1.0)), weights=((1.0, 0.5),) * 2 + ((1.0, None),)

@@ -17,8 +17,8 @@ import pytest
 
 from sgdec.cli.main import main
 from sgdec.io.unfinished import NotedRows, open_noted
-from sgdec.options import describe
-from sgdec.plugins import Host
+from sgdec.plugins.host import Host
+from sgdec.plugins.options import describe
 from tests.tiny_models import write_checkpoint, write_lattice
 
 pytestmark = pytest.mark.slow

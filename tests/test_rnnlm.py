@@ -18,14 +18,14 @@ from torch import nn
 from sgdec.checkpoints.layout import load_vocabularies
 from sgdec.checkpoints.loading import load_language_model, load_model
 from sgdec.cli.main import main
-from sgdec.constellation import Constellation
 from sgdec.context import BOS, Context
 from sgdec.errors import SgdecError, UsageError
 from sgdec.models.base import LanguageModel, ModelContext
 from sgdec.models.rnnlm import RNNLM
-from sgdec.plugins import Host
+from sgdec.plugins.host import Host
 from sgdec.protocol import BatchPredictor, Source
-from sgdec.search import SearchSpace
+from sgdec.search.constellation import Constellation
+from sgdec.search.space import SearchSpace
 from sgdec.testing import PredictorContract
 from sgdec.training.quantising import quantise_checkpoint
 from tests.lm_case import write_lm

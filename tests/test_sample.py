@@ -11,7 +11,7 @@ import pytest
 from sgdec_decoders.sample import SampleDecoder
 
 from sgdec import EOS
-from sgdec.search import SearchSpace
+from sgdec.search.space import SearchSpace
 from sgdec.testing import Bonus, Lattice, Table, TinySpace, enumerate_space
 from tests.oracles import opened, tiny
 

@@ -9,12 +9,12 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from sgdec.constellation import Constellation
 from sgdec.context import EOS
-from sgdec.node import Node
 from sgdec.protocol import Source
-from sgdec.sampling import Draw, draw
-from sgdec.search import SearchSpace
+from sgdec.search.constellation import Constellation
+from sgdec.search.node import Node
+from sgdec.search.sampling import Draw, draw
+from sgdec.search.space import SearchSpace
 from sgdec.testing import BatchTable, Bonus, Lattice, Table
 
 DRAWS = 1500

@@ -11,11 +11,11 @@ import pytest
 from sgdec_decoders.beam import BeamDecoder
 from sgdec_decoders.greedy import GreedyDecoder
 
-from sgdec.constellation import Constellation
 from sgdec.errors import UsageError
 from sgdec.protocol import Decoder, Result, Source
-from sgdec.scheduler import WINDOW, Scheduler
-from sgdec.search import SearchSpace
+from sgdec.search.constellation import Constellation
+from sgdec.search.scheduler import WINDOW, Scheduler
+from sgdec.search.space import SearchSpace
 from tests.scheduling import DECODERS, MIXES, SOURCES, InBatches, Sampling, Together, V, alone, or_refusal, together
 
 DENSE = ("a stranger's", "in batches", "both forms", "dense and sparse", "not consulted")

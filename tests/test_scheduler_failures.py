@@ -8,12 +8,12 @@ from sgdec_decoders.beam import BeamDecoder
 from sgdec_decoders.dfs import DfsDecoder
 from sgdec_decoders.greedy import GreedyDecoder
 
-from sgdec.constellation import Constellation
 from sgdec.errors import SgdecError, UsageError
-from sgdec.outcome import Unreadable
 from sgdec.protocol import Candidates, Decoder, Result, Scores, Source
-from sgdec.scheduler import Scheduler
-from sgdec.search import SearchSpace
+from sgdec.search.constellation import Constellation
+from sgdec.search.outcome import Unreadable
+from sgdec.search.scheduler import Scheduler
+from sgdec.search.space import SearchSpace
 from sgdec.testing.toys import Lattice
 from tests.scheduling import MIXES, SOURCES, BestFirst, Dense, Failing, InBatches, Together, alone, together
 

@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from sgdec.context import EOS
 from sgdec.errors import SgdecError, UsageError
-from sgdec.jobs import Bound, Expand, Keys, Request, Sample, answer
-from sgdec.node import Node
 from sgdec.protocol import BatchPredictor, Candidates, Scores, Source, State
 from sgdec.ranking import Ranking
-from sgdec.sampling import Draw
-from sgdec.search import ENDLESS, SearchSpace
+from sgdec.search.node import Node
+from sgdec.search.requests import Bound, Expand, Keys, Request, Sample, answer
+from sgdec.search.sampling import Draw
+from sgdec.search.space import ENDLESS, SearchSpace
 from sgdec.testing import BatchTable, Lattice, Table, TinySpace, enumerate_space, score_path, tiny_spaces
 from sgdec.testing.tiny_spaces import LATTICE
 from tests.oracles import finished_nodes, open_nodes, opened, tiny

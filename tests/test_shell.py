@@ -7,9 +7,9 @@ from sgdec_decoders.beam import BeamDecoder
 from sgdec_decoders.greedy import GreedyDecoder
 
 from sgdec.context import BOS, EOS
-from sgdec.node import Node
 from sgdec.protocol import Decoder
-from sgdec.search import SearchSpace
+from sgdec.search.node import Node
+from sgdec.search.space import SearchSpace
 from sgdec.shell import Shell
 from sgdec.testing import TinySpace, tiny_spaces
 

@@ -17,7 +17,7 @@ import pytest
 import sgdec
 from sgdec import signature
 from sgdec.cli.main import main
-from sgdec.plugins import Entry
+from sgdec.plugins.host import Entry
 from tests.tiny_models import characters, write_checkpoint, write_lattice
 
 MINE = """

@@ -13,8 +13,8 @@ import pytest
 
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.sources import LengthRule, SourceReader, open_input, parse_range
-from sgdec.outcome import Unreadable
 from sgdec.protocol import Source
+from sgdec.search.outcome import Unreadable
 
 
 class Letters:

@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 
 import sgdec
-from sgdec import BatchPredictor, Predictor, Scores, lifting, protocol, surface
+from sgdec import BatchPredictor, Predictor, Scores, lifting, protocol
 from sgdec.errors import SgdecError
 from sgdec.lifting import lift
-from sgdec.plugins import Host
+from sgdec.plugins import surface
+from sgdec.plugins.host import Host
 from sgdec.protocol import BestRemaining, State, Traits
 from sgdec.testing import Table
 

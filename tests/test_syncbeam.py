@@ -13,7 +13,7 @@ from sgdec_decoders.syncbeam import SyncBeamDecoder, token_of
 
 from sgdec import EOS, UNK, Context, UsageError
 from sgdec.context import Vocabularies
-from sgdec.options import configure
+from sgdec.plugins.options import configure
 from sgdec.testing import Lattice, TinySpace
 from tests.oracles import tiny
 from tests.random_spaces import random_spaces, search
@@ -71,7 +71,7 @@ def test_a_wide_one_with_proof_finds_the_optimum(space: TinySpace, symbol: int, 
 
 
 def test_the_inner_beams_are_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sgdec.search import SearchSpace
+    from sgdec.search.space import SearchSpace
 
     batches = []
     expand = SearchSpace.expand

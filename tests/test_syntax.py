@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sgdec.errors import UsageError
-from sgdec.predictor_list import parse_predictors
+from sgdec.plugins.predictor_list import parse_predictors
 
 # The list, and for each entry its (name, plugin) pairs from the outside in.
 CASES = [

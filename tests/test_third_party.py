@@ -21,13 +21,13 @@ from sgdec_decoders.beam import BeamDecoder
 from sgdec_decoders.greedy import GreedyDecoder
 
 from sgdec.cli.main import main
-from sgdec.constellation import Constellation
 from sgdec.context import EOS, Context, Vocabularies
 from sgdec.errors import UsageError
 from sgdec.lifting import lift
-from sgdec.plugins import Host
+from sgdec.plugins.host import Host
 from sgdec.protocol import Hypothesis, Predictor, Source
-from sgdec.scheduler import Scheduler
+from sgdec.search.constellation import Constellation
+from sgdec.search.scheduler import Scheduler
 from sgdec.testing import Bonus, DecoderContract, Forced, PredictorContract, Table, enumerate_space, score_path
 from sgdec.text.vocabulary import load_vocabulary
 from tests.tiny_models import characters

@@ -15,14 +15,14 @@ from sgdec_predictors.rnnlm import RnnlmPredictor
 from torch import nn
 
 from sgdec.checkpoints.loading import load_language_model
-from sgdec.constellation import Constellation
 from sgdec.context import BOS, Context
 from sgdec.models.base import LanguageModel, ModelContext
 from sgdec.models.kernels import Kernels
 from sgdec.models.transformer import Transformer
 from sgdec.models.transformer_lm import TransformerLM
 from sgdec.protocol import Source
-from sgdec.search import SearchSpace
+from sgdec.search.constellation import Constellation
+from sgdec.search.space import SearchSpace
 from sgdec.training import train
 from tests.lm_case import make_lm_config, write_lm
 

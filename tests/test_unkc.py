@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sgdec_predictors.unkc import UnkCount
 
-from sgdec.constellation import Constellation
 from sgdec.context import EOS, UNK
 from sgdec.errors import UsageError
-from sgdec.options import configure
+from sgdec.plugins.options import configure
 from sgdec.protocol import Source
+from sgdec.search.constellation import Constellation
 from sgdec.testing.enumeration import enumerate_space, score_path
 
 pytestmark = pytest.mark.slow

@@ -21,9 +21,9 @@ from sgdec_predictors.unkc import UnkCount
 from sgdec_predictors.wc import WordCount
 
 from sgdec import EOS, Context, Decoder, Predictor, Result, Scores, SearchSpace, SgdecError, Source, UsageError
-from sgdec.constellation import Constellation
 from sgdec.protocol import FORBIDDEN, BatchPredictor, Candidates, State
-from sgdec.scheduler import Scheduler
+from sgdec.search.constellation import Constellation
+from sgdec.search.scheduler import Scheduler
 from sgdec.testing.toys import BatchTable, Bonus, Lattice, OnDemandTable, PassThrough, Table
 from tests.tiny_models import write_checkpoint
 

@@ -16,9 +16,9 @@ from sgdec_predictors.fsttok import FstTok
 from sgdec_predictors.word2char import Word2Char
 
 from sgdec import EOS, UNK, BatchPredictor, Predictor, SgdecError, Source
-from sgdec.constellation import Constellation
 from sgdec.io.transducer import TransducerArc
 from sgdec.lifting import lift
+from sgdec.search.constellation import Constellation
 from sgdec.testing import Bonus, OnDemandTable, PassThrough, PredictorContract, Table, score_path
 from sgdec.testing.reading import read_row
 from tests.drawn_transducers import Drawn

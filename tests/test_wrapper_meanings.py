@@ -16,14 +16,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sgdec import EOS, BatchPredictor, Predictor, Scores, SgdecError, Source, UsageError
-from sgdec.assembly import RunConfig, assemble
-from sgdec.constellation import Constellation
 from sgdec.context import Context, Vocabularies
 from sgdec.lifting import lift
-from sgdec.plugins import Host
+from sgdec.plugins.assembly import RunConfig, assemble
+from sgdec.plugins.host import Host
 from sgdec.protocol import FORBIDDEN, Candidates
-from sgdec.scheduler import Scheduler
-from sgdec.search import SearchSpace
+from sgdec.search.constellation import Constellation
+from sgdec.search.scheduler import Scheduler
+from sgdec.search.space import SearchSpace
 from sgdec.testing import BatchTable, Bonus, Lattice, OnDemandTable, Table, enumerate_space
 from sgdec.testing.reading import read_row
 from tests.oracles import opened, tiny

@@ -16,7 +16,7 @@ import pytest
 from sgdec import BatchPredictor, Predictor, Scores, Source
 from sgdec.context import Context
 from sgdec.lifting import lift
-from sgdec.plugins import Host
+from sgdec.plugins.host import Host
 from sgdec.protocol import ABILITIES, FORBIDDEN, Candidates, State
 from sgdec.testing import BatchTable, Bonus, Lattice, OnDemandTable, PassThrough, Table
 from tests.test_contracts import PluginContract

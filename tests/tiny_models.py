@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any
 
 from sgdec.checkpoints import files, layout, loading
-from sgdec.plugins import Host
+from sgdec.plugins.host import Host
 from sgdec.text import sides
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
 

@@ -8,7 +8,7 @@ Children are made and bounded in blocks, best score first. Where all predictors 
 of a block bounds all that come after it, so that of a large vocabulary little is looked at, and no token is consumed
 for a bound. Otherwise all children of an expanded prefix are bounded, which consumes a token for each in every
 predictor that has a bound of its own: cheap for a lattice, and free where the children come with their bounds
-(`sgdec.composition`).
+(`sgdec.search.automata`).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from operator import add, attrgetter, itemgetter
 from typing import TypeAlias
 
 from sgdec import EOS, Node, SearchSpace, SgdecError
-from sgdec.bounds import most_of
 from sgdec.protocol import FORBIDDEN
+from sgdec.search.bounds import most_of
 
 BLOCK = 8
 """So many children of a node are produced and bounded first, since few are taken of most; then twice as many, ..."""

@@ -1,7 +1,7 @@
 """What the predictors say about the open hypotheses of many sentences, where every row covers the whole vocabulary.
 
-For `vanilla`. Scores meet as in `sgdec.combination`, number for number, but in a few operations on whole arrays: a
-weighted sum ``[R, V]`` in the precision and on the device of the scores, the C best tokens of each row, and the
+For `vanilla`. Scores meet as in `sgdec.search.combining`, number for number, but in a few operations on whole arrays:
+a weighted sum ``[R, V]`` in the precision and on the device of the scores, the C best tokens of each row, and the
 totals of these once more in float64 from the scores that the ledger keeps.
 """
 
@@ -14,12 +14,13 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from sgdec import BOS, EOS, Node, SearchSpace, UsageError, arrays
-from sgdec.answers import attention_rows
-from sgdec.columns import not_in_vocabulary
-from sgdec.faults import fault, first_fault
+from sgdec import BOS, EOS, Node, SearchSpace, UsageError
 from sgdec.protocol import FORBIDDEN, Array, Scores
 from sgdec.ranking import SMALLEST_COVERAGE
+from sgdec.search import arrays
+from sgdec.search.answers import attention_rows
+from sgdec.search.columns import not_in_vocabulary
+from sgdec.search.faults import fault, first_fault
 from sgdec.topk import top_tokens
 
 Ints: TypeAlias = npt.NDArray[np.int64]

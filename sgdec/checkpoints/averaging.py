@@ -17,7 +17,7 @@ from torch import Tensor
 from sgdec.checkpoints import files, layout, loading
 from sgdec.checkpoints.quantised import SECTION
 from sgdec.errors import UsageError
-from sgdec.plugins import Host
+from sgdec.plugins.host import Host
 
 SAME = ("model", "source_vocab_size", "target_vocab_size", "shared", "right_left", "sources", "steps", "options")
 """Keys of config.json."""

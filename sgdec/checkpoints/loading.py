@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from sgdec.models.base import LanguageModel, Model, Seq2Seq
     from sgdec.models.kernels import Kernels
-    from sgdec.plugins import Host
+    from sgdec.plugins.host import Host
 
     AModel = TypeVar("AModel", bound=Model)
 
@@ -122,8 +122,8 @@ def build_model(
     Raises `SgdecError` where a config has no such model.
     """
     from sgdec.models.base import ModelContext
-    from sgdec.options import configure
-    from sgdec.plugins import Host, no_exit
+    from sgdec.plugins.host import Host, no_exit
+    from sgdec.plugins.options import configure
 
     name = config["model"]
     stored = None if weights is None else stored_in(weights)

@@ -18,7 +18,7 @@ from sgdec.checkpoints import files, layout, loading
 from sgdec.errors import SgdecError
 from sgdec.models.base import Model
 from sgdec.models.quantisation import Int8Kernels
-from sgdec.plugins import Host
+from sgdec.plugins.host import Host
 
 SECTION = "quantised"
 """The key of config.json that only these checkpoints have."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from sgdec.cli.paths import Command, Read, Written
-from sgdec.plugins import Host
+from sgdec.plugins.host import Host
 
 
 @click.command(cls=Command)

@@ -121,10 +121,10 @@ def own_outputs(
     ``lines``: of so many lines alone, from the first. Those without a hypothesis are left out. Raises `SgdecError`
     if nothing is left.
     """
-    from sgdec.assembly import RunConfig, assemble
     from sgdec.io.sources import LengthRule, SourceReader
-    from sgdec.plugins import Host
-    from sgdec.scheduler import Scheduler
+    from sgdec.plugins.assembly import RunConfig, assemble
+    from sgdec.plugins.host import Host
+    from sgdec.search.scheduler import Scheduler
     from sgdec.training.data.text import ParallelText
 
     options: dict[str, dict[str, Any]] = {"nmt": {"model": model}, "beam": {"size": beam}}

@@ -25,10 +25,10 @@ from click.shell_completion import (
 )
 
 from sgdec.errors import SgdecError
-from sgdec.options import Option, describe, is_dotted, separate_dotted
-from sgdec.plugins import KINDS, Host
-from sgdec.predictor_list import parse_predictors
-from sgdec.summaries import summaries
+from sgdec.plugins.host import KINDS, Host
+from sgdec.plugins.options import Option, describe, is_dotted, separate_dotted
+from sgdec.plugins.predictor_list import parse_predictors
+from sgdec.plugins.summaries import summaries
 
 _WORD_BREAKS = re.compile("[:=]+")
 

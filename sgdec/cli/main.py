@@ -18,7 +18,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from sgdec.errors import SgdecError, UsageError, one_line
-from sgdec.plugins import install_hint
+from sgdec.plugins.host import install_hint
 from sgdec.suggest import suggest
 
 COMMANDS = {

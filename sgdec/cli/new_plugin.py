@@ -12,7 +12,7 @@ import click
 from sgdec.cli.paths import Command, Written
 from sgdec.errors import UsageError
 from sgdec.io.writing import write_whole
-from sgdec.plugins import Host
+from sgdec.plugins.host import Host
 
 FILES = {
     "pyproject.toml": "pyproject.toml",

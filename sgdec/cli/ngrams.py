@@ -104,7 +104,7 @@ def from_lattices(pattern: str, first: int, last: int | None, order: int, scale:
     """Of all lattices there are, or of each in a range. Raises SgdecError for one that is missing or unfit."""
     from sgdec.io.lattice import read_lattice
     from sgdec.io.openfst import LatticeError
-    from sgdec.posteriors import lattice_posteriors
+    from sgdec.tasks.posteriors import lattice_posteriors
 
     for number in _present(pattern, first) if last is None else range(first, last + 1):
         path = pattern.replace("{id}", str(number))
@@ -120,7 +120,7 @@ def from_lists(
     lists: Iterable[tuple[int, Entries]], first: int, last: int | None, order: int, scale: float, counts: bool
 ) -> Extracted:
     """Of n-best lists by ascending sentence."""
-    from sgdec.posteriors import nbest_posteriors
+    from sgdec.tasks.posteriors import nbest_posteriors
 
     for number, entries in lists:
         if last is not None and number > last:

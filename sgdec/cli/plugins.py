@@ -11,9 +11,9 @@ import click
 
 from sgdec.cli.paths import Command, Read
 from sgdec.errors import UsageError
-from sgdec.plugins import Entry, Host
+from sgdec.plugins.host import Entry, Host
+from sgdec.plugins.summaries import summaries
 from sgdec.suggest import suggest
-from sgdec.summaries import summaries
 
 
 @click.command("plugins", cls=Command)
@@ -67,7 +67,7 @@ def describe_one(host: Host, name: str) -> None:
 
 def description(host: Host, entry: Entry) -> str:
     """Title, the module's docstring, the class's, and a table of options."""
-    from sgdec.options import describe
+    from sgdec.plugins.options import describe
 
     cls = host.load(entry.kind, entry.name)
     rows = [(f"--{entry.name}.{o.name} {o.type}", _help(o.description, o.default)) for o in describe(cls)]

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from sgdec.blame import told
 from sgdec.cli.paths import Command, Read, Written
 from sgdec.errors import SgdecError, UsageError, one_line
 from sgdec.io.writing import write_whole
-from sgdec.options import (
+from sgdec.plugins.options import (
     Option,
     configure,
     describe,
@@ -30,15 +29,16 @@ from sgdec.options import (
     split_config,
     split_dotted,
 )
+from sgdec.search.blame import told
 from sgdec.settings import Settings
 from sgdec.suggest import suggest
 
 if TYPE_CHECKING:
-    from sgdec.assembly import Run
     from sgdec.io.unfinished import Rows
     from sgdec.library import LoadedRun
-    from sgdec.outcome import Outcome
-    from sgdec.scheduler import Scheduler
+    from sgdec.plugins.assembly import Run
+    from sgdec.search.outcome import Outcome
+    from sgdec.search.scheduler import Scheduler
 
 Options = dict[str, dict[str, Any]]
 """By name of a part of the run, then by option."""
@@ -142,7 +142,7 @@ def settings(ctx: click.Context, given: dict[str, Any]) -> tuple[dict[str, Any],
 def load(given: dict[str, Any], dotted: Options, *, decoder: str) -> LoadedRun:
     """The run, put together as the library does it."""
     from sgdec.library import prepare
-    from sgdec.plugins import Host
+    from sgdec.plugins.host import Host
 
     chosen = {field.name: given[field.name] for field in fields(Settings) if field.name in given}
     return prepare(given["predictors"], decoder, dotted, Settings.of(chosen), Host(given["plugin_file"]))

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from sgdec.io.nbest import NbestEntry
     from sgdec.io.sources import SourceReader
     from sgdec.io.unfinished import Rows
-    from sgdec.outcome import Outcome, Unreadable
     from sgdec.protocol import Hypothesis, Source
     from sgdec.ranking import Ranking
-    from sgdec.scoring import Pair
+    from sgdec.search.outcome import Outcome, Unreadable
+    from sgdec.tasks.scoring import Pair
 
 SHAPING = ("alpha", "beta", "normalize", "old_weight", "batch_size", "window", "max_rows")
 """Options that can change a result, beside those of predictors: they belong to the signature."""
@@ -175,8 +175,8 @@ class _Outputs:
     def _pair(
         self, source: Source | Unreadable, text: str, where: str, entry: NbestEntry | None
     ) -> Pair | Unreadable:
-        from sgdec.outcome import Unreadable
-        from sgdec.scoring import encoded, paired
+        from sgdec.search.outcome import Unreadable
+        from sgdec.tasks.scoring import encoded, paired
 
         pair: Pair | Unreadable
         if isinstance(source, Unreadable):

@@ -11,8 +11,8 @@ from click.core import ParameterSource
 from sgdec.cli.paths import Read, Written
 from sgdec.cli.running import DottedCommand
 from sgdec.errors import SgdecError
-from sgdec.options import describe
-from sgdec.plugins import Host
+from sgdec.plugins.host import Host
+from sgdec.plugins.options import describe
 from sgdec.training.config import TrainConfig, flag
 from sgdec.training.library import make_config
 

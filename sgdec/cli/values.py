@@ -10,11 +10,11 @@ from typing import Any
 import click
 
 from sgdec.errors import UsageError
-from sgdec.options import flaw
+from sgdec.plugins.options import flaw
 
 
 def refuse_unfit(ctx: click.Context) -> None:
-    """Raises UsageError for the first value of a command that `sgdec.options.flaw` finds fault with."""
+    """Raises UsageError for the first value of a command that `sgdec.plugins.options.flaw` finds fault with."""
     for parameter in ctx.command.params:
         value = ctx.params.get(parameter.name or "")
         complaint = flaw(value) or (_not_utf8(value) if parameter.type is click.STRING else None)

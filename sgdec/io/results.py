@@ -21,8 +21,8 @@ from sgdec.found import Found
 from sgdec.io.patterns import path_of
 from sgdec.io.unfinished import Rows, Sink, open_noted
 from sgdec.io.writing import open_stream, writes_directly
-from sgdec.outcome import Outcome
 from sgdec.protocol import Hypothesis
+from sgdec.search.outcome import Outcome
 
 Spell: TypeAlias = Callable[[Sequence[int]], str]
 """Tokens as a line: text, or token ids."""

@@ -15,8 +15,8 @@ from typing import IO, Literal, TypeAlias
 from sgdec.context import Vocabulary
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.limits import bounded_lines, whole_number
-from sgdec.outcome import Unreadable
 from sgdec.protocol import Source
+from sgdec.search.outcome import Unreadable
 from sgdec.text.lines import open_bytes, unpacking_errors
 from sgdec.text.two_sources import TwoSources
 

@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 from greenlet import getcurrent, greenlet
 
-from sgdec.constellation import Constellation, Member
 from sgdec.context import EOS
 from sgdec.errors import UsageError
-from sgdec.jobs import answer
 from sgdec.lifting import lift
-from sgdec.outcome import Outcome
 from sgdec.protocol import Decoder, Hypothesis, Result, Source, ability
-from sgdec.scheduler import Scheduler
-from sgdec.search import SearchSpace
+from sgdec.search.constellation import Constellation, Member
+from sgdec.search.outcome import Outcome
+from sgdec.search.requests import answer
+from sgdec.search.scheduler import Scheduler
+from sgdec.search.space import SearchSpace
 from sgdec.testing.enumeration import Path, enumerate_space, score_path
 from sgdec.testing.tiny_spaces import TinySpace, tiny_spaces
 from sgdec.testing.toys import Forced, PassThrough, Table

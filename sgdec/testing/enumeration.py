@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sgdec.constellation import Constellation
 from sgdec.context import EOS
 from sgdec.protocol import FORBIDDEN, Scores, Source, State, ability
 from sgdec.ranking import Coverage, Ranking
+from sgdec.search.constellation import Constellation
 from sgdec.testing.reading import plain, plain_tokens, restricts
 
 

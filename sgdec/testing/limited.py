@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sgdec.constellation import Constellation
-from sgdec.node import Node
-from sgdec.search import SearchSpace
+from sgdec.search.constellation import Constellation
+from sgdec.search.node import Node
+from sgdec.search.space import SearchSpace
 
 
 class LimitedSpace(SearchSpace):

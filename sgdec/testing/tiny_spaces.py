@@ -9,10 +9,10 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from sgdec.constellation import Constellation
 from sgdec.context import EOS
 from sgdec.protocol import FORBIDDEN, BatchPredictor, Predictor, Source
 from sgdec.ranking import Ranking
+from sgdec.search.constellation import Constellation
 from sgdec.testing.limited import LimitedSpace
 from sgdec.testing.toys import BatchTable, Bonus, Lattice, OnDemandTable, Table
 

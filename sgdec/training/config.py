@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, get_origin, get_type_hints
 from pydantic import Field, TypeAdapter, ValidationError
 
 from sgdec.errors import UsageError
-from sgdec.options import flaw
+from sgdec.plugins.options import flaw
 
 Precision = Literal["auto", "fp32", "bf16", "fp64"]
 Parallel = Literal["none", "data", "model", "hybrid"]

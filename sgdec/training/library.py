@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sgdec.errors import UsageError
-from sgdec.options import configure, describe, refuse_unused
-from sgdec.plugins import Host
+from sgdec.plugins.host import Host
+from sgdec.plugins.options import configure, describe, refuse_unused
 from sgdec.settings import plain
 from sgdec.suggest import suggest
 from sgdec.training.config import TrainConfig, flag

@@ -12,7 +12,7 @@ from sgdec.checkpoints.quantised import SECTION
 from sgdec.errors import UsageError
 from sgdec.models.base import Seq2Seq
 from sgdec.models.quantisation import Quantised, quantise
-from sgdec.plugins import Host
+from sgdec.plugins.host import Host
 from sgdec.text.vocabulary import StoredVocabulary
 from sgdec.training.data.text import ParallelText
 

@@ -23,7 +23,7 @@ import torch
 from sgdec.checkpoints import files, layout, loading
 from sgdec.errors import SgdecError
 from sgdec.models.base import Seq2Seq
-from sgdec.plugins import Host
+from sgdec.plugins.host import Host
 from sgdec.training import validation
 from sgdec.training.compiling import compile_model
 from sgdec.training.config import TrainConfig

@@ -14,8 +14,7 @@ from grader.assignment import Assignment, Make
 from sgdec_decoders.astar import AStarDecoder
 from sgdec_decoders.beam import BeamDecoder
 
-from sgdec import BOS, EOS, Decoder, Predictor, Source, UsageError
-from sgdec.constellation import Constellation
+from sgdec import BOS, EOS, Constellation, Decoder, Predictor, Source, UsageError
 from sgdec.lifting import lift
 from sgdec.protocol import FORBIDDEN, ability
 from sgdec.testing import PredictorContract, Table, TinySpace

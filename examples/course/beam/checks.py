@@ -16,8 +16,7 @@ from grader.assignment import Assignment, Make
 from sgdec_decoders.beam import BeamDecoder
 from sgdec_decoders.greedy import GreedyDecoder
 
-from sgdec import EOS, Decoder, Hypothesis, Result, Source
-from sgdec.constellation import Constellation
+from sgdec import EOS, Constellation, Decoder, Hypothesis, Result, Source
 from sgdec.testing import DecoderContract, Lattice, TinySpace, random_space, tiny_spaces
 
 V = 6

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from grader.assignment import Assignment, Make
 from sgdec.errors import SgdecError
-from sgdec.plugins import Host
+from sgdec.plugins.host import Host
 
 CLOSED = ("sgdec_decoders", "sgdec_predictors", "sgdec.testing")
 """What an assignment asks for may be in there."""

@@ -17,8 +17,7 @@ import numpy as np
 from grader.assignment import Assignment, Make
 from sgdec_decoders.astar import AStarDecoder
 
-from sgdec import EOS, Predictor, Source
-from sgdec.constellation import Constellation
+from sgdec import EOS, Constellation, Predictor, Source
 from sgdec.lifting import lift
 from sgdec.protocol import BatchPredictor, State, ability
 from sgdec.testing import Lattice, PredictorContract, Table, TinySpace, enumerate_space

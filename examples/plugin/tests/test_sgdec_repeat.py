@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from sgdec_repeat import Lookahead, Repeat
 
-from sgdec import EOS, SearchSpace, Source
-from sgdec.constellation import Constellation
+from sgdec import EOS, Constellation, SearchSpace, Source
 from sgdec.testing import DecoderContract, Lattice, PredictorContract
 
 

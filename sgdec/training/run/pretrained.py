@@ -28,7 +28,7 @@ from sgdec.context import Vocabularies, Vocabulary
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.limits import whole_number
 from sgdec.models.base import Correspondence, Model, Seq2Seq
-from sgdec.plugins import Host
+from sgdec.plugins.host import Host
 from sgdec.text.lines import read_lines
 from sgdec.training.config import TrainConfig
 

@@ -15,11 +15,11 @@ from sgdec.checkpoints.averaging import SAME
 from sgdec.checkpoints.quantised import SECTION
 from sgdec.context import Vocabularies
 from sgdec.errors import UsageError
-from sgdec.options import describe
+from sgdec.plugins.options import describe
 
 if TYPE_CHECKING:
     from sgdec.models.base import Model
-    from sgdec.plugins import Host
+    from sgdec.plugins.host import Host
 
 
 def config_of(path: str | Path, *, resumed: str | Path | None = None, host: Host | None = None) -> dict[str, Any]:

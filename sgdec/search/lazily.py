@@ -18,10 +18,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from sgdec.combination import Block, Combined
-from sgdec.constellation import Constellation
-from sgdec.node import Node, require_finite
 from sgdec.ranking import Coverage
+from sgdec.search.combining import Block, Combined
+from sgdec.search.constellation import Constellation
+from sgdec.search.node import Node, require_finite
 
 FIRST_BLOCK = 64
 """Children of a node that are ranked first."""

@@ -19,18 +19,18 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any
 
-from sgdec.blame import PredictorFault, packages_of, said
-from sgdec.constellation import Constellation, Member
 from sgdec.context import Context, Vocabularies, Vocabulary
 from sgdec.device import require_device
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.limits import VOCABULARY
 from sgdec.lifting import lift
-from sgdec.options import configure, refuse_unused
-from sgdec.plugins import Host, no_exit
-from sgdec.predictor_list import ListEntry, entries_of
+from sgdec.plugins.host import Host, no_exit
+from sgdec.plugins.options import configure, refuse_unused
+from sgdec.plugins.predictor_list import ListEntry, entries_of
+from sgdec.plugins.surface import require_sound
 from sgdec.protocol import BatchPredictor, Decoder, Predictor
-from sgdec.surface import require_sound
+from sgdec.search.blame import PredictorFault, packages_of, said
+from sgdec.search.constellation import Constellation, Member
 
 
 @dataclass(frozen=True)

@@ -14,11 +14,11 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from sgdec.constellation import Constellation
 from sgdec.context import Vocabularies
 from sgdec.errors import UsageError
-from sgdec.outcome import Outcome
 from sgdec.protocol import Hypothesis, Source, ability
+from sgdec.search.constellation import Constellation
+from sgdec.search.outcome import Outcome
 from sgdec.text.words import WordVocabulary
 
 

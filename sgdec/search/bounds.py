@@ -19,8 +19,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from sgdec.errors import UsageError
-from sgdec.node import Node
 from sgdec.protocol import FORBIDDEN, BatchPredictor, State, ability
+from sgdec.search.node import Node
 
 BoundsOf: TypeAlias = Callable[[Sequence[State]], Sequence[float]]
 

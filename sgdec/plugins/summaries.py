@@ -16,7 +16,7 @@ from importlib.machinery import ModuleSpec
 from io import StringIO
 from pathlib import Path
 
-from sgdec.plugins import Entry
+from sgdec.plugins.host import Entry
 
 
 def summaries(entries: Sequence[Entry]) -> Iterator[str]:

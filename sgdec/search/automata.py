@@ -6,7 +6,7 @@ an intersection of weighted automata, made state by state as the search asks for
 section 3). Each predictor is then asked one question a prefix, in plain Python, and nothing is left to be consumed:
 for rows of a few tokens, every further call and every array would cost more than the sums.
 
-What comes out is what `sgdec.combination` defines.
+What comes out is what `sgdec.search.combining` defines.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from itertools import repeat
 from operator import itemgetter
 from typing import TypeAlias
 
-from sgdec.blame import blamed
-from sgdec.bounds import Bounds, total_bound
-from sgdec.columns import not_in_vocabulary, outside
 from sgdec.context import EOS
 from sgdec.errors import SgdecError
-from sgdec.faults import fault, forbids
-from sgdec.node import Node, require_finite
 from sgdec.protocol import FORBIDDEN, Candidates, State, Steps
 from sgdec.ranking import Ranking
+from sgdec.search.blame import blamed
+from sgdec.search.bounds import Bounds, total_bound
+from sgdec.search.columns import not_in_vocabulary, outside
+from sgdec.search.faults import fault, forbids
+from sgdec.search.node import Node, require_finite
 
 StepsOf: TypeAlias = Callable[[State, Candidates | None], Steps]
 Arc: TypeAlias = tuple[int, float, tuple[float, ...], tuple[State, ...], float | None]

@@ -20,8 +20,8 @@ from typing import Any, NamedTuple
 
 import pluggy
 
-from sgdec import hookspecs
 from sgdec.errors import SgdecError, UsageError
+from sgdec.plugins import hookspecs
 from sgdec.suggest import suggest
 
 KINDS = ("predictor", "decoder", "model")
@@ -126,7 +126,7 @@ class Host:
         found = classes[entry.name]
         if not _is_a(entry.kind, found):
             raise SgdecError(f"{what}: {found!r} is no subclass of sgdec's {entry.kind.capitalize()}.")
-        from sgdec.surface import require_sound
+        from sgdec.plugins.surface import require_sound
 
         try:
             require_sound(found)

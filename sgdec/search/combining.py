@@ -26,12 +26,12 @@ from typing import Any, TypeAlias, TypeVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from sgdec import arrays
-from sgdec.columns import Column, Floats, Ints, not_in_vocabulary, outside, scores_at
 from sgdec.errors import SgdecError, UsageError
-from sgdec.faults import fault, first_fault, forbids
 from sgdec.protocol import FORBIDDEN, Array, Candidates
 from sgdec.scores import FEW
+from sgdec.search import arrays
+from sgdec.search.columns import Column, Floats, Ints, not_in_vocabulary, outside, scores_at
+from sgdec.search.faults import fault, first_fault, forbids
 from sgdec.topk import top_tokens
 
 Found = TypeVar("Found")

@@ -23,14 +23,14 @@ from typing import Any, TypeVar
 
 from greenlet import getcurrent, greenlet
 
-from sgdec.answers import require_result, require_results
-from sgdec.constellation import Constellation
 from sgdec.errors import SgdecError, UsageError
-from sgdec.jobs import Request, answer
-from sgdec.node import Node
-from sgdec.outcome import Outcome, Unreadable
 from sgdec.protocol import BatchDecoder, Decoder, Result, Source
-from sgdec.search import SearchSpace
+from sgdec.search.answers import require_result, require_results
+from sgdec.search.constellation import Constellation
+from sgdec.search.node import Node
+from sgdec.search.outcome import Outcome, Unreadable
+from sgdec.search.requests import Request, answer
+from sgdec.search.space import SearchSpace
 
 WINDOW = 16
 """Batches' worth of sentences in a window, unless the run says otherwise."""

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from sgdec import lazily
-from sgdec.combination import Combined
-from sgdec.constellation import Constellation
-from sgdec.node import Node, require_finite
 from sgdec.protocol import FORBIDDEN
 from sgdec.ranking import Coverage, Ranking
-from sgdec.sampling import Draw, draw
+from sgdec.search import lazily
+from sgdec.search.combining import Combined
+from sgdec.search.constellation import Constellation
+from sgdec.search.node import Node, require_finite
+from sgdec.search.sampling import Draw, draw
 
 
 class Expand(NamedTuple):

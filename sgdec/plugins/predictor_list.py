@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from sgdec.errors import UsageError
-from sgdec.plugins import NAME
+from sgdec.plugins.host import NAME
 
 _EXPECTED = "Expected a comma list of [NAME=][WRAPPER:]...PREDICTOR, such as 'nmt,fst' or 'l2r=nmt,fst'."
 

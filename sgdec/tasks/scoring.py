@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from sgdec.constellation import Constellation, Member
 from sgdec.context import BOS, EOS, Vocabulary
 from sgdec.errors import SgdecError
 from sgdec.lifting import lift
 from sgdec.protocol import Candidates, Decoder, Predictor, Result, Scores, Source
 from sgdec.ranking import Ranking
-from sgdec.search import SearchSpace
+from sgdec.search.constellation import Constellation, Member
+from sgdec.search.space import SearchSpace
 from sgdec.text.steps import Stepping
 
 

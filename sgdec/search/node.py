@@ -10,11 +10,11 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
-from sgdec.combination import Continuation
 from sgdec.context import BOS, EOS
-from sgdec.faults import fault
 from sgdec.protocol import Source, State
 from sgdec.ranking import Coverage
+from sgdec.search.combining import Continuation
+from sgdec.search.faults import fault
 
 
 class _Pending:

@@ -7,9 +7,9 @@ of the group ``sgdec`` names that module (or ``--plugin-file`` does):
     sgdec =
         predictor.repeat = sgdec_repeat
 
-The constructor of each class is its configuration (`sgdec.options`); what else a class can declare is on one page,
-`sgdec.protocol`. A module may state the version of that page which it was written for (``sgdec_api = 1``); it is then
-refused, with the way out, by an sgdec that has another.
+The constructor of each class is its configuration (`sgdec.plugins.options`); what else a class can declare is on one
+page, `sgdec.protocol`. A module may state the version of that page which it was written for (``sgdec_api = 1``); it
+is then refused, with the way out, by an sgdec that has another.
 """
 
 from __future__ import annotations

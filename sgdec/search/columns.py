@@ -10,10 +10,10 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from sgdec import arrays
 from sgdec.errors import SgdecError
 from sgdec.protocol import Candidates, Scores, SparseRow
 from sgdec.scores import FEW
+from sgdec.search import arrays
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]

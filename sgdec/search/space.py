@@ -12,15 +12,15 @@ from functools import cached_property
 from operator import attrgetter
 from typing import Any, overload
 
-from sgdec.bounds import max_score
-from sgdec.constellation import Constellation
 from sgdec.context import EOS
 from sgdec.errors import SgdecError
-from sgdec.jobs import Bound, Expand, Keys, Request, Sample, answer
-from sgdec.node import Node
 from sgdec.protocol import FORBIDDEN, BatchPredictor, Hypothesis
 from sgdec.ranking import Ranking
-from sgdec.sampling import Draw
+from sgdec.search.bounds import max_score
+from sgdec.search.constellation import Constellation
+from sgdec.search.node import Node
+from sgdec.search.requests import Bound, Expand, Keys, Request, Sample, answer
+from sgdec.search.sampling import Draw
 
 ENDLESS = 10_000
 """A prefix of so many tokens is given up where no length limit says that it may be so long: memory has an end."""
@@ -123,7 +123,7 @@ class SearchSpace:
         return self._ask(Sample(nodes, draws, self._uses_coverage))
 
     def bound(self, nodes: Sequence[Node]) -> list[float]:
-        """For each node an upper bound on what its continuations can still add to its total (`sgdec.bounds`).
+        """For each node an upper bound on what its continuations can still add to its total (`sgdec.search.bounds`).
 
         -inf: no way to an end. Raises UsageError, naming the predictor, where one declares no bound.
         """

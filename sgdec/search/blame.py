@@ -35,9 +35,9 @@ class blaming:
     """In this block an exception that is no message of its own becomes a `PredictorFault` of predictor ``name``.
 
     >>> with blaming("mine", object()):
-    ...     {}["there"]
+    ...     {}[3]
     Traceback (most recent call last):
-    sgdec.blame.PredictorFault: predictor 'mine': KeyError: 'there' (<doctest sgdec.blame.blaming[0]>, line 2)
+    sgdec.search.blame.PredictorFault: predictor 'mine': KeyError: 3 (<doctest sgdec.search.blame.blaming[0]>, line 2)
     """
 
     __slots__ = ("_name", "_predictor")

@@ -1,0 +1,1 @@
+"""The search: nodes, spaces, and the constellation that answers their questions, batched for many sentences."""

@@ -1,0 +1,291 @@
+"""A constellation: predictors with names and weights, and the batched questions about nodes of any sentences.
+
+Nothing here belongs to one sentence: what does, travels with the nodes. So one call can serve many searches that
+know nothing of each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+from weakref import ref
+
+from sgdec.context import EOS
+from sgdec.errors import UsageError
+from sgdec.lifting import lift
+from sgdec.protocol import BatchPredictor, Candidates, Predictor, Scores, Source, SparseRow, State, ability
+from sgdec.ranking import Coverage, Ranking, add_attention
+from sgdec.search.answers import Floats, attention_rows, require_one_each, require_scores
+from sgdec.search.automata import Composition, StepsOf
+from sgdec.search.blame import blaming
+from sgdec.search.bounds import Bounds, bound_of, max_score
+from sgdec.search.columns import Column, candidates_of
+from sgdec.search.combining import Combined
+from sgdec.search.node import PENDING, Node
+
+END_ONLY = SparseRow((EOS,), (0.0,))
+"""At the length limit ``</s>`` is the only candidate, scored as usual."""
+
+
+KEPT = 64
+"""For so many different weights it is remembered what bounds are made of."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """One entry of ``--predictors``: its name, its predictor and its weight."""
+
+    name: str
+    predictor: BatchPredictor
+    weight: float | None = 1.0
+
+    # Its predictor's verbs. What a predictor raises bears its name, and so does an answer that is none.
+
+    def initialize(self, sources: Sequence[Source]) -> list[State]:
+        with blaming(self.name, self.predictor):
+            found = self.predictor.initialize_batch(sources)
+        require_one_each(self.name, "initialize_batch", found, len(sources))
+        return found
+
+    def predict(self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None) -> Scores:
+        with blaming(self.name, self.predictor):
+            found = self.predictor.predict_batch(states, candidates)
+        require_scores(self.name, found, len(states))
+        return found
+
+    def consume(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:
+        with blaming(self.name, self.predictor):
+            found = self.predictor.consume_batch(states, tokens)
+        require_one_each(self.name, "consume_batch", found, len(states))
+        return found
+
+    def ask(self, ability: str, states: Sequence[State]) -> Sequence[Any]:
+        """One answer a state of an ability that the predictor has."""
+        with blaming(self.name, self.predictor):
+            found: Sequence[Any] = getattr(self.predictor, ability)(states)
+        require_one_each(self.name, ability, found, len(states))
+        return found
+
+
+class Constellation:
+    """Predictors with names and weights, and the batched jobs over nodes of any sentences."""
+
+    def __init__(self, members: Sequence[Member], *, vocab_size: int | None = None) -> None:
+        """``vocab_size``: V, the number of target tokens; None where only the predictors' own rows say."""
+        self.members = tuple(members)
+        self.vocab_size = vocab_size
+        self.names = tuple(member.name for member in members)
+        self.predictors = tuple(member.predictor for member in members)
+        self.weights = tuple(member.weight for member in members)
+        order = sorted(range(len(self.members)), key=lambda k: self.predictors[k].on_demand)
+        self._first = [k for k in order if not self.predictors[k].on_demand]
+        self._on_demand = [k for k in order if self.predictors[k].on_demand]
+        self._attentive = [k for k in order if ability(self.predictors[k], "attention") is not None]
+        self.bounds_under = lru_cache(KEPT)(self._bounds_under)
+        """What predictors say of bounds under given weights."""
+        self._combined: Callable[[], Combined | None] = lambda: None
+        self.composition = self._compose()
+        """Where all predictors are automata: a short way to the children of nodes that have these weights."""
+
+    @classmethod
+    def of(
+        cls,
+        predictors: Mapping[str, Predictor | BatchPredictor],
+        *,
+        weights: Sequence[float | None] | None = None,
+        vocab_size: int | None = None,
+    ) -> Constellation:
+        """From predictors of either form, by name."""
+        given = weights if weights is not None else [1.0] * len(predictors)
+        members = [
+            Member(name, lift(predictor), weight)
+            for (name, predictor), weight in zip(predictors.items(), given, strict=True)
+        ]
+        return cls(members, vocab_size=vocab_size)
+
+    def attentive(self, weights: Sequence[float | None]) -> list[int]:
+        """The predictors that have attention and are consulted under these weights."""
+        return [k for k in self._attentive if weights[k] is not None]
+
+    def require_attention(self, ranking: Ranking) -> None:
+        """UsageError where ``ranking`` needs attention and no predictor that is consulted has it."""
+        if ranking.uses_coverage and not self.attentive(self.weights):
+            raise self._no_attention(self.weights, f"beta = {ranking.beta:g}")
+
+    def roots(self, sources: Sequence[Source]) -> list[Node]:
+        """The root node of each sentence; predictors see all sentences at once."""
+        columns = [member.initialize(sources) for member in self.members]
+        rows = zip(*columns, strict=True)
+        return [Node.root(source, self.weights, states) for source, states in zip(sources, rows, strict=True)]
+
+    def combine(self, nodes: Sequence[Node]) -> Combined:
+        """Ask every predictor about the token after each node, and bring the answers together.
+
+        What was brought together before is forgotten: an open iterator must not keep it for long.
+        """
+        if (before := self._combined()) is not None:
+            before.forget()
+        columns: dict[int, Column] = {}
+        listed: list[list[SparseRow]] = [
+            [END_ONLY] if node.length == node.source.max_length else [] for node in nodes
+        ]
+        for k in self._first:
+            columns[k] = self._ask(k, nodes, None)
+            columns[k].add_restricting(listed)
+        candidates = [candidates_of(rows) for rows in listed]
+        for k in self._on_demand:
+            columns[k] = self._ask(k, nodes, candidates)
+        for k in self._on_demand:
+            if columns[k].add_restricting(listed):
+                candidates = [candidates_of(rows) for rows in listed]
+        combined = Combined([columns[k] for k in range(len(self.members))], candidates, self.vocab_size)
+        self._combined = ref(combined)
+        return combined
+
+    def coverage(self, nodes: Sequence[Node]) -> list[Coverage]:
+        """The coverage of the children of each node, by the predictors that the node consults.
+
+        Raises UsageError where one consults none that has attention: what it covers is then undefined, and to call
+        it covered would prefer it to all others.
+        """
+        attention: list[list[Floats | None]] = [[None] * len(self._attentive) for _ in nodes]
+        for weights in dict.fromkeys(node.weights for node in nodes):
+            if not self.attentive(weights):
+                raise self._no_attention(weights, "beta > 0")
+        for place, k in enumerate(self._attentive):
+            chosen = [i for i, node in enumerate(nodes) if node.weights[k] is not None]
+            if chosen:
+                found = self.members[k].ask("attention", self.states(k, [nodes[i] for i in chosen]))
+                for i, row in zip(chosen, attention_rows(self.names[k], found), strict=True):
+                    attention[i][place] = row
+        return [add_attention(node.coverage, rows) for node, rows in zip(nodes, attention, strict=True)]
+
+    def states(self, k: int, nodes: Sequence[Node]) -> list[State]:
+        """Predictor k's states of these nodes; consumes their last tokens where that is still to be done."""
+        for node in nodes:
+            if node.states is None:
+                node.states = [PENDING] * len(self.members)
+        held: list[Any] = [node.states for node in nodes]
+        pending = [(node, states) for node, states in zip(nodes, held, strict=True) if states[k] is PENDING]
+        if pending:
+            before = [node.prior[k] for node, _ in pending if node.prior is not None]
+            after = self.members[k].consume(before, [node.last for node, _ in pending])
+            for (node, states), state in zip(pending, after, strict=True):
+                states[k] = state
+                for held_state in states:  # by identity: a state may refuse to be compared
+                    if held_state is PENDING:
+                        break
+                else:
+                    node.prior = None
+        return [states[k] for states in held]
+
+    def bounds(self, nodes: Sequence[Node]) -> list[float]:
+        """For each node the most that its continuations can still add; 0 for finished ones.
+
+        Raises UsageError where a predictor does not declare the bound that its weight needs.
+        """
+        best = [0.0] * len(nodes)
+        for weights, chosen in _by_weights(nodes).items():
+            bounds = self.bounds_under(weights)
+            bounds.require_declared()
+            for i, remaining in zip(chosen, self._remaining(bounds, [nodes[i] for i in chosen]), strict=True):
+                best[i] = bounds.together(nodes[i], remaining)
+        return best
+
+    def never_rises(self, weights: Sequence[float | None]) -> bool:
+        """Whether no combined score under these weights can be above 0, as far as predictors say."""
+        return max_score(self.predictors, weights) <= 0.0
+
+    def require_end(self, nodes: Sequence[Node]) -> None:
+        """UsageError where nothing ends the growth of totals after these nodes: no length limit, and no bound."""
+        unlimited = [node for node in nodes if node.source.max_length is None]
+        for weights, chosen in _by_weights(unlimited).items():
+            bounds = self.bounds_under(weights)
+            asked = [unlimited[i] for i in chosen]
+            for node, remaining in zip(asked, self._remaining(bounds, asked), strict=True):
+                bounds.require_end(node, remaining)
+
+    def keys(self, nodes: Sequence[Node], ranking: Ranking) -> list[Hashable]:
+        """Equal keys = the same continuations with the same scores; finished nodes are equal to nothing else."""
+        if self.composition is not None and not ranking.uses_coverage and self.composition.covers(nodes):
+            return self.composition.keys(nodes, ranking)
+        methods = [ability(predictor, "state_key") for predictor in self.predictors]
+        keys: list[Hashable] = [object() for _ in nodes]
+        known = [
+            i
+            for i, node in enumerate(nodes)
+            if not node.finished
+            and all(
+                method is not None or weight is None for method, weight in zip(methods, node.weights, strict=True)
+            )
+        ]
+        parts: dict[int, list[Hashable]] = {}
+        for i in known:
+            node = nodes[i]
+            timed = ranking.uses_length or node.source.max_length is not None
+            covered = node.coverage if ranking.uses_coverage else ()
+            seen = tuple(None if row is None else row.tobytes() for row in covered)
+            parts[i] = [node.weights, node.length if timed else None, seen]
+        for k, method in enumerate(methods):
+            chosen = [i for i in known if nodes[i].weights[k] is not None]
+            if method is not None and chosen:
+                found = self.members[k].ask("state_key", self.states(k, [nodes[i] for i in chosen]))
+                for i, key in zip(chosen, found, strict=True):
+                    parts[i].append(key)
+        for i, part in parts.items():
+            keys[i] = tuple(part)
+        return keys
+
+    def _no_attention(self, weights: Sequence[float | None], beta: str) -> UsageError:
+        consulted = [name for name, weight in zip(self.names, weights, strict=True) if weight is not None]
+        return UsageError(
+            f"a coverage penalty ({beta}) needs a predictor with attention; none of {', '.join(consulted)} has it: "
+            "set beta to 0, or add an nmt model (with weight 0 it gives its attention alone)."
+        )
+
+    def _bounds_under(self, weights: tuple[float | None, ...]) -> Bounds:
+        return Bounds(self.names, self.predictors, weights)
+
+    def _remaining(self, bounds: Bounds, nodes: Sequence[Node]) -> list[tuple[float, ...]]:
+        """For each node what the predictors with bounds of their own say."""
+        columns = [self.members[k].ask(bound_of(weight), self.states(k, nodes)) for k, weight, _ in bounds.own]
+        return list(zip(*columns, strict=True)) if columns else [()] * len(nodes)
+
+    def _compose(self) -> Composition | None:
+        weights = self.weights
+        steps: list[tuple[int, StepsOf]] = [
+            (k, method)
+            for k in [*self._first, *self._on_demand]
+            if (method := getattr(self.predictors[k], "steps", None)) is not None
+        ]
+        if None in weights or not self._first or len(steps) < len(self.members):
+            return None
+        return Composition(self.names, weights, steps, self.bounds_under(weights), self.vocab_size)
+
+    def _ask(self, k: int, nodes: Sequence[Node], candidates: Sequence[Candidates | None] | None) -> Column:
+        """Predictor k's column."""
+        name = self.members[k].name
+        weights = [node.weights[k] for node in nodes]
+        chosen: Sequence[int] = range(len(nodes))
+        places: Sequence[int | None] = chosen
+        if None in weights:
+            chosen = [i for i in chosen if weights[i] is not None]
+            place_of = {i: place for place, i in enumerate(chosen)}
+            places = [place_of.get(i) for i in range(len(nodes))]
+            nodes = [nodes[i] for i in chosen]
+            candidates = None if candidates is None else [candidates[i] for i in chosen]
+        if not chosen:
+            return Column(name, None, places, weights)
+        scores = self.members[k].predict(self.states(k, nodes), candidates)
+        return Column(name, scores, places, weights)
+
+
+def _by_weights(nodes: Sequence[Node]) -> dict[tuple[float | None, ...], list[int]]:
+    """The places of the open nodes, by the weights of the nodes."""
+    places: dict[tuple[float | None, ...], list[int]] = {}
+    for i, node in enumerate(nodes):
+        if not node.finished:
+            places.setdefault(node.weights, []).append(i)
+    return places
