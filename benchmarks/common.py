@@ -12,6 +12,7 @@ import math
 import platform
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from importlib import import_module
 from unittest.mock import patch
 
 import torch
@@ -71,7 +72,8 @@ def nmt(model: GNMT, device: str = "cpu") -> NmtPredictor:
     """The predictor, through its own constructor, around a model that is in no file."""
     size = model.softmax.out_features
     loaded = model, Vocabularies(Numbers(size), Numbers(size))
-    with patch("sgdec.checkpoints.loading.load_model", return_value=loaded):
+    loading = import_module("sgdec.checkpoints.loading")  # in a tree from before it has this name only (`former`)
+    with patch.object(loading, "load_model", return_value=loaded):
         return NmtPredictor("in memory", Context(device=device, vocab_size=size))
 
 

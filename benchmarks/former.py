@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 MOVED = {
+    "sgdec.checkpoints.loading": "sgdec.training.loading",
     "sgdec.estimation.kneser_ney": "sgdec.training.kneser_ney",
     "sgdec.plugins.assembly": "sgdec.assembly",
     "sgdec.plugins.host": "sgdec.plugins",
