@@ -118,7 +118,8 @@ class TrainConfig:
         str, Field(description="a file with the weights of each training line: one, or one for each target token")
     ] = ""
     edit_weight: Annotated[
-        float, Field(gt=0, description="weight of target tokens that were not in the source, for corrections of text")
+        float,
+        Field(gt=0, lt=1e30, description="weight of target tokens that were not in the source (for edited text)"),
     ] = 1.0
     objective: Annotated[
         Literal["ml", "expected-reward"],

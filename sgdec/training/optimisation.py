@@ -10,11 +10,13 @@ et al. 2018, section 3.1.3): Adam at 0.0003, ``warmup`` and ``inverse_sqrt`` of 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
 
+from sgdec.errors import SgdecError
+from sgdec.io.limits import whole_number
 from sgdec.training.config import TrainConfig
 
 
@@ -57,6 +59,26 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """The optimiser's memory, as flat names that safetensors takes: ``3.exp_avg``."""
     state = optimizer.state_dict()["state"]
     return {f"{index}.{name}": value for index, values in state.items() for name, value in values.items()}
+
+
+def require_whole(tensors: Mapping[str, Tensor], shapes: Sequence[torch.Size], where: str) -> None:
+    """SgdecError unless these are, of some of the parameters of these ``shapes``, all that Adam remembers."""
+    memories: dict[int, dict[str, Tensor]] = {}
+    for key, tensor in tensors.items():
+        number = whole_number(key.partition(".")[0], len(shapes))
+        if number is not None:
+            memories.setdefault(number, {})[key.partition(".")[2]] = tensor
+    sound = sum(map(len, memories.values())) == len(tensors) and all(
+        memory.keys() == {"step", "exp_avg", "exp_avg_sq"}
+        and memory["step"].numel() == 1
+        and all(memory[name].shape == shapes[number] for name in ("exp_avg", "exp_avg_sq"))
+        and all(tensor.is_floating_point() for tensor in memory.values())
+        for number, memory in memories.items()
+    )
+    if not sound:
+        raise SgdecError(
+            f"{where}: not the memory of this model's optimiser. The checkpoint is damaged: go on from another one."
+        )
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:

@@ -24,7 +24,7 @@ from sgdec.training.data.seeds import hash_seed
 from sgdec.training.moving_average import MovingAverage
 from sgdec.training.objectives.expected_reward import ExpectedReward
 from sgdec.training.objectives.likelihood import Likelihood
-from sgdec.training.optimisation import make_optimizer, uses_sgd
+from sgdec.training.optimisation import make_optimizer, require_whole, uses_sgd
 from sgdec.training.out_of_memory import IN_A_ROW, Splitter, is_out_of_memory, way_out
 from sgdec.training.parallel.group import Group
 from sgdec.training.parallel.memory import collect_memory, restore_memory
@@ -201,4 +201,6 @@ class Updater:
             self.average = MovingAverage(self.model, self.config.ema)
             loading.load_weights(self.model, folder / RAW)
         if uses_sgd(self.config, step + 1) == uses_sgd(self.config, step):
-            restore_memory(self.strategy, self.optimizer, files.load_tensors(folder / OPTIMIZER))
+            memory = files.load_tensors(folder / OPTIMIZER)
+            require_whole(memory, [parameter.shape for parameter in self.model.parameters()], str(folder / OPTIMIZER))
+            restore_memory(self.strategy, self.optimizer, memory)
