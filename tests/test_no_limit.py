@@ -20,6 +20,8 @@ from sgdec.io.arpa import Arpa, NGrams, write_arpa
 from sgdec.plugins.host import Host
 from tests.tiny_models import write_lattice
 
+pytestmark = pytest.mark.slow
+
 CHILD = """
 import contextlib, io, json, os, resource, sys
 from sgdec.search import space as search
@@ -180,7 +182,6 @@ def test_what_ends_with_its_prefixes_gives_up_those_that_do_not(run: Runs, tmp_p
             assert "sentence 1: no end after 300 tokens, and no length limit: give --max-length N" in err
 
 
-@pytest.mark.slow
 def test_a_model_that_never_ends_is_given_up_by_all(run: Runs, tmp_path: Path) -> None:
     """No score is positive, so bounds are finite; but the end is as good as impossible."""
     predictors = unigrams(tmp_path, t3=-0.001, end=-220.0)
@@ -189,14 +190,12 @@ def test_a_model_that_never_ends_is_given_up_by_all(run: Runs, tmp_path: Path) -
         assert "no end after 300 tokens" in err
 
 
-@pytest.mark.slow
 def test_the_real_limit_is_reached_within_little_memory(run: Runs, tmp_path: Path) -> None:
     predictors = unigrams(tmp_path, t3=-0.001, end=-220.0)
     for decoder, (status, _, err) in run(predictors, ["astar"], endless=10_000):
         assert status == 1 and "no end after 10,000 tokens" in err, decoder
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("cost", [0.0, 0.25])
 def test_a_cycle_that_gains_nothing_needs_no_limit(run: Runs, tmp_path: Path, cost: float) -> None:
     """Where it costs nothing, prefixes have to be recombined: all numbers of rounds are as good as none.
@@ -211,7 +210,6 @@ def test_a_cycle_that_gains_nothing_needs_no_limit(run: Runs, tmp_path: Path, co
             assert (status, out) == (0, "3 3\n"), (decoder, err)
 
 
-@pytest.mark.slow
 def test_a_finite_space_needs_no_limit(run: Runs, tmp_path: Path) -> None:
     write_lattice(tmp_path / "all.fst", [((3, 4, 3), -0.5), ((4,), 1.0)])
     predictors = ["--predictors", "fst", "--fst.path", "all.fst"]

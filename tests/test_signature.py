@@ -20,6 +20,8 @@ from sgdec.cli.main import main
 from sgdec.plugins.host import Entry
 from tests.tiny_models import characters, write_checkpoint, write_lattice
 
+pytestmark = pytest.mark.slow
+
 MINE = """
 import sgdec
 from sgdec_predictors.wc import WordCount

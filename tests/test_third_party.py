@@ -32,6 +32,8 @@ from sgdec.testing import Bonus, DecoderContract, Forced, PredictorContract, Tab
 from sgdec.text.vocabulary import load_vocabulary
 from tests.tiny_models import characters
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(__file__).parent / "third_party"
 V = 7
 AS_WRITTEN = {
@@ -116,13 +118,11 @@ class TestBan(PredictorContract):
         return load("predictor", "ban")(lift(table()), tokens=(4, 6))
 
 
-@pytest.mark.slow
 class TestDiverseBeam(DecoderContract):
     def make(self) -> Any:
         return load("decoder", "diverse-beam")()
 
 
-@pytest.mark.slow
 class TestTwoPass(DecoderContract):
     def make(self) -> Any:
         return load("decoder", "two-pass")()
