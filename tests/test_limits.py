@@ -189,12 +189,13 @@ def test_a_line_without_an_end_is_given_up(monkeypatch: pytest.MonkeyPatch) -> N
             return size
 
     monkeypatch.setenv("SGDEC_MAX_LINE_BYTES", "100000")
+    monkeypatch.setenv("SGDEC_MAX_FILE_BYTES", "300000")
     with io.BufferedReader(Endless()) as file:
         (found,) = limits.bounded_lines(file)
-    assert "more than 100000 bytes; nothing was read after 200000 bytes" in str(found)
+    assert "more than 100000 bytes; nothing was read after 427681 bytes" in str(found)
 
 
 def test_lines_after_one_that_is_too_long_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SGDEC_MAX_LINE_BYTES", "100")
-    first, long, last = limits.bounded_lines(io.BytesIO(b"a\n" + b"b" * 180 + b"\nc"))
+    first, long, last = limits.bounded_lines(io.BytesIO(b"a\n" + b"b" * 1_000_000 + b"\nc"))
     assert (first, last) == (b"a\n", b"c") and "nothing was read" not in str(long)

@@ -90,19 +90,19 @@ def read_all(file: IO[bytes], name: str, limit: Limit) -> bytes:
 def bounded_lines(file: IO[bytes]) -> Iterator[bytes | SgdecError]:
     """The lines of an open file with their ends; in the place of one beyond the limit an error, without its file.
 
-    After one that does not even end within twice the limit (such as that of /dev/zero) no other is looked for.
+    After one that goes on for more bytes than a file may have (such as that of /dev/zero) no other is looked for.
     """
     most = LINE.value
     for line in iter(partial(file.readline, most + 1), b""):
         if len(line) <= most:
             yield line
             continue
-        left = most
+        read, left = len(line), FILE.value
         while left > 0 and line and not line.endswith(b"\n"):
             line = file.readline(CHUNK)
-            left -= len(line)
+            read, left = read + len(line), left - len(line)
         unending = left <= 0 and not line.endswith(b"\n")
-        rest = f"; nothing was read after {2 * most} bytes" if unending else ""
+        rest = f"; nothing was read after {read} bytes" if unending else ""
         yield SgdecError(f"the line has more than {most} bytes{rest}. {LINE.raising}")
         if unending:
             return
