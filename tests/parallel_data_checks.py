@@ -22,7 +22,7 @@ from sgdec.training.data.batch import Batch, pad, pad_targets, take
 from sgdec.training.data.workspace import peak_bytes
 from sgdec.training.parallel.data import DataParallel, own_rows
 from sgdec.training.parallel.group import Group
-from sgdec.training.trainer import Trainer
+from sgdec.training.preparing import prepare
 from sgdec.training.updating import Updater
 from tests.parallel_traces import Trace, difference, trace
 
@@ -142,7 +142,7 @@ def forgetful(group: Group) -> str:
 def filled(group: Group, config: TrainConfig) -> dict[str, Any]:
     """Batches to a budget of memory: what this rank's shares take at most, and what the batches are."""
     config = replace(config, parallel="data", workspace=WORKSPACE_MIB, accumulate=1, max_steps=2)
-    trainer = Trainer(config, quiet=True, group=group)
+    trainer = prepare(config, quiet=True, group=group)
     alone = Updater(replace(config, parallel="none"), trainer.model, "fp64", total_steps=1).strategy
     order, peaks = list(trainer.data.batches(trainer.budget, order=(1, 0))), []
     for batch in map(trainer.data.batch, order):
@@ -223,6 +223,6 @@ def resumed(group: Group, config: TrainConfig, way: str) -> bool:
         half = replace(config, parallel=parallel, max_steps=6 * number)  # type: ignore[arg-type]
         if parallel == "data" or group.first:
             theirs = group if parallel == "data" else None
-            Trainer(half, resume=number == 2, quiet=True, group=theirs).run()
+            prepare(half, resume=number == 2, quiet=True, group=theirs).run()
         group.barrier()
     return Path(config.output, "step-12").is_dir()

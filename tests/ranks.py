@@ -12,7 +12,7 @@ from typing import Any
 from sgdec.training.parallel.group import Group
 from tests.empty_curves import leave_empty
 
-PRELOADED = ["sgdec.training.trainer", "torch._dynamo", "tests.ranks"]
+PRELOADED = ["sgdec.training.preparing", "torch._dynamo", "tests.ranks"]
 """Imported once, by the server that the ranks are forked from; the second takes seconds in the first update."""
 
 

@@ -19,7 +19,7 @@ from sgdec.cli.main import main
 from sgdec.errors import UsageError
 from sgdec.models.base import ModelContext
 from sgdec.models.gnmt import FINAL_DELTA, GNMT
-from sgdec.training.trainer import Trainer
+from sgdec.training.preparing import prepare
 from tests.training_case import make_config
 
 pytestmark = pytest.mark.slow
@@ -86,7 +86,7 @@ def test_checkpoints_keep_delta_and_a_resumed_run_of_more_steps_does_not_widen_i
     def config(steps: int) -> Any:
         return make_config(tmp_path, options=OPTIONS, bleu=0, save_every=2, max_steps=steps)
 
-    trainer = Trainer(config(4), quiet=True)
+    trainer = prepare(config(4), quiet=True)
     assert isinstance(trainer.model, GNMT)
     deltas = []
     for _ in trainer.steps():
@@ -95,7 +95,7 @@ def test_checkpoints_keep_delta_and_a_resumed_run_of_more_steps_does_not_widen_i
             assert delta_of(tmp_path / "run" / "last") == pytest.approx(deltas[1 if len(deltas) == 3 else 3])
     assert deltas == pytest.approx([8.0, 8.0 ** (1 - 1 / 3 / 0.8), 8.0 ** (1 - 2 / 3 / 0.8), 1.0])
 
-    resumed = Trainer(config(40), resume=True, quiet=True)
+    resumed = prepare(config(40), resume=True, quiet=True)
     assert isinstance(resumed.model, GNMT)
     assert [resumed.model.delta for _, _ in zip(range(4), resumed.steps(), strict=False)] == [1.0] * 4
 
@@ -104,7 +104,7 @@ def test_the_best_checkpoint_is_one_of_the_final_delta(tmp_path: Path, monkeypat
     """Also if every validation before it was better, and patience begins to count there."""
     options = {**OPTIONS, "anneal_updates": 6}
     config = make_config(tmp_path, options=options, bleu=0, validate_every=2, max_steps=40, patience=2)
-    trainer = Trainer(config, quiet=True)
+    trainer = prepare(config, quiet=True)
     perplexities = iter([5.0, 6.0, 7.0, 9.0, 9.5, 9.8, 9.9])
     monkeypatch.setattr(trainer, "_score", lambda: {"perplexity": next(perplexities)})
     assert trainer.run().steps == 12, "validated after 2, 4, 6 (still wide), 8 (delta 1: the best), 10 and 12"
@@ -117,7 +117,7 @@ def test_a_run_without_a_final_checkpoint_and_a_model_quantised_from_it_say_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = make_config(tmp_path, options={**OPTIONS, "layers": 3, "anneal_updates": 100}, bleu=0, max_steps=3)
-    Trainer(config).run()
+    prepare(config).run()
     said = "cells are clipped to 7.67, not yet to the 1 that 8-bit inference takes"
     assert f"no checkpoint is final: {said}" in capsys.readouterr().err
     assert main(["quantize", str(tmp_path / "run"), "--output", str(tmp_path / "int8")]) == 0

@@ -19,6 +19,7 @@ from sgdec.checkpoints.layout import load_vocabularies
 from sgdec.checkpoints.loading import load_model
 from sgdec.errors import SgdecError, UsageError
 from sgdec.models.gnmt import GNMT
+from sgdec.training.preparing import prepare
 from sgdec.training.trainer import Trainer
 from tests.training_case import PAIRS, make_config
 
@@ -28,7 +29,7 @@ def trainer(tmp_path_factory: pytest.TempPathFactory) -> Trainer:
     """After two steps, with its checkpoint written."""
     folder = tmp_path_factory.mktemp("run")
     options = {"width": 16, "layers": 3, "tied": "target"}
-    trained = Trainer(make_config(folder, max_steps=2, options=options), quiet=True)
+    trained = prepare(make_config(folder, max_steps=2, options=options), quiet=True)
     trained.run()
     return trained
 

@@ -11,7 +11,7 @@ import torch._inductor.config as inductor
 
 from sgdec.checkpoints.loading import load_language_model
 from sgdec.errors import UsageError
-from sgdec.training.trainer import Trainer
+from sgdec.training.preparing import prepare
 from tests.lm_case import make_lm_config
 from tests.training_case import make_config
 
@@ -31,8 +31,8 @@ def test_a_compiled_run_has_the_same_losses_dropout_included(tmp_path: Path, mon
     monkeypatch.setattr(inductor, "compile_threads", 1)
     sizes = {"embedding": 8, "hidden": 8, "output": 8, "order": 3, "dropout": 0.1}
     settings: dict[str, Any] = {"model": "nplm", "options": sizes, "max_steps": 4}
-    plain = list(Trainer(make_lm_config(tmp_path, "plain", **settings), quiet=True).steps())
-    compiled = list(Trainer(make_lm_config(tmp_path, "compiled", **settings, compile=True), quiet=True).steps())
+    plain = list(prepare(make_lm_config(tmp_path, "plain", **settings), quiet=True).steps())
+    compiled = list(prepare(make_lm_config(tmp_path, "compiled", **settings, compile=True), quiet=True).steps())
     assert compiled == pytest.approx(plain, rel=1e-4)
     load_language_model(tmp_path / "compiled")
 
@@ -41,4 +41,4 @@ def test_without_a_compiler_it_is_one_line(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(UsageError, match=r"--compile takes a C\+\+ compiler, and there is no g\+\+\. Install one"):
-        Trainer(make_config(tmp_path, compile=True), quiet=True)
+        prepare(make_config(tmp_path, compile=True), quiet=True)

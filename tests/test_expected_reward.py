@@ -30,7 +30,7 @@ from sgdec.training import train, validation
 from sgdec.training.config import TrainConfig
 from sgdec.training.data.batch import STAND_IN, Batch, pad, pad_targets, take
 from sgdec.training.objectives.expected_reward import ExpectedReward, as_batch, draw, gleu_rewards, sampled_loss
-from sgdec.training.trainer import Trainer
+from sgdec.training.preparing import prepare
 from tests.training_case import make_config
 
 pytestmark = pytest.mark.slow
@@ -248,10 +248,10 @@ def test_a_killed_refinement_goes_on_bit_for_bit(trained: Path, killed_after: in
         refinement(trained, f"{name}{killed_after}", max_steps=6, save_every=2, bleu=3, ema=0.1)
         for name in ("whole", "killed")
     )
-    losses = list(Trainer(whole, quiet=True).steps())
-    steps = Trainer(killed, quiet=True).steps()
+    losses = list(prepare(whole, quiet=True).steps())
+    steps = prepare(killed, quiet=True).steps()
     before = [next(steps) for _ in range(killed_after)]
-    again = Trainer(killed, resume=True, quiet=True)
+    again = prepare(killed, resume=True, quiet=True)
     resumed_from = again.progress.step
     assert resumed_from == killed_after // 2 * 2
     assert before == losses[:killed_after] and list(again.steps()) == losses[resumed_from:]
@@ -268,7 +268,7 @@ def test_an_update_of_small_batches_is_that_of_one_large_batch(trained: Path) ->
     gradients = []
     for cut in (1, 3):
         config = refinement(trained, f"cut{cut}", precision="fp64")
-        trainer = Trainer(config, quiet=True)
+        trainer = prepare(config, quiet=True)
         examples = list(range(9))
         batches = [trainer.data.batch(examples[n::cut]) for n in range(cut)]
         loss, norm = trainer.updater.update(batches, 1, 0.1)
@@ -282,7 +282,7 @@ def test_a_start_is_of_use_to_any_objective_with_whatever_dropout(trained: Path)
     config = make_config(
         trained, "on", options={**MODEL["options"], "dropout": 0.3}, start=str(trained / "ml"), max_steps=1, bleu=0
     )
-    trainer = Trainer(config, quiet=True)
+    trainer = prepare(config, quiet=True)
     own, other = load_tensors(trained / "ml" / "best" / "model.safetensors"), trainer.model.state_dict()
     assert all(torch.equal(own[name], other[name]) for name in own)
     assert len(list(trainer.steps())) == 1
@@ -292,14 +292,14 @@ def test_a_quantisable_model_goes_on_at_its_last_bound(tmp_path: Path) -> None:
     options = {"width": 8, "constrained": True}
     train(make_config(tmp_path, "ml", options=options, max_steps=2, bleu=0), quiet=True)
     config = refinement(tmp_path, "on", options=options, max_steps=3, bleu=0)
-    trainer = Trainer(config, quiet=True)
+    trainer = prepare(config, quiet=True)
     next(trainer.steps())
     assert isinstance(trainer.model, GNMT) and trainer.model.delta == 1.0
 
 
 def test_an_example_that_stands_in_for_none_counts_no_reward(trained: Path) -> None:
     """A process of ``--parallel data`` without a sentence computes with one, and adds nothing."""
-    trainer = Trainer(refinement(trained, "stand-in"), quiet=True)
+    trainer = prepare(refinement(trained, "stand-in"), quiet=True)
     reward, batch = trainer.updater.expected_reward, trainer.data.batch([0, 1, 2])
     assert reward is not None
     reward.loss(trainer.model, batch, 1)

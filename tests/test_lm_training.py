@@ -23,7 +23,7 @@ from sgdec.models.base import LanguageModel
 from sgdec.training import train, validation
 from sgdec.training.data.text import MonolingualText
 from sgdec.training.device import trains_in_bf16
-from sgdec.training.trainer import Trainer
+from sgdec.training.preparing import prepare
 from tests.lm_case import LINES, make_lm_config
 from tests.training_case import losses, make_config
 
@@ -42,7 +42,7 @@ def unigram_perplexity(data: MonolingualText) -> float:
 @pytest.mark.parametrize("model", MODELS)
 def test_a_tiny_model_learns_what_follows_what(tmp_path: Path, model: str) -> None:
     config = make_lm_config(tmp_path, model=model, lr=0.02, max_steps=120, cooldown=0.5)
-    trainer = Trainer(config, quiet=True)
+    trainer = prepare(config, quiet=True)
     assert isinstance(trainer.inputs.valid, MonolingualText)
     done = trainer.run()
     assert done.scores.keys() == {"perplexity"}, "there is nothing to translate"
@@ -69,7 +69,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_happened(tmp_path: Path, model: 
 
 @pytest.mark.parametrize("model", MODELS)
 def test_perplexity_counts_each_token_and_the_end_once(tmp_path: Path, model: str) -> None:
-    trainer = Trainer(make_lm_config(tmp_path, model=model, precision="fp64"), quiet=True)
+    trainer = prepare(make_lm_config(tmp_path, model=model, precision="fp64"), quiet=True)
     module, data = trainer.model.eval(), trainer.inputs.valid
     assert isinstance(module, LanguageModel)
     total = tokens = 0.0
@@ -84,14 +84,14 @@ def test_perplexity_counts_each_token_and_the_end_once(tmp_path: Path, model: st
 
 def test_the_output_bias_can_start_from_frequencies(tmp_path: Path) -> None:
     for model in MODELS:
-        trainer = Trainer(make_lm_config(tmp_path, model, model=model, unigram_bias=True), quiet=True)
+        trainer = prepare(make_lm_config(tmp_path, model, model=model, unigram_bias=True), quiet=True)
         bias = trainer.model.output_layer()[0].bias.detach()
         torch.testing.assert_close(bias, trainer.data.log_frequencies(trainer.inputs.target.size))
 
 
 @pytest.mark.parametrize("limit", [1, 20, 10_000])
 def test_an_epoch_holds_every_line_once_within_the_limit(tmp_path: Path, limit: int) -> None:
-    data = Trainer(make_lm_config(tmp_path), quiet=True).data
+    data = prepare(make_lm_config(tmp_path), quiet=True).data
     orders = [data.batches(limit, order=order) for order in (None, (1, 0), (1, 0), (1, 1))]
     for batches in orders:
         assert sorted(n for batch in batches for n in batch) == list(range(len(LINES)))
@@ -105,7 +105,7 @@ def test_empty_and_overlong_lines_are_left_out_and_counted(
 ) -> None:
     config = make_lm_config(tmp_path, max_line=5)
     Path(config.train[0]).write_text("ae\n\nbe ce\n" + "ae " * 9 + "\n   \n")
-    trainer = Trainer(config)
+    trainer = prepare(config)
     data = trainer.data
     assert (data.lines, data.left_out) == ([1, 3], {"empty": 2, "too long": 1})
     batch = data.batch([1, 0])
@@ -115,7 +115,7 @@ def test_empty_and_overlong_lines_are_left_out_and_counted(
     assert "2 lines, 2 empty left out, 1 too long left out;" in capsys.readouterr().err
     Path(config.train[0]).write_text("\n\n")
     with pytest.raises(SgdecError, match=r"train\.txt: no line is left of 2: 2 empty\."):
-        Trainer(make_lm_config(tmp_path, "other"), quiet=True)
+        prepare(make_lm_config(tmp_path, "other"), quiet=True)
 
 
 def test_a_checkpoint_says_that_there_is_no_source(tmp_path: Path) -> None:

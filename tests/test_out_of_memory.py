@@ -20,8 +20,8 @@ from sgdec.training import train, trainer, validation
 from sgdec.training.data.workspace import Workspace, peak_bytes
 from sgdec.training.objectives import expected_reward, likelihood
 from sgdec.training.out_of_memory import IN_A_ROW, Splitter
+from sgdec.training.preparing import prepare
 from sgdec.training.run.report import METRICS, read_metrics
-from sgdec.training.trainer import Trainer
 from tests.test_workspace import random_text
 from tests.training_case import PAIRS, losses, make_config
 
@@ -72,7 +72,7 @@ def test_batches_that_do_not_fit_are_split_and_the_run_is_the_same(
     expected = losses(make_config(tmp_path, "whole", **settings))
     tried = say_no(monkeypatch, lambda batch: batch.mask.numel() > 20, late=late)
     config = make_config(tmp_path, "split", **settings)
-    trainer = Trainer(config)
+    trainer = prepare(config)
     assert list(trainer.steps()) == pytest.approx(expected, rel=1e-9)
     said = [line for line in capsys.readouterr().err.splitlines() if "out of memory" in line]
     assert 1 <= len(said) <= 5, "once it is known, no batch of this size is tried again"
@@ -84,7 +84,7 @@ def test_batches_that_do_not_fit_are_split_and_the_run_is_the_same(
     ceiling = json.loads((tmp_path / "split" / "last" / "progress.json").read_text())["ceiling"]
     assert 20 * 0.9 < ceiling < 48 * 0.9
     longer = make_config(tmp_path, "split", **{**settings, "max_steps": 12})
-    assert Trainer(longer, resume=True, quiet=True).updater.splitter.ceiling == ceiling
+    assert prepare(longer, resume=True, quiet=True).updater.splitter.ceiling == ceiling
 
 
 def test_an_example_that_does_not_fit_at_all_is_left_out_and_counted(
@@ -113,7 +113,7 @@ def test_other_errors_are_not_taken_for_want_of_memory(tmp_path: Path, monkeypat
 
 def lines_of_batch(folder: Path, number: int, **settings: Any) -> list[int]:
     """What an update of the first epoch is made of."""
-    data = Trainer(make_config(folder, "unused", **settings), quiet=True).data
+    data = prepare(make_config(folder, "unused", **settings), quiet=True).data
     return data.batch(data.batches(48, order=(1, 0))[number]).lines
 
 
@@ -131,7 +131,7 @@ def test_an_update_of_which_nothing_fits_is_skipped_counted_and_remembered(
     monkeypatch.setattr(trainer, "LOG_EVERY", 1)
     settings: dict[str, Any] = {"max_steps": 16, "save_every": 1, "keep": 16, "validate_every": 16, "ema": ema}
     config = make_config(tmp_path, **settings)
-    made = list(Trainer(config).steps())
+    made = list(prepare(config).steps())
     assert [step for step, loss in enumerate(made, start=1) if math.isnan(loss)] == [5]
     assert "step 5: memory holds nothing of this update; it is skipped (1 so far)" in capsys.readouterr().err
     progress = progress_of(tmp_path / "run")
@@ -171,9 +171,9 @@ def test_what_is_left_of_an_update_of_several_batches_is_an_update(
     bad, good = lines_of_batch(tmp_path, 0), lines_of_batch(tmp_path, 1)
     say_no(monkeypatch, lambda batch: bool({*batch.lines} & {*bad}))
     settings: dict[str, Any] = {"precision": "fp64", "options": STILL, "max_steps": 3, "bleu": 0}
-    run = Trainer(make_config(tmp_path, accumulate=2, **settings), quiet=True)
+    run = prepare(make_config(tmp_path, accumulate=2, **settings), quiet=True)
     loss = next(run.steps())
-    other = Trainer(make_config(tmp_path, "other", **settings), quiet=True)
+    other = prepare(make_config(tmp_path, "other", **settings), quiet=True)
     batch = other.data.batch([line - 1 for line in good])
     assert loss == pytest.approx(other.updater.update([batch], 1, 0.01)[0], rel=1e-9)
     assert run.progress.tokens == int(batch.mask.sum()) and run.progress.loss_sum / run.progress.tokens == loss
@@ -182,7 +182,7 @@ def test_what_is_left_of_an_update_of_several_batches_is_an_update(
 
 def test_the_log_counts_the_tokens_that_were_learnt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     say_no(monkeypatch, lambda batch: 1 in batch.lines)
-    run = Trainer(make_config(tmp_path, max_steps=0, epochs=1.0, bleu=0), quiet=True)
+    run = prepare(make_config(tmp_path, max_steps=0, epochs=1.0, bleu=0), quiet=True)
     assert all(map(math.isfinite, run.steps()))
     assert run.progress.unfit == [1] and not run.progress.skipped
     tokens = sum(len(target) + 1 for target in run.data.targets)  # type: ignore[attr-defined]
@@ -204,7 +204,7 @@ def test_rewards_are_those_of_the_examples_that_fit_each_once(
     config = make_config(
         tmp_path, objective="expected-reward", start=str(tmp_path / "ml" / "best"), samples=2, max_steps=3, bleu=0
     )
-    run = Trainer(config, quiet=True)
+    run = prepare(config, quiet=True)
     assert [math.isnan(loss) for loss in run.steps()] == [False, True, False]
     learnt = [line for number in (0, 2) for line in lines_of_batch(tmp_path, number)]
     assert run.progress.sources == len(learnt)
@@ -235,7 +235,7 @@ def test_a_failure_of_a_batch_of_small_cost_does_not_split_all_batches_for_ever(
 
 
 def test_the_optimiser_has_its_memory_before_the_first_update(tmp_path: Path) -> None:
-    run = Trainer(make_config(tmp_path), quiet=True)
+    run = prepare(make_config(tmp_path), quiet=True)
     optimizer, size = run.updater.optimizer, sum(p.nbytes for p in run.model.parameters())
     run.updater.strategy.backward([run.data.batch([0])], torch.tensor(1))
     assert peak_bytes(optimizer.step, "cpu") < 0.1 * size
@@ -282,7 +282,7 @@ def test_memory_that_runs_out_elsewhere_is_one_line_and_the_last_checkpoint_stan
 
 
 def test_a_validation_of_too_large_batches_is_made_in_halves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run = Trainer(make_config(tmp_path, precision="fp64"), quiet=True)
+    run = prepare(make_config(tmp_path, precision="fp64"), quiet=True)
     expected = validation.perplexity(run.model, run.inputs.valid)
     outputs = validation.greedy(run.model, run.inputs.valid.sources)  # type: ignore[arg-type,attr-defined]
     nll, unroll, sizes = validation.batch_nll, validation.unroll, []

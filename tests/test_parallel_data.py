@@ -12,7 +12,7 @@ import pytest
 
 from sgdec.checkpoints.files import load_tensors
 from sgdec.training.parallel.group import Group
-from sgdec.training.trainer import Trainer
+from sgdec.training.preparing import prepare
 from tests.parallel_data_checks import VOCABULARY, WORKSPACE_MIB, equality, random_batch, run_checks
 from tests.parallel_data_checks import take as taken
 from tests.ranks import on_ranks
@@ -29,7 +29,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("runs")
     options = {"width": 16, "dropout": 0.0}
     config = make_config(folder, "single", precision="fp64", options=options, save_every=6, accumulate=2)
-    Trainer(config, quiet=True).run()
+    prepare(config, quiet=True).run()
     return folder, config
 
 

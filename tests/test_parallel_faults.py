@@ -24,7 +24,7 @@ from sgdec.plugins.options import describe
 from sgdec.training.config import TrainConfig
 from sgdec.training.parallel.group import Group
 from sgdec.training.parallel.launch import joined
-from sgdec.training.trainer import Trainer
+from sgdec.training.preparing import prepare
 from tests.ranks import on_ranks
 from tests.training_case import make_config
 
@@ -77,7 +77,7 @@ def settings(folder: Path, output: str, **given: Any) -> TrainConfig:
 
 def train_on_ranks(group: Group, config: TrainConfig) -> None:
     """The same without torchrun, and without a fault."""
-    Trainer(config, quiet=True, group=group).run()
+    prepare(config, quiet=True, group=group).run()
 
 
 def describe_defaults() -> dict[str, Any]:
@@ -112,7 +112,7 @@ def test_without_restarts_the_job_ends_and_one_process_can_go_on(tmp_path: Path)
     assert len(errors) == 1 and "torchrun --max-restarts 1 does so by itself" in errors[0]
     options = {**describe_defaults(), "width": 16, "dropout": 0.1}
     alone = replace(config, parallel="none", model="fragile", options=options)
-    trainer = Trainer(alone, resume=True, host=Host((str(tmp_path / "fragile.py"),)), quiet=True)
+    trainer = prepare(alone, resume=True, host=Host((str(tmp_path / "fragile.py"),)), quiet=True)
     assert trainer.progress.step == 8
     assert trainer.run().steps == 12
 

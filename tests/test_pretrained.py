@@ -19,8 +19,8 @@ from sgdec.models.base import LanguageModel, ModelContext
 from sgdec.plugins.host import Host
 from sgdec.text.vocabulary import load_vocabulary
 from sgdec.training import train
+from sgdec.training.preparing import prepare
 from sgdec.training.run.pretrained import read_rows
-from sgdec.training.trainer import Trainer
 from tests.families import FAMILIES
 from tests.training_case import PAIRS, make_config
 
@@ -54,7 +54,7 @@ def test_rows_of_pieces_in_the_file_start_from_it_and_others_as_ever(
 ) -> None:
     rows = vectors(["▁one", "▁zwei", "</s>", "nowhere", "▁five"])
     config = make_config(tmp_path, embeddings_source=write(tmp_path, rows, **how), max_steps=1, bleu=0)
-    trainer, plain = Trainer(config), Trainer(make_config(tmp_path, "plain"), quiet=True)
+    trainer, plain = prepare(config), prepare(make_config(tmp_path, "plain"), quiet=True)
     vocabulary = load_vocabulary(config.tokenizer[0])
     table, before = (t.model.embedding_layer("source").weight.detach() for t in (trainer, plain))
     given = {vocabulary.token(piece): row for piece, row in rows.items() if piece != "nowhere"}
@@ -88,7 +88,7 @@ def test_target_and_output_embeddings_start_from_files_and_training_goes_on(tmp_
     pieces = [f"▁{word}" for _, target in PAIRS[:5] for word in target.split()]
     files = [write(tmp_path, vectors(pieces, seed=seed), name=f"vec{seed}") for seed in (1, 2)]
     config = make_config(tmp_path, embeddings_target=files[0], embeddings_output=files[1], max_steps=3, bleu=0)
-    trainer = Trainer(config, quiet=True)
+    trainer = prepare(config, quiet=True)
     token = load_vocabulary(config.tokenizer[0]).token("▁drei")
     tables = trainer.model.embedding_layer("target").weight, trainer.model.output_layer()[0].weight
     for table, seed in zip(tables, (1, 2), strict=True):
@@ -96,8 +96,8 @@ def test_target_and_output_embeddings_start_from_files_and_training_goes_on(tmp_
     assert len(list(trainer.steps())) == 3
     tied = {"options": {"width": WIDTH, "tied": "target"}}
     with pytest.raises(UsageError, match="--embeddings-target and --embeddings-output: the model ties both"):
-        Trainer(make_config(tmp_path, "tied", embeddings_target=files[0], embeddings_output=files[1], **tied))
-    model = Trainer(make_config(tmp_path, "tied", embeddings_target=files[0], **tied), quiet=True).model
+        prepare(make_config(tmp_path, "tied", embeddings_target=files[0], embeddings_output=files[1], **tied))
+    model = prepare(make_config(tmp_path, "tied", embeddings_target=files[0], **tied), quiet=True).model
     assert torch.allclose(model.output_layer()[0].weight[token], torch.tensor(vectors(pieces)["▁drei"]))
 
 
@@ -125,7 +125,7 @@ def test_of_equal_rows_the_first_counts_and_words_with_blanks_are_no_pieces(tmp_
 def test_a_file_that_does_not_fit_is_one_line(tmp_path: Path, content: str, message: str) -> None:
     (tmp_path / "vec").write_text(content)
     with pytest.raises(SgdecError, match=message) as caught:
-        Trainer(make_config(tmp_path, embeddings_target=str(tmp_path / "vec")), quiet=True)
+        prepare(make_config(tmp_path, embeddings_target=str(tmp_path / "vec")), quiet=True)
     assert "\n" not in str(caught.value)
 
 
@@ -174,7 +174,7 @@ def test_a_decoder_that_hears_nothing_of_the_source_is_the_language_model(tmp_pa
     if name == "luong":
         options = {**options, "bridge": False}
     config = make_config(tmp_path, model=name, options=options, start_decoder=path)
-    trainer = Trainer(config, quiet=True)
+    trainer = prepare(config, quiet=True)
     model, batch = trainer.model.eval(), trainer.data.batch([100, 101, 5])
     lm, _ = loading.load_language_model(path)
     deafen(model)
@@ -195,7 +195,7 @@ def test_training_goes_on_from_the_language_model_and_the_rest_starts_as_ever(
     path = train_lm(tmp_path, kind)
     settings: dict[str, Any] = {"model": name, "options": options, "max_steps": 6, "save_every": 2, "bleu": 0}
     config = make_config(tmp_path, start_decoder=path, **settings)
-    trainer, plain = Trainer(config), Trainer(make_config(tmp_path, "plain", **settings), quiet=True)
+    trainer, plain = prepare(config), prepare(make_config(tmp_path, "plain", **settings), quiet=True)
     ours, theirs = trainer.model.state_dict(), plain.model.state_dict()
     changed = {key for key in ours if not torch.equal(ours[key], theirs[key])}
     assert changed >= {"target_embedding.weight", "softmax.weight"}
@@ -206,7 +206,7 @@ def test_training_goes_on_from_the_language_model_and_the_rest_starts_as_ever(
     whole = list(trainer.steps())
     trainer.report.close()
     assert whole[0] != next(plain.steps())
-    trainer = Trainer(make_config(tmp_path, "other", start_decoder=path, **settings))
+    trainer = prepare(make_config(tmp_path, "other", start_decoder=path, **settings))
     trainer.run()
     said = next(line for line in capsys.readouterr().err.splitlines() if line.startswith("--start-decoder"))
     count = len(loading.load_language_model(path)[0].state_dict())
@@ -217,13 +217,13 @@ def test_training_goes_on_from_the_language_model_and_the_rest_starts_as_ever(
 def test_a_resumed_run_has_its_weights_and_needs_the_language_model_no_more(tmp_path: Path) -> None:
     path = train_lm(tmp_path, "rnnlm")
     settings: dict[str, Any] = {"start_decoder": path, "max_steps": 5, "save_every": 2, "bleu": 0}
-    whole = list(Trainer(make_config(tmp_path, "whole", **settings), quiet=True).steps())
-    killed = Trainer(make_config(tmp_path, **settings), quiet=True).steps()
+    whole = list(prepare(make_config(tmp_path, "whole", **settings), quiet=True).steps())
+    killed = prepare(make_config(tmp_path, **settings), quiet=True).steps()
     assert [next(killed) for _ in range(3)] == whole[:3]
     Path(path).rename(tmp_path / "gone")
-    assert list(Trainer(make_config(tmp_path, **settings), resume=True, quiet=True).steps()) == whole[2:]
+    assert list(prepare(make_config(tmp_path, **settings), resume=True, quiet=True).steps()) == whole[2:]
     with pytest.raises(UsageError, match=r"--resume: start_decoder was .*lm in .*run, now it is \."):
-        Trainer(make_config(tmp_path, **{**settings, "start_decoder": ""}), resume=True, quiet=True)
+        prepare(make_config(tmp_path, **{**settings, "start_decoder": ""}), resume=True, quiet=True)
 
 
 def test_what_does_not_fit_is_one_line_and_names_both(tmp_path: Path) -> None:
@@ -231,7 +231,7 @@ def test_what_does_not_fit_is_one_line_and_names_both(tmp_path: Path) -> None:
 
     def refusal(path: str = rnnlm, **settings: Any) -> str:
         with pytest.raises(UsageError) as caught:
-            Trainer(make_config(tmp_path, "refused", start_decoder=path, **settings), quiet=True)
+            prepare(make_config(tmp_path, "refused", start_decoder=path, **settings), quiet=True)
         assert "\n" not in str(caught.value)
         return str(caught.value).replace(path, "LM")
 
@@ -258,7 +258,7 @@ def test_what_does_not_fit_is_one_line_and_names_both(tmp_path: Path) -> None:
     tied = train_lm(tmp_path, "rnnlm", "tied", options={"tied": True})
     for ties in ("target", "none"):
         options = {"width": 16, "tied": ties}
-        model = Trainer(make_config(tmp_path, "fine", start_decoder=tied, options=options), quiet=True).model
+        model = prepare(make_config(tmp_path, "fine", start_decoder=tied, options=options), quiet=True).model
         expected = loading.load_language_model(tied)[0].output_layer()[0].weight
         assert torch.equal(model.output_layer()[0].weight, expected)
     for name in ("embeddings_target", "embeddings_output"):
@@ -268,7 +268,7 @@ def test_what_does_not_fit_is_one_line_and_names_both(tmp_path: Path) -> None:
     train(make_config(tmp_path, max_steps=1, bleu=0), quiet=True)
     assert refusal(str(tmp_path / "run")).endswith("this is a gnmt; gnmt can start from rnnlm.")
     with pytest.raises(SgdecError, match="nowhere: no such folder"):
-        Trainer(make_config(tmp_path, "refused", start_decoder=str(tmp_path / "nowhere")), quiet=True)
+        prepare(make_config(tmp_path, "refused", start_decoder=str(tmp_path / "nowhere")), quiet=True)
 
 
 def test_every_correspondence_names_a_language_model_and_fits_each_of_its_parameters_once() -> None:

@@ -22,7 +22,7 @@ from sgdec.models.base import ModelContext, Seq2Seq
 from sgdec.models.gnmt import GAMMA, GNMT
 from sgdec.models.kernels import Kernels
 from sgdec.models.quantisation import Int8Kernels, quantise
-from sgdec.training.trainer import Trainer
+from sgdec.training.preparing import prepare
 from tests.training_case import make_config
 
 pytestmark = pytest.mark.slow
@@ -199,7 +199,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two steps of a constrained model, with checkpoints."""
     folder = tmp_path_factory.mktemp("run")
     options = {"width": 32, "layers": 3, "tied": "target", "constrained": True, "init": 0.3}
-    Trainer(make_config(folder, max_steps=4, options=options), quiet=True).run()
+    prepare(make_config(folder, max_steps=4, options=options), quiet=True).run()
     return folder / "run"
 
 
@@ -239,7 +239,7 @@ def test_bounds_follow_from_the_constraints(quantised: Path) -> None:
 
 def test_ranges_of_a_free_model_are_measured_on_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = make_config(tmp_path, max_steps=2, options={"width": 16, "layers": 3, "init": 0.3})
-    Trainer(config, quiet=True).run()
+    prepare(config, quiet=True).run()
     command = ["quantize", config.output, "--output", str(tmp_path / "int8")]
     assert main(command) == 2
     assert "the inputs of decoder.1, decoder.2, softmax have no known bound" in capsys.readouterr().err

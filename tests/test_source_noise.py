@@ -15,7 +15,7 @@ from sgdec.context import EOS, UNK
 from sgdec.errors import UsageError
 from sgdec.training.data.batch import Batch, pad, pad_targets
 from sgdec.training.data.noise import NoiseKind, SourceNoise, uniform
-from sgdec.training.trainer import Trainer
+from sgdec.training.preparing import prepare
 from tests.training_case import PAIRS, make_config
 
 pytestmark = pytest.mark.slow
@@ -120,23 +120,23 @@ def test_the_numbers_are_those_of_splitmix64() -> None:
 def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path, kind: NoiseKind) -> None:
     settings: dict[str, Any] = {"max_steps": 6, "save_every": 2, "bleu": 0, "source_noise": 0.3, "accumulate": 2}
     settings["source_noise_kind"] = kind
-    whole = list(Trainer(make_config(tmp_path, "whole", **settings), quiet=True).steps())
-    killed = Trainer(make_config(tmp_path, **settings), quiet=True).steps()
+    whole = list(prepare(make_config(tmp_path, "whole", **settings), quiet=True).steps())
+    killed = prepare(make_config(tmp_path, **settings), quiet=True).steps()
     assert [next(killed) for _ in range(5)] == whole[:5]
-    resumed = Trainer(make_config(tmp_path, **settings), resume=True, quiet=True)
+    resumed = prepare(make_config(tmp_path, **settings), resume=True, quiet=True)
     assert resumed.progress.step == 4 and list(resumed.steps()) == whole[4:]
     without = {name: value for name, value in settings.items() if not name.startswith("source_noise")}
-    plain = list(Trainer(make_config(tmp_path, "plain", **without), quiet=True).steps())
+    plain = list(prepare(make_config(tmp_path, "plain", **without), quiet=True).steps())
     assert plain[0] != whole[0]
     with pytest.raises(UsageError, match=r"--resume: source_noise was 0\.3 in .*, now it is 0\.1"):
-        Trainer(make_config(tmp_path, **{**settings, "source_noise": 0.1}), resume=True, quiet=True)
+        prepare(make_config(tmp_path, **{**settings, "source_noise": 0.1}), resume=True, quiet=True)
 
 
 def test_held_out_text_has_no_noise_and_edits_are_those_of_the_clean_source(tmp_path: Path) -> None:
     config = make_config(tmp_path, source_noise=0.9, edit_weight=3.0, max_steps=1, bleu=0)
     for path in config.train:
         Path(path).write_text("".join(f"{source}\n" for source, _ in PAIRS))
-    trainer = Trainer(config, quiet=True)
+    trainer = prepare(config, quiet=True)
     seen: list[Batch] = []
     update = trainer.updater.update
 
@@ -162,4 +162,4 @@ def test_a_share_out_of_range_and_a_model_without_source_are_refused(tmp_path: P
     config = make_config(tmp_path)
     alone = {"model": "rnnlm", "train": (config.train[1],), "valid": (config.valid[1],), "options": {"width": 8}}
     with pytest.raises(UsageError, match="--source-noise: rnnlm is a language model and has no source"):
-        Trainer(make_config(tmp_path, source_noise=0.1, **alone), quiet=True)
+        prepare(make_config(tmp_path, source_noise=0.1, **alone), quiet=True)

@@ -24,8 +24,8 @@ from sgdec.training.data.reading import Limits
 from sgdec.training.data.shards import ShardedText
 from sgdec.training.data.stream import open_text
 from sgdec.training.data.text import MonolingualText, ParallelText, Text, TextInMemory, read_text
+from sgdec.training.preparing import prepare
 from sgdec.training.run.terminal import Terminal
-from sgdec.training.trainer import Trainer
 from tests.training_case import losses, make_config
 
 pytestmark = pytest.mark.slow
@@ -258,4 +258,4 @@ def test_the_run_says_what_is_prepared(tmp_path: Path, capsys: pytest.CaptureFix
     assert said[0].endswith(f"109 pairs have more than 200 tokens: preparing shards in {config.output}/text")
     manifest = json.loads((Path(config.output) / "text" / "manifest.json").read_text())
     assert len(manifest["examples"]) == 5 and sum(manifest["examples"]) == 109 and "109 pairs" in said[1]
-    assert isinstance(Trainer(config, resume=True, quiet=True).inputs.valid, TextInMemory)
+    assert isinstance(prepare(config, resume=True, quiet=True).inputs.valid, TextInMemory)

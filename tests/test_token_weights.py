@@ -22,6 +22,7 @@ from sgdec.errors import SgdecError, UsageError
 from sgdec.text.sentencepiece import train_vocabulary
 from sgdec.training import train, validation
 from sgdec.training.data.weights import Weighting, kept_tokens
+from sgdec.training.preparing import prepare
 from sgdec.training.trainer import Trainer
 from tests.training_case import PAIRS, make_config
 
@@ -56,8 +57,8 @@ def assert_same(one: tuple[float, list[torch.Tensor]], other: tuple[float, list[
 def test_an_example_of_weight_2_is_the_example_twice_in_whatever_batch(tmp_path: Path) -> None:
     doubled = {0, 30, 70, len(PAIRS) - 1}
     lines = ["2" if n in doubled else "1" for n in range(len(PAIRS))]
-    weighted = Trainer(make_config(tmp_path, token_weights=write(tmp_path, lines), **STILL), quiet=True)
-    plain = Trainer(make_config(tmp_path, "plain", **STILL), quiet=True)
+    weighted = prepare(make_config(tmp_path, token_weights=write(tmp_path, lines), **STILL), quiet=True)
+    plain = prepare(make_config(tmp_path, "plain", **STILL), quiet=True)
     parts = [[0], [1, 30, 50, 70, 90], [60, 3, len(PAIRS) - 1]]
     twice = [[n for n in part for _ in range(2 if n in doubled else 1)] for part in parts]
     assert_same(gradients(weighted, parts), gradients(plain, twice))
@@ -71,8 +72,8 @@ def test_an_example_of_weight_2_is_the_example_twice_in_whatever_batch(tmp_path:
 def test_weights_that_are_all_alike_change_nothing(tmp_path: Path, weight: str) -> None:
     path = write(tmp_path, [weight] * len(PAIRS), "weights.gz")
     settings = {**STILL, "max_steps": 4, "bleu": 0}
-    losses = list(Trainer(make_config(tmp_path, token_weights=path, **settings), quiet=True).steps())
-    assert losses == pytest.approx(list(Trainer(make_config(tmp_path, "plain", **settings), quiet=True).steps()))
+    losses = list(prepare(make_config(tmp_path, token_weights=path, **settings), quiet=True).steps())
+    assert losses == pytest.approx(list(prepare(make_config(tmp_path, "plain", **settings), quiet=True).steps()))
 
 
 def test_a_token_counts_by_its_own_weight_and_the_end_by_1_unless_it_has_one(tmp_path: Path) -> None:
@@ -80,7 +81,7 @@ def test_a_token_counts_by_its_own_weight_and_the_end_by_1_unless_it_has_one(tmp
     generator = np.random.default_rng(1)
     given = [generator.integers(0, 5, tokens + n % 2) / 2 + 0.5 for n, tokens in enumerate(LENGTHS)]
     path = write(tmp_path, [" ".join(map(str, row)) for row in given])
-    trainer = Trainer(make_config(tmp_path, token_weights=path, label_smoothing=0.0, **STILL), quiet=True)
+    trainer = prepare(make_config(tmp_path, token_weights=path, label_smoothing=0.0, **STILL), quiet=True)
     examples = [2, 7, 40, 108]
     batch, model = trainer.data.batch(examples), trainer.model.eval()
     log = model.project(model(*batch.inputs)).log_softmax(-1).detach()
@@ -95,7 +96,7 @@ def test_a_token_counts_by_its_own_weight_and_the_end_by_1_unless_it_has_one(tmp
 
 def test_weights_of_a_right_to_left_model_are_in_the_order_of_the_text(tmp_path: Path) -> None:
     lines = [" ".join(str(t + 1) for t in range(tokens)) + " 9" for tokens in LENGTHS]
-    trainer = Trainer(make_config(tmp_path, token_weights=write(tmp_path, lines), right_left=True), quiet=True)
+    trainer = prepare(make_config(tmp_path, token_weights=write(tmp_path, lines), right_left=True), quiet=True)
     weights = trainer.inputs.weighting(trainer.data.batch([len(PAIRS) - 1])).weights
     assert weights is not None and weights.tolist() == [[5, 4, 3, 2, 1, 9]]
 
@@ -106,7 +107,7 @@ def test_lines_that_are_left_out_keep_their_place_in_the_file(tmp_path: Path) ->
     sides = [Path(path).read_text().splitlines() for path in config.train]
     for path, side in zip(config.train, sides, strict=True):
         Path(path).write_text("\n".join([side[0], "", "", "", *side[1:]]) + "\n")
-    trainer = Trainer(config, quiet=True)
+    trainer = prepare(config, quiet=True)
     assert trainer.data.left_out == {"empty": 3}
     weights = trainer.inputs.weighting(trainer.data.batch([0, 1, 2])).weights
     assert weights is not None and weights[:, 0].tolist() == [1, 2, 1]
@@ -117,7 +118,7 @@ def test_validation_is_unweighted(tmp_path: Path) -> None:
     config = make_config(tmp_path, token_weights=write(tmp_path, lines), edit_weight=3.0, max_steps=3, bleu=0)
     scores = train(config, quiet=True).scores
     model, _ = loading.load_model(tmp_path / "run")
-    plain = Trainer(make_config(tmp_path, "plain"), quiet=True).inputs.valid
+    plain = prepare(make_config(tmp_path, "plain"), quiet=True).inputs.valid
     assert scores["perplexity"] == pytest.approx(validation.perplexity(model, plain), rel=1e-5)
 
 
@@ -168,7 +169,7 @@ def test_target_tokens_that_differ_from_the_source_get_the_edit_weight(tmp_path:
     pairs = {"one two four": "one three four five", "two": "two", "one five": "five"}
     for path, side in zip(config.train, zip(*pairs.items(), strict=True), strict=True):
         Path(path).write_text("".join(f"{line}\n" for line in side))
-    trainer = Trainer(config, quiet=True)
+    trainer = prepare(config, quiet=True)
     weights = trainer.inputs.weighting(trainer.data.batch([0, 1, 2])).weights
     assert weights is not None
     expected = [[1, 3, 1, 3, 1], [1, 1, 1, 1, 1], [1, 1, 1, 1, 1]]
@@ -179,7 +180,7 @@ def test_target_tokens_that_differ_from_the_source_get_the_edit_weight(tmp_path:
 
 def test_weights_and_edit_weights_multiply(tmp_path: Path) -> None:
     path = write(tmp_path, ["0.5"] * len(PAIRS))
-    trainer = Trainer(make_config(tmp_path, token_weights=path, edit_weight=4.0), quiet=True)
+    trainer = prepare(make_config(tmp_path, token_weights=path, edit_weight=4.0), quiet=True)
     weights = trainer.inputs.weighting(trainer.data.batch([0])).weights
     assert weights is not None and weights.tolist() == [[2.0, 0.5]]
 
@@ -188,17 +189,17 @@ def test_a_killed_run_goes_on_bit_for_bit_wherever_the_file_lies_but_not_with_ot
     lines = [str(0.5 + n % 3) for n in range(len(PAIRS))]
     settings: dict[str, Any] = {"max_steps": 6, "save_every": 2, "bleu": 0, "edit_weight": 2.0}
     path = write(tmp_path, lines)
-    whole = list(Trainer(make_config(tmp_path, "whole", token_weights=path, **settings), quiet=True).steps())
-    killed = Trainer(make_config(tmp_path, token_weights=path, **settings), quiet=True).steps()
+    whole = list(prepare(make_config(tmp_path, "whole", token_weights=path, **settings), quiet=True).steps())
+    killed = prepare(make_config(tmp_path, token_weights=path, **settings), quiet=True).steps()
     assert [next(killed) for _ in range(5)] == whole[:5]
     moved = write(tmp_path, lines, "moved.gz")
-    resumed = Trainer(make_config(tmp_path, token_weights=moved, **settings), resume=True, quiet=True)
+    resumed = prepare(make_config(tmp_path, token_weights=moved, **settings), resume=True, quiet=True)
     assert resumed.progress.step == 4 and list(resumed.steps()) == whole[4:]
     other = write(tmp_path, ["1", *lines[1:]], "other")
     for file, now in ((other, "109 lines [0-9a-f]+"), ("", "not given")):
         message = rf"^--resume: --token-weights was 109 lines \w+ in .*run, now it is {now}\. Give the same"
         with pytest.raises(UsageError, match=message):
-            Trainer(make_config(tmp_path, token_weights=file, **settings), resume=True, quiet=True)
+            prepare(make_config(tmp_path, token_weights=file, **settings), resume=True, quiet=True)
 
 
 def test_a_run_of_an_sgdec_that_knew_no_weights_had_none(tmp_path: Path) -> None:
@@ -211,7 +212,7 @@ def test_a_run_of_an_sgdec_that_knew_no_weights_had_none(tmp_path: Path) -> None
     files.write_json(file, config)
     with pytest.raises(UsageError, match="--resume: --token-weights was not given in"):
         path = write(tmp_path, ["1"] * len(PAIRS))
-        Trainer(make_config(tmp_path, token_weights=path), resume=True, quiet=True)
+        prepare(make_config(tmp_path, token_weights=path), resume=True, quiet=True)
     assert train(make_config(tmp_path, max_steps=3, bleu=0), resume=True, quiet=True).steps == 3
 
 
@@ -234,13 +235,13 @@ BAD = {
 def test_a_file_that_does_not_fit_is_refused_by_its_line(tmp_path: Path, case: str) -> None:
     lines, message = BAD[case]
     with pytest.raises(SgdecError, match=message) as caught:
-        Trainer(make_config(tmp_path, token_weights=write(tmp_path, lines)), quiet=True)
+        prepare(make_config(tmp_path, token_weights=write(tmp_path, lines)), quiet=True)
     assert "\n" not in str(caught.value)
 
 
 def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(SgdecError, match=r"absent: cannot be read \(No such file or directory\)"):
-        Trainer(make_config(tmp_path, token_weights=str(tmp_path / "absent")), quiet=True)
+        prepare(make_config(tmp_path, token_weights=str(tmp_path / "absent")), quiet=True)
 
 
 def test_edit_weights_need_one_vocabulary_and_a_source(tmp_path: Path) -> None:
@@ -248,16 +249,16 @@ def test_edit_weights_need_one_vocabulary_and_a_source(tmp_path: Path) -> None:
     other = tmp_path / "other.spm"
     other.write_bytes(train_vocabulary([target for _, target in PAIRS], 12, kind="word").serialized)
     with pytest.raises(UsageError, match=r"--edit-weight compares target tokens .*Give --tokenizer once"):
-        Trainer(make_config(tmp_path, edit_weight=3.0, tokenizer=(*config.tokenizer, str(other))), quiet=True)
+        prepare(make_config(tmp_path, edit_weight=3.0, tokenizer=(*config.tokenizer, str(other))), quiet=True)
     with pytest.raises(UsageError, match=r"--edit-weight: 0\.0 should be greater than 0"):
         make_config(tmp_path, edit_weight=0.0)
     with pytest.raises(UsageError, match="--edit-weight: gnmt does not read one source token by token"):
         make_config(tmp_path, edit_weight=3.0).check_model(sources=1, steps=True)
     with pytest.raises(UsageError, match="--objective expected-reward has no weights of tokens"):
         refined = make_config(tmp_path, edit_weight=3.0, objective="expected-reward")
-        Weighting(refined, Vocabularies(), Trainer(config, quiet=True).data)
+        Weighting(refined, Vocabularies(), prepare(config, quiet=True).data)
     alone = {"model": "rnnlm", "train": (config.train[1],), "valid": (config.valid[1],), "options": {"width": 8}}
     with pytest.raises(UsageError, match="--edit-weight: rnnlm is a language model and has no source"):
-        Trainer(make_config(tmp_path, edit_weight=3.0, **alone), quiet=True)
+        prepare(make_config(tmp_path, edit_weight=3.0, **alone), quiet=True)
     weights = write(tmp_path, ["2"] * len(PAIRS))
-    Trainer(make_config(tmp_path, token_weights=weights, max_steps=1, **alone), quiet=True).run()
+    prepare(make_config(tmp_path, token_weights=weights, max_steps=1, **alone), quiet=True).run()

@@ -21,7 +21,7 @@ from torch.distributed.run import get_args_parser
 
 from sgdec.checkpoints.layout import read_config
 from sgdec.cli.train import command
-from sgdec.training.trainer import Trainer
+from sgdec.training.preparing import prepare
 from tests.training_case import make_config
 
 pytestmark = pytest.mark.slow
@@ -75,7 +75,7 @@ def test_the_command_with_start_from_runs_as_it_is_shown(tmp_path: Path) -> None
         shutil.copy(text, tmp_path / Path(text).name.replace("valid", "val"))
     _, *words = shlex.split(shown)
     settings = ["--max-steps", "2", "--bleu", "2", "--threads", "1", "--device", "cpu"]
-    Trainer(config, quiet=True).run()
+    prepare(config, quiet=True).run()
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", *words, *settings],
         capture_output=True, text=True, timeout=600, cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"},

@@ -21,8 +21,8 @@ from sgdec.models.base import Seq2Seq
 from sgdec.training import train, validation
 from sgdec.training.device import trains_in_bf16
 from sgdec.training.optimisation import learning_rate
+from sgdec.training.preparing import prepare
 from sgdec.training.run import report
-from sgdec.training.trainer import Trainer
 from tests.training_case import PAIRS, losses, make_config
 
 pytestmark = pytest.mark.slow
@@ -66,7 +66,7 @@ def test_a_checkpoint_whose_writing_fails_leaves_the_previous_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     config = make_config(tmp_path, save_every=4)
-    trainer = Trainer(config, quiet=True)
+    trainer = prepare(config, quiet=True)
     steps = trainer.steps()
     for _ in range(6):
         next(steps)
@@ -94,7 +94,7 @@ def test_the_seed_decides_everything(tmp_path: Path) -> None:
 
 
 def test_the_loss_is_smoothed_cross_entropy_over_real_tokens(tmp_path: Path) -> None:
-    trainer = Trainer(make_config(tmp_path, precision="fp64", label_smoothing=0.2), quiet=True)
+    trainer = prepare(make_config(tmp_path, precision="fp64", label_smoothing=0.2), quiet=True)
     model = trainer.model.eval()
     batch = trainer.data.batch([0, 40, 100])
     expected = 0.0
@@ -108,7 +108,7 @@ def test_the_loss_is_smoothed_cross_entropy_over_real_tokens(tmp_path: Path) -> 
 
 
 def test_perplexity_counts_each_token_and_the_end_once(tmp_path: Path) -> None:
-    trainer = Trainer(make_config(tmp_path, precision="fp64"), quiet=True)
+    trainer = prepare(make_config(tmp_path, precision="fp64"), quiet=True)
     model, data = trainer.model.eval(), trainer.inputs.valid
     total = tokens = 0.0
     for n in range(len(data)):
@@ -121,7 +121,7 @@ def test_perplexity_counts_each_token_and_the_end_once(tmp_path: Path) -> None:
 
 
 def test_greedy_translation_does_not_depend_on_the_batch(tmp_path: Path) -> None:
-    trainer = Trainer(make_config(tmp_path, precision="fp64", options={"width": 16, "init": 0.6}), quiet=True)
+    trainer = prepare(make_config(tmp_path, precision="fp64", options={"width": 16, "init": 0.6}), quiet=True)
     lines = [pair[0] for pair in PAIRS[::5]]
     alone = [validation.translate(trainer.model, trainer.inputs.vocabularies, [line])[0] for line in lines]
     assert len(set(alone)) > 5
@@ -129,7 +129,7 @@ def test_greedy_translation_does_not_depend_on_the_batch(tmp_path: Path) -> None
 
 
 def test_gradients_are_clipped_to_the_norm(tmp_path: Path) -> None:
-    trainer = Trainer(make_config(tmp_path, clip=0.01, sgd_after=0), quiet=True)
+    trainer = prepare(make_config(tmp_path, clip=0.01, sgd_after=0), quiet=True)
     next(trainer.steps())
     norm = torch.stack([parameter.grad.norm() for parameter in trainer.model.parameters()]).norm()  # type: ignore[union-attr]
     assert float(norm) == pytest.approx(0.01, rel=1e-3)
@@ -137,7 +137,7 @@ def test_gradients_are_clipped_to_the_norm(tmp_path: Path) -> None:
 
 def test_a_loss_that_is_no_number_stops_the_run_naming_step_and_lines(tmp_path: Path) -> None:
     config = make_config(tmp_path, save_every=2)
-    trainer = Trainer(config, quiet=True)
+    trainer = prepare(config, quiet=True)
     steps = trainer.steps()
     for _ in range(3):
         next(steps)
@@ -174,7 +174,7 @@ def test_plateaus_halve_the_rate_and_patience_ends_the_run(tmp_path: Path, monke
     values: Iterator[float] = iter([5.0, 4.0, 4.5, 4.5, 4.5, 4.5, 4.5])
     monkeypatch.setattr(validation, "perplexity", lambda *args, **options: next(values))
     config = make_config(tmp_path, validate_every=2, max_steps=100, plateau=2, patience=4, bleu=0)
-    trainer = Trainer(config, quiet=True)
+    trainer = prepare(config, quiet=True)
     done = trainer.run()
     assert (done.steps, done.scores) == (12, {"perplexity": 4.5})
     assert trainer.progress.plateaus == 2
@@ -237,14 +237,14 @@ def test_resuming_with_other_settings_or_without_a_run_is_refused(tmp_path: Path
 )
 def test_settings_that_cannot_work_are_one_line(tmp_path: Path, settings: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message) as caught:
-        Trainer(make_config(tmp_path, **settings), quiet=True)
+        prepare(make_config(tmp_path, **settings), quiet=True)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.skipif(trains_in_bf16(), reason="this processor can")
 def test_a_processor_that_cannot_train_in_bf16_says_so(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--precision bf16: this processor cannot .* Use fp32, or auto\."):
-        Trainer(make_config(tmp_path, precision="bf16"), quiet=True)
+        prepare(make_config(tmp_path, precision="bf16"), quiet=True)
 
 
 @pytest.mark.skipif(not trains_in_bf16(), reason="this processor has no AVX-512")

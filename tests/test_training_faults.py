@@ -20,7 +20,7 @@ from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
 from sgdec.training import train
 from sgdec.training.data.reading import Limits
 from sgdec.training.data.text import MonolingualText, ParallelText
-from sgdec.training.trainer import Trainer
+from sgdec.training.preparing import prepare
 from tests.training_case import PAIRS, make_config
 
 pytestmark = pytest.mark.slow
@@ -106,7 +106,7 @@ def test_a_full_disk_is_one_line_about_the_checkpoint_and_the_one_before_it_is_w
     tmp_path: Path, limited: None
 ) -> None:
     config = make_config(tmp_path, max_steps=6, validate_every=2, bleu=0)
-    trainer = Trainer(config, quiet=True)
+    trainer = prepare(config, quiet=True)
     with pytest.raises(
         SgdecError, match=r"run/step-4: cannot be written \(.*\)\. The checkpoint before it is intact"
     ):
@@ -161,13 +161,13 @@ def test_other_text_and_another_tokenizer_of_the_same_size_are_refused_wherever_
     with pytest.raises(
         UsageError, match=rf"text is not the one of .*run: it was {len(PAIRS)} pairs \w+, now it is 110"
     ):
-        Trainer(make_config(tmp_path, max_steps=4, **paths), resume=True, quiet=True)
+        prepare(make_config(tmp_path, max_steps=4, **paths), resume=True, quiet=True)
     swapped = train_vocabulary([word[::-1] for pair in PAIRS for word in " ".join(pair).split()], 20, kind="word")
     (moved / "tok.spm").write_bytes(swapped.serialized)
     with pytest.raises(
         UsageError, match=r"--resume: the source tokenizer is not the one of .*run\. Give that one again"
     ):
-        Trainer(make_config(tmp_path, max_steps=4, **paths), resume=True, quiet=True)
+        prepare(make_config(tmp_path, max_steps=4, **paths), resume=True, quiet=True)
 
 
 @pytest.fixture(scope="module")
@@ -212,13 +212,13 @@ def test_a_run_says_what_it_left_out_and_refuses_held_out_text_that_it_cannot_re
     with open(config.train[0], "ab") as source, open(config.train[1], "ab") as target:
         source.write(b"one\none \xe9\n\n")
         target.write(b"eins zwei drei\neins\neins\n")
-    Trainer(config).run()
+    prepare(config).run()
     said = capsys.readouterr().err.splitlines()[0]
     assert f"{len(PAIRS)} pairs, 1 of absurd lengths left out, 1 not UTF-8 left out, 1 empty left out;" in said
     with open(config.valid[1], "ab") as held_out:
         held_out.write(b"\xe9\n")
     with pytest.raises(SgdecError, match=r"valid\.de: line 17 is not UTF-8"):
-        Trainer(config.__class__(**{**config.__dict__, "output": str(tmp_path / "other")}), quiet=True)
+        prepare(config.__class__(**{**config.__dict__, "output": str(tmp_path / "other")}), quiet=True)
 
 
 def test_unequal_files_are_refused_even_where_lines_cannot_be_read(

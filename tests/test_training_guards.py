@@ -79,7 +79,7 @@ def test_a_run_goes_on_in_its_precision_whatever_this_machine_would_choose(
     def choose(device: str, precision: str) -> str:
         return machine if precision == "auto" else precision
 
-    monkeypatch.setattr("sgdec.training.trainer.choose_precision", choose)
+    monkeypatch.setattr("sgdec.training.preparing.choose_precision", choose)
     machine = "fp64"
     train(make_config(tmp_path, max_steps=2, bleu=0, precision="auto"), quiet=True)
     machine = "fp32"

@@ -18,6 +18,7 @@ from sgdec.checkpoints.loading import load_model, model_tensors
 from sgdec.errors import SgdecError
 from sgdec.training import train, validation
 from sgdec.training.optimisation import learning_rate
+from sgdec.training.preparing import prepare
 from sgdec.training.trainer import Trainer
 from tests.training_case import PAIRS, losses, make_config
 
@@ -36,7 +37,7 @@ def gradients(trainer: Trainer, batches: list[list[int]]) -> tuple[float, float,
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp64", 1e-12), ("fp32", 1e-6)])
 def test_accumulated_batches_are_one_large_batch(tmp_path: Path, precision: str, tolerance: float) -> None:
     """Batches of unequal sizes and lengths; a mean of their means is something else."""
-    trainer = Trainer(make_config(tmp_path, precision=precision, options=STILL, clip=1e9), quiet=True)
+    trainer = prepare(make_config(tmp_path, precision=precision, options=STILL, clip=1e9), quiet=True)
     parts = [[0], [1, 30, 50, 70, 90], [60, 3, len(PAIRS) - 1]]
     loss, norm, apart = gradients(trainer, parts)
     whole_loss, whole_norm, whole = gradients(trainer, [[n for part in parts for n in part]])
@@ -56,21 +57,21 @@ def test_a_run_of_accumulated_batches_is_the_run_of_large_ones(tmp_path: Path) -
     small = make_config(tmp_path, "small", batch_tokens=12, accumulate=4, **settings)
     for path, lines in zip(large.train, zip(*pairs, strict=True), strict=True):
         Path(path).write_text("".join(f"{line}\n" for line in lines))
-    trainer = Trainer(small, quiet=True)
+    trainer = prepare(small, quiet=True)
     assert len(trainer.data.batches(12)) == 4 and trainer.steps_per_epoch == 1
     assert list(trainer.steps()) == pytest.approx(losses(large), rel=1e-9)
 
 
 def test_the_last_step_of_an_epoch_takes_the_batches_that_are_left(tmp_path: Path) -> None:
     config = make_config(tmp_path, accumulate=5, epochs=2.0, max_steps=0)
-    trainer = Trainer(config, quiet=True)
+    trainer = prepare(config, quiet=True)
     batches = len(trainer.data.batches(config.batch_tokens))
     assert batches % 5
     assert len(list(trainer.steps())) == 2 * math.ceil(batches / 5)
 
 
 def test_the_moving_average_is_that_of_its_formula(tmp_path: Path) -> None:
-    trainer = Trainer(make_config(tmp_path, ema=0.2, precision="fp64", max_steps=60, bleu=0), quiet=True)
+    trainer = prepare(make_config(tmp_path, ema=0.2, precision="fp64", max_steps=60, bleu=0), quiet=True)
     expected = {name: tensor.clone() for name, tensor in model_tensors(trainer.model).items()}
     for step, _ in enumerate(trainer.steps(), 1):
         share = max(0.2, 1 - (step + 1) / (step + 10))
@@ -93,7 +94,7 @@ def test_the_average_is_validated_and_saved_and_the_weights_go_on_without_it(tmp
     assert not (tmp_path / "plain" / "last" / "raw.safetensors").exists()
     model, _ = load_model(tmp_path / "averaged" / "last")
     config = layout.read_config(tmp_path / "averaged" / "last")
-    valid = Trainer(make_config(tmp_path, "other"), quiet=True).inputs.valid
+    valid = prepare(make_config(tmp_path, "other"), quiet=True).inputs.valid
     assert validation.perplexity(model, valid) == pytest.approx(config["perplexity"], rel=1e-5)
     assert config["perplexity"] != layout.read_config(tmp_path / "plain" / "last")["perplexity"]
 
@@ -131,13 +132,13 @@ def test_a_plateau_lowers_the_rate_by_the_factor(tmp_path: Path, monkeypatch: py
     values: Iterator[float] = iter([5.0, 5.0, 4.0, 4.5, 4.5])
     monkeypatch.setattr(validation, "perplexity", lambda *args, **options: next(values))
     config = make_config(tmp_path, lr=1e-3, validate_every=2, max_steps=10, plateau=1, plateau_factor=0.7, bleu=0)
-    trainer = Trainer(config, quiet=True)
+    trainer = prepare(config, quiet=True)
     rates = [trainer.updater.optimizer.param_groups[0]["lr"] for _ in trainer.steps()]
     assert rates == pytest.approx([1e-3] * 4 + [7e-4] * 4 + [4.9e-4] * 2)
 
 
 def test_of_several_batches_the_bad_one_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    trainer = Trainer(make_config(tmp_path, accumulate=3), quiet=True)
+    trainer = prepare(make_config(tmp_path, accumulate=3), quiet=True)
     weights = {name: tensor.clone() for name, tensor in model_tensors(trainer.model).items()}
     nll, calls = validation.batch_nll, iter(range(3))
 
@@ -155,7 +156,7 @@ def test_of_several_batches_the_bad_one_is_named(tmp_path: Path, monkeypatch: py
 
 
 def test_a_gradient_that_is_no_number_names_the_last_good_checkpoint(tmp_path: Path) -> None:
-    trainer = Trainer(make_config(tmp_path, save_every=2), quiet=True)
+    trainer = prepare(make_config(tmp_path, save_every=2), quiet=True)
     steps = trainer.steps()
     for _ in range(3):
         next(steps)

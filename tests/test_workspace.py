@@ -21,7 +21,7 @@ from sgdec.training import validation
 from sgdec.training.data.budget import Tokens
 from sgdec.training.data.text import MonolingualText, ParallelText, TextInMemory
 from sgdec.training.data.workspace import Workspace, features, measure_workspace, peak_bytes
-from sgdec.training.trainer import Trainer
+from sgdec.training.preparing import prepare
 from tests.training_case import PAIRS, losses, make_config, write_text
 
 pytestmark = pytest.mark.slow
@@ -121,7 +121,7 @@ def test_the_peak_counts_what_is_there_at_the_same_time() -> None:
     [("gnmt", {"width": 32}), ("transformer", {"width": 32, "layers": 2, "heads": 2, "feed_forward": 64})],
 )
 def test_batches_take_the_memory_that_was_promised(tmp_path: Path, model: str, options: dict[str, Any]) -> None:
-    trainer = Trainer(make_config(tmp_path, model=model, options=options, workspace=4), quiet=True)
+    trainer = prepare(make_config(tmp_path, model=model, options=options, workspace=4), quiet=True)
     assert isinstance(trainer.budget, Workspace)
     trainer.model.train()
     peaks = []
@@ -135,7 +135,7 @@ def test_batches_take_the_memory_that_was_promised(tmp_path: Path, model: str, o
 
 def test_validation_takes_no_more_memory_than_updates(tmp_path: Path) -> None:
     config = make_config(tmp_path, workspace=2, bleu=0)
-    trainer = Trainer(replace(config, valid=write_text(tmp_path, "long", PAIRS * 30)), quiet=True)
+    trainer = prepare(replace(config, valid=write_text(tmp_path, "long", PAIRS * 30)), quiet=True)
     trainer.model.eval()
     all_at_once = peak_bytes(lambda: validation.perplexity(trainer.model, trainer.inputs.valid), "cpu")
     assert peak_bytes(trainer._score, "cpu") < 2 * MIB < all_at_once
@@ -153,7 +153,7 @@ def test_a_killed_run_has_the_batches_that_were_measured_first(
     monkeypatch.setattr("sgdec.training.data.workspace.peak_bytes", lambda *args: pytest.fail("measured again"))
     assert losses(config, resume=True) == whole[4:]
     with pytest.raises(UsageError, match=r"workspace was 3 in .*, now it is 4"):
-        Trainer(make_config(tmp_path, "killed", **{**settings, "workspace": 4}), resume=True, quiet=True)
+        prepare(make_config(tmp_path, "killed", **{**settings, "workspace": 4}), resume=True, quiet=True)
 
 
 def test_memory_without_room_for_the_first_measurement_is_one_line() -> None:
@@ -167,7 +167,7 @@ def test_memory_without_room_for_the_first_measurement_is_one_line() -> None:
 def test_too_little_memory_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sgdec.training.data.workspace.peak_bytes", lambda *args: 5.5 * MIB)
     with pytest.raises(UsageError, match=r"--workspace 5: a small batch alone takes 6 MiB, gradients included\."):
-        Trainer(make_config(tmp_path, workspace=5), quiet=True)
+        prepare(make_config(tmp_path, workspace=5), quiet=True)
 
 
 def test_tokens_count_the_longer_side_with_padding() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from sgdec.text.sentencepiece import train_vocabulary
 from sgdec.training.config import TrainConfig
-from sgdec.training.trainer import Trainer
+from sgdec.training.preparing import prepare
 
 WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf"}
 SENTENCES = [
@@ -51,7 +51,7 @@ def make_config(folder: Path, output: str = "run", **settings: Any) -> TrainConf
 def losses(config: TrainConfig, *, resume: bool = False, steps: int | None = None) -> list[float]:
     """Train without a word; after ``steps`` the run stops dead, as if it was killed."""
     made = []
-    for loss in Trainer(config, resume=resume, quiet=True).steps():
+    for loss in prepare(config, resume=resume, quiet=True).steps():
         made.append(loss)
         if len(made) == steps:
             break

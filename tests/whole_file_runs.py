@@ -98,7 +98,7 @@ def left_behind() -> list[str]:
 
 
 if __name__ == "__main__":
-    for module in ("pynini", "sacrebleu", "matplotlib.figure", "torch.utils.tensorboard", "sgdec.training.trainer"):
+    for module in ("pynini", "sacrebleu", "matplotlib.figure", "torch.utils.tensorboard", "sgdec.training.preparing"):
         __import__(module)
     found = []
     for call, written in json.load(sys.stdin):

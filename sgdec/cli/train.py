@@ -159,7 +159,7 @@ def command(
     kind = None if _is_default(ctx, "model") else model
     config = make_config({**files, **said}, ctx.meta["dotted"], model=kind, preset=preset, resume=resume, host=host)
     from sgdec.training.parallel.launch import is_first
-    from sgdec.training.trainer import train
+    from sgdec.training.preparing import train
 
     done = train(config, resume=resume, host=host, quiet=quiet)
     if is_first() and not quiet:

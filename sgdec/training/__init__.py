@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sgdec.training.config import TrainConfig
-    from sgdec.training.trainer import Trained, train
+    from sgdec.training.preparing import train
+    from sgdec.training.trainer import Trained
 
 __all__ = ["TrainConfig", "Trained", "train"]
 
@@ -16,8 +17,12 @@ def __getattr__(name: str) -> Any:
         from sgdec.training.config import TrainConfig
 
         return TrainConfig
-    if name in ("Trained", "train"):
-        from sgdec.training import trainer
+    if name == "Trained":
+        from sgdec.training.trainer import Trained
 
-        return getattr(trainer, name)
+        return Trained
+    if name == "train":
+        from sgdec.training.preparing import train
+
+        return train
     raise AttributeError(f"module 'sgdec.training' has no attribute {name!r}")

@@ -46,9 +46,9 @@ def train(
     options = {name: value for name, value in settings.items() if isinstance(value, Mapping)}
     texts = {"train": _files(train), "valid": _files(valid), "tokenizer": _files(tokenizer), "output": str(output)}
     config = make_config({**texts, **own}, options, model=model, preset=preset, resume=resume, host=host)
-    from sgdec.training import trainer
+    from sgdec.training import preparing
 
-    return trainer.train(config, resume=resume, host=host, quiet=quiet)
+    return preparing.train(config, resume=resume, host=host, quiet=quiet)
 
 
 def make_config(

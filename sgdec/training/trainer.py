@@ -14,36 +14,28 @@ import math
 import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-import torch
-
-from sgdec.checkpoints import files, layout, loading
+from sgdec.checkpoints import files, layout
 from sgdec.errors import SgdecError
-from sgdec.models.base import Seq2Seq
-from sgdec.plugins.host import Host
+from sgdec.models.base import Model, Seq2Seq
 from sgdec.training import validation
-from sgdec.training.compiling import compile_model
 from sgdec.training.config import TrainConfig
 from sgdec.training.data.batch import Batch
+from sgdec.training.data.budget import Budget
 from sgdec.training.data.noise import SourceNoise
-from sgdec.training.data.text import ParallelText
-from sgdec.training.data.workspace import WORKSPACE, Workspace, for_scoring, make_budget
-from sgdec.training.device import choose_precision
+from sgdec.training.data.text import ParallelText, Text
+from sgdec.training.data.workspace import WORKSPACE, Workspace, for_scoring
 from sgdec.training.optimisation import learning_rate
-from sgdec.training.out_of_memory import Splitter, told
+from sgdec.training.out_of_memory import told
 from sgdec.training.parallel.group import Group
-from sgdec.training.parallel.launch import joined, restarted
-from sgdec.training.parallel.strategy import Strategy
 from sgdec.training.parallel.volume import Volume
-from sgdec.training.run import pretrained, resuming, starting
-from sgdec.training.run.alone import alone
-from sgdec.training.run.inputs import read_inputs
+from sgdec.training.run import resuming
+from sgdec.training.run.inputs import Inputs
 from sgdec.training.run.progress import PROGRESS, Progress
-from sgdec.training.run.report import METRICS, Report, Silence, duration
-from sgdec.training.run.terminal import Terminal
+from sgdec.training.run.report import METRICS, Report, duration
 from sgdec.training.updating import Updater
 
 LOG_EVERY = 50
@@ -61,79 +53,49 @@ class Trained:
     """Of the last validation: perplexity, and bleu and gleu if asked for (of a translation model)."""
 
 
-def train(config: TrainConfig, *, resume: bool = False, host: Host | None = None, quiet: bool = False) -> Trained:
-    """Train a model as ``config`` says, or go on with the run in its folder.
-
-    Raises `UsageError` for settings that cannot work, `SgdecError` for data or files that do not; in a run of several
-    processes (``config.parallel``) `SystemExit` in those that leave the telling to another.
-    """
-    with joined(config) as group, alone(Path(config.output)) if group.first else contextlib.nullcontext():
-        resume = resume or restarted(config)
-        with told(Path(config.output), lambda: "at the start"):
-            trainer = Trainer(config, resume=resume, host=host, quiet=quiet, group=group)
-        return trainer.run()
-
-
+@dataclass
 class Trainer:
-    """One run. `run` trains to the end; a caller who wants to watch asks `steps` for one loss after another.
+    """One run, of parts that `sgdec.training.preparing.prepare` makes of its settings.
 
-    In a parallel run each rank of a `Group` has one. They do the same, but that rank 0 validates, writes and reports.
+    `run` trains to the end; a caller who wants to watch asks `steps` for one loss after another. In a parallel run
+    each rank of a `Group` has one. They do the same, but that rank 0 validates, writes and reports.
     """
 
-    def __init__(
-        self,
-        config: TrainConfig,
-        *,
-        resume: bool = False,
-        host: Host | None = None,
-        quiet: bool = False,
-        group: Group | None = None,
-    ) -> None:
-        self.config, self.folder, self.group = config, Path(config.output), group or Group()
-        if config.threads:
-            torch.set_num_threads(config.threads)
-        earlier = resuming.earlier_config(self.folder, resume)
-        self.precision = choose_precision(config.device, resuming.precision(config, earlier))
-        host, terminal = host or Host(), Terminal(quiet=quiet or not self.group.first)
-        self.inputs = read_inputs(config, host.load("model", config.model), earlier, terminal)
-        self.data, vocabularies = self.inputs.train, self.inputs.vocabularies
-        self.noise = SourceNoise(config.source_noise, config.source_noise_kind, config.seed)
+    config: TrainConfig
+    inputs: Inputs
+    updater: Updater
+    budget: Budget
+    """What a batch is filled to."""
+    steps_per_epoch: int
+    progress: Progress
+    """Where the run is."""
+    report: Report
+    noise: SourceNoise
+    volume: Volume
+    started: Sequence[str] = ()
+    """What the weights were started from, one line each."""
+    scores: Mapping[str, float] = field(default_factory=dict)
+    """Of the last validation."""
 
-        torch.manual_seed(config.seed)
-        self.model = loading.build_model(self.inputs.model_config, where="sgdec train", host=host)
-        self.model.to(config.device, torch.float64 if self.precision == "fp64" else torch.float32)
-        if config.compile:
-            compile_model(self.model, config)
-        if config.unigram_bias:
-            self.model.bias_output(self.data.log_frequencies(self.inputs.target.size))
-        if config.start and not resume:
-            starting.start_from(config.start, self.model, self.inputs.model_config, vocabularies)
-        self.started = [] if resume else list(pretrained.start(config, self.model, vocabularies, host))
+    @property
+    def model(self) -> Model:
+        return self.updater.model
 
-        def trial() -> Strategy:
-            return Updater(config, self.model, self.precision, total_steps=1).strategy
+    @property
+    def data(self) -> Text:
+        return self.inputs.train
 
-        self.budget = make_budget(config, self.data, trial, earlier, terminal.progress, self.group)
-        batches = len(self.data.batches(self.budget, order=(config.seed, 0)))
-        self.steps_per_epoch = math.ceil(batches / config.accumulate)
-        self.total_steps = config.max_steps or math.ceil(config.epochs * self.steps_per_epoch)
-        self.progress = Progress.read(self.folder / "last" / PROGRESS) if resume else Progress()
-        step = self.progress.step
-        self.updater = Updater(
-            config, self.model, self.precision, total_steps=self.total_steps, step=step, group=self.group
-        )
-        if resume:
-            self.updater.restore(self.folder / "last", step)
-        self.volume = Volume(self.updater.strategy)
-        self.report = Report(self.folder, step=step, quiet=quiet) if self.group.first else Silence()
-        self.updater.splitter = Splitter(
-            self.budget,
-            self.progress.ceiling or math.inf,
-            self.progress.unfit,
-            self.report.line,
-            self.progress.skipped,
-        )
-        self._scores: dict[str, float] = resuming.scores(earlier)
+    @property
+    def total_steps(self) -> int:
+        return self.updater.total_steps
+
+    @property
+    def folder(self) -> Path:
+        return Path(self.config.output)
+
+    @property
+    def group(self) -> Group:
+        return self.updater.strategy.group
 
     def run(self) -> Trained:
         """Train until the last step or until patience ends; the best and the last model are in the folder."""
@@ -159,7 +121,7 @@ class Trainer:
                 f"no checkpoint is final: {self.model.unsettled}. Give --resume and more --epochs or --max-steps"
             )
         self.report.close()
-        return Trained((self.folder / "best").resolve(), self.progress.step, self._scores)
+        return Trained((self.folder / "best").resolve(), self.progress.step, self.scores)
 
     def steps(self) -> Iterator[float]:
         """Make updates to the end, with logs, validations and checkpoints; yields each loss, as `Updater.update`."""
@@ -222,8 +184,8 @@ class Trainer:
         started = time.monotonic()
         self.report.progress("validation")
         with self.updater.averaged():
-            self._scores = self.group.agree(self._score() if self.group.first else {})[0]
-        value = self._scores[config.metric] * (-1 if config.metric == "perplexity" else 1)
+            self.scores = self.group.agree(self._score() if self.group.first else {})[0]
+        value = self.scores[config.metric] * (-1 if config.metric == "perplexity" else 1)
         settled = self.model.unsettled is None
         better = (settled, value) > (p.settled, p.best) or p.best == -math.inf  # there is always a best
         if better:
@@ -233,11 +195,11 @@ class Trainer:
             if config.plateau and p.since_halved >= config.plateau:
                 p.plateaus, p.since_halved = p.plateaus + 1, 0
         p.seconds += time.monotonic() - started
-        self.report.add({"step": p.step, "epoch": self._epoch(), **self._scores, "seconds": round(p.seconds, 1)})
-        scores = ", ".join(f"{name} {score:.4g}" for name, score in self._scores.items())
+        self.report.add({"step": p.step, "epoch": self._epoch(), **self.scores, "seconds": round(p.seconds, 1)})
+        scores = ", ".join(f"{name} {score:.4g}" for name, score in self.scores.items())
         where = f"epoch {self._epoch():.2f}, step {p.step}/{self.total_steps}"
         self.report.line(f"{where}: {scores}{' (best)' if better else ''}, {duration(p.seconds)}")
-        self._save(*(["best"] if better else []), "last", scores=self._scores)
+        self._save(*(["best"] if better else []), "last", scores=self.scores)
 
     def _score(self) -> dict[str, float]:
         model, valid, device = self.model, self.inputs.valid, self.config.device
@@ -256,7 +218,7 @@ class Trainer:
             save(folder)
             files.write_json(folder / PROGRESS, asdict(self.progress))
             layout.save_vocabularies(folder, self.inputs.source, self.inputs.target)
-            where = {"step": self.progress.step, "epoch": self._epoch(), "precision": self.precision}
+            where = {"step": self.progress.step, "epoch": self._epoch(), "precision": self.updater.precision}
             training = {**self.inputs.fingerprints, "training": self.config.to_json()}
             if isinstance(self.budget, Workspace):
                 training[WORKSPACE] = self.budget._asdict()
@@ -278,7 +240,7 @@ class Trainer:
         count = f"{parameters / 1e6:.1f} M" if parameters >= 1e6 else f"{parameters / 1e3:.1f} k"
         skipped = [f"{count} {what} left out" for what, count in data.left_out.items() if count]
         self.report.line(
-            f"{self.config.model}: {count} parameters, {self.precision} on {self.config.device}; "
+            f"{self.config.model}: {count} parameters, {self.updater.precision} on {self.config.device}; "
             f"{len(data)} {data.unit}{''.join(f', {text}' for text in skipped)}; "
             f"{self.steps_per_epoch} steps an epoch, {self.total_steps} in all"
         )

@@ -1,0 +1,103 @@
+"""From settings to a trainer, in an order that refuses whatever can be refused before anything large is read or made.
+
+A new run's weights are a function of its seed; a run that is resumed has those of its last checkpoint.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from pathlib import Path
+
+import torch
+
+from sgdec.checkpoints import loading
+from sgdec.plugins.host import Host
+from sgdec.training.compiling import compile_model
+from sgdec.training.config import TrainConfig
+from sgdec.training.data.noise import SourceNoise
+from sgdec.training.data.workspace import make_budget
+from sgdec.training.device import choose_precision
+from sgdec.training.out_of_memory import Splitter, told
+from sgdec.training.parallel.group import Group
+from sgdec.training.parallel.launch import joined, restarted
+from sgdec.training.parallel.strategy import Strategy
+from sgdec.training.parallel.volume import Volume
+from sgdec.training.run import pretrained, resuming, starting
+from sgdec.training.run.alone import alone
+from sgdec.training.run.inputs import read_inputs
+from sgdec.training.run.progress import PROGRESS, Progress
+from sgdec.training.run.report import Report, Silence
+from sgdec.training.run.terminal import Terminal
+from sgdec.training.trainer import Trained, Trainer
+from sgdec.training.updating import Updater
+
+
+def train(config: TrainConfig, *, resume: bool = False, host: Host | None = None, quiet: bool = False) -> Trained:
+    """Train a model as ``config`` says, or go on with the run in its folder.
+
+    Raises `UsageError` for settings that cannot work, `SgdecError` for data or files that do not; in a run of several
+    processes (``config.parallel``) `SystemExit` in those that let another rank report the error.
+    """
+    folder = Path(config.output)
+    with joined(config) as group, alone(folder) if group.first else contextlib.nullcontext():
+        with told(folder, lambda: "at the start"):
+            trainer = prepare(config, resume=resume or restarted(config), host=host, quiet=quiet, group=group)
+        return trainer.run()
+
+
+def prepare(
+    config: TrainConfig,
+    *,
+    resume: bool = False,
+    host: Host | None = None,
+    quiet: bool = False,
+    group: Group | None = None,
+) -> Trainer:
+    """A trainer at the start of a new run, or at the last checkpoint of the one in the folder. Raises as `train`."""
+    folder, group, host = Path(config.output), group or Group(), host or Host()
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    earlier = resuming.earlier_config(folder, resume)
+    precision = choose_precision(config.device, resuming.precision(config, earlier))
+    terminal = Terminal(quiet=quiet or not group.first)
+    inputs = read_inputs(config, host.load("model", config.model), earlier, terminal)
+
+    torch.manual_seed(config.seed)
+    model = loading.build_model(inputs.model_config, where="sgdec train", host=host)
+    model.to(config.device, torch.float64 if precision == "fp64" else torch.float32)
+    if config.compile:
+        compile_model(model, config)
+    if config.unigram_bias:
+        model.bias_output(inputs.train.log_frequencies(inputs.target.size))
+    if config.start and not resume:
+        starting.start_from(config.start, model, inputs.model_config, inputs.vocabularies)
+    started = [] if resume else list(pretrained.start(config, model, inputs.vocabularies, host))
+
+    def trial() -> Strategy:
+        return Updater(config, model, precision, total_steps=1).strategy
+
+    budget = make_budget(config, inputs.train, trial, earlier, terminal.progress, group)
+    batches = len(inputs.train.batches(budget, order=(config.seed, 0)))
+    steps_per_epoch = math.ceil(batches / config.accumulate)
+    total_steps = config.max_steps or math.ceil(config.epochs * steps_per_epoch)
+    progress = Progress.read(folder / "last" / PROGRESS) if resume else Progress()
+    updater = Updater(config, model, precision, total_steps=total_steps, step=progress.step, group=group)
+    if resume:
+        updater.restore(folder / "last", progress.step)
+    report = Report(folder, step=progress.step, quiet=quiet) if group.first else Silence()
+    ceiling = progress.ceiling or math.inf
+    updater.splitter = Splitter(budget, ceiling, progress.unfit, report.line, progress.skipped)
+    return Trainer(
+        config,
+        inputs,
+        updater,
+        budget,
+        steps_per_epoch,
+        progress,
+        report,
+        noise=SourceNoise(config.source_noise, config.source_noise_kind, config.seed),
+        volume=Volume(updater.strategy),
+        started=started,
+        scores=resuming.scores(earlier),
+    )
