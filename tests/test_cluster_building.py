@@ -250,6 +250,17 @@ def test_only_the_first_lines_are_taken_where_a_number_is_given(model: str, tmp_
     assert int(load_clusters(tmp_path / "new").members.sum()) == len(first.targets[0]) + 1
 
 
+def test_where_faiss_is_missing_the_command_says_so_before_its_work(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sgdec.estimation.kmeans.find_spec", lambda name: None)
+    monkeypatch.setattr("sgdec.cli.cluster.own_outputs", lambda *args, **options: pytest.fail("this takes long"))
+    arguments = ["--model", model, "--input", "x", "--output", str(tmp_path)]
+    with pytest.raises(UsageError) as caught:
+        command.main(arguments, standalone_mode=False)
+    assert str(caught.value) == 'k-means needs Faiss, which is not installed (pip install "sgdec[clusters]").'
+
+
 def test_text_that_gives_nothing_is_refused(model: str, tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("\n\n")
     with pytest.raises(SgdecError, match=r"empty.txt: no line of it could be translated"):

@@ -40,10 +40,6 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @click.option("--iterations", type=click.IntRange(min=1), default=20, show_default=True, help="Of k-means.")
 @click.option("--seed", type=int, default=0, show_default=True)
-@click.option(
-    "--backend", type=click.Choice(["auto", "faiss", "torch"]), default="auto", show_default=True,
-    help="Whose k-means; auto = faiss where it is installed.",
-)  # fmt: skip
 @click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
 @click.option("--threads", type=click.IntRange(min=1), help="Default: all cores.")
 def command(
@@ -57,7 +53,6 @@ def command(
     beam: int,
     iterations: int,
     seed: int,
-    backend: Any,
     device: str,
     threads: int | None,
 ) -> None:
@@ -76,7 +71,9 @@ def command(
     from sgdec.checkpoints.loading import load_model
     from sgdec.device import require_device
     from sgdec.estimation.clusters import build_clusters, contexts, miss_rates
+    from sgdec.estimation.kmeans import require_faiss
 
+    require_faiss()
     require_device(device)
     require_room(output)
     if threads is not None:
@@ -89,7 +86,7 @@ def command(
     data = own_outputs(model, source, lines=lines, beam=beam, device=device)
     clusters = build_clusters(
         module, data, centroids=centroids, k=k, vocab_size=size,
-        iterations=iterations, seed=seed, backend=backend, device=device,
+        iterations=iterations, seed=seed, device=device,
     )  # fmt: skip
     members, active = int(clusters.members.sum()), torch.unique(clusters.tokens)
     click.echo(

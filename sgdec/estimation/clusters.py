@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from sgdec.context import EOS
-from sgdec.estimation.kmeans import Backend, kmeans
+from sgdec.estimation.kmeans import kmeans
 from sgdec.models.base import Seq2Seq
 from sgdec.models.clusters import NEVER, Clusters, Nearest
 from sgdec.training.data.text import ParallelText
@@ -54,7 +54,6 @@ def build_clusters(
     vocab_size: int,
     iterations: int = 20,
     seed: int = 0,
-    backend: Backend = "auto",
     device: str = "cpu",
 ) -> Clusters:
     """Clusters of the contexts in ``data``, whose targets are outputs of the model (several a source if you like).
@@ -62,7 +61,7 @@ def build_clusters(
     Centroids that no context is nearest to are left out. Raises UsageError as `kmeans` does.
     """
     sample = _sample(model, data, centroids * POINTS_PER_CENTROID, seed, device)
-    found = kmeans(sample, centroids, iterations=iterations, seed=seed, backend=backend)
+    found = kmeans(sample, centroids, iterations=iterations, seed=seed)
     return collect(contexts(model, data, k, device=device), found, vocab_size)
 
 
