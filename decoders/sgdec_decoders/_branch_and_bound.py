@@ -24,7 +24,6 @@ from typing import TypeAlias
 
 from sgdec import EOS, Node, SearchSpace, SgdecError
 from sgdec.protocol import FORBIDDEN
-from sgdec.search.bounds import most_of
 
 BLOCK = 8
 """So many children of a node are produced and bounded first, since few are taken of most; then twice as many, ..."""
@@ -140,7 +139,6 @@ class Tree:
         limit = space.source.max_length
         self._longest = None if limit is None else limit + 1
         self._heuristic = heuristic
-        self._max_score = space.max_score if heuristic else 0.0
         self._totals_are_ranks = not space.ranking.uses_length and not space.ranking.uses_coverage
 
     @property
@@ -166,9 +164,7 @@ class Tree:
 
     def bound_after(self, node: Node) -> float:
         """Of all siblings that come after this one, which have no higher totals."""
-        if self._max_score == math.inf:
-            return math.inf
-        more = most_of(self._max_score, self.space.source.max_length, node.length)
+        more = self.space.most_after(node.length) if self._heuristic else 0.0
         return self._best_rank(node.total + max(more, 0.0), node.length)  # 0.0: one of them may be finished
 
     def _best_rank(self, total: float, length: int) -> float:

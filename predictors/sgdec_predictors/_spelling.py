@@ -18,7 +18,7 @@ import numpy.typing as npt
 from sgdec import BatchPredictor, Context, Scores, Source, UsageError
 from sgdec.context import Vocabularies
 from sgdec.protocol import State
-from sgdec_predictors._wrapper import Wrapper
+from sgdec.wrapping import Wrapper
 
 
 class Translator(Wrapper):

@@ -21,7 +21,7 @@ from sgdec.context import Vocabularies
 from sgdec.io.limits import whole_number
 from sgdec.protocol import State
 from sgdec.text.lines import read_lines
-from sgdec_predictors._wrapper import Wrapper
+from sgdec.wrapping import Wrapper
 
 
 class AltSrc(Wrapper):

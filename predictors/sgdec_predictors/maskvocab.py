@@ -17,8 +17,8 @@ from pydantic import Field
 import sgdec
 from sgdec import BatchPredictor, Context, Scores, UsageError
 from sgdec.protocol import Array, Candidates, SparseRow, State
+from sgdec.wrapping import Wrapper
 from sgdec_predictors._token_set import TokenSet
-from sgdec_predictors._wrapper import Wrapper
 
 
 class MaskVocab(Wrapper):

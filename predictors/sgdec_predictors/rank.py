@@ -18,7 +18,7 @@ import numpy as np
 import sgdec
 from sgdec import BatchPredictor, Context, Scores, UsageError
 from sgdec.protocol import FORBIDDEN, Array, Candidates, SparseRow, State, ability
-from sgdec_predictors._wrapper import Wrapper
+from sgdec.wrapping import Wrapper
 
 
 class Rank(Wrapper):

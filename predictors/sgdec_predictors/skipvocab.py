@@ -29,8 +29,8 @@ from sgdec import BatchPredictor, Context, Scores, Source, UsageError
 from sgdec.context import Vocabularies
 from sgdec.protocol import FORBIDDEN, Candidates, SparseRow, State
 from sgdec.topk import top_tokens
+from sgdec.wrapping import Wrapper
 from sgdec_predictors._token_set import TokenSet
-from sgdec_predictors._wrapper import Wrapper
 
 
 class _Prefix:

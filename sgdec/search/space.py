@@ -16,7 +16,7 @@ from sgdec.context import EOS
 from sgdec.errors import SgdecError
 from sgdec.protocol import FORBIDDEN, BatchPredictor, Hypothesis
 from sgdec.ranking import Ranking
-from sgdec.search.bounds import max_score
+from sgdec.search.bounds import max_score, most_of
 from sgdec.search.constellation import Constellation
 from sgdec.search.node import Node
 from sgdec.search.requests import Bound, Expand, Keys, Request, Sample, answer
@@ -129,6 +129,10 @@ class SearchSpace:
         """
         known = list(map(_bound, nodes))
         return self._ask(Bound(nodes)) if None in known else known
+
+    def most_after(self, length: int) -> float:
+        """The most that can still be added to any prefix of so many tokens, by `max_score` alone: nobody is asked."""
+        return most_of(self.max_score, self.source.max_length, length)
 
     def require_end(self, nodes: Sequence[Node] | None = None) -> None:
         """For searches that go on until nothing open can be better, from these nodes, or else from the root.

@@ -1,8 +1,8 @@
-"""What wrappers have in common: all that a wrapper does not change, it passes through.
+"""Wrappers: what a wrapper does not change of its inner predictor, it passes through.
 
 A wrapper is a predictor around another, ``inner``, which it receives in the batch form. Its state is the inner state
-(unless it overrides `inner_states`), so a batch outside is one batch inside. Abilities are passed on by name, and
-only those in `forwards`: a wrapper lists what stays true of its own scores.
+(unless it overrides `Wrapper.inner_states`), so a batch outside is one batch inside. Abilities are passed on by name,
+and only those in `Wrapper.forwards`: a wrapper lists what stays true of its own scores.
 """
 
 from __future__ import annotations
@@ -10,18 +10,35 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from sgdec import BatchPredictor, Scores, Source
 from sgdec.context import Vocabularies
-from sgdec.protocol import ABILITIES, Candidates, State
+from sgdec.protocol import ABILITIES, BatchPredictor, Candidates, Scores, Source, State
 
 
 class Wrapper(BatchPredictor):
-    """Says what its inner predictor says; subclasses override the verbs that they change."""
+    """Answers what its inner predictor answers; subclasses override what they change.
+
+    >>> import numpy as np
+    >>> from sgdec.testing import BatchTable
+    >>> class Flattened(Wrapper):
+    ...     '''The square root of each probability, normalised again.'''
+    ...     forwards = ("state_key", "attention")  # bounds are not what they were
+    ...     def predict_batch(self, states, candidates=None):
+    ...         scores = self.inner.predict_batch(states).values / 2  # [rows, V]
+    ...         return Scores.dense(scores - np.log(np.exp(scores).sum(axis=1, keepdims=True)))
+    >>> inner = BatchTable(np.log([[0.64, 0.32, 0.04]] * 3))
+    >>> flattened = Flattened(inner)
+    >>> states = flattened.initialize_batch([Source(1, (7,))])
+    >>> np.exp(flattened.predict_batch(states).values).round(2).tolist()
+    [[0.51, 0.36, 0.13]]
+    >>> flattened.state_key(states) == inner.state_key(states), hasattr(flattened, "best_remaining")
+    (True, False)
+    """
 
     forwards: ClassVar[tuple[str, ...]] = ABILITIES
     """The abilities of the inner predictor that are also the wrapper's, where the inner one has them."""
 
     def __init__(self, inner: BatchPredictor) -> None:
+        """Takes over the traits of ``inner``; whoever changes scores sets ``max_score`` after this."""
         self.inner = inner
         self.on_demand = inner.on_demand
         self.max_score = inner.max_score
