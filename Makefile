@@ -20,7 +20,7 @@ check: install
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(PYTEST) -m "not slow" --hypothesis-profile check $$(grep -lE '^(pytestmark = |    )pytest.mark.slow' tests/test_*.py | sed 's/^/--ignore=/')
+	$(PYTEST) -m "not slow" --hypothesis-profile check $$(grep -rlE '^(pytestmark = |    )pytest.mark.slow' tests --include 'test_*.py' | sed 's/^/--ignore=/')
 
 test: install
 	$(BIN)/ruff check

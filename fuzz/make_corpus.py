@@ -25,7 +25,7 @@ from sgdec.io.nplm import Layer, NplmFile, write_nplm
 from sgdec.text.lines import ZSTD
 from sgdec.text.sentencepiece import train_vocabulary
 from sgdec.text.vocabulary import train
-from tests.tiny_models import write_checkpoint, write_lattice
+from tests.helpers.tiny_models import write_checkpoint, write_lattice
 
 ROOT = Path(__file__).parent.parent
 IDS = "4 5\n6\n5 4 6\n"

@@ -34,7 +34,7 @@ def curves() -> Iterator[Callable[..., None] | None]:
     if report is None:
         yield None
         return
-    from tests.empty_curves import leave_empty
+    from tests.helpers.empty_curves import leave_empty
 
     draw = report.draw_curve
     with pytest.MonkeyPatch.context() as patch:

@@ -21,7 +21,7 @@ import sgdec
 from sgdec import Result, SgdecError, UsageError
 from sgdec.library import LoadedRun
 from sgdec.search.scheduler import Scheduler
-from tests.library_toys import Around, Copy, Threes, V, load_copy
+from tests.helpers.library_toys import Around, Copy, Threes, V, load_copy
 
 
 @pytest.fixture

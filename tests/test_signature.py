@@ -18,7 +18,7 @@ import sgdec
 from sgdec import signature
 from sgdec.cli.main import main
 from sgdec.plugins.host import Entry
-from tests.tiny_models import characters, write_checkpoint, write_lattice
+from tests.helpers.tiny_models import characters, write_checkpoint, write_lattice
 
 pytestmark = pytest.mark.slow
 

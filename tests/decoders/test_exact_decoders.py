@@ -1,0 +1,315 @@
+"""Every exact decoder finds the true n-best of any space, says so truly, and says truly how far it got if it may not.
+
+The oracle is `sgdec.testing.enumerate_space`, which shares no code with searches.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sgdec_decoders import _branch_and_bound
+from sgdec_decoders.astar import AStarDecoder
+from sgdec_decoders.beam import BeamDecoder
+from sgdec_decoders.bucket import BucketDecoder
+from sgdec_decoders.dfs import DfsDecoder
+from sgdec_decoders.lendfs import LenDfsDecoder
+from sgdec_decoders.restarting import RestartingDecoder
+
+from sgdec import BOS, EOS, Decoder, Node, Predictor, Scores, SearchSpace, SgdecError, UsageError
+from sgdec.protocol import Candidates
+from sgdec.testing import Lattice, Table, TinySpace, enumerate_space
+from sgdec.testing.random_spaces import CappedTable
+from tests.helpers.oracles import tiny
+from tests.helpers.random_spaces import expect_the_nbest, random_spaces, search
+
+Make = Callable[..., Decoder]
+EXACT: dict[str, Make] = {
+    "dfs": DfsDecoder,
+    "astar": AStarDecoder,
+    "restarting": RestartingDecoder,
+    "bucket": BucketDecoder,
+}
+every_exact = pytest.mark.parametrize("make", [*EXACT.values(), LenDfsDecoder], ids=[*EXACT, "lendfs"])
+every_nbest = pytest.mark.parametrize("make", EXACT.values(), ids=EXACT)
+few = settings(max_examples=30)
+
+
+@every_nbest
+@few
+@given(space=random_spaces(), nbest=st.integers(1, 5), recombine=st.booleans())
+def test_the_true_nbest_is_found_and_proven(make: Make, space: TinySpace, nbest: int, recombine: bool) -> None:
+    decoder = make(recombine=recombine)
+    result, _ = search(decoder, space, nbest)
+    expect_the_nbest(result, space, decoder, nbest)
+    assert result.proven is True and result.gap is None
+
+
+@every_nbest
+@few
+@given(
+    space=random_spaces(),
+    alpha=st.sampled_from([-0.5, 0.6, 1.0, 1.5]),
+    normalize=st.sampled_from(["gnmt", "length"]),
+    nbest=st.integers(1, 4),
+    recombine=st.booleans(),
+)
+def test_the_true_nbest_is_found_under_any_length_normalisation(
+    make: Make, space: TinySpace, alpha: float, normalize: str, nbest: int, recombine: bool
+) -> None:
+    decoder = make(alpha=alpha, normalize=normalize, recombine=recombine)
+    result, _ = search(decoder, space, nbest)
+    expect_the_nbest(result, space, decoder, nbest)
+    assert result.proven
+
+
+@every_nbest
+@few
+@given(
+    space=random_spaces() | random_spaces(kinds=["falling", "capped"], weights=[1.0, 0.5]),
+    block=st.integers(1, 2),
+    alpha=st.sampled_from([0.0, -0.5, 1.0]),
+    nbest=st.sampled_from([1, 3]),
+)
+def test_the_true_nbest_is_found_whatever_the_size_of_a_block(
+    make: Make, space: TinySpace, block: int, alpha: float, nbest: int
+) -> None:
+    decoder = make(alpha=alpha)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_branch_and_bound, "BLOCK", block)
+        result, _ = search(decoder, space, nbest)
+    expect_the_nbest(result, space, decoder, nbest)
+
+
+@every_exact
+def test_a_child_in_a_later_block_may_gain_as_much_as_max_score_says(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After 3 the end adds nothing, after 0, which comes later, it gains 5."""
+    table = np.full((4, 4), -9.0)
+    table[BOS] = [-2.0, -9.0, -9.0, -1.0]
+    table[[3, 0], EOS] = 0.0, 5.0
+    monkeypatch.setattr(_branch_and_bound, "BLOCK", 1)
+    result, _ = search(make(), tiny(1, a=CappedTable(table)))
+    assert [h.score for h in result.hypotheses] == [3.0]
+
+
+@every_exact
+def test_a_child_in_a_later_block_may_be_better_than_it_looks(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    lattice = Lattice({0: {3: (-1.0, 1), 4: (-2.0, 2)}, 1: {EOS: (0.0, 9)}, 2: {EOS: (5.0, 9)}})
+    monkeypatch.setattr(_branch_and_bound, "BLOCK", 1)
+    result, _ = search(make(), tiny(a=lattice))
+    assert [h.score for h in result.hypotheses] == [3.0]
+
+
+@every_nbest
+@settings(max_examples=10)
+@given(space=random_spaces(kinds=["batch"]), recombine=st.booleans())
+def test_the_true_nbest_is_found_with_a_coverage_penalty(make: Make, space: TinySpace, recombine: bool) -> None:
+    decoder = make(alpha=0.6, beta=0.4, recombine=recombine)
+    result, _ = search(decoder, space, 3)
+    expect_the_nbest(result, space, decoder, 3)
+
+
+@every_exact
+@few
+@given(space=random_spaces(), budget=st.integers(1, 12), recombine=st.booleans())
+def test_a_budget_is_kept_and_the_optimum_lies_within_the_gap(
+    make: Make, space: TinySpace, budget: int, recombine: bool
+) -> None:
+    decoder = make(max_expansions=budget, recombine=recombine)
+    result, here = search(decoder, space)
+    assert here.expansions <= budget
+    if result.proven:
+        expect_the_nbest(result, space, decoder, 1)
+    elif result.hypotheses:
+        assert result.gap is not None and result.gap >= 0.0
+        optimum = enumerate_space(space.constellation(), space.source)[0].total
+        assert result.hypotheses[0].score <= optimum + 1e-9 <= result.hypotheses[0].score + result.gap + 2e-9
+    else:
+        assert result.gap is None
+
+
+@every_exact
+@few
+@given(space=random_spaces())
+def test_a_budget_of_what_the_search_needs_changes_nothing(make: Make, space: TinySpace) -> None:
+    free, here = search(make(), space)
+    limited, _ = search(make(max_expansions=max(here.expansions, 1)), space)
+    assert limited == free and limited.proven
+
+
+@every_exact
+def test_a_search_ends_when_its_time_is_up(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a clock that only expansions move."""
+    space = tiny(6, [1.0], 5, a=Table(np.random.default_rng(5).normal(size=(5, 5))))
+    now = 0.0
+    expand = SearchSpace.expand
+
+    def slow(self: SearchSpace, nodes: Sequence[Node], *args: Any, **kwargs: Any) -> Any:
+        nonlocal now
+        now += 1.0 * len(nodes)
+        return expand(self, nodes, *args, **kwargs)
+
+    monkeypatch.setattr(SearchSpace, "expand", slow)
+    monkeypatch.setattr(_branch_and_bound.time, "monotonic", lambda: now)
+    options = {"size": 1} if make is BucketDecoder else {}
+    result, here = search(make(max_seconds=4.5, **options), space, nbest=50)
+    assert here.expansions == 5 and result.proven is False
+
+
+class Silent(Predictor):
+    def predict_next(self, candidates: Candidates | None = None) -> Scores:
+        return Scores.dense(np.array([-1.0, -1.0, -2.0]))
+
+
+@every_exact
+def test_a_predictor_without_a_bound_is_named_in_one_line(make: Make) -> None:
+    with pytest.raises(UsageError, match="'a' does not declare best_remaining") as error:
+        search(make(), tiny(3, a=Silent()))
+    assert "\n" not in str(error.value)
+
+
+class Chain(Predictor):
+    """One hypothesis, of ``length`` tokens."""
+
+    def __init__(self, length: int) -> None:
+        self._length = length
+        self._left = length
+
+    def initialize(self, source: object) -> None:
+        self._left = self._length
+
+    def predict_next(self, candidates: Candidates | None = None) -> Scores:
+        return Scores.sparse((3 if self._left else EOS,), (-1.0,))
+
+    def consume(self, token: int) -> None:
+        self._left -= 1
+
+    def get_state(self) -> int:
+        return self._left
+
+    def set_state(self, state: int) -> None:
+        self._left = state
+
+    def best_remaining(self, states: Sequence[int]) -> list[float]:
+        return [-1.0 - left for left in states]
+
+
+@every_exact
+def test_hypotheses_can_be_longer_than_the_stack_is_deep(make: Make) -> None:
+    result, _ = search(make(), tiny(a=Chain(1100)))
+    assert result.hypotheses[0].score == -1101.0 and result.proven
+
+
+@pytest.mark.parametrize("make", [DfsDecoder, LenDfsDecoder, AStarDecoder, RestartingDecoder])
+@settings(max_examples=20)
+@given(space=random_spaces(kinds=["lattice"], weights=[1.0]))
+def test_with_an_exact_bound_nothing_is_expanded_but_the_best_hypothesis(make: Make, space: TinySpace) -> None:
+    constellation = space.constellation()
+    if len(constellation.members) == 1 and space.source.max_length is None:
+        result, here = search(make(), space)
+        assert here.expansions == sum(len(hypothesis.tokens) + 1 for hypothesis in result.hypotheses)
+
+
+@few
+@given(space=random_spaces(), nbest=st.integers(1, 4))
+def test_a_wide_beam_with_proof_finds_what_dfs_finds(space: TinySpace, nbest: int) -> None:
+    dfs, _ = search(DfsDecoder(), space, nbest)
+    beam, _ = search(BeamDecoder(size=1000, stop="proven"), space, nbest)
+    assert [h.score for h in beam.hypotheses] == pytest.approx([h.score for h in dfs.hypotheses], abs=1e-9)
+
+
+def test_where_scores_can_rise_a_beam_that_stops_at_the_best_misses_what_dfs_finds() -> None:
+    rising = Lattice({0: {EOS: (-1.0, 9), 3: (-2.0, 1)}, 1: {EOS: (5.0, 9)}})
+    dfs, _ = search(DfsDecoder(), tiny(a=rising))
+    beam, _ = search(BeamDecoder(stop="best"), tiny(a=rising))
+    assert (dfs.hypotheses[0].tokens, dfs.hypotheses[0].score) == ((3,), 3.0)
+    assert (beam.hypotheses[0].tokens, beam.hypotheses[0].score) == ((), -1.0)
+
+
+@every_nbest
+def test_recombination_opens_no_future_more_often_than_the_list_is_long(make: Make) -> None:
+    """Ten tokens, two ways each: 1,024 hypotheses, but one state a length."""
+    ladder = Lattice({i: {3: (-1.0, i + 1), 4: (-1.1, i + 1)} for i in range(10)} | {10: {EOS: (0.0, 99)}})
+
+    class Loose(type(ladder)):  # type: ignore[misc]
+        def best_remaining(self, states: Sequence[int]) -> list[float]:
+            return [0.0] * len(states)
+
+    ladder.__class__ = Loose
+    merged, here = search(make(recombine=True), tiny(a=ladder), nbest=2)
+    assert [h.score for h in merged.hypotheses] == pytest.approx([-10.0, -10.1])
+    assert here.expansions <= 2 * 11
+    _, alone = search(make(), tiny(a=ladder), nbest=2)
+    assert alone.expansions > here.expansions
+
+
+class Falling(Predictor):
+    """A thousand tokens, of falling scores; counts what is consumed."""
+
+    max_score = 0.0
+    consumed = 0
+
+    def predict_next(self, candidates: Candidates | None = None) -> Scores:
+        return Scores.dense(-0.01 * np.arange(1000) - 0.5)
+
+    def consume(self, token: int) -> None:
+        Falling.consumed += 1
+
+    def get_state(self) -> None:
+        return None
+
+    def set_state(self, state: None) -> None:
+        pass
+
+
+@every_exact
+@pytest.mark.parametrize("alpha", [0.0, 0.5])
+def test_only_what_is_expanded_is_consumed_and_only_a_block_of_children_made(
+    make: Make, alpha: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where predictors say that totals never rise."""
+    Falling.consumed = 0
+    made = 0
+    bounds = _branch_and_bound.Tree.bounds
+
+    def counted(tree: _branch_and_bound.Tree, nodes: Sequence[Node]) -> list[float]:
+        nonlocal made
+        made += len(nodes)
+        return bounds(tree, nodes)
+
+    monkeypatch.setattr(_branch_and_bound.Tree, "bounds", counted)
+    result, here = search(make(alpha=alpha), tiny(4, a=Falling()))
+    assert result.hypotheses[0].tokens == () and result.proven
+    assert Falling.consumed <= here.expansions
+    assert made <= 1 + 2 * 64 * here.expansions
+
+
+class TooTight(Table):
+    """Says that less can be added than the end alone scores."""
+
+    def best_remaining(self, states: Sequence[Any]) -> list[float]:
+        return [-2.0] * len(states)
+
+
+@every_exact
+def test_a_bound_that_does_not_hold_is_an_error_not_a_proof(make: Make) -> None:
+    with pytest.raises(SgdecError, match=r"a hypothesis has -1, but no more than -2 was possible .*\(a\)"):
+        search(make(), tiny(2, a=TooTight(np.full((4, 4), -1.0))))
+
+
+def test_a_gap_is_infinite_where_a_bound_is() -> None:
+    class Boundless(Table):
+        def best_remaining(self, states: Sequence[Any]) -> list[float]:
+            return [math.inf] * len(states)
+
+    space = tiny(2, a=Boundless(np.full((4, 4), -1.0)))
+    result, _ = search(DfsDecoder(max_expansions=1), space)
+    assert result.hypotheses and result.gap == math.inf
+    expect_the_nbest(search(DfsDecoder(), space)[0], space, DfsDecoder(), 1)

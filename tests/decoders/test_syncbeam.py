@@ -1,0 +1,109 @@
+"""`syncbeam` compares hypotheses after whole words, and is `beam` where every token is one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from sgdec_decoders.beam import BeamDecoder
+from sgdec_decoders.dfs import DfsDecoder
+from sgdec_decoders.syncbeam import SyncBeamDecoder, token_of
+
+from sgdec import EOS, UNK, Context, UsageError
+from sgdec.context import Vocabularies
+from sgdec.plugins.options import configure
+from sgdec.testing import Lattice, TinySpace
+from tests.helpers.oracles import tiny
+from tests.helpers.random_spaces import random_spaces, search
+
+SPACE = 9
+"""Ends a word."""
+WORDS = Lattice(
+    {
+        0: {3: (-1.0, 1), 4: (-0.1, 2)},
+        1: {SPACE: (-0.1, 3)},  # the word "3": -1.1
+        2: {4: (-0.1, 4)},
+        4: {4: (-0.1, 5), SPACE: (-2.0, 3)},  # "4 4": -2.2
+        5: {SPACE: (-5.0, 3)},  # "4 4 4": -5.3
+        3: {EOS: (0.0, 99)},
+    }
+)
+"""The better word begins worse."""
+
+
+def test_words_are_compared_when_they_are_complete() -> None:
+    """After one token "4" is ahead, and a beam of two over tokens has lost "3" after three."""
+    tokens, _ = search(BeamDecoder(1), tiny(a=WORDS))
+    words, _ = search(SyncBeamDecoder(symbol=SPACE, size=2), tiny(a=WORDS))
+    assert tokens.hypotheses[0].tokens[0] == 4
+    assert words.hypotheses[0].tokens == (3, SPACE)
+
+
+def test_a_word_that_does_not_end_in_time_is_dropped() -> None:
+    wide = {"symbol": SPACE, "size": 9, "stop": "full"}
+    found, _ = search(SyncBeamDecoder(**wide, max_word_length=3), tiny(a=WORDS), nbest=9)  # type: ignore[arg-type]
+    assert [h.tokens for h in found.hypotheses] == [(3, SPACE), (4, 4, SPACE)]
+    found, _ = search(SyncBeamDecoder(**wide, max_word_length=1), tiny(a=WORDS), nbest=9)  # type: ignore[arg-type]
+    assert found.hypotheses == []
+
+
+@settings(max_examples=40)
+@given(space=random_spaces(), size=st.integers(1, 4), stop=st.sampled_from(["best", "full", "length", "proven"]))
+def test_where_each_step_is_one_token_it_is_beam_search(space: TinySpace, size: int, stop: Any) -> None:
+    class EveryToken(SyncBeamDecoder):
+        def _is_complete(self, node: object) -> bool:
+            return True
+
+    assume(stop != "length" or space.source.max_length is not None)
+    beam, there = search(BeamDecoder(size, stop=stop), space, 3)
+    words, here = search(EveryToken(symbol=0, size=size, stop=stop), space, 3)
+    assert words.hypotheses == beam.hypotheses and here.expansions == there.expansions
+
+
+@settings(max_examples=30)
+@given(space=random_spaces(), symbol=st.sampled_from([0, 3]), recombine=st.booleans())
+def test_a_wide_one_with_proof_finds_the_optimum(space: TinySpace, symbol: int, recombine: bool) -> None:
+    words, _ = search(SyncBeamDecoder(symbol=symbol, size=1000, stop="proven", recombine=recombine), space)
+    dfs, _ = search(DfsDecoder(), space)
+    assert [h.score for h in words.hypotheses] == pytest.approx([h.score for h in dfs.hypotheses], abs=1e-9)
+
+
+def test_the_inner_beams_are_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sgdec.search.space import SearchSpace
+
+    batches = []
+    expand = SearchSpace.expand
+
+    def noted(self: SearchSpace, nodes: Any, *args: Any, **kwargs: Any) -> Any:
+        batches.append(len(nodes))
+        return expand(self, nodes, *args, **kwargs)
+
+    monkeypatch.setattr(SearchSpace, "expand", noted)
+    search(SyncBeamDecoder(symbol=SPACE, size=2, stop="full"), tiny(a=WORDS))
+    assert max(batches) > 1 and batches[0] == 1
+
+
+class Pieces:
+    def token(self, piece: str) -> int:
+        return {"▁": 7}.get(piece, UNK)
+
+
+def test_a_symbol_is_a_token_id_or_a_piece() -> None:
+    context = Context(vocabularies=Vocabularies(None, Pieces()))  # type: ignore[arg-type]
+    assert token_of(13, context) == token_of("13", context) == 13
+    assert token_of("▁", context) == 7
+    assert SyncBeamDecoder(**configure(SyncBeamDecoder, {"symbol": "13"}, name="syncbeam")).symbol == 13
+    assert SyncBeamDecoder(**configure(SyncBeamDecoder, {"symbol": 13}, name="syncbeam")).symbol == 13
+    with pytest.raises(UsageError, match="no piece '</w>'"):
+        token_of("</w>", context)
+    with pytest.raises(UsageError, match=r"symbol 99 is outside the target vocabulary of 99 tokens\."):
+        token_of("99", Context(vocab_size=99))
+    for symbol in (-1, "-1"):
+        with pytest.raises(UsageError, match=r"symbol -1 is outside the target vocabulary\."):
+            token_of(symbol, Context())
+    with pytest.raises(UsageError, match="needs a vocabulary"):
+        token_of("</w>", Context())
+    with pytest.raises(UsageError, match=r"--syncbeam\.symbol is missing"):
+        configure(SyncBeamDecoder, {}, name="syncbeam")

@@ -1,0 +1,119 @@
+"""Plugins import public modules only: the bundled ones, those of others, and those to start one's own from.
+
+Which modules are public is listed in ``pyproject.toml``, where import-linter holds the bundled plugins to it, and
+described in ``docs/plugins.md``.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from fnmatch import fnmatch
+from pathlib import Path
+from string import Template
+
+import pytest
+
+from tests.helpers.imports import PACKAGES, ROOT, imported, modules
+
+CONTRACT = "Plugins import public names only"
+ANYONE = "** -> "
+KNOWN = frozenset(modules())
+
+
+def public() -> list[str]:
+    """The public modules, as import-linter knows them."""
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
+    (contract,) = (contract for contract in contracts if contract["name"] == CONTRACT)
+    return [line.removeprefix(ANYONE) for line in contract["ignore_imports"] if line.startswith(ANYONE)]
+
+
+PUBLIC = public()
+
+
+def private_names(source: str) -> set[str]:
+    """What a source text imports of sgdec that is not public."""
+    found = set()
+    for module, name in imported(source, KNOWN):
+        ours = module.split(".")[0] in PACKAGES
+        if ours and not any(fnmatch(module, pattern) for pattern in PUBLIC):
+            found.add(module)
+        if ours and name is not None and name.startswith("_"):
+            found.add(f"{module}.{name}")
+    return found
+
+
+def test_the_guide_lists_what_import_linter_allows() -> None:
+    page = (ROOT / "docs" / "plugins.md").read_text()
+    assert re.findall(r"^\| `(sgdec[\w.*]*)` \|", page, re.MULTILINE) == PUBLIC
+
+
+@pytest.mark.parametrize("pattern", PUBLIC)
+def test_a_public_module_is_there_and_documented(pattern: str) -> None:
+    there = [module for module in KNOWN if fnmatch(module, pattern)]
+    assert there and all(ast.get_docstring(ast.parse(modules()[module].read_text())) for module in there)
+
+
+def files_of_others() -> list[Path]:
+    examples = [ROOT / "examples" / "model" / "mgu.py", *(ROOT / "examples" / "plugin").rglob("*.py")]
+    starters = sorted((ROOT / "examples" / "course").glob("*/starter.py"))
+    templates = sorted((ROOT / "sgdec" / "templates" / "plugin").glob("*.py.template"))
+    return [*sorted((ROOT / "tests" / "third_party").glob("*.py")), *examples, *starters, *templates]
+
+
+@pytest.mark.parametrize("path", files_of_others(), ids=lambda path: str(path.relative_to(ROOT)))
+def test_plugins_of_others_import_what_is_public(path: Path) -> None:
+    source = path.read_text()
+    if path.suffix == ".template":
+        source = Template(source).substitute(name="mine", module="mine", Class="Mine")
+    assert "sgdec" in source
+    assert private_names(source) == set()
+
+
+def test_models_import_what_is_public() -> None:
+    """They are plugins, too; import-linter cannot say so, since they lie in sgdec itself."""
+    models = {module: path.read_text() for module, path in modules().items() if module.startswith("sgdec.models.")}
+    assert models
+    assert {module: found for module, source in models.items() if (found := private_names(source))} == {}
+
+
+def test_no_bundled_plugin_imports_a_name_with_an_underscore_of_another_package() -> None:
+    for module, path in modules().items():
+        package = module.split(".")[0]
+        for home, name in imported(path.read_text(), KNOWN):
+            if package != "sgdec" and home.split(".")[0] != package:
+                assert name is None or not name.startswith("_"), f"{module} imports {name} of {home}"
+
+
+def test_what_is_private_is_found() -> None:
+    source = "from sgdec.search import node\ndef f():\n    from sgdec.protocol import _x\n    import sgdec.slots\n"
+    assert private_names(source) == {"sgdec.search.node", "sgdec.protocol._x"}
+
+
+@pytest.mark.parametrize("line", ["from sgdec.search.node import Node", "import sgdec.not_there_yet"])
+def test_import_linter_refuses_a_private_import(tmp_path: Path, line: str) -> None:
+    """One that is there today, and one of a module that did not exist when the contract was written."""
+    for package, root in PACKAGES.items():
+        folder = tmp_path / (root / package).relative_to(ROOT)
+        shutil.copytree(root / package, folder, ignore=shutil.ignore_patterns("__pycache__", "templates"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
+    (tmp_path / "sgdec" / "not_there_yet.py").write_text("")
+    assert lint(tmp_path).returncode == 0
+    plugin = tmp_path / "predictors" / "sgdec_predictors" / "wc.py"
+    plugin.write_text(f"{plugin.read_text()}\n\ndef late() -> None:\n    {line}\n")
+    done = lint(tmp_path)
+    assert done.returncode == 1
+    assert f"{CONTRACT} BROKEN" in done.stdout and f"sgdec_predictors.wc -> {line.split()[1]}" in done.stdout
+
+
+def lint(folder: Path) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join(str(folder / part) for part in ("", "predictors", "decoders"))
+    command = [str(Path(sys.executable).parent / "lint-imports"), "--no-logo", "--no-cache"]
+    environment = {**os.environ, "PYTHONPATH": path, "COLUMNS": "200"}
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)

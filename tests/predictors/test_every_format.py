@@ -1,0 +1,159 @@
+"""Every predictor runs in every file format that it reads: alone, first and last in a mix, asked for all tokens and
+for a few, through the command line; and formats of one model, places in a mix, batch sizes and commands agree.
+
+A predictor beside an open one (``nplm``, ``nmt``) is asked for full rows, beside a lattice for the lattice's tokens.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pynini
+import pytest
+
+from sgdec.cli.main import main
+from sgdec.context import BOS
+from sgdec.io.nplm import write_nplm
+from sgdec.plugins.host import Host
+from tests.helpers.file_formats import CASES, SENTENCES, Case, V
+from tests.helpers.lm_case import random_file
+from tests.helpers.places import DATA
+from tests.helpers.tiny_models import write_checkpoint
+
+pytestmark = pytest.mark.slow
+
+Found = list[dict[tuple[int, ...], float]]
+"""For each sentence its hypotheses with their scores, best first."""
+SEARCH = ("--decoder", "beam", "--beam.size", "6", "--beam.stop", "full", "--nbest", "6")
+
+
+@pytest.fixture(scope="module")
+def partners(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, list[str]]:
+    """What a case meets in a mix: the entry of --predictors and its options."""
+    folder = tmp_path_factory.mktemp("partners")
+    write_nplm(folder / "nplm", random_file(["<unk>", "<s>", "</s>", "3", "4", "5", "6"], seed=5))
+    write_checkpoint(folder / "nmt", seed=6)
+    anything = pynini.Fst()
+    anything.add_state()
+    anything.set_start(0)
+    anything.set_final(0, 0.5)
+    for token in range(3, V):
+        anything.add_arc(0, pynini.Arc(token, token, 0.1 * token, 0))
+    anything.write(str(folder / "anything.fst"))
+    return {
+        "open": ["other=nplm", "--other.model", str(folder / "nplm")],
+        "open, with a vocabulary": ["other=nmt", "--other.model", str(folder / "nmt")],
+        "restricting": ["other=fst", "--other.path", str(folder / "anything.fst")],
+    }
+
+
+@pytest.fixture
+def inputs(tmp_path: Path) -> Path:
+    path = tmp_path / "input"
+    path.write_text("".join(f"{line}\n" for line in SENTENCES))
+    return path
+
+
+def options(case: Case, folder: Path) -> list[str]:
+    folder.mkdir()
+    given = {**case.files(folder)}
+    return [word for name, value in given.items() for word in (f"--{name}", str(value))]
+
+
+def run(command: str, predictors: list[str], given: list[str], *rest: object) -> list[dict[str, Any]]:
+    """The JSON lines that a command writes; it has to succeed."""
+    output = Path(str(rest[-1])).with_name("output")
+    words = [command, "--predictors", ",".join(predictors), *given, "--vocab-size", str(V)]
+    words += ["--input-format", "ids", "--output-format", "jsonl", "--output", str(output)]
+    assert main([*words, *map(str, rest)]) == 0
+    return [json.loads(line) for line in output.read_text().splitlines()]
+
+
+def decode(predictors: list[str], given: list[str], *rest: object) -> Found:
+    rows = run("decode", predictors, given, "--max-length", "5", *rest)
+    assert [row["id"] for row in rows] == [1, 2]
+    for row in rows:
+        assert row["hypotheses"], "every case has an output in every mix"
+        for found in row["hypotheses"]:
+            total = sum(found["weights"][name] * score for name, score in found["scores"].items())
+            assert found["score"] == pytest.approx(total, abs=1e-9)
+    return [{tuple(found["tokens"]): found["score"] for found in row["hypotheses"]} for row in rows]
+
+
+def expect_equal(first: Found, second: Found) -> None:
+    """The best score, and that of every output that both lists have; equal scores may be cut off differently."""
+    for one, other in zip(first, second, strict=True):
+        assert max(one.values()) == pytest.approx(max(other.values()), rel=1e-5)
+        common = one.keys() & other.keys()
+        assert len(common) >= len(one) // 2
+        assert [one[tokens] for tokens in common] == pytest.approx([other[tokens] for tokens in common], rel=1e-5)
+
+
+def mixes(case: Case) -> Iterator[str]:
+    yield "open, with a vocabulary" if case.vocabulary in ("brings", "needs") else "open"
+    if case.vocabulary != "needs":
+        yield "restricting"
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
+def test_a_predictor_runs_alone(case: Case, partners: Mapping[str, list[str]], inputs: Path) -> None:
+    given = options(case, inputs.parent / "files")
+    if case.vocabulary == "needs":
+        given += ["--tokenizer", f"{partners['open, with a vocabulary'][2]}/tokenizer.spm"]
+    found = decode([case.entry], given, *SEARCH, inputs)
+    expect_equal(found, decode([case.entry], given, *SEARCH, "--batch-size", "1", inputs))
+    decode([case.entry], given, "--decoder", "greedy", inputs)
+    targets = inputs.with_name("targets")
+    chosen = [next((tokens for tokens in best if BOS not in tokens), (3,)) for best in found]  # <s> is no output
+    targets.write_text("".join(" ".join(map(str, tokens)) + "\n" for tokens in chosen))
+    scored = run("score", [case.entry], [*given, "--target-format", "ids"], inputs, targets)
+    for row, tokens, best in zip(scored, chosen, found, strict=True):
+        assert row["score"] == pytest.approx(best.get(tokens, row["score"]), rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("case", "mix"),
+    [(case, mix) for case in CASES for mix in mixes(case)],
+    ids=lambda part: getattr(part, "id", part),
+)
+def test_a_predictor_runs_first_and_last_in_a_mix(
+    case: Case, mix: str, partners: Mapping[str, list[str]], inputs: Path
+) -> None:
+    other, *more = partners[mix]
+    given = [*options(case, inputs.parent / "files"), *more, "--other.weight", "0.7"]
+    first = decode([case.entry, other], given, *SEARCH, inputs)
+    last = decode([other, case.entry], given, *SEARCH, inputs)
+    expect_equal(first, last)
+
+
+@pytest.mark.parametrize("says", sorted({case.says for case in CASES if case.says}))
+def test_formats_of_one_model_score_alike(
+    says: str, partners: Mapping[str, list[str]], inputs: Path, tmp_path: Path
+) -> None:
+    results = []
+    for number, case in enumerate(case for case in CASES if case.says == says):
+        given = options(case, tmp_path / str(number))
+        if case.vocabulary == "needs":
+            given += ["--tokenizer", f"{partners['open, with a vocabulary'][2]}/tokenizer.spm"]
+        results.append(decode([case.entry], given, *SEARCH, inputs))
+    for result in results[1:]:
+        expect_equal(results[0], result)
+
+
+@pytest.mark.parametrize("name", ["tiny.atrie.kenlm", "tiny.qatrie.kenlm"])
+def test_a_trie_with_compressed_pointers_is_refused_with_the_way_out(
+    name: str, inputs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = DATA / name
+    words = ["decode", "--predictors", "kenlm", "--kenlm.path", str(path), "--vocab-size", str(V)]
+    assert main([*words, "--input-format", "ids", str(inputs)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"Error: {path}: ") and "build it without -a" in line
+
+
+def test_every_predictor_is_here() -> None:
+    entries = [entry.name for entry in Host(autoload=False).names("predictor")]
+    assert {case.plugin for case in CASES} == set(entries)

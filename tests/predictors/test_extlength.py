@@ -1,0 +1,126 @@
+"""The external length predictor allows exactly the listed lengths, each with its score."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sgdec_decoders.astar import AStarDecoder
+from sgdec_decoders.bucket import BucketDecoder
+from sgdec_decoders.dfs import DfsDecoder
+from sgdec_decoders.restarting import RestartingDecoder
+from sgdec_predictors.extlength import ExternalLength
+
+from sgdec import SgdecError, Source
+from sgdec.search.constellation import Constellation
+from sgdec.testing import TinySpace, enumerate_space
+from sgdec.testing.random_spaces import needs_no_limit, random_predictor
+from tests.helpers.random_spaces import expect_the_nbest, search
+from tests.plugins.test_contracts import PluginContract
+
+pytestmark = pytest.mark.slow
+
+
+def written(folder: Path, text: str) -> str:
+    (folder / "lengths").write_text(text)
+    return str(folder / "lengths")
+
+
+def by_length(path: str, source: Source) -> dict[int, float]:
+    """The lengths of a space, and their totals."""
+    constellation = Constellation.of({"extlength": ExternalLength(path)}, vocab_size=3)
+    return {len(found.tokens): found.total for found in enumerate_space(constellation, source)}
+
+
+def test_each_sentence_has_the_lengths_of_its_line(tmp_path: Path) -> None:
+    path = written(tmp_path, "1:-0.5 3:0.25\n0 2\n4\n")
+    assert by_length(path, Source(1, ())) == {1: -0.5, 3: 0.25}
+    assert by_length(path, Source(2, ())) == {0: 0.0, 2: 0.0}
+    assert by_length(path, Source(3, ())) == {4: 0.0}
+
+
+def test_a_length_beyond_the_limit_is_out_of_reach(tmp_path: Path) -> None:
+    path = written(tmp_path, "1:-0.5 3:0.25\n")
+    assert by_length(path, Source(1, (), max_length=2)) == {1: -0.5}
+    assert by_length(path, Source(1, (), max_length=0)) == {}
+
+
+@pytest.mark.parametrize("limit", [None, 4, 2, 0])
+def test_bounds_are_exactly_the_best_and_worst_lengths_in_reach(tmp_path: Path, limit: int | None) -> None:
+    listed = {1: -0.5, 2: 2.0, 4: 0.25}
+    predictor = ExternalLength(written(tmp_path, "2:2 1:-0.5 4:0.25\n"))
+    predictor.initialize(Source(1, (), max_length=limit))
+    for n in range(6):
+        ends = [score for length, score in listed.items() if n <= length <= (9 if limit is None else limit)]
+        assert predictor.best_remaining([n]) == [max(ends, default=-math.inf)]
+        assert predictor.worst_remaining([n]) == [min(ends, default=math.inf)]
+
+
+@pytest.mark.parametrize("make", [DfsDecoder, AStarDecoder, RestartingDecoder, BucketDecoder])
+@settings(max_examples=20)
+@given(
+    seed=st.integers(0, 2**32),
+    kind=st.sampled_from(["table", "falling", "bonus", "lattice"]),
+    listed=st.dictionaries(st.integers(0, 4), st.sampled_from([-1.0, 0.0, 1.5]), min_size=1),
+    weights=st.tuples(st.sampled_from([1.0, 0.0, -1.0]), st.sampled_from([1.0, -0.5])),
+    limit=st.none() | st.integers(0, 3),
+    recombine=st.booleans(),
+)
+def test_exact_decoders_find_the_true_nbest(
+    tmp_path_factory: pytest.TempPathFactory,
+    make: Any,
+    seed: int,
+    kind: str,
+    listed: dict[int, float],
+    weights: tuple[float, float],
+    limit: int | None,
+    recombine: bool,
+) -> None:
+    line = " ".join(f"{length}:{score}" for length, score in listed.items())
+    path = written(tmp_path_factory.mktemp("lengths"), line + "\n")
+    other = random_predictor(kind, np.random.default_rng(seed), 1.0, coarse=True)
+    constellation = Constellation.of({"e": ExternalLength(path), "other": other}, weights=weights, vocab_size=4)
+    if limit is None and not needs_no_limit(["lattice", kind], weights):
+        limit = 5  # more than any length that is listed
+    space = TinySpace("lengths", lambda: constellation, Source(1, (3, 4), None, max_length=limit))
+    decoder = make(recombine=recombine)
+    result, _ = search(decoder, space, 3)
+    expect_the_nbest(result, space, decoder, 3)
+    assert result.proven
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        (None, r"extlength: .*lengths: cannot be read \(No such file"),
+        ("1 2\n3:x\n", "lengths: line 2: '3:x' is no length"),
+        ("-1\n", "line 1: '-1' is no length"),
+        ("1:nan\n", "line 1: '1:nan' is no length"),
+        ("2:-inf\n", "line 1: '2:-inf' is no length"),
+        ("1 2 1:3\n", "line 1: length 1 is listed twice"),
+        ("1\n\n2\n", "line 2: lists no length"),
+    ],
+)
+def test_a_mistake_is_one_line(tmp_path: Path, text: str | None, complaint: str) -> None:
+    path = str(tmp_path / "lengths") if text is None else written(tmp_path, text)
+    with pytest.raises(SgdecError, match=complaint) as error:
+        ExternalLength(path)
+    assert "\n" not in str(error.value)
+
+
+def test_a_sentence_without_a_line_is_one_line(tmp_path: Path) -> None:
+    predictor = ExternalLength(written(tmp_path, "1\n2\n"))
+    with pytest.raises(SgdecError, match=r"lengths has 2 lines, so none for sentence 3\."):
+        predictor.initialize(Source(3, ()))
+
+
+class TestExternalLength(PluginContract):
+    plugin = "extlength"
+
+    def prepare(self, folder: Path) -> dict[str, Any]:
+        return {"path": written(folder, "1:-0.5 4:1.25 7\n0:0.5 2:-2\n3\n")}

@@ -1,0 +1,209 @@
+"""The promise of ``examples/course``: right solutions get full marks, a mistake costs the promises that it breaks.
+
+The wrong solutions in ``tests/course_solutions`` are the right ones with one mistake each.
+"""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from grader.assignment import COURSE, assignments, load_assignment
+from grader.isolation import failures
+from grader.submission import load_submission
+
+from sgdec.cli.main import main as sgdec
+from sgdec.errors import SgdecError
+from sgdec.testing import breach
+from tests.course_solutions import wrong_bags, wrong_beams, wrong_lattices
+from tests.helpers.places import ROOT
+
+pytestmark = pytest.mark.slow
+
+SOLUTIONS = ROOT / "tests" / "course_solutions"
+WRONG = {"bag": wrong_bags.WRONG, "beam": wrong_beams.WRONG, "lattice": wrong_lattices.WRONG}
+CASES = [(name, cls, promises) for name, wrong in WRONG.items() for cls, promises in wrong]
+SEED = 1
+
+
+def grade(*arguments: object) -> subprocess.CompletedProcess[str]:
+    """The command, as it is typed."""
+    command = [sys.executable, str(COURSE / "grade.py"), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def broken(name: str, cls: type, seed: int = SEED) -> set[str]:
+    """The promises that a class breaks."""
+    return {
+        check.promise
+        for check in load_assignment(name).checks
+        if breach(lambda test=check.test: test(cls, np.random.default_rng(seed)))  # type: ignore[misc]
+    }
+
+
+def submit(folder: Path, name: str, **edits: str) -> Path:
+    """The right solution of an assignment with other words in some places: ``old`` and ``new``."""
+    text = (SOLUTIONS / f"my_{name}.py").read_text()
+    assert edits["old"] in text
+    path = folder / f"my_{name}.py"
+    path.write_text(text.replace(edits["old"], edits["new"], 1))
+    return path
+
+
+@pytest.mark.parametrize("name", assignments())
+def test_a_right_solution_gets_full_marks(name: str) -> None:
+    done = grade(name, SOLUTIONS / f"my_{name}.py")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == f"{name}: 20 of 20 points"
+
+
+@pytest.mark.parametrize("name", assignments())
+def test_a_right_solution_is_right_with_another_seed(name: str, seed: int = 2026) -> None:
+    cls = load_submission(SOLUTIONS / f"my_{name}.py", load_assignment(name))
+    assert broken(name, cls, seed) == set()  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", assignments())
+def test_a_starter_gets_nothing_and_is_told_what_is_missing(name: str) -> None:
+    done = grade(name, COURSE / name / "starter.py")
+    assert done.returncode == 1
+    assert "NotImplementedError" in done.stdout
+    assert done.stdout.splitlines()[-1] == f"{name}: 0 of 20 points"
+
+
+@pytest.mark.parametrize(("name", "cls", "promises"), CASES, ids=[cls.__name__ for _, cls, _ in CASES])
+def test_a_mistake_costs_the_promises_that_it_breaks(name: str, cls: type, promises: set[str]) -> None:
+    assert broken(name, cls) == promises
+
+
+@pytest.mark.parametrize("name", assignments())
+def test_every_promise_is_broken_by_some_mistake(name: str) -> None:
+    assert {check.promise for check in load_assignment(name).checks} == set().union(*(p for _, p in WRONG[name]))
+
+
+@pytest.mark.parametrize("name", assignments())
+def test_the_handout_lists_what_is_graded(name: str) -> None:
+    rows = re.findall(r"^\| (.*?) +\| (\d+) \|$", (COURSE / name / "handout.md").read_text(), re.MULTILINE)
+    assert [(promise.replace("`", ""), int(points)) for promise, points in rows] == [
+        (check.promise, check.points) for check in load_assignment(name).checks
+    ]
+
+
+def test_the_same_file_and_seed_give_the_same_report(tmp_path: Path) -> None:
+    path = submit(tmp_path, "bag", old="left[token] -= 1", new="left[token] -= 2")
+    first, second = grade("bag", path), grade("bag", path)
+    assert first.returncode == 1
+    assert first.stdout == second.stdout
+
+
+BEFORE = "        if self._subsets or not self._bag:\n"
+"""A line of ``my_bag.predict_next``."""
+ONCE = "if self._subsets and not self._bag:"
+"""True in one check only, that of `SUBSETS`."""
+SUBSETS = "with subsets the scores are those of formula (2)"
+
+
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        ("while True:\n                pass", "no end after 3 seconds (in predict_next)"),
+        ("import time\n            time.sleep(1000)", "no end after 3 seconds (in predict_next)"),
+        ("import os\n            os._exit(0)", "the process died (exit status 0)"),
+        ("import ctypes\n            ctypes.string_at(0)", "the process died (exit status -11)"),
+        ("raise SystemExit", "SystemExit (my_bag.py, line "),
+        ("[][0]", "IndexError: list index out of range (my_bag.py, line "),
+        ("self.predict_next()", "RecursionError: maximum recursion depth exceeded"),
+        ("[0] * 10**10", "MemoryError"),
+        ("input()", "EOFError"),
+    ],
+)
+def test_a_crash_or_an_endless_loop_costs_one_check_and_says_where(
+    tmp_path: Path, mistake: str, message: str
+) -> None:
+    path = submit(tmp_path, "bag", old=BEFORE, new=f"        {ONCE}\n            {mistake}\n{BEFORE}")
+    checks = load_assignment("bag").checks
+    found = failures("bag", path, SEED, seconds=3.0)
+    lost = {check.promise: failure for check, failure in zip(checks, found, strict=True) if failure}
+    assert list(lost) == [SUBSETS]
+    assert message in lost[SUBSETS]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("import antigravity_\n", "No module named 'antigravity_'"),
+        ("def f(:\n", "my_beam.py, line 1: invalid syntax"),
+        ("x = 1\n", "no plugin in it"),
+        ("raise SystemExit(0)\n", "it called sys.exit(0) ("),
+        ("while True: pass\n", "no end after 3 seconds (in <module>)"),
+        ("from sgdec_decoders.beam import BeamDecoder\n", "my_beam.py imports sgdec_decoders.beam (line 1)"),
+        ("import sgdec.testing.toys as t\n", "my_beam.py imports sgdec.testing.toys (line 1)"),
+        ("from sgdec import testing\n", "my_beam.py imports sgdec.testing (line 1)"),
+    ],
+)
+def test_a_file_that_cannot_be_loaded_loses_every_check_for_one_reason(
+    tmp_path: Path, text: str, message: str
+) -> None:
+    path = tmp_path / "my_beam.py"
+    path.write_text(text)
+    found = failures("beam", path, SEED, seconds=3.0)
+    assert len(found) == len(load_assignment("beam").checks)
+    (reason,) = set(found)
+    assert reason is not None and message in reason and "\n" not in reason
+
+
+def test_a_file_that_cannot_be_loaded_gets_nothing_and_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "my_beam.py"
+    path.write_text("x = 1\n")
+    done = grade("beam", path)
+    assert done.returncode == 1
+    title, reason, total = done.stdout.splitlines()
+    assert title.startswith("beam: ") and total == "beam: 0 of 20 points"
+    assert "no plugin in it" in reason
+    assert done.stderr == ""
+
+
+def test_a_file_with_another_plugin_is_told_the_name() -> None:
+    with pytest.raises(SgdecError, match="no decoder named 'mybeam'"):
+        load_submission(SOLUTIONS / "my_bag.py", load_assignment("beam"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["bean", "x.py"], "no assignment named 'bean'. Did you mean 'beam'? Available: bag, beam, lattice."),
+        (["beam", "x.py"], "x.py: no such file."),
+        (["beam", str(SOLUTIONS / "my_beam.py"), "--debug", "nonsense"], "no promise contains that"),
+        (["beam"], "Missing argument 'FILE'."),
+    ],
+)
+def test_a_wrong_call_is_one_line(arguments: list[str], message: str) -> None:
+    done = grade(*arguments)
+    assert done.returncode == 2
+    assert message in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_debugging_shows_what_a_submission_prints_and_its_traceback(tmp_path: Path) -> None:
+    path = submit(tmp_path, "bag", old=BEFORE, new=f"        print('here')\n        [][0]\n{BEFORE}")
+    done = grade("bag", path, "--debug", "formula (1)")
+    assert done.returncode == 1
+    assert done.stdout.splitlines()[:2] == ["scores are those of formula (1)", "here"]
+    assert "IndexError" in done.stderr and "Traceback" in done.stderr
+
+
+def test_the_lattice_of_the_course_decodes_with_all_three_solutions(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Together: of the lattice's sentences the best one with the source's words."""
+    source = tmp_path / "ids.txt"
+    source.write_text("5 3 4\n")
+    files = [f"--plugin-file={SOLUTIONS / f'my_{name}.py'}" for name in assignments()]
+    shared = ["--predictors", "mylattice,mybag", "--mylattice.path", str(COURSE / "lattices" / "1.txt")]
+    ids = ["--input-format", "ids", "--output-format", "ids", str(source)]
+    for decoder in ("mybeam", "astar", "dfs"):
+        assert sgdec(["decode", *files, *shared, "--decoder", decoder, *ids]) == 0
+        assert capsys.readouterr().out == "4 3 5\n"

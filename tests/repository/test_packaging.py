@@ -1,0 +1,175 @@
+"""What is installed is what lies in the repository, wherever it is used from and whatever else is installed.
+
+Wheels are built with the project's own build system. The environments hold what their metadata declares and nothing
+more: without extras, and with all of them.
+"""
+
+from __future__ import annotations
+
+import configparser
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from tests.helpers.environments import Environment
+from tests.helpers.places import ROOT
+
+SOURCES = {"sgdec": ROOT, "sgdec_predictors": ROOT / "predictors", "sgdec_decoders": ROOT / "decoders"}
+"""Each package, and the source root that it lies in."""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build("wheel", ROOT, tmp_path_factory.mktemp("wheel"))
+
+
+def build(kind: str, folder: Path, target: Path) -> Path:
+    """A ``wheel`` or ``sdist`` of the project in a folder."""
+    code = f"import sys; from hatchling.build import build_{kind} as build; print(build(sys.argv[1]))"
+    done = subprocess.run([sys.executable, "-c", code, target], cwd=folder, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return target / done.stdout.strip()
+
+
+def contents(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return set(archive.namelist())
+
+
+def metadata(wheel: Path, name: str) -> str:
+    (path,) = (path for path in contents(wheel) if path.endswith(f".dist-info/{name}"))
+    with zipfile.ZipFile(wheel) as archive:
+        return archive.read(path).decode()
+
+
+def test_the_wheel_holds_every_file_of_the_three_packages_and_no_other(wheel: Path) -> None:
+    there = {
+        str(path.relative_to(root))
+        for package, root in SOURCES.items()
+        for path in (root / package).rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert {path for path in contents(wheel) if ".dist-info/" not in path} == there
+
+
+def test_entry_points_name_modules_of_the_wheel(wheel: Path) -> None:
+    declared = configparser.ConfigParser()
+    declared.read_string(metadata(wheel, "entry_points.txt"))
+    modules = {module.replace(".", "/") + ".py" for module in declared["sgdec"].values()}
+    assert len(modules) > 30 and modules <= contents(wheel)
+
+
+@pytest.mark.slow
+def test_the_wheel_of_the_source_distribution_is_the_same(wheel: Path, tmp_path: Path) -> None:
+    with tarfile.open(build("sdist", ROOT, tmp_path)) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    (folder,) = (tmp_path / "unpacked").iterdir()
+    again = build("wheel", folder, tmp_path)
+    assert metadata(again, "RECORD") == metadata(wheel, "RECORD"), "names and hashes of all files"
+
+
+@pytest.fixture(scope="module")
+def smallest(tmp_path_factory: pytest.TempPathFactory, wheel: Path) -> Environment:
+    environment = Environment(tmp_path_factory.mktemp("smallest") / "venv")
+    environment.install(wheel)
+    environment.lend("sgdec")
+    return environment
+
+
+@pytest.mark.slow
+def test_without_extras_every_command_answers_help(smallest: Environment) -> None:
+    smallest.run(
+        "-c",
+        "from importlib.util import find_spec\n"
+        "from sgdec.cli.main import COMMANDS, main\n"
+        "assert not any(map(find_spec, ('torch', 'pynini', 'kenlm', 'sentencepiece')))\n"
+        "assert not [name for name in COMMANDS if main([name, '--help'])]\n",
+    )
+
+
+@pytest.mark.slow
+def test_without_extras_lattices_and_language_models_decode(smallest: Environment, tmp_path: Path) -> None:
+    """The lattice 5 (6|7) against the trigrams of ``tiny.arpa``."""
+    pynini = pytest.importorskip("pynini")
+    lattice = pynini.union(*(_sentence(pynini, tokens) for tokens in ([5, 6], [5, 7]))).optimize()
+    lattice.write(str(tmp_path / "1.fst"))
+    (tmp_path / "in.ids").write_text("5 6\n")
+    predictors = ["--predictors", "fst,ngram,length", "--fst.path", tmp_path / "{id}.fst"]
+    predictors += ["--ngram.path", ROOT / "tests" / "data" / "tiny.arpa", "--length.weights", ",".join(["1"] * 10)]
+    output = smallest.sgdec("decode", *predictors, "--vocab-size", "9", "--input-format", "ids", tmp_path / "in.ids")
+    assert output in ("5 6\n", "5 7\n")
+
+
+def _sentence(pynini: ModuleType, tokens: list[int]) -> Any:
+    acceptor = pynini.Fst()
+    acceptor.add_states(len(tokens) + 3)
+    acceptor.set_start(0).set_final(len(tokens) + 2)
+    for state, token in enumerate([1, *tokens, 2]):
+        acceptor.add_arc(state, pynini.Arc(token, token, 0, state + 1))
+    return acceptor
+
+
+@pytest.mark.slow
+def test_without_extras_what_needs_one_names_it(smallest: Environment, tmp_path: Path) -> None:
+    """All in one process: where nothing is imported, a call takes milliseconds."""
+    (tmp_path / "in.ids").write_text("5 6\n")
+    decode = "decode --vocab-size 9 --input-format ids in.ids --predictors"
+    calls = {
+        "average a b --output c": "nmt",
+        "cluster --model a --input in.ids --output c": "nmt",
+        "evaluate --reference in.ids in.ids": "nmt",
+        "quantize a --output c": "nmt",
+        "tokenizer --input in.ids --output c": "nmt",
+        "train --train in.ids in.ids --valid in.ids in.ids --tokenizer a --model gnmt --output c": "nmt",
+        f"{decode} wc --device cuda": "nmt",
+        f"{decode} wc --output-format fst --output c.{{id}}": "fst",
+        f"{decode} kenlm --kenlm.path {ROOT / 'tests' / 'data' / 'tiny.kenlm'}": "kenlm",
+    }
+    code = "import sys; from sgdec.cli.main import main; print(*[main(call.split()) for call in sys.argv[1:]])"
+    done = smallest.run_whole("-c", code, *calls, cwd=tmp_path)
+    assert done.stdout.split() == ["1"] * len(calls), done.stderr
+    for (call, extra), error in zip(calls.items(), done.stderr.splitlines(), strict=True):
+        assert f'(pip install "sgdec[{extra}]")' in error, call
+
+
+@pytest.mark.slow
+def test_without_extras_the_check_of_plugins_names_them(smallest: Environment) -> None:
+    lines = smallest.run_whole("-m", "sgdec.cli", "plugins", "--check", status=1).stdout.splitlines()
+    assert lines and all(line.startswith("model ") and "sgdec[nmt]" in line for line in lines)
+
+
+@pytest.mark.slow
+def test_with_all_extras_every_plugin_imports(wheel: Path, tmp_path: Path) -> None:
+    environment = Environment(tmp_path / "venv")
+    environment.install(wheel)
+    environment.lend("sgdec[all]")
+    assert environment.sgdec("plugins", "--check").startswith("All ")
+
+
+@pytest.mark.slow
+def test_an_editable_install_is_found_from_the_folder_above_a_clone_named_sgdec(tmp_path: Path) -> None:
+    """There, the current folder comes first on the path and offers a folder ``sgdec`` without Python files."""
+    clone = tmp_path / "sgdec"
+    clone.mkdir()
+    for name in ("pyproject.toml", "README.md", "LICENSE", "sgdec", "predictors", "decoders"):
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, clone / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(ROOT / name, clone)
+    environment = Environment(tmp_path / "venv")
+    environment.install("-e", clone)
+    environment.lend("sgdec")
+    code = "import sgdec as s, sgdec_predictors as p, sgdec_decoders as d; print(s.__file__, p.__file__, d.__file__)"
+    shown = environment.run("-c", code)
+    assert shown.split() == [
+        str(clone / root / package / "__init__.py")
+        for root, package in [("", "sgdec"), ("predictors", "sgdec_predictors"), ("decoders", "sgdec_decoders")]
+    ]
+    assert environment.sgdec("--version").startswith("sgdec, version ")

@@ -1,0 +1,219 @@
+"""The promise of the scheduler: a search finds what it finds alone, outcomes come in order, memory stays bounded."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Iterator
+from itertools import count
+
+import numpy as np
+import pytest
+from sgdec_decoders.beam import BeamDecoder
+from sgdec_decoders.greedy import GreedyDecoder
+
+from sgdec.errors import UsageError
+from sgdec.protocol import Decoder, Result, Source
+from sgdec.search.constellation import Constellation
+from sgdec.search.scheduler import WINDOW, Scheduler
+from sgdec.search.space import SearchSpace
+from tests.helpers.scheduling import (
+    DECODERS,
+    MIXES,
+    SOURCES,
+    InBatches,
+    Sampling,
+    Together,
+    V,
+    alone,
+    or_refusal,
+    together,
+)
+
+DENSE = ("a stranger's", "in batches", "both forms", "dense and sparse", "not consulted")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mix", MIXES)
+@pytest.mark.parametrize("name", DECODERS)
+def test_every_decoder_finds_together_what_it_finds_alone(name: str, mix: str) -> None:
+    decoder = DECODERS[name]()
+    each = or_refusal(lambda: [alone(MIXES[mix](), decoder, source) for source in SOURCES])
+    outcomes = or_refusal(lambda: together(MIXES[mix](), decoder))
+    if isinstance(each, str) or isinstance(outcomes, str):
+        assert outcomes == each
+        assert mix not in DENSE, "scores for every token are what every decoder can use"
+        return
+    assert [outcome.source for outcome in outcomes] == SOURCES
+    for (expected, expansions), outcome in zip(each, outcomes, strict=True):
+        assert outcome.result.expansions == expansions
+        assert outcome.result.proven == expected.proven
+        assert (outcome.error is None) == bool(expected.hypotheses)
+        found = outcome.result.hypotheses
+        assert [h.tokens for h in found] == [h.tokens for h in expected.hypotheses]
+        for ours, theirs in zip(found, expected.hypotheses, strict=True):
+            assert ours.score == pytest.approx(theirs.score, abs=1e-9)
+            assert ours.rank_score == pytest.approx(theirs.rank_score, abs=1e-9)
+            assert ours.weights == theirs.weights
+            assert np.allclose(ours.ledger, theirs.ledger, rtol=0, atol=1e-9)
+
+
+def test_different_seeds_draw_differently() -> None:
+    first, second = (together(MIXES["in batches"](), Sampling(), seed=seed) for seed in (5, 6))
+    assert [o.result.hypotheses for o in first] != [o.result.hypotheses for o in second]
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 64])
+def test_samples_do_not_depend_on_the_batch_size(batch_size: int) -> None:
+    expected = [o.result.hypotheses for o in together(MIXES["in batches"](), Sampling())]
+    assert [
+        o.result.hypotheses for o in together(MIXES["in batches"](), Sampling(), batch_size=batch_size)
+    ] == expected
+
+
+def test_one_batch_serves_all_sentences_in_flight_and_the_next_one_takes_a_free_place() -> None:
+    predictor = InBatches()
+    sources = [Source(1, (3,), max_length=0), Source(2, (3,), max_length=2), Source(3, (4,), max_length=0)]
+
+    class ToTheLimit(Decoder):
+        def decode(self, space: SearchSpace) -> Result:
+            node = space.root
+            while not node.finished:
+                (children,) = space.expand([node], limit=V)
+                node = next((child for child in children if not child.finished), children[0])
+            return Result([space.finish(node)])
+
+    together(Constellation.of({"a": predictor}), ToTheLimit(), sources, batch_size=2)
+    assert predictor.asked == [[1, 2], [2, 3], [2]]
+
+
+def test_which_questions_meet_does_not_depend_on_timing() -> None:
+    quick, slow = InBatches(), InBatches(slow=True)
+    for predictor in (quick, slow):
+        together(Constellation.of({"a": predictor}), BeamDecoder())
+    assert quick.asked == slow.asked
+
+
+@pytest.mark.parametrize("max_rows", [1, 2, 3, 5])
+@pytest.mark.parametrize("name", ["beam", "best first", "sampling"])
+def test_jobs_have_at_most_the_given_rows_and_the_same_answers(name: str, max_rows: int) -> None:
+    predictor = InBatches()
+    outcomes = together(Constellation.of({"a": predictor}), DECODERS[name](), max_rows=max_rows)
+    assert max(map(len, predictor.asked)) == (min(max_rows, 4) if name == "best first" else max_rows)
+    expected = together(MIXES["in batches"](), DECODERS[name]())
+    assert [o.result for o in outcomes] == [o.result for o in expected]
+
+
+def test_a_deterministic_run_asks_sentence_by_sentence() -> None:
+    predictor = InBatches()
+    together(Constellation.of({"a": predictor}), BeamDecoder(), deterministic=True)
+    assert all(len(set(sentences)) == 1 for sentences in predictor.asked)
+
+
+def test_a_decoder_over_whole_batches_is_given_them_by_length() -> None:
+    decoder = Together()
+    outcomes = together(MIXES["in batches"](), decoder, window=8)
+    expected = together(MIXES["in batches"](), GreedyDecoder())
+    assert [o.result for o in outcomes] == [o.result for o in expected]
+    assert [o.result.expansions for o in outcomes] == [o.result.expansions for o in expected]
+    lengths = [[len(SOURCES[n - 1].tokens) for n in batch] for batch in decoder.batches]
+    assert lengths == [[1, 1, 2, 2], [3, 3, 4, 4], [1, 2, 2, 3], [4]]
+    (expansion,) = together(MIXES["in batches"](), decoder, SOURCES[:1])
+    assert 0 <= expansion.seconds < 10
+
+
+def test_a_bound_that_a_whole_batch_would_not_keep_is_refused() -> None:
+    with pytest.raises(UsageError, match="lower --batch-size"):
+        together(MIXES["in batches"](), Together(), max_rows=2)
+
+
+def test_no_sentences_give_no_outcomes() -> None:
+    assert together(MIXES["in batches"](), GreedyDecoder(), []) == []
+
+
+class SlowAt(Decoder):
+    """Asks very often in one sentence, once in all others."""
+
+    def __init__(self, sentence: int) -> None:
+        self._sentence = sentence
+
+    def decode(self, space: SearchSpace) -> Result:
+        for _ in range(400 if space.source.id == self._sentence else 1):
+            (children,) = space.expand([space.root], limit=V)
+        return Result([space.finish(child) for child in children if child.finished])
+
+
+@pytest.mark.parametrize("slow", [1, 150])
+def test_sources_are_read_as_they_are_needed_even_behind_a_slow_sentence(slow: int) -> None:
+    read = yielded = furthest = 0
+
+    def sentences() -> Iterator[Source]:
+        nonlocal read
+        for n in range(1, 301):
+            read = n
+            yield Source(n, (3,))
+
+    scheduler = Scheduler(MIXES["a lattice"](), SlowAt(slow), batch_size=2)
+    for outcome in scheduler.run(sentences()):
+        yielded += 1
+        furthest = max(furthest, read - yielded)
+        assert outcome.source.id == yielded
+    assert yielded == 300
+    window = 2 * WINDOW
+    assert window <= furthest < 2 * window
+
+
+def test_an_outcome_comes_before_the_rest_is_read_and_the_run_can_be_left() -> None:
+    read = []
+
+    def sentences() -> Iterator[Source]:
+        for n in count(1):
+            read.append(n)
+            yield Source(n, (3,), max_length=3)
+
+    outcomes = Scheduler(MIXES["in batches"](), GreedyDecoder(), batch_size=2, window=5).run(sentences())
+    assert next(outcomes).source.id == 1
+    assert len(read) <= 10
+    outcomes.close()  # type: ignore[attr-defined]
+
+
+def test_sentences_are_begun_by_length_within_a_window_and_come_out_in_order() -> None:
+    lengths = [5, 1, 4, 2, 3, 1, 2, 9]
+    sources = [Source(n, (3,) * length, max_length=0) for n, length in enumerate(lengths, 1)]
+    predictor = InBatches()
+    outcomes = together(
+        Constellation.of({"a": predictor}), GreedyDecoder(), sources, batch_size=2, window=6
+    )
+    assert predictor.asked == [[2, 6], [4, 5], [3, 1], [7, 8]]
+    assert [outcome.source.id for outcome in outcomes] == list(range(1, 9))
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow_with_the_input() -> None:
+    def peak(sentences: int) -> int:
+        outcomes = Scheduler(MIXES["a lattice"](), GreedyDecoder(), batch_size=8, window=16).run(
+            Source(n, (3,), max_length=2) for n in range(sentences)
+        )
+        tracemalloc.start()
+        try:
+            assert sum(1 for _ in outcomes) == sentences
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    outcome = 500  # bytes, at least: one that is kept for each sentence would show
+    assert peak(3300) - peak(300) < 3000 * outcome / 4
+
+
+@pytest.mark.parametrize("decoder", [SlowAt(1), SlowAt(3), Together()], ids=["first", "third", "whole batches"])
+def test_one_by_one_a_sentence_is_read_only_when_those_before_it_are_out(decoder: Decoder) -> None:
+    """So that whoever types line by line sees each answer at once."""
+    out = 0
+
+    def sentences() -> Iterator[Source]:
+        for n in range(1, 6):
+            assert out == n - 1, f"sentence {n} was read before {n - 1} came out"
+            yield Source(n, (3,), max_length=3)
+
+    for outcome in Scheduler(MIXES["a lattice"](), decoder, batch_size=1).run(sentences()):
+        out = outcome.source.id
+    assert out == 5
