@@ -7,10 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, Protocol
-
-if TYPE_CHECKING:
-    from sgdec.plugins.host import Host
+from typing import Any, NamedTuple, Protocol
 
 UNK, BOS, EOS = 0, 1, 2
 """Unknown (and epsilon inside FSTs), ``<s>`` and ``</s>``: the defaults of SentencePiece and SGNMT."""
@@ -46,6 +43,16 @@ class Vocabularies(NamedTuple):
     target: Vocabulary | None = None
 
 
+class Plugins(Protocol):
+    """Finds plugins by name, as `sgdec.plugins.host.Host` does."""
+
+    def load(self, kind: str, name: str) -> type[Any]:
+        """The class of a ``predictor``, ``decoder`` or ``model``.
+
+        Raises UsageError for a name that nobody or that several offer, SgdecError for a broken plugin.
+        """
+
+
 @dataclass(frozen=True)
 class Context:
     """Handed to constructors that ask for it."""
@@ -58,5 +65,5 @@ class Context:
     seed: int = 0
     deterministic: bool = False
     """Whether no sentence's numbers may depend, in the last bit, on those decoded beside it."""
-    host: Host | None = None
+    host: Plugins | None = None
     """Where plugins that a checkpoint names are found; None: those that are installed."""

@@ -33,6 +33,9 @@ from sgdec.scores import FORBIDDEN, Array, Scores, SparseRow
 
 if TYPE_CHECKING:
     from sgdec.context import Context
+
+    # The one circle of imports, for a type alone. Were it a protocol class, type checkers would refuse every decoder
+    # that is annotated with SearchSpace: an override may not ask for more than what it overrides.
     from sgdec.search.space import SearchSpace
 
 __all__ = [

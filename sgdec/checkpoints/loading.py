@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from sgdec.checkpoints.files import Stored, load_tensors, stored_in
 from sgdec.checkpoints.layout import CONFIG, WEIGHTS, find_checkpoint, load_vocabularies, read_config
-from sgdec.context import Vocabularies
+from sgdec.checkpoints.quantised import SECTION, checkpoint_bounds
+from sgdec.context import Plugins, Vocabularies
 from sgdec.errors import SgdecError, UsageError
 
 if TYPE_CHECKING:
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
     from sgdec.models.base import LanguageModel, Model, Seq2Seq
     from sgdec.models.kernels import Kernels
-    from sgdec.plugins.host import Host
 
     AModel = TypeVar("AModel", bound=Model)
 
@@ -37,7 +37,7 @@ def load_model(
     *,
     device: str = "cpu",
     precision: str = "fp32",
-    host: Host | None = None,
+    host: Plugins | None = None,
     joint: bool = False,
 ) -> tuple[Seq2Seq, Vocabularies]:
     """The translation model of a checkpoint, ready to predict, and its vocabularies.
@@ -53,7 +53,12 @@ def load_model(
 
 
 def load_language_model(
-    path: str | Path, *, device: str = "cpu", precision: str = "fp32", host: Host | None = None, joint: bool = False
+    path: str | Path,
+    *,
+    device: str = "cpu",
+    precision: str = "fp32",
+    host: Plugins | None = None,
+    joint: bool = False,
 ) -> tuple[LanguageModel, Vocabularies]:
     """`load_model` for the checkpoint of a language model; there are none in 8 bits."""
     from sgdec.models.base import LanguageModel
@@ -64,7 +69,7 @@ def load_language_model(
 
 
 def _load(
-    kind: type[AModel], path: str | Path, device: str, precision: str, host: Host | None, joint: bool
+    kind: type[AModel], path: str | Path, device: str, precision: str, host: Plugins | None, joint: bool
 ) -> tuple[AModel, Vocabularies]:
     if precision not in (*DTYPES, "int8"):
         available = ", ".join([*DTYPES, "int8"])
@@ -72,17 +77,37 @@ def _load(
     folder = find_checkpoint(path)
     config, vocabularies = read_config(folder), load_vocabularies(folder)
     if precision == "int8":
-        from sgdec.checkpoints.quantised import load_quantised
-
         if device != "cpu":
             raise UsageError(f"--precision int8 runs on a CPU only. Give --device cpu, not {device}.")
-        return _of_kind(kind, load_quantised(folder, config, host=host, joint=joint), path), vocabularies
-    if "quantised" in config:
+        return _of_kind(kind, _load_quantised(folder, config, host, joint), path), vocabularies
+    if SECTION in config:
         raise SgdecError(f"{path}: this model is quantised. Give --precision int8, or the model that it was made of.")
     weights = folder / WEIGHTS
     model = _of_kind(kind, build_model(config, where=str(folder / CONFIG), host=host, weights=weights), path)
     load_weights(model, weights)
     return make_ready(model, device=device, precision=precision, joint=joint), vocabularies
+
+
+def _load_quantised(folder: Path, config: Mapping[str, Any], host: Plugins | None, joint: bool) -> Model:
+    """The model of a quantised checkpoint, ready to predict; see `sgdec.checkpoints.quantised`."""
+    import torch
+
+    from sgdec.models.quantisation import Int8Kernels
+
+    file = folder / WEIGHTS
+    if SECTION not in config:
+        raise SgdecError(
+            f"{folder}: --precision int8 needs a quantised model, which this is not. "
+            f"Quantise it first: sgdec quantize {folder} --output FOLDER."
+        )
+    bounds = checkpoint_bounds(config[SECTION], str(folder / CONFIG))
+    with torch.device("meta"):  # the replaced parameters stay there, without memory
+        model = build_model(config, where=str(folder / CONFIG), host=host, weights=file)
+    tensors = load_tensors(file)
+    products = {name for name in tensors if name.startswith(model.replaced)}
+    fill(model, {name: tensor for name, tensor in tensors.items() if name not in products}, str(file), assign=True)
+    freeze(model, Int8Kernels({name: tensors[name] for name in products}, bounds, str(file)), joint=joint)
+    return model.eval()
 
 
 def make_ready(model: AModel, *, device: str, precision: str, joint: bool = False) -> AModel:
@@ -114,7 +139,7 @@ def freeze(model: Model, kernels: Kernels, *, joint: bool) -> None:
 
 
 def build_model(
-    config: Mapping[str, Any], *, where: str, host: Host | None = None, weights: Path | None = None
+    config: Mapping[str, Any], *, where: str, host: Plugins | None = None, weights: Path | None = None
 ) -> Model:
     """The model that a config describes, with fresh weights.
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, cast
+from typing import NamedTuple, Protocol, cast
 
 import torch
 import torch.nn.functional as F
@@ -22,13 +22,27 @@ from torch import Tensor, nn
 from sgdec.models.kernels import Kernels, Product
 from sgdec.models.lstm import Recurrence
 
-if TYPE_CHECKING:
-    from sgdec.models.gnmt import GNMT
-
 LARGEST_TABLE = 1 << 26
 """Numbers that the table of the bottom layer's products may hold: 256 MiB of fp32."""
 FIRST_RESIDUAL = 2
 """Index from 0 of the first layer with a residual connection: "the layer third from the bottom"."""
+
+
+class Parts(Protocol):
+    """What of a GNMT its products are made of."""
+
+    encoder: nn.ModuleList
+    decoder: nn.ModuleList
+    source_embedding: nn.Embedding
+    target_embedding: nn.Embedding
+    key: nn.Linear
+    query: nn.Linear
+    softmax: nn.Linear
+    width: int
+    delta: float | None
+
+    @property
+    def score_weight(self) -> Tensor: ...
 
 
 class Products(NamedTuple):
@@ -46,7 +60,7 @@ class Products(NamedTuple):
     softmax: Product
 
 
-def make_products(model: GNMT, kernels: Kernels) -> Products:
+def make_products(model: Parts, kernels: Kernels) -> Products:
     """The products of a model; those of the attention stay in floating point, as section 6 says."""
     output = 1.0 if model.delta is None else math.tanh(model.delta)
 
