@@ -118,19 +118,14 @@ def own_outputs(
     ``lines``: of so many lines alone, from the first. Those without a hypothesis are left out. Raises `SgdecError`
     if nothing is left.
     """
-    from sgdec.io.sources import LengthRule, SourceReader
-    from sgdec.plugins.assembly import RunConfig, assemble
-    from sgdec.plugins.host import Host
-    from sgdec.search.scheduler import Scheduler
+    from sgdec.library import load
     from sgdec.training.data.text import ParallelText
 
-    options: dict[str, dict[str, Any]] = {"nmt": {"model": model}, "beam": {"size": beam}}
-    run = assemble(RunConfig("nmt", "beam", options, device=device), Host())
-    reader = SourceReader(run.vocabularies.source, lengths=LengthRule())
-    scheduler = Scheduler(run.constellation, run.decoder, nbest=beam)
+    run = load("nmt", "beam", nmt={"model": model}, beam={"size": beam}, nbest=beam, device=device)
+    reader = run.reader("text")
     found = ParallelText([], [], [], [], [])
     with reader.open([source]) as text:
-        for outcome in scheduler.run(reader.read(text, source, last=lines)):
+        for outcome in run.scheduler().run(reader.read(text, source, last=lines)):
             if outcome.error is not None and not isinstance(outcome.error, SgdecError):
                 raise outcome.error
             for hypothesis in outcome.result.hypotheses:  # of an outcome nothing else is kept
