@@ -56,7 +56,9 @@ class Settings:
     window: Annotated[int | None, Ge(1), Says("sentences sorted by length; default: 16 batches")] = None
     max_rows: Annotated[int | None, Ge(1), Says("at most this many rows a job of the predictors")] = None
     seed: Annotated[int, Says("for whatever draws at random")] = 0
-    device: Annotated[str, Says("where neural models run: cpu or cuda")] = "cpu"
+    device: Annotated[
+        str, Says("where neural models run: cpu or cuda (experimental: cuda, never run on a GPU)")
+    ] = "cpu"
     precision: Annotated[Precision, Says("arithmetic of neural models")] = "fp32"
     threads: Annotated[int | None, Ge(1), Says("threads of neural models; default: all cores")] = None
 

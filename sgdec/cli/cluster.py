@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from sgdec.cli import running
 from sgdec.cli.paths import Command, Read, Written
 from sgdec.errors import SgdecError, UsageError
 
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @click.option("--iterations", type=click.IntRange(min=1), default=20, show_default=True, help="Of k-means.")
 @click.option("--seed", type=int, default=0, show_default=True)
-@click.option("--device", default="cpu", show_default=True, help="cpu or cuda.")
-@click.option("--threads", type=click.IntRange(min=1), help="Default: all cores.")
+@running.setting("device")
+@running.setting("threads")
 def command(
     model: str,
     source: str,

@@ -6,6 +6,8 @@ multiples of 64, sentences likewise, the source to multiples of 16. What is adde
 or cut off. A shape is recorded when it comes up for the second time; of those recorded, the latest are kept.
 
 How it is recorded is a parameter, so that everything but the recording itself runs, and is tested, without a GPU.
+
+Experimental: tried on CPUs, never on a GPU.
 """
 
 from __future__ import annotations

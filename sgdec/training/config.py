@@ -89,7 +89,12 @@ class TrainConfig:
         int, Field(ge=1, description="examples times tokens of the longest side; a longer example is a batch alone")
     ] = 1024
     workspace: Annotated[
-        int, Field(ge=0, description="MiB for an update: batches as large as they hold, 0 = as --batch-tokens says")
+        int,
+        Field(
+            ge=0,
+            description="MiB for an update: batches as large as they hold, 0 = as --batch-tokens says "
+            "(experimental: tried on CPUs, never on a GPU)",
+        ),
     ] = 0
     accumulate: Annotated[int, Field(ge=1, description="batches in a step, which is that of one large batch")] = 1
     max_line: Annotated[int, Field(ge=1, description="leave out training lines with more tokens on a side")] = 250
@@ -186,9 +191,13 @@ class TrainConfig:
     metric: Annotated[Metric, Field(description="what the best checkpoint is best in")] = "perplexity"
 
     seed: Annotated[int, Field(ge=0, description="decides everything drawn at random")] = 1
-    device: Annotated[str, Field(description="cpu or cuda")] = "cpu"
+    device: Annotated[str, Field(description="cpu or cuda (experimental: cuda, never run on a GPU)")] = "cpu"
     parallel: Annotated[
-        Parallel, Field(description="how processes that torchrun starts share the work; none = there is one process")
+        Parallel,
+        Field(
+            description="how processes that torchrun starts share the work; none = there is one process "
+            "(experimental: tried on the CPUs of one machine, never on GPUs)"
+        ),
     ] = "none"
     precision: Annotated[Precision, Field(description="auto: bf16 autocast where the hardware has it")] = "auto"
     compile: Annotated[

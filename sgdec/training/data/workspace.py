@@ -17,6 +17,8 @@ On a GPU the measure is the peak of PyTorch's caching allocator. On a CPU it is 
 gave out and took back, as its profiler records it: tensors and buffers of operations, without Python's own memory and
 without what libraries allocate for themselves. The weights, their average and the optimiser's memory, which are there
 before the first update, come on top.
+
+Experimental: tried on CPUs, never on a GPU.
 """
 
 from __future__ import annotations

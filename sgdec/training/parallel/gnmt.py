@@ -16,6 +16,8 @@ it is the bottom layer alone); all but the last row go back as gradients:
 | decoder, upwards | (W-1) m (K + M) |
 | outputs, to all ranks | (W-1) m K |
 | softmax | 4 m, summed over all ranks: 2 (W-1) 4 m |
+
+Experimental: tried on the CPUs of one machine, never on GPUs.
 """
 
 from __future__ import annotations

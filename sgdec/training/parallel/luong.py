@@ -21,6 +21,8 @@ Numbers sent, for n source and m target tokens, B sentences, W ranks, K the LSTM
 | states, upwards | (W-1)(n+m) K | (W-1)(n+m) K |
 | S and H of the sentences that are not the top rank's own | | (n+m-own) K, fed (m-own) K |
 | H_c of all steps but the last of each sentence, where it is fed | (m-B) K | (m-B) K |
+
+Experimental: tried on the CPUs of one machine, never on GPUs.
 """
 
 from __future__ import annotations

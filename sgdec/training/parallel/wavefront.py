@@ -8,6 +8,8 @@ it has that chunk of the layer below. With R ranks and N chunks a wave takes N +
 
 Sentences are packed step by step (`torch.nn.utils.rnn.PackedSequence`): the rows of step t are those sentences that
 are not at their end yet, longest first. Nothing is computed and nothing is sent for padding.
+
+Experimental: tried on the CPUs of one machine, never on GPUs.
 """
 
 from __future__ import annotations

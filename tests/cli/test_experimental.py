@@ -1,0 +1,37 @@
+"""What has not run on its hardware says so in one form: the help of options and a table of docs/training.md."""
+
+from __future__ import annotations
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+import click
+
+import sgdec
+from sgdec.cli.main import COMMANDS
+
+DOCS = Path(sgdec.__file__).parents[1] / "docs" / "training.md"
+
+
+def in_help() -> set[tuple[str, str, str]]:
+    """Option, command, and what its help says in brackets."""
+    found = set()
+    for name in COMMANDS:
+        command = import_module(f"sgdec.cli.{name.replace('-', '_')}").command
+        for option in command.params:
+            help = option.help if isinstance(option, click.Option) else None
+            marks = re.findall(r"\(experimental: ([^()]+)\)", help or "")
+            assert len(marks) == len(re.findall("experimental", help or "", re.IGNORECASE)), option.opts
+            found |= {(option.opts[0], name, mark) for mark in marks}
+    return found
+
+
+def in_docs() -> set[tuple[str, str, str]]:
+    rows = re.findall(r"^\| `(--[a-z-]+)` \| (.*?) \| (.*?) \| (.+) \|$", DOCS.read_text("utf-8"), re.MULTILINE)
+    return {(option, name, mark) for option, commands, mark, _ in rows for name in re.findall(r"`(.*?)`", commands)}
+
+
+def test_the_help_and_the_table_mark_the_same_options() -> None:
+    assert in_help() == in_docs()
+    assert {option for option, _, _ in in_help()} >= {"--workspace", "--parallel", "--device"}
