@@ -16,7 +16,6 @@ from sgdec.plugins.host import Host
 
 FILES = {
     "pyproject.toml": "pyproject.toml",
-    "setup.cfg": "setup.cfg",
     "README.md": "README.md",
     "$module.py": "module.py",
     "tests/test_$module.py": "test.py",

@@ -3,9 +3,8 @@
 A plugin is a module with one or more of them, marked with ``@sgdec.hookimpl``; an entry point ``KIND.NAME``
 of the group ``sgdec`` names that module (or ``--plugin-file`` does):
 
-    [options.entry_points]
-    sgdec =
-        predictor.repeat = sgdec_repeat
+    [project.entry-points.sgdec]
+    "predictor.repeat" = "sgdec_repeat"
 
 The constructor of each class is its configuration (`sgdec.plugins.options`); what else a class can declare is on one
 page, `sgdec.protocol`. A module may state the version of that page which it was written for (``sgdec_api = 1``); it

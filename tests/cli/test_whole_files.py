@@ -160,7 +160,7 @@ CASES: dict[tuple[tuple[str, ...], str], tuple[str, str]] = {
         "train --train text text --valid text text --tokenizer c.spm --output run --max-steps 1 --quiet "
         "--gnmt.layers 3 --gnmt.width 8", "run/step-1/config.json",
     ),
-    (("new-plugin",), "directory"): ("new-plugin my-idea --directory plugin", "plugin/setup.cfg"),
+    (("new-plugin",), "directory"): ("new-plugin my-idea --directory plugin", "plugin/pyproject.toml"),
 }  # fmt: skip
 """For each parameter that says what is written: a call, and one of the files that it writes whole."""
 ELSEWHERE = {

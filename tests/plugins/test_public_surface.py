@@ -19,7 +19,8 @@ from string import Template
 
 import pytest
 
-from tests.helpers.imports import PACKAGES, ROOT, imported, modules
+from tests.helpers.imports import PACKAGES, imported, modules
+from tests.helpers.places import ROOT
 
 CONTRACT = "Plugins import public names only"
 ANYONE = "** -> "

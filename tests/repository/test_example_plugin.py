@@ -67,9 +67,15 @@ def test_it_decodes(environment: Environment, tmp_path: Path) -> None:
     assert best[1]["score"] == 3.0
 
 
-def test_a_new_plugin_can_be_written_from_the_installed_package(environment: Environment, tmp_path: Path) -> None:
+def test_a_new_plugin_can_be_written_from_the_installed_package_and_is_found_as_it_is_edited(
+    environment: Environment, tmp_path: Path
+) -> None:
     assert "Wrote" in environment.sgdec("new-plugin", "fresh", "--directory", str(tmp_path / "fresh"))
     assert (tmp_path / "fresh" / "sgdec_fresh.py").exists()
+    environment.install("-e", tmp_path / "fresh")
+    found = [line.split()[:3] for line in environment.sgdec("plugins").splitlines() if "fresh" in line]
+    assert found == [["predictor", "fresh", "sgdec-fresh"], ["decoder", "fresh-search", "sgdec-fresh"]]
+    assert environment.run("-c", "import sgdec_fresh; print(sgdec_fresh.__file__)").startswith(str(tmp_path))
 
 
 def test_its_own_tests_pass(environment: Environment) -> None:
