@@ -1,4 +1,4 @@
-"""A pool of slots for tensor states: many prefixes' vectors in one tensor, each prefix a small handle.
+"""Pools of slots for tensor states: many prefixes' vectors in one tensor, each prefix a small handle.
 
 Whatever steps its rows came from, a batch of states is gathered by one ``index_select``, and a state keeps nothing
 alive but its own slot: it is free again as soon as nobody holds the handle. Where a model looks back at all steps
@@ -19,7 +19,10 @@ FIRST_CAPACITY = 256
 
 
 class Slot:
-    """A handle of one row; its slot is free again when the last reference to the handle goes."""
+    """A handle of one row; its slot is free again when the last reference to the handle goes.
+
+    It is the state, or part of one. Two handles are equal only if they are the same one.
+    """
 
     __slots__ = ("_free", "number")
 
@@ -32,7 +35,7 @@ class Slot:
 
 
 class SlotPool:
-    """Rows of several tensors, ``[capacity, ...]`` each; grows by doubling.
+    """Rows of several tensors, ``[capacity, ...]`` each; grows by doubling. docs/plugins.md has a predictor with one.
 
     >>> import torch
     >>> pool = SlotPool()
@@ -59,12 +62,17 @@ class SlotPool:
     def put(self, rows: Sequence[Tensor]) -> list[Slot]:
         """Copies row i of all tensors, ``[n, ...]`` each, into the slot of handle i.
 
+        The first rows decide on types and device. Raises ValueError for rows that require gradients: a pool of them
+        would keep the computation of every step before alive.
+
         Handles may go at any moment, also while this runs. So numbers are popped one by one, and have their handles
         before anything that can fail.
         """
         wanted = len(rows[0])
         if not wanted:
             return []
+        if any(tensor.requires_grad for tensor in rows):
+            raise ValueError("these rows require gradients: compute them under torch.inference_mode()")
         if len(self._free) < wanted:
             self._grow(rows, wanted)
         slots = [Slot(self._free.pop(), self._free) for _ in range(wanted)]
@@ -108,6 +116,9 @@ Trail: TypeAlias = tuple[Slot, ...]
 class PrefixPool:
     """What a model's steps put out: its states, as `sgdec.models.base` describes them, and its outputs.
 
+    A state is a tuple of tensors with a row a prefix. The last ones may be *histories*, ``[rows, steps, ...]``, to
+    which each step appends an entry.
+
     >>> import torch
     >>> pool = PrefixPool(histories=1)
     >>> (a,) = pool.put((torch.tensor([1]), torch.tensor([[[7.0]]])), torch.tensor([[0.5]]))
@@ -117,7 +128,7 @@ class PrefixPool:
     """
 
     def __init__(self, histories: int = 0, *, block: int = 1) -> None:
-        """``histories``: how many of the state's tensors, the last ones, are; padded to multiples of ``block``."""
+        """``histories``: how many tensors of a state are histories; padded to multiples of ``block`` steps."""
         self._pool = SlotPool()
         self._place = -1 - histories
         """Behind a state's own tensors come the newest entries of its histories, and then the output."""
@@ -133,7 +144,10 @@ class PrefixPool:
         return self._pool.used
 
     def put(self, state: Sequence[Tensor], output: Tensor, before: Sequence[Trail] | None = None) -> list[Trail]:
-        """After a step of all prefixes, and of nothing before it or of ``before``."""
+        """The handles of prefixes after a step: of empty ones, or of ``before`` and one token more.
+
+        ``state``: after the step, histories with the new entry last. ``output``: ``[rows, H]``.
+        """
         own, histories = state[: len(state) - self._histories], state[len(state) - self._histories :]
         slots = self._pool.put((*own, *(history[:, -1] for history in histories), output))
         if before is None or not self._histories:

@@ -114,3 +114,12 @@ def test_nothing_put_or_asked_for_is_nothing() -> None:
     held = pool.put((torch.zeros(3, 2),))
     assert pool.put((torch.zeros(0, 2),)) == [] and pool.used == len(held)
     assert pool.get([])[0].shape == (0, 2)
+
+
+def test_rows_that_would_keep_their_computation_alive_are_refused() -> None:
+    pool, layer = SlotPool(), torch.nn.Linear(2, 2)
+    with pytest.raises(ValueError, match="inference_mode"):
+        pool.put((torch.zeros(1), layer(torch.zeros(1, 2))))
+    assert pool.used == 0
+    with torch.inference_mode():
+        assert len(pool.put((torch.zeros(1), layer(torch.zeros(1, 2))))) == 1

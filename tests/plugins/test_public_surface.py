@@ -19,6 +19,8 @@ from string import Template
 
 import pytest
 
+from sgdec import Constellation, SearchSpace, Source
+from sgdec.testing import Bonus
 from tests.helpers.imports import PACKAGES, imported, modules
 from tests.helpers.places import ROOT
 
@@ -53,6 +55,15 @@ def private_names(source: str) -> set[str]:
 def test_the_guide_lists_what_import_linter_allows() -> None:
     page = (ROOT / "docs" / "plugins.md").read_text()
     assert re.findall(r"^\| `(sgdec[\w.*]*)` \|", page, re.MULTILINE) == PUBLIC
+
+
+def test_the_guide_names_what_spaces_and_nodes_have() -> None:
+    constellation = Constellation.of({"bonus": Bonus({3: -1.0})}, vocab_size=4)
+    (root,) = constellation.roots([Source(1, (3,))])
+    space = SearchSpace(constellation, root)
+    named = set(re.findall(r"`(space|node)\.(\w+)", (ROOT / "docs" / "plugins.md").read_text()))
+    assert len(named) > 15
+    assert not [(what, name) for what, name in named if not hasattr({"space": space, "node": root}[what], name)]
 
 
 @pytest.mark.parametrize("pattern", PUBLIC)
