@@ -21,9 +21,9 @@ from sgdec.context import Vocabularies
 from sgdec.library import LoadedRun
 from sgdec.search.constellation import Constellation
 from sgdec.testing import Table, enumerate_space
+from tests.helpers.attentive import SOURCE, TARGET, Attentive
 from tests.helpers.library_toys import Copy, Speaking, Threes, V, load_copy
 from tests.helpers.tiny_models import characters
-from tests.tasks.test_copying import SOURCE, TARGET, Attentive
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from __future__ import annotations
 import gc
 import subprocess
 import sys
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from inspect import signature
 from itertools import count, islice
@@ -18,7 +17,7 @@ import numpy as np
 import pytest
 
 import sgdec
-from sgdec import Result, SgdecError, UsageError
+from sgdec import Decoder, Result, SgdecError, UsageError
 from sgdec.library import LoadedRun
 from sgdec.search.scheduler import Scheduler
 from tests.helpers.library_toys import Around, Copy, Threes, V, load_copy
@@ -103,24 +102,30 @@ def test_nothing_is_read_before_the_first_result_is_asked_for(run: LoadedRun) ->
     run.decode(broken())
 
 
-def test_what_was_begun_is_ended_when_the_iterator_is_closed() -> None:
-    ended: list[int] = []
-    spaces: list[weakref.ref[sgdec.SearchSpace]] = []
+def test_what_was_begun_is_ended_when_the_iterator_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second search is in the middle of its sentence, and somebody else holds the iterators that feed it."""
+    begun, ended, held = [], [], []
 
-    class Noting(Threes):
+    class Noting(Decoder):
         def decode(self, space: sgdec.SearchSpace) -> Result:
-            spaces.append(weakref.ref(space))
+            begun.append(space.source.id)
             try:
-                return super().decode(space)
+                return Threes(10 if space.source.id == 2 else 1).decode(space)
             finally:
                 ended.append(space.source.id)
 
-    found = sgdec.load({"copy": Copy()}, Noting(3), batch_size=2, window=2).decode([3] for _ in count())
+    def hold(scheduler: Scheduler, sentences: Any) -> Any:
+        held.extend([sentences, run_of(scheduler, sentences)])
+        return held[-1]
+
+    run_of = Scheduler.run
+    monkeypatch.setattr(Scheduler, "run", hold)
+    found = sgdec.load({"copy": Copy()}, Noting(), batch_size=2, window=2).decode([3] for _ in count())
     next(found)
-    begun = len(ended)
+    assert 2 in begun and 2 not in ended
     found.close()
-    gc.collect()
-    assert len(spaces) >= len(ended) >= begun and not any(space() for space in spaces)
+    assert sorted(begun) == sorted(ended)
+    assert len(held) == 2 and all(iterator.gi_frame is None for iterator in held)
 
 
 def test_a_sentence_that_fails_costs_only_itself(run: LoadedRun) -> None:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import click
 import pytest
 
-from sgdec.cli.main import COMMANDS, main, sgdec
+from sgdec.cli.main import COMMANDS, main
 from sgdec.cli.paths import Command, Group, Read, Written
+from tests.helpers.commands import ALL, parameters
 
 TEXTS = {
     "decode": {"predictors", "decoder", "range", "device"},
@@ -27,25 +27,6 @@ TEXTS = {
 """Parameters of free text that name neither a file nor a folder."""
 CONTENT = "# 3 4\n"
 """Of every file that is read: also an empty configuration."""
-
-
-def commands(
-    group: click.Group = sgdec, path: tuple[str, ...] = ()
-) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    """Every command and every command of a command."""
-    for name in group.list_commands(click.Context(group)):
-        command = group.get_command(click.Context(group), name)
-        assert command is not None
-        yield (*path, name), command
-        if isinstance(command, click.Group):
-            yield from commands(command, (*path, name))
-
-
-ALL = dict(commands())
-
-
-def parameters(command: click.Command, kind: type[click.ParamType]) -> list[click.Parameter]:
-    return [parameter for parameter in command.params if isinstance(parameter.type, kind)]
 
 
 def is_folder(written: click.Parameter) -> bool:

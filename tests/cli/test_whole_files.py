@@ -17,7 +17,7 @@ import pytest
 from sgdec.cli.paths import Written
 from sgdec.errors import SgdecError
 from sgdec.io.writing import claim, whole_file, write_whole
-from tests.cli.test_overwriting import ALL, parameters
+from tests.helpers.commands import ALL, parameters
 from tests.helpers.places import ROOT
 from tests.helpers.tiny_models import characters, write_checkpoint, write_lattice
 

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from sgdec.plugins.host import Host
 from sgdec.search.outcome import Outcome
 from sgdec.search.scheduler import Scheduler
+from tests.helpers.chi_squared import critical
 from tests.helpers.explicit_spaces import DENSE, EOS, FORMS, OTHER, Space, Tokens, random_space, rank_score
-from tests.search.test_sampling import critical
 
 pytestmark = pytest.mark.slow
 

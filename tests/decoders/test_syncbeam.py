@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -11,10 +14,14 @@ from sgdec_decoders.beam import BeamDecoder
 from sgdec_decoders.dfs import DfsDecoder
 from sgdec_decoders.syncbeam import SyncBeamDecoder, token_of
 
-from sgdec import EOS, UNK, Context, UsageError
+from sgdec import EOS, UNK, BatchPredictor, Context, Scores, Source, UsageError
 from sgdec.context import Vocabularies
 from sgdec.plugins.options import configure
+from sgdec.protocol import FORBIDDEN, SparseRow, State
+from sgdec.search.constellation import Constellation
 from sgdec.testing import Lattice, TinySpace
+from sgdec.testing.random_spaces import KINDS, V
+from sgdec.testing.reading import read_row
 from tests.helpers.oracles import tiny
 from tests.helpers.random_spaces import random_spaces, search
 
@@ -49,17 +56,59 @@ def test_a_word_that_does_not_end_in_time_is_dropped() -> None:
     assert found.hypotheses == []
 
 
-@settings(max_examples=40)
-@given(space=random_spaces(), size=st.integers(1, 4), stop=st.sampled_from(["best", "full", "length", "proven"]))
-def test_where_each_step_is_one_token_it_is_beam_search(space: TinySpace, size: int, stop: Any) -> None:
-    class EveryToken(SyncBeamDecoder):
-        def _is_complete(self, node: object) -> bool:
-            return True
+class Spaced(BatchPredictor):
+    """What the inner predictor says, with a `SPACE` of score 0 after each token: every token is a word of its own."""
 
+    def __init__(self, inner: BatchPredictor) -> None:
+        self.inner = inner
+        self.max_score = max(inner.max_score, 0.0)
+
+    def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
+        halves = [None if s.max_length is None else s.max_length // 2 for s in sources]
+        inner = [replace(source, max_length=half) for source, half in zip(sources, halves, strict=True)]
+        return [(state, False) for state in self.inner.initialize_batch(inner)]
+
+    def predict_batch(self, states: Sequence[State], candidates: object = None) -> Scores:
+        answer = self.inner.predict_batch([state for state, _ in states])
+        rows = []
+        for i, (_, ends) in enumerate(states):
+            row = read_row(answer, i, V)
+            allowed = np.flatnonzero(row > FORBIDDEN).tolist()
+            rows.append(SparseRow([SPACE], [0.0]) if ends else SparseRow(allowed, row[allowed].tolist()))
+        return Scores(rows=rows)
+
+    def consume_batch(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:
+        return [
+            (state, False) if token == SPACE else (self.inner.consume_batch([state], [token])[0], True)
+            for (state, _), token in zip(states, tokens, strict=True)
+        ]
+
+    def best_remaining(self, states: Sequence[State]) -> list[float]:
+        return self.inner.best_remaining([state for state, _ in states])  # type: ignore[attr-defined, no-any-return]
+
+    def worst_remaining(self, states: Sequence[State]) -> list[float]:
+        return self.inner.worst_remaining([state for state, _ in states])  # type: ignore[attr-defined, no-any-return]
+
+
+def spaced(space: TinySpace) -> TinySpace:
+    here, limit = space.constellation(), space.source.max_length
+    members = [replace(member, predictor=Spaced(member.predictor)) for member in here.members]
+    source = replace(space.source, max_length=None if limit is None else 2 * limit)
+    return TinySpace(space.name, lambda: Constellation(members, vocab_size=SPACE + 1), source)
+
+
+with_bounds = random_spaces(kinds=[kind for kind in KINDS if kind != "capped"])
+
+
+@settings(max_examples=60)
+@given(space=with_bounds, size=st.integers(1, 4), stop=st.sampled_from(["best", "full", "length", "proven"]))
+def test_where_each_word_is_one_token_it_is_beam_search(space: TinySpace, size: int, stop: Any) -> None:
     assume(stop != "length" or space.source.max_length is not None)
-    beam, there = search(BeamDecoder(size, stop=stop), space, 3)
-    words, here = search(EveryToken(symbol=0, size=size, stop=stop), space, 3)
-    assert words.hypotheses == beam.hypotheses and here.expansions == there.expansions
+    beam, _ = search(BeamDecoder(size, stop=stop), space, 3)
+    words, _ = search(SyncBeamDecoder(symbol=SPACE, size=size, stop=stop), spaced(space), 3)
+    without_spaces = [(tuple(token for token in h.tokens if token != SPACE), h.score) for h in words.hypotheses]
+    assert without_spaces == [(h.tokens, h.score) for h in beam.hypotheses]
+    assert all(h.tokens[1::2] == (SPACE,) * (len(h.tokens) // 2) for h in words.hypotheses)
 
 
 @settings(max_examples=30)

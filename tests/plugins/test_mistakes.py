@@ -17,32 +17,7 @@ from sgdec.errors import SgdecError
 from sgdec.lifting import lift
 from sgdec.plugins.surface import require_sound
 from sgdec.protocol import BatchPredictor, Candidates, Predictor, Scores, Source
-
-HEAD = """
-import sgdec
-from sgdec import Scores
-
-class Mine(sgdec.Predictor):
-    def predict_next(self, candidates=None):
-        return Scores.dense(__import__("numpy").zeros(5))
-"""
-TAIL = """
-@sgdec.hookimpl
-def sgdec_predictors():
-    return {"mine": Mine}
-"""
-
-
-def write_plugin(folder: Path, body: str, *, head: str = HEAD) -> Path:
-    path = folder / "mine.py"
-    path.write_text(f"{head}{body}{TAIL}")
-    return path
-
-
-def decode(folder: Path, *more: str, predictors: str = "mine", lines: str = "3\n4\n3 4\n") -> int:
-    (folder / "in").write_text(lines)
-    words = ["decode", "--plugin-file", str(folder / "mine.py"), "--predictors", predictors, "--vocab-size", "5"]
-    return main([*words, "--input-format", "ids", "--max-length", "2", *more, str(folder / "in")])
+from tests.helpers.plugin_files import HEAD, decode, write_plugin
 
 
 @pytest.mark.parametrize(

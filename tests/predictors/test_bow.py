@@ -21,9 +21,9 @@ from sgdec import Context, Decoder, SgdecError, Source
 from sgdec.context import Vocabularies
 from sgdec.testing import TinySpace, enumerate_space
 from tests.helpers.automata import around
+from tests.helpers.contracts import PluginContract
 from tests.helpers.oracles import tiny
 from tests.helpers.random_spaces import expect_the_nbest, search
-from tests.plugins.test_contracts import PluginContract
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ from sgdec_predictors.ngram import NGram
 
 from sgdec import Context, Source
 from sgdec.io.arpa import Arpa, NGrams, write_arpa
-from tests.predictors.test_ngram import COLUMNS, PREFIXES, back_off_models
+from tests.helpers.back_off_models import COLUMNS, PREFIXES, back_off_models
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 devices = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_cuda)])

@@ -20,8 +20,8 @@ from sgdec import SgdecError, Source
 from sgdec.search.constellation import Constellation
 from sgdec.testing import TinySpace, enumerate_space
 from sgdec.testing.random_spaces import needs_no_limit, random_predictor
+from tests.helpers.contracts import PluginContract
 from tests.helpers.random_spaces import expect_the_nbest, search
-from tests.plugins.test_contracts import PluginContract
 
 pytestmark = pytest.mark.slow
 

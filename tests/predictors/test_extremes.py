@@ -24,7 +24,7 @@ from sgdec.plugins.host import Host
 from sgdec.protocol import BatchPredictor, Predictor
 from sgdec.testing import PredictorContract
 from sgdec.testing.reading import read_row
-from tests.plugins import test_contracts
+from tests.helpers.contracts import PluginContract
 
 HOST = Host(autoload=False)
 LARGE = 3e38
@@ -136,9 +136,10 @@ class TestNgramWhoseBackOffsGain(PredictorContract):
         assert predictor.max_score == row.max() == row[5] == pytest.approx((0.25 + 2 - 0.5) * LN_10, abs=1e-5)
 
 
-class TestFstThatGains(test_contracts.TestFst):
+class TestFstThatGains(PluginContract):
     """Costs below 0, a cycle that gains, and a way that leads nowhere."""
 
+    plugin = "fst"
     extremes = ((3, 5, 4), (4, 6), (3, 4, 4, 4, 4, 5), (3, 6))
 
     def prepare(self, folder: Path) -> dict[str, Any]:

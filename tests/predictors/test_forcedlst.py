@@ -22,9 +22,9 @@ from sgdec import Context, Decoder, SgdecError, Source
 from sgdec.context import Vocabularies
 from sgdec.testing import TinySpace, score_path
 from tests.helpers.automata import around, check_bounds, nodes_of, space_of, totals_of
+from tests.helpers.contracts import PluginContract
 from tests.helpers.oracles import tiny
 from tests.helpers.random_spaces import expect_the_nbest, search
-from tests.plugins.test_contracts import PluginContract
 
 pytestmark = pytest.mark.slow
 

@@ -28,8 +28,8 @@ from sgdec.plugins.options import configure
 from sgdec.search.constellation import Constellation
 from sgdec.testing import TinySpace, enumerate_space
 from sgdec.testing.random_spaces import random_predictor
+from tests.helpers.contracts import PluginContract
 from tests.helpers.random_spaces import expect_the_nbest, search
-from tests.plugins.test_contracts import PluginContract
 
 pytestmark = pytest.mark.slow
 

@@ -36,8 +36,8 @@ from tests.helpers.automata import (
     totals_of,
     totals_of_paths,
 )
+from tests.helpers.contracts import PluginContract
 from tests.helpers.random_spaces import expect_the_nbest, search
-from tests.plugins.test_contracts import PluginContract
 
 pytestmark = pytest.mark.slow
 

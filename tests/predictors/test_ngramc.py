@@ -26,8 +26,8 @@ from sgdec.io.ngrams import Ngram, read_ngrams, write_ngrams
 from sgdec.search.constellation import Constellation
 from sgdec.testing import TinySpace, enumerate_space, score_path
 from sgdec.testing.random_spaces import random_predictor
+from tests.helpers.contracts import PluginContract
 from tests.helpers.random_spaces import expect_the_nbest, search
-from tests.plugins.test_contracts import PluginContract
 
 pytestmark = pytest.mark.slow
 

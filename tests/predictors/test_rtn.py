@@ -27,8 +27,8 @@ from sgdec_predictors.rtn import RtnPredictor
 from sgdec import BOS, EOS, Context, Decoder, SgdecError, Source
 from sgdec.testing import TinySpace
 from tests.helpers.automata import Automaton, Totals, around, check_bounds, nodes_of, space_of, totals_of
+from tests.helpers.contracts import PluginContract
 from tests.helpers.random_spaces import expect_the_nbest, search
-from tests.plugins.test_contracts import PluginContract
 
 pytestmark = pytest.mark.slow
 

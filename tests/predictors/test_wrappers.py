@@ -19,7 +19,7 @@ from sgdec.lifting import lift
 from sgdec.plugins.host import Host
 from sgdec.protocol import ABILITIES, FORBIDDEN, Candidates, State
 from sgdec.testing import BatchTable, Bonus, Lattice, OnDemandTable, PassThrough, Table
-from tests.plugins.test_contracts import PluginContract
+from tests.helpers.contracts import PluginContract
 
 pytestmark = pytest.mark.slow
 

@@ -18,7 +18,7 @@ from sgdec.protocol import BatchPredictor, Candidates, Decoder, Predictor, Score
 from sgdec.search.constellation import Constellation
 from sgdec.search.scheduler import Scheduler
 from sgdec.testing import Table
-from tests.plugins.test_mistakes import decode, write_plugin
+from tests.helpers.plugin_files import decode, write_plugin
 
 V = 5
 

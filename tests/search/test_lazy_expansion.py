@@ -130,26 +130,25 @@ def test_who_reads_on_at_once_asks_once_and_who_comes_back_asks_a_few_times() ->
 
 @pytest.mark.parametrize("batch_size", [1, 4])
 def test_interleaved_searches_find_what_enumeration_finds(batch_size: int) -> None:
-    """Every search reads its families in turn, so that each is asked about again while others ask."""
+    """Families are read in turn, and ``</s>`` is the last child of each: all of them are asked about again."""
     scores = np.log(np.random.default_rng(1).dirichlet(np.ones(90)))
+    worst = scores.argmin()
+    scores[[EOS, worst]] = scores[[worst, EOS]]
 
     class InTurn(Decoder):
         def decode(self, space: SearchSpace) -> Result:
-            found: list[Node] = []
-            families = space.expand([child for child in space.expand([space.root], limit=5)[0] if not child.finished])
+            families = space.expand(space.expand([space.root], limit=5)[0])
+            finished: list[Node] = []
             while families:
-                found += [child for family in families for child in islice(family, 40) if child.finished]
-                space.bound([space.root])
-                families = [family for family in families if (child := next(family, None)) and not keep(found, child)]
-            return Result([space.finish(node) for node in sorted(found, key=lambda node: -node.total)])
-
-    def keep(found: list[Node], child: Node) -> bool:
-        found += [child] if child.finished else []
-        return False
+                space.expand([space.root], limit=1)  # after which nothing is left of the job that made the families
+                taken = [list(islice(family, 40)) for family in families]
+                finished += [child for children in taken for child in children if child.finished]
+                families = [family for family, children in zip(families, taken, strict=True) if children]
+            return Result([space.finish(node) for node in sorted(finished, key=lambda node: -node.total)])
 
     constellation = Constellation.of({"a": Bounded(scores)})
     sources = [Source(i, (3,), max_length=2) for i in range(1, 7)]
-    best = [token for token in np.argsort(-scores)[:5].tolist() if token != EOS]
+    best = np.argsort(-scores)[:5].tolist()
     for outcome in Scheduler(constellation, InTurn(), batch_size=batch_size, nbest=5).run(sources):
         found = [(h.tokens, h.score) for h in outcome.result.hypotheses]
         assert found == [((token,), pytest.approx(scores[token] + scores[EOS])) for token in best]

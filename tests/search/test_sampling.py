@@ -16,11 +16,10 @@ from sgdec.search.node import Node
 from sgdec.search.sampling import Draw, draw
 from sgdec.search.space import SearchSpace
 from sgdec.testing import BatchTable, Bonus, Lattice, Table
+from tests.helpers.chi_squared import critical
 
 DRAWS = 1500
 SCORES = np.array([-1.0, -0.5, -3.0, -math.inf, -2.0, 0.3])
-CERTAIN = 3.719
-"""The normal quantile at 1 - 1e-4: how sure the test is. Seeds are fixed, so it fails always or never."""
 
 
 def expected(scores: np.ndarray, temperature: float = 1.0) -> np.ndarray:
@@ -45,13 +44,6 @@ def assert_distributed(counts: Mapping[int, int], probabilities: np.ndarray) -> 
         (counts.get(int(w), 0) - total * probabilities[w]) ** 2 / (total * probabilities[w]) for w in possible
     )
     assert statistic < critical(len(possible) - 1)
-
-
-def critical(freedom: int) -> float:
-    """The chi-squared quantile at 1 - 1e-4, by the approximation of Wilson and Hilferty 1931."""
-    if freedom == 0:
-        return 1e-9
-    return float(freedom * (1 - 2 / (9 * freedom) + CERTAIN * math.sqrt(2 / (9 * freedom))) ** 3)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5, 2.0])

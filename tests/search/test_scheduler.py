@@ -162,18 +162,35 @@ def test_sources_are_read_as_they_are_needed_even_behind_a_slow_sentence(slow: i
     assert window <= furthest < 2 * window
 
 
-def test_an_outcome_comes_before_the_rest_is_read_and_the_run_can_be_left() -> None:
-    read = []
+@pytest.mark.parametrize("batch_size", [1, 2])
+def test_an_outcome_comes_before_the_rest_is_read_and_a_run_that_is_left_ends_its_searches(batch_size: int) -> None:
+    read, begun, ended = [], [], []
 
     def sentences() -> Iterator[Source]:
         for n in count(1):
             read.append(n)
-            yield Source(n, (3,), max_length=3)
+            yield Source(n, (3,), max_length=1 if n == 1 else 9)
 
-    outcomes = Scheduler(MIXES["in batches"](), GreedyDecoder(), batch_size=2, window=5).run(sentences())
+    class Longest(Decoder):
+        """As many tokens as there may be."""
+
+        def decode(self, space: SearchSpace) -> Result:
+            begun.append(space.source.id)
+            node = space.root
+            try:
+                while not node.finished:
+                    (children,) = space.expand([node], limit=2)
+                    node = next((child for child in children if not child.finished), children[0])
+                return Result([space.finish(node)])
+            finally:
+                ended.append(space.source.id)
+
+    outcomes = Scheduler(MIXES["in batches"](), Longest(), batch_size=batch_size, window=5).run(sentences())
     assert next(outcomes).source.id == 1
     assert len(read) <= 10
-    outcomes.close()  # type: ignore[attr-defined]
+    assert len(begun) - len(ended) == batch_size - 1
+    outcomes.close()
+    assert sorted(begun) == sorted(ended)
 
 
 def test_sentences_are_begun_by_length_within_a_window_and_come_out_in_order() -> None:

@@ -9,43 +9,13 @@ from sgdec_predictors.wc import WordCount
 
 from sgdec.context import Vocabularies
 from sgdec.errors import UsageError
-from sgdec.protocol import Candidates, Hypothesis, Predictor, Result, Scores, Source, State
+from sgdec.protocol import Hypothesis, Predictor, Result, Source, State
 from sgdec.search.constellation import Constellation
 from sgdec.search.outcome import Outcome
 from sgdec.tasks.copying import Copier
-from sgdec.text.words import SPECIAL, WordVocabulary
+from tests.helpers.attentive import SOURCE, TARGET, Attentive
 
-SOURCE = WordVocabulary([*SPECIAL, "met"])
-TARGET = WordVocabulary([*SPECIAL, "traf", "M_UNK_i"])
 SENTENCE = Source(1, SOURCE.encode("Miki met Ann"), "Miki met Ann")
-
-
-class Attentive(Predictor):
-    """After n tokens it attends to the source word that is given for n."""
-
-    def __init__(self, places: Sequence[int], strength: float = 1.0) -> None:
-        self._places = places
-        self._strength = strength
-        self._n = 0
-
-    def initialize(self, source: Source) -> None:
-        self._length = len(source.tokens)
-
-    def predict_next(self, candidates: Candidates | None = None) -> Scores:
-        return Scores.sparse((), (), default=0.0)
-
-    def consume(self, token: int) -> None:
-        self._n += 1
-
-    def get_state(self) -> int:
-        return self._n
-
-    def set_state(self, state: int) -> None:
-        self._n = state
-
-    def attention(self, states: Sequence[State]) -> list[list[float]]:
-        rest = (1 - self._strength) / (self._length - 1)
-        return [[self._strength if i == self._places[n] else rest for i in range(self._length)] for n in states]
 
 
 def _spelled(tokens: tuple[int, ...], *predictors: Predictor, source: Source = SENTENCE) -> str | None:

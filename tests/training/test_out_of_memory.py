@@ -22,8 +22,8 @@ from sgdec.training.objectives import expected_reward, likelihood
 from sgdec.training.out_of_memory import IN_A_ROW, Splitter
 from sgdec.training.preparing import prepare
 from sgdec.training.run.report import METRICS, read_metrics
+from tests.helpers.random_text import random_text
 from tests.helpers.training_case import PAIRS, losses, make_config
-from tests.training.data.test_workspace import random_text
 
 pytestmark = pytest.mark.slow
 

@@ -19,9 +19,9 @@ from sgdec.checkpoints import layout
 from sgdec.errors import SgdecError, UsageError
 from sgdec.training import validation
 from sgdec.training.data.budget import Tokens
-from sgdec.training.data.text import MonolingualText, ParallelText, TextInMemory
 from sgdec.training.data.workspace import Workspace, features, measure_workspace, peak_bytes
 from sgdec.training.preparing import prepare
+from tests.helpers.random_text import random_text
 from tests.helpers.training_case import PAIRS, losses, make_config, write_text
 
 pytestmark = pytest.mark.slow
@@ -32,15 +32,6 @@ MIB = 1 << 20
 def peak(workspace: Workspace, examples: int, longest: Sequence[int]) -> float:
     """What an update takes, as the model has it."""
     return max(workspace.floor, workspace.cost(examples, longest))
-
-
-def random_text(sides: int, examples: int = 500) -> TextInMemory:
-    draw = np.random.default_rng(1)
-    targets = draw.integers(1, 60, examples)
-    sources = np.maximum(1, targets + draw.integers(-8, 9, examples))
-    rows: list[list[list[int]]] = [[[5] * n for n in lengths.tolist()] for lengths in (targets, sources)]
-    numbers = list(range(1, examples + 1))
-    return MonolingualText(rows[0], numbers) if sides == 1 else ParallelText(rows[1], rows[0], numbers, [], [])
 
 
 @pytest.mark.parametrize("sides", [1, 2])
