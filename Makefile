@@ -14,17 +14,22 @@ demo: install
 # Files in their order: by number of tests, as xdist would have it, the longest come last and one worker waits.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 
+# Plugins as others write them are checked against the types of the public names.
+OTHERS := tests/third_party/*.py examples/plugin/*.py examples/model/mgu.py
+
 # What a developer runs after each change; `make test` is what has to pass. Properties are tried on fewer examples, and
 # files that are slow as a whole are not even imported.
 check: install
 	$(BIN)/ruff check
 	$(BIN)/mypy
+	$(BIN)/mypy --disable-error-code type-arg $(OTHERS)
 	$(BIN)/lint-imports --no-logo
 	$(PYTEST) -m "not slow" --hypothesis-profile check $$(grep -rlE '^(pytestmark = |    )pytest.mark.slow' tests --include 'test_*.py' | sed 's/^/--ignore=/')
 
 test: install
 	$(BIN)/ruff check
 	$(BIN)/mypy
+	$(BIN)/mypy --disable-error-code type-arg $(OTHERS)
 	$(BIN)/lint-imports --no-logo
 	$(PYTEST)
 

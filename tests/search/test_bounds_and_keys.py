@@ -46,6 +46,21 @@ def test_no_completion_beats_the_bound(case: TinySpace) -> None:
         assert not math.isnan(bound)
 
 
+@pytest.mark.parametrize("highest", [0.75, 0.0, -0.5])
+def test_what_can_follow_any_prefix_of_a_length_is_bounded_by_the_highest_score_alone(highest: float) -> None:
+    """Where every token has that score, the bound is reached."""
+    lower = np.random.default_rng(3).random((5, 5))
+    for table in (np.full((5, 5), highest), highest - lower):
+        predictor = Table(table)
+        predictor.max_score = highest
+        case = tiny(3, [2.0], 5, table=predictor)
+        space, paths = opened(case), enumerate_space(case.constellation(), case.source)
+        for node in open_nodes(space):
+            reached = max(path.total for path in paths if path.tokens[: node.length] == node.tokens)
+            above = node.total + space.most_after(node.length) - reached
+            assert above == pytest.approx(0.0) if table[0, 0] == highest else above > 0.0
+
+
 @settings(max_examples=40)
 @given(st.integers(0, 2**32), st.lists(st.sampled_from((1.0, 0.5, 0.0, -1.0, -0.3, None)), min_size=3, max_size=3))
 def test_no_completion_beats_the_bound_whatever_the_weights(seed: int, weights: list[float | None]) -> None:
