@@ -17,7 +17,7 @@ from sgdec.training.config import TrainConfig, flag
 from sgdec.training.library import make_config
 
 TEXTS = ("--train", "--valid")
-"""Options that take one file, two or three: what the model's kind asks for, see `TrainConfig.check_model`."""
+"""Options that take one file, two or three: what the model's kind asks for, see `TrainConfig.require_fit`."""
 PATHS = ("train", "valid", "tokenizer", "output", "model", "options")
 """Settings that the command line spells otherwise than `TrainConfig`."""
 READ = ("start", "start_decoder", "token_weights", "embeddings_source", "embeddings_target", "embeddings_output")

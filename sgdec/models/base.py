@@ -8,7 +8,7 @@ their log-softmax. A new model is one file with one inference step; what kind it
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
@@ -59,6 +59,19 @@ class Correspondence(NamedTuple):
     """Names of matrices here that may read more besides: the language model's are their first columns."""
 
 
+class Refusal(NamedTuple):
+    """A setting of ``sgdec train`` that models of a family cannot be trained with."""
+
+    setting: str
+    """A name of `sgdec.training.TrainConfig`."""
+    why: str
+    """Behind the model's name: ``has no source``."""
+    value: Any = None
+    """The one that is refused; None = all but the default."""
+    instead: str = ""
+    """The value to take; none = the setting is to be left out."""
+
+
 @dataclass(frozen=True)
 class ModelContext:
     """What the framework tells a model; never an option."""
@@ -92,6 +105,15 @@ class Model(nn.Module, ABC):
     """How many tensors at the end of a state are histories [R, T, ...], to which a step appends one entry a row, the
     last. Where prefixes of different lengths meet, shorter histories are padded in front, with anything finite: a
     model that has histories keeps count of each row's entries."""
+
+    @classmethod
+    def refusals(cls) -> Iterator[Refusal]:
+        """Settings of a training that do not go with models of this family.
+
+        Whoever overrides this begins with ``yield from super().refusals()``. What options of the model itself do not
+        go together is for its constructor to refuse, by UsageError; it is called before any text is read.
+        """
+        yield from ()
 
     @abstractmethod
     def project(self, output: Tensor) -> Tensor:
@@ -159,6 +181,21 @@ class Seq2Seq(Model):
     language_models: ClassVar[Mapping[str, Correspondence]] = {}
     """By the names of language models: how a decoder starts from one (`sgdec.training.run.pretrained`)."""
 
+    @classmethod
+    def refusals(cls) -> Iterator[Refusal]:
+        yield from super().refusals()
+        if cls.steps:
+            yield Refusal("right_left", "goes through the source from left to right")
+            yield Refusal("source_noise_kind", "steps over each source token", "deletion", instead="unknown")
+            yield Refusal(
+                "objective", "predicts steps between tokens, which GLEU would count as words", instead="ml"
+            )
+        if cls.sources > 1:
+            why = "has two sources, and a short one of two sources would lose all its tokens"
+            yield Refusal("source_noise_kind", why, "deletion", instead="unknown")
+        if cls.steps or cls.sources > 1:
+            yield Refusal("edit_weight", "does not read one source token by token")
+
     @abstractmethod
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
         """Source tokens [B, S] without ``<s>`` and ``</s>``; behind their ``lengths`` [B] >= 1 is padding."""
@@ -193,6 +230,14 @@ class LanguageModel(Model):
     """A model P(target), one token at a time: it has no source."""
 
     kind = "language model"
+
+    @classmethod
+    def refusals(cls) -> Iterator[Refusal]:
+        yield from super().refusals()
+        for setting in ("source_noise", "edit_weight", "embeddings_source", "start_decoder"):
+            yield Refusal(setting, "is a language model and has no source")
+        for setting, instead in (("metric", "perplexity"), ("objective", "ml")):
+            yield Refusal(setting, "is a language model and translates nothing", instead=instead)
 
     @abstractmethod
     def start(self, rows: int) -> State:

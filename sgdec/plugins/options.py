@@ -192,9 +192,11 @@ def parameters(cls: type[Any]) -> list[tuple[str, Any, Any]]:
     constructor: Callable[..., None] = cls.__init__
     if constructor is object.__init__:
         return []
+    owner = next(base for base in cls.__mro__ if "__init__" in vars(base))
+    says = owner if "__signature__" in vars(owner) else constructor  # a dataclass of pydantic's takes *args
     parameters = [
         parameter
-        for parameter in inspect.signature(constructor).parameters.values()
+        for parameter in inspect.signature(says).parameters.values()
         if parameter.name not in NEVER and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
     return [(parameter.name, parameter.default, _hint(cls, constructor, parameter)) for parameter in parameters]

@@ -24,8 +24,6 @@ def compile_model(model: Model, config: TrainConfig) -> None:
 
     Raises `UsageError` where that cannot work.
     """
-    if config.parallel != "none":
-        raise UsageError(f"--compile: not with --parallel {config.parallel}. Leave it out.")
     compiler = os.environ.get("CXX", "g++")
     if shutil.which(compiler) is None:
         raise UsageError(

@@ -3,52 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, field, fields
-from typing import Annotated, Any, Literal, get_origin, get_type_hints
+from dataclasses import MISSING, asdict, field, fields
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, model_validator
+from pydantic.dataclasses import dataclass
 
 from sgdec.errors import UsageError
 from sgdec.plugins.options import flaw
 
+if TYPE_CHECKING:
+    from sgdec.models.base import Model
+
 Precision = Literal["auto", "fp32", "bf16", "fp64"]
 Parallel = Literal["none", "data", "model", "hybrid"]
 Metric = Literal["perplexity", "bleu", "gleu"]
-
-CHANGEABLE = frozenset(
-    {
-        "epochs",
-        "max_steps",
-        "patience",
-        "validate_every",
-        "save_every",
-        "keep",
-        "bleu",
-        "cooldown",
-        "device",
-        "compile",
-        "parallel",
-        "shard_tokens",
-        "threads",
-        "token_weights",
-    }
-)
-"""What a resumed run may set otherwise than the run that it continues. What files hold is compared by itself."""
-
-PATHS = frozenset(
-    {
-        "train",
-        "valid",
-        "tokenizer",
-        "output",
-        "start",
-        "start_decoder",
-        "embeddings_source",
-        "embeddings_target",
-        "embeddings_output",
-    }
-)
-"""Files that may lie elsewhere by then; but a run that had none may not get one."""
 
 IDLE_WITHOUT = {
     "samples": ("objective",),
@@ -61,11 +30,21 @@ IDLE_WITHOUT = {
 }
 """Settings that do nothing where none of these others is set."""
 
-OF_TRANSLATION = ("source_noise", "edit_weight", "embeddings_source", "start_decoder")
-"""Settings that mean nothing to a language model."""
+BOTH_START = {
+    "start": ("unigram_bias", "embeddings_source", "embeddings_target", "embeddings_output", "start_decoder"),
+    "start_decoder": ("unigram_bias", "embeddings_target", "embeddings_output"),
+}
+"""Settings that say how the same parameters start."""
+
+TAKES = (
+    "language model and takes one text file",
+    "translation model and takes two files, source and target",
+    "model of two sources and takes three files, both sources and the target",
+)
+"""By the number of a model's sources."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class TrainConfig:
     """Everything that decides a run. Steps are updates of the parameters.
 
@@ -205,84 +184,101 @@ class TrainConfig:
     ] = False
     threads: Annotated[int, Field(ge=0, description="CPU threads of each process, 0 = PyTorch's choice")] = 0
 
-    def __post_init__(self) -> None:
-        """Raises `UsageError` for a setting of the wrong kind or out of range."""
-        if self.label_smoothing is None:  # the reward's gradient is of the model's own probabilities
-            object.__setattr__(self, "label_smoothing", 0.0 if self.objective == "expected-reward" else 0.1)
-        if len(self.tokenizer) not in (1, 2, 3):
-            raise UsageError("--tokenizer: give it once for all sides, or for sources and target, or for each side.")
-        for name, hint in get_type_hints(TrainConfig, include_extras=True).items():
-            value = getattr(self, name)
+    @model_validator(mode="wrap")
+    @classmethod
+    def _in_one_line(cls, given: Any, check: ModelWrapValidatorHandler[Self]) -> Self:
+        """Raises `UsageError` for what is of the wrong kind or out of range, with the option as it is typed."""
+        for name, value in given.kwargs.items():
             if (unfit := flaw(value)) is not None:
                 raise UsageError(f"{flag(name)}: {unfit}.")
-            if get_origin(hint) is not Annotated:
-                continue
-            try:
-                TypeAdapter(hint).validate_python(value)
-            except ValidationError as error:
-                reason = error.errors()[0]["msg"].removeprefix("Input ")
-                raise UsageError(f"{flag(name)}: {value!r} {reason}.") from None
+        try:
+            return check(given)
+        except ValidationError as error:
+            first = error.errors()[0]
+            reason = first["msg"].removeprefix("Input ")
+            raise UsageError(f"{flag(str(first['loc'][0]))}: {first['input']!r} {reason}.") from None
+
+    @model_validator(mode="after")
+    def _settle(self) -> Self:
+        if self.label_smoothing is None:  # the reward's gradient is of the model's own probabilities
+            object.__setattr__(self, "label_smoothing", 0.0 if self.objective == "expected-reward" else 0.1)
+        return self
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Self:
+        """Raises `UsageError` for settings that exclude each other, or that do nothing without others."""
+        if len(self.tokenizer) not in (1, 2, 3):
+            raise UsageError("--tokenizer: give it once for all sides, or for sources and target, or for each side.")
         for name, others in IDLE_WITHOUT.items():
-            if getattr(self, name) != DEFAULTS[name] and all(getattr(self, o) == DEFAULTS[o] for o in others):
+            if self.is_set(name) and not any(map(self.is_set, others)):
                 needed = " or ".join(map(flag, others))
                 raise UsageError(f"{flag(name)} does nothing without {needed}. Leave it out.")
-        if self.objective == "expected-reward" and self.lr != DEFAULTS["lr"]:
+        for one, others in BOTH_START.items():
+            for other in others:
+                if self.is_set(one) and self.is_set(other):
+                    raise UsageError(f"{flag(one)} and {flag(other)} both say how a run starts. Give one of them.")
+        if self.compile and self.parallel != "none":
+            raise UsageError(f"--compile: not with --parallel {self.parallel}. Leave it out.")
+        if self.workspace and self.parallel in ("model", "hybrid"):
+            raise UsageError(f"--workspace: not with --parallel {self.parallel}. Give --batch-tokens.")
+        return self
+
+    @model_validator(mode="after")
+    def _fit_the_objective(self) -> Self:
+        """Raises `UsageError` for settings that expected reward has no use for, or for want of what it needs."""
+        if self.objective == "ml":
+            return self
+        if self.is_set("lr"):
             raise UsageError("--lr is Adam's rate, and expected-reward takes SGD. Give --sgd-lr.")
+        if not self.start:
+            raise UsageError(
+                "--objective expected-reward refines a trained model: random outputs of an untrained one earn no "
+                "reward to learn from. Give --start-from MODEL."
+            )
+        if self.parallel in ("model", "hybrid"):
+            raise UsageError(
+                f"--parallel {self.parallel} takes maximum likelihood alone. For expected-reward use data, or none."
+            )
+        if self.sgd_after:
+            raise UsageError(
+                "--sgd-after: expected-reward takes plain SGD from the first step, at --sgd-lr. Leave --sgd-after "
+                "out."
+            )
+        if self.token_weights or self.is_set("edit_weight"):
+            raise UsageError(
+                "--objective expected-reward has no weights of tokens. Leave --token-weights and --edit-weight out."
+            )
+        return self
 
-    def check_model(self, *, sources: int, steps: bool = False) -> None:
-        """Raises `UsageError` where the settings do not fit a model of so many sources.
-
-        ``steps``: its attention goes from the beginning of the source to its end, and the target with it.
-        """
-        language_model = not sources
+    def require_fit(self, family: type[Model]) -> None:
+        """Raises `UsageError` where models of a family, called ``model``, cannot be trained with these settings."""
+        sources = family.sources
         for option, files in (("--train", self.train), ("--valid", self.valid)):
             if len(files) != sources + 1:
-                takes = (
-                    "language model and takes one text file",
-                    "translation model and takes two files, source and target",
-                    "model of two sources and takes three files, both sources and the target",
-                )[sources]
-                raise UsageError(f"{option}: {self.model} is a {takes}, not {len(files)}.")
+                raise UsageError(f"{option}: {self.model} is a {TAKES[sources]}, not {len(files)}.")
         if len(self.tokenizer) > 2 > sources > 0:
             raise UsageError(
                 "--tokenizer: give it once for both sides, or once for the source and once for the target; "
                 f"{self.model} has one source."
             )
-        if steps and self.right_left:
-            raise UsageError(f"--right-left: {self.model} goes through the source from left to right. Leave it out.")
-        if sources > 1 and self.source_noise and self.source_noise_kind == "deletion":
-            raise UsageError(
-                "--source-noise-kind deletion: a short one of two sources would lose all its tokens. Use unknown."
-            )
-        if steps and self.source_noise and self.source_noise_kind == "deletion":
-            raise UsageError(f"--source-noise-kind deletion: {self.model} steps over each source token. Use unknown.")
-        if (steps or sources > 1) and self.edit_weight != 1:
-            raise UsageError(f"--edit-weight: {self.model} does not read one source token by token. Leave it out.")
-        if language_model and len(self.tokenizer) > 1:
+        if len(self.tokenizer) > 1 > sources:
             raise UsageError(f"--tokenizer: {self.model} is a language model and has one vocabulary; give it once.")
-        for name in OF_TRANSLATION if language_model else ():
-            if getattr(self, name) != DEFAULTS[name]:
-                raise UsageError(f"{flag(name)}: {self.model} is a language model and has no source. Leave it out.")
-        if language_model and self.metric != "perplexity":
-            raise UsageError(
-                f"--metric {self.metric}: {self.model} is a language model and translates nothing. Use perplexity."
-            )
+        for setting, why, value, instead in family.refusals():
+            found = getattr(self, setting)
+            if self.is_set(setting) and value in (None, found):
+                what, way_out = (f" {found}", f"Use {instead}") if instead else ("", "Leave it out")
+                raise UsageError(f"{flag(setting)}{what}: {self.model} {why}. {way_out}.")
+        # Not before the family is asked: to a language model this would be bad advice.
         if self.metric != "perplexity" and not self.bleu:
             raise UsageError(f"--metric {self.metric} needs translations, and --bleu 0 makes none. Give --bleu 1000.")
+
+    def is_set(self, name: str) -> bool:
+        """Whether a setting is another than its default."""
+        return bool(getattr(self, name) != DEFAULTS[name])
 
     def to_json(self) -> dict[str, Any]:
         """A readable copy of all settings."""
         return asdict(self)
-
-    def differences(self, earlier: Mapping[str, Any]) -> list[str]:
-        """Names of settings that a run to be resumed had otherwise and that may not change."""
-        free = CHANGEABLE - {"bleu"} if self.metric != "perplexity" else CHANGEABLE
-        before = {**DEFAULTS, **earlier}
-        return [f.name for f in fields(self) if f.name in before.keys() - free and self._differs(f.name, before)]
-
-    def _differs(self, name: str, earlier: Mapping[str, Any]) -> bool:
-        before, now = earlier[name], getattr(self, name)
-        return bool(before) != bool(now) if name in PATHS else bool(before != now)
 
 
 def flag(name: str) -> str:

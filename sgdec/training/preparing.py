@@ -25,7 +25,7 @@ from sgdec.training.parallel.strategy import Strategy
 from sgdec.training.parallel.volume import Volume
 from sgdec.training.run import pretrained, resuming, starting
 from sgdec.training.run.alone import alone
-from sgdec.training.run.inputs import read_inputs
+from sgdec.training.run.inputs import describe_model, read_inputs, read_vocabularies
 from sgdec.training.run.progress import PROGRESS, Progress
 from sgdec.training.run.report import Report, Silence
 from sgdec.training.run.terminal import Terminal
@@ -60,11 +60,14 @@ def prepare(
         torch.set_num_threads(config.threads)
     earlier = resuming.earlier_config(folder, resume)
     precision = choose_precision(config.device, resuming.precision(config, earlier))
-    terminal = Terminal(quiet=quiet or not group.first)
-    inputs = read_inputs(config, host.load("model", config.model), earlier, terminal)
-
+    family = host.load("model", config.model)
+    source, target = read_vocabularies(config, family, earlier)
+    model_config = describe_model(config, family, source, target)
     torch.manual_seed(config.seed)
-    model = loading.build_model(inputs.model_config, where="sgdec train", host=host)
+    model = loading.build_model(model_config, where="sgdec train", host=host)  # refuses options before text is read
+    terminal = Terminal(quiet=quiet or not group.first)
+    inputs = read_inputs(config, source, target, model_config, earlier, terminal)
+
     model.to(config.device, torch.float64 if precision == "fp64" else torch.float32)
     if config.compile:
         compile_model(model, config)

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
+import pydantic.dataclasses
 import pytest
 from pydantic import Field
 
@@ -196,6 +197,22 @@ def test_a_field_means_what_it_means_where_it_was_declared(monkeypatch: pytest.M
         ("size", "int"),
         ("alpha", "float"),
     ]
+
+
+def test_a_dataclass_of_pydantic_has_its_fields_as_options() -> None:
+    """Its constructor takes ``*args``; a subclass with a constructor of its own has the parameters of that one."""
+
+    @pydantic.dataclasses.dataclass
+    class Checked:
+        size: Annotated[int, Field(ge=1, description="kept a step")] = 4
+
+    class Own(Checked):
+        def __init__(self, width: int = 2) -> None:
+            super().__init__(width)
+
+    assert describe(Checked) == [Option("size", "int >= 1", 4, "kept a step")]
+    assert configure(Checked, {"size": "5"}, name="x") == {"size": 5}
+    assert [option.name for option in describe(Own)] == ["width"]
 
 
 def test_parameters_without_a_type_take_anything_and_stars_are_no_options() -> None:

@@ -53,11 +53,6 @@ class Weighting:
         self.file = TokenWeights.read(config.token_weights) if config.token_weights else None
         if self.file is not None:
             self.file.check(data)
-        if config.objective != "ml" and (self.file is not None or self.edit != 1):
-            raise UsageError(
-                f"--objective {config.objective} has no weights of tokens. "
-                "Leave --token-weights and --edit-weight out."
-            )
         if self.edit != 1 and not _one_vocabulary(vocabularies):
             raise UsageError(
                 "--edit-weight compares target tokens with source tokens and needs one vocabulary for both. "

@@ -68,12 +68,10 @@ def make_budget(
     """What the batches of a run are filled to; ``earlier``: the config of the checkpoint that it goes on from.
 
     Where ranks share batches each measures, and rank 0's measurements hold for all. Raises `UsageError` as
-    `measure_workspace` does, and where layers are spread over ranks.
+    `measure_workspace` does.
     """
     if not config.workspace:
         return Tokens(config.batch_tokens)
-    if config.parallel not in ("none", "data"):
-        raise UsageError(f"--workspace: not with --parallel {config.parallel}. Give --batch-tokens.")
     stored = earlier.get(WORKSPACE)
     if stored is not None:
         return Workspace(**{**stored, "terms": tuple(stored["terms"])})

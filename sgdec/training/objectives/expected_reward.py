@@ -32,7 +32,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from sgdec.errors import UsageError
 from sgdec.models.base import Model, Seq2Seq
 from sgdec.text.gleu import gleu_of_each
 from sgdec.training.config import TrainConfig
@@ -70,34 +69,6 @@ class ExpectedReward:
         collected = {"rewards": self._rewards, "sources": self._sources}
         self._rewards, self._sources = 0.0, 0
         return collected
-
-
-def refuse_unfit(config: TrainConfig, *, language_model: bool, steps: bool = False) -> None:
-    """Raises `UsageError` for settings that do not go with the objective; ``steps``: as `Model.steps`."""
-    if config.objective != "expected-reward":
-        return
-    if language_model:
-        raise UsageError(
-            f"--objective expected-reward: {config.model} is a language model and translates nothing. Use ml."
-        )
-    if steps:
-        raise UsageError(
-            f"--objective expected-reward: {config.model} predicts steps between tokens, which GLEU would count as "
-            "words. Use ml."
-        )
-    if not config.start:
-        raise UsageError(
-            "--objective expected-reward refines a trained model: random outputs of an untrained one earn no reward "
-            "to learn from. Give --start-from MODEL."
-        )
-    if config.parallel in ("model", "hybrid"):
-        raise UsageError(
-            f"--parallel {config.parallel} takes maximum likelihood alone. For expected-reward use data, or none."
-        )
-    if config.sgd_after:
-        raise UsageError(
-            "--sgd-after: expected-reward takes plain SGD from the first step, at --sgd-lr. Leave --sgd-after out."
-        )
 
 
 def without_dropout(model: Model) -> None:

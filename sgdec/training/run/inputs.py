@@ -17,8 +17,7 @@ from sgdec.training.data.reading import Limits
 from sgdec.training.data.stream import open_text
 from sgdec.training.data.text import Text, read_text
 from sgdec.training.data.weights import TOKEN_WEIGHTS, Weighting
-from sgdec.training.objectives import expected_reward
-from sgdec.training.run import pretrained, resuming
+from sgdec.training.run import resuming
 from sgdec.training.run.terminal import Terminal
 
 
@@ -49,26 +48,37 @@ class Inputs:
         }
 
 
-def read_inputs(
-    config: TrainConfig, model_class: type[Model], earlier: Mapping[str, Any], terminal: Terminal
-) -> Inputs:
-    """Read what ``config`` names. ``earlier``: the config of the run that goes on; empty for a new one.
+def read_vocabularies(
+    config: TrainConfig, family: type[Model], earlier: Mapping[str, Any]
+) -> tuple[StoredVocabulary | None, StoredVocabulary]:
+    """Of source and target, from the tokenizers; before them, whatever can be refused is.
 
-    Whatever can be refused is, before it is read or anything is written. Raises `UsageError` for settings that cannot
-    work, or that the earlier run did not have; `SgdecError` for files that cannot be read.
+    ``earlier``: the config of the run that goes on; empty for a new one. Raises `UsageError` for settings that cannot
+    work with a family of models, or that the earlier run did not have; `SgdecError` for files that cannot be read.
     """
-    config.check_model(sources=model_class.sources, steps=model_class.steps)
-    expected_reward.refuse_unfit(config, language_model=not model_class.sources, steps=model_class.steps)
-    pretrained.refuse_unfit(config)
+    config.require_fit(family)
+    tokenizers = [load_vocabulary(path) for path in config.tokenizer]
     source, target = sides.arranged(
-        [load_vocabulary(path) for path in config.tokenizer],
-        sources=model_class.sources,
-        right_left=config.right_left,
-        steps=model_class.steps,
+        tokenizers, sources=family.sources, right_left=config.right_left, steps=family.steps
     )
-    vocabularies = Vocabularies(source, target)
     if earlier:
         resuming.refuse_other_settings(config, earlier)
+    return source, target
+
+
+def read_inputs(
+    config: TrainConfig,
+    source: StoredVocabulary | None,
+    target: StoredVocabulary,
+    model_config: Mapping[str, Any],
+    earlier: Mapping[str, Any],
+    terminal: Terminal,
+) -> Inputs:
+    """Read the texts that ``config`` names. ``earlier``: as for `read_vocabularies`.
+
+    Raises `UsageError` for texts that the earlier run did not have; `SgdecError` for files that cannot be read.
+    """
+    vocabularies = Vocabularies(source, target)
     valid = read_text(config.valid, source, target)
     if earlier:
         resuming.refuse_other_files(config, earlier, vocabularies, valid)
@@ -85,12 +95,13 @@ def read_inputs(
     weighting = Weighting(config, vocabularies, train)
     if earlier:
         weighting.refuse_others(config, earlier)
-    return Inputs(source, target, train, valid, weighting, _model_config(config, model_class, source, target))
+    return Inputs(source, target, train, valid, weighting, model_config)
 
 
-def _model_config(
-    config: TrainConfig, model_class: type[Model], source: StoredVocabulary | None, target: StoredVocabulary
+def describe_model(
+    config: TrainConfig, family: type[Model], source: StoredVocabulary | None, target: StoredVocabulary
 ) -> dict[str, Any]:
+    """What config.json says of the model."""
     return {
         "format": layout.FORMAT,
         "model": config.model,
@@ -99,6 +110,6 @@ def _model_config(
         "target_vocab_size": target.size,
         "shared": sides.same_pieces(source, target),
         "right_left": config.right_left,
-        **({"sources": model_class.sources} if model_class.sources > 1 else {}),
-        **({"steps": True} if model_class.steps else {}),
+        **({"sources": family.sources} if family.sources > 1 else {}),
+        **({"steps": True} if family.steps else {}),
     }

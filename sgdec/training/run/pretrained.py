@@ -30,22 +30,10 @@ from sgdec.io.limits import whole_number
 from sgdec.models.base import Correspondence, Model, Seq2Seq
 from sgdec.plugins.host import Host
 from sgdec.text.lines import read_lines
-from sgdec.training.config import TrainConfig
+from sgdec.training.config import TrainConfig, flag
 
 TABLES = ("embeddings_source", "embeddings_target", "embeddings_output")
 """Settings, each a file of rows."""
-
-
-def refuse_unfit(config: TrainConfig) -> None:
-    """Raises `UsageError` where two settings say how the same parameters start."""
-    given = [name for name in (*TABLES, "start_decoder", "unigram_bias", "start") if getattr(config, name)]
-    for one, others in (
-        ("start", ("unigram_bias", *TABLES, "start_decoder")),
-        ("start_decoder", ("unigram_bias", *TABLES[1:])),
-    ):
-        for other in others:
-            if one in given and other in given:
-                raise UsageError(f"{_option(one)} and {_option(other)} both say how a run starts. Give one of them.")
 
 
 def start(config: TrainConfig, model: Model, vocabularies: Vocabularies, host: Host) -> Iterator[str]:
@@ -59,11 +47,11 @@ def start(config: TrainConfig, model: Model, vocabularies: Vocabularies, host: H
             side = setting.removeprefix("embeddings_")
             table = model.output_layer()[0].weight if side == "output" else model.embedding_layer(side).weight
             if before := filled.get(id(table)):
-                raise UsageError(f"{_option(before)} and {_option(setting)}: the model ties both. Give one of them.")
+                raise UsageError(f"{flag(before)} and {flag(setting)}: the model ties both. Give one of them.")
             filled[id(table)] = setting
             vocabulary = vocabularies.source if side == "source" else vocabularies.target
             assert vocabulary is not None
-            yield f"{_option(setting)}: {fill_rows(table, path, vocabulary)}"
+            yield f"{flag(setting)}: {fill_rows(table, path, vocabulary)}"
     if config.start_decoder:
         assert isinstance(model, Seq2Seq)
         yield start_decoder(config.start_decoder, model, config.model, vocabularies, host)
@@ -214,7 +202,3 @@ def _numbers(fields: list[str]) -> npt.NDArray[np.float64] | None:
         return np.array(fields, dtype=np.float64)
     except ValueError:
         return None
-
-
-def _option(setting: str) -> str:
-    return "--" + setting.replace("_", "-")

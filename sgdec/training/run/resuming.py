@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
@@ -14,6 +15,42 @@ from sgdec.training.data.text import Text
 
 TEXT, VALID = "training_text", "validation_text"
 """The keys of config.json that hold `Text.fingerprint`."""
+
+
+CHANGEABLE = frozenset(
+    {
+        "epochs",
+        "max_steps",
+        "patience",
+        "validate_every",
+        "save_every",
+        "keep",
+        "bleu",
+        "cooldown",
+        "device",
+        "compile",
+        "parallel",
+        "shard_tokens",
+        "threads",
+        "token_weights",
+    }
+)
+"""What a resumed run may set otherwise than the run that it continues. What files hold is compared by itself."""
+
+PATHS = frozenset(
+    {
+        "train",
+        "valid",
+        "tokenizer",
+        "output",
+        "start",
+        "start_decoder",
+        "embeddings_source",
+        "embeddings_target",
+        "embeddings_output",
+    }
+)
+"""Files that may lie elsewhere by then; but a run that had none may not get one."""
 
 
 def earlier_config(folder: Path, resume: bool) -> dict[str, Any]:
@@ -45,8 +82,12 @@ def refuse_other_settings(config: TrainConfig, earlier: Mapping[str, Any]) -> No
 
 def _differences(config: TrainConfig, earlier: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
     """Name, earlier and present value; of the same model's options, each by itself."""
-    for name in config.differences(earlier):
-        before, now = earlier.get(name, DEFAULTS.get(name)), getattr(config, name)
+    free = CHANGEABLE - {"bleu"} if config.metric != "perplexity" else CHANGEABLE
+    stored = {**DEFAULTS, **earlier}
+    for name in [field.name for field in fields(config) if field.name in stored.keys() - free]:
+        before, now = stored[name], getattr(config, name)
+        if (bool(before) == bool(now)) if name in PATHS else (before == now):
+            continue
         if name != "options":
             yield name, before, now
         elif earlier.get("model") == config.model:

@@ -13,6 +13,7 @@ import torch
 
 from sgdec.context import EOS, UNK
 from sgdec.errors import UsageError
+from sgdec.models.hard_attention import HardAttention
 from sgdec.training.data.batch import Batch, pad, pad_targets
 from sgdec.training.data.noise import NoiseKind, SourceNoise, uniform
 from sgdec.training.preparing import prepare
@@ -158,7 +159,7 @@ def test_a_share_out_of_range_and_a_model_without_source_are_refused(tmp_path: P
         make_config(tmp_path, source_noise_kind="swap")
     deletion = make_config(tmp_path, source_noise=0.1, source_noise_kind="deletion")
     with pytest.raises(UsageError, match=r"deletion: gnmt steps over each source token\. Use unknown"):
-        deletion.check_model(sources=1, steps=True)
+        deletion.require_fit(HardAttention)
     config = make_config(tmp_path)
     alone = {"model": "rnnlm", "train": (config.train[1],), "valid": (config.valid[1],), "options": {"width": 8}}
     with pytest.raises(UsageError, match="--source-noise: rnnlm is a language model and has no source"):

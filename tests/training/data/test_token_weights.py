@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sgdec.checkpoints import files, loading
-from sgdec.context import Vocabularies
 from sgdec.errors import SgdecError, UsageError
+from sgdec.models.hard_attention import HardAttention
 from sgdec.text.sentencepiece import train_vocabulary
 from sgdec.training import train, validation
-from sgdec.training.data.weights import Weighting, kept_tokens
+from sgdec.training.data.weights import kept_tokens
 from sgdec.training.preparing import prepare
 from sgdec.training.trainer import Trainer
 from tests.helpers.training_case import PAIRS, make_config
@@ -253,10 +253,9 @@ def test_edit_weights_need_one_vocabulary_and_a_source(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"--edit-weight: 0\.0 should be greater than 0"):
         make_config(tmp_path, edit_weight=0.0)
     with pytest.raises(UsageError, match="--edit-weight: gnmt does not read one source token by token"):
-        make_config(tmp_path, edit_weight=3.0).check_model(sources=1, steps=True)
+        make_config(tmp_path, edit_weight=3.0).require_fit(HardAttention)
     with pytest.raises(UsageError, match="--objective expected-reward has no weights of tokens"):
-        refined = make_config(tmp_path, edit_weight=3.0, objective="expected-reward")
-        Weighting(refined, Vocabularies(), prepare(config, quiet=True).data)
+        make_config(tmp_path, edit_weight=3.0, objective="expected-reward", start="a")
     alone = {"model": "rnnlm", "train": (config.train[1],), "valid": (config.valid[1],), "options": {"width": 8}}
     with pytest.raises(UsageError, match="--edit-weight: rnnlm is a language model and has no source"):
         prepare(make_config(tmp_path, edit_weight=3.0, **alone), quiet=True)
