@@ -155,7 +155,11 @@ class PrefixPool:
         return [(*trail, slot) for trail, slot in zip(before, slots, strict=True)]
 
     def states(self, prefixes: Sequence[Trail]) -> tuple[Tensor, ...]:
-        """What the model's next step takes; shorter histories are padded in front."""
+        """What the model's next step takes.
+
+        Shorter histories are padded in front, with anything finite: a model counts each row's entries in a tensor of
+        its own (`sgdec.models.base`).
+        """
         own = self._pool.part([trail[-1] for trail in prefixes], slice(0, self._place))
         if not self._histories:
             return own
