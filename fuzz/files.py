@@ -225,8 +225,8 @@ TARGETS: tuple[FileTarget, ...] = (
            "run/step-2/config.json:json run/step-2/model.safetensors:safetensors", **ANY),
     target("quantize", "quantize model --output out --calibrate in.txt outputs.txt",
            f"in.txt:text outputs.txt:text model=gnmt {MODEL}"),
-    target("cluster", "cluster --model model --input in.txt --held-out outputs.txt --centroids 2 --k 2 --backend "
-           "torch --output out", f"in.txt:text outputs.txt:text model=gnmt {MODEL}"),
+    target("cluster", "cluster --model model --input in.txt --held-out outputs.txt --centroids 2 --k 2 "
+           "--output out", f"in.txt:text outputs.txt:text model=gnmt {MODEL}"),
     target("demo lattices", "demo lattices --tokenizer numbers.spm --output out/{id}.fst numbers.en",
            "numbers.spm:binary numbers.en:text"),
     # Training.

@@ -143,7 +143,7 @@ def models() -> None:
     torch.manual_seed(1)
     run(["quantize", "gnmt", "--output", "quantised"])
     run(["cluster", "--model", "gnmt", "--input", "in.txt", "--centroids", "2",
-         "--output", "clusters", "--backend", "torch", "--k", "2"])  # fmt: skip
+         "--output", "clusters", "--k", "2"])  # fmt: skip
 
 
 def training() -> None:
