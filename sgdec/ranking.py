@@ -71,12 +71,19 @@ class Ranking:
 
     def coverage_penalty(self, coverage: Coverage) -> float:
         """cp(X; Y) <= 0: what is added after the division. ValueError where beta > 0 and there is no coverage."""
-        if not self.uses_coverage:
-            return 0.0
-        penalties = [_log_coverage(attended) for attended in coverage if attended is not None]
+        return float(self.coverage_penalties(coverage)) if self.uses_coverage else 0.0
+
+    def coverage_penalties(self, coverage: Coverage) -> npt.NDArray[np.float64]:
+        """The same of many hypotheses at once: ``[R]``, where the arrays in ``coverage`` are ``[R, source]``."""
+        penalties = [
+            np.log(np.clip(attended, SMALLEST_COVERAGE, 1.0)).sum(axis=-1)
+            for attended in coverage
+            if attended is not None
+        ]
         if not penalties:
             raise ValueError(f"no attention to compute a coverage penalty from (beta = {self.beta:g})")
-        return self.beta * float(np.mean(penalties))
+        mean: npt.NDArray[np.float64] = self.beta * np.mean(penalties, axis=0)
+        return mean
 
     def score(self, total: float, length: int, coverage: Coverage = ()) -> float:
         """The rank score of a finished hypothesis of ``length`` tokens, ``</s>`` included."""
@@ -107,10 +114,6 @@ def add_attention(coverage: Coverage, attention: Sequence[npt.NDArray[np.float64
     return tuple(
         new if old is None or new is None else old + new for old, new in zip(before, attention, strict=True)
     )
-
-
-def _log_coverage(attended: npt.NDArray[np.float64]) -> float:
-    return float(np.log(np.clip(attended, SMALLEST_COVERAGE, 1.0)).sum())
 
 
 def _divide(bound: float, penalty: float) -> float:

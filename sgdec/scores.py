@@ -110,11 +110,11 @@ class SparseRow:
         return f"SparseRow({dict(self.lookup)}, default={self.default})"
 
 
-@final
 class Scores:
-    """What a predictor says about the next token: one row a prefix, all dense or all sparse.
+    """What a predictor says about the next token: one row a prefix, of one of three kinds.
 
-    Dense: ``values`` is a NumPy array or tensor ``[rows, V]``. Sparse: ``rows`` lists one `SparseRow` each.
+    `DenseScores` are a matrix, `SparseScores` list some tokens of each row, `CandidateScores` answer what was asked.
+    Each constructor here makes the kind that fits.
 
     >>> Scores.sparse([7], [-0.5]).rows        # only token 7 can follow
     [SparseRow({7: -0.5}, default=-inf)]
@@ -124,30 +124,25 @@ class Scores:
     (1, 4)
     """
 
-    __slots__ = ("_rows", "asked", "flat", "values")
+    __slots__ = ()
+    values: Array | None = None
+    """The matrix of dense scores; None = they are of another kind."""
 
-    def __init__(self, *, values: Array | None = None, rows: list[SparseRow] | None = None) -> None:
+    def __new__(cls, values: Array | None = None, rows: Sequence[SparseRow] | None = None) -> Scores:
+        """``Scores(values=matrix)`` is a `DenseScores`, ``Scores(rows=rows)`` a `SparseScores`."""
+        if cls is not Scores:
+            return object.__new__(cls)
         if (values is None) == (rows is None):
             raise ValueError("Scores are either dense (values) or sparse (rows)")
-        self.values = values
-        self._rows: list[SparseRow] | None = rows if rows is not None else []
-        self.asked: Sequence[Sequence[int] | None] | None = None
-        """Of an answer to candidates: these, row by row."""
-        self.flat: npt.NDArray[np.float64] | None = None
-        """Their scores, row after row; ``[n]``."""
+        return object.__new__(SparseScores if values is None else DenseScores)
 
     @property
     def rows(self) -> list[SparseRow]:
-        """One a prefix if the scores are sparse; else none."""
-        if self._rows is None:
-            assert self.asked is not None and self.flat is not None
-            left = iter(self.flat.tolist())
-            asked = (() if row is None else row for row in self.asked)
-            self._rows = [SparseRow(row, list(islice(left, len(row))), 0.0) for row in asked]
-        return self._rows
+        """One a prefix, where the scores are not dense; else TypeError."""
+        raise TypeError("dense Scores have no rows: they are the matrix .values")
 
     @classmethod
-    def dense(cls, values: Array) -> Scores:
+    def dense(cls, values: Array) -> DenseScores:
         """Every token's score: ``[V]`` for one prefix, ``[rows, V]`` for many; whole numbers become floats.
 
         Raises TypeError for what is no array or tensor, ValueError for one of another shape.
@@ -160,45 +155,108 @@ class Scores:
             values = values if values.dtype.kind == "f" else values.astype(np.float64)
         elif not values.is_floating_point():
             values = values.double()
-        return cls(values=values[None] if values.ndim == 1 else values)
+        return DenseScores(values[None] if values.ndim == 1 else values)
 
     @classmethod
-    def sparse(cls, tokens: Sequence[int], scores: Sequence[float], default: float = FORBIDDEN) -> Scores:
+    def sparse(cls, tokens: Sequence[int], scores: Sequence[float], default: float = FORBIDDEN) -> SparseScores:
         """One prefix: some tokens' scores, and a default for the others. ValueError unless there is one a token."""
         if len(tokens) != len(scores):
             raise ValueError(f"Scores.sparse needs one score a token: {len(tokens)} tokens, {len(scores)} scores")
-        return cls(rows=[SparseRow(tokens, scores, default)])
+        return SparseScores([SparseRow(tokens, scores, default)])
 
     @classmethod
-    def constant(cls, score: float) -> Scores:
+    def constant(cls, score: float) -> SparseScores:
         """One prefix: the same score for every token."""
-        return cls(rows=[SparseRow((), (), score)])
+        return SparseScores([SparseRow((), (), score)])
 
     @classmethod
-    def of_candidates(cls, candidates: Sequence[Sequence[int] | None], flat: npt.NDArray[np.float64]) -> Scores:
+    def of_candidates(
+        cls, candidates: Sequence[Sequence[int] | None], flat: npt.NDArray[np.float64]
+    ) -> CandidateScores:
         """An answer to ``candidates``: their scores, row after row (``[n]``). Other tokens were not asked for.
 
         >>> Scores.of_candidates([[5, 8], [6]], np.array([-1.0, -2.0, -3.0])).rows[1].get(6)
         -3.0
         """
-        scores = cls(rows=[])
-        scores._rows, scores.asked, scores.flat = None, candidates, flat
-        return scores
+        return CandidateScores(candidates, flat)
 
     @classmethod
     def stack(cls, parts: Iterable[Scores]) -> Scores:
         """Several batches below each other. Where dense and sparse rows meet, the sparse ones are filled in."""
         parts = list(parts)
-        if all(part.values is None for part in parts):
-            return cls(rows=[row for part in parts for row in part.rows])
-        width = next(part.values.shape[-1] for part in parts if part.values is not None)
-        matrices = [_as_numpy(part, width) for part in parts]
-        return cls(values=matrices[0] if len(matrices) == 1 else np.concatenate(matrices))
+        widths = [part.values.shape[-1] for part in parts if isinstance(part, DenseScores)]
+        if not widths:
+            return SparseScores([row for part in parts for row in part.rows])
+        matrices = [_as_numpy(part, widths[0]) for part in parts]
+        return DenseScores(matrices[0] if len(matrices) == 1 else np.concatenate(matrices))
 
     def __len__(self) -> int:
-        if self.values is not None:
-            return int(self.values.shape[0])
-        return len(self.rows if self.asked is None else self.asked)
+        """How many prefixes they are of."""
+        raise NotImplementedError
+
+
+@final
+class DenseScores(Scores):
+    """A score for every token of the vocabulary."""
+
+    __slots__ = ("values",)
+
+    def __init__(self, values: Array) -> None:
+        """``[rows, V]``, a NumPy array or a tensor, of floats."""
+        self.values: Array = values
+
+    def __len__(self) -> int:
+        return int(self.values.shape[0])
+
+
+@final
+class SparseScores(Scores):
+    """Rows that list some tokens, and have one default for all others."""
+
+    __slots__ = ("_rows",)
+
+    def __init__(self, rows: Sequence[SparseRow]) -> None:
+        """One a prefix."""
+        self._rows = list(rows)
+
+    @property
+    def rows(self) -> list[SparseRow]:
+        return self._rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+
+@final
+class CandidateScores(Scores):
+    """The scores of the candidates that a predictor on demand was asked about, and of no other token.
+
+    They forbid by a score of -inf alone, so they never restrict. Their rows are made only for those who ask.
+    """
+
+    __slots__ = ("_rows", "asked", "flat")
+
+    def __init__(self, asked: Sequence[Sequence[int] | None], flat: npt.NDArray[np.float64]) -> None:
+        """``asked``: the candidates of each prefix, None = all were wanted; ``flat [n]``: scores, row after row."""
+        self.asked = asked
+        self.flat = flat
+        self._rows: list[SparseRow] | None = None
+
+    @property
+    def rows(self) -> list[SparseRow]:
+        """One a prefix; what was not asked for has score 0."""
+        if self._rows is None:
+            left = iter(self.flat.tolist())
+            asked = (() if row is None else row for row in self.asked)
+            self._rows = [SparseRow(row, list(islice(left, len(row))), 0.0) for row in asked]
+        return self._rows
+
+    def answers(self, candidates: Sequence[Sequence[int] | None]) -> bool:
+        """Whether it was just these candidates that were asked for."""
+        return len(self.asked) == len(candidates) and all(map(_same, self.asked, candidates))
+
+    def __len__(self) -> int:
+        return len(self.asked)
 
 
 def _plain(values: Sequence[Any]) -> Sequence[Any]:
@@ -207,8 +265,13 @@ def _plain(values: Sequence[Any]) -> Sequence[Any]:
     return found
 
 
+def _same(row: Sequence[int] | None, other: Sequence[int] | None) -> bool:
+    """Whether both hold the same tokens; most often they are one object."""
+    return row is other or (row is not None and other is not None and list(row) == list(other))
+
+
 def _as_numpy(scores: Scores, width: int) -> npt.NDArray[Any]:
-    if scores.values is not None:
+    if isinstance(scores, DenseScores):
         values = scores.values
         return values if isinstance(values, np.ndarray) else values.detach().cpu().numpy()
     return np.stack([row.filled(width) for row in scores.rows])  # [rows, V]

@@ -30,7 +30,7 @@ import sgdec
 from sgdec import BOS, EOS, Decoder, Hypothesis, Result, SearchSpace
 from sgdec.protocol import FORBIDDEN, BatchDecoder
 from sgdec_decoders._beams import PruneFinal, Stop, StoppingBeamSearch
-from sgdec_decoders._dense import Children, DenseRows
+from sgdec_decoders._dense import OpenHypotheses
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -98,7 +98,7 @@ class VanillaDecoder(StoppingBeamSearch, BatchDecoder):
             return []
         for space in spaces:
             self.require_end(space, [space.root])
-        rows = DenseRows(spaces)
+        rows = OpenHypotheses(spaces)
         limits = np.array([np.inf if n is None else n for n in (space.source.max_length for space in spaces)])
         finished = Finished(spaces, self.prune_final)
         links: list[Links] = []
@@ -109,8 +109,10 @@ class VanillaDecoder(StoppingBeamSearch, BatchDecoder):
                 if expanded:
                     spaces[sentence].count_expansions(expanded, len(links))
             ending = limits[beams.sentence[is_open]] <= len(links)
-            children = rows.best_children(beams.total[is_open], self.children_needed, ending)
-            candidates, parent, column = self._candidates(beams, children, rows.cover(), len(links) + 1)  # lines 4-9
+            children = rows.best_children(self.children_needed, ending)
+            totals = rows.totals(beams.total[is_open], children)
+            cover, tokens = rows.cover(), children.tokens
+            candidates, parent, column = self._candidates(beams, tokens, totals, cover, len(links) + 1)  # lines 4-9
             chosen, has_slot, is_record = self._chosen(candidates, finished)  # lines 10-15
             pushed_out = ~is_open[parent]
             pushed_out[chosen] = False
@@ -138,18 +140,20 @@ class VanillaDecoder(StoppingBeamSearch, BatchDecoder):
             for listed, space in zip(finished.lists, spaces, strict=True)
         ]
 
-    def _candidates(self, beams: Beams, children: Children, cover: Floats, length: int) -> tuple[Beams, Ints, Ints]:
+    def _candidates(
+        self, beams: Beams, tokens: Ints, totals: Floats, cover: Floats, length: int
+    ) -> tuple[Beams, Ints, Ints]:
         """All that can be in the next beams, in the order of the beams, with their places in a grid ``[H, C]``.
 
         An open hypothesis has its children there, of that ``length``; a finished one itself, in column 0.
         """
         is_open = ~beams.finished
-        shape = len(is_open), children.tokens.shape[1]
+        shape = len(is_open), tokens.shape[1]
         token = np.full(shape, EOS)
-        token[is_open] = children.tokens
+        token[is_open] = tokens
         total = np.full(shape, FORBIDDEN)
         total[:, 0] = beams.total
-        total[is_open] = prune_local(children.totals, self.prune_local)
+        total[is_open] = prune_local(totals, self.prune_local)
         rank = np.tile(beams.rank[:, None], shape[1])
         rank[is_open] = total[is_open] / self.ranking.length_penalty(length) + cover[:, None]
         parent, column = found = np.nonzero(total > FORBIDDEN)
@@ -246,7 +250,7 @@ def first_slots(sentence: Ints, takes_slot: Flags, size: int) -> Flags:
 
 
 def still_promising(
-    spaces: Sequence[SearchSpace], rows: DenseRows, beams: Beams, ended: Sequence[Sequence[Ended]]
+    spaces: Sequence[SearchSpace], rows: OpenHypotheses, beams: Beams, ended: Sequence[Sequence[Ended]]
 ) -> Flags:
     """``[H]``: the open hypotheses that can still enter the n-best."""
     promising = np.ones(len(beams.total), dtype=bool)

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from sgdec.protocol import FORBIDDEN, Array
-
-Found = TypeVar("Found")
 
 
 def to_numpy(values: Array) -> npt.NDArray[Any]:
@@ -101,19 +99,27 @@ def forbidden(values: Any, flags: Any) -> Any:
     return like(flags, found) if isinstance(found, np.ndarray) else found
 
 
-def may_overflow(total: Array) -> bool:
-    """Whether a sum of tensors may hold what overflowed; NumPy says so by itself (`guarded`)."""
-    return not isinstance(total, np.ndarray) and not math.isfinite(float(total.sum()))
+def weigh(scores: npt.NDArray[np.float64], factors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Scores times factors, which broadcast; -inf stays -inf, and +inf becomes or stays +inf or NaN."""
+    if (factors == 1.0).all():
+        return scores
+    forbidden, scores = scores == FORBIDDEN, without_inf(scores)
+    return np.where(forbidden, FORBIDDEN, np.where(forbidden, 0.0, scores) * factors)
 
 
-def guarded(work: Callable[[bool], Found]) -> Found:
-    """``work(False)``; if NumPy overflows in it, ``work(True)``, which is to look closely.
+def checked(add_up: Callable[[], Any], refuse: Callable[[Any], None]) -> Any:
+    """``add_up()``, a sum of arrays or tensors. Where it may have overflowed, ``refuse(sum)`` looks at each number.
 
-    The processor's flags tell, so that what goes well costs nothing.
+    NumPy overflows by the processor's flags, so that what goes well costs nothing; of a tensor the sum tells.
     """
     try:
         with np.errstate(over="raise", invalid="ignore"):
-            return work(False)
+            total = add_up()
+        if isinstance(total, np.ndarray) or math.isfinite(float(total.sum())):
+            return total
     except FloatingPointError:
         with np.errstate(over="ignore", invalid="ignore"):
-            return work(True)
+            total = add_up()
+    with np.errstate(over="ignore", invalid="ignore"):
+        refuse(total)
+    return total

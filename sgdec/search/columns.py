@@ -2,21 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from sgdec.errors import SgdecError
-from sgdec.protocol import Candidates, Scores, SparseRow
-from sgdec.scores import FEW
+from sgdec.errors import SgdecError, UsageError
+from sgdec.protocol import Candidates
+from sgdec.scores import FEW, CandidateScores, DenseScores, Scores, SparseRow
 from sgdec.search import arrays
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
+
+
+class Wanted(NamedTuple):
+    """Some tokens of each of some nodes, as flat arrays ``[n]``, node after node."""
+
+    nodes: Sequence[int]
+    tokens: Sequence[Candidates]
+    token: Ints
+    place: Ints
+    """The place of each token's node among ``nodes``."""
+
+    @classmethod
+    def of(cls, nodes: Sequence[int], tokens: Sequence[Candidates]) -> Wanted:
+        lengths = np.fromiter(map(len, tokens), np.int64, len(nodes))
+        token = np.fromiter(chain.from_iterable(tokens), np.int64, lengths.sum())
+        return cls(nodes, tokens, token, np.repeat(np.arange(len(nodes)), lengths))
 
 
 @dataclass(frozen=True)
@@ -32,30 +48,20 @@ class Column:
     """For each node the weight of this predictor."""
 
     @property
-    def is_dense(self) -> bool:
-        return self.scores is not None and self.scores.values is not None
-
-    def filled(self, nodes: Sequence[int], width: int) -> Floats:
-        """``[len(nodes), width]``: their scores of all tokens; 0 where it is not consulted."""
-        assert self.scores is not None
-        rows = np.zeros((len(nodes), width))
-        for i, node in enumerate(nodes):
-            place = self.places[node]
-            if place is not None:
-                values = self.scores.values
-                rows[i] = self.scores.rows[place].filled(width) if values is None else arrays.to_numpy(values[place])
-        return rows
+    def width(self) -> int | None:
+        """How many tokens it scores, if it scores all."""
+        return self.scores.values.shape[1] if isinstance(self.scores, DenseScores) else None
 
     def sparse_row(self, node: int) -> SparseRow | None:
         """The node's row, if it is a sparse one."""
         place = self.places[node]
-        if place is None or self.scores is None or self.scores.values is not None:
+        if place is None or self.scores is None or isinstance(self.scores, DenseScores):
             return None
         return self.scores.rows[place]
 
     def add_restricting(self, listed: Sequence[list[SparseRow]]) -> bool:
         """Adds this predictor's restricting rows to those of each node; whether there are any."""
-        if self.scores is None or self.scores.values is not None or self.scores.asked is not None:
+        if self.scores is None or isinstance(self.scores, (DenseScores, CandidateScores)):
             return False  # an answer to candidates is open: what it forbids, it scores -inf
         rows, any_restricts = self.scores.rows, False
         for found, place in zip(listed, self.places, strict=True):
@@ -63,6 +69,52 @@ class Column:
                 found.append(rows[place])
                 any_restricts = True
         return any_restricts
+
+    def answer_to(self, candidates: Sequence[Candidates]) -> Floats | None:
+        """Its scores of these candidates of all nodes, ``[n]``, where that is just what it was asked for."""
+        if isinstance(self.scores, CandidateScores) and self.scores.answers(candidates):
+            return self.scores.flat
+        return None
+
+    def scores_of(self, wanted: Wanted) -> Floats:
+        """Its unweighted scores of these tokens, ``[n]``; 0 where it is not consulted.
+
+        Raises SgdecError for a token that its matrix does not have.
+        """
+        if self.scores is None:
+            return np.zeros(len(wanted.token))
+        places = [self.places[node] for node in wanted.nodes]
+        if not isinstance(self.scores, DenseScores):
+            rows = self.scores.rows
+            found = [
+                [0.0] * len(tokens) if row is None else rows[row].at(tokens)
+                for row, tokens in zip(places, wanted.tokens, strict=True)
+            ]
+            return np.fromiter(chain.from_iterable(found), np.float64, len(wanted.token))
+        values = self.scores.values
+        if wanted.token.max(initial=0) >= values.shape[1]:
+            raise SgdecError(
+                f"token {wanted.token.max()} is outside the vocabulary of predictor {self.name!r} "
+                f"({values.shape[1]} tokens); lattice and model must share one target vocabulary."
+            )
+        at = np.array([-1 if row is None else row for row in places])[wanted.place]
+        picked: Floats = arrays.to_numpy(arrays.pick(values, np.maximum(at, 0), wanted.token)).astype(np.float64)
+        return np.where(at < 0, 0.0, picked)
+
+
+def agreed_width(widths: Iterable[tuple[str, int | None]], vocab_size: int | None) -> int | None:
+    """V, the number of target tokens, by the widths of what predictors answered (with their names); None = unknown.
+
+    Raises UsageError where they differ, or are not ``vocab_size``.
+    """
+    for name, width in widths:
+        if width is not None and vocab_size is not None and width != vocab_size:
+            raise UsageError(
+                f"predictor {name!r} scores {width} tokens, but the vocabulary has {vocab_size}; all predictors must "
+                "share one target vocabulary."
+            )
+        vocab_size = vocab_size if width is None else width
+    return vocab_size
 
 
 def outside(tokens: Candidates, vocab_size: int | None) -> int | None:
@@ -97,33 +149,3 @@ def candidates_of(rows: Sequence[SparseRow]) -> Candidates | None:
             tokens = np.intersect1d(tokens, row.arrays[0], assume_unique=True)
     common: list[int] = tokens.tolist()
     return common
-
-
-def scores_at(
-    column: Column, nodes: Sequence[int], tokens: Sequence[Candidates], token: Ints, place: Ints
-) -> Floats:
-    """One predictor's unweighted scores of the given tokens, ``[n]``; 0 where it is not consulted.
-
-    ``token`` and ``place``: the same tokens as one array, and the place of each one's node among ``nodes``.
-    """
-    scores = column.scores
-    if scores is None:
-        return np.zeros(len(token))
-    if scores.flat is not None and scores.asked is tokens:
-        return scores.flat
-    places = [column.places[node] for node in nodes]
-    if scores.values is None:
-        found = [
-            [0.0] * len(wanted) if row is None else scores.rows[row].at(wanted)
-            for row, wanted in zip(places, tokens, strict=True)
-        ]
-        return np.fromiter(chain.from_iterable(found), np.float64, len(token))
-    width = scores.values.shape[1]
-    if token.max(initial=0) >= width:
-        raise SgdecError(
-            f"token {token.max()} is outside the vocabulary of predictor {column.name!r} "
-            f"({width} tokens); lattice and model must share one target vocabulary."
-        )
-    rows = np.array([-1 if row is None else row for row in places])[place]
-    picked: Floats = arrays.to_numpy(arrays.pick(scores.values, np.maximum(rows, 0), token)).astype(np.float64)
-    return np.where(rows < 0, 0.0, picked)

@@ -19,8 +19,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from sgdec.ranking import Coverage
-from sgdec.search.combining import Block, Combined
+from sgdec.search.combining import Combined
 from sgdec.search.constellation import Constellation
+from sgdec.search.continuations import Block
 from sgdec.search.node import Node, require_finite
 
 FIRST_BLOCK = 64

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 from sgdec.context import BOS, EOS
 from sgdec.protocol import Source, State
 from sgdec.ranking import Coverage
-from sgdec.search.combining import Continuation
+from sgdec.search.continuations import Continuation
 from sgdec.search.faults import fault
 
 

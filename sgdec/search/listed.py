@@ -1,0 +1,177 @@
+"""Rows that something restricts: for each of some nodes, the tokens that can follow are listed.
+
+Of every predictor only the scores of these tokens are looked up. All tokens of all nodes are one flat array ``[n]``,
+node after node, whose scores are weighted, summed in float64 and sorted at once. Where they are few, and no predictor
+has a matrix, plain Python does the same at less cost.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import pairwise
+from operator import add
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from sgdec.errors import SgdecError
+from sgdec.protocol import FORBIDDEN, Candidates
+from sgdec.scores import FEW
+from sgdec.search import arrays
+from sgdec.search.columns import Column, Floats, Ints, Wanted, not_in_vocabulary, outside
+from sgdec.search.continuations import Block, Continuation, best_first
+from sgdec.search.faults import fault, first_fault, forbids
+
+
+class ListedRows:
+    """The continuations of nodes whose candidates are listed.
+
+    Raises SgdecError, which names the predictor, where a score is NaN or +inf, or a sum overflows.
+    """
+
+    def __init__(
+        self, columns: Sequence[Column], nodes: Sequence[int], tokens: Sequence[Candidates], vocab_size: int | None
+    ) -> None:
+        """``nodes``: their places in the batch; ``tokens``: for each the candidates, ascending.
+
+        Raises SgdecError for a token that is outside the vocabulary.
+        """
+        self._columns = columns
+        self._nodes = nodes
+        self._tokens = tokens
+        self._sparse = all(column.width is None for column in columns)
+        for node, listed in zip(nodes, tokens, strict=True):
+            if (token := outside(listed, vocab_size)) is not None:
+                rows = ((column.name, column.sparse_row(node)) for column in columns)
+                name = next((name for name, row in rows if row is not None and token in row.lookup), "?")
+                raise not_in_vocabulary(name, token, vocab_size)
+
+    def best(self, limit: int | None) -> list[list[Continuation]]:
+        """For each node its ``limit`` best continuations (None = all); forbidden tokens are left out."""
+        if self._are_few(self._tokens):
+            return [self._few(node, tokens)[:limit] for node, tokens in zip(self._nodes, self._tokens, strict=True)]
+        kept, columns = self._ranked(self._all, self._answers, limit)
+        token, total, *scores = (values.tolist() for values in columns)
+        found = list(zip(token, total, zip(*scores, strict=True), strict=True))
+        return [found[begin:end] for begin, end in pairwise([0, *kept.cumsum().tolist()])]
+
+    def blocks(self, size: int) -> list[Block]:
+        """The same, in a form that keeps little, and nothing of other nodes."""
+        if self._are_few(self._tokens):
+            return [Block(found[:size], len(found) > size) for found in self._everything]
+        return self._blocks(self._all, self._answers, size)
+
+    def block_after(self, place: int, given: npt.NDArray[np.integer[Any]], size: int) -> Block:
+        """The ``size`` best continuations of one of these nodes, without the tokens ``given``."""
+        node, left = self._nodes[place], np.setdiff1d(self._tokens[place], given, assume_unique=True).tolist()
+        if self._are_few([left]):
+            found = self._few(node, left)
+            return Block(found[:size], len(found) > size)
+        wanted = Wanted.of([node], [left])
+        (block,) = self._blocks(wanted, [column.scores_of(wanted) for column in self._columns], size)
+        return block
+
+    def distribution(self, place: int) -> tuple[Ints, Floats]:
+        """The candidates of one of these nodes that nobody forbids, ascending, and their combined scores."""
+        found = sorted(self._everything[place])
+        return np.array([token for token, _, _ in found], np.int64), np.array([score for _, score, _ in found])
+
+    def continuation(self, place: int, token: int) -> Continuation:
+        """One given continuation of one of these nodes."""
+        return next(each for each in self._everything[place] if each[0] == token)
+
+    @cached_property
+    def _everything(self) -> list[list[Continuation]]:
+        return self.best(None)
+
+    @cached_property
+    def _all(self) -> Wanted:
+        """All candidates of all nodes."""
+        return Wanted.of(self._nodes, self._tokens)
+
+    @cached_property
+    def _answers(self) -> list[Floats]:
+        """``[K]``: the unweighted scores of all candidates by predictor, ``[n]`` each."""
+        answers = [column.answer_to(self._tokens) for column in self._columns]
+        return [
+            column.scores_of(self._all) if answer is None else answer
+            for column, answer in zip(self._columns, answers, strict=True)
+        ]
+
+    def _blocks(self, wanted: Wanted, scores: Sequence[Floats], size: int) -> list[Block]:
+        kept, columns = self._ranked(wanted, scores, size + 1)
+        rows = np.column_stack(columns)
+        return [
+            Block(rows[begin : min(end, begin + size)].copy(), more=end - begin > size)
+            for begin, end in pairwise([0, *kept.cumsum().tolist()])
+        ]
+
+    def _are_few(self, tokens: Sequence[Candidates]) -> bool:
+        """Whether the calls that arrays need would cost more than the sums."""
+        return self._sparse and sum(map(len, tokens)) <= FEW
+
+    def _ranked(
+        self, wanted: Wanted, scores: Sequence[Floats], limit: int | None
+    ) -> tuple[Ints, list[npt.NDArray[Any]]]:
+        """How many continuations there are of each node, and all of them, node after node: token, total, scores."""
+        _, tokens, token, place = wanted
+        total = self._totals(wanted, scores)
+        order = np.lexsort((token, -total, place))  # forbidden ones last
+        kept = np.bincount(place[total != FORBIDDEN], minlength=len(tokens))  # [nodes]
+        if limit is not None:
+            kept = np.minimum(kept, limit)
+        first = np.searchsorted(place, np.arange(len(tokens)))
+        best = order[np.arange(len(token)) - first[place] < kept[place]]
+        return kept, [values[best] for values in (token, total, *scores)]
+
+    def _totals(self, wanted: Wanted, scores: Sequence[Floats]) -> Floats:
+        """The combined scores ``[n]`` of tokens with these scores by predictor."""
+
+        def add_up() -> Floats:
+            total = np.zeros(len(wanted.token))
+            for column, by_token in zip(self._columns, scores, strict=True):
+                factors = np.array([column.weights[node] or 0.0 for node in wanted.nodes])
+                total += arrays.weigh(by_token, factors if (factors == 1.0).all() else factors[wanted.place])
+            return total
+
+        def refuse(total: Floats) -> None:
+            wrong = first_fault(total, scores)
+            if wrong is not None:
+                raise self._fault(wanted.nodes[wanted.place[wrong]], int(wanted.token[wrong]))
+
+        total: Floats = arrays.checked(add_up, refuse)
+        if not total.max(initial=FORBIDDEN) < math.inf:  # NaN or inf
+            refuse(total)
+        return total
+
+    def _few(self, node: int, tokens: Candidates) -> list[Continuation]:
+        """All continuations of one node with these tokens, in plain Python."""
+        totals = [0.0] * len(tokens)
+        ledger: list[Sequence[float]] = []
+        for column in self._columns:
+            row, weight = column.sparse_row(node), column.weights[node]
+            if row is None or weight is None:
+                ledger.append([0.0] * len(tokens))
+                continue
+            scores = row.at(tokens)
+            ledger.append(scores)
+            if weight != 1.0:
+                scores = [weight * score if score != FORBIDDEN else FORBIDDEN for score in scores]
+            totals = list(map(add, totals, scores))
+        if not all(map(math.isfinite, totals)):
+            for token, total, parts in zip(tokens, totals, zip(*ledger, strict=True), strict=True):
+                if not math.isfinite(total) and not forbids(parts):
+                    raise self._fault(node, token)
+        found = [each for each in zip(tokens, totals, zip(*ledger, strict=True), strict=True) if each[1] != FORBIDDEN]
+        if len(found) > 1:
+            found.sort(key=best_first)
+        return found
+
+    def _fault(self, node: int, token: int) -> SgdecError:
+        """What is wrong with the sum at a token."""
+        scores = [column.scores_of(Wanted.of([node], [[token]])).item() for column in self._columns]
+        weights = [column.weights[node] for column in self._columns]
+        return fault(token, [column.name for column in self._columns], weights, scores)
