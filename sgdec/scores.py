@@ -21,6 +21,7 @@ Array: TypeAlias = "npt.NDArray[Any] | torch.Tensor"
 FORBIDDEN = -math.inf
 """The score of a token that cannot follow, whatever the weight."""
 
+NO_TOKENS = np.zeros(0, np.int64), np.zeros(0)
 FEW = 64
 """Up to so many tokens are looked up in plain Python: per-call costs of arrays would dominate."""
 
@@ -70,7 +71,9 @@ class SparseRow:
     @property
     def arrays(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
         """Tokens, ascending, and their scores; made once."""
-        if self._arrays is None:
+        if self._arrays is None and not len(self.tokens):
+            self._arrays = NO_TOKENS
+        elif self._arrays is None:
             tokens = np.asarray(self.tokens, dtype=np.int64)
             order = np.argsort(tokens, kind="stable")
             self._arrays = tokens[order], np.asarray(self.scores, dtype=np.float64)[order]

@@ -28,6 +28,9 @@ from sgdec.topk import top_tokens
 
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
+UNASKED = SparseRow((), (), 0.0)
+"""The row of a node that does not consult a predictor."""
+
 
 class Ranked(NamedTuple):
     """Some tokens of each row: higher score first, then lower token; forbidden ones last."""
@@ -54,13 +57,13 @@ class OpenRows:
     @classmethod
     def of(cls, rows: Sequence[SparseRow | None]) -> OpenRows:
         """``[R]``; None = the predictor is not consulted."""
-        listing = [(i, *row.arrays) for i, row in enumerate(rows) if row is not None and len(row)]
-        none: tuple[Ints, Floats] = (np.zeros(0, np.int64), np.zeros(0))
+        present = [UNASKED if row is None else row for row in rows]
+        listed = [row.arrays for row in present]
         return cls(
-            np.array([0.0 if row is None else row.default for row in rows]),
-            np.repeat([i for i, _, _ in listing], [len(tokens) for _, tokens, _ in listing]).astype(np.int64),
-            np.concatenate([none[0], *(tokens for _, tokens, _ in listing)]),
-            np.concatenate([none[1], *(scores for _, _, scores in listing)]),
+            np.array([row.default for row in present]),
+            np.repeat(np.arange(len(listed)), [len(tokens) for tokens, _ in listed]),
+            np.concatenate([tokens for tokens, _ in listed]),
+            np.concatenate([scores for _, scores in listed]),
         )
 
     def scores_of(self, tokens: Ints) -> Floats:
@@ -127,12 +130,12 @@ class Part:
     @cached_property
     def factors(self) -> Floats:
         """``[R, 1]``: its weights; 0 where it is not consulted."""
-        return np.array([[weight or 0.0] for weight in self.weights])
+        return np.array([weight or 0.0 for weight in self.weights])[:, None]
 
     @cached_property
     def consulted(self) -> Flags:
         """``[R, 1]``"""
-        return np.array([[weight is not None] for weight in self.weights])
+        return np.array([weight is not None for weight in self.weights])[:, None]
 
     def scores_of(self, tokens: Ints) -> Floats:
         """Its unweighted scores of tokens ``[R, C]``; 0 where it is not consulted."""
