@@ -12,13 +12,14 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from sgdec import BOS, EOS, Node, SearchSpace, UsageError
+from sgdec import EOS, Node, SearchSpace, UsageError
 from sgdec.protocol import FORBIDDEN
 from sgdec.ranking import Coverage, add_attention
 from sgdec.scores import DenseScores
 from sgdec.search.answers import attention_rows
-from sgdec.search.dense import DenseRows, Part, Ranked
+from sgdec.search.dense import DenseRows, Ranked
 from sgdec.search.faults import fault
+from sgdec.search.parts import Part
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -37,7 +38,7 @@ class OpenHypotheses:
         self._weights = spaces[0].weights
         self._consulted = [k for k, weight in enumerate(self._weights) if weight is not None]
         self._attentive = self._constellation.attentive(self._weights) if self._ranking.uses_coverage else []
-        roots = [space.root.states or [] for space in spaces]
+        roots = [space.root.known.states for space in spaces]
         self._states = {k: [states[k] for states in roots] for k in self._consulted}
         self._coverage: Coverage = ()
         """By predictor with attention ``[R, source]``."""
@@ -100,7 +101,7 @@ class OpenHypotheses:
     def node(self, row: int, space: SearchSpace, length: int) -> Node:
         """An open hypothesis of this length as far as the predictors' bounds need it."""
         states = [self._states[k][row] if k in self._states else None for k in range(len(self._weights))]
-        return Node(space.source, None, BOS, None, 0.0, length, self._weights, states, None, ())
+        return Node.root(space.source, self._weights, states, length)
 
     def _ask(self, k: int, rows: int) -> Part:
         name, weight = self._constellation.names[k], self._weights[k]

@@ -30,7 +30,8 @@ from sgdec.plugins.predictor_list import ListEntry, entries_of
 from sgdec.plugins.surface import require_sound
 from sgdec.protocol import BatchPredictor, Decoder, Predictor
 from sgdec.search.blame import PredictorFault, packages_of, said
-from sgdec.search.constellation import Constellation, Member
+from sgdec.search.constellation import Constellation
+from sgdec.search.member import Member
 
 
 @dataclass(frozen=True)

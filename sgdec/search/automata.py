@@ -26,11 +26,11 @@ from sgdec.search.blame import blamed
 from sgdec.search.bounds import Bounds, total_bound
 from sgdec.search.columns import not_in_vocabulary, outside
 from sgdec.search.faults import fault, forbids
-from sgdec.search.node import Node, require_finite
+from sgdec.search.node import Known, Node, require_finite
 
 StepsOf: TypeAlias = Callable[[State, Candidates | None], Steps]
-Arc: TypeAlias = tuple[int, float, tuple[float, ...], tuple[State, ...], float | None]
-"""A token; its combined score; its scores and the states after it ``[K]``; what can be added after that at most."""
+Arc: TypeAlias = tuple[int, float, tuple[float, ...], Known]
+"""A token; its combined score; its scores ``[K]``; what is known after it."""
 
 KEPT = 1 << 14
 """How many joint states keep their arcs: prefixes with the same future meet often."""
@@ -38,7 +38,7 @@ END: Candidates = [EOS]
 _score = itemgetter(1)
 
 
-class Composition:
+class JointAutomaton:
     """The children of a prefix and, where they are wanted, their bounds."""
 
     def __init__(
@@ -49,7 +49,7 @@ class Composition:
         bounds: Bounds,
         vocab_size: int | None = None,
     ) -> None:
-        """``weights``: the very tuple of the nodes that it is for; none is None.
+        """``weights``: of the nodes that it is for; none is None.
 
         ``steps``: with the predictors' numbers, in the order in which they are asked; the first one lists tokens.
         """
@@ -65,43 +65,42 @@ class Composition:
         self._arcs_of = lru_cache(KEPT)(self._arcs)
 
     def covers(self, nodes: Iterable[Node]) -> bool:
-        """Whether these nodes have the composition's weights, and nothing that is still to be consumed."""
+        """Whether these nodes have its weights, and all of their states are known."""
         for node in nodes:  # noqa: SIM110 - hot
-            if node.weights is not self._weights or node.prior is not None:
+            if not node.known.complete or node.family.weights != self._weights:
                 return False
         return True
 
     def expand(
-        self, nodes: Sequence[Node], limit: int | None, above: float, bounded: bool
-    ) -> list[list[Node]] | list[Iterator[Node]]:
-        """What `SearchSpace.expand` promises, of nodes that it covers."""
-        families = [self.children(node, bounded) for node in nodes]
-        if above != FORBIDDEN:
-            families = [[child for child in children if child.total > above] for children in families]
-        return list(map(iter, families)) if limit is None else [children[:limit] for children in families]
+        self, nodes: Sequence[Node], limits: Sequence[int | None], above: Sequence[float], bounded: bool
+    ) -> list[list[Node] | Iterator[Node]]:
+        """What `Constellation.expand` promises, of nodes that it covers."""
+        families: list[list[Node] | Iterator[Node]] = []
+        for node, limit, least in zip(nodes, limits, above, strict=True):
+            children = self.children(node, bounded)
+            if least != FORBIDDEN:
+                children = [child for child in children if child.total > least]
+            families.append(iter(children) if limit is None else children[:limit])
+        return families
 
     def children(self, node: Node, bounded: bool = False) -> list[Node]:
         """Best first, of equals the lower token; they have their states and, if ``bounded``, their bounds.
 
         Raises SgdecError for a score that is NaN or +inf, and for a total that overflows.
         """
-        source, link, weights, length, before = node.source, node.link, node.weights, node.length + 1, node.total
-        states = tuple(node.states or ())
-        at_limit = node.length == source.max_length
+        family, states, total = node.next_family(), tuple(node.known.states), node.total
+        at_limit = node.length == node.source.max_length
         arcs = self._arcs(states, bounded, END) if at_limit else self._arcs_of(states, bounded)
-        children = [
-            Node(source, link, token, ledger, before + score, length, weights, after, None, (), bound)
-            for token, score, ledger, after, bound in arcs
-        ]
+        children = [Node(family, token, ledger, total + score, known) for token, score, ledger, known in arcs]
         require_finite(children, self._names)
         return children
 
     def keys(self, nodes: Iterable[Node], ranking: Ranking) -> list[Hashable]:
-        """What `SearchSpace.keys` promises, of nodes that it covers: equal states have equal futures."""
+        """What `Constellation.keys` promises, of nodes that it covers: equal states have equal futures."""
         keys: list[Hashable] = []
         for node in nodes:
             timed = ranking.uses_length or node.source.max_length is not None
-            key = node.length if timed else None, tuple(node.states or ())
+            key = node.length if timed else None, tuple(node.known.states)
             keys.append(object() if node.finished else key)
         return keys
 
@@ -126,7 +125,7 @@ class Composition:
         for token, ledger, states, bound in zip(tokens, zip(*scores), zip(*after), bounds):  # noqa: B905 - hot
             score = self._sum(ledger)
             if score > FORBIDDEN:
-                arcs.append((token, score, ledger, states, bound))
+                arcs.append((token, score, ledger, Known(states, complete=True, bound=bound)))
             elif not forbids(ledger):
                 raise fault(token, self._names, self._weights, ledger)
         if len(arcs) > 1:

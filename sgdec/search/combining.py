@@ -20,8 +20,9 @@ import numpy.typing as npt
 from sgdec.protocol import Candidates
 from sgdec.search.columns import Column, Floats, Ints, agreed_width
 from sgdec.search.continuations import Block, Continuation
-from sgdec.search.dense import DenseRows, Part
+from sgdec.search.dense import DenseRows
 from sgdec.search.listed import ListedRows
+from sgdec.search.parts import Part
 
 Found = TypeVar("Found")
 Rows: TypeAlias = DenseRows | ListedRows

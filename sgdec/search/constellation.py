@@ -6,8 +6,7 @@ know nothing of each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 from weakref import ref
@@ -15,58 +14,22 @@ from weakref import ref
 from sgdec.context import EOS
 from sgdec.errors import UsageError
 from sgdec.lifting import lift
-from sgdec.protocol import BatchPredictor, Candidates, Predictor, Scores, Source, SparseRow, State, ability
+from sgdec.protocol import FORBIDDEN, BatchPredictor, Candidates, Predictor, Source, SparseRow, State, ability
 from sgdec.ranking import Coverage, Ranking, add_attention
-from sgdec.search.answers import Floats, attention_rows, require_one_each, require_scores
-from sgdec.search.automata import Composition, StepsOf
-from sgdec.search.blame import blaming
+from sgdec.search import lazily
+from sgdec.search.answers import Floats, attention_rows
+from sgdec.search.automata import JointAutomaton, StepsOf
 from sgdec.search.bounds import Bounds, bound_of, max_score
 from sgdec.search.columns import Column, candidates_of
 from sgdec.search.combining import Combined
-from sgdec.search.node import PENDING, Node
+from sgdec.search.member import Member
+from sgdec.search.node import Behind, Node, Unread, require_finite
+from sgdec.search.sampling import Draw, draw_child
 
 END_ONLY = SparseRow((EOS,), (0.0,))
 """At the length limit ``</s>`` is the only candidate, scored as usual."""
-
-
 KEPT = 64
 """For so many different weights it is remembered what bounds are made of."""
-
-
-@dataclass(frozen=True)
-class Member:
-    """One entry of ``--predictors``: its name, its predictor and its weight."""
-
-    name: str
-    predictor: BatchPredictor
-    weight: float | None = 1.0
-
-    # Its predictor's verbs. What a predictor raises bears its name, and so does an answer that is none.
-
-    def initialize(self, sources: Sequence[Source]) -> list[State]:
-        with blaming(self.name, self.predictor):
-            found = self.predictor.initialize_batch(sources)
-        require_one_each(self.name, "initialize_batch", found, len(sources))
-        return found
-
-    def predict(self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None) -> Scores:
-        with blaming(self.name, self.predictor):
-            found = self.predictor.predict_batch(states, candidates)
-        require_scores(self.name, found, len(states))
-        return found
-
-    def consume(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:
-        with blaming(self.name, self.predictor):
-            found = self.predictor.consume_batch(states, tokens)
-        require_one_each(self.name, "consume_batch", found, len(states))
-        return found
-
-    def ask(self, ability: str, states: Sequence[State]) -> Sequence[Any]:
-        """One answer a state of an ability that the predictor has."""
-        with blaming(self.name, self.predictor):
-            found: Sequence[Any] = getattr(self.predictor, ability)(states)
-        require_one_each(self.name, ability, found, len(states))
-        return found
 
 
 class Constellation:
@@ -86,8 +49,8 @@ class Constellation:
         self.bounds_under = lru_cache(KEPT)(self._bounds_under)
         """What predictors say of bounds under given weights."""
         self._combined: Callable[[], Combined | None] = lambda: None
-        self.composition = self._compose()
-        """Where all predictors are automata: a short way to the children of nodes that have these weights."""
+        self.automaton = self._joint_automaton()
+        """Where all predictors are automata: what answers about nodes with the constellation's weights."""
 
     @classmethod
     def of(
@@ -119,6 +82,53 @@ class Constellation:
         columns = [member.initialize(sources) for member in self.members]
         rows = zip(*columns, strict=True)
         return [Node.root(source, self.weights, states) for source, states in zip(sources, rows, strict=True)]
+
+    # The questions of searches. How each is answered is decided here and nowhere else.
+
+    def expand(
+        self,
+        nodes: Sequence[Node],
+        limits: Sequence[int | None],
+        above: Sequence[float],
+        *,
+        coverage: bool = False,
+        bounded: bool = False,
+    ) -> list[list[Node]] | list[Iterator[Node]] | list[list[Node] | Iterator[Node]]:
+        """The children of each node, best total first (ties: lower token): those with totals > ``above``.
+
+        At most ``limits`` of them; None = all, as a lazy iterator. ``coverage``: they carry theirs. ``bounded``: they
+        carry their bounds, where these are known at once. Raises what `combine` and `coverage` raise.
+        """
+        automaton = None if coverage else self._automaton_of(nodes)
+        if automaton is not None:
+            return automaton.expand(nodes, limits, above, bounded)
+        combined = self.combine(nodes)
+        covered = self.coverage(nodes) if coverage else [()] * len(nodes)
+        most = max((limit for limit in limits if limit is not None), default=None)
+        best = [] if most is None else combined.best(most)
+        blocks = combined.blocks(lazily.FIRST_BLOCK) if None in limits else []
+        families: list[list[Node] | Iterator[Node]] = []
+        for i, (node, limit, least) in enumerate(zip(nodes, limits, above, strict=True)):
+            if limit is None:
+                more = lazily.Job(self.combine, combined, i)
+                families.append(lazily.children(node, blocks[i], more, covered[i], least, self.names))
+                continue
+            children = node.children(best[i][:limit], covered[i])
+            require_finite(children, self.names)
+            families.append([child for child in children if child.total > least] if least > FORBIDDEN else children)
+        return families
+
+    def sample(self, nodes: Sequence[Node], draws: Sequence[Draw], *, coverage: bool = False) -> list[Node | None]:
+        """One child of each node, drawn at random; None where a node has no child."""
+        combined = self.combine(nodes)
+        covered = self.coverage(nodes) if coverage else [()] * len(nodes)
+        children = [
+            draw_child(node, combined, i, drawn, covered[i])
+            for i, (node, drawn) in enumerate(zip(nodes, draws, strict=True))
+        ]
+        for child in children:
+            require_finite([] if child is None else [child], self.names)
+        return children
 
     def combine(self, nodes: Sequence[Node]) -> Combined:
         """Ask every predictor about the token after each node, and bring the answers together.
@@ -163,22 +173,19 @@ class Constellation:
         return [add_attention(node.coverage, rows) for node, rows in zip(nodes, attention, strict=True)]
 
     def states(self, k: int, nodes: Sequence[Node]) -> list[State]:
-        """Predictor k's states of these nodes; consumes their last tokens where that is still to be done."""
+        """Predictor k's states of these nodes; consumes the tokens that it has not consumed yet."""
         for node in nodes:
-            if node.states is None:
-                node.states = [PENDING] * len(self.members)
-        held: list[Any] = [node.states for node in nodes]
-        pending = [(node, states) for node, states in zip(nodes, held, strict=True) if states[k] is PENDING]
-        if pending:
-            before = [node.prior[k] for node, _ in pending if node.prior is not None]
-            after = self.members[k].consume(before, [node.last for node, _ in pending])
-            for (node, states), state in zip(pending, after, strict=True):
-                states[k] = state
-                for held_state in states:  # by identity: a state may refuse to be compared
-                    if held_state is PENDING:
-                        break
-                else:
-                    node.prior = None
+            if isinstance(node.known, Unread):
+                node.known = node.known.of(node.length)
+        held: list[Any] = [node.known.states for node in nodes]
+        late = [(node, states) for node, states in zip(nodes, held, strict=True) if type(states[k]) is Behind]
+        while late:
+            behind = [states[k] for _, states in late]
+            after = self.members[k].consume([each.state for each in behind], _next_tokens(late, behind))
+            for (node, states), state, before in zip(late, after, behind, strict=True):
+                length = before.length + 1
+                states[k] = state if length == node.length else Behind(state, length)
+            late = [(node, states) for node, states in late if type(states[k]) is Behind]
         return [states[k] for states in held]
 
     def bounds(self, nodes: Sequence[Node]) -> list[float]:
@@ -209,8 +216,9 @@ class Constellation:
 
     def keys(self, nodes: Sequence[Node], ranking: Ranking) -> list[Hashable]:
         """Equal keys = the same continuations with the same scores; finished nodes are equal to nothing else."""
-        if self.composition is not None and not ranking.uses_coverage and self.composition.covers(nodes):
-            return self.composition.keys(nodes, ranking)
+        automaton = None if ranking.uses_coverage else self._automaton_of(nodes)
+        if automaton is not None:
+            return automaton.keys(nodes, ranking)
         methods = [ability(predictor, "state_key") for predictor in self.predictors]
         keys: list[Hashable] = [object() for _ in nodes]
         known = [
@@ -253,7 +261,8 @@ class Constellation:
         columns = [self.members[k].ask(bound_of(weight), self.states(k, nodes)) for k, weight, _ in bounds.own]
         return list(zip(*columns, strict=True)) if columns else [()] * len(nodes)
 
-    def _compose(self) -> Composition | None:
+    def _joint_automaton(self) -> JointAutomaton | None:
+        """Of all predictors, where each is an automaton."""
         weights = self.weights
         steps: list[tuple[int, StepsOf]] = [
             (k, method)
@@ -262,7 +271,11 @@ class Constellation:
         ]
         if None in weights or not self._first or len(steps) < len(self.members):
             return None
-        return Composition(self.names, weights, steps, self.bounds_under(weights), self.vocab_size)
+        return JointAutomaton(self.names, weights, steps, self.bounds_under(weights), self.vocab_size)
+
+    def _automaton_of(self, nodes: Sequence[Node]) -> JointAutomaton | None:
+        """What answers about these nodes in place of arrays, where something does."""
+        return self.automaton if self.automaton is not None and self.automaton.covers(nodes) else None
 
     def _ask(self, k: int, nodes: Sequence[Node], candidates: Sequence[Candidates | None] | None) -> Column:
         """Predictor k's column."""
@@ -280,6 +293,14 @@ class Constellation:
             return Column(name, None, places, weights)
         scores = self.members[k].predict(self.states(k, nodes), candidates)
         return Column(name, scores, places, weights)
+
+
+def _next_tokens(late: Sequence[tuple[Node, Any]], behind: Sequence[Behind]) -> list[int]:
+    """Of each node the token that comes after what was consumed."""
+    return [
+        node.last if before.length == node.length - 1 else node.tokens[before.length]
+        for (node, _), before in zip(late, behind, strict=True)
+    ]
 
 
 def _by_weights(nodes: Sequence[Node]) -> dict[tuple[float | None, ...], list[int]]:

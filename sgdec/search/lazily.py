@@ -14,13 +14,14 @@ child's total is above that of the one before.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from sgdec.ranking import Coverage
 from sgdec.search.combining import Combined
-from sgdec.search.constellation import Constellation
 from sgdec.search.continuations import Block
 from sgdec.search.node import Node, require_finite
 
@@ -32,18 +33,28 @@ PIECE = 8
 """Children that are made at a time."""
 
 
+@dataclass
+class Job:
+    """The job that ranked a node's first continuations, and asks again once that is forgotten."""
+
+    combine: Callable[[Sequence[Node]], Combined]
+    combined: Combined
+    place: int
+    """Where the node is in it."""
+
+    def block_after(self, node: Node, given: npt.NDArray[np.int32], size: int) -> Block:
+        """The ``size`` best continuations of the node, without the tokens ``given``."""
+        if self.combined.forgotten:
+            self.combined, self.place = self.combine([node]), 0
+        return self.combined.block_after(self.place, given, size)
+
+
 def children(
-    constellation: Constellation,
-    node: Node,
-    combined: Combined,
-    place: int,
-    first: Block,
-    coverage: Coverage,
-    above: float,
+    node: Node, first: Block, job: Job, coverage: Coverage, above: float, names: Sequence[str]
 ) -> Iterator[Node]:
     """All children of a node whose totals exceed ``above``, best first, lower token first.
 
-    ``combined``, ``place``: the job that ranked the ``first`` of them, and where the node is in it.
+    ``first``: the best continuations; ``job``: what ranked them, and knows the others.
     """
     block, given, lowest = first, np.zeros(0, np.int32), math.inf
     while True:
@@ -52,7 +63,7 @@ def children(
             if piece[0][1] > lowest:
                 piece = [(token, min(score, lowest), scores) for token, score, scores in piece]
             family = node.children(piece, coverage)
-            require_finite(family, constellation.names)
+            require_finite(family, names)
             for child in family:
                 if child.total <= above:
                     return
@@ -61,6 +72,4 @@ def children(
         if not block.more:
             return
         given = np.concatenate([given, block.tokens()])
-        if combined.forgotten:
-            combined, place = constellation.combine([node]), 0
-        block = combined.block_after(place, given, GROWTH * len(given))
+        block = job.block_after(node, given, GROWTH * len(given))

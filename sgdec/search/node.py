@@ -1,7 +1,8 @@
 """Nodes: the partial hypotheses that a search keeps, compares and expands.
 
-A node links back only to the `Step` s before it, which hold tokens and scores, never to its ancestors' states: a
-search that keeps a million nodes keeps a million states at most, and a finished hypothesis keeps none.
+A node has what it shares with its siblings (`Family`), what is its own, and what the predictors know of it
+(`Known`), which is filled in when it is first needed. It links back only to the `Step` s before it, which hold tokens
+and scores, never to its ancestors' states: a search that keeps a million nodes keeps a million states at most.
 """
 
 from __future__ import annotations
@@ -17,11 +18,41 @@ from sgdec.search.continuations import Continuation
 from sgdec.search.faults import fault
 
 
-class _Pending:
-    """The state of a node whose last token this predictor has not consumed yet."""
+class Behind(NamedTuple):
+    """The state of a predictor that has consumed the first ``length`` tokens of a longer prefix."""
+
+    state: State
+    length: int
 
 
-PENDING = _Pending()
+class Known:
+    """What the predictors know of a prefix: the part of a node that is filled in when it is first needed."""
+
+    __slots__ = ("bound", "complete", "states")
+
+    def __init__(self, states: Sequence[State | Behind], *, complete: bool, bound: float | None = None) -> None:
+        """``complete``: all states are there for good, so that any node with the same future may share this."""
+        self.states = states
+        """``[K]``; `Behind` where a predictor has not been consulted since."""
+        self.complete = complete
+        self.bound = bound
+        """What continuations can still add at most; None = not known yet: `SearchSpace.bound` says."""
+
+
+class Unread:
+    """The same of new siblings: what is known of the prefix before their last tokens, one object for all of them."""
+
+    __slots__ = ("states",)
+    complete = False
+    bound = None
+
+    def __init__(self, states: Sequence[State | Behind]) -> None:
+        self.states = states
+
+    def of(self, length: int) -> Known:
+        """For one of them, which has so many tokens."""
+        states = [state if type(state) is Behind else Behind(state, length - 1) for state in self.states]
+        return Known(states, complete=False)
 
 
 class Step(NamedTuple):
@@ -37,59 +68,70 @@ Link: TypeAlias = "tuple[int, tuple[float, ...], tuple[float | None, ...], Link]
 """A `Step` as it is kept, a plain tuple: a search makes one for each expansion."""
 
 
-class Node:
-    """A partial hypothesis. A value to its decoder; ``states`` are filled in when first needed."""
+class Family(NamedTuple):
+    """What siblings have in common."""
 
-    __slots__ = (
-        "_before", "_scores", "bound", "coverage", "last", "length", "prior", "source", "states", "total", "weights",
-    )  # fmt: skip
+    source: Source
+    length: int
+    """Tokens so far, ``</s>`` included once it is there."""
+    weights: tuple[float | None, ...]
+    """In force for their children, who inherit them."""
+    scored_under: tuple[float | None, ...]
+    """In force for their last tokens."""
+    before: Link
+    """Of the token before their last ones."""
+
+
+class Node:
+    """A partial hypothesis: a value, but for what is `Known` of it."""
+
+    __slots__ = ("coverage", "family", "known", "last", "scores", "total")
 
     def __init__(
         self,
-        source: Source,
-        before: Link,
+        family: Family,
         last: int,
-        scores: tuple[float, ...] | None,
+        scores: tuple[float, ...],
         total: float,
-        length: int,
-        weights: tuple[float | None, ...],
-        states: Sequence[State] | None,
-        prior: Sequence[State] | None,
-        coverage: Coverage,
-        bound: float | None = None,
+        known: Known | Unread,
+        coverage: Coverage = (),
     ) -> None:
-        """``before``: the link of the token before the last; ``scores``: those of the last one, for the ledger.
-
-        Or ``before`` is the link of the last token itself, and ``scores`` is None.
-        """
-        self.source = source
-        self._before = before
+        self.family = family
         self.last = last
         """The last token; ``<s>`` for the root."""
-        self._scores = scores
+        self.scores = scores
+        """Its unweighted scores ``[K]``, for the ledger."""
         self.total = total
         """Weighted sum of all scores so far."""
-        self.length = length
-        """Tokens so far, ``</s>`` included once it is there."""
-        self.weights = weights
-        """In force for this node's children; they inherit them."""
-        self.states = states
-        """``[K]``; `PENDING` where the last token is still to be consumed; None = pending everywhere."""
-        self.prior = prior
-        """The parent's states, until all of this node's are there."""
+        self.known = known
         self.coverage = coverage
-        self.bound = bound
-        """What its continuations can still add at most; None = not known yet: `SearchSpace.bound` says."""
 
     @classmethod
-    def root(cls, source: Source, weights: tuple[float | None, ...], states: Sequence[State]) -> Node:
-        """The empty prefix."""
-        return cls(source, None, BOS, None, 0.0, 0, weights, states, None, ())
+    def root(
+        cls, source: Source, weights: tuple[float | None, ...], states: Sequence[State], length: int = 0
+    ) -> Node:
+        """The empty prefix; or, for questions about what follows alone, a prefix of so many unknown tokens."""
+        return cls(Family(source, length, weights, weights, None), BOS, (), 0.0, Known(states, complete=True))
+
+    @property
+    def source(self) -> Source:
+        return self.family.source
+
+    @property
+    def length(self) -> int:
+        """Tokens so far, ``</s>`` included once it is there."""
+        return self.family.length
+
+    @property
+    def weights(self) -> tuple[float | None, ...]:
+        """In force for this node's children; they inherit them."""
+        return self.family.weights
 
     @property
     def link(self) -> Link:
         """What this node's children link to; None for the root. Most nodes have no children, and make none."""
-        return self._before if self._scores is None else (self.last, self._scores, self.weights, self._before)
+        family = self.family
+        return (self.last, self.scores, family.scored_under, family.before) if family.length else None
 
     @property
     def step(self) -> Step | None:
@@ -124,20 +166,22 @@ class Node:
 
     def with_weights(self, weights: Sequence[float | None]) -> Node:
         """The same prefix, whose children will be scored with other weights (``[K]``)."""
-        states = None if self.states is None else list(self.states)
-        return Node(
-            self.source, self.link, self.last, None, self.total, self.length, tuple(weights), states, self.prior,
-            self.coverage,
-        )  # fmt: skip
+        family, known = self.family._replace(weights=tuple(weights)), self.known
+        if isinstance(known, Known):
+            known = Known(known.states, complete=known.complete)  # its bound was that of the other weights
+        return Node(family, self.last, self.scores, self.total, known, self.coverage)
 
     def children(self, continuations: Iterable[Continuation], coverage: Coverage) -> list[Node]:
         """This prefix with one more token, each of these."""
-        source, link, weights, states = self.source, self.link, self.weights, self.states
-        total, length = self.total, self.length + 1
+        family, unread, total = self.next_family(), Unread(self.known.states), self.total
         return [
-            Node(source, link, token, scores, total + score, length, weights, None, states, coverage)
-            for token, score, scores in continuations
+            Node(family, token, scores, total + score, unread, coverage) for token, score, scores in continuations
         ]
+
+    def next_family(self) -> Family:
+        """That of this node's children."""
+        source, length, weights, _, _ = self.family
+        return Family(source, length + 1, weights, weights, self.link)
 
     def __repr__(self) -> str:
         return f"Node({' '.join(map(str, self.tokens))!r}, total={self.total:.4f})"

@@ -10,15 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-import numpy as np
-
-from sgdec.protocol import FORBIDDEN
-from sgdec.ranking import Coverage, Ranking
-from sgdec.search import lazily
-from sgdec.search.combining import Combined
+from sgdec.ranking import Ranking
 from sgdec.search.constellation import Constellation
-from sgdec.search.node import Node, require_finite
-from sgdec.search.sampling import Draw, draw
+from sgdec.search.node import Node
+from sgdec.search.sampling import Draw
 
 
 class Expand(NamedTuple):
@@ -108,70 +103,26 @@ def _piece(request: Request, part: slice) -> Request:
 
 
 def _expand(constellation: Constellation, requests: Sequence[Expand]) -> Iterable[list[Any]]:
-    """Where predictors can be composed, prefix by prefix; else together."""
-    composition = constellation.composition
-    if composition is None or any(r.coverage or not composition.covers(r.nodes) for r in requests):
-        return _expand_together(constellation, requests)
-    return [composition.expand(request.nodes, request.limit, request.above, request.bounded) for request in requests]
+    limits = [request.limit for request in requests for _ in request.nodes]
+    above = [request.above for request in requests for _ in request.nodes]
+    coverage, bounded = any(r.coverage for r in requests), any(r.bounded for r in requests)
+    families = constellation.expand(_all_nodes(requests), limits, above, coverage=coverage, bounded=bounded)
+    return _apart(families, requests)
 
 
-def _expand_together(constellation: Constellation, requests: Sequence[Expand]) -> Iterator[list[Any]]:
-    nodes = _all_nodes(requests)
-    combined = constellation.combine(nodes)
-    coverages = _coverages(constellation, nodes, requests)
-    limits = [request.limit for request in requests if request.limit is not None]
-    best = combined.best(max(limits)) if limits else []
-    blocks = combined.blocks(lazily.FIRST_BLOCK) if len(limits) < len(requests) else []
-    for request, places in zip(requests, _places(requests), strict=True):
-        limit, above = request.limit, request.above
-        if limit is None:
-            yield [
-                lazily.children(constellation, nodes[i], combined, i, blocks[i], coverages[i], above) for i in places
-            ]
-        else:
-            families = [nodes[i].children(best[i][:limit], coverages[i]) for i in places]
-            for children in families:
-                require_finite(children, constellation.names)
-            yield [_cut(children, above) for children in families]
+def _sample(constellation: Constellation, requests: Sequence[Sample]) -> Iterable[list[Any]]:
+    draws = [drawn for request in requests for drawn in request.draws]
+    coverage = any(request.coverage for request in requests)
+    return _apart(constellation.sample(_all_nodes(requests), draws, coverage=coverage), requests)
 
 
-def _cut(children: list[Node], above: float) -> list[Node]:
-    """The children whose totals exceed ``above``."""
-    return children if above == FORBIDDEN else [child for child in children if child.total > above]
+def _bound(constellation: Constellation, requests: Sequence[Bound]) -> Iterable[list[Any]]:
+    return _apart(constellation.bounds(_all_nodes(requests)), requests)
 
 
-def _sample(constellation: Constellation, requests: Sequence[Sample]) -> Iterator[list[Any]]:
-    nodes = _all_nodes(requests)
-    combined = constellation.combine(nodes)
-    coverages = _coverages(constellation, nodes, requests)
-    for request, places in zip(requests, _places(requests), strict=True):
-        yield [
-            _drawn(constellation, combined, place, nodes[place], coverages[place], drawn)
-            for place, drawn in zip(places, request.draws, strict=True)
-        ]
-
-
-def _drawn(
-    constellation: Constellation, combined: Combined, place: int, node: Node, coverage: Coverage, drawn: Draw
-) -> Node | None:
-    tokens, scores = combined.distribution(place)
-    if not len(tokens) or np.max(scores) == FORBIDDEN:
-        return None
-    token = draw(tokens, scores, drawn, sentence=node.source.id, step=node.length)
-    (child,) = children = node.children([combined.continuation(place, token)], coverage)
-    require_finite(children, constellation.names)
-    return child
-
-
-def _bound(constellation: Constellation, requests: Sequence[Bound]) -> Iterator[list[Any]]:
-    bounds = constellation.bounds(_all_nodes(requests))
-    return ([bounds[place] for place in places] for places in _places(requests))
-
-
-def _keys(constellation: Constellation, requests: Sequence[Keys]) -> Iterator[list[Any]]:
+def _keys(constellation: Constellation, requests: Sequence[Keys]) -> Iterable[list[Any]]:
     assert all(request.ranking == requests[0].ranking for request in requests), "one decoder, one ranking"
-    keys = constellation.keys(_all_nodes(requests), requests[0].ranking)
-    return ([keys[place] for place in places] for places in _places(requests))
+    return _apart(constellation.keys(_all_nodes(requests), requests[0].ranking), requests)
 
 
 _JOBS: dict[type[Any], Callable[[Constellation, Sequence[Any]], Iterable[list[Any]]]] = {
@@ -186,18 +137,9 @@ def _all_nodes(requests: Sequence[Request]) -> list[Node]:
     return [node for request in requests for node in request.nodes]
 
 
-def _places(requests: Sequence[Request]) -> Iterator[range]:
-    """Where the nodes of each request are among all."""
+def _apart(answers: Sequence[Any], requests: Sequence[Request]) -> Iterator[list[Any]]:
+    """Answers about the nodes of all requests, request by request."""
     start = 0
     for request in requests:
-        yield range(start, start + len(request.nodes))
+        yield list(answers[start : start + len(request.nodes)])
         start += len(request.nodes)
-
-
-def _coverages(
-    constellation: Constellation, nodes: Sequence[Node], requests: Sequence[Expand] | Sequence[Sample]
-) -> list[Coverage]:
-    """The coverage of each node's children, if any request wants it."""
-    if any(request.coverage for request in requests):
-        return constellation.coverage(nodes)
-    return [()] * len(nodes)

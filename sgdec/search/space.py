@@ -25,7 +25,7 @@ from sgdec.search.sampling import Draw
 ENDLESS = 10_000
 """A prefix of so many tokens is given up where no length limit says that it may be so long: memory has an end."""
 
-_bound: Callable[[Node], Any] = attrgetter("bound")
+_bound: Callable[[Node], Any] = attrgetter("known.bound")
 
 
 class SearchSpace:
@@ -55,7 +55,6 @@ class SearchSpace:
         """How many nodes were expanded or sampled from so far: the unit of search cost."""
         self._too_long = ENDLESS if self.source.max_length is None else math.inf
         self._uses_coverage = self.ranking.uses_coverage
-        self._composition = constellation.composition if ask is None and not self._uses_coverage else None
         self._ask = ask or (lambda request: answer(constellation, [request])[0])
         constellation.require_attention(self.ranking)
 
@@ -100,8 +99,6 @@ class SearchSpace:
         if limit is not None and limit < 1:
             raise ValueError(f"limit is {limit}; expected 1 or more, or None for all")
         self._count(nodes)
-        if self._composition is not None and self._composition.covers(nodes):
-            return self._composition.expand(nodes, limit, above, bounded)
         return self._ask(Expand(nodes, limit, above, self._uses_coverage, bounded))
 
     def sample(
@@ -147,8 +144,6 @@ class SearchSpace:
 
         Unique keys where a predictor has no `state_key`, and for finished nodes.
         """
-        if self._composition is not None and self._composition.covers(nodes):
-            return self._composition.keys(nodes, self.ranking)
         return self._ask(Keys(nodes, self.ranking))
 
     def rank_score(self, node: Node) -> float:

@@ -13,7 +13,8 @@ from sgdec.errors import SgdecError
 from sgdec.lifting import lift
 from sgdec.protocol import Candidates, Decoder, Predictor, Result, Scores, Source
 from sgdec.ranking import Ranking
-from sgdec.search.constellation import Constellation, Member
+from sgdec.search.constellation import Constellation
+from sgdec.search.member import Member
 from sgdec.search.space import SearchSpace
 from sgdec.text.steps import Stepping
 

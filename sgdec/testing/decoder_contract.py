@@ -21,7 +21,8 @@ from sgdec.context import EOS
 from sgdec.errors import UsageError
 from sgdec.lifting import lift
 from sgdec.protocol import Decoder, Hypothesis, Result, Source, ability
-from sgdec.search.constellation import Constellation, Member
+from sgdec.search.constellation import Constellation
+from sgdec.search.member import Member
 from sgdec.search.outcome import Outcome
 from sgdec.search.requests import answer
 from sgdec.search.scheduler import Scheduler

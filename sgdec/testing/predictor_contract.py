@@ -15,7 +15,7 @@ from sgdec.context import EOS
 from sgdec.lifting import Lowered, lift
 from sgdec.protocol import BatchPredictor, Predictor, Scores, Source, State
 from sgdec.testing.ability_checks import AbilityChecks
-from sgdec.testing.reading import Row, ask, plain, plain_tokens, read_row, where
+from sgdec.testing.reading import Row, ask, plain, plain_tokens, read_row, sparse_rows, where
 from sgdec.testing.snapshot import snapshot
 from sgdec.testing.toys import PassThrough
 
@@ -48,14 +48,14 @@ class PredictorContract(AbilityChecks):
             assert not broken, (
                 f"a score must be a number or -inf: token {broken[0]} scores {row[broken[0]]} {where(source, prefix)}"
             )
-            for sparse in scores.rows:
+            for sparse in sparse_rows(scores):
                 assert sparse.default < np.inf, (
                     f"a default must be a number or -inf, not {sparse.default} {where(source, prefix)}"
                 )
 
     def test_a_sparse_row_lists_each_token_once(self) -> None:
         for source, prefix, scores in self._answers():
-            for row in scores.rows:
+            for row in sparse_rows(scores):
                 tokens = plain_tokens(row.tokens)
                 assert len(set(tokens)) == len(tokens), (
                     f"a row must list each token once, not {sorted(tokens)} {where(source, prefix)}"

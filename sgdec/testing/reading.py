@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from sgdec.protocol import Predictor, Scores, Source
+from sgdec.protocol import Predictor, Scores, Source, SparseRow
 
 Row: TypeAlias = npt.NDArray[np.float64]
 """``[V]``: the score of every token."""
@@ -45,6 +45,11 @@ def read_row(scores: Scores, place: int, vocab_size: int) -> Row:
 def plain_tokens(tokens: Sequence[int]) -> list[int]:
     """The tokens of a sparse row, as integers."""
     return [int(token) for token in tokens]
+
+
+def sparse_rows(scores: Scores) -> list[SparseRow]:
+    """The rows of an answer, as far as they are sparse."""
+    return [] if scores.values is not None else scores.rows
 
 
 def restricts(scores: Scores, place: int) -> bool:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from sgdec_decoders.beam import BeamDecoder
 from sgdec_decoders.sepbeam import SepBeamDecoder, systems
 
-from sgdec.search.constellation import Constellation, Member
+from sgdec.search.constellation import Constellation
+from sgdec.search.member import Member
 from sgdec.testing import Bonus, Lattice, Table, TinySpace, enumerate_space
 from sgdec.testing.tiny_spaces import LATTICE, OTHER_LATTICE
 from tests.helpers.oracles import opened, tiny

@@ -18,7 +18,8 @@ import numpy.typing as npt
 from sgdec import BatchPredictor, Predictor, Scores, Source
 from sgdec.lifting import lift
 from sgdec.protocol import Candidates, SparseRow
-from sgdec.search.constellation import Constellation, Member
+from sgdec.search.constellation import Constellation
+from sgdec.search.member import Member
 
 V = 4
 UNK, BOS, EOS, OTHER = range(V)

@@ -28,7 +28,8 @@ from sgdec.models.base import ModelContext, Seq2Seq
 from sgdec.models.kernels import Kernels
 from sgdec.plugins.host import Host
 from sgdec.protocol import Decoder, Source
-from sgdec.search.constellation import Constellation, Member
+from sgdec.search.constellation import Constellation
+from sgdec.search.member import Member
 from sgdec.search.outcome import Outcome
 from sgdec.search.scheduler import Scheduler
 from sgdec.testing.model_contract import TARGETS

@@ -23,7 +23,8 @@ from sgdec.errors import SgdecError
 from sgdec.io.arpa import Arpa, NGrams, write_arpa
 from sgdec.protocol import BatchPredictor, Candidates, Source, State, Steps
 from sgdec.ranking import Ranking
-from sgdec.search.constellation import Constellation, Member
+from sgdec.search.constellation import Constellation
+from sgdec.search.member import Member
 from sgdec.search.node import Node
 from sgdec.search.requests import Expand, answer
 from sgdec.search.space import SearchSpace
@@ -105,7 +106,7 @@ def opened(
         if weight is not None
     ]
     constellation = Constellation(members)
-    assert (constellation.composition is not None) is composed
+    assert (constellation.automaton is not None) is composed
     (root,) = constellation.roots([Source(seed, (3, 4), max_length=limit)])
     return SearchSpace(constellation, root, ranking=ranking)
 
@@ -180,7 +181,7 @@ def test_bounds_that_come_with_children_are_those_that_one_asks_for(
     for node, same in zip(nodes_of(fast), nodes_of(slow), strict=True):
         if not node.finished:
             children, others = list(fast.expand([node], bounded=True)[0]), list(slow.expand([same], bounded=True)[0])
-            assert all(child.bound is not None for child in children)
+            assert all(child.known.bound is not None for child in children)
             assert fast.bound(children) == pytest.approx(slow.bound(others))
 
 
@@ -277,8 +278,8 @@ def test_nan_names_the_predictor() -> None:
 
 def test_one_predictor_that_is_no_automaton_and_all_are_combined() -> None:
     table = Table(np.zeros((5, 5)))
-    assert Constellation.of({"chain": Chain(-1.0), "table": table}).composition is None
-    assert Constellation.of({"table": table}).composition is None
+    assert Constellation.of({"chain": Chain(-1.0), "table": table}).automaton is None
+    assert Constellation.of({"table": table}).automaton is None
 
 
 def test_a_bound_that_is_missing_is_refused_as_ever() -> None:

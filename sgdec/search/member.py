@@ -1,0 +1,47 @@
+"""One predictor of a constellation: its name, its weight, and its verbs, whose faults bear its name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sgdec.protocol import BatchPredictor, Candidates, Scores, Source, State
+from sgdec.search.answers import require_one_each, require_scores
+from sgdec.search.blame import blaming
+
+
+@dataclass(frozen=True)
+class Member:
+    """One entry of ``--predictors``: its name, its predictor and its weight."""
+
+    name: str
+    predictor: BatchPredictor
+    weight: float | None = 1.0
+
+    # Its predictor's verbs. What a predictor raises bears its name, and so does an answer that is none.
+
+    def initialize(self, sources: Sequence[Source]) -> list[State]:
+        with blaming(self.name, self.predictor):
+            found = self.predictor.initialize_batch(sources)
+        require_one_each(self.name, "initialize_batch", found, len(sources))
+        return found
+
+    def predict(self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None) -> Scores:
+        with blaming(self.name, self.predictor):
+            found = self.predictor.predict_batch(states, candidates)
+        require_scores(self.name, found, len(states))
+        return found
+
+    def consume(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:
+        with blaming(self.name, self.predictor):
+            found = self.predictor.consume_batch(states, tokens)
+        require_one_each(self.name, "consume_batch", found, len(states))
+        return found
+
+    def ask(self, ability: str, states: Sequence[State]) -> Sequence[Any]:
+        """One answer a state of an ability that the predictor has."""
+        with blaming(self.name, self.predictor):
+            found: Sequence[Any] = getattr(self.predictor, ability)(states)
+        require_one_each(self.name, ability, found, len(states))
+        return found

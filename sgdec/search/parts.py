@@ -1,0 +1,150 @@
+"""What one predictor says about rows that nothing restricts: a matrix, or defaults with a few tokens that differ."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from sgdec.protocol import FORBIDDEN, Array
+from sgdec.scores import DenseScores, Scores, SparseRow
+from sgdec.search import arrays
+from sgdec.search.columns import Column, Floats, Ints
+
+Flags: TypeAlias = npt.NDArray[np.bool_]
+
+UNASKED = SparseRow((), (), 0.0)
+"""The row of a node that does not consult a predictor."""
+
+
+@dataclass(frozen=True)
+class OpenRows:
+    """Sparse rows that restrict nothing: a default each, and n tokens in all that differ from it."""
+
+    default: Floats
+    """``[R]``; 0 where the predictor is not consulted."""
+    row: Ints
+    """``[n]``, ascending, as the following."""
+    token: Ints
+    score: Floats
+
+    @classmethod
+    def of(cls, rows: Sequence[SparseRow | None]) -> OpenRows:
+        """``[R]``; None = the predictor is not consulted."""
+        present = [UNASKED if row is None else row for row in rows]
+        listed = [row.arrays for row in present]
+        return cls(
+            np.array([row.default for row in present]),
+            np.repeat(np.arange(len(listed)), [len(tokens) for tokens, _ in listed]),
+            np.concatenate([tokens for tokens, _ in listed]),
+            np.concatenate([scores for _, scores in listed]),
+        )
+
+    def scores_of(self, tokens: Ints) -> Floats:
+        """The scores of tokens ``[R, C]``."""
+        found = np.repeat(self.default[:, None], tokens.shape[1], axis=1)
+        if len(self.row):
+            width = max(int(tokens.max(initial=0)), int(self.token.max())) + 1
+            known = self.row * width + self.token  # ascending: so are the rows, and the tokens of a row
+            asked = np.arange(len(tokens))[:, None] * width + tokens
+            place = np.minimum(np.searchsorted(known, asked), len(known) - 1)
+            listed = known[place] == asked
+            found[listed] = self.score[place[listed]]
+        return found
+
+    def added_to(self, total: Array, factors: Floats) -> Array:
+        """A new matrix ``[R, V]``: the sum with these rows times their factors ``[R, 1]``."""
+        forbidden, infinite = self.score == FORBIDDEN, self.score == math.inf
+        if not factors.any() and not forbidden.any() and not infinite.any():
+            return total
+        factor = factors[:, 0]
+        base = np.zeros(len(factor))
+        np.multiply(factor, self.default, out=base, where=factor != 0.0)
+        more = factor[self.row] * (np.where(forbidden, 0.0, self.score) - self.default[self.row])
+        more[forbidden] = FORBIDDEN
+        more[infinite] = math.nan  # which cannot be overlooked, whatever the weight
+        total = total + arrays.like(total, base[:, None])
+        total[self.row, self.token] += arrays.like(total, more)
+        return total
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one predictor says about the R rows."""
+
+    name: str
+    answer: Array | OpenRows | None
+    """A matrix ``[R, V]``, or open rows; None = it is consulted nowhere."""
+    weights: Sequence[float | None]
+    """``[R]``; None = it is not consulted there."""
+
+    @classmethod
+    def of(cls, column: Column, nodes: Sequence[int]) -> Part:
+        """Of these nodes among a batch."""
+        weights = [column.weights[node] for node in nodes]
+        if not isinstance(column.scores, DenseScores):
+            rows = [column.sparse_row(node) for node in nodes]
+            return cls(column.name, None if column.scores is None else OpenRows.of(rows), weights)
+        values, places = column.scores.values, [column.places[node] for node in nodes]
+        if places != list(range(len(values))):
+            values = arrays.rows(values, [0 if place is None else place for place in places])
+        return cls(column.name, values, weights)
+
+    @classmethod
+    def whole(cls, name: str, scores: Scores, weight: float) -> Part:
+        """Of R nodes that all have this weight; none of their rows restricts."""
+        answer = scores.values if isinstance(scores, DenseScores) else OpenRows.of(scores.rows)
+        return cls(name, answer, [weight] * len(scores))
+
+    @property
+    def width(self) -> int | None:
+        """How many tokens it scores, if it scores all."""
+        return None if self.answer is None or isinstance(self.answer, OpenRows) else self.answer.shape[1]
+
+    @cached_property
+    def factors(self) -> Floats:
+        """``[R, 1]``: its weights; 0 where it is not consulted."""
+        return np.array([weight or 0.0 for weight in self.weights])[:, None]
+
+    @cached_property
+    def consulted(self) -> Flags:
+        """``[R, 1]``"""
+        return np.array([weight is not None for weight in self.weights])[:, None]
+
+    def scores_of(self, tokens: Ints) -> Floats:
+        """Its unweighted scores of tokens ``[R, C]``; 0 where it is not consulted."""
+        if self.answer is None:
+            return np.zeros(tokens.shape)
+        if isinstance(self.answer, OpenRows):
+            return self.answer.scores_of(tokens)
+        rows = np.repeat(np.arange(len(tokens)), tokens.shape[1])
+        picked: Floats = arrays.to_numpy(arrays.pick(self.answer, rows, tokens.ravel())).astype(np.float64)
+        found = picked.reshape(tokens.shape)
+        return found if None not in self.weights else np.where(self.consulted, found, 0.0)
+
+    def alone(self, row: int) -> Part:
+        """What it says about one row."""
+        answer = self.answer
+        if isinstance(answer, OpenRows):
+            own = answer.row == row
+            answer = OpenRows(
+                answer.default[row : row + 1], np.zeros(own.sum(), np.int64), answer.token[own], answer.score[own]
+            )
+        elif answer is not None:
+            answer = answer[row : row + 1]
+        return Part(self.name, answer, self.weights[row : row + 1])
+
+    def filled(self, shape: tuple[int, int]) -> Floats:
+        """All of its scores ``[R, V]``, in float64; 0 where it is not consulted."""
+        if self.answer is None:
+            return np.zeros(shape)
+        if isinstance(self.answer, OpenRows):
+            values = np.repeat(self.answer.default[:, None], shape[1], axis=1)
+            values[self.answer.row, self.answer.token] = self.answer.score
+            return values
+        return np.where(self.consulted, arrays.to_numpy(self.answer).astype(np.float64), 0.0)
