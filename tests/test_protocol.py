@@ -59,6 +59,33 @@ def test_scores_are_either_dense_or_sparse() -> None:
             Scores(**both)  # type: ignore[arg-type]
 
 
+def test_each_kind_of_scores_is_a_type() -> None:
+    dense, sparse = Scores(values=np.zeros((2, 3))), Scores(rows=[SparseRow([1], [0.0])])
+    answer = Scores.of_candidates([[1, 2]], np.zeros(2))
+    assert [type(each) for each in (dense, sparse, answer)] == [DenseScores, SparseScores, CandidateScores]
+    assert [len(each) for each in (dense, sparse, answer)] == [2, 1, 1]
+    assert sparse.values is None and answer.values is None
+    with pytest.raises(TypeError, match="dense Scores have no rows"):
+        _ = dense.rows
+
+
+@pytest.mark.parametrize(
+    ("asked", "candidates", "same"),
+    [
+        ([[3, 5], [2]], [(3, 5), [2]], True),
+        ([np.array([3, 5])], [[3, 5]], True),
+        ([None], [None], True),
+        ([[3, 5]], [[3, 6]], False),
+        ([[3, 5]], [[3]], False),
+        ([[3], [5]], [[3]], False),
+        ([None], [[3]], False),
+    ],
+)
+def test_an_answer_is_taken_whole_only_where_just_that_was_asked(asked: Any, candidates: Any, same: bool) -> None:
+    flat = np.zeros(sum(len(row) for row in asked if row is not None))
+    assert Scores.of_candidates(asked, flat).answers(candidates) is same
+
+
 def test_an_answer_to_candidates_takes_them_as_lists_or_arrays() -> None:
     candidates = [np.array([3, 5]), None, np.array([], dtype=int), [2]]
     scores = Scores.of_candidates(candidates, np.array([-1.0, -2.0, -3.0]))  # type: ignore[arg-type]
