@@ -7,6 +7,7 @@ import math
 import subprocess
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from sgdec.context import EOS
 from sgdec.lifting import Lowered, lift
 from sgdec.protocol import ABILITIES, BatchPredictor, Hypothesis, Predictor, Scores, Source, SparseRow, ability
+from sgdec.scores import CandidateScores, DenseScores, SparseScores
 from sgdec.testing import BatchTable, Bonus, Lattice, OnDemandTable, PassThrough, Table
 from sgdec.testing.reading import plain, read_row
 from sgdec.testing.snapshot import snapshot

@@ -29,8 +29,8 @@ import numpy.typing as npt
 import sgdec
 from sgdec import BOS, EOS, Decoder, Hypothesis, Result, SearchSpace
 from sgdec.protocol import FORBIDDEN, BatchDecoder
+from sgdec.rows import HypothesisRows
 from sgdec_decoders._beams import PruneFinal, Stop, StoppingBeamSearch
-from sgdec_decoders._dense import OpenHypotheses
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -98,7 +98,7 @@ class VanillaDecoder(StoppingBeamSearch, BatchDecoder):
             return []
         for space in spaces:
             self.require_end(space, [space.root])
-        rows = OpenHypotheses(spaces)
+        rows = HypothesisRows(spaces)
         limits = np.array([np.inf if n is None else n for n in (space.source.max_length for space in spaces)])
         finished = Finished(spaces, self.prune_final)
         links: list[Links] = []
@@ -250,7 +250,7 @@ def first_slots(sentence: Ints, takes_slot: Flags, size: int) -> Flags:
 
 
 def still_promising(
-    spaces: Sequence[SearchSpace], rows: OpenHypotheses, beams: Beams, ended: Sequence[Sequence[Ended]]
+    spaces: Sequence[SearchSpace], rows: HypothesisRows, beams: Beams, ended: Sequence[Sequence[Ended]]
 ) -> Flags:
     """``[H]``: the open hypotheses that can still enter the n-best."""
     promising = np.ones(len(beams.total), dtype=bool)

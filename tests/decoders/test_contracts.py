@@ -113,7 +113,7 @@ def is_dense(tiny: TinySpace) -> bool:
     (root,) = constellation.roots([tiny.source])
     consulted = zip(constellation.predictors, root.known.states, root.weights, strict=True)
     answers = [predictor.predict_batch([state]) for predictor, state, weight in consulted if weight is not None]
-    return not any(row.restricts for answer in answers for row in answer.rows)
+    return not any(row.restricts for answer in answers if answer.values is None for row in answer.rows)
 
 
 class VanillaContract(SearchedOnce):

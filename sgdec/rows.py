@@ -1,7 +1,7 @@
-"""What the predictors know of the open hypotheses of many sentences, where every row covers the whole vocabulary.
+"""For decoders that work on whole arrays: what the predictors know of many open hypotheses, a row each.
 
-For `vanilla`: states and coverage in the order of the hypotheses, without nodes. Scores meet where they do for every
-search, in `sgdec.search.DenseRows`.
+There are no nodes here: states and coverage are kept in the order of the hypotheses, whose totals and tokens are the
+decoder's own arrays. Scores meet where they do for every search. `vanilla` is written on this.
 """
 
 from __future__ import annotations
@@ -12,21 +12,24 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from sgdec import EOS, Node, SearchSpace, UsageError
+from sgdec.context import EOS
+from sgdec.errors import UsageError
 from sgdec.protocol import FORBIDDEN
 from sgdec.ranking import Coverage, add_attention
 from sgdec.scores import DenseScores
 from sgdec.search.answers import attention_rows
 from sgdec.search.dense import DenseRows, Ranked
 from sgdec.search.faults import fault
+from sgdec.search.node import Node
 from sgdec.search.parts import Part
+from sgdec.search.space import SearchSpace
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
 
-class OpenHypotheses:
+class HypothesisRows:
     """The predictors' states of R open hypotheses, and the coverage of these."""
 
     def __init__(self, spaces: Sequence[SearchSpace]) -> None:
@@ -110,7 +113,7 @@ class OpenHypotheses:
         scores = self._constellation.members[k].predict(self._states[k])
         if not isinstance(scores, DenseScores) and any(row.restricts for row in scores.rows):
             raise UsageError(
-                f"predictor {name!r} lists the only tokens that can follow, but vanilla needs a score for every "
+                f"predictor {name!r} lists the only tokens that can follow, but this decoder needs a score for every "
                 "token; use --decoder beam."
             )
         return Part.whole(name, scores, weight)
