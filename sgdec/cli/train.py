@@ -22,7 +22,7 @@ PATHS = ("train", "valid", "tokenizer", "output", "model", "options")
 """Settings that the command line spells otherwise than `TrainConfig`."""
 READ = ("start", "start_decoder", "token_weights", "embeddings_source", "embeddings_target", "embeddings_output")
 """Settings that name a file or a folder."""
-OWN = ("best", "last", "step-*", "metrics.jsonl", "curve.png", "events.*", "text", ".lock")
+OWN = ("best", "last", "step-*", "metrics.jsonl", "curve.png", "events.*", "text", ".lock", ".text.lock")
 """What is written in the folder of a run."""
 
 

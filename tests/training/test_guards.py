@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import math
 from pathlib import Path
 from typing import Any
@@ -16,21 +15,9 @@ from sgdec.errors import SgdecError, UsageError
 from sgdec.models.lstm import tanh
 from sgdec.training import train
 from sgdec.training.run import resuming
-from sgdec.training.run.alone import LOCK, alone
 from tests.helpers.training_case import PAIRS, losses, make_config, write_text
 
 pytestmark = pytest.mark.slow
-
-
-def test_two_processes_do_not_train_in_one_folder(tmp_path: Path) -> None:
-    config = make_config(tmp_path, max_steps=2, bleu=0)
-    train(config, quiet=True)
-    with open(tmp_path / "run" / LOCK) as other:
-        fcntl.flock(other, fcntl.LOCK_EX)
-        for resume in (True, False):
-            with pytest.raises(SgdecError, match=r"run: another process is training in this folder\. Wait for it"):
-                train(config, resume=resume, quiet=True)
-    assert train(config, resume=True, quiet=True).steps == 2
 
 
 def test_a_run_that_is_refused_before_it_began_leaves_no_folder(tmp_path: Path) -> None:
@@ -38,10 +25,6 @@ def test_a_run_that_is_refused_before_it_began_leaves_no_folder(tmp_path: Path) 
     with pytest.raises(UsageError, match="rnnlm is a language model"):
         train(config, quiet=True)
     assert not (tmp_path / "run").exists()
-    (tmp_path / "mine").mkdir()
-    with pytest.raises(UsageError, match="anything"), alone(tmp_path / "mine"):
-        raise UsageError("anything")
-    assert (tmp_path / "mine").is_dir(), "it was there before"
 
 
 @pytest.mark.parametrize("count", range(1, 9))

@@ -7,11 +7,10 @@ the others, and take their place only where the run accepts them. When nothing t
 
 from __future__ import annotations
 
-import fcntl
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from sgdec.training.data.dealing import write_shards
 from sgdec.training.data.reading import Block, Limits, count_lines, read_blocks, require_some
 from sgdec.training.data.shards import ShardedText
 from sgdec.training.data.text import MonolingualText, ParallelText, Text
-from sgdec.training.run.alone import lockable
+from sgdec.training.run.alone import in_turn
 from sgdec.training.run.report import duration
 from sgdec.training.run.terminal import Terminal
 
@@ -120,21 +119,8 @@ def _find(folder: Path, made_of: dict[str, Any], accept: Callable[[Text], None])
     return text
 
 
-@contextmanager
-def _in_turn(run: Path, terminal: Terminal) -> Iterator[None]:
-    """Of several processes with one run's folder, as the ranks of one run are, one after the other."""
-    with lockable(run) as descriptor:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            terminal.progress("waiting for the process that prepares the text")
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        except OSError as error:  # some network file systems know no locks
-            raise SgdecError(
-                f"{run}: cannot be locked while text is prepared there ({error.strerror}). "
-                "Give another --output, or --shard-tokens 0 to hold all in memory."
-            ) from None
-        yield
+def _in_turn(run: Path, terminal: Terminal) -> AbstractContextManager[None]:
+    return in_turn(run, lambda: terminal.progress("waiting for the process that prepares the text"))
 
 
 def _emptying(blocks: list[Block]) -> Iterator[Block]:

@@ -1,34 +1,22 @@
-"""Locks on a run's folder. They are the system's, so they end with the process, however that ends."""
+"""Locks on a run's folder. They are the system's (flock), so they end with the process, however that ends."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-from collections.abc import Iterator
+import socket
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from sgdec.errors import SgdecError
-from sgdec.io.writing import lock
 
-LOCK = ".lock"
-
-
-@contextmanager
-def lockable(run: Path, name: str = "") -> Iterator[int]:
-    """A descriptor to lock, of a file in the folder, which is made, or of the folder itself.
-
-    Raises `SgdecError` where nothing can be written.
-    """
-    try:
-        run.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(run / name, os.O_RDONLY | (os.O_CREAT if name else 0), 0o644)
-    except OSError as error:
-        raise SgdecError(f"{run}: cannot be written ({error.strerror}). Give another --output.") from None
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
+LOCK, TEXT_LOCK = ".lock", ".text.lock"
+NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
+"""What file systems say that know no locks, as some network file systems do."""
 
 
 @contextmanager
@@ -39,15 +27,78 @@ def alone(run: Path) -> Iterator[None]:
     there, or nothing can be written; a folder that was made for nothing is gone then.
     """
     fresh = not run.exists()
-    with lockable(run, LOCK) as descriptor:
-        if not lock(descriptor):
-            raise SgdecError(
-                f"{run}: another process is training in this folder. Wait for it, end it, or give another --output."
-            )
+    lock = _lock(run, LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise SgdecError(
+            f"{run}: {_holder(run / LOCK)} is training in this folder. Wait for it, end it, or give another --output."
+        ) from None
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise _unwritable(run, error) from None
+    try:
+        yield
+    finally:
+        _release(lock)
+        if fresh:
+            with contextlib.suppress(OSError):  # there is something in it
+                run.rmdir()
+
+
+@contextmanager
+def in_turn(run: Path, waiting: Callable[[], None]) -> Iterator[None]:
+    """Processes that prepare text in one run's folder, as the ranks of a run do, enter the block one by one.
+
+    ``waiting`` is called where another is in it. Raises `SgdecError` where nothing can be written or locked.
+    """
+    lock = _lock(run, TEXT_LOCK)
+    try:
         try:
-            yield
-        finally:
-            if fresh and [entry.name for entry in run.iterdir()] == [LOCK]:  # it was refused before it began
-                with contextlib.suppress(OSError):
-                    (run / LOCK).unlink()
-                    run.rmdir()
+            lock.acquire(timeout=0)
+        except Timeout:
+            waiting()
+            lock.acquire(poll_interval=0.5)
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise _unwritable(run, error) from None
+        raise SgdecError(
+            f"{run}: cannot be locked while text is prepared there ({error.strerror}). "
+            "Give another --output, or --shard-tokens 0 to hold all in memory."
+        ) from None
+    try:
+        yield
+    finally:
+        _release(lock)
+
+
+def _lock(run: Path, name: str) -> FileLock:
+    """A lock that is not held yet, in a folder that is made if need be."""
+
+    def sign(descriptor: int) -> None:
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"process {os.getpid()} on {socket.gethostname()}".encode())
+
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unwritable(run, error) from None
+    # Without locks filelock would take a file's existence for one, which outlives a process that is killed.
+    return FileLock(run / name, fallback_to_soft=False, on_acquired=sign)
+
+
+def _release(lock: FileLock) -> None:
+    """The file goes first: whoever waits for it notices, and takes the next one."""
+    with contextlib.suppress(OSError):
+        os.unlink(lock.lock_file)
+    lock.release()
+
+
+def _holder(file: Path) -> str:
+    with contextlib.suppress(OSError), open(file, errors="replace") as signed:
+        return signed.read(200) or "another process"
+    return "another process"
+
+
+def _unwritable(run: Path, error: OSError) -> SgdecError:
+    return SgdecError(f"{run}: cannot be written ({error.strerror}). Give another --output.")

@@ -8,7 +8,9 @@ from __future__ import annotations
 import fcntl
 import os
 import random
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from sgdec.training.data.reading import Limits
 from sgdec.training.data.shards import ShardedText
 from sgdec.training.data.stream import open_text
 from sgdec.training.data.workspace import Workspace
+from sgdec.training.run.alone import in_turn
 from sgdec.training.run.terminal import Terminal
 from tests.helpers.training_case import PAIRS, losses, make_config, write_text
 
@@ -389,26 +392,15 @@ def test_a_file_system_without_locks_is_one_line(
         opened(tmp_path, vocabulary)
 
 
-def test_only_a_process_that_waits_says_so(
-    tmp_path: Path, vocabulary: SentencePieceVocabulary, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_only_a_process_that_waits_says_so(tmp_path: Path, vocabulary: SentencePieceVocabulary) -> None:
     write_pairs(tmp_path, [5] * 400)
     alone, second = Overheard(), Overheard()
     opened(tmp_path, vocabulary, terminal=alone)
     assert not [text for text in alone.heard if "waiting" in text]
-
-    run = tmp_path / "run"
-    with stream._in_turn(run, alone):
-        child = os.fork()
-        if not child:
-            flock = fcntl.flock
-
-            def block(descriptor: int, operation: int) -> None:
-                if not operation & fcntl.LOCK_NB:
-                    os._exit(0 if [text for text in second.heard if "waiting" in text] else 1)
-                flock(descriptor, operation)
-
-            monkeypatch.setattr(fcntl, "flock", block)
-            with stream._in_turn(run, second):
-                os._exit(2)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    with ThreadPoolExecutor() as threads:
+        with in_turn(tmp_path / "run", lambda: pytest.fail("it is alone")):
+            reader = threads.submit(opened, tmp_path, vocabulary, 3000, second)
+            while not [text for text in second.heard if "waiting" in text]:
+                assert not reader.done()
+                time.sleep(0.01)
+        assert len(reader.result()) == 400
