@@ -28,6 +28,7 @@ from sgdec.search.requests import answer
 from sgdec.search.scheduler import Scheduler
 from sgdec.search.space import SearchSpace
 from sgdec.testing.enumeration import Path, enumerate_space, score_path
+from sgdec.testing.expectations import require_the_best
 from sgdec.testing.tiny_spaces import TinySpace, tiny_spaces
 from sgdec.testing.toys import Forced, PassThrough, Table
 
@@ -243,13 +244,7 @@ class DecoderContract(ABC):
         return enumerate_space(space.constellation, space.source, ranking=space.ranking)
 
     def _equals_enumeration(self, at: str, space: SearchSpace, result: Result) -> None:
-        best = self._enumerate(space)[: space.nbest]
-        expected = [path.rank_score(space.ranking) for path in best]
-        found = [hypothesis.rank_score for hypothesis in result.hypotheses]
-        assert len(found) == len(expected) and np.allclose(found, expected, atol=self.tolerance), (
-            f"an exact search must find the best of the space: {[path.tokens for path in best]} with {expected}, "
-            f"not {[hypothesis.tokens for hypothesis in result.hypotheses]} with {found} {at}"
-        )
+        require_the_best(result, self._enumerate(space)[: space.nbest], space.ranking, self.tolerance, at)
 
     def _close(self, first: float, second: float) -> bool:
         return math.isclose(first, second, rel_tol=self.tolerance, abs_tol=self.tolerance)

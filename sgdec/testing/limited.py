@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,8 @@ class LimitedSpace(SearchSpace):
     def __init__(self, constellation: Constellation, root: Node, *, most: int, **options: Any) -> None:
         super().__init__(constellation, root, **options)
         self._most = most
+        self.expanded: Counter[int] = Counter()
+        """By the length of prefixes, how many were expanded or sampled from; without what a decoder asks itself."""
 
     def count_expansions(self, nodes: int, length: int) -> None:
         super().count_expansions(nodes, length)
@@ -23,6 +26,7 @@ class LimitedSpace(SearchSpace):
 
     def _count(self, nodes: Sequence[Node]) -> None:
         super()._count(nodes)
+        self.expanded.update(node.length for node in nodes)
         self._require_few()
 
     def _require_few(self) -> None:

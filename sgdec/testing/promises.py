@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sgdec.testing.decoder_contract import DecoderContract
 from sgdec.testing.predictor_contract import PredictorContract
+from sgdec.testing.predictor_search_contract import PredictorSearchContract
 
 if TYPE_CHECKING:
     from sgdec.testing.model_contract import ModelContract
@@ -27,7 +28,9 @@ class Promise:
     """Raises AssertionError where the promise is broken."""
 
 
-def promises(contract: PredictorContract | DecoderContract | ModelContract[Any]) -> list[Promise]:
+def promises(
+    contract: PredictorContract | PredictorSearchContract | DecoderContract | ModelContract[Any],
+) -> list[Promise]:
     """All promises of a contract, by name.
 
     >>> import numpy as np

@@ -9,9 +9,12 @@ import pytest
 
 from sgdec.protocol import Decoder, Result
 from sgdec.search.space import SearchSpace
-from sgdec.testing import DecoderContract
+from sgdec.testing import BeamContract, DecoderContract, ExactDecoderContract
+from sgdec.testing.random_spaces import KINDS, WEIGHTS
 from sgdec.testing.tiny_spaces import TinySpace, tiny_spaces
 from tests.helpers.contracts import HOST, contracts
+
+NEVER_NEGATIVE = tuple(weight for weight in WEIGHTS if weight >= 0)
 
 
 class SearchedOnce(DecoderContract):
@@ -30,82 +33,110 @@ class SearchedOnce(DecoderContract):
         assert again == [result for _, _, result in self._results()]
 
 
-class TestGreedy(SearchedOnce):
-    def make(self) -> Decoder:
-        return decoder("greedy")
+class SearchContract(SearchedOnce):
+    """The contract of the decoder ``plugin``, with ``options``."""
 
-
-class BeamContract(SearchedOnce):
-    options: ClassVar[dict[str, Any]]
-
-    def make(self) -> Decoder:
-        return decoder("beam", **self.options)
-
-
-class TestBeam(BeamContract):
+    plugin: ClassVar[str]
     options: ClassVar[dict[str, Any]] = {}
 
+    def make(self) -> Decoder:
+        return self.decoder()
+
+    def decoder(self, **more: Any) -> Decoder:
+        made: Decoder = HOST.load("decoder", self.plugin)(**{**self.options, **more})
+        return made
+
+
+class ExactSearchContract(SearchContract, ExactDecoderContract):
+    def make_limited(self, max_expansions: int) -> Decoder:
+        return self.decoder(max_expansions=max_expansions)
+
+
+class BeamSearchContract(SearchContract, BeamContract):
+    def make_beam(self, size: int) -> Decoder:
+        return self.decoder(size=size)
+
+
+class TestGreedy(SearchContract):
+    plugin = "greedy"
+
+
+class TestBeam(SearchContract):
+    plugin = "beam"
+
 
 @pytest.mark.slow
-class TestBeamThatFinishesAll(BeamContract):
-    options: ClassVar[dict[str, Any]] = {"size": 3, "stop": "full"}
+class TestBeamWhereScoresNeverRise(BeamSearchContract):
+    """As wide as can be it finds the best, but no list."""
+
+    plugin = "beam"
+    nbests = (1,)
+    weights, highest = NEVER_NEGATIVE, 0.0
+
+
+class TestBeamThatFinishesAll(BeamSearchContract):
+    plugin = "beam"
+    size = 3
+    options: ClassVar[dict[str, Any]] = {"stop": "full"}
 
 
 @pytest.mark.slow
-class TestBeamToTheLengthLimit(BeamContract):
+class TestBeamToTheLengthLimit(BeamSearchContract):
+    plugin = "beam"
     spaces = [tiny for tiny in tiny_spaces() if tiny.source.max_length is not None]  # noqa: RUF012 - as the kit has it
-    options: ClassVar[dict[str, Any]] = {"size": 3, "stop": "length", "alpha": 0.6}
+    kinds = tuple(kind for kind in KINDS if kind != "lattice")  # without which each space has a limit
+    finished_keep_their_slots = False
+    options: ClassVar[dict[str, Any]] = {"stop": "length", "alpha": 0.6}
 
 
 @pytest.mark.slow
-class TestWideBeamToTheLengthLimit(TestBeamToTheLengthLimit):
-    options: ClassVar[dict[str, Any]] = {"size": 200, "stop": "length", "alpha": 0.6}
-    exact = True
-
-
-@pytest.mark.slow
-class TestBeamThatRecombines(BeamContract):
+class TestBeamThatRecombines(SearchContract):
+    plugin = "beam"
     options: ClassVar[dict[str, Any]] = {"size": 3, "recombine": True}
 
 
 @pytest.mark.slow
-class TestBeamThatPrunes(BeamContract):
+class TestBeamThatPrunes(SearchContract):
+    plugin = "beam"
     options: ClassVar[dict[str, Any]] = {"size": 4, "prune_local": 0.5, "prune_final": 0.5, "stop": "full"}
 
 
 @pytest.mark.slow
-class TestBeamWithLengthPenalty(BeamContract):
-    options: ClassVar[dict[str, Any]] = {"size": 4, "alpha": 0.8, "stop": "full"}
+class TestBeamWithCoverage(BeamSearchContract):
+    plugin = "beam"
+    options: ClassVar[dict[str, Any]] = {"alpha": 0.6, "beta": 0.4, "stop": "full"}
 
 
 @pytest.mark.slow
-class TestBeamWithCoverage(BeamContract):
-    options: ClassVar[dict[str, Any]] = {"size": 4, "alpha": 0.6, "beta": 0.4, "stop": "full"}
+class TestBeamWithProof(BeamSearchContract):
+    plugin = "beam"
+    finished_keep_their_slots = False
+    options: ClassVar[dict[str, Any]] = {"stop": "proven"}
 
 
 @pytest.mark.slow
-class TestWideBeamWithProof(BeamContract):
+class TestBeamWithProofAndLengthPenalty(TestBeamWithProof):
+    options: ClassVar[dict[str, Any]] = {"stop": "proven", "alpha": 0.7, "normalize": "length"}
+
+
+@pytest.mark.slow
+class TestBeamWithProofAndCoverage(TestBeamWithProof):
+    options: ClassVar[dict[str, Any]] = {"stop": "proven", "alpha": 0.7, "beta": 0.3}
+
+
+@pytest.mark.slow
+class TestBeamWithProofAndRecombination(TestBeamWithProof):
+    options: ClassVar[dict[str, Any]] = {"stop": "proven", "recombine": True}
+    nbests = (1,)
+
+
+@pytest.mark.slow
+class TestWideBeamWithProof(SearchContract):
+    """Every space to its end, every promise of an exact decoder but those of a budget."""
+
+    plugin = "beam"
     options: ClassVar[dict[str, Any]] = {"size": 200, "stop": "proven"}
     exact = True
-
-
-@pytest.mark.slow
-class TestWideBeamWithProofAndLengthPenalty(BeamContract):
-    options: ClassVar[dict[str, Any]] = {"size": 200, "stop": "proven", "alpha": 0.7, "normalize": "length"}
-    exact = True
-
-
-@pytest.mark.slow
-class TestWideBeamWithProofAndCoverage(BeamContract):
-    options: ClassVar[dict[str, Any]] = {"size": 200, "stop": "proven", "alpha": 0.7, "beta": 0.3}
-    exact = True
-
-
-@pytest.mark.slow
-class TestWideBeamWithProofAndRecombination(BeamContract):
-    options: ClassVar[dict[str, Any]] = {"size": 200, "stop": "proven", "recombine": True}
-    exact = True
-    nbests = (1,)
 
 
 def is_dense(tiny: TinySpace) -> bool:
@@ -116,50 +147,46 @@ def is_dense(tiny: TinySpace) -> bool:
     return not any(row.restricts for answer in answers if answer.values is None for row in answer.rows)
 
 
-class VanillaContract(SearchedOnce):
+class VanillaContract(BeamSearchContract):
+    plugin = "vanilla"
     spaces = [tiny for tiny in tiny_spaces() if is_dense(tiny)]  # noqa: RUF012 - as the kit has it
-    options: ClassVar[dict[str, Any]]
-
-    def make(self) -> Decoder:
-        return HOST.load("decoder", "vanilla")(**self.options)
+    kinds = tuple(kind for kind in KINDS if kind != "lattice")
 
 
 class TestVanilla(VanillaContract):
-    options: ClassVar[dict[str, Any]] = {}
+    options: ClassVar[dict[str, Any]] = {"stop": "full"}
 
 
 @pytest.mark.slow
-class TestVanillaThatPrunes(VanillaContract):
-    options: ClassVar[dict[str, Any]] = {"size": 4, "prune_local": 0.5, "prune_final": 0.5, "stop": "full"}
+class TestVanillaWhereScoresNeverRise(VanillaContract):
+    nbests = (1,)
+    weights, highest = NEVER_NEGATIVE, 0.0
 
 
 @pytest.mark.slow
 class TestVanillaWithCoverage(VanillaContract):
-    options: ClassVar[dict[str, Any]] = {"size": 4, "alpha": 0.6, "beta": 0.4, "stop": "full"}
+    options: ClassVar[dict[str, Any]] = {"alpha": 0.6, "beta": 0.4, "stop": "full"}
 
 
 @pytest.mark.slow
-class TestWideVanillaWithProof(VanillaContract):
-    options: ClassVar[dict[str, Any]] = {"size": 200, "stop": "proven", "alpha": 0.7, "normalize": "length"}
-    exact = True
+class TestVanillaWithProof(VanillaContract):
+    finished_keep_their_slots = False
+    options: ClassVar[dict[str, Any]] = {"stop": "proven", "alpha": 0.7, "normalize": "length"}
 
 
-class SearchContract(SearchedOnce):
-    """The contract of the decoder ``plugin``, with ``options``."""
-
-    plugin: ClassVar[str]
-    options: ClassVar[dict[str, Any]] = {}
-
-    def make(self) -> Decoder:
-        return decoder(self.plugin, **self.options)
+@pytest.mark.slow
+class TestVanillaThatPrunes(SearchContract):
+    plugin = "vanilla"
+    spaces = VanillaContract.spaces
+    options: ClassVar[dict[str, Any]] = {"size": 4, "prune_local": 0.5, "prune_final": 0.5, "stop": "full"}
 
 
-class TestDfs(SearchContract):
+class TestDfs(ExactSearchContract):
     plugin = "dfs"
 
 
 @pytest.mark.slow
-class TestDfsThatRecombines(SearchContract):
+class TestDfsThatRecombines(ExactSearchContract):
     plugin = "dfs"
     options: ClassVar[dict[str, Any]] = {"recombine": True, "alpha": 0.7, "beta": 0.3}
 
@@ -171,37 +198,31 @@ class TestDfsWithBudget(SearchContract):
     exact = False
 
 
-class TestLendfs(SearchContract):
+@pytest.mark.slow
+class TestLendfs(ExactSearchContract):
     """Its list is the best of each length: only the first is what an exact list begins with."""
 
     plugin = "lendfs"
-    exact = True
     nbests = (1,)
 
 
-class TestRestarting(SearchContract):
+@pytest.mark.slow
+class TestRestarting(ExactSearchContract):
     plugin = "restarting"
 
 
 @pytest.mark.slow
-class TestRestartingThatRecombines(SearchContract):
+class TestRestartingThatRecombines(ExactSearchContract):
     plugin = "restarting"
     options: ClassVar[dict[str, Any]] = {"node_score": "expansions", "recombine": True}
 
 
-@pytest.mark.slow
-class TestRestartingWithBudget(SearchContract):
-    plugin = "restarting"
-    options: ClassVar[dict[str, Any]] = {"max_expansions": 6}
-    exact = False
-
-
-class TestAStar(SearchContract):
+class TestAStar(ExactSearchContract):
     plugin = "astar"
 
 
 @pytest.mark.slow
-class TestAStarThatRecombines(SearchContract):
+class TestAStarThatRecombines(ExactSearchContract):
     plugin = "astar"
     options: ClassVar[dict[str, Any]] = {"recombine": True, "alpha": 0.7, "beta": 0.3}
 
@@ -220,14 +241,19 @@ class TestAStarWithoutHeuristic(SearchContract):
     exact = False  # some of the scores are positive
 
 
-class TestBucket(SearchContract):
+@pytest.mark.slow
+class TestBucket(ExactSearchContract):
     plugin = "bucket"
 
 
 @pytest.mark.slow
-class TestBucketThatRecombines(SearchContract):
+class TestBucketThatRecombines(ExactSearchContract):
     plugin = "bucket"
     options: ClassVar[dict[str, Any]] = {"size": 2, "selector": "score-end", "recombine": True, "alpha": 0.7}
+
+    @pytest.mark.xfail(strict=True, reason="prefixes that recombination would not open count as open")
+    def test_a_budget_that_is_enough_changes_nothing(self) -> None:
+        super().test_a_budget_that_is_enough_changes_nothing()
 
 
 @pytest.mark.slow
@@ -239,6 +265,13 @@ class TestBucketWithBudget(SearchContract):
 
 class TestBestFirst(SearchContract):
     plugin = "bestfirst"
+
+
+@pytest.mark.slow
+class TestBestFirstWhereScoresNeverRise(BeamSearchContract):
+    plugin = "bestfirst"
+    nbests = (1,)
+    weights, highest = NEVER_NEGATIVE, 0.0
 
 
 @pytest.mark.slow
@@ -273,16 +306,19 @@ class TestSyncBeam(SearchContract):
     options: ClassVar[dict[str, Any]] = {"symbol": 3, "recombine": True}
 
 
-def decoder(name: str, **options: Any) -> Decoder:
-    made: Decoder = HOST.load("decoder", name)(**options)
-    return made
+@pytest.mark.slow
+class TestSyncBeamThatFinishesAll(BeamSearchContract):
+    plugin = "syncbeam"
+    options: ClassVar[dict[str, Any]] = {"symbol": 3, "stop": "full"}
+
+    def most_of_one_length(self, size: int) -> int:
+        return 4 * size * size  # in each of up to four words
 
 
 @pytest.mark.parametrize("name", [entry.name for entry in HOST.names("decoder")])
 def test_every_registered_decoder_has_a_contract(name: str) -> None:
-    here = [found for found in contracts(SearchedOnce) if found.__module__ == __name__]
-    tested = {type(found().make()) for found in here if found not in (BeamContract, VanillaContract, SearchContract)}
-    assert HOST.load("decoder", name) in tested, f"add a contract for decoder {name!r} to {__file__}"
+    tested = {found.plugin for found in contracts(SearchContract) if hasattr(found, "plugin")}
+    assert name in tested, f"add a contract for decoder {name!r} to {__file__}"
 
 
 def test_the_contract_is_tested_on_every_kind_of_dense_space() -> None:

@@ -1,0 +1,134 @@
+"""What an exact decoder promises: the true n-best of any space, a proof of it, or how far from it the list may be.
+
+The oracle is `enumerate_space`, which shares no code with searches.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Hashable, Iterator, Sequence
+
+from sgdec.context import EOS
+from sgdec.protocol import Candidates, Decoder, Predictor, Result, Scores, Source
+from sgdec.search.constellation import Constellation
+from sgdec.testing.random_searches import RandomSpacesContract
+from sgdec.testing.tiny_spaces import TinySpace
+
+
+class ExactDecoderContract(RandomSpacesContract):
+    """`DecoderContract` for a decoder that finds the n-best, held to it in random spaces, too.
+
+    A decoder with a budget gives `make_limited` as well. One whose list is not the n-best, such as the best of each
+    length, asks for one hypothesis: ``nbests = (1,)``.
+
+    >>> from sgdec_decoders.dfs import DfsDecoder
+    >>> class TestDfs(ExactDecoderContract):
+    ...     def make(self):
+    ...         return DfsDecoder()
+    ...     def make_limited(self, max_expansions):
+    ...         return DfsDecoder(max_expansions=max_expansions)
+    >>> TestDfs().test_what_a_budget_leaves_open_is_within_the_gap()
+    """
+
+    exact = True
+    nbests: Sequence[int] = (1, 2, 5)
+
+    def make_limited(self, max_expansions: int) -> Decoder | None:
+        """The decoder with a budget; None where it knows none, and nothing is promised."""
+        return None
+
+    def test_the_true_nbest_is_found_in_random_spaces(self) -> None:
+        for at, tiny, nbest in self._drawn():
+            decoder = self.make()
+            result, _ = self._search(decoder, tiny, nbest)
+            self._require_the_nbest(at, tiny, decoder, nbest, result)
+
+    def test_a_search_that_comes_to_its_end_is_proven(self) -> None:
+        for at, tiny, nbest in self._drawn():
+            result, _ = self._search(self.make(), tiny, nbest)
+            claims = result.proven, result.gap
+            assert claims == (True, None), (
+                f"a list that an exact search finds must be proven, without a gap: (proven, gap) = {claims} {at}"
+            )
+
+    def test_a_budget_is_kept(self) -> None:
+        for at, _, _, budget, _, expansions in self._limited():
+            assert expansions <= budget, f"a budget of {budget} must be kept: {expansions} expansions {at}"
+
+    def test_what_a_budget_leaves_open_is_within_the_gap(self) -> None:
+        for at, tiny, nbest, budget, result, _ in self._limited():
+            at, decoder = f"with a budget of {budget} {at}", self.make()
+            if result.proven:
+                self._require_the_nbest(at, tiny, decoder, nbest, result)
+            elif result.hypotheses:
+                optimum = self._paths(tiny, decoder)[0].rank_score(decoder.ranking)
+                best = result.hypotheses[0].rank_score
+                assert result.proven is False and result.gap is not None and result.gap >= 0.0, (
+                    f"a search that a budget ends must say so, and give a gap: {(result.proven, result.gap)} {at}"
+                )
+                assert best <= optimum + self.tolerance and optimum <= best + result.gap + self.tolerance, (
+                    f"the optimum must lie within the gap: it is {optimum:g}, found was {best:g}, with a gap of "
+                    f"{result.gap:g} {at}"
+                )
+            else:
+                assert result.gap is None, f"without a hypothesis there must be no gap: {result.gap:g} {at}"
+
+    def test_a_budget_that_is_enough_changes_nothing(self) -> None:
+        for at, tiny, nbest in self._drawn():
+            free, space = self._search(self.make(), tiny, nbest)
+            limited = self.make_limited(max(space.expansions, 1))
+            if limited is not None:
+                found, _ = self._search(limited, tiny, nbest)
+                assert found == free, (
+                    f"a budget of what a search needs must change nothing: {found}, but {free} without one {at}"
+                )
+
+    def test_a_hypothesis_may_be_longer_than_the_stack_is_deep(self) -> None:
+        length = sys.getrecursionlimit() + 100
+        chain = TinySpace("chain", lambda: Constellation.of({"chain": _Chain(length)}), Source(1, (3,)))
+        try:
+            result, _ = self._search(self.make(), chain, 1)
+        except RecursionError:
+            raise AssertionError("a search must not go down the stack with each token") from None
+        found = [len(hypothesis.tokens) for hypothesis in result.hypotheses]
+        assert found == [length], f"the only hypothesis, of {length} tokens, must be found: {found}"
+
+    def _limited(self) -> Iterator[tuple[str, TinySpace, int, int, Result, int]]:
+        """Searches that are ended too early, with their budgets and expansions."""
+        for at, tiny, nbest in self._drawn():
+            _, free = self._search(self.make(), tiny, nbest)
+            for budget in sorted({1, 2, free.expansions // 2, free.expansions - 1}):
+                if 0 < budget < free.expansions and (limited := self.make_limited(budget)) is not None:
+                    result, space = self._search(limited, tiny, nbest)
+                    yield at, tiny, nbest, budget, result, space.expansions
+
+
+class _Chain(Predictor):
+    """One hypothesis, of ``length`` times token 3, for a source of one token."""
+
+    def __init__(self, length: int) -> None:
+        self._length = self._left = length
+
+    def initialize(self, source: Source) -> None:
+        self._left = self._length
+
+    def predict_next(self, candidates: Candidates | None = None) -> Scores:
+        return Scores.sparse((3 if self._left else EOS,), (-1.0,))
+
+    def consume(self, token: int) -> None:
+        self._left -= 1
+
+    def get_state(self) -> int:
+        return self._left
+
+    def set_state(self, state: int) -> None:
+        self._left = state
+
+    def best_remaining(self, states: Sequence[int]) -> list[float]:
+        return [-1.0 - left for left in states]
+
+    def state_key(self, states: Sequence[int]) -> list[Hashable]:
+        return list(states)
+
+    def attention(self, states: Sequence[int]) -> list[list[float]]:
+        return [[1.0] for _ in states]
