@@ -23,6 +23,7 @@ from sgdec.search.node import Node
 from sgdec.search.space import SearchSpace
 from sgdec.testing.enumeration import Path, enumerate_space
 from sgdec.testing.expectations import require_the_best, require_these
+from sgdec.testing.random_spaces import random_lattice
 from sgdec.testing.toys import Bonus, Table
 
 
@@ -40,11 +41,11 @@ class PredictorSearchContract(ABC):
     """
 
     vocab_size: int
-    """V, the number of target tokens. Spaces are enumerated: with V = 7 and three tokens, 400 prefixes each."""
+    """V, the number of target tokens, 4 at least. All prefixes are enumerated, 400 where V is 7 and the limit 3."""
     spaces: int = 25
     """How many are drawn."""
     limits: Sequence[int | None] = (3, 2, 1, 0)
-    """The length limits of the sentences, in turn; None = none, where the predictor by itself ends all hypotheses."""
+    """Of the sentences, in turn. None = none, and no company: where the predictor ends all hypotheses by itself."""
     weights: Sequence[float] = (1.0, 0.5, 2.0, -1.0, 0.0)
     """Negative ones are left out for a predictor without `worst_remaining`."""
     tolerance: float = 1e-6
@@ -110,17 +111,20 @@ class PredictorSearchContract(ABC):
             predictor = lift(self.draw(rng))
             bounded_below = ability(predictor, "worst_remaining") is not None
             own = [weight for weight in self.weights if weight >= 0 or bounded_below]
-            others = {name: self._other(rng) for name in "bc"[: rng.integers(3)]}
+            limit = self.limits[number % len(self.limits)]
+            others = {name: self._other(rng) for name in "bc"[: rng.integers(3)] if limit is not None}
             weights = [float(rng.choice(own)), *rng.choice(self.weights, len(others)).tolist()]
             constellation = Constellation.of({"a": predictor, **others}, weights=weights, vocab_size=self.vocab_size)
-            limit = self.limits[number % len(self.limits)]
             company = " and ".join(type(other).__name__ for other in others.values()) or "nobody"
             at = f"(space {number}: beside {company}, weights {weights}, at most {limit} tokens)"
             yield _Drawn(constellation, self.source(limit), at)
 
     def _other(self, rng: np.random.Generator) -> Predictor:
-        """One that allows every token; many of its scores are equal."""
-        if rng.random() < 0.5:
+        """Whose scores are multiples of a half, so that many totals are equal."""
+        kind = rng.integers(5)
+        if kind == 0:
+            return random_lattice(rng, 1.0, coarse=True)
+        if kind < 3:
             return Bonus({EOS: 0.5, 3: -1.5}, default=-0.5)
         return Table(np.floor(2 * rng.uniform(-2.0, 2.0, (self.vocab_size, self.vocab_size))) / 2)
 

@@ -56,14 +56,6 @@ def agree(result: Result, constellation: Constellation, source: Source, decoder:
 
 
 @settings(deadline=None)
-@given(tables(), st.integers(0, 4), st.integers(1, 5))
-def test_proven_in_a_wide_beam_is_the_true_nbest(constellation: Constellation, length: int, nbest: int) -> None:
-    source = Source(1, (3,), max_length=length)
-    decoder = BeamDecoder(size=WIDE, stop="proven")
-    agree(decode(decoder, constellation, source, nbest), constellation, source, decoder, nbest)
-
-
-@settings(deadline=None)
 @given(
     tables(low=-2.0, high=2.0),
     st.floats(-0.5, 1.5),
@@ -78,22 +70,6 @@ def test_proven_holds_for_positive_scores_negative_weights_and_length_normalisat
     source = Source(1, (3,), max_length=3)
     decoder = BeamDecoder(size=WIDE, stop="proven", alpha=alpha, normalize=normalize)  # type: ignore[arg-type]
     agree(decode(decoder, constellation, source, 3), constellation, source, decoder, 3)
-
-
-@settings(deadline=None)
-@given(tables(low=-2.0, high=2.0), st.integers(1, 4))
-def test_full_in_a_wide_beam_is_the_true_nbest(constellation: Constellation, nbest: int) -> None:
-    source = Source(1, (3,), max_length=3)
-    decoder = BeamDecoder(size=WIDE, stop="full")
-    agree(decode(decoder, constellation, source, nbest), constellation, source, decoder, nbest)
-
-
-@settings(deadline=None)
-@given(tables())
-def test_best_in_a_wide_beam_is_the_optimum_where_scores_never_rise(constellation: Constellation) -> None:
-    source = Source(1, (3,), max_length=3)
-    decoder = BeamDecoder(size=WIDE, stop="best")
-    agree(decode(decoder, constellation, source), constellation, source, decoder, 1)
 
 
 RISING = [
@@ -138,14 +114,6 @@ def test_full_waits_until_every_hypothesis_of_the_beam_is_finished() -> None:
     assert len(results.hypotheses) == 3
     stopped = decode(BeamDecoder(size=3, stop="best"), constellation, source, nbest=3)
     assert len(stopped.hypotheses) < 3
-
-
-@settings(deadline=None)
-@given(tables(low=-2.0, high=2.0))
-def test_a_beam_of_one_is_greedy_search(constellation: Constellation) -> None:
-    source = Source(1, (3,), max_length=3)
-    beam, greedy = (decode(d, constellation, source) for d in (BeamDecoder(size=1), GreedyDecoder()))
-    assert beam.hypotheses == greedy.hypotheses
 
 
 @pytest.mark.slow

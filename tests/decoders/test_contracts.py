@@ -188,6 +188,12 @@ class TestDfs(ExactSearchContract):
 @pytest.mark.slow
 class TestDfsThatRecombines(ExactSearchContract):
     plugin = "dfs"
+    options: ClassVar[dict[str, Any]] = {"recombine": True}
+
+
+@pytest.mark.slow
+class TestDfsWithCoverage(ExactSearchContract):
+    plugin = "dfs"
     options: ClassVar[dict[str, Any]] = {"recombine": True, "alpha": 0.7, "beta": 0.3}
 
 
@@ -223,6 +229,12 @@ class TestAStar(ExactSearchContract):
 
 @pytest.mark.slow
 class TestAStarThatRecombines(ExactSearchContract):
+    plugin = "astar"
+    options: ClassVar[dict[str, Any]] = {"recombine": True}
+
+
+@pytest.mark.slow
+class TestAStarWithCoverage(ExactSearchContract):
     plugin = "astar"
     options: ClassVar[dict[str, Any]] = {"recombine": True, "alpha": 0.7, "beta": 0.3}
 
@@ -313,6 +325,13 @@ class TestSyncBeamThatFinishesAll(BeamSearchContract):
 
     def most_of_one_length(self, size: int) -> int:
         return 4 * size * size  # in each of up to four words
+
+
+@pytest.mark.slow
+class TestSyncBeamWithProof(TestSyncBeamThatFinishesAll):
+    finished_keep_their_slots = False
+    nbests = (1,)
+    options: ClassVar[dict[str, Any]] = {"symbol": 0, "stop": "proven", "recombine": True}
 
 
 @pytest.mark.parametrize("name", [entry.name for entry in HOST.names("decoder")])

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from sgdec_decoders.beam import BeamDecoder
-from sgdec_decoders.dfs import DfsDecoder
 from sgdec_decoders.syncbeam import SyncBeamDecoder, token_of
 
 from sgdec import EOS, UNK, BatchPredictor, Context, Scores, Source, UsageError
@@ -109,14 +108,6 @@ def test_where_each_word_is_one_token_it_is_beam_search(space: TinySpace, size: 
     without_spaces = [(tuple(token for token in h.tokens if token != SPACE), h.score) for h in words.hypotheses]
     assert without_spaces == [(h.tokens, h.score) for h in beam.hypotheses]
     assert all(h.tokens[1::2] == (SPACE,) * (len(h.tokens) // 2) for h in words.hypotheses)
-
-
-@settings(max_examples=30)
-@given(space=random_spaces(), symbol=st.sampled_from([0, 3]), recombine=st.booleans())
-def test_a_wide_one_with_proof_finds_the_optimum(space: TinySpace, symbol: int, recombine: bool) -> None:
-    words, _ = search(SyncBeamDecoder(symbol=symbol, size=1000, stop="proven", recombine=recombine), space)
-    dfs, _ = search(DfsDecoder(), space)
-    assert [h.score for h in words.hypotheses] == pytest.approx([h.score for h in dfs.hypotheses], abs=1e-9)
 
 
 def test_the_inner_beams_are_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sgdec_decoders.beam import BeamDecoder
-from sgdec_decoders.greedy import GreedyDecoder
 from sgdec_decoders.vanilla import VanillaDecoder
 from sgdec_predictors.ngram import NGram
 from sgdec_predictors.nmt import NmtPredictor
@@ -250,14 +249,6 @@ def test_models_in_single_precision_give_what_beam_gives_within_its_precision(tm
 def test_a_language_model_alone_gives_what_beam_gives(arpa: str) -> None:
     constellation = Constellation.of({"ngram": NGram(path=arpa, context=Context(vocab_size=V))}, vocab_size=V)
     compare(constellation, SOURCES, {"size": 4, "stop": "full"}, tolerance=1e-6)
-
-
-def test_a_beam_of_one_is_greedy_search() -> None:
-    constellation = TOYS["both forms"]()
-    greedy = GreedyDecoder()
-    spaces = opened(constellation, SOURCES, greedy, 1)
-    expected = [greedy.decode(space) for space in spaces]
-    assert compare(constellation, SOURCES, {"size": 1}, nbest=1) == expected
 
 
 # Batches.

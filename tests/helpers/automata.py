@@ -13,15 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import pynini
 import pywrapfst
-from hypothesis import strategies as st
 
 from sgdec import BOS, EOS, BatchPredictor, Predictor
 from sgdec.protocol import Source
 from sgdec.search.constellation import Constellation
 from sgdec.search.node import Node
 from sgdec.search.space import SearchSpace
-from sgdec.testing import Bonus, Table, TinySpace
-from tests.helpers.oracles import tiny
 
 V = 7
 """Tokens of the constellations below; labels of automata are 3 to 6, beside epsilon and ``</s>``."""
@@ -152,19 +149,3 @@ def check_bounds(space: SearchSpace, nodes: Sequence[Node], *, exact: bool) -> N
             assert bound >= expected - 1e-9
             if exact:
                 assert bound == expected or abs(bound - expected) < 1e-9, (node.tokens, bound, expected)
-
-
-@st.composite
-def around(draw: st.DrawFn, make: Callable[[np.random.Generator, int], Predictor | BatchPredictor]) -> TinySpace:
-    """A random predictor, beside none, one or two that score all `V` tokens; weights of both signs.
-
-    ``make``: from a generator and a number by which files can be told apart.
-    """
-    seed = draw(st.integers(0, 2**32))
-    rng = np.random.default_rng(seed)
-    others: dict[str, Predictor | BatchPredictor] = {}
-    for name in "bc"[: draw(st.integers(0, 2))]:
-        scores = np.floor(2 * rng.uniform(-2.0, 2.0, (V, V))) / 2
-        others[name] = Table(scores) if draw(st.booleans()) else Bonus({EOS: 0.5, 3: -1.5}, default=-0.5)
-    weights = [draw(st.sampled_from(WEIGHTS)) for _ in range(1 + len(others))]
-    return tiny(draw(st.integers(0, 4)), weights, V, a=make(rng, seed), **others)

@@ -1,16 +1,16 @@
-"""The contract of a registered predictor, for test files that have one."""
+"""Contracts of registered plugins, for the test files that have one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
 
 from sgdec.plugins.host import Host
-from sgdec.protocol import BatchPredictor, Predictor
-from sgdec.testing import PredictorContract
+from sgdec.protocol import BatchPredictor, Decoder, Predictor
+from sgdec.testing import ExactDecoderContract, PredictorContract, PredictorSearchContract
 
 V = 9
 """Target tokens of the tiny models of contracts."""
@@ -35,6 +35,30 @@ class PluginContract(PredictorContract):
     def make(self) -> Predictor | BatchPredictor:
         predictor: Predictor | BatchPredictor = HOST.load("predictor", self.plugin)(**self.options)
         return predictor
+
+
+class SearchContract(PredictorSearchContract):
+    """With a folder for what the predictor reads."""
+
+    spaces = 60
+    folder: Path
+
+    @pytest.fixture(autouse=True)
+    def _prepare(self, tmp_path: Path) -> None:
+        self.folder = tmp_path
+
+
+def require_exact(make: Callable[[], Decoder]) -> None:
+    """That the decoder finds the true n-best of random spaces, and a proof."""
+
+    class Contract(ExactDecoderContract):
+        random_spaces = 20
+
+        def make(self) -> Decoder:
+            return make()
+
+    Contract().test_the_true_nbest_is_found_in_random_spaces()
+    Contract().test_a_search_that_comes_to_its_end_is_proven()
 
 
 def contracts(base: type[Any]) -> Iterator[type[Any]]:

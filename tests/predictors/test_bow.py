@@ -9,21 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from sgdec_decoders.astar import AStarDecoder
-from sgdec_decoders.bucket import BucketDecoder
-from sgdec_decoders.dfs import DfsDecoder
-from sgdec_decoders.restarting import RestartingDecoder
 from sgdec_predictors.bow import BagOfWords
 
-from sgdec import Context, Decoder, SgdecError, Source
+from sgdec import Context, SgdecError, Source
 from sgdec.context import Vocabularies
-from sgdec.testing import TinySpace, enumerate_space
-from tests.helpers.automata import around
-from tests.helpers.contracts import PluginContract
+from sgdec.testing import enumerate_space
+from tests.helpers.contracts import PluginContract, SearchContract
 from tests.helpers.oracles import tiny
-from tests.helpers.random_spaces import expect_the_nbest, search
 
 pytestmark = pytest.mark.slow
 
@@ -146,27 +138,13 @@ def test_a_missing_bag_or_file_is_one_line(tmp_path: Path) -> None:
         BagOfWords("none.ids")
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("bags")
+class TestBowInSearch(SearchContract):
+    vocab_size = 6
 
-
-@pytest.mark.parametrize("make", [DfsDecoder, AStarDecoder, RestartingDecoder, BucketDecoder])
-@settings(max_examples=25)
-@given(data=st.data())
-def test_exact_searches_find_the_true_nbest(make: Any, folder: Path, data: st.DataObject) -> None:
-    subsets, duplicates = data.draw(st.booleans()), data.draw(st.booleans())
-
-    def predictor(rng: np.random.Generator, number: int) -> BagOfWords:
+    def draw(self, rng: np.random.Generator) -> BagOfWords:
         bag = " ".join(map(str, rng.integers(3, 6, rng.integers(0, 4))))
-        return bow(folder, bag, accept_subsets=subsets, accept_duplicates=duplicates)
-
-    space: TinySpace = data.draw(around(predictor))
-    nbest = data.draw(st.integers(1, 4))
-    decoder: Decoder = make(recombine=data.draw(st.booleans()))
-    result, _ = search(decoder, space, nbest)
-    expect_the_nbest(result, space, decoder, nbest)
-    assert result.proven
+        subsets, duplicates = (rng.random(2) < 0.5).tolist()
+        return bow(self.folder, bag, accept_subsets=subsets, accept_duplicates=duplicates)
 
 
 class TestBow(PluginContract):

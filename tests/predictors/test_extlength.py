@@ -8,20 +8,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from sgdec_decoders.astar import AStarDecoder
-from sgdec_decoders.bucket import BucketDecoder
-from sgdec_decoders.dfs import DfsDecoder
-from sgdec_decoders.restarting import RestartingDecoder
 from sgdec_predictors.extlength import ExternalLength
 
 from sgdec import SgdecError, Source
 from sgdec.search.constellation import Constellation
-from sgdec.testing import TinySpace, enumerate_space
-from sgdec.testing.random_spaces import needs_no_limit, random_predictor
-from tests.helpers.contracts import PluginContract
-from tests.helpers.random_spaces import expect_the_nbest, search
+from sgdec.testing import enumerate_space
+from tests.helpers.contracts import PluginContract, SearchContract
 
 pytestmark = pytest.mark.slow
 
@@ -61,37 +53,14 @@ def test_bounds_are_exactly_the_best_and_worst_lengths_in_reach(tmp_path: Path, 
         assert predictor.worst_remaining([n]) == [min(ends, default=math.inf)]
 
 
-@pytest.mark.parametrize("make", [DfsDecoder, AStarDecoder, RestartingDecoder, BucketDecoder])
-@settings(max_examples=20)
-@given(
-    seed=st.integers(0, 2**32),
-    kind=st.sampled_from(["table", "falling", "bonus", "lattice"]),
-    listed=st.dictionaries(st.integers(0, 4), st.sampled_from([-1.0, 0.0, 1.5]), min_size=1),
-    weights=st.tuples(st.sampled_from([1.0, 0.0, -1.0]), st.sampled_from([1.0, -0.5])),
-    limit=st.none() | st.integers(0, 3),
-    recombine=st.booleans(),
-)
-def test_exact_decoders_find_the_true_nbest(
-    tmp_path_factory: pytest.TempPathFactory,
-    make: Any,
-    seed: int,
-    kind: str,
-    listed: dict[int, float],
-    weights: tuple[float, float],
-    limit: int | None,
-    recombine: bool,
-) -> None:
-    line = " ".join(f"{length}:{score}" for length, score in listed.items())
-    path = written(tmp_path_factory.mktemp("lengths"), line + "\n")
-    other = random_predictor(kind, np.random.default_rng(seed), 1.0, coarse=True)
-    constellation = Constellation.of({"e": ExternalLength(path), "other": other}, weights=weights, vocab_size=4)
-    if limit is None and not needs_no_limit(["lattice", kind], weights):
-        limit = 5  # more than any length that is listed
-    space = TinySpace("lengths", lambda: constellation, Source(1, (3, 4), None, max_length=limit))
-    decoder = make(recombine=recombine)
-    result, _ = search(decoder, space, 3)
-    expect_the_nbest(result, space, decoder, 3)
-    assert result.proven
+class TestExternalLengthInSearch(SearchContract):
+    vocab_size = 4
+    limits = (None, 5, 3, 1, 0)
+
+    def draw(self, rng: np.random.Generator) -> ExternalLength:
+        listed = rng.choice(5, rng.integers(1, 5), replace=False).tolist()
+        line = " ".join(f"{length}:{rng.choice([-1.0, 0.0, 1.5])}" for length in listed)
+        return ExternalLength(written(self.folder, line + "\n"))
 
 
 @pytest.mark.parametrize(

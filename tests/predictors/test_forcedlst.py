@@ -10,21 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from sgdec_decoders.astar import AStarDecoder
-from sgdec_decoders.bucket import BucketDecoder
-from sgdec_decoders.dfs import DfsDecoder
-from sgdec_decoders.restarting import RestartingDecoder
 from sgdec_predictors.forcedlst import ForcedList
 
-from sgdec import Context, Decoder, SgdecError, Source
+from sgdec import Context, SgdecError, Source
 from sgdec.context import Vocabularies
-from sgdec.testing import TinySpace, score_path
-from tests.helpers.automata import around, check_bounds, nodes_of, space_of, totals_of
-from tests.helpers.contracts import PluginContract
+from sgdec.testing import score_path
+from tests.helpers.automata import check_bounds, nodes_of, space_of, totals_of
+from tests.helpers.contracts import PluginContract, SearchContract
 from tests.helpers.oracles import tiny
-from tests.helpers.random_spaces import expect_the_nbest, search
 
 pytestmark = pytest.mark.slow
 
@@ -212,30 +205,15 @@ def test_moses_own_lists_are_read_and_their_best_hypotheses_found(tmp_path: Path
             assert found == {text: max(scores[feature]) for text, scores in hypotheses.items()}
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("lists")
+class TestForcedListInSearch(SearchContract):
+    vocab_size = 6
 
-
-@pytest.mark.parametrize("make", [DfsDecoder, AStarDecoder, RestartingDecoder, BucketDecoder])
-@settings(max_examples=25)
-@given(data=st.data())
-def test_exact_searches_find_the_true_nbest(make: Any, folder: Path, data: st.DataObject) -> None:
-    match_unk = data.draw(st.booleans())
-
-    def predictor(rng: np.random.Generator, number: int) -> ForcedList:
+    def draw(self, rng: np.random.Generator) -> ForcedList:
         lines = []
         for _ in range(rng.integers(1, 7)):
             tokens = " ".join(map(str, rng.choice([0, 3, 4, 5], rng.integers(0, 4))))
             lines.append(f"1 ||| {tokens} ||| {np.floor(2 * rng.uniform(-2, 2)) / 2}\n")
-        return ForcedList(written(folder, "".join(lines)), match_unk=match_unk)
-
-    space: TinySpace = data.draw(around(predictor))
-    nbest = data.draw(st.integers(1, 4))
-    decoder: Decoder = make(recombine=data.draw(st.booleans()))
-    result, _ = search(decoder, space, nbest)
-    expect_the_nbest(result, space, decoder, nbest)
-    assert result.proven
+        return ForcedList(written(self.folder, "".join(lines)), match_unk=bool(rng.random() < 0.5))
 
 
 class TestForcedList(PluginContract):

@@ -13,10 +13,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sgdec_decoders.astar import AStarDecoder
-from sgdec_decoders.bucket import BucketDecoder
-from sgdec_decoders.dfs import DfsDecoder
-from sgdec_decoders.restarting import RestartingDecoder
 from sgdec_predictors.length import LengthPredictor
 
 from sgdec import EOS, SgdecError, Source
@@ -24,10 +20,8 @@ from sgdec.io.lengths import read_length_weights, write_length_weights
 from sgdec.models.length import LengthWeights, NegativeBinomial, features_of
 from sgdec.plugins.options import configure
 from sgdec.search.constellation import Constellation
-from sgdec.testing import TinySpace, enumerate_space, score_path
-from sgdec.testing.random_spaces import random_predictor
-from tests.helpers.contracts import PluginContract
-from tests.helpers.random_spaces import expect_the_nbest, search
+from sgdec.testing import enumerate_space, score_path
+from tests.helpers.contracts import PluginContract, SearchContract
 
 pytestmark = pytest.mark.slow
 
@@ -195,39 +189,12 @@ def test_without_a_length_limit_the_best_length_is_the_mode_and_there_is_no_wors
     assert predictor.worst_remaining([0]) == [-math.inf]
 
 
-@pytest.mark.parametrize("make", [DfsDecoder, AStarDecoder, RestartingDecoder, BucketDecoder])
-@settings(max_examples=20)
-@given(
-    seed=st.integers(0, 2**32),
-    kind=st.sampled_from(["table", "falling", "bonus", "lattice"]),
-    r=rs,
-    p=ps,
-    point=st.booleans(),
-    offset=st.integers(-1, 2),
-    weights=st.tuples(st.sampled_from([1.0, 0.5, -1.0]), st.sampled_from([1.0, -0.5])),
-    limit=st.integers(0, 3),
-    recombine=st.booleans(),
-)
-def test_exact_decoders_find_the_true_nbest(
-    make: Any,
-    seed: int,
-    kind: str,
-    r: float,
-    p: float,
-    point: bool,
-    offset: int,
-    weights: tuple[float, float],
-    limit: int,
-    recombine: bool,
-) -> None:
-    other = random_predictor(kind, np.random.default_rng(seed), 1.0, coarse=True)
-    length = with_parameters(r, p, point=point, offset=offset)
-    constellation = Constellation.of({"length": length, "other": other}, weights=weights, vocab_size=4)
-    space = TinySpace("length", lambda: constellation, Source(1, (3, 4), None, max_length=limit))
-    decoder = make(recombine=recombine)
-    result, _ = search(decoder, space, 3)
-    expect_the_nbest(result, space, decoder, 3)
-    assert result.proven
+class TestLengthInSearch(SearchContract):
+    vocab_size = 4
+
+    def draw(self, rng: np.random.Generator) -> LengthPredictor:
+        point = bool(rng.random() < 0.5)
+        return with_parameters(rng.uniform(0.1, 60), rng.uniform(0.001, 0.9), point=point, offset=rng.integers(-1, 3))
 
 
 def test_the_length_limit_cuts_the_distribution_and_changes_no_score() -> None:

@@ -15,21 +15,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sgdec_decoders.astar import AStarDecoder
-from sgdec_decoders.bucket import BucketDecoder
-from sgdec_decoders.dfs import DfsDecoder
 from sgdec_decoders.greedy import GreedyDecoder
-from sgdec_decoders.restarting import RestartingDecoder
 from sgdec_predictors.lrhiero import LeftToRightHiero
 
 from sgdec import BOS, EOS, Context, SearchSpace, SgdecError, Source
 from sgdec.io.grammar import Gap, Rule, read_rules
 from sgdec.plugins.options import configure
 from sgdec.search.constellation import Constellation
-from sgdec.testing import TinySpace, enumerate_space
-from sgdec.testing.random_spaces import random_predictor
-from tests.helpers.contracts import PluginContract
-from tests.helpers.random_spaces import expect_the_nbest, search
+from sgdec.testing import enumerate_space
+from tests.helpers.contracts import PluginContract, SearchContract
 
 pytestmark = pytest.mark.slow
 
@@ -157,35 +151,11 @@ def test_the_bound_is_exact_where_no_limit_cuts(tmp_path: Path) -> None:
         assert predictor.best_remaining([predictor.get_state()])[0] == pytest.approx(best - spent, abs=1e-9)
 
 
-EXACT = (DfsDecoder, AStarDecoder, RestartingDecoder, BucketDecoder)
+class TestLeftToRightHieroInSearch(SearchContract):
+    vocab_size = 4
 
-
-@pytest.mark.parametrize("make", EXACT, ids=lambda make: make.__name__)
-@settings(max_examples=25)
-@given(
-    seed=seeds,
-    kind=st.sampled_from(["table", "falling", "lattice"]),
-    weights=st.tuples(st.sampled_from([1.0, 0.5, 0.0]), st.sampled_from([1.0, -0.5])),
-    nbest=st.integers(1, 4),
-    recombine=st.booleans(),
-)
-def test_exact_decoders_find_the_true_nbest(
-    tmp_path_factory: pytest.TempPathFactory,
-    make: Any,
-    seed: int,
-    kind: str,
-    weights: tuple[float, float],
-    nbest: int,
-    recombine: bool,
-) -> None:
-    path = written(tmp_path_factory.mktemp("grammar"), random_rules(seed, "03"))
-    other = random_predictor(kind, np.random.default_rng(seed), 1.0, coarse=True)
-    constellation = Constellation.of({"lrhiero": LeftToRightHiero(path), "other": other}, weights=weights)
-    space = TinySpace("grammar", lambda: constellation, Source(1, (3, 4), None, max_length=3))
-    decoder = make(recombine=recombine)
-    result, _ = search(decoder, space, nbest)
-    expect_the_nbest(result, space, decoder, nbest)
-    assert result.proven
+    def draw(self, rng: np.random.Generator) -> LeftToRightHiero:
+        return LeftToRightHiero(written(self.folder, random_rules(int(rng.integers(2**32)), "03")))
 
 
 def test_glue_rules_do_not_make_states_grow_with_the_ways_to_split_a_sentence(tmp_path: Path) -> None:

@@ -15,19 +15,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sgdec_decoders.astar import AStarDecoder
-from sgdec_decoders.bucket import BucketDecoder
-from sgdec_decoders.dfs import DfsDecoder
-from sgdec_decoders.restarting import RestartingDecoder
 from sgdec_predictors.ngramc import NgramCounts
 
 from sgdec import BOS, EOS, Context, SgdecError, Source
 from sgdec.io.ngrams import Ngram, read_ngrams, write_ngrams
 from sgdec.search.constellation import Constellation
-from sgdec.testing import TinySpace, enumerate_space, score_path
-from sgdec.testing.random_spaces import random_predictor
-from tests.helpers.contracts import PluginContract
-from tests.helpers.random_spaces import expect_the_nbest, search
+from sgdec.testing import enumerate_space, score_path
+from tests.helpers.contracts import PluginContract, SearchContract
 
 pytestmark = pytest.mark.slow
 
@@ -147,35 +141,12 @@ def test_a_key_forgets_what_no_ngram_needs_and_keeps_what_a_discount_needs(tmp_p
         assert (twice == once) == same
 
 
-@pytest.mark.parametrize("make", [DfsDecoder, AStarDecoder, RestartingDecoder, BucketDecoder])
-@settings(max_examples=25)
-@given(
-    seed=seeds,
-    discount=discounts,
-    kind=st.sampled_from(["table", "falling", "bonus", "lattice"]),
-    weights=st.tuples(st.sampled_from([1.0, 0.5, -1.0]), st.sampled_from([1.0, -0.5])),
-    limit=st.integers(0, 3),
-    recombine=st.booleans(),
-)
-def test_exact_decoders_find_the_true_nbest(
-    tmp_path_factory: pytest.TempPathFactory,
-    make: Any,
-    seed: int,
-    discount: float,
-    kind: str,
-    weights: tuple[float, float],
-    limit: int,
-    recombine: bool,
-) -> None:
-    path = written(tmp_path_factory.mktemp("ngrams"), random_ngrams(seed, size=4))
-    other = random_predictor(kind, np.random.default_rng(seed), 1.0, coarse=True)
-    ngramc = NgramCounts(path, discount=discount)
-    constellation = Constellation.of({"ngramc": ngramc, "other": other}, weights=weights, vocab_size=4)
-    space = TinySpace("n-grams", lambda: constellation, Source(1, (3, 4), None, max_length=limit))
-    decoder = make(recombine=recombine)
-    result, _ = search(decoder, space, 3)
-    expect_the_nbest(result, space, decoder, 3)
-    assert result.proven
+class TestNgramCountsInSearch(SearchContract):
+    vocab_size = 4
+
+    def draw(self, rng: np.random.Generator) -> NgramCounts:
+        path = written(self.folder, random_ngrams(int(rng.integers(2**32)), size=4))
+        return NgramCounts(path, discount=float(rng.choice([1.0, 0.5, 0.0])))
 
 
 def test_a_file_keeps_what_is_written_to_it(tmp_path: Path) -> None:

@@ -113,14 +113,6 @@ def test_a_checkpoint_scores_by_the_formula(tmp_path: Path, precision: str, tole
         assert np.exp(row).sum() == pytest.approx(1, abs=1e-4)
 
 
-def test_a_batch_scores_as_each_row_alone(tmp_path: Path) -> None:
-    predictor = NplmPredictor(str(write_lm(tmp_path / "lm", "nplm", OPTIONS)))
-    prefixes = [(), (3,), (3, 4, 5), (6, 6), (0, 5, 4, 3, 4)]
-    together = ask(predictor, *prefixes)
-    for row, prefix in zip(together, prefixes, strict=True):
-        assert row.tolist() == pytest.approx(ask(predictor, prefix)[0].tolist(), abs=1e-5)
-
-
 def test_equal_windows_have_equal_keys_and_futures(tmp_path: Path) -> None:
     predictor = NplmPredictor(str(write_lm(tmp_path / "lm", "nplm", OPTIONS)))
     first, second, third = ((3,), 3, 4, 5), ((4, 6, 6), 3, 4, 5), ((), 4, 5, 5)

@@ -7,7 +7,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from sgdec_decoders.beam import BeamDecoder
@@ -141,19 +140,6 @@ def test_scores_are_the_model_s_log_probabilities(checkpoint: Path, precision: s
         assert isinstance(values, torch.Tensor) and values.dtype in (torch.float32, torch.float64)
         torch.testing.assert_close(values[0].double(), torch.log_softmax(logits, -1), rtol=0, atol=tolerance)
         assert float(values.double().exp().sum()) == pytest.approx(1, abs=1e-4)
-
-
-def test_a_batch_scores_as_each_row_alone(checkpoint: Path) -> None:
-    predictor = RnnlmPredictor(str(checkpoint))
-    states = [walk(predictor, prefix) for prefix in PREFIXES]
-    together = predictor.predict_batch(states).values
-    after = predictor.predict_batch(predictor.consume_batch(states, [3, 4, 5, 6, 3])).values
-    assert together is not None and after is not None
-    for row, (state, token) in enumerate(zip(states, [3, 4, 5, 6, 3], strict=True)):
-        alone = predictor.predict_batch([state]).values
-        assert np.abs(np.asarray(alone[0]) - np.asarray(together[row])).max() < 1e-5  # type: ignore[index]
-        alone = predictor.predict_batch(predictor.consume_batch([state], [token])).values
-        assert np.abs(np.asarray(alone[0]) - np.asarray(after[row])).max() < 1e-5  # type: ignore[index]
 
 
 def test_a_state_keeps_one_slot_and_gives_it_back(checkpoint: Path) -> None:

@@ -15,20 +15,12 @@ from typing import Any
 import numpy as np
 import pytest
 import pywrapfst
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from sgdec_decoders.astar import AStarDecoder
-from sgdec_decoders.bucket import BucketDecoder
-from sgdec_decoders.dfs import DfsDecoder
-from sgdec_decoders.restarting import RestartingDecoder
 from sgdec_predictors.nfst import NfstPredictor
 from sgdec_predictors.rtn import RtnPredictor
 
-from sgdec import BOS, EOS, Context, Decoder, SgdecError, Source
-from sgdec.testing import TinySpace
-from tests.helpers.automata import Automaton, Totals, around, check_bounds, nodes_of, space_of, totals_of
-from tests.helpers.contracts import PluginContract
-from tests.helpers.random_spaces import expect_the_nbest, search
+from sgdec import BOS, EOS, Context, SgdecError, Source
+from tests.helpers.automata import Automaton, Totals, check_bounds, nodes_of, space_of, totals_of
+from tests.helpers.contracts import PluginContract, SearchContract
 
 pytestmark = pytest.mark.slow
 
@@ -315,27 +307,18 @@ def test_a_folder_that_is_not_there_is_found_out_at_once(tmp_path: Path) -> None
         RtnPredictor(str(tmp_path / "none"))
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("networks")
+class TestRtnInSearch(SearchContract):
+    vocab_size = 6
+    limits = (4, 3, 2, 0)
+    cyclic = False
+
+    def draw(self, rng: np.random.Generator) -> RtnPredictor:
+        networks = random_networks(int(rng.integers(2**32)), cyclic=self.cyclic, coarse=bool(rng.random() < 0.5))
+        return rtn(networks, self.folder, normalize=bool(rng.random() < 0.3))
 
 
-@pytest.mark.parametrize("make", [DfsDecoder, AStarDecoder, RestartingDecoder, BucketDecoder])
-@settings(max_examples=25)
-@given(data=st.data())
-def test_exact_searches_find_the_true_nbest(make: Any, folder: Path, data: st.DataObject) -> None:
-    cyclic = data.draw(st.booleans())
-
-    def predictor(rng: np.random.Generator, number: int) -> RtnPredictor:
-        networks = random_networks(int(rng.integers(2**32)), cyclic=cyclic, coarse=bool(rng.random() < 0.5))
-        return rtn(networks, folder, normalize=bool(rng.random() < 0.3))
-
-    space: TinySpace = data.draw(around(predictor))
-    nbest = data.draw(st.integers(1, 4))
-    decoder: Decoder = make(recombine=data.draw(st.booleans()))
-    result, _ = search(decoder, space, nbest)
-    expect_the_nbest(result, space, decoder, nbest)
-    assert result.proven
+class TestCyclicRtnInSearch(TestRtnInSearch):
+    cyclic = True
 
 
 class TestRtn(PluginContract):
