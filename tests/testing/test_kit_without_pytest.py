@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +65,45 @@ def test_every_promise_of_a_contract_is_listed_and_can_be_checked() -> None:
         name for name in dir(DecoderContract) if name.startswith("test_")
     ]
     assert [promise.text for promise in listed if breach(promise.check)] == []
+
+
+WITHOUT_PYTEST = """
+import sys
+sys.modules.update(pytest=None, hypothesis=None)
+from sgdec.testing import BeamContract, ExactDecoderContract, PredictorSearchContract, Table, breach, promises
+from sgdec_decoders.beam import BeamDecoder
+from sgdec_decoders.dfs import DfsDecoder
+
+class Exact(ExactDecoderContract):
+    random_spaces = 5
+    def make(self):
+        return DfsDecoder()
+    def make_limited(self, max_expansions):
+        return DfsDecoder(max_expansions=max_expansions)
+
+class Beam(BeamContract):
+    random_spaces = 5
+    def make_beam(self, size):
+        return BeamDecoder(size, stop="full")
+
+class InSearch(PredictorSearchContract):
+    vocab_size, spaces = 4, 5
+    def draw(self, rng):
+        return Table(rng.normal(size=(4, 4)))
+
+for contract in (Exact(), Beam(), InSearch()):
+    listed = promises(contract)
+    print(len(listed), [promise.text for promise in listed if breach(promise.check) is not None])
+assert "torch" not in sys.modules
+"""
+
+
+@pytest.mark.slow
+def test_contracts_need_neither_pytest_nor_hypothesis_nor_torch() -> None:
+    done = subprocess.run([sys.executable, "-c", WITHOUT_PYTEST], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    own = len(promises(BeamContract()))
+    assert done.stdout.splitlines() == [f"{own + 7} []", f"{own + 4} []", "3 []"]
 
 
 def test_a_search_without_end_fails_in_one_line() -> None:
