@@ -1,4 +1,4 @@
-"""GNMT's model: all steps at once equal the step loop, rows do not see each other, and the layers are the paper's."""
+"""GNMT's model keeps the contract of translation models in every shape, and its layers are the paper's."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import torch
 from torch import Tensor
 
 from sgdec.errors import UsageError
-from sgdec.models.base import ModelContext, Rows, Seq2Seq
+from sgdec.models.base import ModelContext, Seq2Seq
 from sgdec.models.gnmt import GNMT
+from sgdec.testing.seq2seq_contract import Seq2SeqContract
 
 CONTEXT = ModelContext(source_vocab_size=23, target_vocab_size=29)
 SHAPES: list[dict[str, Any]] = [
@@ -40,58 +41,13 @@ def sources() -> tuple[Tensor, Tensor]:
 TARGETS = torch.tensor([[1, 9, 8, 7, 28], [1, 3, 3, 2, 2], [1, 5, 4, 3, 2]])
 
 
-@pytest.mark.parametrize("options", SHAPES, ids=str)
-@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-9), (torch.float32, 1e-5)], ids=str)
-def test_all_steps_at_once_equal_the_step_loop(options: dict[str, Any], dtype: torch.dtype, tolerance: float) -> None:
-    model = make(dtype, **options)
-    fast, slow = model(*sources(), TARGETS), Seq2Seq.forward(model, *sources(), TARGETS)
-    assert fast.shape == (3, 5, 8)
-    torch.testing.assert_close(model.project(fast), model.project(slow), rtol=0, atol=tolerance)
+class TestShapes(Seq2SeqContract):
+    @pytest.fixture(autouse=True, params=SHAPES, ids=str)
+    def _choose(self, request: pytest.FixtureRequest) -> None:
+        self.options: dict[str, Any] = request.param
 
-
-def test_gradients_of_both_ways_are_equal() -> None:
-    model = make(layers=3)
-    gradients = []
-    for forward in (model.__call__, lambda *batch: Seq2Seq.forward(model, *batch)):
-        model.zero_grad()
-        model.project(forward(*sources(), TARGETS)).logsumexp(-1).sum().backward()
-        gradients.append({name: parameter.grad.clone() for name, parameter in model.named_parameters()})
-    assert gradients[0].keys() == gradients[1].keys()
-    for name, gradient in gradients[0].items():
-        assert gradient.abs().sum() > 0, f"{name} does not learn"
-        torch.testing.assert_close(gradient, gradients[1][name])
-
-
-def test_a_row_is_what_it_would_be_alone() -> None:
-    model, (source, lengths) = make(layers=3), sources()
-    together = model(source, lengths, TARGETS)
-    for row, length in enumerate(lengths.tolist()):
-        alone = model(source[row : row + 1, :length], lengths[row : row + 1], TARGETS[row : row + 1])
-        torch.testing.assert_close(together[row : row + 1], alone)
-
-
-def test_what_the_padding_holds_does_not_matter() -> None:
-    model, (source, lengths) = make(), sources()
-    expected = model(source, lengths, TARGETS)
-    wider = torch.cat([source, torch.full((3, 4), 2)], 1)
-    wider[torch.arange(10) >= lengths[:, None]] = 13
-    torch.testing.assert_close(model(wider, lengths, TARGETS), expected)
-
-
-def test_states_are_values_that_can_be_reordered_and_kept() -> None:
-    model = make(layers=3)
-    memory = model.encode(*sources())
-    state, _, _ = model.step(memory, model.start(memory), torch.tensor([1, 1, 1]))
-    kept = [tensor.clone() for tensor in state]
-    after, output, attention = model.step(memory, state, torch.tensor([4, 5, 6]))
-    assert all(map(torch.equal, state, kept)), "a step changed the states it was given"
-
-    rows = torch.tensor([2, 0, 2])
-    picked = model.step(
-        memory.at(rows), tuple(tensor[rows] for tensor in state), torch.tensor([6, 4, 6])
-    )
-    torch.testing.assert_close(picked[0], tuple(tensor[rows] for tensor in after))
-    torch.testing.assert_close(picked[1:], (output[rows], attention[rows]))
+    def make(self, context: ModelContext) -> Seq2Seq:
+        return GNMT(context, **{"width": 8, **self.options})
 
 
 @pytest.mark.parametrize("normed", [False, True])
@@ -219,13 +175,6 @@ def test_tied_weights_are_one_parameter() -> None:
         make(tied="all")
 
 
-def test_dropout_acts_in_training_only() -> None:
-    model = make(dropout=0.5)
-    assert torch.equal(model(*sources(), TARGETS), model(*sources(), TARGETS))
-    model.train()
-    assert not torch.equal(model(*sources(), TARGETS), model(*sources(), TARGETS))
-
-
 def test_an_output_that_starts_from_frequencies_predicts_them_at_first() -> None:
     torch.manual_seed(0)
     model = GNMT(ModelContext(12, 9), width=8, init=1e-6)
@@ -234,15 +183,3 @@ def test_an_output_that_starts_from_frequencies_predicts_them_at_first() -> None
     source, lengths = torch.tensor([[4, 5, 6]]), torch.tensor([3])
     scores = torch.log_softmax(model.project(model(source, lengths, torch.tensor([[1, 4]]))), -1)
     torch.testing.assert_close(scores, log_frequencies.expand_as(scores), rtol=0, atol=1e-4)
-
-
-def test_prefixes_of_one_sentence_share_its_memory() -> None:
-    model = make(layers=3).double()
-    source, lengths = sources()
-    memory = model.encode(source, lengths)
-    state, _, _ = model.step(memory, model.start(memory), torch.tensor([1, 1, 1]))
-    owners, tokens = torch.tensor([1, 0, 1, 2, 1]), torch.tensor([4, 5, 6, 7, 8])
-    repeated = tuple(part[owners] for part in state)
-    rows = Rows(torch.tensor([[1, 0, 0], [0, 2, 4], [3, 0, 0]]), torch.tensor([3, 0, 4, 6, 5]))
-    shared = model.step(memory._replace(rows=rows), repeated, tokens)
-    torch.testing.assert_close(shared, model.step(memory.at(owners), repeated, tokens))

@@ -20,7 +20,7 @@ from sgdec.cli.main import main
 from sgdec.context import BOS, EOS, UNK, Context, Vocabularies
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.nplm import Layer, NplmFile, read_nplm, write_nplm
-from sgdec.models.base import LanguageModel, ModelContext
+from sgdec.models.base import ModelContext
 from sgdec.models.nplm import NPLM
 from sgdec.plugins.host import Host
 from sgdec.protocol import BatchPredictor, Source
@@ -62,13 +62,6 @@ def ask(predictor: BatchPredictor, *prefixes: Sequence[int]) -> npt.NDArray[np.f
             (state,) = predictor.consume_batch([state], [token])
         states.append(state)
     return np.asarray(predictor.predict_batch(states).values, dtype=float)
-
-
-@pytest.mark.parametrize("options", [{}, {"order": 2}, {"hidden": 0}, {"activation": "tanh"}], ids=str)
-def test_all_steps_at_once_equal_the_step_loop(options: dict[str, Any]) -> None:
-    torch.manual_seed(7)
-    model = NPLM(CONTEXT, **{**OPTIONS, "init": 0.5, **options}).double().eval()  # type: ignore[arg-type]
-    torch.testing.assert_close(model(TARGETS), LanguageModel.forward(model, TARGETS), rtol=0, atol=1e-12)
 
 
 def test_the_next_token_depends_on_the_window_alone() -> None:

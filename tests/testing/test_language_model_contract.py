@@ -21,9 +21,15 @@ from sgdec.testing.language_model_contract import LanguageModelContract
 MODELS: dict[str, Callable[[ModelContext], LanguageModel]] = {
     "rnnlm": lambda context: RNNLM(context, layers=2, width=6, dropout=0.0),
     "rnnlm, tied": lambda context: RNNLM(context, layers=1, width=6, dropout=0.0, tied=True),
+    "rnnlm, three layers": lambda context: RNNLM(context, layers=3, width=6, dropout=0.0),
     "nplm": lambda context: NPLM(context, order=3, embedding=4, hidden=5, output=6),
     "nplm, one layer": lambda context: NPLM(context, order=4, embedding=4, hidden=0, output=6),
+    "nplm, bigrams": lambda context: NPLM(context, order=2, embedding=4, hidden=5, output=6),
+    "nplm, tanh": lambda context: NPLM(context, order=4, embedding=3, hidden=6, output=5, activation="tanh"),
     "transformer-lm": lambda context: TransformerLM(context, layers=2, width=6, heads=2, feed_forward=8, dropout=0.0),
+    "transformer-lm, pre": lambda context: TransformerLM(
+        context, layers=2, width=6, heads=2, feed_forward=8, dropout=0.0, norm="pre"
+    ),
 }
 
 
