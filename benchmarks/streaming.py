@@ -79,7 +79,7 @@ def measure(given: argparse.Namespace) -> None:
     from sgdec.text.vocabulary import load_vocabulary
     from sgdec.training.data.reading import Limits
     from sgdec.training.data.stream import open_text
-    from sgdec.training.run.terminal import Terminal
+    from sgdec.training.log import QUIET
 
     vocabulary = load_vocabulary(given.tokenizer)
     before, started = peak(), time.process_time()
@@ -90,7 +90,7 @@ def measure(given: argparse.Namespace) -> None:
         Limits(250),
         run=Path(given.folder) / "run",
         shard_tokens=0 if given.measure == "memory" else given.shard_tokens,
-        terminal=Terminal(quiet=True),
+        log=QUIET,
     )
     opened = time.process_time()
     tokens = sum(int(text.batch(examples).mask.sum()) for examples in text.batches(4096, order=(1, 0)))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+
 import click
 
 from sgdec.cli.paths import Command, Read, Written
 from sgdec.plugins.host import Host
+
+log = logging.getLogger(__name__)
 
 
 @click.command(cls=Command)
@@ -32,4 +36,4 @@ def command(checkpoints: tuple[str, ...], output: str, last: int, plugin_files: 
     from sgdec.checkpoints.averaging import average_checkpoints
 
     folders = average_checkpoints(checkpoints, output, last=last, host=Host(plugin_files))
-    click.echo(f"{output}: the mean of {', '.join(folder.name for folder in folders)}", err=True)
+    log.info(f"{output}: the mean of {', '.join(folder.name for folder in folders)}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -9,9 +10,12 @@ import click
 from sgdec.cli import running
 from sgdec.cli.paths import Command, Read, Written
 from sgdec.errors import SgdecError, UsageError
+from sgdec.terminal import Bar, track
 
 if TYPE_CHECKING:
     from sgdec.training.data.text import ParallelText
+
+log = logging.getLogger(__name__)
 
 
 @click.command("cluster", cls=Command)
@@ -85,15 +89,16 @@ def command(
     if k > size:
         raise UsageError(f"--k {k}: the target vocabulary has only {size} tokens.")
     data = own_outputs(model, source, lines=lines, beam=beam, device=device)
-    clusters = build_clusters(
-        module, data, centroids=centroids, k=k, vocab_size=size,
-        iterations=iterations, seed=seed, device=device,
-    )  # fmt: skip
+    with Bar("clustering", log) as bar:
+        clusters = build_clusters(
+            module, data, centroids=centroids, k=k, vocab_size=size,
+            iterations=iterations, seed=seed, device=device, report=bar.note,
+        )  # fmt: skip
     members, active = int(clusters.members.sum()), torch.unique(clusters.tokens)
-    click.echo(
+    log.info(
         f"{output}: {len(clusters.centroids)} clusters of {members:,} contexts; "
-        f"{len(active):,} of {size:,} tokens are in an active set", err=True,
-    )  # fmt: skip
+        f"{len(active):,} of {size:,} tokens are in an active set"
+    )
     about: dict[str, Any] = {
         "input": source,
         "lines": lines,
@@ -104,10 +109,11 @@ def command(
     }
     if held_out is not None:
         outputs = own_outputs(model, held_out, beam=beam, device=device)
-        rates, shares = miss_rates(clusters, contexts(module, outputs, 1, device=device))
+        with Bar("measuring misses", log):
+            rates, shares = miss_rates(clusters, contexts(module, outputs, 1, device=device))
         about["held_out"] = {"input": held_out, "miss_rate": rates, "active_share": shares}
         for n, (rate, share) in enumerate(zip(rates, shares, strict=True), start=1):
-            click.echo(f"k = {n}: {share:.2%} of the vocabulary active, {rate:.2%} of best tokens missed", err=True)
+            log.info(f"k = {n}: {share:.2%} of the vocabulary active, {rate:.2%} of best tokens missed")
     save_clusters(output, clusters, model=checksum(model), about=about)
 
 
@@ -126,7 +132,8 @@ def own_outputs(
     reader = run.reader("text")
     found = ParallelText([], [], [], [], [])
     with reader.open([source]) as text:
-        for outcome in run.scheduler().run(reader.read(text, source, last=lines)):
+        outcomes = run.scheduler().run(reader.read(text, source, last=lines))
+        for outcome in track(outcomes, f"translating {source}", log, unit="sentences", total=lines):
             if outcome.error is not None and not isinstance(outcome.error, SgdecError):
                 raise outcome.error
             for hypothesis in outcome.result.hypotheses:  # of an outcome nothing else is kept

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import Any
 
@@ -12,6 +13,8 @@ from sgdec.cli.paths import Read, Written
 from sgdec.errors import UsageError
 from sgdec.io.unfinished import beside
 from sgdec.settings import SHAPING
+
+log = logging.getLogger(__name__)
 
 
 @click.command("decode", cls=running.RunCommand)
@@ -72,7 +75,7 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
     run, reader, scheduler = loaded.parts, loaded.reader(given["input_format"]), loaded.scheduler()
     signature = running.sign(run, given, SHAPING)
     if loaded.caveat is not None:
-        click.echo(f"Note: {given['decoder']}: {loaded.caveat}", err=True)
+        log.info(f"Note: {given['decoder']}: {loaded.caveat}")
     if given["resume"]:
         running.refuse_clocks(run)
     about = partial(running.about, given, signature, inputs, ("output_format", "ledger", "range"))
@@ -83,17 +86,17 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
     ):
         if rows.complete:
             return 1 if rows.failed else 0
-        progress = running.Progress(given["decoder"])
         target, names = run.vocabularies.target, run.constellation.names
         writer = make_writer(given["output_format"], given["output"], rows, target, names, ledger=given["ledger"])
         sentences = reader.read(lines, " and ".join(inputs), max(first, rows.done + 1), last)
-        for outcome in scheduler.run(sentence for sentence in sentences if sentence.id > rows.done):
-            warning = writer.write(loaded.respelled(outcome))
-            rows.note(outcome.source.id, failed=outcome.error is not None)
-            progress.count(outcome)
-            for problem in (outcome.error, warning):
-                if problem is not None:
-                    progress.warn(outcome.source.id, problem)
-    progress.finish()
+        with running.Tally("decoding", given, given["decoder"]) as tally:
+            for outcome in scheduler.run(sentence for sentence in sentences if sentence.id > rows.done):
+                warning = writer.write(loaded.respelled(outcome))
+                rows.note(outcome.source.id, failed=outcome.error is not None)
+                tally.count(outcome)
+                for problem in (outcome.error, warning):
+                    if problem is not None:
+                        tally.warn(outcome.source.id, problem)
+    log.info(str(tally))
     running.summarise(run, scheduler, signature)
-    return 1 if progress.failed or rows.failed else 0
+    return 1 if tally.failed or rows.failed else 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import logging
 from pathlib import Path
 from statistics import median
 
@@ -10,7 +10,10 @@ import click
 
 from sgdec.cli.paths import Command, Read, Written
 from sgdec.errors import SgdecError
+from sgdec.terminal import Bar
 from sgdec.text.lines import read_lines
+
+log = logging.getLogger(__name__)
 
 POISSON = 0.01
 """Below this p the variance is the mean, to a hundredth: the distribution cannot be narrower."""
@@ -45,25 +48,23 @@ def command(source: str, target: str, output: str, tokenizer: str | None) -> Non
     from sgdec.estimation.lengths import fit_lengths
     from sgdec.io.lengths import write_length_weights
 
-    try:
-        fitted = fit_lengths(lines, lengths, report)
-    except SgdecError as error:
-        raise SgdecError(f"{source}, {target}: {error}") from None
-    report("")
+    with Bar("fitting", log) as bar:
+        try:
+            fitted = fit_lengths(lines, lengths, bar.note)
+        except SgdecError as error:
+            raise SgdecError(f"{source}, {target}: {error}") from None
     unit = "words" if tokenizer is None else f"pieces of {tokenizer}"
     write_length_weights(output, fitted.weights, f"sgdec fit-length: {target} given {source}, in {unit}")
-    click.echo(
+    log.info(
         f"{output}: {fitted.pairs:,} pairs; log-probability of a length {fitted.log_probability:.4f} on average "
         f"({fitted.by_mean:.4f} by one Poisson distribution for all)\n"
-        f"  {fitted.evaluations} evaluations; largest component of the gradient {fitted.gradient:.1e}",
-        err=True,
+        f"  {fitted.evaluations} evaluations; largest component of the gradient {fitted.gradient:.1e}"
     )
     p = median(fitted.weights.distribution(line).p for line in lines)
     if p < POISSON:
-        click.echo(
+        log.info(
             f"  lengths vary no more than a Poisson distribution's: p is {p:.1e} (median), and the model as narrow "
-            "as it can be",
-            err=True,
+            "as it can be"
         )
 
 
@@ -83,9 +84,3 @@ def read_pairs(source: str, target: str, tokenizer: str | None) -> tuple[list[st
         lengths = list(map(len, load_vocabulary(tokenizer).encode_all(targets)))
     pairs = [(line, length) for line, length in zip(sources, lengths, strict=True) if line.strip() and length]
     return [line for line, _ in pairs], [length for _, length in pairs]
-
-
-def report(message: str) -> None:
-    """What is being done, on one line of a terminal; nothing where standard error is none."""
-    if sys.stderr.isatty():
-        click.echo(f"\r\033[K{message}", nl=False, err=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import logging
 import re
-import sys
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
@@ -13,13 +13,18 @@ import click
 from sgdec.cli.paths import Command, Read, Written
 from sgdec.context import BOS, EOS
 from sgdec.errors import SgdecError, UsageError
+from sgdec.terminal import Bar, track
 from sgdec.text.lines import read_lines
+
+log = logging.getLogger(__name__)
 
 SPECIAL = ("<unk>", "<s>", "</s>")
 """The words of the tokens 0, 1, 2."""
 WORD = re.compile(r"\S+", re.ASCII)
 """As in an ARPA file only ASCII blanks separate words: a no-break space may be part of one."""
 LINES_AT_ONCE = 10_000
+Line = tuple[str, int, str]
+"""File, number and text."""
 MANY_VALUES = ("--input", "--prune", "--discounts")
 """Options that take one value or more: ``--prune 0 0 1``."""
 
@@ -100,27 +105,28 @@ def command(
         raise UsageError("--words pieces needs --tokenizer; without one the model's words are those of the text.")
     if not Path(output).absolute().parent.is_dir():
         raise SgdecError(f"{output}: cannot be written (no such folder).")
-    sentences, names = split_words(inputs) if tokenizer is None else tokenize(inputs, tokenizer, words)
+    lines = track(read_all(inputs), "reading", log, unit="lines")
+    sentences, names = split_words(lines) if tokenizer is None else tokenize(lines, tokenizer, words)
     text = join(sentences)
-    model, used = estimate(
-        text,
-        names,
-        order=order,
-        prune=prune,
-        discounts=[discounts[i : i + 3] for i in range(0, len(discounts), 3)],
-        fallback=discount_fallback,
-        report=report,
-    )
-    report(f"writing {output}")
-    write_arpa(output, model)
-    report("")
-    click.echo(f"{output}: {len(text):,} tokens with <s> and </s>, {len(names):,} words", err=True)
+    with Bar("n-gram model", log) as bar:
+        model, used = estimate(
+            text,
+            names,
+            order=order,
+            prune=prune,
+            discounts=[discounts[i : i + 3] for i in range(0, len(discounts), 3)],
+            fallback=discount_fallback,
+            report=bar.note,
+        )
+        bar.note(f"writing {output}")
+        write_arpa(output, model)
+    log.info(f"{output}: {len(text):,} tokens with <s> and </s>, {len(names):,} words")
     for n, (ngrams, by_count) in enumerate(zip(model.orders, used, strict=False), 1):
         shown = ", ".join(f"{discount:.3f}" for discount in by_count)
-        click.echo(f"  {n}-grams: {len(ngrams.scores):,}; discounts {shown}", err=True)
+        log.info(f"  {n}-grams: {len(ngrams.scores):,}; discounts {shown}")
 
 
-def tokenize(paths: Iterable[str], tokenizer: str, words: str) -> tuple[Iterator[list[int]], list[str]]:
+def tokenize(lines: Iterable[Line], tokenizer: str, words: str) -> tuple[Iterator[list[int]], list[str]]:
     """The sentences as tokens, and what each token is called."""
     from sgdec.text.vocabulary import load_vocabulary
 
@@ -131,18 +137,18 @@ def tokenize(paths: Iterable[str], tokenizer: str, words: str) -> tuple[Iterator
             raise UsageError(f"{tokenizer}: an ARPA file cannot hold piece {token}, {name!r}; set --words ids.")
 
     def sentences() -> Iterator[list[int]]:
-        lines = (line for _, _, line in read_all(paths))
-        while block := list(islice(lines, LINES_AT_ONCE)):
+        texts = (line for _, _, line in lines)
+        while block := list(islice(texts, LINES_AT_ONCE)):
             yield from vocabulary.encode_all(block)
 
     return sentences(), names
 
 
-def split_words(paths: Iterable[str]) -> tuple[list[list[int]], list[str]]:
+def split_words(lines: Iterable[Line]) -> tuple[list[list[int]], list[str]]:
     """The sentences with words numbered as they come, and the words."""
     numbers = {word: token for token, word in enumerate(SPECIAL)}
     sentences = []
-    for path, number, line in read_all(paths):
+    for path, number, line in lines:
         sentence = [numbers.setdefault(word, len(numbers)) for word in WORD.findall(line)]
         if BOS in sentence or EOS in sentence:
             raise SgdecError(f"{path}: line {number}: <s> and </s> are added around each line; take them out.")
@@ -150,16 +156,8 @@ def split_words(paths: Iterable[str]) -> tuple[list[list[int]], list[str]]:
     return sentences, list(numbers)
 
 
-def read_all(paths: Iterable[str]) -> Iterator[tuple[str, int, str]]:
-    """File, number and text of each line."""
+def read_all(paths: Iterable[str]) -> Iterator[Line]:
+    """Each line."""
     for path in paths:
         for number, line in enumerate(read_lines(path), 1):
-            if number % LINES_AT_ONCE == 0:
-                report(f"reading {path}: {number:,} lines")
             yield path, number, line
-
-
-def report(message: str) -> None:
-    """What is being done, on one line of a terminal; nothing where standard error is none."""
-    if sys.stderr.isatty():
-        click.echo(f"\r\033[K{message}", nl=False, err=True)

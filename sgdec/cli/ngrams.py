@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
@@ -16,12 +17,15 @@ from sgdec.io.documents import parse_json
 from sgdec.io.limits import TOKENS, whole_number
 from sgdec.io.patterns import numbers_of_files
 from sgdec.io.sources import parse_range
+from sgdec.terminal import track
 from sgdec.text.lines import read_lines
 
 if TYPE_CHECKING:
     from sgdec.context import Vocabulary
     from sgdec.io.nbest import NbestEntry
     from sgdec.io.ngrams import Ngram
+
+log = logging.getLogger(__name__)
 
 Entries: TypeAlias = list[tuple[tuple[int, ...], float]]
 """The hypotheses of one sentence: tokens without ``</s>``, and the total."""
@@ -72,7 +76,7 @@ def command(
     else:
         extracted = from_lists(read_lists(input, tokenizer), first, last, order, scale, counts)
     files, empty, expected = 0, 0, first
-    for number, ngrams in extracted:
+    for number, ngrams in track(extracted, "extracting n-grams", log, unit="sentences"):
         if number > expected and "{id}" not in input:
             empty += _missing(input, expected, number - 1)
         expected = number + 1
@@ -82,21 +86,21 @@ def command(
         files += 1
         if not ngrams:
             empty += 1
-            click.echo(f"Warning: sentence {number} has no hypothesis; {path} is empty.", err=True)
+            log.warning(f"sentence {number} has no hypothesis; {path} is empty.")
     if not files:
         where = f" in {range_}" if range_ else ""
         what = ": no file has such a name" if "{id}" in input else ""
         raise SgdecError(f"{input}: there is no sentence{where}{what}.")
     if last is not None and expected <= last:
         empty += _missing(input, expected, last)
-    click.echo(f"{output}: {files} files", err=True)
+    log.info(f"{output}: {files} files")
     return 1 if empty else 0
 
 
 def _missing(input: str, first: int, last: int) -> int:
     """Says that sentences are not in a list; how many."""
     which = f"sentence {first} is" if first == last else f"sentences {first} to {last} are"
-    click.echo(f"Warning: {which} not in {input}, so without a file.", err=True)
+    log.warning(f"{which} not in {input}, so without a file.")
     return last + 1 - first
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -74,7 +75,12 @@ class _Guarded(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         refuse_unfit(ctx)
         refuse_overwriting(ctx)
-        return super().invoke(ctx)
+        if "logging" not in sys.modules:  # which takes time to import: a command that has messages has imported it
+            return super().invoke(ctx)
+        from sgdec.cli.console import console
+
+        with console():
+            return super().invoke(ctx)
 
 
 class Command(_Guarded):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
+
 import click
 
 from sgdec.cli.paths import Command, Read, Written
 from sgdec.plugins.host import Host
+
+log = logging.getLogger(__name__)
 
 
 @click.command(cls=Command)
@@ -39,7 +43,7 @@ def command(model: str, output: str, calibrate: tuple[str, str] | None, plugin_f
     size = sum(tensor.nbytes for part in (done.tensors, done.rest) for tensor in part.values())
     widest = max(done.bounds.values())
     if done.unsettled is not None:
-        click.echo(f"{model}: not trained to its end: {done.unsettled}", err=True)
-    click.echo(
-        f"{output}: {len(done.bounds)} products in 8 bits, {size / 1e6:.1f} MB; inputs within {widest:.3g}", err=True
+        log.info(f"{model}: not trained to its end: {done.unsettled}")
+    log.info(
+        f"{output}: {len(done.bounds)} products in 8 bits, {size / 1e6:.1f} MB; inputs within {widest:.3g}"
     )

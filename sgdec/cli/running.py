@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import gc
+import logging
 import sys
 import time
-import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import fields
-from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -32,6 +31,7 @@ from sgdec.plugins.options import (
 from sgdec.search.blame import told
 from sgdec.settings import Settings
 from sgdec.suggest import suggest
+from sgdec.terminal import Bar
 
 if TYPE_CHECKING:
     from sgdec.io.unfinished import Rows
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from sgdec.plugins.assembly import Run
     from sgdec.search.outcome import Outcome
     from sgdec.search.scheduler import Scheduler
+
+log = logging.getLogger(__name__)
 
 Options = dict[str, dict[str, Any]]
 """By name of a part of the run, then by option."""
@@ -187,8 +189,7 @@ def open_rows(given: dict[str, Any], about: Callable[[], Mapping[str, Any]]) -> 
     """Where the rows of --output go, as --resume and --overwrite have it."""
     from sgdec.io import results
 
-    say = partial(click.echo, err=True)
-    return results.open_rows(given["output"], about, resume=given["resume"], overwrite=given["overwrite"], say=say)
+    return results.open_rows(given["output"], about, resume=given["resume"], overwrite=given["overwrite"])
 
 
 def refuse_clocks(run: Run) -> None:
@@ -212,10 +213,10 @@ def summarise(run: Run, scheduler: Scheduler, signature: Mapping[str, str]) -> N
     for member in run.constellation.members:
         summary = getattr(member.predictor, "summary", None)
         if summary is not None and (text := summary()) is not None:
-            click.echo(f"{member.name}: {text}", err=True)
+            log.info(f"{member.name}: {text}")
     if (cost := scheduler.summary()) is not None:
-        click.echo(cost, err=True)
-    click.echo(f"signature: {_line(signature)}", err=True)
+        log.info(cost)
+    log.info(f"signature: {_line(signature)}")
 
 
 @contextmanager
@@ -231,16 +232,23 @@ def collector_spared() -> Iterator[None]:
         gc.unfreeze()
 
 
-class Progress:
-    """A line on a terminal's standard error while the work goes on, and a summary at its end."""
+class Tally:
+    """Counts what a run does, on a terminal while it goes on; printed, a summary."""
 
-    def __init__(self, decoder: str | None = None) -> None:
-        """``decoder``: its name, for what it raises."""
+    def __init__(self, work: str, given: Mapping[str, Any], decoder: str | None = None) -> None:
+        """``work``: what is done, in a word. ``decoder``: its name, for what it raises."""
         self._decoder = decoder
         self.failed = 0
-        self._started = self._shown = time.monotonic()
+        self._started = time.monotonic()
         self._sentences = self._tokens = self._expansions = 0
-        self._live = sys.stderr.isatty()
+        in_sight = given["output"] is None and sys.stdout.isatty()  # results on the same terminal are progress enough
+        self._bar = Bar(work, log, unit="sentences", hidden=in_sight)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._bar.__exit__(*raised)
 
     def count(self, outcome: Outcome) -> None:
         self._sentences += 1
@@ -248,25 +256,17 @@ class Progress:
         self.failed += outcome.error is not None
         for hypothesis in outcome.result.hypotheses[:1]:
             self._tokens += len(hypothesis.tokens) + 1
-        if self._live and time.monotonic() - self._shown > 0.5:
-            self._shown = time.monotonic()
-            click.echo(f"\r\x1b[K{self}", err=True, nl=False)
+        if self._bar.live:
+            seconds = max(time.monotonic() - self._started, 1e-9)
+            failed = f", {self.failed} failed" if self.failed else ""
+            self._bar.note(f"{self._tokens / seconds:.0f} tokens/s, {self._expansions} expansions{failed}")
+            self._bar.advance()
 
     def warn(self, sentence: int, problem: Exception | str) -> None:
-        """One line about a sentence, where the line of progress is."""
-        self._clear()
+        """One line about a sentence; behind it, where a plugin raised what is no error of ours, its frames."""
         text = told(problem, self._decoder) if isinstance(problem, Exception) else one_line(problem)
-        click.echo(f"Warning: sentence {sentence}: {text}", err=True)
-        if isinstance(problem, Exception) and not isinstance(problem, SgdecError):  # the plugin's own frames
-            click.echo("".join(traceback.format_exception(problem)), err=True, nl=False)
-
-    def finish(self) -> None:
-        self._clear()
-        click.echo(str(self), err=True)
-
-    def _clear(self) -> None:
-        if self._live:
-            click.echo("\r\x1b[K", err=True, nl=False)
+        defect = None if isinstance(problem, (str, SgdecError)) else problem
+        log.warning(f"sentence {sentence}: {text}", exc_info=defect)
 
     def __str__(self) -> str:
         seconds = max(time.monotonic() - self._started, 1e-9)

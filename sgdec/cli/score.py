@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from sgdec.ranking import Ranking
     from sgdec.search.outcome import Outcome, Unreadable
     from sgdec.tasks.scoring import Pair
+
+log = logging.getLogger(__name__)
 
 SHAPING = ("alpha", "beta", "normalize", "old_weight", "batch_size", "window", "max_rows")
 """Options that can change a result, beside those of predictors: they belong to the signature."""
@@ -103,22 +106,22 @@ def score(given: dict[str, Any], dotted: running.Options) -> int:
     ):
         if rows.complete:
             return 1 if rows.failed else 0
-        progress = running.Progress()
         writer = _Writer(rows, given["output_format"], run.constellation.names, ranking, given["old_weight"])
         vocabulary = run.vocabularies.target if given["target_format"] == "text" else None
         outputs = _Outputs(reader, lines, given, vocabulary, rows.done)
-        for outcome in scheduler.run(outputs.of_list() if given["nbest_list"] else outputs.of_lines()):
-            progress.count(outcome)
-            if outcome.error is not None:
-                progress.warn(outcome.source.id, outcome.error)
-            writer.write(outputs.asked.popleft(), outcome)
+        with running.Tally("scoring", given) as tally:
+            for outcome in scheduler.run(outputs.of_list() if given["nbest_list"] else outputs.of_lines()):
+                tally.count(outcome)
+                if outcome.error is not None:
+                    tally.warn(outcome.source.id, outcome.error)
+                writer.write(outputs.asked.popleft(), outcome)
         writer.finish(outputs.sentences)
-    progress.finish()
+    log.info(str(tally))
     if given["nbest_list"] and outputs.listed < outputs.sentences:
         missing = f"{outputs.sentences - outputs.listed} of {outputs.sentences} sentences"
-        click.echo(f"Warning: {missing} of {outputs.read_from} have no entry in {given['target']}.", err=True)
+        log.warning(f"{missing} of {outputs.read_from} have no entry in {given['target']}.")
     running.summarise(run, scheduler, signature)
-    return 1 if progress.failed or rows.failed else 0
+    return 1 if tally.failed or rows.failed else 0
 
 
 class _Outputs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from itertools import chain
 
 import click
@@ -10,6 +11,8 @@ from sgdec.cli.paths import Command, Read, Written
 from sgdec.io.writing import write_whole
 from sgdec.text.lines import read_lines
 from sgdec.text.vocabulary import KINDS, Kind, train
+
+log = logging.getLogger(__name__)
 
 
 @click.command(cls=Command)
@@ -50,4 +53,4 @@ def command(
     lines = chain.from_iterable(read_lines(path) for path in inputs)
     vocabulary = train(lines, vocab_size, kind, coverage=coverage, normalization=normalization)
     write_whole(output, vocabulary.serialized)
-    click.echo(f"{output}: {vocabulary.size} pieces", err=True)
+    log.info(f"{output}: {vocabulary.size} pieces")

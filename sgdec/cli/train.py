@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,8 @@ from sgdec.plugins.host import Host
 from sgdec.plugins.options import describe
 from sgdec.training.config import TrainConfig, flag
 from sgdec.training.library import make_config
+
+log = logging.getLogger(__name__)
 
 TEXTS = ("--train", "--valid")
 """Options that take one file, two or three: what the model's kind asks for, see `TrainConfig.require_fit`."""
@@ -163,7 +166,7 @@ def command(
 
     done = train(config, resume=resume, host=host, quiet=quiet)
     if is_first() and not quiet:
-        click.echo(f"{done.best}: the best model, after {done.steps} steps of training", err=True)
+        log.info(f"{done.best}: the best model, after {done.steps} steps of training")
 
 
 def _is_default(ctx: click.Context, name: str) -> bool:

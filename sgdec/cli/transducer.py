@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from itertools import chain
 from typing import Any
 
@@ -12,6 +13,8 @@ from sgdec.errors import UsageError
 from sgdec.io.writing import write_whole
 from sgdec.text.lines import read_lines
 from sgdec.text.transducers import UNLISTED
+
+log = logging.getLogger(__name__)
 
 
 @click.command("transducer", cls=Command)
@@ -88,7 +91,7 @@ def command(
     from sgdec.io.transducer import write_transducer
 
     write_transducer(output, drawing.arcs, {0: 0.0})
-    click.echo(f"{output}: {about}, {drawing.states:,} states, {len(drawing.arcs):,} arcs", err=True)
+    log.info(f"{output}: {about}, {drawing.states:,} states, {len(drawing.arcs):,} arcs")
 
 
 def _write_spellings(output: str, outer: Any, inner: Any) -> None:
@@ -98,4 +101,4 @@ def _write_spellings(output: str, outer: Any, inner: Any) -> None:
     lines = [" ".join(map(str, (word, *letters))) + "\n" for word, letters in sorted(found.items())]
     write_whole(output, "".join(lines))
     left_out = f" ({skipped:,} left out: no spelling of their own)" if skipped else ""
-    click.echo(f"{output}: {len(found):,} words{left_out}", err=True)
+    log.info(f"{output}: {len(found):,} words{left_out}")

@@ -12,7 +12,7 @@ once, as a list, and uses it as often as needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from torch import Tensor
@@ -55,13 +55,18 @@ def build_clusters(
     iterations: int = 20,
     seed: int = 0,
     device: str = "cpu",
+    report: Callable[[str], None] = lambda message: None,
 ) -> Clusters:
     """Clusters of the contexts in ``data``, whose targets are outputs of the model (several a source if you like).
 
-    Centroids that no context is nearest to are left out. Raises UsageError as `kmeans` does.
+    Centroids that no context is nearest to are left out. ``report`` is told what is being done. Raises UsageError as
+    `kmeans` does.
     """
+    report("recording a sample of contexts")
     sample = _sample(model, data, centroids * POINTS_PER_CENTROID, seed, device)
+    report(f"k-means of {len(sample):,} contexts")
     found = kmeans(sample, centroids, iterations=iterations, seed=seed)
+    report("collecting the likeliest tokens of all contexts")
     return collect(contexts(model, data, k, device=device), found, vocab_size)
 
 

@@ -65,17 +65,16 @@ def open_rows(
     *,
     resume: bool = False,
     overwrite: bool = False,
-    say: Callable[[str], None] = lambda message: None,
 ) -> Iterator[Rows]:
     """Where rows go: ``--output`` (None: standard output), in UTF-8. What is a file can be gone on with.
 
-    ``about``, ``say``: see `open_noted`. Raises UsageError where an output cannot be opened or gone on with,
+    ``about``: see `open_noted`. Raises UsageError where an output cannot be opened or gone on with,
     SgdecError where it cannot be written to its end.
     """
     if resume and overwrite:
         raise UsageError("--resume goes on with a run and --overwrite begins it again. Give one of them.")
     if output is not None and not writes_directly(output):
-        with open_noted(output, about(), resume=resume, overwrite=overwrite, say=say) as rows:
+        with open_noted(output, about(), resume=resume, overwrite=overwrite) as rows:
             yield rows
         return
     if resume:

@@ -15,9 +15,10 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import logging
 import os
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import takewhile
@@ -26,6 +27,8 @@ from typing import Any, Protocol
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io import patterns
 from sgdec.io.writing import claim, put_in_place, refuse_unwritable
+
+log = logging.getLogger(__name__)
 
 FREE = ("batch_size", "window")
 """What of a signature may change where a run goes on: how much arithmetic is shared, and nothing else."""
@@ -93,7 +96,7 @@ class NotedRows(Rows):
         self._size = self._crc = 0
         self._waiting: list[str] = []
 
-    def begin(self, *, resume: bool, overwrite: bool, say: Callable[[str], None]) -> None:
+    def begin(self, *, resume: bool, overwrite: bool) -> None:
         """Find out where to begin. Raises UsageError for an unfinished run that is not to be gone on with."""
         header, notes = _read(self._notes)
         begun = os.path.exists(self.partial) if self.partial else bool(notes)
@@ -110,14 +113,14 @@ class NotedRows(Rows):
             )
         if resume and rows and notes:
             self._go_on(header or {}, notes)
-            say(f"{self.output}: goes on after sentence {self.done}.")
+            log.info(f"{self.output}: goes on after sentence {self.done}.")
         elif resume and not begun and self.target and os.path.exists(self.target):
             self.complete = True
             self.failed = sum(note.failed for note in notes)  # there are some if it died between its last two steps
-            say(f"{self.output}: complete already; nothing is done. To make it again, leave --resume out.")
+            log.info(f"{self.output}: complete already; nothing is done. To make it again, leave --resume out.")
         else:
             if resume:
-                say(f"{self.output}: nothing to go on with; begins with the first sentence.")
+                log.info(f"{self.output}: nothing to go on with; begins with the first sentence.")
             self._start()
 
     def write(self, text: str, /) -> None:
@@ -206,7 +209,7 @@ def beside(output: str) -> tuple[str, ...]:
 
 @contextmanager
 def open_noted(
-    output: str, about: Mapping[str, Any], *, resume: bool, overwrite: bool, say: Callable[[str], None]
+    output: str, about: Mapping[str, Any], *, resume: bool, overwrite: bool
 ) -> Iterator[NotedRows]:
     """The rows of an output that is a file or a pattern; see `NotedRows`.
 
@@ -226,7 +229,7 @@ def open_noted(
         raise SgdecError(f"--output {output}: another process is writing there. Wait for it, or write elsewhere.")
     rows, complete = NotedRows(output, about, notes), False
     try:
-        rows.begin(resume=resume, overwrite=overwrite, say=say)
+        rows.begin(resume=resume, overwrite=overwrite)
         yield rows
         rows.end(complete=True)
         complete = True
@@ -238,7 +241,7 @@ def open_noted(
         raise SgdecError(f"{error} {rows.hint}".rstrip()) from error
     except BaseException:
         if rows.hint:
-            say(rows.hint)
+            log.info(rows.hint)
         raise
     finally:
         if not complete:

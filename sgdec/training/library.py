@@ -36,7 +36,8 @@ def train(
 
     ``train``, ``valid``: the files of both sides, or one for a language model. ``tokenizer``: a file for both sides,
     or one a side. ``output``: the folder of the run. ``model``: a plugin's name, by default that of ``start``, or
-    gnmt; its options are given by that name: ``gnmt={"layers": 2}``. ``preset``: a named set of them.
+    gnmt; its options are given by that name: ``gnmt={"layers": 2}``. ``preset``: a named set of them. The
+    logger ``sgdec.training`` says what is going on; with ``quiet`` it does not.
 
     Returns where the best checkpoint is, with its scores. Raises UsageError and SgdecError for what the command line
     would refuse.

@@ -19,6 +19,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from logging import Logger
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,6 +28,7 @@ import torch
 from sgdec.errors import SgdecError
 from sgdec.training.data.batch import Batch, take
 from sgdec.training.data.budget import Budget
+from sgdec.training.log import LOG
 from sgdec.training.run.resuming import last_good
 
 Item = TypeVar("Item")
@@ -90,7 +92,7 @@ class Splitter:
     """The largest cost of a batch that is not split."""
     unfit: list[int] = field(default_factory=list)
     """Line numbers of examples that are left out."""
-    say: Callable[[str], None] = lambda text: None
+    log: Logger = LOG
     skipped: list[int] = field(default_factory=list)
     """Steps that were no updates, for nothing was left of them."""
 
@@ -114,16 +116,18 @@ class Splitter:
         if len(batch.lines) > 1:
             self.ceiling = min(self.ceiling, SHARE * self._cost(batch))
             size = f"{len(batch.lines)} examples of up to {max(_longest(batch))} tokens"
-            self.say(f"step {step}: out of memory with {size}; batches of this size are split from now on")
+            self.log.warning(f"step {step}: out of memory with {size}; batches of this size are split from now on")
         else:
             line = batch.lines[0]
             self.unfit.append(line)
-            self.say(f"step {step}: out of memory with line {line} alone; it is left out ({len(self.unfit)} so far)")
+            so_far = f"{len(self.unfit)} so far"
+            self.log.warning(f"step {step}: out of memory with line {line} alone; it is left out ({so_far})")
 
     def skip(self, step: int) -> None:
         """Nothing is left of this update."""
         self.skipped.append(step)
-        self.say(f"step {step}: memory holds nothing of this update; it is skipped ({len(self.skipped)} so far)")
+        so_far = f"{len(self.skipped)} so far"
+        self.log.warning(f"step {step}: memory holds nothing of this update; it is skipped ({so_far})")
 
     def _cost(self, batch: Batch) -> float:
         return self.budget.cost(len(batch.lines), _longest(batch))

@@ -18,6 +18,7 @@ from sgdec.training.config import TrainConfig
 from sgdec.training.data.noise import SourceNoise
 from sgdec.training.data.workspace import make_budget
 from sgdec.training.device import choose_precision
+from sgdec.training.log import LOG, QUIET
 from sgdec.training.out_of_memory import Splitter, told
 from sgdec.training.parallel.group import Group
 from sgdec.training.parallel.launch import joined, restarted
@@ -28,7 +29,6 @@ from sgdec.training.run.alone import alone
 from sgdec.training.run.inputs import describe_model, read_inputs, read_vocabularies
 from sgdec.training.run.progress import PROGRESS, Progress
 from sgdec.training.run.report import Report, Silence
-from sgdec.training.run.terminal import Terminal
 from sgdec.training.trainer import Trained, Trainer
 from sgdec.training.updating import Updater
 
@@ -65,8 +65,8 @@ def prepare(
     model_config = describe_model(config, family, source, target)
     torch.manual_seed(config.seed)
     model = loading.build_model(model_config, where="sgdec train", host=host)  # refuses options before text is read
-    terminal = Terminal(quiet=quiet or not group.first)
-    inputs = read_inputs(config, source, target, model_config, earlier, terminal)
+    log = QUIET if quiet or not group.first else LOG
+    inputs = read_inputs(config, source, target, model_config, earlier, log)
 
     model.to(config.device, torch.float64 if precision == "fp64" else torch.float32)
     if config.compile:
@@ -80,7 +80,7 @@ def prepare(
     def trial() -> Strategy:
         return Updater(config, model, precision, total_steps=1).strategy
 
-    budget = make_budget(config, inputs.train, trial, earlier, terminal.progress, group)
+    budget = make_budget(config, inputs.train, trial, earlier, log, group)
     batches = len(inputs.train.batches(budget, order=(config.seed, 0)))
     steps_per_epoch = math.ceil(batches / config.accumulate)
     total_steps = config.max_steps or math.ceil(config.epochs * steps_per_epoch)
@@ -88,9 +88,9 @@ def prepare(
     updater = Updater(config, model, precision, total_steps=total_steps, step=progress.step, group=group)
     if resume:
         updater.restore(folder / "last", progress.step)
-    report = Report(folder, step=progress.step, quiet=quiet) if group.first else Silence()
+    report = Report(folder, step=progress.step) if group.first else Silence()
     ceiling = progress.ceiling or math.inf
-    updater.splitter = Splitter(budget, ceiling, progress.unfit, report.line, progress.skipped)
+    updater.splitter = Splitter(budget, ceiling, progress.unfit, log, progress.skipped)
     return Trainer(
         config,
         inputs,
@@ -103,4 +103,5 @@ def prepare(
         volume=Volume(updater.strategy),
         started=started,
         scores=resuming.scores(earlier),
+        log=log,
     )

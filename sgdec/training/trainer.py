@@ -15,12 +15,14 @@ import shutil
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from logging import Logger
 from pathlib import Path
 from types import MappingProxyType
 
 from sgdec.checkpoints import files, layout
 from sgdec.errors import SgdecError
 from sgdec.models.base import Model, Seq2Seq
+from sgdec.terminal import Bar
 from sgdec.training import validation
 from sgdec.training.config import TrainConfig
 from sgdec.training.data.batch import Batch
@@ -28,6 +30,7 @@ from sgdec.training.data.budget import Budget
 from sgdec.training.data.noise import SourceNoise
 from sgdec.training.data.text import ParallelText, Text
 from sgdec.training.data.workspace import WORKSPACE, Workspace, for_scoring
+from sgdec.training.log import LOG
 from sgdec.training.optimisation import learning_rate
 from sgdec.training.out_of_memory import told
 from sgdec.training.parallel.group import Group
@@ -76,6 +79,7 @@ class Trainer:
     """What the weights were started from, one line each."""
     scores: Mapping[str, float] = field(default_factory=dict)
     """Of the last validation."""
+    log: Logger = LOG
 
     @property
     def model(self) -> Model:
@@ -101,13 +105,15 @@ class Trainer:
         """Train until the last step or until patience ends; the best and the last model are in the folder."""
         self._introduce()
         try:
-            with told(self.folder, lambda: f"step {self.progress.step}"):
+            with told(self.folder, lambda: f"step {self.progress.step}"), self._bar() as bar:
                 for _ in self.steps():
-                    pass
+                    if bar.live:
+                        bar.note(self._speed())
+                        bar.advance()
         except KeyboardInterrupt:
-            self.report.line(f"interrupted at step {self.progress.step}; {resuming.last_good(self.folder)}")
+            self.log.info(f"interrupted at step {self.progress.step}; {resuming.last_good(self.folder)}")
             if (self.folder / "last").exists():
-                self.report.line("--resume goes on from there")
+                self.log.info("--resume goes on from there")
             self.report.close()
             raise
         except BaseException:
@@ -115,9 +121,9 @@ class Trainer:
                 self.report.close()
             raise
         for line in self.volume.lines():
-            self.report.line(line)
+            self.log.info(line)
         if not self.progress.settled:
-            self.report.line(
+            self.log.warning(
                 f"no checkpoint is final: {self.model.unsettled}. Give --resume and more --epochs or --max-steps"
             )
         self.report.close()
@@ -156,8 +162,6 @@ class Trainer:
         p.update_seconds += elapsed
         if p.step % LOG_EVERY == 0:
             self._log(rate, norm)
-        elif self.report.live:
-            self._show()
 
         last = p.step == self.total_steps
         due = p.step % config.validate_every == 0 if config.validate_every else end_of_epoch
@@ -182,7 +186,6 @@ class Trainer:
         """Perplexity, and BLEU of translations, of held-out text; the rate and the checkpoints follow from them."""
         config, p = self.config, self.progress
         started = time.monotonic()
-        self.report.progress("validation")
         with self.updater.averaged():
             self.scores = self.group.agree(self._score() if self.group.first else {})[0]
         value = self.scores[config.metric] * (-1 if config.metric == "perplexity" else 1)
@@ -198,14 +201,16 @@ class Trainer:
         self.report.add({"step": p.step, "epoch": self._epoch(), **self.scores, "seconds": round(p.seconds, 1)})
         scores = ", ".join(f"{name} {score:.4g}" for name, score in self.scores.items())
         where = f"epoch {self._epoch():.2f}, step {p.step}/{self.total_steps}"
-        self.report.line(f"{where}: {scores}{' (best)' if better else ''}, {duration(p.seconds)}")
+        self.log.info(f"{where}: {scores}{' (best)' if better else ''}, {duration(p.seconds)}")
         self._save(*(["best"] if better else []), "last", scores=self.scores)
 
     def _score(self) -> dict[str, float]:
         model, valid, device = self.model, self.inputs.valid, self.config.device
-        scores = {"perplexity": validation.perplexity(model, valid, budget=for_scoring(self.budget), device=device)}
+        budget = for_scoring(self.budget)
+        scores = {"perplexity": validation.perplexity(model, valid, budget=budget, device=device, log=self.log)}
         if isinstance(model, Seq2Seq) and isinstance(valid, ParallelText):
-            scores |= validation.of_translations(model, self.inputs.target, valid, self.config.bleu, device=device)
+            target, count = self.inputs.target, self.config.bleu
+            scores |= validation.of_translations(model, target, valid, count, device=device, log=self.log)
         return scores
 
     def _save(self, *links: str, scores: Mapping[str, float] = MappingProxyType({})) -> None:
@@ -239,17 +244,17 @@ class Trainer:
         data, parameters = self.data, sum(parameter.numel() for parameter in self.model.parameters())
         count = f"{parameters / 1e6:.1f} M" if parameters >= 1e6 else f"{parameters / 1e3:.1f} k"
         skipped = [f"{count} {what} left out" for what, count in data.left_out.items() if count]
-        self.report.line(
+        self.log.info(
             f"{self.config.model}: {count} parameters, {self.updater.precision} on {self.config.device}; "
             f"{len(data)} {data.unit}{''.join(f', {text}' for text in skipped)}; "
             f"{self.steps_per_epoch} steps an epoch, {self.total_steps} in all"
         )
         for line in self.started:
-            self.report.line(line)
+            self.log.info(line)
         if self.progress.step:
-            self.report.line(f"resumed after step {self.progress.step}")
+            self.log.info(f"resumed after step {self.progress.step}")
         if self.progress.step >= self.total_steps:
-            self.report.line("this run has ended; it goes on with more --epochs or --max-steps")
+            self.log.info("this run has ended; it goes on with more --epochs or --max-steps")
 
     def _log(self, rate: float, norm: float) -> None:
         p, speed = self.progress, self.progress.tokens / self.progress.update_seconds
@@ -263,15 +268,15 @@ class Trainer:
         }
         row |= self.volume.row
         self.report.add({**row, "tokens_per_second": round(speed, 1), "seconds": round(p.seconds, 1)})
-        self._show()
         p.loss_sum, p.tokens, p.update_seconds, p.rewards, p.sources = 0.0, 0, 0.0, 0.0, 0
 
-    def _show(self) -> None:
-        """One line that is rewritten: where we are, how fast, how long still."""
-        p, speed = self.progress, self.progress.tokens / max(self.progress.update_seconds, 1e-9)
-        loss = f"{p.loss_sum / p.tokens:.3f}" if p.tokens else "-"
-        left = (self.total_steps - p.step) * p.seconds / p.step
-        self.report.progress(
-            f"epoch {self._epoch():.2f}, step {p.step}/{self.total_steps}: loss {loss}, "
-            f"{speed:,.0f} tokens/s, {duration(left)} left"
-        )
+    def _bar(self) -> Bar:
+        return Bar("training", self.log, unit="steps", total=self.total_steps, done=self.progress.step)
+
+    def _speed(self) -> str:
+        """Of the updates since the last row of the log."""
+        p = self.progress
+        if not p.tokens:
+            return f"epoch {self._epoch():.2f}"
+        speed = p.tokens / max(p.update_seconds, 1e-9)
+        return f"epoch {self._epoch():.2f}, loss {p.loss_sum / p.tokens:.3f}, {speed:,.0f} tokens/s"

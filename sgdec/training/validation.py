@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from logging import Logger
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
@@ -12,11 +13,13 @@ from torch import Tensor
 
 from sgdec.context import BOS, EOS, UNK, Vocabularies, Vocabulary
 from sgdec.models.base import Memory, Model, Seq2Seq
+from sgdec.terminal import Bar, track
 from sgdec.text.gleu import mean_gleu
 from sgdec.text.steps import Stepping
 from sgdec.training.data.batch import Batch, pad, take
 from sgdec.training.data.budget import Budget
 from sgdec.training.data.text import ParallelText, Text
+from sgdec.training.log import LOG
 from sgdec.training.out_of_memory import in_halves
 
 if TYPE_CHECKING:
@@ -55,7 +58,9 @@ def summed_nll(logits: Tensor, targets: Tensor, weights: Tensor | None, label_sm
 
 
 @torch.inference_mode()
-def perplexity(model: Model, data: Text, *, budget: int | Budget = 4096, device: str = "cpu") -> float:
+def perplexity(
+    model: Model, data: Text, *, budget: int | Budget = 4096, device: str = "cpu", log: Logger = LOG
+) -> float:
     """exp of the mean -ln P of a target token, ``</s>`` included; in batches of the budget, or smaller ones."""
 
     def nll(batch: Batch) -> float:
@@ -64,7 +69,8 @@ def perplexity(model: Model, data: Text, *, budget: int | Budget = 4096, device:
 
     model.eval()
     total, tokens = 0.0, 0
-    for examples in data.batches(budget):
+    batches = data.batches(budget)
+    for examples in track(batches, "perplexity", log, unit="batches", total=len(batches)):
         batch = data.batch(examples)
         total += nll(batch)
         tokens += int(batch.mask.sum())
@@ -91,7 +97,12 @@ def translate(
 
 @torch.inference_mode()
 def greedy(
-    model: Seq2Seq, sources: Sequence[Sequence[int]], *, device: str = "cpu", batch_size: int = 64
+    model: Seq2Seq,
+    sources: Sequence[Sequence[int]],
+    *,
+    device: str = "cpu",
+    batch_size: int = 64,
+    log: Logger = LOG,
 ) -> list[list[int]]:
     """The likeliest token at every step, for sources in any order; nothing for an empty one.
 
@@ -111,10 +122,12 @@ def greedy(
     model.eval()
     order = sorted((n for n in range(len(sources)) if sources[n]), key=lambda n: len(sources[n]))
     translations: list[list[int]] = [[] for _ in sources]
-    for first in range(0, len(order), batch_size):
-        chosen = order[first : first + batch_size]
-        for n, tokens in zip(chosen, in_halves(searched, chosen), strict=True):
-            translations[n] = tokens
+    with Bar("translating", log, unit="lines", total=len(order)) as bar:
+        for first in range(0, len(order), batch_size):
+            chosen = order[first : first + batch_size]
+            for n, tokens in zip(chosen, in_halves(searched, chosen), strict=True):
+                translations[n] = tokens
+            bar.advance(len(chosen))
     return translations
 
 
@@ -161,12 +174,12 @@ def bleu_and_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[
 
 
 def of_translations(
-    model: Seq2Seq, target: Vocabulary, text: ParallelText, count: int, *, device: str = "cpu"
+    model: Seq2Seq, target: Vocabulary, text: ParallelText, count: int, *, device: str = "cpu", log: Logger = LOG
 ) -> dict[str, float]:
     """BLEU (0 to 100) and mean GLEU in tokens (0 to 1) of `greedy` of the first ``count`` sources; none of none."""
     if not count:
         return {}
-    outputs, references = greedy(model, text.sources[:count], device=device), text.targets[:count]
+    outputs, references = greedy(model, text.sources[:count], device=device, log=log), text.targets[:count]
     translations = [target.decode(tokens) for tokens in outputs]
     if isinstance(target, Stepping):
         outputs, references = ([target.without_steps(tokens) for tokens in side] for side in (outputs, references))

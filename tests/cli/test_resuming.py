@@ -363,7 +363,7 @@ def test_a_run_without_a_sentence_leaves_nothing(folder: Path, said: Said, leave
 
 
 def test_two_processes_do_not_write_one_output(folder: Path, said: Said, leave: Leave) -> None:
-    with open_noted("out", {"input": []}, resume=False, overwrite=False, say=print) as rows:
+    with open_noted("out", {"input": []}, resume=False, overwrite=False) as rows:
         for flags in ([], ["--resume"], ["--overwrite"]):
             assert "--output out: another process is writing there." in said(
                 "in", "--output", "out", *flags, status=1

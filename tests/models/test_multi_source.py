@@ -30,7 +30,7 @@ from sgdec.training.data.reading import Limits
 from sgdec.training.data.shards import ShardedText
 from sgdec.training.data.stream import open_text
 from sgdec.training.data.text import ParallelText, read_text
-from sgdec.training.run.terminal import Terminal
+from sgdec.training.log import QUIET
 from tests.helpers.families import make
 
 pytestmark = pytest.mark.slow
@@ -179,7 +179,7 @@ def test_a_text_in_shards_has_the_same_sources(tmp_path: Path) -> None:
     both, paths = TwoSources(english, english), write(tmp_path, "text", EXAMPLES[:200])
     whole = read_text(paths, both, english, Limits(9))
     sharded = open_text(
-        paths, both, english, Limits(9), run=tmp_path / "run", shard_tokens=400, terminal=Terminal(quiet=True)
+        paths, both, english, Limits(9), run=tmp_path / "run", shard_tokens=400, log=QUIET
     )
     assert isinstance(sharded, ShardedText) and isinstance(whole, ParallelText)
     found = {}

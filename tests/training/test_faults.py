@@ -206,14 +206,15 @@ def test_a_ratio_counts_in_both_directions_and_only_beyond_the_limit() -> None:
 
 
 def test_a_run_says_what_it_left_out_and_refuses_held_out_text_that_it_cannot_read(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "sgdec")
     config = make_config(tmp_path, max_ratio=1.5, max_steps=1, bleu=0)
     with open(config.train[0], "ab") as source, open(config.train[1], "ab") as target:
         source.write(b"one\none \xe9\n\n")
         target.write(b"eins zwei drei\neins\neins\n")
     prepare(config).run()
-    said = capsys.readouterr().err.splitlines()[0]
+    said = caplog.messages[0]
     assert f"{len(PAIRS)} pairs, 1 of absurd lengths left out, 1 not UTF-8 left out, 1 empty left out;" in said
     with open(config.valid[1], "ab") as held_out:
         held_out.write(b"\xe9\n")

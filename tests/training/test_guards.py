@@ -155,8 +155,9 @@ def test_the_precision_of_a_run_so_far(tmp_path: Path) -> None:
 
 
 def test_what_was_interrupted_and_what_had_ended_say_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "sgdec")
     config = make_config(tmp_path, max_steps=6, save_every=2, bleu=0)
 
     def interrupt(config: Any, step: int, *args: Any) -> float:
@@ -167,12 +168,12 @@ def test_what_was_interrupted_and_what_had_ended_say_so(
     with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
         patched.setattr("sgdec.training.trainer.learning_rate", interrupt)
         train(config)
-    said = capsys.readouterr().err
+    said = "\n".join(caplog.messages)
     assert "interrupted at step 4; the last good checkpoint is" in said and "run/step-2\n" in said
     train(config, resume=True)
-    assert "has ended" not in capsys.readouterr().err
+    assert "has ended" not in "\n".join(caplog.messages)
     train(config, resume=True)
-    assert "this run has ended; it goes on with more --epochs or --max-steps" in capsys.readouterr().err
+    assert "this run has ended; it goes on with more --epochs or --max-steps" in "\n".join(caplog.messages)
 
 
 def test_a_run_goes_on_from_an_earlier_checkpoint_that_last_points_at(tmp_path: Path) -> None:

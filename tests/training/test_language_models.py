@@ -101,8 +101,9 @@ def test_an_epoch_holds_every_line_once_within_the_limit(tmp_path: Path, limit: 
 
 
 def test_empty_and_overlong_lines_are_left_out_and_counted(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "sgdec")
     config = make_lm_config(tmp_path, max_line=5)
     Path(config.train[0]).write_text("ae\n\nbe ce\n" + "ae " * 9 + "\n   \n")
     trainer = prepare(config)
@@ -112,7 +113,7 @@ def test_empty_and_overlong_lines_are_left_out_and_counted(
     assert batch.source is None and batch.inputs == (batch.target_in,) and batch.lines == [3, 1]
     next(trainer.steps())
     trainer._introduce()
-    assert "2 lines, 2 empty left out, 1 too long left out;" in capsys.readouterr().err
+    assert "2 lines, 2 empty left out, 1 too long left out;" in "\n".join(caplog.messages)
     Path(config.train[0]).write_text("\n\n")
     with pytest.raises(SgdecError, match=r"train\.txt: no line is left of 2: 2 empty\."):
         prepare(make_lm_config(tmp_path, "other"), quiet=True)

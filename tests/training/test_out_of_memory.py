@@ -64,8 +64,9 @@ def say_no(monkeypatch: pytest.MonkeyPatch, too_large: Callable[[Any], bool], *,
 @pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_batches_that_do_not_fit_are_split_and_the_run_is_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], accumulate: int, late: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, accumulate: int, late: bool
 ) -> None:
+    caplog.set_level("INFO", "sgdec")
     settings: dict[str, Any] = {
         "precision": "fp64", "options": STILL, "accumulate": accumulate, "max_steps": 10, "bleu": 0
     }  # fmt: skip
@@ -74,7 +75,7 @@ def test_batches_that_do_not_fit_are_split_and_the_run_is_the_same(
     config = make_config(tmp_path, "split", **settings)
     trainer = prepare(config)
     assert list(trainer.steps()) == pytest.approx(expected, rel=1e-9)
-    said = [line for line in capsys.readouterr().err.splitlines() if "out of memory" in line]
+    said = [line for line in caplog.messages if "out of memory" in line]
     assert 1 <= len(said) <= 5, "once it is known, no batch of this size is tried again"
     assert said[0].startswith("step 1: out of memory with ") and "are split from now on" in said[0]
     kept = [batch for batch in tried if batch.mask.numel() <= 20]
@@ -88,13 +89,14 @@ def test_batches_that_do_not_fit_are_split_and_the_run_is_the_same(
 
 
 def test_an_example_that_does_not_fit_at_all_is_left_out_and_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "sgdec")
     bad = [1, 40]
     tried = say_no(monkeypatch, lambda batch: any(line in batch.lines for line in bad))
     config = make_config(tmp_path, max_steps=0, epochs=2.0, save_every=1, bleu=0)
     train(config)
-    said = capsys.readouterr().err
+    said = "\n".join(caplog.messages)
     assert all(f"out of memory with line {line} alone; it is left out" in said for line in bad) and "2 so far" in said
     used = [line for batch in tried for line in batch.lines]
     assert set(used) == set(range(1, len(PAIRS) + 1))
@@ -124,8 +126,9 @@ def progress_of(run: Path) -> dict[str, Any]:
 
 @pytest.mark.parametrize("ema", [0.0, 0.1])
 def test_an_update_of_which_nothing_fits_is_skipped_counted_and_remembered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], ema: float
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, ema: float
 ) -> None:
+    caplog.set_level("INFO", "sgdec")
     bad = lines_of_batch(tmp_path, 4)
     say_no(monkeypatch, lambda batch: bool({*batch.lines} & {*bad}))
     monkeypatch.setattr(trainer, "LOG_EVERY", 1)
@@ -133,7 +136,7 @@ def test_an_update_of_which_nothing_fits_is_skipped_counted_and_remembered(
     config = make_config(tmp_path, **settings)
     made = list(prepare(config).steps())
     assert [step for step, loss in enumerate(made, start=1) if math.isnan(loss)] == [5]
-    assert "step 5: memory holds nothing of this update; it is skipped (1 so far)" in capsys.readouterr().err
+    assert "step 5: memory holds nothing of this update; it is skipped (1 so far)" in "\n".join(caplog.messages)
     progress = progress_of(tmp_path / "run")
     assert progress["skipped"] == [5] and sorted(progress["unfit"]) == sorted(bad)
     before, after, later = (

@@ -186,9 +186,10 @@ def test_plateaus_halve_the_rate_and_patience_ends_the_run(tmp_path: Path, monke
 def test_a_run_leaves_logs_and_a_learning_curve(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
     curves: Callable[..., None],
 ) -> None:
+    caplog.set_level("INFO", "sgdec")
     monkeypatch.setattr(report, "draw_curve", curves)
     done = train(make_config(tmp_path, max_steps=100, validate_every=50))
     run = tmp_path / "run"
@@ -206,7 +207,7 @@ def test_a_run_leaves_logs_and_a_learning_curve(
     assert [event.step for event in events.Scalars("perplexity")] == [50, 100]
     assert events.Scalars("loss")[0].value == pytest.approx(rows[0]["loss"])
 
-    lines = capsys.readouterr().err.splitlines()
+    lines = caplog.messages
     assert len(lines) == 3, "not a terminal: what is trained, then a line a validation"
     assert f"{len(PAIRS)} pairs" in lines[0] and "step 50/100: perplexity" in lines[1]
 

@@ -14,8 +14,9 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
+from logging import Logger
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,6 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sgdec.checkpoints import files
+from sgdec.terminal import track
 from sgdec.training.data.reading import Block
 from sgdec.training.data.shards import FORMAT, MANIFEST, NUMBER, shard_file
 
@@ -41,8 +43,7 @@ def write_shards(
     blocks: Iterable[Block],
     shard_tokens: int,
     vocab_sizes: Sequence[int],
-    *,
-    say: Callable[[str], None],
+    log: Logger,
     **facts: Any,
 ) -> None:
     """Write all examples into shards of at most ``shard_tokens`` tokens on average, and ``facts`` into the manifest.
@@ -66,14 +67,12 @@ def write_shards(
             shard_file(folder, number, part).touch()
     totals = np.zeros((len(parts), shards), dtype=np.int64)  # examples, then tokens a side
     digest, generator = hashlib.sha256(), np.random.default_rng(shards)
-    for number in range(stretches):
-        say(f"dealing the text to {shards} shards: {number} of {stretches} parts are done")
+    for number in track(range(stretches), f"dealing to {shards} shards", log, unit="parts", total=stretches):
         examples = _take(_stretch(folder, number))
         shard_of = generator.permutation(shards)[generator.permutation(len(examples.rows)) % shards]
         for array in (shard_of, examples.rows, *examples.tokens):
             digest.update(array.tobytes())
         totals += _deal(folder, examples, shard_of, shards)
-    say("")
     contents: Mapping[str, Any] = {
         "format": FORMAT,
         "types": [kind.str for kind in kinds],

@@ -8,23 +8,22 @@ the others, and take their place only where the run accepts them. When nothing t
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from itertools import chain
+from logging import Logger
 from pathlib import Path
 from typing import Any
 
 from sgdec.checkpoints import files
 from sgdec.errors import SgdecError, UsageError
+from sgdec.terminal import Bar
 from sgdec.text.vocabulary import StoredVocabulary
 from sgdec.training.data.dealing import write_shards
 from sgdec.training.data.reading import Block, Limits, count_lines, read_blocks, require_some
 from sgdec.training.data.shards import ShardedText
 from sgdec.training.data.text import MonolingualText, ParallelText, Text
 from sgdec.training.run.alone import in_turn
-from sgdec.training.run.report import duration
-from sgdec.training.run.terminal import Terminal
 
 FOLDER = "text"
 """In the folder of a run."""
@@ -38,7 +37,7 @@ def open_text(
     *,
     run: Path,
     shard_tokens: int,
-    terminal: Terminal,
+    log: Logger,
     accept: Callable[[Text], None] = lambda text: None,
 ) -> Text:
     """What `read_text` gives for a text of at most ``shard_tokens`` tokens (0: for any); else a `ShardedText`.
@@ -56,7 +55,7 @@ def open_text(
         "shard_tokens": shard_tokens,
     }
     if shard_tokens and files.unsettled(run / FOLDER):  # another process is at it, or died
-        with _in_turn(run, terminal):
+        with _in_turn(run, log):
             files.settle(run / FOLDER)
     if shard_tokens and (found := _find(run / FOLDER, made_of, accept)):
         return found
@@ -79,17 +78,17 @@ def open_text(
             f"--train: a text of more than {shard_tokens} tokens is put into shards, and its lines are counted "
             "before, which takes files. Give files, or --shard-tokens 0 to hold all in memory."
         )
-    with _in_turn(run, terminal):
+    with _in_turn(run, log):
         if found := _find(run / FOLDER, made_of, accept):
             return found
-        terminal.progress("counting lines")
-        lines = count_lines(paths)
-        terminal.line(f"{lines} {unit} have more than {shard_tokens} tokens: preparing shards in {run / FOLDER}")
-        shown = _shown(chain(_emptying(blocks), reader), lines, terminal)
+        with Bar("counting lines", log):
+            lines = count_lines(paths)
+        log.info(f"{lines} {unit} have more than {shard_tokens} tokens: preparing shards in {run / FOLDER}")
+        shown = _shown(chain(_emptying(blocks), reader), lines, log)
 
         def write(folder: Path) -> None:
             sizes = [vocabulary.size for vocabulary in vocabularies]
-            write_shards(folder, shown, shard_tokens, sizes, say=terminal.progress, unit=unit, made_of=made_of)
+            write_shards(folder, shown, shard_tokens, sizes, log, unit=unit, made_of=made_of)
             accept(ShardedText(folder))
 
         files.write_folder(run / FOLDER, write, advice="Give an --output on a disk with more room.")
@@ -119,8 +118,8 @@ def _find(folder: Path, made_of: dict[str, Any], accept: Callable[[Text], None])
     return text
 
 
-def _in_turn(run: Path, terminal: Terminal) -> AbstractContextManager[None]:
-    return in_turn(run, lambda: terminal.progress("waiting for the process that prepares the text"))
+def _in_turn(run: Path, log: Logger) -> AbstractContextManager[None]:
+    return in_turn(run, lambda: log.info("waiting for the process that prepares the text"))
 
 
 def _emptying(blocks: list[Block]) -> Iterator[Block]:
@@ -130,15 +129,9 @@ def _emptying(blocks: list[Block]) -> Iterator[Block]:
         yield blocks.pop()
 
 
-def _shown(blocks: Iterable[Block], lines: int, terminal: Terminal) -> Iterator[Block]:
-    """The blocks, with progress on the terminal."""
-    started, done = time.monotonic(), 0
-    for block in blocks:
-        yield block
-        done += block.size
-        seconds = max(time.monotonic() - started, 1e-3)
-        terminal.progress(
-            f"preparing text: {done:,} of {lines:,} lines, {done / seconds:,.0f} a second, "
-            f"{duration((lines - done) * seconds / done)} left"
-        )
-    terminal.progress("")
+def _shown(blocks: Iterable[Block], lines: int, log: Logger) -> Iterator[Block]:
+    """The blocks, with progress on a terminal."""
+    with Bar("preparing text", log, unit="lines", total=lines) as bar:
+        for block in blocks:
+            yield block
+            bar.advance(block.size)

@@ -26,6 +26,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import combinations_with_replacement
+from logging import Logger
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,6 +34,7 @@ import numpy.typing as npt
 import torch
 
 from sgdec.errors import SgdecError, UsageError
+from sgdec.terminal import Bar
 from sgdec.training.config import TrainConfig
 from sgdec.training.data.batch import Batch
 from sgdec.training.data.budget import Budget, Tokens
@@ -62,7 +64,7 @@ def make_budget(
     text: Text,
     make_strategy: Callable[[], Strategy],
     earlier: Mapping[str, Any],
-    say: Callable[[str], None],
+    log: Logger,
     group: Group,
 ) -> Budget:
     """What the batches of a run are filled to; ``earlier``: the config of the checkpoint that it goes on from.
@@ -78,7 +80,7 @@ def make_budget(
     strategy = make_strategy()
     strategy.model.train()
     measured = measure_workspace(
-        config.workspace, text, lambda numbers: _update_bytes(strategy, text.batch(numbers), config.device), say
+        config.workspace, text, lambda numbers: _update_bytes(strategy, text.batch(numbers), config.device), log
     )
     return group.agree(measured)[0]._replace(ranks=group.size)
 
@@ -118,7 +120,7 @@ def features(longest: Sequence[int]) -> list[int]:
     return [*lengths, *(one * other for one, other in combinations_with_replacement(lengths, 2))]
 
 
-def measure_workspace(room_mib: int, text: Text, measure: Measure, say: Callable[[str], None]) -> Workspace:
+def measure_workspace(room_mib: int, text: Text, measure: Measure, log: Logger) -> Workspace:
     """Fit the costs of the text's batches to measured ones.
 
     Raises `UsageError` if not even a small one has room, `SgdecError` if memory does not hold one.
@@ -127,24 +129,25 @@ def measure_workspace(room_mib: int, text: Text, measure: Measure, say: Callable
     measured: list[tuple[int, list[int]]] = []
     taken: list[float] = []
     numbers, lengths = text.sample()
-    for pick in _picks(lengths):
-        longest = lengths[pick].tolist()
-        for examples in _growing(longest):
-            say(f"measuring memory: {examples} examples of {' and '.join(map(str, longest))} tokens")
-            try:
-                taken.append(measure([numbers[pick]] * examples))
-            except (RuntimeError, MemoryError) as error:
-                if not is_out_of_memory(error):
-                    raise
-                if not taken:
-                    raise SgdecError(
-                        f"--workspace {room_mib}: memory does not hold {examples} examples of "
-                        f"{' and '.join(map(str, longest))} tokens. Take a smaller model, or give --batch-tokens."
-                    ) from None
-                break
-            measured.append((examples, longest))
-            if taken[-1] > GROWTH * min(taken) or taken[-1] > room:
-                break
+    with Bar("measuring memory", log) as bar:
+        for pick in _picks(lengths):
+            longest = lengths[pick].tolist()
+            for examples in _growing(longest):
+                bar.note(f"{examples} examples of {' and '.join(map(str, longest))} tokens")
+                try:
+                    taken.append(measure([numbers[pick]] * examples))
+                except (RuntimeError, MemoryError) as error:
+                    if not is_out_of_memory(error):
+                        raise
+                    if not taken:
+                        raise SgdecError(
+                            f"--workspace {room_mib}: memory does not hold {examples} examples of "
+                            f"{' and '.join(map(str, longest))} tokens. Take a smaller model, or give --batch-tokens."
+                        ) from None
+                    break
+                measured.append((examples, longest))
+                if taken[-1] > GROWTH * min(taken) or taken[-1] > room:
+                    break
     floor = min(taken)
     if room < floor:
         raise UsageError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from logging import Logger
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from sgdec.training.data.stream import open_text
 from sgdec.training.data.text import Text, read_text
 from sgdec.training.data.weights import TOKEN_WEIGHTS, Weighting
 from sgdec.training.run import resuming
-from sgdec.training.run.terminal import Terminal
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def read_inputs(
     target: StoredVocabulary,
     model_config: Mapping[str, Any],
     earlier: Mapping[str, Any],
-    terminal: Terminal,
+    log: Logger,
 ) -> Inputs:
     """Read the texts that ``config`` names. ``earlier``: as for `read_vocabularies`.
 
@@ -89,7 +89,7 @@ def read_inputs(
         Limits(config.max_line, config.max_ratio),
         run=Path(config.output),
         shard_tokens=config.shard_tokens,
-        terminal=terminal,
+        log=log,
         accept=lambda text: resuming.refuse_other_text(config, earlier, text),
     )
     weighting = Weighting(config, vocabularies, train)

@@ -1,29 +1,26 @@
-"""What a run tells: metrics.jsonl, TensorBoard events, a learning curve, and progress on a terminal."""
+"""What a run writes down: metrics.jsonl, TensorBoard events, and a learning curve."""
 
 from __future__ import annotations
 
 import json
-import sys
 import threading
 from pathlib import Path
 from typing import Any
 
 from sgdec.errors import SgdecError
 from sgdec.io.writing import whole_file, write_whole
-from sgdec.training.run.terminal import Terminal
 
 Row = dict[str, Any]
 METRICS, CURVE = "metrics.jsonl", "curve.png"
 
 
-class Report(Terminal):
+class Report:
     """The log of one run. Rows have a ``step`` and numbers; validations have a ``perplexity`` too."""
 
-    def __init__(self, run: Path, *, step: int = 0, quiet: bool = False) -> None:
+    def __init__(self, run: Path, *, step: int = 0) -> None:
         """Continue the log of ``run`` after ``step``; what an interrupted run wrote beyond it is dropped."""
         from torch.utils.tensorboard.writer import SummaryWriter
 
-        super().__init__(quiet=quiet)
         self.run = run
         self.rows = [row for row in read_metrics(run / METRICS) if row["step"] <= step]
         _leave_to_writers()
@@ -48,9 +45,6 @@ class Report(Terminal):
 
     def close(self) -> None:
         """Finish the logs and draw the learning curve."""
-        self.progress("")
-        if self.live:
-            sys.stderr.write("\r")
         self._events.close()
         draw_curve(self.rows, self.run / CURVE)
 
@@ -59,7 +53,7 @@ class Silence(Report):
     """The report of a process that leaves it to another."""
 
     def __init__(self) -> None:
-        self.rows, self.quiet, self.live = [], True, False
+        self.rows = []
 
     def add(self, row: Row) -> None:
         """Nothing."""

@@ -24,8 +24,8 @@ from sgdec.training.data.reading import Limits
 from sgdec.training.data.shards import ShardedText
 from sgdec.training.data.stream import open_text
 from sgdec.training.data.text import MonolingualText, ParallelText, Text, TextInMemory, read_text
+from sgdec.training.log import QUIET
 from sgdec.training.preparing import prepare
-from sgdec.training.run.terminal import Terminal
 from tests.helpers.training_case import losses, make_config
 
 pytestmark = pytest.mark.slow
@@ -56,8 +56,7 @@ def write_lines(folder: Path, count: int = 400, *, seed: int = 1) -> tuple[str, 
 
 def opened(run: Path, paths: tuple[str, ...], vocabulary: Any, shard_tokens: int = 1500) -> Text:
     source = None if len(paths) == 1 else vocabulary
-    quiet = Terminal(quiet=True)
-    return open_text(paths, source, vocabulary, LIMITS, run=run, shard_tokens=shard_tokens, terminal=quiet)
+    return open_text(paths, source, vocabulary, LIMITS, run=run, shard_tokens=shard_tokens, log=QUIET)
 
 
 def examples_of(text: Text, batches: Any) -> list[tuple[Any, ...]]:
@@ -251,10 +250,11 @@ def test_a_killed_run_over_shards_goes_on_as_if_nothing_had_happened(tmp_path: P
         losses(make_config(tmp_path, "killed", **{**settings, "shard_tokens": 300}), resume=True)
 
 
-def test_the_run_says_what_is_prepared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_run_says_what_is_prepared(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "sgdec")
     config = make_config(tmp_path, shard_tokens=200, max_steps=2, bleu=0)
     train(config)
-    said = capsys.readouterr().err.splitlines()
+    said = caplog.messages
     assert said[0].endswith(f"109 pairs have more than 200 tokens: preparing shards in {config.output}/text")
     manifest = json.loads((Path(config.output) / "text" / "manifest.json").read_text())
     assert len(manifest["examples"]) == 5 and sum(manifest["examples"]) == 109 and "109 pairs" in said[1]

@@ -26,8 +26,8 @@ from sgdec.training.data.reading import Limits
 from sgdec.training.data.shards import ShardedText
 from sgdec.training.data.stream import open_text
 from sgdec.training.data.workspace import Workspace
+from sgdec.training.log import LOG
 from sgdec.training.run.alone import in_turn
-from sgdec.training.run.terminal import Terminal
 from tests.helpers.training_case import PAIRS, losses, make_config, write_text
 
 pytestmark = pytest.mark.slow
@@ -45,18 +45,7 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sgdec.training.data.reading.BLOCK", 37)
 
 
-class Overheard(Terminal):
-    """Keeps what it is to show."""
-
-    def __init__(self) -> None:
-        super().__init__(quiet=True)
-        self.heard: list[str] = []
-
-    def progress(self, text: str) -> None:
-        self.heard.append(text)
-
-
-def opened(folder: Path, vocabulary: Any, shard_tokens: int = 2000, terminal: Terminal | None = None) -> ShardedText:
+def opened(folder: Path, vocabulary: Any, shard_tokens: int = 2000) -> ShardedText:
     """The text in a folder's files s and t."""
     text = open_text(
         [str(folder / "s"), str(folder / "t")],
@@ -65,7 +54,7 @@ def opened(folder: Path, vocabulary: Any, shard_tokens: int = 2000, terminal: Te
         Limits(400),
         run=folder / "run",
         shard_tokens=shard_tokens,
-        terminal=terminal or Terminal(quiet=True),
+        log=LOG,
     )
     assert isinstance(text, ShardedText)
     return text
@@ -392,15 +381,18 @@ def test_a_file_system_without_locks_is_one_line(
         opened(tmp_path, vocabulary)
 
 
-def test_only_a_process_that_waits_says_so(tmp_path: Path, vocabulary: SentencePieceVocabulary) -> None:
+def test_only_a_process_that_waits_says_so(
+    tmp_path: Path, vocabulary: SentencePieceVocabulary, caplog: pytest.LogCaptureFixture
+) -> None:
     write_pairs(tmp_path, [5] * 400)
-    alone, second = Overheard(), Overheard()
-    opened(tmp_path, vocabulary, terminal=alone)
-    assert not [text for text in alone.heard if "waiting" in text]
+    caplog.set_level("INFO", "sgdec")
+    waiting = "waiting for the process that prepares the text"
+    opened(tmp_path, vocabulary)
+    assert waiting not in caplog.messages and "preparing shards" in caplog.messages[0]
     with ThreadPoolExecutor() as threads:
         with in_turn(tmp_path / "run", lambda: pytest.fail("it is alone")):
-            reader = threads.submit(opened, tmp_path, vocabulary, 3000, second)
-            while not [text for text in second.heard if "waiting" in text]:
+            reader = threads.submit(opened, tmp_path, vocabulary, 3000)
+            while waiting not in caplog.messages:
                 assert not reader.done()
                 time.sleep(0.01)
         assert len(reader.result()) == 400

@@ -20,6 +20,7 @@ from sgdec.errors import SgdecError, UsageError
 from sgdec.training import validation
 from sgdec.training.data.budget import Tokens
 from sgdec.training.data.workspace import Workspace, features, measure_workspace, peak_bytes
+from sgdec.training.log import QUIET
 from sgdec.training.preparing import prepare
 from tests.helpers.random_text import random_text
 from tests.helpers.training_case import PAIRS, losses, make_config, write_text
@@ -52,7 +53,7 @@ def test_costs_are_found_from_measurements_and_batches_fill_the_room(sides: int,
         asked.append(len(numbers))
         return taken(len(numbers), text.lengths()[numbers[0]].tolist())
 
-    workspace = measure_workspace(100, text, measure, lambda text: None)
+    workspace = measure_workspace(100, text, measure, QUIET)
     assert len(asked) < 50
     fullest = 0.0
     for numbers in text.batches(workspace, order=(1, 0)):
@@ -72,7 +73,7 @@ def test_costs_are_above_every_measurement_whatever_was_measured() -> None:
         measured.append((len(numbers), text.lengths()[numbers[0]].tolist(), float(draw.uniform(5, 9)) * len(numbers)))
         return measured[-1][-1]
 
-    workspace = measure_workspace(1, text, measure, lambda text: None)
+    workspace = measure_workspace(1, text, measure, QUIET)
     assert all(peak(workspace, examples, longest) >= taken * (1 - 1e-9) for examples, longest, taken in measured)
     assert min(workspace.terms) >= 0
 
@@ -90,7 +91,7 @@ def test_growth_ends_where_memory_does() -> None:
             raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 7 bytes.")
         return 100.0 + len(numbers)
 
-    assert peak(measure_workspace(1, random_text(2), measure, lambda text: None), 5, (5, 5)) > 100
+    assert peak(measure_workspace(1, random_text(2), measure, QUIET), 5, (5, 5)) > 100
 
 
 def test_the_peak_counts_what_is_there_at_the_same_time() -> None:
@@ -152,7 +153,7 @@ def test_memory_without_room_for_the_first_measurement_is_one_line() -> None:
         raise MemoryError
 
     with pytest.raises(SgdecError, match=r"--workspace 1: memory does not hold \d+ examples of \d+ and \d+ tokens\."):
-        measure_workspace(1, random_text(2), measure, lambda text: None)
+        measure_workspace(1, random_text(2), measure, QUIET)
 
 
 def test_too_little_memory_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,8 +50,9 @@ def write(
     ids=["glove", "word2vec", "tabs", "gz"],
 )
 def test_rows_of_pieces_in_the_file_start_from_it_and_others_as_ever(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], how: dict[str, Any]
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, how: dict[str, Any]
 ) -> None:
+    caplog.set_level("INFO", "sgdec")
     rows = vectors(["▁one", "▁zwei", "</s>", "nowhere", "▁five"])
     config = make_config(tmp_path, embeddings_source=write(tmp_path, rows, **how), max_steps=1, bleu=0)
     trainer, plain = prepare(config), prepare(make_config(tmp_path, "plain"), quiet=True)
@@ -64,7 +65,7 @@ def test_rows_of_pieces_in_the_file_start_from_it_and_others_as_ever(
         assert torch.allclose(table[token], expected), vocabulary.piece(token)
     assert torch.equal(*(t.model.embedding_layer("target").weight for t in (trainer, plain)))
     trainer.run()
-    said = capsys.readouterr().err
+    said = "\n".join(caplog.messages)
     assert f"--embeddings-source: 4 of 13 pieces start from {config.embeddings_source}\n" in said
 
 
@@ -189,8 +190,9 @@ def test_a_decoder_that_hears_nothing_of_the_source_is_the_language_model(tmp_pa
 
 @pytest.mark.parametrize("case", ["transformer", "gnmt", "luong fed"])
 def test_training_goes_on_from_the_language_model_and_the_rest_starts_as_ever(
-    tmp_path: Path, case: str, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, case: str, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "sgdec")
     kind, name, options = DECODERS[case]
     path = train_lm(tmp_path, kind)
     settings: dict[str, Any] = {"model": name, "options": options, "max_steps": 6, "save_every": 2, "bleu": 0}
@@ -208,7 +210,7 @@ def test_training_goes_on_from_the_language_model_and_the_rest_starts_as_ever(
     assert whole[0] != next(plain.steps())
     trainer = prepare(make_config(tmp_path, "other", start_decoder=path, **settings))
     trainer.run()
-    said = next(line for line in capsys.readouterr().err.splitlines() if line.startswith("--start-decoder"))
+    said = next(line for line in caplog.messages if line.startswith("--start-decoder"))
     count = len(loading.load_language_model(path)[0].state_dict())
     assert said.startswith(f"--start-decoder {path}: {count} tensors of the {kind}; new are ")
     assert "encoder" in said and "source_embedding" in said and "target_embedding" not in said

@@ -1,0 +1,39 @@
+"""Messages of a command: what sgdec logs, as plain lines on standard error."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import click
+
+from sgdec.terminal import above
+
+
+class Console(logging.Handler):
+    """Writes to what is standard error by then. What cannot be written is an error of the command, as ever."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        text = self.format(record)
+        with above():
+            click.echo(f"Warning: {text}" if record.levelno >= logging.WARNING else text, err=True)
+
+
+@contextmanager
+def console() -> Iterator[None]:
+    """In the block messages are shown; once, where a command calls another."""
+    log = logging.getLogger("sgdec")
+    if any(isinstance(handler, Console) for handler in log.handlers):
+        yield
+        return
+    handler, level, propagate = Console(), log.level, log.propagate
+    log.addHandler(handler)
+    log.setLevel(logging.INFO)
+    log.propagate = False
+    try:
+        yield
+    finally:
+        log.removeHandler(handler)
+        log.setLevel(level)
+        log.propagate = propagate

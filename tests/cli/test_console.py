@@ -1,0 +1,160 @@
+"""Messages are logged, progress is one line of a terminal, and a pipe sees nothing but the messages."""
+
+from __future__ import annotations
+
+import io
+import logging
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+import sgdec
+from sgdec.cli.main import main
+from sgdec.terminal import Bar, track
+from tests.helpers.training_case import make_config
+
+LOG = logging.getLogger("sgdec.tests")
+WORK = {
+    "decoding": "decode --predictors wc --vocab-size 9 --input-format ids --max-length 3 --output out ids",
+    "scoring": "score --predictors wc --vocab-size 9 --input-format ids --target-format ids --output out ids ids",
+    "n-gram model": "lm --input text --order 2 --discount-fallback --output out.arpa",
+    "fitting": "fit-length text text --output out",
+    "extracting n-grams": "ngrams list --output {id}.txt --order 1",
+}
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def open_terminal(monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """What standard error is from now on. (Set up before the test begins, it would be replaced by pytest's.)"""
+    screen = Terminal()
+    monkeypatch.setattr(sys, "stderr", screen)
+    return screen
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "ids").write_text("3 4\n5\n6 7 8\n")
+    (tmp_path / "text").write_text("a b c\nb\nc a c a\nb b\n")
+    (tmp_path / "list").write_text("1 ||| 3 4 ||| a= 1 ||| -1.5\n2 ||| 5 ||| a= 1 ||| -2\n")
+    return tmp_path
+
+
+def left_on(screen: str) -> list[str]:
+    """The lines that stay: what a carriage return goes back over is gone."""
+    return [line.rpartition("\r")[2] for line in re.sub(r"\x1b\[A", "", screen).split("\n")]
+
+
+@pytest.mark.parametrize("what", WORK)
+def test_long_work_is_seen_on_a_terminal_and_its_messages_are_those_of_a_pipe(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    terminal = open_terminal(monkeypatch)
+    assert main(WORK[what].split()) == 0
+    shown = terminal.getvalue()
+    assert f"\r{what}" in shown
+    pipe = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", pipe)
+    assert main(WORK[what].split()) == 0
+    said = pipe.getvalue()
+    assert "\r" not in said and "\x1b" not in said
+    timeless = [re.sub(r"[\d.]+ (s\b|sentences/s|tokens/s)", "", text) for text in ("\n".join(left_on(shown)), said)]
+    assert timeless[0] == timeless[1]
+
+
+@pytest.mark.slow
+def test_training_shows_its_text_its_steps_and_its_validation(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = open_terminal(monkeypatch)
+    config = make_config(folder, max_steps=3)
+    call = ["train", "--train", *config.train, "--valid", *config.valid, "--tokenizer", *config.tokenizer]
+    small = ["--gnmt.width", "8", "--max-steps", "3", "--batch-tokens", "48", "--bleu", "2", "--precision", "fp32"]
+    assert main([*call, "--output", "run", *small, "--shard-tokens", "300"]) == 0
+    shown = terminal.getvalue()
+    for what in ("counting lines", "preparing text", "dealing to", "training", "perplexity", "translating"):
+        assert f"\r{what}" in shown
+    assert re.search(r"/3 .*steps/s, epoch [\d.]+, loss [\d.]+, [\d,]+ tokens/s", shown)
+    assert [line for line in left_on(shown) if line.startswith("gnmt: ")] and left_on(shown)[-1] == ""
+    seen = len(shown)
+    assert main([*call, "--output", "other", *small, "--quiet"]) == 0
+    assert terminal.getvalue()[seen:] == ""
+
+
+def test_results_on_the_same_terminal_are_progress_enough(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = open_terminal(monkeypatch)
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    call = WORK["decoding"].replace("--output out ", "").split()
+    assert main(call) == 0
+    assert "\r" not in terminal.getvalue()
+
+
+def test_messages_stay_above_the_line_of_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = open_terminal(monkeypatch)
+    from sgdec.cli.console import console
+
+    with console(), Bar("working", LOG, unit="pieces", total=2) as bar:
+        LOG.info("one")
+        LOG.warning("two")
+        bar.advance()
+        LOG.debug("three")
+    assert left_on(terminal.getvalue()) == ["one", "Warning: two", ""]
+
+
+def test_the_console_is_there_while_a_command_runs_and_shows_a_message_once(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from sgdec.cli.console import console
+
+    root = logging.getLogger("sgdec")
+    before = root.level, root.propagate, list(root.handlers)
+    with console(), console():
+        LOG.info("one")
+    LOG.info("after")
+    assert capsys.readouterr().err == "one\n"
+    assert (root.level, root.propagate, list(root.handlers)) == before
+    main(["lm", "--input", "absent", "--output", "out.arpa"])
+    assert (root.level, root.propagate, list(root.handlers)) == before
+
+
+def test_a_program_hears_what_it_asked_logging_for(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal = open_terminal(monkeypatch)
+    config = make_config(tmp_path)
+    files = {"train": config.train, "valid": config.valid, "tokenizer": config.tokenizer}
+    settings = {"gnmt": {"width": 8}, "max_steps": 1, "bleu": 0, "precision": "fp32", **files}
+    sgdec.train(output=tmp_path / "unasked", **settings)
+    assert terminal.getvalue() == "" and not caplog.messages
+    caplog.set_level("INFO", "sgdec")
+    sgdec.train(output=tmp_path / "asked", **settings)
+    assert "step 1/1: perplexity" in caplog.messages[-1] and "\rtraining" in terminal.getvalue()
+    caplog.clear()
+    sgdec.train(output=tmp_path / "quiet", quiet=True, **settings)
+    assert not caplog.messages
+
+
+def test_items_are_all_there_whether_they_are_shown_or_not(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    terminal = open_terminal(monkeypatch)
+    assert list(track(range(5), "counting", LOG, unit="pieces")) == [0, 1, 2, 3, 4]
+    assert terminal.getvalue() == ""
+    caplog.set_level("INFO", "sgdec")
+    assert list(track(range(5), "counting", LOG, unit="pieces", total=5)) == [0, 1, 2, 3, 4]
+    assert "\rcounting" in terminal.getvalue()
+
+
+def test_a_standard_error_that_cannot_be_written_ends_a_command_without_a_traceback(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with open("/dev/full", "w") as full:
+        monkeypatch.setattr(sys, "stderr", full)
+        assert main(WORK["n-gram model"].split()) == 1
+        monkeypatch.undo()
