@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
-from itertools import chain, islice, zip_longest
-from typing import TYPE_CHECKING, Any, NamedTuple
+from itertools import islice, zip_longest
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -23,25 +22,14 @@ if TYPE_CHECKING:
     from sgdec.context import Vocabulary
     from sgdec.io.nbest import NbestEntry
     from sgdec.io.sources import SourceReader
-    from sgdec.io.unfinished import Rows
-    from sgdec.protocol import Hypothesis, Source
-    from sgdec.ranking import Ranking
-    from sgdec.search.outcome import Outcome, Unreadable
+    from sgdec.protocol import Source
+    from sgdec.search.outcome import Unreadable
     from sgdec.tasks.scoring import Pair
 
 log = logging.getLogger(__name__)
 
 SHAPING = ("alpha", "beta", "normalize", "old_weight", "batch_size", "window", "max_rows")
 """Options that can change a result, beside those of predictors: they belong to the signature."""
-UNSCORED = float("-inf")
-
-
-class Given(NamedTuple):
-    """One output to be scored."""
-
-    pair: Pair | Unreadable
-    entry: NbestEntry | None
-    """Where it comes from an n-best list."""
 
 
 @click.command("score", cls=running.RunCommand)
@@ -93,6 +81,8 @@ def command(ctx: click.Context, /, **given: Any) -> int:
 
 def score(given: dict[str, Any], dotted: running.Options) -> int:
     """Put the run together, score, write; 1 if an output could not be scored."""
+    from sgdec.io.scored import ScoreWriter
+
     loaded = running.load(given, dotted, decoder="greedy")  # any: nothing is searched for
     ranking = Penalties(given["alpha"], given["beta"], given["normalize"]).ranking
     run, reader, scheduler = loaded.parts, loaded.reader(given["input_format"]), loaded.scorer(ranking)
@@ -106,7 +96,7 @@ def score(given: dict[str, Any], dotted: running.Options) -> int:
     ):
         if rows.complete:
             return 1 if rows.failed else 0
-        writer = _Writer(rows, given["output_format"], run.constellation.names, ranking, given["old_weight"])
+        writer = ScoreWriter(rows, given["output_format"], run.constellation.names, ranking, given["old_weight"])
         vocabulary = run.vocabularies.target if given["target_format"] == "text" else None
         outputs = _Outputs(reader, lines, given, vocabulary, rows.done)
         with running.Tally("scoring", given) as tally:
@@ -136,8 +126,8 @@ class _Outputs:
         self._reader, self._sources = reader, (source for source in sources if source.id > done)
         self._path = given["target"]
         self._vocabulary = vocabulary
-        self.asked: deque[Given] = deque()
-        """What was read and is not answered yet."""
+        self.asked: deque[NbestEntry | None] = deque()
+        """Of what was read and is not answered yet: where it comes from, in an n-best list."""
         self.sentences = self._done = done
         """Source sentences read so far."""
         self.listed = 0
@@ -193,7 +183,7 @@ class _Outputs:
                 pair = paired(source, target)
             except SgdecError as error:
                 pair = Unreadable(source.id, error)
-        self.asked.append(Given(pair, entry))
+        self.asked.append(entry)
         return pair
 
 
@@ -204,108 +194,3 @@ def _token_ids(text: str, where: str) -> tuple[int, ...]:
                 f"{where}: {word!r} is no token id of an output. Text needs a target vocabulary: --tokenizer FILE."
             )
     return tuple(map(int, text.split()))
-
-
-class _Rescored(NamedTuple):
-    """An entry of a list with its new score."""
-
-    rank_score: float
-    total: float
-    features: str
-    entry: NbestEntry
-
-
-class _Writer:
-    """One output after the other; the entries of a list when all of its sentence are there."""
-
-    def __init__(self, output: Rows, format: str, names: Sequence[str], ranking: Ranking, old_weight: float) -> None:
-        self._output, self._format, self._names = output, format, names
-        self._ranking, self._old_weight = ranking, old_weight
-        self._list: list[_Rescored] = []
-        self._written = output.done
-        self._sentence, self._failed = 0, False
-        """Whose entries are written, and whether one of them failed."""
-
-    def write(self, given: Given, outcome: Outcome) -> None:
-        """An output with what became of it."""
-        if outcome.source.id != self._sentence:
-            self._complete()
-            self._sentence, self._failed = outcome.source.id, False
-        self._failed |= outcome.error is not None
-        found = outcome.result.hypotheses[0] if outcome.result.hypotheses else None
-        if self._format == "jsonl":
-            self._line(json.dumps(self._row(given, outcome.source.id, found), ensure_ascii=False))
-        elif given.entry is None:
-            self._line("" if found is None else f"{found.rank_score:.6f}")
-        elif self._format == "score":
-            self._line("" if found is None else f"{self._rescored(given.entry, found).rank_score:.6f}")
-        else:
-            self._list.append(self._rescored(given.entry, found))
-
-    def finish(self, sentences: int) -> None:
-        """The last list; and a line for each of the ``sentences`` that has none, where lines count."""
-        self._complete()
-        self._skip_to(sentences)
-
-    def _complete(self) -> None:
-        """The rows of the last sentence are all there."""
-        if self._list:
-            self._flush()
-        if self._sentence:
-            self._output.note(self._sentence, failed=self._failed)
-
-    def _flush(self) -> None:
-        """One sentence's list, best first; equal totals as they were."""
-        ranked = sorted(self._list, key=lambda scored: -scored.rank_score)
-        self._skip_to(ranked[0].entry.id - 1)
-        for _, total, features, entry in ranked[:1] if self._format == "text" else ranked:
-            listed = f"{entry.id} ||| {entry.text} ||| {features} ||| {total:.6f}"
-            self._line(entry.text if self._format == "text" else listed)
-        self._written += 1
-        self._list = []
-
-    def _skip_to(self, sentence: int) -> None:
-        """Empty lines for sentences without a list."""
-        if self._format == "text":
-            self._output.write("\n" * (sentence - self._written))
-        self._written = max(self._written, sentence)
-
-    def _rescored(self, entry: NbestEntry, found: Hypothesis | None) -> _Rescored:
-        features = self._features(entry, found)
-        if found is None:
-            return _Rescored(UNSCORED, UNSCORED, features, entry)
-        if self._old_weight and entry.total is None:
-            raise SgdecError(f"{entry.where} has no total for --old-weight {self._old_weight:g}.")
-        old = self._old_weight * (entry.total or 0.0)
-        penalty = self._ranking.length_penalty(len(found.tokens) + 1)  # of </s>, too
-        return _Rescored(found.rank_score + old / penalty, found.score + old, features, entry)
-
-    def _features(self, entry: NbestEntry, found: Hypothesis | None) -> str:
-        """The old features, and one a predictor; a name that is taken is numbered."""
-        old = [f"{name}= {' '.join(f'{value:g}' for value in values)}" for name, values in entry.features.items()]
-        taken = set(entry.features)
-        scores = found.scores if found is not None else [UNSCORED] * len(self._names)
-        new = []
-        for name, value in zip(self._names, scores, strict=True):
-            free = next(n for n in chain([name], (f"{name}{i}" for i in range(2, 1000))) if n not in taken)
-            taken.add(free)
-            new.append(f"{free}= {value:.6f}")
-        return " ".join([*old, *new])
-
-    def _row(self, given: Given, sentence: int, found: Hypothesis | None) -> dict[str, Any]:
-        row: dict[str, Any] = {"id": sentence}
-        if found is None:
-            return {**row, "score": None}
-        columns = zip(*found.ledger, strict=True)
-        return {
-            **row,
-            "tokens": list(found.tokens),
-            "score": found.score,
-            "rank_score": found.rank_score,
-            "scores": dict(zip(self._names, found.scores, strict=True)),
-            "token_scores": dict(zip(self._names, map(list, columns), strict=True)),
-        } | ({} if given.entry is None else {"text": given.entry.text, "old_total": given.entry.total})
-
-    def _line(self, text: str) -> None:
-        self._output.write(text + "\n")
-        self._output.flush()
