@@ -41,8 +41,8 @@ class HypothesisRows:
         self._weights = spaces[0].weights
         self._consulted = [k for k, weight in enumerate(self._weights) if weight is not None]
         self._attentive = self._constellation.attentive(self._weights) if self._ranking.uses_coverage else []
-        roots = [space.root.known.states for space in spaces]
-        self._states = {k: [states[k] for states in roots] for k in self._consulted}
+        roots = [space.root for space in spaces]
+        self._states = {k: self._constellation.states(k, roots) for k in self._consulted}
         self._coverage: Coverage = ()
         """By predictor with attention ``[R, source]``."""
         self._widths: dict[int, int] = {}

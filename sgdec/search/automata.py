@@ -16,7 +16,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import repeat
 from operator import itemgetter
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from sgdec.context import EOS
 from sgdec.errors import SgdecError
@@ -26,11 +26,11 @@ from sgdec.search.blame import blamed
 from sgdec.search.bounds import Bounds, total_bound
 from sgdec.search.columns import not_in_vocabulary, outside
 from sgdec.search.faults import fault, forbids
-from sgdec.search.node import Known, Node, require_finite
+from sgdec.search.node import Node, require_finite
 
 StepsOf: TypeAlias = Callable[[State, Candidates | None], Steps]
-Arc: TypeAlias = tuple[int, float, tuple[float, ...], Known]
-"""A token; its combined score; its scores ``[K]``; what is known after it."""
+Arc: TypeAlias = tuple[int, float, tuple[float, ...], tuple[State, ...], float | None]
+"""A token; its combined score; its scores and the states after it ``[K]``; what can be added after that at most."""
 
 KEPT = 1 << 14
 """How many joint states keep their arcs: prefixes with the same future meet often."""
@@ -67,7 +67,7 @@ class JointAutomaton:
     def covers(self, nodes: Iterable[Node]) -> bool:
         """Whether these nodes have its weights, and all of their states are known."""
         for node in nodes:  # noqa: SIM110 - hot
-            if not node.known.complete or node.family.weights != self._weights:
+            if type(node.states) is not tuple or node.family.weights != self._weights:
                 return False
         return True
 
@@ -88,10 +88,14 @@ class JointAutomaton:
 
         Raises SgdecError for a score that is NaN or +inf, and for a total that overflows.
         """
-        family, states, total = node.next_family(), tuple(node.known.states), node.total
-        at_limit = node.length == node.source.max_length
+        own, family, total = node.family, node.next_family(), node.total
+        states: Any = node.states  # a tuple, of nodes that it covers
+        at_limit = own.length == own.source.max_length
         arcs = self._arcs(states, bounded, END) if at_limit else self._arcs_of(states, bounded)
-        children = [Node(family, token, ledger, total + score, known) for token, score, ledger, known in arcs]
+        children = [
+            Node(family, token, scores, total + score, after, (), bound)
+            for token, score, scores, after, bound in arcs
+        ]
         require_finite(children, self._names)
         return children
 
@@ -99,8 +103,9 @@ class JointAutomaton:
         """What `Constellation.keys` promises, of nodes that it covers: equal states have equal futures."""
         keys: list[Hashable] = []
         for node in nodes:
-            timed = ranking.uses_length or node.source.max_length is not None
-            key = node.length if timed else None, tuple(node.known.states)
+            family = node.family
+            timed = ranking.uses_length or family.source.max_length is not None
+            key = family.length if timed else None, node.states
             keys.append(object() if node.finished else key)
         return keys
 
@@ -125,7 +130,7 @@ class JointAutomaton:
         for token, ledger, states, bound in zip(tokens, zip(*scores), zip(*after), bounds):  # noqa: B905 - hot
             score = self._sum(ledger)
             if score > FORBIDDEN:
-                arcs.append((token, score, ledger, Known(states, complete=True, bound=bound)))
+                arcs.append((token, score, ledger, states, bound))
             elif not forbids(ledger):
                 raise fault(token, self._names, self._weights, ledger)
         if len(arcs) > 1:

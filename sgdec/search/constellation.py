@@ -23,7 +23,7 @@ from sgdec.search.bounds import Bounds, bound_of, max_score
 from sgdec.search.columns import Column, candidates_of
 from sgdec.search.combining import Combined
 from sgdec.search.member import Member
-from sgdec.search.node import Behind, Node, Unread, require_finite
+from sgdec.search.node import UNREAD, Behind, Node, Pending, Unread, require_finite
 from sgdec.search.sampling import Draw, draw_child
 
 END_ONLY = SparseRow((EOS,), (0.0,))
@@ -93,11 +93,11 @@ class Constellation:
         *,
         coverage: bool = False,
         bounded: bool = False,
-    ) -> list[list[Node]] | list[Iterator[Node]] | list[list[Node] | Iterator[Node]]:
+    ) -> list[Any]:
         """The children of each node, best total first (ties: lower token): those with totals > ``above``.
 
-        At most ``limits`` of them; None = all, as a lazy iterator. ``coverage``: they carry theirs. ``bounded``: they
-        carry their bounds, where these are known at once. Raises what `combine` and `coverage` raise.
+        At most ``limits`` of them, as a list; None = all, as a lazy iterator. ``coverage``: they carry theirs.
+        ``bounded``: they carry their bounds, where these are known at once. Raises what `combine` and `coverage` raise.
         """
         automaton = None if coverage else self._automaton_of(nodes)
         if automaton is not None:
@@ -174,19 +174,35 @@ class Constellation:
 
     def states(self, k: int, nodes: Sequence[Node]) -> list[State]:
         """Predictor k's states of these nodes; consumes the tokens that it has not consumed yet."""
+        late = []
         for node in nodes:
-            if isinstance(node.known, Unread):
-                node.known = node.known.of(node.length)
-        held: list[Any] = [node.known.states for node in nodes]
-        late = [(node, states) for node, states in zip(nodes, held, strict=True) if type(states[k]) is Behind]
-        while late:
-            behind = [states[k] for _, states in late]
-            after = self.members[k].consume([each.state for each in behind], _next_tokens(late, behind))
-            for (node, states), state, before in zip(late, after, behind, strict=True):
-                length = before.length + 1
-                states[k] = state if length == node.length else Behind(state, length)
-            late = [(node, states) for node, states in late if type(states[k]) is Behind]
-        return [states[k] for states in held]
+            if type(node.states) is Unread:
+                node.states = Pending(node.states.before)
+            if isinstance(node.states, Pending) and node.states.states[k] is UNREAD:
+                late.append((node, node.states))
+        if late:
+            after = self.members[k].consume(self._before(k, late), [node.last for node, _ in late])
+            for (node, pending), state in zip(late, after, strict=True):
+                pending.states[k] = state
+                for each in pending.states:  # by identity: a state may refuse to be compared
+                    if each is UNREAD:
+                        break
+                else:
+                    node.states = tuple(pending.states)
+        held: list[Any] = [node.states for node in nodes]
+        return [states.states[k] if type(states) is Pending else states[k] for states in held]
+
+    def _before(self, k: int, late: Sequence[tuple[Node, Pending]]) -> list[State]:
+        """Predictor k's states before the last token; where it was not consulted for a while, it catches up first."""
+        states = [pending.before[k] for _, pending in late]
+        while behind := [i for i, state in enumerate(states) if type(state) is Behind]:
+            held = [states[i] for i in behind]
+            tokens = [late[i][0].tokens[state.length] for i, state in zip(behind, held, strict=True)]
+            after = self.members[k].consume([state.state for state in held], tokens)
+            for i, old, new in zip(behind, held, after, strict=True):
+                length = old.length + 1
+                states[i] = new if length == late[i][0].length - 1 else Behind(new, length)
+        return states
 
     def bounds(self, nodes: Sequence[Node]) -> list[float]:
         """For each node the most that its continuations can still add; 0 for finished ones.
@@ -293,14 +309,6 @@ class Constellation:
             return Column(name, None, places, weights)
         scores = self.members[k].predict(self.states(k, nodes), candidates)
         return Column(name, scores, places, weights)
-
-
-def _next_tokens(late: Sequence[tuple[Node, Any]], behind: Sequence[Behind]) -> list[int]:
-    """Of each node the token that comes after what was consumed."""
-    return [
-        node.last if before.length == node.length - 1 else node.tokens[before.length]
-        for (node, _), before in zip(late, behind, strict=True)
-    ]
 
 
 def _by_weights(nodes: Sequence[Node]) -> dict[tuple[float | None, ...], list[int]]:

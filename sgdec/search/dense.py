@@ -87,25 +87,19 @@ class DenseRows:
         scores = arrays.checked(add_up, refuse)
         if not scores.max(initial=FORBIDDEN) < math.inf:  # NaN or inf
             refuse(scores)
-        order = np.lexsort((tokens, -scores))
-        return Ranked(
-            np.take_along_axis(tokens, order, 1),
-            np.take_along_axis(scores, order, 1),
-            np.take_along_axis(ledger, order[:, :, None], 1),
-        )
+        order = np.arange(len(tokens))[:, None], np.lexsort((tokens, -scores))
+        return Ranked(tokens[order], scores[order], ledger[order])
 
     # The same, row by row.
 
     def best(self, limit: int) -> list[list[Continuation]]:
         """For each row its ``limit`` best continuations; forbidden tokens are left out."""
-        found = self.ranked(self.top(limit))
-        tokens, scores = found.tokens.tolist(), found.scores.tolist()
-        ledger = found.ledger.transpose(0, 2, 1).tolist()  # [R, K, C]
-        kept = (found.scores != FORBIDDEN).sum(axis=1).tolist()
-        return [
-            list(zip(tokens[row], scores[row], zip(*ledger[row], strict=True), strict=True))[: kept[row]]
-            for row in range(len(kept))
-        ]
+        tokens, scores, ledger = self.ranked(self.top(limit))
+        size = tokens.shape[1]
+        by_predictor = zip(*(ledger[:, :, k].ravel().tolist() for k in range(len(self._parts))), strict=True)
+        flat = list(zip(tokens.ravel().tolist(), scores.ravel().tolist(), by_predictor, strict=True))
+        kept = (scores != FORBIDDEN).sum(axis=1).tolist()
+        return [flat[row * size : row * size + n] for row, n in enumerate(kept)]
 
     def blocks(self, size: int) -> list[Block]:
         """The same as blocks of ``size``, in the order of the sums in float64, however the scores were rounded."""

@@ -1,8 +1,8 @@
 """Nodes: the partial hypotheses that a search keeps, compares and expands.
 
-A node has what it shares with its siblings (`Family`), what is its own, and what the predictors know of it
-(`Known`), which is filled in when it is first needed. It links back only to the `Step` s before it, which hold tokens
-and scores, never to its ancestors' states: a search that keeps a million nodes keeps a million states at most.
+A node has what it shares with its siblings (`Family`), what is its own, and the predictors' states, which are filled
+in when they are first needed. It links back only to the `Step` s before it, which hold tokens and scores, never to
+its ancestors' states: a search that keeps a million nodes keeps a million states at most.
 """
 
 from __future__ import annotations
@@ -18,41 +18,47 @@ from sgdec.search.continuations import Continuation
 from sgdec.search.faults import fault
 
 
+class _NotConsumed:
+    """The state of a predictor that is still to consume a node's last token."""
+
+
+UNREAD = _NotConsumed()
+
+
 class Behind(NamedTuple):
-    """The state of a predictor that has consumed the first ``length`` tokens of a longer prefix."""
+    """The state of a predictor that has consumed only the first ``length`` tokens of a prefix."""
 
     state: State
     length: int
 
 
-class Known:
-    """What the predictors know of a prefix: the part of a node that is filled in when it is first needed."""
-
-    __slots__ = ("bound", "complete", "states")
-
-    def __init__(self, states: Sequence[State | Behind], *, complete: bool, bound: float | None = None) -> None:
-        """``complete``: all states are there for good, so that any node with the same future may share this."""
-        self.states = states
-        """``[K]``; `Behind` where a predictor has not been consulted since."""
-        self.complete = complete
-        self.bound = bound
-        """What continuations can still add at most; None = not known yet: `SearchSpace.bound` says."""
-
-
 class Unread:
-    """The same of new siblings: what is known of the prefix before their last tokens, one object for all of them."""
+    """The states of a node whose last token no predictor has consumed: one object for all siblings."""
+
+    __slots__ = ("before",)
+
+    def __init__(self, before: Sequence[State | Behind]) -> None:
+        self.before = before
+        """``[K]``: the states before the last token."""
+
+    def before_children(self, length: int) -> Sequence[State | Behind]:
+        """The states before the last tokens of children, where the node has so many tokens."""
+        return [state if type(state) is Behind else Behind(state, length - 1) for state in self.before]
+
+
+class Pending(Unread):
+    """The same, of a node that some predictors have been asked about: filled in as they are."""
 
     __slots__ = ("states",)
-    complete = False
-    bound = None
 
-    def __init__(self, states: Sequence[State | Behind]) -> None:
-        self.states = states
+    def __init__(self, before: Sequence[State | Behind]) -> None:
+        self.before = before
+        self.states: list[State] = [UNREAD] * len(before)
+        """``[K]``; `UNREAD` where the last token is still to be consumed."""
 
-    def of(self, length: int) -> Known:
-        """For one of them, which has so many tokens."""
-        states = [state if type(state) is Behind else Behind(state, length - 1) for state in self.states]
-        return Known(states, complete=False)
+    def before_children(self, length: int) -> Sequence[State | Behind]:
+        behind = super().before_children(length)
+        return [old if new is UNREAD else new for old, new in zip(behind, self.states, strict=True)]
 
 
 class Step(NamedTuple):
@@ -83,9 +89,9 @@ class Family(NamedTuple):
 
 
 class Node:
-    """A partial hypothesis: a value, but for what is `Known` of it."""
+    """A partial hypothesis: a value, but for its states, which are filled in when they are first needed."""
 
-    __slots__ = ("coverage", "family", "known", "last", "scores", "total")
+    __slots__ = ("bound", "coverage", "family", "last", "scores", "states", "total")
 
     def __init__(
         self,
@@ -93,8 +99,9 @@ class Node:
         last: int,
         scores: tuple[float, ...],
         total: float,
-        known: Known | Unread,
+        states: tuple[State, ...] | Unread,
         coverage: Coverage = (),
+        bound: float | None = None,
     ) -> None:
         self.family = family
         self.last = last
@@ -103,15 +110,18 @@ class Node:
         """Its unweighted scores ``[K]``, for the ledger."""
         self.total = total
         """Weighted sum of all scores so far."""
-        self.known = known
+        self.states = states
+        """``[K]``, once all predictors have consumed the last token."""
         self.coverage = coverage
+        self.bound = bound
+        """What continuations can still add at most; None = not known yet: `SearchSpace.bound` says."""
 
     @classmethod
     def root(
         cls, source: Source, weights: tuple[float | None, ...], states: Sequence[State], length: int = 0
     ) -> Node:
         """The empty prefix; or, for questions about what follows alone, a prefix of so many unknown tokens."""
-        return cls(Family(source, length, weights, weights, None), BOS, (), 0.0, Known(states, complete=True))
+        return cls(Family(source, length, weights, weights, None), BOS, (), 0.0, tuple(states))
 
     @property
     def source(self) -> Source:
@@ -166,22 +176,22 @@ class Node:
 
     def with_weights(self, weights: Sequence[float | None]) -> Node:
         """The same prefix, whose children will be scored with other weights (``[K]``)."""
-        family, known = self.family._replace(weights=tuple(weights)), self.known
-        if isinstance(known, Known):
-            known = Known(known.states, complete=known.complete)  # its bound was that of the other weights
-        return Node(family, self.last, self.scores, self.total, known, self.coverage)
+        family = self.family._replace(weights=tuple(weights))
+        return Node(family, self.last, self.scores, self.total, self.states, self.coverage)
 
     def children(self, continuations: Iterable[Continuation], coverage: Coverage) -> list[Node]:
         """This prefix with one more token, each of these."""
-        family, unread, total = self.next_family(), Unread(self.known.states), self.total
+        states, family, total = self.states, self.next_family(), self.total
+        unread = Unread(states.before_children(self.length) if isinstance(states, Unread) else states)
         return [
             Node(family, token, scores, total + score, unread, coverage) for token, score, scores in continuations
         ]
 
     def next_family(self) -> Family:
         """That of this node's children."""
-        source, length, weights, _, _ = self.family
-        return Family(source, length + 1, weights, weights, self.link)
+        source, length, weights, scored_under, before = self.family
+        link = (self.last, self.scores, scored_under, before) if length else None
+        return Family(source, length + 1, weights, weights, link)
 
     def __repr__(self) -> str:
         return f"Node({' '.join(map(str, self.tokens))!r}, total={self.total:.4f})"

@@ -1,13 +1,14 @@
 """What a search asks, as values, and how many such questions are answered at once.
 
-A `SearchSpace` turns each of its verbs into one of these requests. `answer` serves a list of them, from any number
-of searches, with one batch a predictor. That is the whole seam between searching and scheduling: a scheduler
-suspends the searches, gathers their requests, calls `answer`, and hands the answers back.
+A `SearchSpace` asks a constellation, or `Asking` in its place, which turns each verb into one of these requests.
+`answer` serves a list of them, from any number of searches, with one batch a predictor. That is the whole seam
+between searching and scheduling: a scheduler suspends the searches, gathers their requests, calls `answer`, and hands
+the answers back.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from sgdec.ranking import Ranking
@@ -17,11 +18,11 @@ from sgdec.search.sampling import Draw
 
 
 class Expand(NamedTuple):
-    """The children of each node: lists of at most ``limit``, or lazy iterators."""
+    """The children of each node: see `Constellation.expand`."""
 
     nodes: Sequence[Node]
-    limit: int | None
-    above: float
+    limits: Sequence[int | None]
+    above: Sequence[float]
     coverage: bool
     """Whether children carry their coverage (a ranking with beta > 0)."""
     bounded: bool = False
@@ -50,6 +51,37 @@ class Keys(NamedTuple):
 
 
 Request: TypeAlias = Expand | Sample | Bound | Keys
+
+
+class Asking:
+    """The verbs of a constellation, each as a request to somebody who answers it later."""
+
+    def __init__(self, ask: Callable[[Request], Any]) -> None:
+        self._ask = ask
+
+    def expand(
+        self,
+        nodes: Sequence[Node],
+        limits: Sequence[int | None],
+        above: Sequence[float],
+        *,
+        coverage: bool = False,
+        bounded: bool = False,
+    ) -> list[Any]:
+        found: list[Any] = self._ask(Expand(nodes, limits, above, coverage, bounded))
+        return found
+
+    def sample(self, nodes: Sequence[Node], draws: Sequence[Draw], *, coverage: bool = False) -> list[Node | None]:
+        found: list[Node | None] = self._ask(Sample(nodes, draws, coverage))
+        return found
+
+    def bounds(self, nodes: Sequence[Node]) -> list[float]:
+        found: list[float] = self._ask(Bound(nodes))
+        return found
+
+    def keys(self, nodes: Sequence[Node], ranking: Ranking) -> list[Hashable]:
+        found: list[Hashable] = self._ask(Keys(nodes, ranking))
+        return found
 
 
 def answer(
@@ -97,14 +129,17 @@ def _batches(
 
 def _piece(request: Request, part: slice) -> Request:
     """The same question about some of its nodes."""
+    nodes = request.nodes[part]
+    if isinstance(request, Expand):
+        return request._replace(nodes=nodes, limits=request.limits[part], above=request.above[part])
     if isinstance(request, Sample):
-        return request._replace(nodes=request.nodes[part], draws=request.draws[part])
-    return request._replace(nodes=request.nodes[part])
+        return request._replace(nodes=nodes, draws=request.draws[part])
+    return request._replace(nodes=nodes)
 
 
 def _expand(constellation: Constellation, requests: Sequence[Expand]) -> Iterable[list[Any]]:
-    limits = [request.limit for request in requests for _ in request.nodes]
-    above = [request.above for request in requests for _ in request.nodes]
+    limits = [limit for request in requests for limit in request.limits]
+    above = [least for request in requests for least in request.above]
     coverage, bounded = any(r.coverage for r in requests), any(r.bounded for r in requests)
     families = constellation.expand(_all_nodes(requests), limits, above, coverage=coverage, bounded=bounded)
     return _apart(families, requests)

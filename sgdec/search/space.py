@@ -19,13 +19,13 @@ from sgdec.ranking import Ranking
 from sgdec.search.bounds import max_score, most_of
 from sgdec.search.constellation import Constellation
 from sgdec.search.node import Node
-from sgdec.search.requests import Bound, Expand, Keys, Request, Sample, answer
+from sgdec.search.requests import Asking, Request
 from sgdec.search.sampling import Draw
 
 ENDLESS = 10_000
 """A prefix of so many tokens is given up where no length limit says that it may be so long: memory has an end."""
 
-_bound: Callable[[Node], Any] = attrgetter("known.bound")
+_bound: Callable[[Node], Any] = attrgetter("bound")
 
 
 class SearchSpace:
@@ -55,7 +55,7 @@ class SearchSpace:
         """How many nodes were expanded or sampled from so far: the unit of search cost."""
         self._too_long = ENDLESS if self.source.max_length is None else math.inf
         self._uses_coverage = self.ranking.uses_coverage
-        self._ask = ask or (lambda request: answer(constellation, [request])[0])
+        self._answers = constellation if ask is None else Asking(ask)
         constellation.require_attention(self.ranking)
 
     @property
@@ -88,7 +88,7 @@ class SearchSpace:
     ) -> list[Iterator[Node]]: ...
     def expand(
         self, nodes: Sequence[Node], limit: int | None = None, above: float = FORBIDDEN, bounded: bool = False
-    ) -> list[list[Node]] | list[Iterator[Node]]:
+    ) -> list[Any]:
         """For each node its children, best total first (ties: lower token), at most ``limit``, total > ``above``.
 
         Without a limit they are produced lazily, in blocks. Finished nodes have none and must not be asked for.
@@ -99,7 +99,8 @@ class SearchSpace:
         if limit is not None and limit < 1:
             raise ValueError(f"limit is {limit}; expected 1 or more, or None for all")
         self._count(nodes)
-        return self._ask(Expand(nodes, limit, above, self._uses_coverage, bounded))
+        limits, lowest = [limit] * len(nodes), [above] * len(nodes)
+        return self._answers.expand(nodes, limits, lowest, coverage=self._uses_coverage, bounded=bounded)
 
     def sample(
         self,
@@ -117,7 +118,7 @@ class SearchSpace:
         """
         self._count(nodes)
         draws = [Draw(self.seed, number, temperature, top_k, top_p) for number in numbers]
-        return self._ask(Sample(nodes, draws, self._uses_coverage))
+        return self._answers.sample(nodes, draws, coverage=self._uses_coverage)
 
     def bound(self, nodes: Sequence[Node]) -> list[float]:
         """For each node an upper bound on what its continuations can still add to its total (`sgdec.search.bounds`).
@@ -125,7 +126,7 @@ class SearchSpace:
         -inf: no way to an end. Raises UsageError, naming the predictor, where one declares no bound.
         """
         known = list(map(_bound, nodes))
-        return self._ask(Bound(nodes)) if None in known else known
+        return self._answers.bounds(nodes) if None in known else known
 
     def most_after(self, length: int) -> float:
         """The most that can still be added to any prefix of so many tokens, by `max_score` alone: nobody is asked."""
@@ -144,11 +145,11 @@ class SearchSpace:
 
         Unique keys where a predictor has no `state_key`, and for finished nodes.
         """
-        return self._ask(Keys(nodes, self.ranking))
+        return self._answers.keys(nodes, self.ranking)
 
     def rank_score(self, node: Node) -> float:
         """What `finish` will rank this finished node by."""
-        return self.ranking.score(node.total, node.length, node.coverage)
+        return self.ranking.score(node.total, node.family.length, node.coverage)
 
     def finish(self, node: Node) -> Hypothesis:
         """The hypothesis of a node that ends with ``</s>``; ValueError for any other node."""
@@ -170,7 +171,7 @@ class SearchSpace:
         for node in nodes:
             if node.last == EOS:
                 raise ValueError(f"a finished node has no continuations: {node!r}")
-            if node.length >= self._too_long:
+            if node.family.length >= self._too_long:
                 self._require_end_by(node.length)
         self.expansions += len(nodes)
 

@@ -284,9 +284,11 @@ def _force(space: SearchSpace, hypothesis: Hypothesis) -> float | None:
 def _side_by_side(decoder: Decoder, spaces: Sequence[SearchSpace]) -> list[Result]:
     """Searches of one decoder that take turns: each goes on until it asks something."""
     here = getcurrent()
-    for space in spaces:
-        space._ask = here.switch
-    searches = [greenlet(partial(decoder.decode, space)) for space in spaces]
+    asking = [
+        SearchSpace(s.constellation, s.root, ranking=s.ranking, nbest=s.nbest, seed=s.seed, ask=here.switch)
+        for s in spaces
+    ]
+    searches = [greenlet(partial(decoder.decode, space)) for space in asking]
     said: list[Any] = [search.switch() for search in searches]
     while not all(search.dead for search in searches):
         for i, search in enumerate(searches):

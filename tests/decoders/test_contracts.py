@@ -142,7 +142,7 @@ class TestWideBeamWithProof(SearchContract):
 def is_dense(tiny: TinySpace) -> bool:
     constellation = tiny.constellation()
     (root,) = constellation.roots([tiny.source])
-    consulted = zip(constellation.predictors, root.known.states, root.weights, strict=True)
+    consulted = zip(constellation.predictors, root.states, root.weights, strict=True)
     answers = [predictor.predict_batch([state]) for predictor, state, weight in consulted if weight is not None]
     return not any(row.restricts for answer in answers if answer.values is None for row in answer.rows)
 
@@ -301,7 +301,7 @@ def can_be_searched_alone(tiny: TinySpace) -> bool:
     """Whether for each predictor by itself hypotheses have an end, and the next token is one of a known set."""
     constellation = tiny.constellation()
     (root,) = constellation.roots([tiny.source])
-    answers = [p.predict_batch([state]) for p, state in zip(constellation.predictors, root.known.states, strict=True)]
+    answers = [p.predict_batch([state]) for p, state in zip(constellation.predictors, root.states, strict=True)]
     known = (answer.values is not None or answer.rows[0].restricts for answer in answers)
     bounded = tiny.source.max_length is not None and (constellation.vocab_size is not None or all(known))
     return bounded and not tiny.empty  # that predictors contradict each other does not make each one's space empty

@@ -162,7 +162,7 @@ def test_glue_rules_do_not_make_states_grow_with_the_ways_to_split_a_sentence(tm
     """24 words have 2^23 splits; there are hundreds of derivations to keep at most."""
     constellation = Constellation.of({"lrhiero": LeftToRightHiero(written(tmp_path, TOY))})
     (root,) = constellation.roots([Source(1, (3, 4, 4) * 8)])
-    (state,) = root.known.states
+    (state,) = root.states
     assert len(state.state) < 1000
     (best,) = GreedyDecoder().decode(SearchSpace(constellation, root)).hypotheses
     assert math.isfinite(best.score)

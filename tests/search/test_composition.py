@@ -181,7 +181,7 @@ def test_bounds_that_come_with_children_are_those_that_one_asks_for(
     for node, same in zip(nodes_of(fast), nodes_of(slow), strict=True):
         if not node.finished:
             children, others = list(fast.expand([node], bounded=True)[0]), list(slow.expand([same], bounded=True)[0])
-            assert all(child.known.bound is not None for child in children)
+            assert all(child.bound is not None for child in children)
             assert fast.bound(children) == pytest.approx(slow.bound(others))
 
 
@@ -205,7 +205,7 @@ def test_answers_to_requests_are_those_of_the_space(predictors: dict[str, BatchP
     for node in nodes_of(space):
         if not node.finished:
             for limit, above in [(None, -math.inf), (2, -math.inf), (None, node.total - 2.0), (1, node.total - 2.0)]:
-                request = Expand([node], limit, above, coverage=False)
+                request = Expand([node], [limit], [above], coverage=False)
                 ((children,),) = answer(space.constellation, [request])
                 (expected,) = space.expand([node], limit, above)
                 assert [(c.last, c.total) for c in children] == [(c.last, c.total) for c in expected]

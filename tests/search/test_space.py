@@ -310,12 +310,12 @@ def test_requests_of_many_searches_are_answered_as_each_alone() -> None:
     constellation = case.constellation()
     roots = constellation.roots([case.source, replace(case.source, id=2)])
     requests: list[Request] = [
-        Expand([roots[0]], 1, -INF, coverage=False),
-        Expand([roots[1], roots[0]], 3, -0.5, coverage=False),
+        Expand([roots[0]], [1], [-INF], coverage=False),
+        Expand([roots[1], roots[0]], [3, 3], [-0.5, -0.5], coverage=False),
         Sample([roots[1]], [Draw(seed=1, number=4)], coverage=False),
-        Expand([roots[1]], None, -INF, coverage=True),
+        Expand([roots[1]], [None], [-INF], coverage=True),
         Bound([roots[1], roots[0]]),
-        Expand([roots[0]], 2, -INF, coverage=True),
+        Expand([roots[0]], [2], [-INF], coverage=True),
         Keys([roots[0]], Ranking()),
     ]
 

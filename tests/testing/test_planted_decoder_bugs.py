@@ -177,7 +177,7 @@ class RecombinesByState(Exhaustive):
     def decode(self, space: SearchSpace) -> Result:
         children = [child for found in space.expand([space.root]) for child in found if not child.finished]
         list(space.expand(children))
-        if any(first.known.states == second.known.states for first, second in pairwise(children)):
+        if any(first.states == second.states for first, second in pairwise(children)):
             return Result([])
         return super().decode(space)
 
