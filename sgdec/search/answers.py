@@ -27,6 +27,8 @@ def require_scores(name: str, found: object, rows: int) -> None:
         )
     if len(found) != rows:
         raise SgdecError(f"predictor {name!r}: predict_batch answered {len(found)} rows to {rows} states.")
+    if found.values is not None and getattr(found.values, "requires_grad", False):
+        raise SgdecError(f"predictor {name!r}: its scores require gradients; compute them under torch.no_grad().")
 
 
 def require_one_each(name: str, method: str, found: Any, expected: int) -> None:

@@ -97,7 +97,7 @@ class Constellation:
         """The children of each node, best total first (ties: lower token): those with totals > ``above``.
 
         At most ``limits`` of them, as a list; None = all, as a lazy iterator. ``coverage``: they carry theirs.
-        ``bounded``: they carry their bounds, where these are known at once. Raises what `combine` and `coverage` raise.
+        ``bounded``: and their bounds, where these are known at once. Raises what `combine` and `coverage` raise.
         """
         automaton = None if coverage else self._automaton_of(nodes)
         if automaton is not None:

@@ -27,6 +27,9 @@ def plain(values: Any) -> npt.NDArray[np.float64]:
 def read_row(scores: Scores, place: int, vocab_size: int) -> Row:
     """One row of an answer, as the scores of all tokens; AssertionError if it does not fit the vocabulary."""
     if scores.values is not None:
+        assert not getattr(scores.values, "requires_grad", False), (
+            "a predictor must compute its scores without gradients: torch.no_grad()"
+        )
         row = plain(scores.values[place])
         assert row.shape == (vocab_size,), (
             f"a dense row must be as wide as the vocabulary: it has shape {row.shape}, V is {vocab_size}"

@@ -99,6 +99,11 @@ def test_whole_numbers_are_scores_like_others() -> None:
         assert [score for _, score, _ in found] == [-0.5, -1.0, -1.5, -2.5, -3.0]
 
 
+def test_scores_that_require_gradients() -> None:
+    found = failure(GreedyDecoder(), mine=Answers(Scores.dense(torch.zeros(5, requires_grad=True))))
+    assert "predictor 'mine': its scores require gradients" in found
+
+
 @pytest.mark.parametrize(
     ("body", "message"),
     [

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from sgdec.protocol import BatchPredictor, Candidates, Predictor, Scores, Source, SparseRow, State, Steps
 from sgdec.testing import BatchTable, Bonus, Lattice, OnDemandTable, PredictorContract, Table
@@ -76,6 +77,12 @@ class OutsideTheVocabulary(Table):
 class TwoRows(Table):
     def predict_next(self, candidates: Candidates | None = None) -> Scores:
         return Scores.dense(np.zeros((2, V)))
+
+
+@breaks("test_an_answer_has_one_row_a_state_and_fits_the_vocabulary")
+class KeepsGradients(Table):
+    def predict_next(self, candidates: Candidates | None = None) -> Scores:
+        return Scores.dense(torch.tensor(self.table[self._state.last], requires_grad=True))
 
 
 @breaks("test_no_score_is_nan")
