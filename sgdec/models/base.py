@@ -191,7 +191,7 @@ class Seq2Seq(Model):
                 "objective", "predicts steps between tokens, which GLEU would count as words", instead="ml"
             )
         if cls.sources > 1:
-            why = "has two sources, and a short one of two sources would lose all its tokens"
+            why = "reads two sources, and a short one would lose all its tokens"
             yield Refusal("source_noise_kind", why, "deletion", instead="unknown")
         if cls.steps or cls.sources > 1:
             yield Refusal("edit_weight", "does not read one source token by token")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import re
 from importlib import import_module
-from pathlib import Path
 
 import click
 
-import sgdec
 from sgdec.cli.main import COMMANDS
+from tests.helpers.places import ROOT
 
-DOCS = Path(sgdec.__file__).parents[1] / "docs" / "training.md"
+DOCS = ROOT / "docs" / "training.md"
 
 
 def in_help() -> set[tuple[str, str, str]]:

@@ -324,7 +324,7 @@ def test_each_side_can_have_a_tokenizer_and_a_resumed_run_is_the_same(tmp_path: 
     [
         ({"train": ("a", "b")}, r"--train: multi-source is a model of two sources and takes three files.*, not 2"),
         ({"model": "gnmt"}, r"--train: gnmt is a translation model and takes two files, source and target, not 3"),
-        ({"source_noise": 0.1, "source_noise_kind": "deletion"}, "a short one of two sources would lose all"),
+        ({"source_noise": 0.1, "source_noise_kind": "deletion"}, "reads two sources, and a short one would lose"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(tmp_path: Path, settings: dict[str, object], message: str) -> None:
