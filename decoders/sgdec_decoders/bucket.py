@@ -75,14 +75,17 @@ class BucketDecoder(ExactDecoder):
         buckets.add(0, tree.root())
         selected: float = math.inf
         passes = 0
-        while tree.budget.left() > 0 and (lengths := buckets.lengths()):
+        while lengths := buckets.lengths():
             longer = [length for length in lengths if length > selected]
             if not longer:
                 if passes == self._passes:
                     break
                 passes += 1
             selected = length = self._select(buckets, lengths, longer)
-            best = buckets.take(length, min(self.size, tree.budget.left()))
+            left = tree.budget.left()
+            best = buckets.take(length, min(self.size, max(left, 1)))
+            if best and left <= 0:  # not before: what recombination leaves out costs nothing
+                return max(best[0][0], buckets.bound())
             for children in tree.expand(best):
                 buckets.add(length + 1, children)
         return buckets.bound()

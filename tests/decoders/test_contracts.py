@@ -263,10 +263,6 @@ class TestBucketThatRecombines(ExactSearchContract):
     plugin = "bucket"
     options: ClassVar[dict[str, Any]] = {"size": 2, "selector": "score-end", "recombine": True, "alpha": 0.7}
 
-    @pytest.mark.xfail(strict=True, reason="prefixes that recombination would not open count as open")
-    def test_a_budget_that_is_enough_changes_nothing(self) -> None:
-        super().test_a_budget_that_is_enough_changes_nothing()
-
 
 @pytest.mark.slow
 class TestBucketWithBudget(SearchContract):
