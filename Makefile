@@ -33,7 +33,7 @@ test: install
 	$(BIN)/lint-imports --no-logo
 	$(PYTEST)
 
-# 10,000 damaged files and wrong calls; see docs/fuzzing.md. Others: make fuzz FUZZ="--seed 1 --target lattice".
+# 10,000 damaged files and wrong calls; see docs/howto/fuzzing.md. Others: make fuzz FUZZ="--seed 1 --target lattice".
 fuzz: install
 	$(BIN)/python -m fuzz $(FUZZ)
 

@@ -35,7 +35,9 @@ class Slot:
 
 
 class SlotPool:
-    """Rows of several tensors, ``[capacity, ...]`` each; grows by doubling. docs/plugins.md has a predictor with one.
+    """Rows of several tensors, ``[capacity, ...]`` each; grows by doubling.
+
+    ``docs/howto/plugins.md`` has a predictor with one.
 
     >>> import torch
     >>> pool = SlotPool()

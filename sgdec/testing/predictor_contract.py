@@ -1,4 +1,4 @@
-"""What every predictor promises (``docs/architecture.md``, "The seams"), each promise as one test.
+"""What every predictor promises (``docs/explanation/architecture.md``, "The seams"), each promise as one test.
 
 The kit asks predictors of both forms: one in the simple form also in batches, one in the batch form also one
 prefix at a time. It never consumes ``</s>`` and asks nothing after it, nor does any search. The promises of the

@@ -1,4 +1,4 @@
-"""What has not run on its hardware says so in one form: the help of options and a table of docs/training.md."""
+"""What has not run on its hardware says so in one form: the help of options and a table of docs/howto/training.md."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import click
 from sgdec.cli.main import COMMANDS
 from tests.helpers.places import ROOT
 
-DOCS = ROOT / "docs" / "training.md"
+DOCS = ROOT / "docs" / "howto" / "training.md"
 
 
 def in_help() -> set[tuple[str, str, str]]:

@@ -1,7 +1,7 @@
 """Plugins import public modules only: the bundled ones, those of others, and those to start one's own from.
 
 Which modules are public is listed in ``pyproject.toml``, where import-linter holds the bundled plugins to it, and
-described in ``docs/plugins.md``.
+described in ``docs/howto/plugins.md``.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def private_names(source: str, *, is_test: bool = False) -> set[str]:
 
 
 def test_the_guide_lists_what_import_linter_allows() -> None:
-    page = (ROOT / "docs" / "plugins.md").read_text()
+    page = (ROOT / "docs" / "howto" / "plugins.md").read_text()
     assert re.findall(r"^\| `(sgdec[\w.*]*)` \|", page, re.MULTILINE) == PUBLIC
     assert set(re.findall(r"`(sgdec\.testing[\w.]*)`", page)) == set(KIT)
 
@@ -65,7 +65,7 @@ def test_the_guide_names_what_spaces_and_nodes_have() -> None:
     constellation = Constellation.of({"bonus": Bonus({3: -1.0})}, vocab_size=4)
     (root,) = constellation.roots([Source(1, (3,))])
     space = SearchSpace(constellation, root)
-    named = set(re.findall(r"`(space|node)\.(\w+)", (ROOT / "docs" / "plugins.md").read_text()))
+    named = set(re.findall(r"`(space|node)\.(\w+)", (ROOT / "docs" / "howto" / "plugins.md").read_text()))
     assert len(named) > 15
     assert not [(what, name) for what, name in named if not hasattr({"space": space, "node": root}[what], name)]
 

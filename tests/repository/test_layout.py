@@ -1,4 +1,7 @@
-"""Tests lie as the source lies, and what they share lies apart (``docs/architecture.md``, "Where a test goes")."""
+"""Tests lie as the source lies, and what they share lies apart.
+
+``docs/explanation/architecture.md``, "Where a test goes", says where.
+"""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from tests.helpers.training_case import make_config
 
 pytestmark = pytest.mark.slow
 
-DOCS = ROOT / "docs" / "training.md"
+DOCS = ROOT / "docs" / "howto" / "training.md"
 SHOWN = [
     re.sub(r"\s*\\\n\s*", " ", shown) for shown in re.findall(r"^torchrun (?:.*\\\n)*.*$", DOCS.read_text(), re.M)
 ]
