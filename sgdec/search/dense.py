@@ -136,9 +136,11 @@ class DenseRows:
     @cached_property
     def _matrix(self) -> Array:
         """``[R, V]``: the combined scores."""
-        answered = [part for part in self._parts if part.answer is not None]
-        if len(answered) == 1 and set(answered[0].weights) == {1.0} and not isinstance(answered[0].answer, OpenRows):
-            return answered[0].answer  # type: ignore[return-value] # it is not None
+        answered = [(part.answer, part.weights) for part in self._parts if part.answer is not None]
+        if len(answered) == 1:
+            ((answer, weights),) = answered
+            if set(weights) == {1.0} and not isinstance(answer, OpenRows):
+                return answer
         total: Array = arrays.checked(self._add_up, self._refuse_overflow)
         return total
 
