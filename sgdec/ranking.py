@@ -28,9 +28,6 @@ Coverage: TypeAlias = tuple[npt.NDArray[np.float64] | None, ...]
 None for a predictor that is not consulted.
 """
 
-Normalize: TypeAlias = Literal["gnmt", "length"]
-"""What the total is divided by: lp of equation 14, or the length to the power of alpha."""
-
 MOST_ALPHA, MOST_BETA = 10.0, 1e6
 """lp(Y) of ten million tokens is 1e70 then; the largest float is 1e308."""
 SMALLEST_COVERAGE = 1e-30
@@ -49,7 +46,7 @@ class Ranking:
 
     alpha: float = 0.0
     beta: float = 0.0
-    normalize: Normalize = "gnmt"
+    normalize: Literal["gnmt", "length"] = "gnmt"
 
     def __post_init__(self) -> None:
         """Raises UsageError for an alpha or beta that a float could not bear for long outputs."""

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
-from sgdec import ranking
-
 Alpha: TypeAlias = Annotated[float, Field(description="length normalisation; 0 = none")]
 Beta: TypeAlias = Annotated[float, Field(ge=0, description="coverage penalty; 0 = none")]
-Normalize: TypeAlias = Annotated[ranking.Normalize, Field(description="lp of equation 14, or |Y|^alpha")]
+Normalize: TypeAlias = Annotated[Literal["gnmt", "length"], Field(description="lp of equation 14, or |Y|^alpha")]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -54,12 +53,6 @@ WITH_COVERAGE = [
     {"size": 3, "beta": 0.2},
     {"size": 4, "stop": "proven", "alpha": 0.6, "beta": 0.3, "prune_final": 0.5},
 ]
-
-
-def test_it_has_the_options_of_beam_but_one() -> None:
-    assert {field.name for field in fields(VanillaDecoder)} == {field.name for field in fields(BeamDecoder)} - {
-        "recombine"
-    }
 
 
 def opened(

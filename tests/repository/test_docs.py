@@ -1,4 +1,4 @@
-"""Every code block of the documentation runs, and the files that the architecture names are there.
+"""Every code block of the documentation runs.
 
 Python blocks run as they stand; shell blocks run line by line, in a folder that holds nothing but a copy of
 ``examples`` and, as if the course had been taken, its solutions. Blocks in other languages (text, bibtex, toml) are
@@ -50,13 +50,3 @@ def test_code_blocks_run(where: str, language: str, code: str, tmp_path: Path) -
     assert language in command, f"{where}: a code block in {language!r} cannot be run; use python, sh or text"
     done = subprocess.run(command[language], cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-def test_the_files_that_the_architecture_names_are_there() -> None:
-    """Most are named within their room, ``gru.py`` or ``data/text.py``: some file's path has to end so."""
-    text = (ROOT / "docs" / "explanation" / "architecture.md").read_text(encoding="utf-8")
-    named = set(re.findall(r"`([\w/]+\.py)`", text))
-    rooms = ("sgdec", "predictors", "decoders", "tests")
-    there = ["/" + path.relative_to(ROOT).as_posix() for room in rooms for path in (ROOT / room).rglob("*.py")]
-    assert len(named) > 50
-    assert sorted(name for name in named if not any(path.endswith("/" + name) for path in there)) == []

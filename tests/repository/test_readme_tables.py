@@ -1,39 +1,77 @@
-"""The promise: the README's tables name what is registered, with the options it has and the bounds it declares."""
+"""The promise: the README is short; its tables name what is registered, where it lies, and the bounds it declares."""
 
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Iterator
 from inspect import getsource
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import pytest
 
+from sgdec.plugins.host import Host
 from sgdec.protocol import BatchPredictor, Predictor
-from tests.helpers.readme_tables import COLUMNS, HOST, README, classes, rows, written
+from tests.helpers.places import ROOT
 
-TEXT = README.read_text()
+TEXT = (ROOT / "README.md").read_text(encoding="utf-8")
+HOST = Host(autoload=False)
+KINDS = ["predictor", "decoder", "model"]
+SOURCES = {"sgdec_predictors": ROOT / "predictors", "sgdec_decoders": ROOT / "decoders", "sgdec": ROOT}
+LINES = 200
+BOUNDS = 2
+"""The place of the column in the table of predictors."""
 
 
-@pytest.mark.parametrize("kind", ["predictor", "decoder", "model"])
+class Row(NamedTuple):
+    """One line of a table."""
+
+    names: list[str]
+    link: str
+    cells: list[str]
+
+
+def rows(kind: str) -> Iterator[Row]:
+    """The rows of the table under the heading of a kind of plugins."""
+    section = TEXT.split(f"\n## {kind.capitalize()}s\n")[1].split("\n## ")[0]
+    for line in section.splitlines():
+        if line.startswith("| ["):
+            cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+            (link,) = re.findall(r"\]\((.*?)\)", cells[0])
+            yield Row(re.findall(r"`([\w-]+)`", cells[0]), link, cells)
+
+
+def classes(kind: str, row: Row) -> list[type[Any]]:
+    """The classes behind the names of a row."""
+    return [HOST.load(kind, name) for name in row.names]
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_table_names_everything_that_is_registered_and_nothing_else(kind: str) -> None:
-    named = [name for row in rows(TEXT, kind) for name in row.names]
+    named = [name for row in rows(kind) for name in row.names]
     bundled = [entry.name for entry in HOST.names(kind) if entry.distribution == "sgdec"]
     assert sorted(named) == sorted(bundled)
 
 
-def test_options_are_those_of_the_constructors() -> None:
-    assert written(TEXT) == TEXT, "write them with `python -m tests.helpers.readme_tables`"
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_row_leads_to_the_file_of_its_class(kind: str) -> None:
+    for row in rows(kind):
+        for cls in classes(kind, row):
+            folder = SOURCES[cls.__module__.split(".")[0]]
+            assert ROOT / row.link == folder / f"{cls.__module__.replace('.', '/')}.py", row.names
 
 
-@pytest.mark.parametrize("kind", ["predictor", "decoder"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_row_says_all_that_the_head_of_its_table_asks_for(kind: str) -> None:
-    for row in rows(TEXT, kind):
-        assert len(row.cells) == COLUMNS, row.names
-        assert all(cell for place, cell in enumerate(row.cells) if place != 2), row.names
+    columns = {"predictor": 4, "decoder": 4, "model": 3}[kind]
+    for row in rows(kind):
+        assert len(row.cells) == columns and all(row.cells), row.names
 
 
 def test_a_bound_that_is_promised_is_declared() -> None:
-    for row in rows(TEXT, "predictor"):
-        bounds = row.cells[3]
+    for row in rows("predictor"):
+        bounds = row.cells[BOUNDS]
         for cls in classes("predictor", row):
             assert issubclass(cls, Predictor | BatchPredictor)
             if bounds.startswith(("upper", "exact")):
@@ -41,3 +79,29 @@ def test_a_bound_that_is_promised_is_declared() -> None:
                 assert known or hasattr(cls, "best_remaining"), row.names
             if bounds.startswith("exact"):
                 assert hasattr(cls, "worst_remaining"), row.names
+
+
+def test_it_is_short() -> None:
+    assert TEXT.count("\n") <= LINES, "measurements belong in docs/results, recipes in docs/howto"
+
+
+def test_its_links_lead_somewhere() -> None:
+    links = [link.split("#")[0] for link in re.findall(r"\]\(([^)]+)\)", TEXT) if "://" not in link]
+    assert len(links) > len(KINDS)
+    assert [link for link in links if not Path(ROOT / link).exists()] == []
+
+
+def test_each_headline_figure_is_in_the_results() -> None:
+    section = TEXT.split("\n## Six figures\n")[1].split("\n## ")[0]
+    figures = [line.split("|")[2] for line in section.splitlines() if line.startswith("| ")][1:]
+    assert len(figures) == 6
+    results = "\n".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "results").glob("*.md"))
+    for number in re.findall(r"\d+(?:\.\d+)?", " ".join(figures)):
+        assert re.search(rf"(?<![\d.]){re.escape(number)}(?![\d.])", results), f"{number} is not in docs/results"
+
+
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))], ids=lambda page: page.stem
+)
+def test_every_picture_says_what_it_shows(page: Path) -> None:
+    assert all(len(alt) > 40 for alt in re.findall(r"!\[(.*?)\]\(", page.read_text(encoding="utf-8")))

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
 import pytest
 
@@ -20,7 +20,6 @@ from sgdec.cli import decode, score
 from sgdec.cli.main import main
 from sgdec.found import Found
 from sgdec.library import LoadedRun
-from sgdec.ranking import Ranking
 from sgdec.settings import Penalties, Settings
 from tests.helpers.tiny_models import characters, write_checkpoint, write_lattice
 
@@ -203,10 +202,6 @@ def test_every_setting_is_an_option_and_a_parameter_with_one_default() -> None:
         scored = {parameter.name: parameter.default for parameter in score.command.params}
         given = inspect.signature(LoadedRun.score).parameters[field.name].default
         assert scored[field.name] == given == field.default
-
-
-def test_outputs_that_are_given_are_ranked_by_every_penalty_that_searches_have() -> None:
-    assert get_type_hints(Penalties)["normalize"] == get_type_hints(Ranking)["normalize"]
 
 
 def test_a_ledger_is_refused_where_there_is_no_place_for_it(capsys: pytest.CaptureFixture[str]) -> None:
