@@ -24,6 +24,7 @@ check: install
 	$(BIN)/mypy
 	$(BIN)/mypy --disable-error-code type-arg $(OTHERS)
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/codespell
 	$(PYTEST) -m "not slow" --hypothesis-profile check $$(grep -rlE '^(pytestmark = |    )pytest.mark.slow' tests --include 'test_*.py' | sed 's/^/--ignore=/')
 
 test: install
@@ -31,6 +32,7 @@ test: install
 	$(BIN)/mypy
 	$(BIN)/mypy --disable-error-code type-arg $(OTHERS)
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/codespell
 	$(PYTEST)
 
 # 10,000 damaged files and wrong calls; see docs/howto/fuzzing.md. Others: make fuzz FUZZ="--seed 1 --target lattice".

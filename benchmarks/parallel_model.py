@@ -23,7 +23,7 @@ Table 3: what fits into the memory of the devices.
 What is known of the paper's V100s, and what is assumed:
 
 - 15.7 TFLOP/s in fp32, 900 GB/s, NVLink 25 GB/s a direction (NVIDIA's data sheet); 10 microseconds a message.
-- Products reach 0.7 of that (assumed), and read and write an LSTM's weights four times a step: forward, for the
+- Products reach 0.7 of that (assumed), and read and write an LSTM's weights four times per step: forward, for the
   gradient of the input, and to add to that of the weights.
 - LSTMs are unrolled, step by step, as by MXNet's `rnn.LSTMCell`: 13 kernels a step forward (2 products, 1 split, 4
   gates, 6 operations), attention 9 (2 products, 2 batched ones, mask, softmax, concatenation, tanh, dropout), and

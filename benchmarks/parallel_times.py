@@ -102,7 +102,7 @@ class Device(Times):
         return 7 * parameters * FLOAT / self.memory
 
     def _product(self, weights: int, sentences: float) -> float:
-        """Each weight is multiplied and added three times a sentence: forward, and for two gradients."""
+        """Each weight is multiplied and added three times per sentence: forward, and for two gradients."""
         return 6 * weights * sentences / (self.efficiency * self.flops)
 
 

@@ -191,7 +191,7 @@ def dynamic(weight: Tensor, engine: str) -> Product:
 
 
 def random_memory(rows: int, width: int) -> Memory:
-    """Encoded sources, one a row."""
+    """Encoded sources, one per row."""
     values, keys = torch.rand(2, rows, SOURCE, width) * 2 - 1
     return Memory(values, keys, torch.ones(rows, SOURCE, dtype=torch.bool), values[:, :0])
 

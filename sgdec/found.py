@@ -140,7 +140,7 @@ class Found:
 
     @property
     def best(self) -> FoundHypothesis:
-        """The first hypothesis. Raises the sentence's own `error` where there is none."""
+        """The first hypothesis. Raises the sentence's own `error` if there is none."""
         if not self.hypotheses:
             assert self.error is not None
             raise self.error

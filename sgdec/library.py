@@ -166,7 +166,7 @@ class LoadedRun:
 
         Sentences are read and results given as by `decode`, each with one hypothesis, whose `rank_score` is under
         the penalties of ``sgdec score``. Raises UsageError likewise, and for a coverage penalty without attention;
-        SgdecError where one of the two ends before the other.
+        SgdecError if one of the two ends before the other.
         """
         _check(sources, "sources", "score")
         _check(targets, "targets", "score")

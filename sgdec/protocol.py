@@ -241,7 +241,7 @@ class ReadVocabularies(Protocol):
     def read_vocabularies(cls, **options: Any) -> Vocabularies:
         """Those of its model; all that a run's predictors bring have to agree.
 
-        That of a wrapper may name a parameter ``inner``: what the predictor inside brings. Raises SgdecError where
+        That of a wrapper may name a parameter ``inner``: what the predictor inside brings. Raises SgdecError if
         the file of a vocabulary cannot be read.
         """
 

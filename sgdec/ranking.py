@@ -70,7 +70,7 @@ class Ranking:
         return float(base**self.alpha)
 
     def coverage_penalty(self, coverage: Coverage) -> float:
-        """cp(X; Y) <= 0: what is added after the division. ValueError where beta > 0 and there is no coverage."""
+        """cp(X; Y) <= 0: what is added after the division. ValueError if beta > 0 and there is no coverage."""
         return float(self.coverage_penalties(coverage)) if self.uses_coverage else 0.0
 
     def coverage_penalties(self, coverage: Coverage) -> npt.NDArray[np.float64]:

@@ -162,9 +162,9 @@ class Scores:
 
     @classmethod
     def sparse(cls, tokens: Sequence[int], scores: Sequence[float], default: float = FORBIDDEN) -> SparseScores:
-        """One prefix: some tokens' scores, and a default for the others. ValueError unless there is one a token."""
+        """One prefix: some tokens' scores, and a default for the others. ValueError unless there is one per token."""
         if len(tokens) != len(scores):
-            raise ValueError(f"Scores.sparse needs one score a token: {len(tokens)} tokens, {len(scores)} scores")
+            raise ValueError(f"Scores.sparse needs one score per token: {len(tokens)} tokens, {len(scores)} scores")
         return SparseScores([SparseRow(tokens, scores, default)])
 
     @classmethod

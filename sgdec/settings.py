@@ -35,7 +35,7 @@ SHAPING = (
 class Settings:
     """Each is an option ``--NAME`` of the command line, where underscores are hyphens."""
 
-    nbest: Annotated[int, Ge(1), Says("hypotheses a sentence, at most")] = 1
+    nbest: Annotated[int, Ge(1), Says("hypotheses per sentence, at most")] = 1
     max_length_factor: Annotated[float, Ge(0), Says("at most this many times the source tokens before </s>")] = 2.0
     max_length: Annotated[
         int | None,

@@ -2,7 +2,7 @@
 
 Whatever steps its rows came from, a batch of states is gathered by one ``index_select``, and a state keeps nothing
 alive but its own slot: it is free again as soon as nobody holds the handle. Where a model looks back at all steps
-before, the handle is a trail of slots, one a step: what prefixes have in common is there once, and is never copied
+before, the handle is a trail of slots, one per step: what prefixes have in common is there once, and is never copied
 from one to the next.
 """
 

@@ -70,7 +70,7 @@ class StoppingBeamSearch(BeamSearch):
         return self.size + self.sets_aside
 
     def require_end(self, space: SearchSpace, beam: Sequence[Node]) -> None:
-        """Raises UsageError where ``stop length`` has no length at which to end, and ``stop proven`` no bound.
+        """Raises UsageError if ``stop length`` has no length limit, or ``stop proven`` no bound.
 
         ``beam``: the first one.
         """

@@ -44,7 +44,7 @@ class Budget:
     """How far one search may go, from its start."""
 
     def __init__(self, space: SearchSpace, max_expansions: int, max_seconds: float) -> None:
-        """0 = no limit. Raises UsageError where no bound would end a search without a budget."""
+        """0 = no limit. Raises UsageError if no bound would end a search without a budget."""
         if not max_expansions and not max_seconds:
             space.require_end()
         self._space = space
@@ -149,7 +149,7 @@ class Tree:
     def bounds(self, nodes: Sequence[Node]) -> list[float]:
         """For each the highest rank score of any hypothesis that begins with it; -inf = there is none.
 
-        Of finished nodes their own. Raises UsageError, naming the predictor, where one declares no bound.
+        Of finished nodes their own. Raises UsageError, naming the predictor, if one declares no bound.
         """
         if self._heuristic:
             totals = list(map(add, map(_total_of, nodes), self.space.bound(nodes)))
@@ -172,7 +172,7 @@ class Tree:
         return self.space.ranking.best_possible(total, length, self._longest)
 
     def require_within(self, bound: float, rank: float) -> None:
-        """SgdecError where a hypothesis ranks above the bound of its prefix: then predictors declare wrong bounds."""
+        """SgdecError if a hypothesis ranks above the bound of its prefix: then predictors declare wrong bounds."""
         if self._heuristic and rank > bound + ROUNDING * (1.0 + abs(rank)):
             raise SgdecError(
                 f"a hypothesis has {rank:.6g}, but no more than {bound:.6g} was possible after its prefix, as "

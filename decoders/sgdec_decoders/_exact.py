@@ -47,9 +47,9 @@ class ExactDecoder(Decoder):
 
     @final
     def decode(self, space: SearchSpace) -> Result:
-        """Raises UsageError, naming the predictor, where one declares no bound, or no bound can end the search.
+        """Raises UsageError, naming the predictor, if one declares no bound, or no bound can end the search.
 
-        SgdecError where a declared bound is wrong.
+        SgdecError if a declared bound is wrong.
         """
         tree = self.tree(space)
         still_open = self.search(tree)

@@ -85,7 +85,7 @@ class BreadthFirst(StoppingBeamSearch):
 
     @abstractmethod
     def first_beam(self, space: SearchSpace) -> list[Node]:
-        """The empty hypotheses that the search begins with. UsageError where it cannot begin."""
+        """The empty hypotheses that the search begins with. UsageError if it cannot begin."""
 
     def candidates(self, space: SearchSpace, beam: list[Node], finished: Finished) -> list[Node]:
         """Finished hypotheses as they are, open ones with all that can follow; best total first."""

@@ -37,7 +37,7 @@ class SepBeamDecoder(BreadthFirst):
 def systems(space: SearchSpace) -> list[Node]:
     """For each predictor that has a weight the empty prefix, whose children it alone will score.
 
-    Raises UsageError where coverage is to be penalised and a system has no attention.
+    Raises UsageError if coverage is to be penalised and a system has no attention.
     """
     alone = {
         name: [weight if other == k else None for other in range(len(space.weights))]

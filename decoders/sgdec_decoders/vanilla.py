@@ -92,7 +92,7 @@ class VanillaDecoder(StoppingBeamSearch, BatchDecoder):
     def decode_batch(self, spaces: Sequence[SearchSpace]) -> list[Result]:
         """Raises SgdecError, for all sentences, where a score is NaN or a total overflows.
 
-        UsageError where a row restricts, for ``stop length`` without a limit and ``stop proven`` without bounds.
+        UsageError if a row restricts, for ``stop length`` without a limit and ``stop proven`` without bounds.
         """
         if not spaces:
             return []

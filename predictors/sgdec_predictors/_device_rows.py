@@ -1,7 +1,7 @@
 """The rows of a back-off model, made on another device: where a neural model's scores already are.
 
 A row of 32,000 scores that is made on the host has to travel to be added to another one there. Here the n-grams are
-on the device once; of a batch only the nodes of its histories, a few numbers a row, travel.
+on the device once; of a batch only the nodes of its histories, a few numbers per row, travel.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ class Chart:
     """The derivations of one sentence."""
 
     def __init__(self, rules: Iterable[Rule], source: Sequence[int]) -> None:
-        """Raises SgdecError where rules that lead from a span to itself gain by it."""
+        """Raises SgdecError if rules that lead from a span to itself gain by it."""
         self._source = source
         known = set(source)
         usable = [rule for rule in rules if all(s in known for s in rule.source if isinstance(s, int))]

@@ -64,7 +64,7 @@ def ids_among(words: Iterable[str]) -> list[int]:
 def require_overlap(
     path: str, words: str, wanted: Iterable[str], lists: Callable[[str], bool], model_words: Sequence[str] = ()
 ) -> None:
-    """UsageError where the model lists none of the vocabulary's words, or is a model over something else than ids.
+    """UsageError if the model lists none of the vocabulary's words, or is a model over something else than ids.
 
     A model over text lists a few numbers too, so among the words of a model over ids most have to be ids.
     """

@@ -63,7 +63,7 @@ class Prefixes:
     """All subsets of one automaton, each worked out when first asked for; the prefixes of a sentence share it."""
 
     def __init__(self, automaton: Automaton, path: str, semiring: Semiring, normalize: bool) -> None:
-        """``path``: its file. Raises LatticeError where it has no path, or some that begin with ``<s>``."""
+        """``path``: its file. Raises LatticeError if it has no path, or some that begin with ``<s>``."""
         self._automaton = automaton
         self._path = path
         self._semiring = semiring
@@ -161,7 +161,7 @@ class SubsetPredictor(BatchPredictor):
 
     @abstractmethod
     def open(self, source: Source) -> Prefixes:
-        """The automaton of one sentence; SgdecError where it cannot be read or used."""
+        """The automaton of one sentence; SgdecError if it cannot be read or used."""
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
         """Raises SgdecError for what cannot be read or used."""

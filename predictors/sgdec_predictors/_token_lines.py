@@ -1,4 +1,4 @@
-"""Lines of text files as target tokens: through the vocabulary, or as token ids where there is none."""
+"""Lines of text files as target tokens: through the vocabulary, or as token ids if there is none."""
 
 from __future__ import annotations
 

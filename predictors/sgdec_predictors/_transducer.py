@@ -210,7 +210,7 @@ def _alive(found: Transducer) -> Mask:
 
 
 def _refuse_cycles(found: Transducer, path: str, alive: Mask) -> None:
-    """LatticeError where arcs that read nothing lead back to where they begin: takes away those that lead to none."""
+    """LatticeError if arcs that read nothing lead back to where they begin: takes away those that lead to none."""
     origins: npt.NDArray[Any] = np.repeat(np.arange(len(alive)), np.diff(found.first))
     left = np.isin(found.inputs, READS_NOTHING) & (found.costs < math.inf)
     left &= alive[origins] & alive[found.targets]

@@ -39,7 +39,7 @@ class AltSrc(Wrapper):
     def __init__(
         self,
         inner: BatchPredictor,
-        path: Annotated[str, Field(description="text or token ids, one line a source sentence; .gz too")],
+        path: Annotated[str, Field(description="text or token ids, one line per source sentence; .gz too")],
         context: Context | None = None,
     ) -> None:
         """Raises SgdecError for a file that cannot be read."""
@@ -57,7 +57,7 @@ class AltSrc(Wrapper):
         return Vocabularies(None, inner.target)
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
-        """Raises SgdecError where there is no line for a sentence, or it cannot be read."""
+        """Raises SgdecError if there is no line for a sentence, or it cannot be read."""
         return self.inner.initialize_batch([self.source_of(source) for source in sources])
 
     def source_of(self, source: Source) -> Source:
@@ -65,7 +65,7 @@ class AltSrc(Wrapper):
         if source.id > len(self._lines):
             raise SgdecError(
                 f"altsrc: {self._path} has {len(self._lines)} lines, so none for sentence {source.id}. "
-                "Expected one line a source sentence."
+                "Expected one line per source sentence."
             )
         line = self._lines[source.id - 1]
         tokens = self._vocabulary.encode(line) if self._vocabulary is not None else self._ids(line, source.id)

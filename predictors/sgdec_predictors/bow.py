@@ -49,7 +49,7 @@ class BagOfWords(Predictor):
 
     def __init__(
         self,
-        path: Annotated[str, Field(description="bags, one a line: text, or token ids where there is no vocabulary")],
+        path: Annotated[str, Field(description="bags, one per line: text, or token ids without a vocabulary")],
         accept_subsets: Annotated[bool, Field(description="the output may end with words left in the bag")] = False,
         accept_duplicates: Annotated[
             bool, Field(description="a word may occur more often in the output than in the bag")
@@ -71,7 +71,7 @@ class BagOfWords(Predictor):
         """None = the prefix has a word that was not left in the bag."""
 
     def initialize(self, source: Source) -> None:
-        """Raises SgdecError where there is no line for this sentence, or a word that is no known token."""
+        """Raises SgdecError if there is no line for this sentence, or a word that is no known token."""
         bag = Counter(self._bag(source.id))
         self._words = sorted(bag)
         self._left = tuple(bag[word] for word in self._words)

@@ -37,7 +37,7 @@ class ExternalLength(Predictor):
 
     def __init__(
         self,
-        path: Annotated[str, Field(description="lengths with their scores, one line a sentence: 7:-0.5 8:-1.2 9")],
+        path: Annotated[str, Field(description="lengths with their scores, one line per sentence: 7:-0.5 8:-1.2 9")],
     ) -> None:
         """Raises SgdecError for a file that cannot be read."""
         self._path = path
@@ -52,7 +52,7 @@ class ExternalLength(Predictor):
         self._state = 0
 
     def initialize(self, source: Source) -> None:
-        """Raises SgdecError where there is no line for this sentence."""
+        """Raises SgdecError if there is no line for this sentence."""
         if source.id > len(self._lines):
             raise SgdecError(
                 f"extlength: {self._path} has {len(self._lines)} lines, so none for sentence {source.id}. "

@@ -44,7 +44,7 @@ class ForcedPredictor(Predictor):
     def __init__(
         self,
         path: Annotated[
-            str, Field(description="references, one a line: text, or token ids where there is no vocabulary")
+            str, Field(description="references, one per line: text, or token ids where there is no vocabulary")
         ],
         context: Context | None = None,
     ) -> None:
@@ -59,7 +59,7 @@ class ForcedPredictor(Predictor):
         self._state = 0
 
     def initialize(self, source: Source) -> None:
-        """Raises SgdecError where there is no line for this sentence, or it is no list of tokens."""
+        """Raises SgdecError if there is no line for this sentence, or it is no list of tokens."""
         self._allowed = (*self._reference(source.id), EOS)
         self._state = 0
 

@@ -85,7 +85,7 @@ class ForcedList(Predictor):
         self._nodes = ROOT
 
     def initialize(self, source: Source) -> None:
-        """Raises SgdecError where there is no list for this sentence, or a line of it is malformed."""
+        """Raises SgdecError if there is no list for this sentence, or a line of it is malformed."""
         path = self._path.replace("{id}", str(source.id))
         lines = _lines(path) if self._lists is None else self._lists.get(source.id, [])
         if not lines:
@@ -210,7 +210,7 @@ class _Tree:
 
 
 def _lines(path: str) -> list[Line]:
-    """The hypotheses of one file; SgdecError where some are Moses' lines and some are plain."""
+    """The hypotheses of one file; SgdecError if some are Moses' lines and some are plain."""
     try:
         lines = [Line(number, text) for number, text in enumerate(read_lines(path), 1)]
     except SgdecError as error:

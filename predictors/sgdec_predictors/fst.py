@@ -53,7 +53,7 @@ class Ways(NamedTuple):
 
 
 class FstPredictor(BatchPredictor):
-    """Scores along the paths of one lattice a sentence; only what the lattice allows can follow.
+    """Scores along the paths of one lattice per sentence; only what the lattice allows can follow.
 
     >>> import pynini, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

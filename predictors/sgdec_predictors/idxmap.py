@@ -54,7 +54,7 @@ class IdxMap(Wrapper):
         if size not in (None, self._target.size):
             raise SgdecError(
                 f"idxmap: {path} maps {self._target.size} tokens, but the target vocabulary has {size}. "
-                "Expected one line a token."
+                "Expected one line per token."
             )
 
     @classmethod

@@ -53,7 +53,7 @@ class LeftToRightHiero(Predictor):
 
     def __init__(
         self,
-        path: Annotated[str, Field(description="rules, one a line: LHS SOURCE TARGET SCORE..., may be gzipped")],
+        path: Annotated[str, Field(description="rules, one per line: LHS SOURCE TARGET SCORE..., may be gzipped")],
         use_weights: Annotated[bool, Field(description="false: every rule scores 0")] = True,
         weights: Annotated[
             tuple[float, ...], Field(description="one for each score column of a rule; none = their plain sum")
@@ -73,7 +73,7 @@ class LeftToRightHiero(Predictor):
         self._state: State = ()
 
     def initialize(self, source: Source) -> None:
-        """Raises SgdecError where rules of the grammar can be used round and round with a gain."""
+        """Raises SgdecError if rules of the grammar can be used round and round with a gain."""
         try:
             self._chart = Chart(self._rules, (BOS, *source.tokens, EOS))
         except SgdecError as error:

@@ -28,7 +28,7 @@ from sgdec_predictors._subsets import Prefixes, SubsetPredictor
 
 
 class NfstPredictor(SubsetPredictor):
-    """Scores along the paths of one lattice a sentence; only what the lattice allows can follow.
+    """Scores along the paths of one lattice per sentence; only what the lattice allows can follow.
 
     >>> import pynini, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:

@@ -11,8 +11,8 @@ searches run and prove nothing.
 
 Cost: asked on demand, it scores the few candidates that other predictors leave, from a cache. Without candidates a
 row is exact over the whole vocabulary: from an ARPA file a copy of the unigrams and one write for each n-gram that
-the model lists after the history; from a KenLM binary one KenLM call a token, which is slow: give the ARPA file. With
-``--device cuda`` the rows of an ARPA model are made there.
+the model lists after the history; from a KenLM binary one KenLM call per token, which is slow: give the ARPA file.
+With ``--device cuda`` the rows of an ARPA model are made there.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class NGram(BatchPredictor):
         ] = None,
         context: Context | None = None,
     ) -> None:
-        """Raises UsageError where model and vocabulary share no entry, SgdecError for a file that is broken."""
+        """Raises UsageError if model and vocabulary share no entry, SgdecError for a file that is broken."""
         context = context or Context()
         self._given: float | None = None
         """The highest score, as far as the user knows."""

@@ -1,12 +1,12 @@
 """n-gram posteriors from elsewhere, for MBR-based decoding (Stahlberg et al. 2017, Table 2 and section 2.1).
 
 Score of token w after a prefix: the sum of the scores of all listed n-grams that end with w there, where the
-sentence begins with ``<s>`` and ends with ``</s>``; 0 where there are none. With posteriors (``sgdec ngrams``) and
+sentence begins with ``<s>`` and ends with ``</s>``; 0 if there are none. With posteriors (``sgdec ngrams``) and
 a word penalty a total is the expected gain of linearised BLEU (Tromble et al. 2008). With ``discount`` d an n-gram
 that the prefix has c times already scores d^c times its score.
 
 State: the longest end of the prefix that can begin an n-gram; the tokens that the length limit still allows, for
-the bounds only; with a discount also how often each listed n-gram was completed. Cost: a look-up a row, once the
+the bounds only; with a discount also how often each listed n-gram was completed. Cost: a look-up per row, once the
 row of the same ending was made; with a discount the row is corrected for each n-gram that was used.
 """
 

@@ -43,7 +43,7 @@ class NplmPredictor(BatchPredictor):
         model: Annotated[str, Field(description="checkpoint folder, such as 'run/best', or NPLM's own text file")],
         context: Context | None = None,
     ) -> None:
-        """Raises SgdecError for a model that is broken or of another kind, UsageError where no word fits."""
+        """Raises SgdecError for a model that is broken or of another kind, UsageError if no word fits."""
         context = context or Context()
         self._device = context.device
         self._columns: Tensor | None = None

@@ -4,7 +4,7 @@ Score of token w: ``-(1 + the number of tokens that score higher)``: -1 for the 
 same score, so no order of the vocabulary takes part. What is forbidden stays forbidden. Ranks are those among all
 tokens, whatever other predictors allow, because the score of a token must not depend on who else is asked.
 
-State: the inner state. Cost: one sort of V scores a row (of the listed ones, if the inner rows are sparse).
+State: the inner state. Cost: one sort of V scores per row (of the listed ones, if the inner rows are sparse).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Rank(Wrapper):
         self._vocab_size = context.vocab_size if context else None
 
     def predict_batch(self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None) -> Scores:
-        """Raises UsageError where a sparse row leaves open how many tokens score higher, since V is unknown."""
+        """Raises UsageError if a sparse row leaves open how many tokens score higher, since V is unknown."""
         scores = self.inner.predict_batch(states)
         if scores.values is not None:
             return Scores(values=_ranks(scores.values))

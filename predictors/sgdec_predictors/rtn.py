@@ -75,7 +75,7 @@ class RtnPredictor(SubsetPredictor):
         ] = True,
         context: Context | None = None,
     ) -> None:
-        """Raises SgdecError where there is no such folder."""
+        """Raises SgdecError if there is no such folder."""
         self._folder = Path(path)
         self._use_weights = use_weights
         self._normalize = normalize

@@ -68,7 +68,7 @@ class SkipVocab(Wrapper):
         size: Annotated[int, Field(ge=0, description="ways followed at each number of skips; 0 = all")] = 4,
         context: Context | None = None,
     ) -> None:
-        """Raises UsageError where nothing is skipped, or ``tokens`` is no such list."""
+        """Raises UsageError if nothing is skipped, or ``tokens`` is no such list."""
         super().__init__(inner)
         self.on_demand = False  # it asks for all tokens anyway
         self.max_score = max(inner.max_score, (max_skips + 1) * inner.max_score)  # a token is scored with its skips

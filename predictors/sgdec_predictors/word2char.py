@@ -8,11 +8,11 @@ does not list it), h the words before it, and P the inner predictor:
     score of a boundary                = log P(w | h)                         0 where no word was begun
     score of </s>                      = log P(w | h) + log P(</s> | h, w)    log P(</s> | h) where no word was begun
 
-So a boundary before a word (SentencePiece's ``▁``) does as well as one after it. Rows are open: nothing is forbidden
-but by the inner predictor.
+So a boundary before a word (SentencePiece's ``▁``) does as well as one after it. Rows are open: only the inner
+predictor forbids anything.
 
-State: the inner prefix and the characters of w. Cost: a look-up a character, an inner step a word; where ``</s>`` is
-a candidate, an inner step a character.
+State: the inner prefix and the characters of w. Cost: a look-up per character and an inner step per word; an inner
+step per character where ``</s>`` is a candidate.
 """
 
 from __future__ import annotations

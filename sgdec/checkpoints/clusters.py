@@ -27,7 +27,7 @@ TENSORS, DESCRIPTION = "clusters.safetensors", "clusters.json"
 def save_clusters(folder: str | Path, clusters: Clusters, *, model: str, about: Mapping[str, Any]) -> None:
     """Write the folder. ``model``: the `checksum` of the model; ``about``: more for the reader of the JSON file.
 
-    Clusters that are there already are replaced, both files at once. Raises `UsageError` where the folder holds
+    Clusters that are there already are replaced, both files at once. Raises `UsageError` if the folder holds
     anything else, `SgdecError` where it cannot be written.
     """
     folder = Path(folder)
@@ -51,7 +51,7 @@ def save_clusters(folder: str | Path, clusters: Clusters, *, model: str, about: 
 
 
 def require_room(folder: str | Path) -> None:
-    """Raises `UsageError` where clusters would take the place of something else."""
+    """Raises `UsageError` if clusters would take the place of something else."""
     folder = Path(folder)
     if folder.exists() and (
         not folder.is_dir() or {entry.name for entry in folder.iterdir()} - {TENSORS, DESCRIPTION}
@@ -85,7 +85,7 @@ def load_clusters(folder: str | Path, *, model: str | Path | None = None) -> Clu
 
 
 def checksum(model: str | Path) -> str:
-    """Of a checkpoint's weights, to tell which clusters belong to it. Raises `SgdecError` where there is none."""
+    """Of a checkpoint's weights, to tell which clusters belong to it. Raises `SgdecError` if there is none."""
     file = find_checkpoint(model) / WEIGHTS
     try:
         with open(file, "rb") as content:
@@ -95,7 +95,7 @@ def checksum(model: str | Path) -> str:
 
 
 def _check(clusters: Clusters) -> None:
-    """ValueError where the tensors do not belong together; what is broken otherwise raises by itself."""
+    """ValueError if the tensors do not belong together; what is broken otherwise raises by itself."""
     r, n = len(clusters.centroids), len(clusters.tokens)
     starts, tokens, ranks = clusters.starts, clusters.tokens, clusters.ranks
     if not (len(starts) == r + 1 and len(clusters.members) == r and len(ranks) == n):

@@ -108,7 +108,7 @@ def load_tensors(file: Path) -> dict[str, Tensor]:
     except FileNotFoundError:
         raise _no_tensors(file) from None
     except (SafetensorError, OSError, KeyError, MemoryError) as error:
-        raise SgdecError(f"{file}: the tensor file is damaged ({error}). Copy it anew or train again.") from None
+        raise SgdecError(f"{file}: the tensor file is damaged ({error}). Copy it again or train again.") from None
 
 
 class Stored(NamedTuple):
@@ -136,7 +136,7 @@ def stored_in(file: Path) -> Stored:
         reason = error.strerror or str(error)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         reason = f"its header is no JSON object of tensors: {error}"
-    raise SgdecError(f"{file}: the tensor file is damaged ({reason}). Copy it anew or train again.")
+    raise SgdecError(f"{file}: the tensor file is damaged ({reason}). Copy it again or train again.")
 
 
 def _no_tensors(file: Path) -> SgdecError:

@@ -65,10 +65,10 @@ def read_config(path: str | Path) -> dict[str, Any]:
         raise SgdecError(f"{folder / CONFIG}: format {config.get('format')!r}, expected {FORMAT}. Use another sgdec.")
     missing = {"model", "options", "source_vocab_size", "target_vocab_size"} - config.keys()
     if missing:
-        raise SgdecError(f"{folder / CONFIG}: {', '.join(sorted(missing))} missing. Train again, or copy it anew.")
+        raise SgdecError(f"{folder / CONFIG}: {', '.join(sorted(missing))} missing. Train again, or copy it again.")
     for key, fits in KEYS.items():
         if key in config and not fits(config[key]):
-            raise SgdecError(f"{folder / CONFIG}: {key} is {config[key]!r}. The file is damaged; copy it anew.")
+            raise SgdecError(f"{folder / CONFIG}: {key} is {config[key]!r}. The file is damaged; copy it again.")
     return config
 
 

@@ -144,7 +144,7 @@ def build_model(
     """The model that a config describes, with fresh weights.
 
     With ``weights``, the file that is to fill it, the config is data: it cannot ask for a model that is much larger.
-    Raises `SgdecError` where a config has no such model.
+    Raises `SgdecError` if a config has no such model.
     """
     from sgdec.models.base import ModelContext
     from sgdec.plugins.host import Host, no_exit

@@ -30,7 +30,7 @@ log = logging.getLogger(__name__)
     *running.UNFINISHED,
     click.option(
         "--output-format", type=click.Choice(["text", "ids", "nbest", "jsonl", "fst"]), default="text",
-        show_default=True, help="Best text, best token ids, Moses n-best, JSON lines, or a lattice a sentence.",
+        show_default=True, help="Best text, best token ids, Moses n-best, JSON lines, or a lattice per sentence.",
     ),
     click.option("--ledger", is_flag=True, help="JSON lines with the score of every token by every predictor."),
     click.option("--range", metavar="A:B", help="Only sentences A to B, inclusive, from 1."),
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 )  # fmt: skip
 @click.pass_context
 def command(ctx: click.Context, /, **given: Any) -> int:
-    """Decode INPUT (a file, gzipped or not, or - for standard input), one sentence a line.
+    """Decode INPUT (a file, gzipped or not, or - for standard input), one sentence per line.
 
     A model of two sources takes two files, or one whose lines hold both with a tab between them.
 
@@ -67,7 +67,7 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
     inputs = given["input"] or ("-",)
     if given["output_format"] == "fst" and "{id}" not in (given["output"] or ""):
         raise UsageError(
-            "--output-format fst writes one lattice a sentence: give --output a pattern such as 'out/{id}.fst'."
+            "--output-format fst writes one lattice per sentence: give --output a pattern such as 'out/{id}.fst'."
         )
     if given["ledger"] and given["output_format"] != "jsonl":
         raise UsageError(f"--ledger: {given['output_format']} has no place for it. Give --output-format jsonl.")

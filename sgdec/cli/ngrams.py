@@ -67,7 +67,7 @@ def command(
     those that follow each other are one warning. Either is exit status 1 at the end.
     """
     if "{id}" not in output:
-        raise UsageError("ngrams go to one file a sentence: give --output a pattern such as 'ngrams/{id}.txt'.")
+        raise UsageError("ngrams go to one file per sentence: give --output a pattern such as 'ngrams/{id}.txt'.")
     from sgdec.io.ngrams import write_ngrams
 
     first, last = parse_range(range_)

@@ -94,7 +94,7 @@ class Group(_Guarded, click.Group):
 
 
 def refuse_overwriting(ctx: click.Context) -> None:
-    """Raises UsageError where the command would write what it reads, or two outputs are one file."""
+    """Raises UsageError if the command would write what it reads, or two outputs are one file."""
     read, written = places(ctx)
     for output in written:
         for source in read:

@@ -168,7 +168,7 @@ def about(
 ) -> dict[str, Any]:
     """What a run that is to be gone on with must have in common with this one.
 
-    ``others``: options that say which rows there are and how they look. Raises UsageError where --resume cannot read
+    ``others``: options that say which rows there are and how they look. Raises UsageError if --resume cannot read
     again what was read.
     """
     from sgdec.signature import content_hash
@@ -193,7 +193,7 @@ def open_rows(given: dict[str, Any], about: Callable[[], Mapping[str, Any]]) -> 
 
 
 def refuse_clocks(run: Run) -> None:
-    """Raises UsageError where the clock decides what is found: the rest would not be that of one run."""
+    """Raises UsageError if the clock decides what is found: the rest would not be that of one run."""
     decoder = run.config.decoder_name
     options = {**{o.name: o.default for o in describe(type(run.decoder))}, **run.options[decoder]}
     for name, value in options.items():

@@ -45,13 +45,13 @@ SHAPING = ("alpha", "beta", "normalize", "old_weight", "batch_size", "window", "
     *(running.setting(name, Penalties) for name in ("alpha", "beta", "normalize")),
     click.option(
         "--target-format", type=click.Choice(["text", "ids"]), default="text", show_default=True,
-        help="Text goes through the tokenizer; where there is none, outputs are token ids.",
+        help="Text goes through the tokenizer; if there is none, outputs are token ids.",
     ),
     click.option("--output", type=Written(beside=beside), metavar="FILE", help="Instead of standard output."),
     *running.UNFINISHED,
     click.option(
         "--output-format", type=click.Choice(["score", "jsonl", "nbest", "text"]),
-        help="A score a line, JSON lines with the score of every token, the list in its new order, or the best "
+        help="A score per line, JSON lines with the score of every token, the list in its new order, or the best "
         "of each list. Default: score, or nbest for an n-best list.",
     ),
     *running.AFTER,
@@ -115,7 +115,7 @@ def score(given: dict[str, Any], dotted: running.Options) -> int:
 
 
 class _Outputs:
-    """The outputs to be scored, in the order of the target file. SgdecError where the two files do not fit."""
+    """The outputs to be scored, in the order of the target file. SgdecError if the two files do not fit."""
 
     def __init__(
         self, reader: SourceReader, lines: Any, given: dict[str, Any], vocabulary: Vocabulary | None, done: int

@@ -92,7 +92,7 @@ def draw(seed: int, count: int, limit: int = LIMIT) -> list[int]:
 def write_corpus(directory: Path, seed: int, sizes: dict[str, int], limit: int = LIMIT) -> None:
     """For each name of ``sizes`` that many line pairs, ``NAME.en`` and ``NAME.de``; no number comes twice.
 
-    Raises `SgdecError` where the files cannot be written.
+    Raises `SgdecError` if the files cannot be written.
     """
     numbers = iter(draw(seed, sum(sizes.values()), limit))
     try:

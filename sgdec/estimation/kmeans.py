@@ -15,7 +15,7 @@ from sgdec.errors import UsageError
 
 
 def require_faiss() -> None:
-    """Raises UsageError where Faiss is not installed: for whoever has long work to do before `kmeans`."""
+    """Raises UsageError if Faiss is not installed: for whoever has long work to do before `kmeans`."""
     if find_spec("faiss") is None:
         raise UsageError('k-means needs Faiss, which is not installed (pip install "sgdec[clusters]").')
 

@@ -89,7 +89,7 @@ def estimate(
     for each order, or once for all, instead of those of the text. ``fallback``: use `FALLBACK` for an order whose
     discounts the text does not determine. ``report`` is told what is being done.
 
-    Raises UsageError where the text is too small or too regular for what is asked.
+    Raises UsageError if the text is too small or too regular for what is asked.
     """
     thresholds = _thresholds(prune, order)
     _check_given(discounts, order)

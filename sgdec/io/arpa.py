@@ -1,8 +1,8 @@
 """ARPA files: back-off n-gram language models as text, plain or gzipped.
 
-A file lists for each order n its n-grams, one a line: ``log10 p(w_n | w_1..w_n-1)``, the words, and the log10 of the
-back-off weight, which a line may leave out (then it is 0). In memory everything is a natural log and lies in arrays,
-so a million n-grams take seconds.
+A file lists for each order n its n-grams, one per line: ``log10 p(w_n | w_1..w_n-1)``, the words, and the log10 of
+the back-off weight, which a line may omit (then it is 0). In memory all scores are natural logs in arrays, so a
+million n-grams load in seconds.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def read_arpa(path: str | Path) -> Arpa:
 def write_arpa(path: str | Path, model: Arpa) -> None:
     """Write an ARPA file, gzipped if its name ends in ``.gz``. Numbers keep 7 digits, more than a float32 has.
 
-    Raises SgdecError where it cannot be written.
+    Raises SgdecError if it cannot be written.
     """
     with whole_file(path) as raw, _packed(raw) if str(path).endswith(".gz") else nullcontext(raw) as file:
         file.write(b"\\data\\\n")

@@ -87,7 +87,7 @@ def write_nbest(path: str | Path, hypotheses: Sequence[Hypothesis]) -> int:
     hypotheses with equal tokens the best one counts. Without hypotheses the lattice is empty.
 
     Returns how many hypotheses are not in it since they contain token 0, which a lattice reads as epsilon.
-    Raises SgdecError where the file cannot be written or pynini is not installed.
+    Raises SgdecError if the file cannot be written or pynini is not installed.
     """
     pynini = _pynini()
     fst = pynini.Fst()

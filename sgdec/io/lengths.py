@@ -1,7 +1,7 @@
-"""Files about target lengths: given scores, one line a sentence, and the weights of a length model.
+"""Files about target lengths: given scores, one line per sentence, and the weights of a length model.
 
 A line of length scores lists the allowed lengths, separated by blanks: ``7:-0.5 8:-1.2``, or ``7`` for ``7:0``. A
-file of weights, as ``sgdec fit-length`` writes it, has one weight a line: its name and its number; what is behind a
+file of weights, as ``sgdec fit-length`` writes it, has one weight per line: its name and its number; what is behind a
 ``#`` is a comment.
 """
 
@@ -39,7 +39,7 @@ def _scores_of(line: str, where: str) -> dict[int, float]:
             raise SgdecError(f"{where}: length {length} is listed twice.")
         scores[length] = value
     if not scores:
-        raise SgdecError(f"{where}: lists no length. Expected at least one a sentence, such as 7:-0.5.")
+        raise SgdecError(f"{where}: lists no length. Expected at least one per sentence, such as 7:-0.5.")
     return dict(sorted(scores.items()))
 
 
@@ -68,7 +68,7 @@ def read_length_weights(path: str | Path) -> LengthWeights:
 
 
 def write_length_weights(path: str | Path, weights: LengthWeights, about: str) -> None:
-    """``about``: one line that says what they were made of. Raises SgdecError where it cannot be written."""
+    """``about``: one line that says what they were made of. Raises SgdecError if it cannot be written."""
     numbers = [*weights.r, *weights.p]
     lines = [f"# {about}", *(f"{name} {number!r}" for name, number in zip(NAMES, numbers, strict=True))]
     write_whole(path, "\n".join([*lines, ""]))

@@ -41,7 +41,7 @@ class Limit(NamedTuple):
 
     @property
     def value(self) -> int:
-        """Raises `UsageError` where the variable holds something else than a whole number."""
+        """Raises `UsageError` if the variable holds something else than a whole number."""
         given = os.environ.get(self.variable)
         if given is None:
             return self.default

@@ -85,7 +85,7 @@ def parse_entry(line: str, where: str) -> NbestEntry:
 
 
 def parse_id(line: str, where: str) -> int:
-    """The id alone, as the file has it; SgdecError where there is none."""
+    """The id alone, as the file has it; SgdecError if there is none."""
     field, separator, _ = line.partition(SEPARATOR)
     number = whole_number(field.strip()) if separator else None
     if number is None:

@@ -46,6 +46,6 @@ def read_ngrams(path: str | Path, vocab_size: int | None = None) -> dict[Ngram, 
 
 
 def write_ngrams(path: str | Path, ngrams: Mapping[Ngram, float]) -> None:
-    """By ascending tokens. Raises SgdecError where the file cannot be written."""
+    """By ascending tokens. Raises SgdecError if the file cannot be written."""
     lines = [f"{' '.join(map(str, ngram))} : {score:.9g}\n" for ngram, score in sorted(ngrams.items())]
     write_whole(path, "".join(lines), durable=False)

@@ -4,12 +4,12 @@ A file is a list of sections, each a line with its name and then lines up to an 
 
     \config                a key and a value on each line: version 1, ngram_size n, input_vocab_size and
                            output_vocab_size (or vocab_size for both), input_embedding_dimension D, num_hidden H,
-                           output_embedding_dimension E, activation_function (rectifier where there is none)
-    \input_vocab           a word a line; \vocab: of both sides
+                           output_embedding_dimension E, activation_function (rectifier if there is none)
+    \input_vocab           a word per line; \vocab: of both sides
     \output_vocab
     \input_embeddings      a row of D numbers for each input word, apart by blanks or tabs, as in all matrices
     \hidden_weights 1      H rows of (n - 1) D numbers, the oldest word of the context first
-    \hidden_biases 1       H numbers, one a line; a file without biases has zeros
+    \hidden_biases 1       H numbers, one per line; a file without biases has zeros
     \hidden_weights 2      E rows of H numbers
     \hidden_biases 2       E numbers
     \output_weights        a row of E numbers for each output word
@@ -84,7 +84,7 @@ def read_nplm(path: str | Path) -> NplmFile:
 
 
 def write_nplm(path: str | Path, model: NplmFile) -> None:
-    """Write a model file. Numbers keep all their digits. Raises SgdecError where it cannot be written."""
+    """Write a model file. Numbers keep all their digits. Raises SgdecError if it cannot be written."""
     first, *second = model.hidden
     config = {
         "version": 1,
@@ -181,7 +181,7 @@ class _Reader:
                 current = sections[line] = _Section(number, [])
             elif line:
                 raise self._error(number, f"expected a section such as \\output_weights, found {line[:40]!r}")
-        raise SgdecError(f"{self.path}: the file is cut short: \\end is missing. Copy it anew.")
+        raise SgdecError(f"{self.path}: the file is cut short: \\end is missing. Copy it again.")
 
     def _config(self) -> dict[str, int]:
         section = self.sections["\\config"]
@@ -230,7 +230,7 @@ class _Reader:
         for row, line in enumerate(lines):
             fields = line.split()
             if len(fields) != columns:
-                raise self._error(start + 1 + row, f"{name} has {columns} numbers a line, but {len(fields)} here")
+                raise self._error(start + 1 + row, f"{name} has {columns} numbers per line, but {len(fields)} here")
             try:
                 found.append(np.array(fields, dtype=np.float64))
             except ValueError:
@@ -243,7 +243,7 @@ class _Reader:
 
     def _section(self, name: str) -> _Section:
         if name not in self.sections:
-            raise SgdecError(f"{self.path}: the section {name} is missing. Copy the file anew.")
+            raise SgdecError(f"{self.path}: the section {name} is missing. Copy the file again.")
         return self.sections[name]
 
     def _require_lines(self, name: str, rows: int) -> None:

@@ -1,4 +1,4 @@
-"""Writing results: one writer a format, one call a sentence, flushed at once.
+"""Writing results: one writer per format, one call per sentence, flushed at once.
 
 A sentence without hypotheses is an empty line in ``text`` and ``ids``, an empty list in ``jsonl``, nothing in
 ``nbest`` and an empty lattice in ``fst``: lines never shift.
@@ -68,7 +68,7 @@ def open_rows(
 ) -> Iterator[Rows]:
     """Where rows go: ``--output`` (None: standard output), in UTF-8. What is a file can be gone on with.
 
-    ``about``: see `open_noted`. Raises UsageError where an output cannot be opened or gone on with,
+    ``about``: see `open_noted`. Raises UsageError if an output cannot be opened or gone on with,
     SgdecError where it cannot be written to its end.
     """
     if resume and overwrite:
@@ -92,7 +92,7 @@ def open_rows(
 
 
 class LineWriter(Writer):
-    """The best hypothesis, one line a sentence."""
+    """The best hypothesis, one line per sentence."""
 
     def __init__(self, output: Sink, spell: Spell) -> None:
         self._output = output

@@ -1,4 +1,4 @@
-"""Reading sentences to decode: text through a vocabulary, or token ids; one sentence a line.
+"""Reading sentences to decode: text through a vocabulary, or token ids; one sentence per line.
 
 A line that cannot be read costs only itself: it comes out as `Unreadable`, with the file and the line.
 """
@@ -59,7 +59,7 @@ class LengthRule:
 
 @dataclass(frozen=True)
 class SourceReader:
-    """Turns lines into sources. Raises UsageError where text cannot be read for want of a vocabulary."""
+    """Turns lines into sources. Raises UsageError if text cannot be read for want of a vocabulary."""
 
     vocabulary: Vocabulary | None
     """The source vocabulary; text needs it."""
@@ -79,7 +79,7 @@ class SourceReader:
     def open(self, paths: Sequence[str]) -> Iterator[Lines]:
         """The lines of a file, or of the two files of two sources side by side.
 
-        Raises UsageError for more files than the models read and for one that is not there, SgdecError where one of
+        Raises UsageError for more files than the models read and for one that is not there, SgdecError if one of
         two ends before the other.
         """
         if len(paths) > (2 if isinstance(self.vocabulary, TwoSources) else 1):
@@ -118,7 +118,7 @@ class SourceReader:
         return self.source(number, tuple(map(_token, text.split())), text)
 
     def source(self, number: int, tokens: tuple[int, ...], text: str | None = None) -> Source:
-        """Sentence ``number``; SgdecError where it is empty, too long or has tokens that there are not."""
+        """Sentence ``number``; SgdecError if it is empty, too long or has tokens that there are not."""
         if self.vocabulary is not None and max(tokens, default=0) >= self.vocabulary.size:
             raise SgdecError(f"token {max(tokens)} is outside the source vocabulary 0..{self.vocabulary.size - 1}.")
         if not tokens:
@@ -155,11 +155,11 @@ def _guarded(lines: Lines) -> Iterator[bytes | SgdecError]:
 
 @contextmanager
 def open_input(path: str) -> Iterator[IO[bytes]]:
-    """A file, packed or not, or standard input for ``-``; UsageError where there is none."""
+    """A file, packed or not, or standard input for ``-``; UsageError if there is none."""
     try:
         file = open_bytes(path)
     except OSError as error:
-        raise UsageError(f"input {path}: {error.strerror}; expected a text file, one sentence a line.") from None
+        raise UsageError(f"input {path}: {error.strerror}; expected a text file, one sentence per line.") from None
     if path == "-":
         yield file
         return

@@ -84,7 +84,7 @@ def read_transducer(path: str | Path) -> Transducer:
 def write_transducer(path: str | Path, arcs: Iterable[tuple[int, TransducerArc]], final: Mapping[int, float]) -> None:
     """Writes arcs, each with the state it leaves, and final costs; state 0 starts. ``.gz`` is gzipped.
 
-    Raises SgdecError where the file cannot be written or pynini is not installed.
+    Raises SgdecError if the file cannot be written or pynini is not installed.
     """
     pynini = _pynini()
     listed = list(arcs)

@@ -6,7 +6,7 @@
                              are written: {"sentence": 17, "end": 3051, "crc": 91283652, "failed": false}
 
 ``end`` is the size of the rows up to here and ``crc`` their CRC-32, so a row that is cut short, changed or not from
-this run is found whatever the format, and nothing need be read out of rows. Files that are written one a sentence
+this run is found whatever the format, and nothing need be read out of rows. Files that are written one per sentence
 have notes alone. The process that writes holds a lock on the notes, which ends with it.
 """
 
@@ -215,7 +215,7 @@ def open_noted(
 
     ``about``: JSON that says what the run is made of; ``input`` None where it cannot be read again, ``signature`` its
     signature. Raises UsageError for an unfinished run of another make, or one that is not to be gone on with, and
-    where nothing can be written; SgdecError where another process writes there, and for what goes wrong on the way.
+    where nothing can be written; SgdecError if another process writes there, and for what goes wrong on the way.
     """
     try:
         if not patterns.is_pattern(output):

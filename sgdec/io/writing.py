@@ -29,7 +29,7 @@ def whole_file(path: str | Path, *, durable: bool = True) -> Iterator[BinaryIO]:
 
     The mode of a file that is replaced is kept, and the target of a link is replaced, not the link. Pipes, devices
     and descriptors of this process (``/dev/stdout``) are written directly. ``durable``: it outlives a loss of power,
-    too, which takes up to a tenth of a second; too much for one of very many files. Raises `SgdecError` where
+    too, which takes up to a tenth of a second; too much for one of very many files. Raises `SgdecError` if
     something cannot be written, or another process is writing the same file.
     """
     with _explained(str(path)):
@@ -126,7 +126,7 @@ def put_in_place(descriptor: int, partial: str, target: str, *, durable: bool = 
 
 
 def refuse_unwritable(target: str) -> None:
-    """Raises OSError where a file could be renamed to ``target``, but not be written: a folder, a protected file."""
+    """Raises OSError if a file could be renamed to ``target``, but not be written: a folder, a protected file."""
     if os.path.isdir(target):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), target)
     if os.path.exists(target) and not os.access(target, os.W_OK):

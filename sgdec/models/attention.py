@@ -7,7 +7,7 @@
 | `AdditiveAttention` | v . tanh(W q + U x + b) | Bahdanau, Cho and Bengio 2015 |
 | `BilinearAttention` | q . W x | Luong, Pham and Manning 2015, "general" |
 
-Keys, what of a score depends on the value alone, are computed once a sentence: `keys`. (The Transformer's attention
+Keys, what of a score depends on the value alone, are computed once per sentence: `keys`. (The Transformer's attention
 is in `transformer_layers.py`.)
 """
 

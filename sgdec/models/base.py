@@ -37,7 +37,7 @@ class Memory(NamedTuple):
     values: Tensor
     """[B, S, H] what attention averages."""
     keys: Tensor
-    """[B, S, A] what attention compares with, computed once a sentence."""
+    """[B, S, A] what attention compares with, computed once per sentence."""
     mask: Tensor
     """[B, S] true where there is a source token, false where there is padding."""
     first: Tensor
@@ -100,11 +100,12 @@ class Model(nn.Module, ABC):
     replaced: ClassVar[tuple[str, ...]] = ()
     """How the names of those parameters begin that `freeze` hands to `Kernels.bounded` and needs no more."""
     kernels: Kernels | None = None
-    """Who made the products of a frozen model, where that matters to whoever uses it."""
+    """What computes the products of a frozen model, if that matters to its users."""
     histories: int = 0
-    """How many tensors at the end of a state are histories [R, T, ...], to which a step appends one entry a row, the
-    last. Where prefixes of different lengths meet, shorter histories are padded in front, with anything finite: a
-    model that has histories keeps count of each row's entries."""
+    """How many tensors at the end of a state are histories [R, T, ...]. A step appends one entry per row, the last.
+    If prefixes of different lengths meet, shorter histories are padded in front with any finite numbers: a model with
+    histories counts each row's entries."""
+
 
     @classmethod
     def refusals(cls) -> Iterator[Refusal]:
@@ -122,7 +123,7 @@ class Model(nn.Module, ABC):
     def output_layer(self) -> tuple[nn.Linear, float | None]:
         """The layer that `project` is, weight [V, H] and bias [V], and the bound to which it clips logits, if any.
 
-        For whoever computes some logits alone, or gives it a start. Raises UsageError where a model has no such
+        For whoever computes some logits alone, or gives it a start. Raises UsageError if a model has no such
         layer, or only in 8 bits.
         """
         raise UsageError(
@@ -133,7 +134,7 @@ class Model(nn.Module, ABC):
     def embedding_layer(self, side: str) -> nn.Embedding:
         """The embeddings [V, E] of the ``source`` or the ``target``, for whoever starts them from others.
 
-        Raises UsageError where a model has none.
+        Raises UsageError if a model has none.
         """
         layer = getattr(self, f"{side}_embedding", None)
         if not isinstance(layer, nn.Embedding):
@@ -202,7 +203,7 @@ class Seq2Seq(Model):
 
     @abstractmethod
     def start(self, memory: Memory) -> State:
-        """The states before anything is consumed, one row a sentence; the first token consumed is ``<s>``."""
+        """The states before anything is consumed, one row per sentence; the first token consumed is ``<s>``."""
 
     @abstractmethod
     def step(self, memory: Memory, state: State, tokens: Tensor) -> tuple[State, Tensor, Tensor]:

@@ -16,7 +16,7 @@ def make_encoder(kind: EncoderKind, *, embedding: int, width: int, layers: int, 
     """An encoder with no options of its own.
 
     gru: both directions, cells of ``layers`` blocks. lstm: a stack from left to right. transformer: normalised before
-    each sublayer, feed-forward of 4 x ``width``, 8 heads (raises UsageError where they do not divide the width).
+    each sublayer, feed-forward of 4 x ``width``, 8 heads (raises UsageError if they do not divide the width).
     """
     if kind == "gru":
         return GRUEncoder(embedding, width, blocks=layers, dropout=dropout)

@@ -71,7 +71,7 @@ class Cut(NamedTuple):
 def cut(source: Tensor, lengths: Tensor) -> Cut:
     """Sources [B, S] with their ``lengths`` [B] at their first ``</s>``, which belongs to the first part.
 
-    Raises SgdecError where there is none, or nothing before or behind it.
+    Raises SgdecError if there is none, or nothing before or behind it.
 
     >>> cut(torch.tensor([[5, 6, 2, 7], [8, 2, 9, 2]]), torch.tensor([4, 3])).second.tokens.tolist()
     [[7], [9]]

@@ -33,7 +33,7 @@ def summaries(entries: Sequence[Entry]) -> Iterator[str]:
 
 
 def read_source(module: str) -> str:
-    """The text of a module, or of a file that ends in .py. Raises ImportError or OSError where there is none."""
+    """The text of a module, or of a file that ends in .py. Raises ImportError or OSError if there is none."""
     if module.endswith(".py"):
         return Path(module).read_text(encoding="utf-8")
     spec = _spec(module)

@@ -82,8 +82,8 @@ def paired(source: Source, target: tuple[int, ...]) -> Pair:
 def encoded(text: str, vocabulary: Vocabulary, source: Source, sources: Vocabulary | None) -> tuple[int, ...]:
     """The tokens of an output's text.
 
-    ``sources``: the vocabulary of ``source``, with which a target meets that has steps. Raises SgdecError where it is
-    missing, and where the text cannot be read.
+    ``sources``: the vocabulary of ``source``, with which a target meets that has steps. Raises SgdecError if it is
+    missing, and if the text cannot be read.
     """
     if isinstance(vocabulary, Stepping) and sources is not None:
         return tuple(vocabulary.with_steps(sources, source.tokens, vocabulary.plain.encode(text)))

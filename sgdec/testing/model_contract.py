@@ -28,7 +28,7 @@ AnyModel = TypeVar("AnyModel", bound=Model)
 class ModelContract(ABC, Generic[AnyModel]):
     """What the contracts of both kinds of models share.
 
-    The models are asked in float64 and do not train. Their parameters are drawn anew, so that none is 0 or 1 because
+    The models are asked in float64 and do not train. Their parameters are drawn again, so that none is 0 or 1 because
     training starts there.
     """
 

@@ -61,7 +61,7 @@ class PredictorContract(AbilityChecks):
                     f"a row must list each token once, not {sorted(tokens)} {where(source, prefix)}"
                 )
                 assert len(tokens) == len(plain(row.scores)), (
-                    f"a row must have one score a token: {len(tokens)} tokens, {len(row.scores)} scores "
+                    f"a row must have one score per token: {len(tokens)} tokens, {len(row.scores)} scores "
                     f"{where(source, prefix)}"
                 )
 

@@ -25,7 +25,7 @@ class Promise:
     text: str
     """In words, such as "a restored state scores as before"."""
     check: Callable[[], None]
-    """Raises AssertionError where the promise is broken."""
+    """Raises AssertionError if the promise is broken."""
 
 
 def promises(

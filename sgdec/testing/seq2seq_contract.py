@@ -23,7 +23,7 @@ LENGTHS = torch.tensor([6, 3, 4])
 class Seq2SeqContract(ModelContract[Seq2Seq]):
     """Subclass it, name the subclass ``Test...``, and give `make`; pytest does the rest.
 
-    The models are asked in float64 and do not train. Their parameters are drawn anew, so that none is 0 or 1 because
+    The models are asked in float64 and do not train. Their parameters are drawn again, so that none is 0 or 1 because
     training starts there.
 
     >>> from sgdec.models.shallow import Shallow
@@ -39,7 +39,7 @@ class Seq2SeqContract(ModelContract[Seq2Seq]):
         model = self._model()
         memory, state = self._begun(model)
         for name, part in zip(Memory._fields, memory[:4], strict=False):
-            assert len(part) == 3, f"memory.{name} must have one row a sentence: {list(part.shape)} for 3"
+            assert len(part) == 3, f"memory.{name} must have one row per sentence: {list(part.shape)} for 3"
         after, output, attention = model.step(memory, state, torch.tensor([4, 5, 6]))
         for part in (*state, *after, output):
             assert len(part) == 3, f"states and outputs must have one row a prefix: {list(part.shape)} for 3"

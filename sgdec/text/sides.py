@@ -15,9 +15,9 @@ from sgdec.text.two_sources import TAB, TwoSources
 from sgdec.text.vocabulary import StoredVocabulary
 
 Texts: TypeAlias = tuple[list[str], ...]
-"""A list a side: lines."""
+"""A list per side: lines."""
 Tokens: TypeAlias = tuple[list[list[int]], ...]
-"""A list a side: token ids."""
+"""A list per side: token ids."""
 
 
 def arranged(
@@ -48,7 +48,7 @@ def of_files(vocabularies: Sequence[StoredVocabulary]) -> Iterator[StoredVocabul
 
 
 def met(vocabularies: Sequence[StoredVocabulary], texts: Texts, tokens: Tokens) -> tuple[Texts, Tokens]:
-    """A list a side, one for each of ``vocabularies``, of lists a file. A tab inside a line counts as a blank."""
+    """A list per side, one for each of ``vocabularies``, of lists per file. A tab inside a line counts as a blank."""
     first, last = vocabularies[0], vocabularies[-1]
     if isinstance(first, TwoSources):
         lines = [TAB.join(line.replace(TAB, " ") for line in pair) for pair in zip(*texts[:2], strict=True)]

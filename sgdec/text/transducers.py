@@ -171,7 +171,7 @@ def all_segmentations(outer: Tokenizer, inner: Tokenizer) -> Drawing:
 def spellings(outer: Tokenizer, inner: Tokenizer) -> tuple[dict[int, tuple[int, ...]], int]:
     """For `word2char`: by inner word its outer characters, without ``▁``; and how many words have none of their own.
 
-    Of words that are spelled alike the first is kept. Raises UsageError where the inner vocabulary is none of words.
+    Of words that are spelled alike the first is kept. Raises UsageError if the inner vocabulary is none of words.
     """
     if not is_word_vocabulary(inner):
         raise UsageError("the spellings of words need an inner vocabulary of words (sgdec tokenizer --kind word).")
@@ -244,7 +244,7 @@ def _letters(inner: Tokenizer, unlisted: Unlisted) -> Callable[[str], int]:
 
 
 def _texts(vocabulary: Tokenizer) -> dict[int, str]:
-    """What each token spells, of those that spell something. UsageError where blanks do not begin words."""
+    """What each token spells, of those that spell something. UsageError if blanks do not begin words."""
     found = {token: text for token in range(vocabulary.size) if (text := vocabulary.text_of(token)) is not None}
     for text in found.values():
         if BLANK in text[1:]:

@@ -49,7 +49,7 @@ class TwoSources:
         return hashlib.sha256(both.encode()).hexdigest()
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """The tokens of a line. Raises SgdecError where it has not one tab, with something on both sides."""
+        """The tokens of a line. Raises SgdecError if it has not one tab, with something on both sides."""
         sides = text.split(TAB)
         if len(sides) != 2:
             raise SgdecError(f"expected two sources with one tab between them; here are {len(sides)}.")

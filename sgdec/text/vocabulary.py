@@ -45,7 +45,7 @@ def train(
 ) -> Tokenizer:
     """A vocabulary of at most ``size`` tokens; coverage and normalization are SentencePiece's.
 
-    Raises `UsageError` where the text cannot give one.
+    Raises `UsageError` if the text cannot give one.
     """
     if kind == "word":
         return WordVocabulary.train(lines, size)

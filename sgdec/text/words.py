@@ -44,7 +44,7 @@ class Words(ABC):
     def __init__(self, pieces: Sequence[str], *, name: str = "the vocabulary") -> None:
         """``pieces``: by token, the special ones first; ``name`` is how errors call it.
 
-        Raises `SgdecError` where the special tokens are missing or a piece comes twice.
+        Raises `SgdecError` if the special tokens are missing or a piece comes twice.
         """
         self._pieces = tuple(pieces)
         self._tokens = {piece: token for token, piece in enumerate(self._pieces)}
@@ -118,7 +118,7 @@ class WordVocabulary(Words):
     def train(cls, lines: Iterable[str], size: int) -> WordVocabulary:
         """The most frequent words of some lines, and the symbols that the others need most often.
 
-        Raises `UsageError` where ``size`` leaves no room for a word.
+        Raises `UsageError` if ``size`` leaves no room for a word.
         """
         counts = _count(cls._words, lines)
         room = _room(size, len(SPECIAL))
@@ -166,7 +166,7 @@ class MixedVocabulary(Words):
     def train(cls, lines: Iterable[str], size: int) -> MixedVocabulary:
         """Every character of some lines in three places of a word, bytes for all others, and the most frequent words.
 
-        Raises `UsageError` where ``size`` leaves no room for a word.
+        Raises `UsageError` if ``size`` leaves no room for a word.
         """
         counts = _count(cls._words, lines)
         characters = sorted({character for word in counts for character in word})
@@ -245,12 +245,12 @@ KINDS: dict[str, type[WordVocabulary] | type[MixedVocabulary]] = {
 
 
 def read_words(serialized: bytes, name: str) -> WordVocabulary | MixedVocabulary:
-    """The vocabulary of a file's content; ``name`` is how errors call it. Raises `SgdecError` where it is damaged."""
+    """The vocabulary of a file's content; ``name`` is how errors call it. Raises `SgdecError` if it is damaged."""
     try:
         content = parse_json(serialized)
         kind, pieces, version = content["kind"], content["pieces"], content["sgdec_vocabulary"]
         known = kind in KINDS and isinstance(pieces, list)
-        "".join(pieces).encode()  # TypeError where one is no text, ValueError for half a character
+        "".join(pieces).encode()  # TypeError if one is no text, ValueError for half a character
     except (ValueError, KeyError, TypeError):
         known, version = False, FORMAT
     if not known or version != FORMAT:

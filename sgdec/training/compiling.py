@@ -22,7 +22,7 @@ from sgdec.training.config import TrainConfig
 def compile_model(model: Model, config: TrainConfig) -> None:
     """Have ``model(...)`` compiled when it is first called; its weights and their names stay as they are.
 
-    Raises `UsageError` where that cannot work.
+    Raises `UsageError` if that cannot work.
     """
     compiler = os.environ.get("CXX", "g++")
     if shutil.which(compiler) is None:

@@ -251,7 +251,7 @@ class TrainConfig:
         return self
 
     def require_fit(self, family: type[Model]) -> None:
-        """Raises `UsageError` where models of a family, called ``model``, cannot be trained with these settings."""
+        """Raises `UsageError` if models of a family, called ``model``, cannot be trained with these settings."""
         sources = family.sources
         for option, files in (("--train", self.train), ("--valid", self.valid)):
             if len(files) != sources + 1:

@@ -35,7 +35,7 @@ def train(
     """Train a model, as ``sgdec train`` does: all further settings are its options, such as ``max_steps=500``.
 
     ``train``, ``valid``: the files of both sides, or one for a language model. ``tokenizer``: a file for both sides,
-    or one a side. ``output``: the folder of the run. ``model``: a plugin's name, by default that of ``start``, or
+    or one per side. ``output``: the folder of the run. ``model``: a plugin's name, by default that of ``start``, or
     gnmt; its options are given by that name: ``gnmt={"layers": 2}``. ``preset``: a named set of them. The
     logger ``sgdec.training`` says what is going on; with ``quiet`` it does not.
 

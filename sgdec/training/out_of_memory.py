@@ -79,7 +79,7 @@ def told(run: Path, when: Callable[[], str]) -> Iterator[None]:
 
 def way_out(run: Path, smaller: str) -> str:
     """What is left of a ``run``, a folder, and how to go on, for an error."""
-    more = "Go on with --resume where there is more memory, or train anew" if (run / "last").exists() else "Train"
+    more = "Go on with --resume where there is more memory, or train again" if (run / "last").exists() else "Train"
     return f"{last_good(run)}. {more} with {smaller}."
 
 

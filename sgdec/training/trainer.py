@@ -179,7 +179,7 @@ class Trainer:
         if not all(self.group.agree(finite)):
             raise SgdecError(
                 f"step {self.progress.step}: some weights are not finite after an update at rate {rate:.3g}. Nothing "
-                f"was saved; {resuming.last_good(self.folder)}. Train anew with a lower --lr or --clip."
+                f"was saved; {resuming.last_good(self.folder)}. Train again with a lower --lr or --clip."
             )
 
     def _validate(self) -> None:

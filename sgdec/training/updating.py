@@ -110,7 +110,7 @@ class Updater:
             if self.config.parallel != "none":
                 raise SgdecError(
                     f"step {self.step}: out of memory. With --parallel no batch is split; go on with --resume where "
-                    "there is more, or train anew with smaller --batch-tokens."
+                    "there is more, or train again with smaller --batch-tokens."
                 )
             self.optimizer.zero_grad()  # what there is of gradients is of an update that was given up
             if self.config.device != "cpu":
@@ -157,7 +157,7 @@ class Updater:
         lines = ", ".join(map(str, numbers[:LINES_SHOWN])) + (", ..." if len(numbers) > LINES_SHOWN else "")
         return SgdecError(
             f"step {step}: {what}, on lines {lines} of {' and '.join(self.config.train)}. Nothing was updated or "
-            f"saved; {last_good(Path(self.config.output))}. Look at these lines, or train anew with a lower --lr or "
+            f"saved; {last_good(Path(self.config.output))}. Look at these lines, or train again with a lower --lr or "
             "--clip."
         )
 

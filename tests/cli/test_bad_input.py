@@ -100,7 +100,7 @@ NMT_FST = [*NMT, "--predictors", "nmt,fst", "--fst.path", "{id}.fst"]
         ([*NMT, "--predictors", "nmt,b=nmt", "--b.model", "other"], "different target vocabularies (7 and 8 tokens)"),
         ([*IDS, "--beam.beta", "0.2"], "a coverage penalty (beta = 0.2) needs a predictor with attention"),
         ([*NMT, "none.txt"], "input none.txt: No such file or directory"),
-        ([*NMT, "good"], "input good: Is a directory; expected a text file, one sentence a line"),
+        ([*NMT, "good"], "input good: Is a directory; expected a text file, one sentence per line"),
         (
             [*NMT, "--output", "none/out.txt"],
             "--output none/out.txt: No such file or directory; expected a file in a",

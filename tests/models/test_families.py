@@ -115,7 +115,7 @@ RATES = {
 
 @pytest.mark.parametrize("family", RATES)
 def test_it_learns_to_turn_sequences_round(family: str) -> None:
-    """Two or three letters, in reverse: attention has to find its way. The loss is of sequences drawn anew."""
+    """Two or three letters, in reverse: attention has to find its way. The loss is of sequences drawn again."""
     name, own = FAMILIES[family]
     sizes: dict[str, Any] = {"width": 32, "dropout": 0.0}
     if name == "luong":

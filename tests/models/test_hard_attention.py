@@ -166,7 +166,7 @@ TRAIN, UNSEEN, LONGER = examples(500, 1, 2, 6), examples(60, 2, 2, 6), examples(
 
 
 def write(folder: Path, name: str, pairs: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """A file a side."""
+    """A file per side."""
     paths = tuple(str(folder / f"{name}.{side}") for side in ("in", "out", "third")[: len(pairs[0])])
     for path, side in zip(paths, zip(*pairs, strict=True), strict=True):
         Path(path).write_text("".join(f"{line}\n" for line in side))

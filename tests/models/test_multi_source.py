@@ -49,7 +49,7 @@ random.Random(1).shuffle(EXAMPLES)
 
 
 def write(folder: Path, name: str, examples: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
-    """A file a side."""
+    """A file per side."""
     paths = tuple(str(folder / f"{name}.{side}") for side in range(len(examples[0])))
     for path, lines in zip(paths, zip(*examples, strict=True), strict=True):
         Path(path).write_text("".join(f"{line}\n" for line in lines))

@@ -38,7 +38,7 @@ class Everything:
     def __init__(
         self,
         inner: BatchPredictor,
-        path: Annotated[str, Field(description="a lattice a sentence,\n   such as '{id}.fst'.")],
+        path: Annotated[str, Field(description="a lattice per sentence,\n   such as '{id}.fst'.")],
         context: Context,
         *,
         size: Annotated[int, Field(ge=1, lt=100, description="hypotheses kept")] = 4,
@@ -144,7 +144,7 @@ def test_an_unknown_option_names_the_nearest_and_all_others() -> None:
 
 
 def test_a_missing_option_says_what_it_is() -> None:
-    expected = r"^--x.path is missing: text: a lattice a sentence, such as '{id}.fst'\.$"
+    expected = r"^--x.path is missing: text: a lattice per sentence, such as '{id}.fst'\.$"
     with pytest.raises(UsageError, match=expected):
         configure(Everything, {}, name="x")
 
@@ -158,7 +158,7 @@ def test_what_the_framework_gives_is_never_an_option(name: str) -> None:
 
 def test_describe_tells_types_defaults_and_help() -> None:
     assert describe(Everything) == [
-        Option("path", "text", Parameter.empty, "a lattice a sentence, such as '{id}.fst'"),
+        Option("path", "text", Parameter.empty, "a lattice per sentence, such as '{id}.fst'"),
         Option("size", "int >= 1, < 100", 4, "hypotheses kept"),
         Option("alpha", "float", 0.0, ""),
         Option("recombine", "true | false", False, ""),

@@ -213,13 +213,13 @@ def test_files_without_hidden_biases_or_with_one_vocabulary_are_read(tmp_path: P
         ("num_hidden 0", "activation_function relu", "line 6: activation_function 'relu', expected one of rectifier"),
         ("\nja\n", "\n", r"line 9: \\vocab has 2 lines, expected 3 as \\config says"),
         ("\nja\n", "\n<s>\n", "line 12: the word '<s>' is listed twice"),
-        ("\n2.5\n", "\n2.5 1\n", r"line 16: \\input_embeddings has 1 numbers a line, but 2 here"),
+        ("\n2.5\n", "\n2.5 1\n", r"line 16: \\input_embeddings has 1 numbers per line, but 2 here"),
         ("\n2.5\n", "\nzwei\n", "line 16: expected numbers, found 'zwei'"),
         ("\n2.5\n", "\nnan\n", r"line 16: \\input_embeddings holds NaN or infinite numbers"),
         ("\\hidden_weights 2", "\\gates", r"line 23: expected a section such as \\output_weights, found '\\\\gates'"),
         ("\\output_biases", "\\output_weights", r"line 31: the section \\output_weights is here twice"),
         ("\\hidden_weights 1\n1\t\n-2\n\n", "", r"the section \\hidden_weights 1 is missing"),
-        ("\\end\n", "", r"the file is cut short: \\end is missing\. Copy it anew"),
+        ("\\end\n", "", r"the file is cut short: \\end is missing\. Copy it again"),
     ],
 )
 def test_a_file_that_is_wrong_is_one_line_naming_it(tmp_path: Path, old: str, new: str, complaint: str) -> None:

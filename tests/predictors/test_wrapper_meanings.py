@@ -417,7 +417,7 @@ def test_tokens_that_a_map_does_not_have_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "sentence", "message"),
     [
-        ("3\n4\n", 3, "other.ids has 2 lines, so none for sentence 3. Expected one line a source sentence."),
+        ("3\n4\n", 3, "other.ids has 2 lines, so none for sentence 3. Expected one line per source sentence."),
         (
             "3\n4 four\n",
             2,

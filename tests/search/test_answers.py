@@ -109,7 +109,7 @@ def test_scores_that_require_gradients() -> None:
     [
         ("Scores.dense([0.0] * 5)", "Scores.dense takes an array or a tensor, not a list"),
         ("Scores.dense(__import__('numpy').zeros((1, 1, 5)))", "not an array of shape [1, 1, 5]"),
-        ("Scores.sparse([2, 3, 4], [0.0])", "Scores.sparse needs one score a token: 3 tokens, 1 scores"),
+        ("Scores.sparse([2, 3, 4], [0.0])", "Scores.sparse needs one score per token: 3 tokens, 1 scores"),
     ],
 )
 def test_scores_that_cannot_be_made(

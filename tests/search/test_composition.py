@@ -42,7 +42,7 @@ every_seed = pytest.mark.parametrize("seed", SEEDS)
 
 @pytest.fixture(scope="module")
 def predictors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, BatchPredictor]:
-    """A lattice a sentence, a lattice of all sentences that allows more, and a trigram model."""
+    """A lattice per sentence, a lattice of all sentences that allows more, and a trigram model."""
     folder = tmp_path_factory.mktemp("automata")
     for seed in SEEDS:
         write_lattice(folder / f"{seed}.fst", seed, states=6, density=0.5)

@@ -178,7 +178,7 @@ few_objects = pytest.mark.usefixtures("old_objects_aside")
 
 
 class Said(BatchPredictor):
-    """Rows made anew for every question. State: a number."""
+    """Rows made again for every question. State: a number."""
 
     def __init__(self, form: Form) -> None:
         self._form = form

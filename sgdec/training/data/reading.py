@@ -49,9 +49,9 @@ class Block(NamedTuple):
     lines: list[int]
     """The line number of each example, from 1."""
     texts: tuple[list[str], ...]
-    """A list a side: the lines themselves."""
+    """A list per side: the lines themselves."""
     sides: tuple[list[list[int]], ...]
-    """A list a side: token ids."""
+    """A list per side: token ids."""
     left_out: Counter[str]
     """How many lines for which reason."""
 
@@ -69,7 +69,7 @@ class Block(NamedTuple):
 def read_blocks(
     paths: Sequence[str], vocabularies: Sequence[StoredVocabulary], limits: Limits | None = None
 ) -> Iterator[Block]:
-    """Read one file a side, two for `TwoSources`, with their vocabularies; with ``limits`` leave bad lines out.
+    """Read one file per side, two for `TwoSources`, with their vocabularies; with ``limits`` leave bad lines out.
 
     Raises `SgdecError` if a file cannot be read, or the files have not equally many lines.
     """

@@ -1,6 +1,6 @@
 """Text on disk, for corpora that memory does not hold: token ids in shards, each a random sample of the whole text.
 
-    TEXT/shard-00000.examples    a row an example, uint32: line number, tokens of the target, tokens of the source
+    TEXT/shard-00000.examples    a row per example, uint32: line number, tokens of the target, tokens of the source
          shard-00000.side-0      the target's token ids, one example after the other: uint16 or uint32
          shard-00000.side-1      the source's, where there is one
          manifest.json           what it was made of, how much there is; written last
@@ -34,7 +34,7 @@ from sgdec.training.data.text import Text
 FORMAT = 1
 MANIFEST, COUNTS = "manifest.json", "batches.json"
 NUMBER = np.dtype("<u4")
-AGAIN = "Go on with --resume: the text is prepared anew."
+AGAIN = "Go on with --resume: the text is prepared again."
 
 
 class Shard(NamedTuple):
@@ -59,7 +59,7 @@ class ShardedText(Text):
     """A text in a folder. Its examples are numbered shard after shard."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises `SgdecError` where the folder does not hold all that its manifest says."""
+        """Raises `SgdecError` if the folder does not hold all that its manifest says."""
         self.folder = folder
         self.manifest = files.read_json(folder / MANIFEST)
         if self.manifest.get("format") != FORMAT:

@@ -1,7 +1,7 @@
 """Training text of any length: in memory where it is short, else tokenised once into shards on disk (`shards.py`).
 
 Memory then holds about one shard's tokens and a block of lines. The shards are in the run's folder, and are used
-again, when the run is resumed, as long as files, tokenizers and limits are the same. Else they are made anew, beside
+again, when the run is resumed, as long as files, tokenizers and limits are the same. Else they are made again, beside
 the others, and take their place only where the run accepts them. When nothing trains they can be removed.
 """
 

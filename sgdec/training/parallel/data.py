@@ -10,7 +10,7 @@ means, which is DDP's habit, would give the tokens of a small share more weight.
 with any sentence of the batch, times zero.
 
 Sent by each rank in a step: the gradients once, as a ring, 2 (W-1)/W times their bytes, however many batches a step
-has; and one number a batch, its loss.
+has; and one number per batch, its loss.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Group:
     """One rank's view of all ranks. The default is a group of one, in which nothing is ever sent.
 
     Operations are collective unless they name a peer: every rank calls them, in the same order, with tensors of one
-    shape and type. They raise `RuntimeError` where a rank has died.
+    shape and type. They raise `RuntimeError` if a rank has died.
     """
 
     rank: int = 0
@@ -60,7 +60,7 @@ class Group:
         """Meet the other ranks that torchrun started; returns when all are there. Call `leave` at the end.
 
         ``device``: cpu, or cuda for the GPU of this rank, which becomes the process's current one. Raises
-        `UsageError` where there are more ranks than GPUs.
+        `UsageError` if there are more ranks than GPUs.
         """
         rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
         place = torch.device(device)

@@ -27,7 +27,7 @@ from sgdec.training.parallel.group import TIMEOUT, Group
 def joined(config: TrainConfig) -> Iterator[Group]:
     """In the block this process is a rank of the run that ``config`` asks for; a group of one without torchrun.
 
-    Raises `UsageError` where `--parallel` and the way in which this process was started do not fit each other, and
+    Raises `UsageError` if `--parallel` and the way in which this process was started do not fit each other, and
     `SgdecError` where another rank dies. `SystemExit` stands for an error that another rank tells.
     """
     started, size = "TORCHELASTIC_RUN_ID" in os.environ, int(os.environ.get("WORLD_SIZE", "1"))

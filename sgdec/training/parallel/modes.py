@@ -17,7 +17,7 @@ HYBRID: dict[type[Model], type[Staged]] = {Luong: LuongHybrid}
 
 
 def model_parallel(group: Group, model: Model, loss: Loss) -> Strategy:
-    """Layers on ranks. Raises `UsageError` where that cannot be done with this model or number of ranks."""
+    """Layers on ranks. Raises `UsageError` if that cannot be done with this model or number of ranks."""
     return _choose("model", MODEL, group, model, loss)
 
 

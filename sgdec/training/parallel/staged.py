@@ -63,7 +63,7 @@ class Staged(Strategy, ABC):
 
     @abstractmethod
     def place(self) -> dict[str, Place]:
-        """Where each parameter lives. Raises `UsageError` where the model has too few layers for the ranks."""
+        """Where each parameter lives. Raises `UsageError` if the model has too few layers for the ranks."""
 
     @abstractmethod
     def forward(self, batch: Batch) -> Tensor | None:

@@ -39,7 +39,7 @@ MODES = {
 
 
 def make_strategy(mode: str, group: Group, model: Model, loss: Loss) -> Strategy:
-    """The strategy of ``--parallel MODE``. Raises `UsageError` where it cannot use this model or number of ranks."""
+    """The strategy of ``--parallel MODE``. Raises `UsageError` if it cannot use this model or number of ranks."""
     if mode == "none":
         return Strategy(group, model, loss)
     module, name = MODES[mode]

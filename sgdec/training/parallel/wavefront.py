@@ -102,7 +102,7 @@ class LayerRun:
 def spread(layers: int, ranks: int, where: str, others: int = 0) -> list[range]:
     """Which layers, counted from 0 at the bottom, each rank has: neighbours, as evenly as can be.
 
-    Where that is not even, the lower ranks have one less: they have embeddings too. Raises `UsageError` where a rank
+    Where that is not even, the lower ranks have one less: they have embeddings too. Raises `UsageError` if a rank
     would have none; ``where`` says of what, and there are ``others`` besides these ranks.
 
     >>> spread(4, 3, "luong"), spread(4, 4, "luong")

@@ -23,7 +23,7 @@ NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
 def alone(run: Path) -> Iterator[None]:
     """In the block no other process trains in the folder: two would write over each other's checkpoints.
 
-    A file system without locks is taken for one that nobody else uses. Raises `SgdecError` where another process is
+    A file system without locks is taken for one that nobody else uses. Raises `SgdecError` if another process is
     there, or nothing can be written; a folder that was made for nothing is gone then.
     """
     fresh = not run.exists()
@@ -50,7 +50,7 @@ def alone(run: Path) -> Iterator[None]:
 def in_turn(run: Path, waiting: Callable[[], None]) -> Iterator[None]:
     """Processes that prepare text in one run's folder, as the ranks of a run do, enter the block one by one.
 
-    ``waiting`` is called where another is in it. Raises `SgdecError` where nothing can be written or locked.
+    ``waiting`` is called where another is in it. Raises `SgdecError` if nothing can be written or locked.
     """
     lock = _lock(run, TEXT_LOCK)
     try:

@@ -40,7 +40,7 @@ class Inputs:
 
     @property
     def fingerprints(self) -> dict[str, str | None]:
-        """What config.json says of the texts; of weights None where there are none."""
+        """What config.json says of the texts; of weights None if there are none."""
         return {
             resuming.TEXT: self.train.fingerprint,
             resuming.VALID: self.valid.fingerprint,

@@ -168,7 +168,7 @@ def _pairs(
 def _refuse_unequal_ties(
     where: str, given: Mapping[str, Tensor], taken: Mapping[str, str], own: Mapping[str, Tensor]
 ) -> None:
-    """Raises `UsageError` where two tensors of the language model are to be one parameter, and are not equal."""
+    """Raises `UsageError` if two tensors of the language model are to be one parameter, and are not equal."""
     first: dict[int, str] = {}
     for there, here in taken.items():
         other = first.setdefault(id(own[here]), there)

@@ -79,7 +79,7 @@ def _leave_to_writers() -> None:
 def read_metrics(file: Path) -> list[Row]:
     """The complete rows of a metrics.jsonl; none if there is no such file.
 
-    A last line that a kill cut short is left out. Raises `SgdecError` where another line is no row.
+    A last line that a kill cut short is left out. Raises `SgdecError` if another line is no row.
     """
     try:
         lines = file.read_bytes().splitlines(keepends=True)

@@ -56,7 +56,7 @@ PATHS = frozenset(
 def earlier_config(folder: Path, resume: bool) -> dict[str, Any]:
     """What a run's folder holds: nothing for a new run, the config of the last checkpoint for one to be resumed.
 
-    Raises `UsageError` where it should be the other way round.
+    Raises `UsageError` if it should be the other way round.
     """
     last = folder / "last"
     if not resume:
