@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo check test fuzz ratchet install clean
+.PHONY: demo check test docs fuzz ratchet install clean
 
 demo: install
 	rm -rf demo
@@ -35,6 +35,11 @@ test: install
 	$(BIN)/codespell
 	$(PYTEST)
 
+# The site, in build/site/index.html. Offline; warnings, broken links included, are errors.
+docs: install
+	$(BIN)/python -m sphinx -q -n -W --keep-going -d build/doctrees docs build/site
+	@echo "build/site/index.html"
+
 # 10,000 damaged files and wrong calls; see docs/howto/fuzzing.md. Others: make fuzz FUZZ="--seed 1 --target lattice".
 fuzz: install
 	$(BIN)/python -m fuzz $(FUZZ)
@@ -49,7 +54,7 @@ install: $(INSTALLED)
 # would be read before the installed metadata.
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[all,test]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[all,test,docs]"
 	rm -rf sgdec.egg-info
 	touch $@
 

@@ -1,0 +1,78 @@
+"""Docstrings as reStructuredText. They are written to be read in the source, where ``|Y|`` is a length.
+
+What the source indents below a paragraph is code. Bars, stars and trailing underscores are themselves, unless they
+mark emphasis. A name in backticks with an ``s`` behind it is still a name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from sphinx.application import Sphinx
+from sphinx.util.typing import ExtensionMetadata
+
+MARKED = re.compile(
+    r"``.+?``|`[^`]+`"
+    r"|\*\*[^*\s](?:[^*]*[^*\s])?\*\*"
+    r"|(?<![\w*])\*[^*\s](?:[^*\n]*[^*\s])?\*(?![\w*])",
+    re.DOTALL,
+)
+PLAIN = "\b\n"
+"""What click writes as it stands begins with this."""
+ITEM = re.compile(r"\s*(?:[-*+]|\d+\.) ")
+
+
+def to_rst(text: str) -> str:
+    """A docstring, without its indentation, as reStructuredText."""
+    return "\n\n".join(_blocks(text.split("\n\n")))
+
+
+def _blocks(blocks: list[str]) -> Iterator[str]:
+    in_list = False
+    for block in blocks:
+        indent = len(block) - len(block.lstrip(" "))
+        if block.startswith(PLAIN):
+            block, indent, in_list = block.removeprefix(PLAIN), 1, False
+        if block.lstrip().startswith(">>>"):
+            in_list = False
+            yield block
+        elif indent and not in_list:
+            body = "\n".join(f"   {line}" for line in block.split("\n"))
+            yield f".. code-block:: text\n\n{body}"
+        else:
+            in_list = (in_list and indent > 0) or any(ITEM.match(line) for line in block.split("\n"))
+            yield inline(block)
+
+
+def inline(text: str) -> str:
+    """Running text with everything escaped that only looks like markup.
+
+    >>> print(inline("|Y| of `Node`s, *not* f_ or 2 * 3"))
+    \\|Y\\| of `Node`\\ s, *not* f\\_ or 2 \\* 3
+    """
+    out: list[str] = []
+    end = 0
+    for found in MARKED.finditer(text):
+        out.append(_escaped(text[end : found.start()]))
+        if out[-1][-1:].isalnum():
+            out.append("\\ ")
+        out.append(found.group())
+        end = found.end()
+        if text[end : end + 1].isalnum():
+            out.append("\\ ")
+    return "".join([*out, _escaped(text[end:])])
+
+
+def _escaped(text: str) -> str:
+    items = re.sub(r"(?m)^(\s*)\* ", r"\1- ", text)
+    return re.sub(r"(?<!\\)([*|]|(?<=\w)_(?!\w))", r"\\\1", items)
+
+
+def process(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
+    lines[:] = [*to_rst("\n".join(lines).strip()).split("\n"), ""]
+
+
+def setup(app: Sphinx) -> ExtensionMetadata:
+    app.connect("autodoc-process-docstring", process)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}

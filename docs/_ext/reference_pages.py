@@ -1,0 +1,213 @@
+"""The pages that are written from sgdec itself before Sphinx reads any: commands, plugins and public modules.
+
+They are files of ``docs/reference/{commands,predictors,decoders,models,api}``, which git ignores.
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import tomllib
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+
+import click
+from docstrings import inline, to_rst
+from sphinx.application import Sphinx
+from sphinx.util.typing import ExtensionMetadata
+
+import sgdec
+from sgdec.cli.main import COMMANDS
+from sgdec.plugins.host import KINDS, Entry, Host
+from sgdec.plugins.options import Option, describe
+from sgdec.plugins.summaries import summaries
+
+ROOT = Path(__file__).parents[2]
+KIT = ("sgdec.testing", "sgdec.testing.seq2seq_contract", "sgdec.testing.language_model_contract")
+"""Public, too: for the tests of plugins."""
+
+
+def public_modules() -> list[str]:
+    """What plugins may import, as import-linter knows it, and what their tests may."""
+    with open(ROOT / "pyproject.toml", "rb") as file:
+        contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
+    (contract,) = (contract for contract in contracts if contract["name"] == "Plugins import public names only")
+    patterns = [line.removeprefix("** -> ") for line in contract["ignore_imports"] if line.startswith("** -> ")]
+    return [*(name for pattern in patterns for name in _matching(pattern)), *KIT]
+
+
+def _matching(pattern: str) -> list[str]:
+    if not pattern.endswith(".*"):
+        return [pattern]
+    package = pattern.removesuffix(".*")
+    files = sorted((ROOT / package.replace(".", "/")).glob("*.py"))
+    return [package if file.stem == "__init__" else f"{package}.{file.stem}" for file in files]
+
+
+def heading(text: str, line: str = "=") -> str:
+    return f"{text}\n{line * len(text)}"
+
+
+# Commands
+
+
+def command_page(name: str) -> str:
+    """A command, with its subcommands as sections."""
+    command: click.Command = import_module(f"sgdec.cli.{name.replace('-', '_')}").command
+    context = click.Context(command, info_name=f"sgdec {name}", max_content_width=100)
+    return "\n\n".join(_command(command, context, "="))
+
+
+def _command(command: click.Command, context: click.Context, line: str) -> Iterator[str]:
+    yield heading(context.command_path, line)
+    yield ".. code-block:: text\n\n   " + command.get_usage(context).removeprefix("Usage: ").replace("\n", "\n   ")
+    yield to_rst(inspect.cleandoc(command.help or ""))
+    yield f".. program:: {context.command_path}"
+    for parameter in command.get_params(context):
+        if (record := parameter.get_help_record(context)) is not None:
+            yield f".. option:: {record[0]}\n\n   {inline(' '.join(record[1].split()))}"
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            assert below is not None
+            yield from _command(below, click.Context(below, context, name), "-")
+
+
+# Plugins
+
+
+def plugin_page(host: Host, entry: Entry) -> str:
+    """A plugin: where it is, what its module and its class say, its options and presets."""
+    cls = host.load(entry.kind, entry.name)
+    documents = [vars(thing).get("__doc__") for thing in (sys.modules[cls.__module__], cls)]
+    options = describe(cls)
+    if entry.kind == "predictor":
+        options.append(Option("weight", "float", 1.0, "what its scores are multiplied by"))
+    parts = [
+        heading(entry.name),
+        f"*{entry.kind}*, ``{cls.__module__}.{cls.__qualname__}``",
+        *(to_rst(inspect.cleandoc(document)) for document in documents if document),
+    ]
+    if options:
+        parts += [heading("Options", "-"), _table(entry.name, options)]
+    if presets := getattr(cls, "presets", {}):
+        rows = [(f"``{name}``", _typed(entry.name, given)) for name, given in presets.items()]
+        parts += [heading("Presets", "-"), list_table(("Preset", "Stands for"), rows)]
+    return "\n\n".join(parts)
+
+
+def _typed(name: str, given: dict[str, object]) -> str:
+    return " ".join(f"``--{name}.{option} {str(value).lower()}``" for option, value in given.items())
+
+
+def _table(name: str, options: list[Option]) -> str:
+    rows = [
+        (f"``--{name}.{option.name}``", f"``{option.type}``", _default(option), inline(option.description))
+        for option in options
+    ]
+    return list_table(("Option", "Type", "Default", "What it is"), rows)
+
+
+def _default(option: Option) -> str:
+    """As one would type it."""
+    if option.required:
+        return "required"
+    if option.default is None or option.default == ():
+        return ""
+    default = option.default
+    shown = ",".join(map(str, default)) if isinstance(default, tuple | list) else str(default)
+    return f"``{(shown.lower() if isinstance(default, bool) else shown) or ' '}``" if shown else ""
+
+
+def list_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    lines = [".. list-table::", "   :header-rows: 1", ""]
+    for row in [head, *rows]:
+        lines += [f"   {'*' if number == 0 else ' '} - {cell}" for number, cell in enumerate(row)]
+    return "\n".join(lines)
+
+
+# Modules
+
+
+def module_page(name: str) -> str:
+    """What a public module defines; ``sgdec.testing`` also what it passes on of its private modules."""
+    options = [":members:", ":undoc-members:", ":show-inheritance:"]
+    if name != "sgdec.testing":
+        options.append(":ignore-module-all:")
+    return "\n   ".join([f"{heading(name)}\n\n.. automodule:: {name}", *options])
+
+
+def package_page() -> str:
+    """``import sgdec``: each name with its home; in full those whose home is no public module."""
+    modules = public_modules()
+    rows, here = [], []
+    for name in sorted(set(sgdec.__all__) - {"__version__"}, key=str.lower):
+        home = sgdec._HOME[name]
+        elsewhere = getattr(getattr(sgdec, name), "__module__", home)
+        place = next((module for module in (elsewhere, home) if module in modules), None)
+        if place is None:
+            here.append(name)
+        rows.append((f":py:obj:`~{place or 'sgdec'}.{name}`", f":doc:`{place}`" if place else "below"))
+    parts = [
+        heading("sgdec"),
+        to_rst(inspect.cleandoc(sgdec.__doc__ or "")),
+        ".. py:module:: sgdec",
+        list_table(("Name", "Described in"), rows),
+    ]
+    for name in here:
+        thing = getattr(sgdec, name)
+        directive = "autoclass" if inspect.isclass(thing) else "autofunction" if callable(thing) else "autodata"
+        members = "\n   :members:\n   :undoc-members:" if inspect.isclass(thing) else ""
+        parts.append(f".. {directive}:: sgdec.{name}{members}")
+    return "\n\n".join(parts)
+
+
+# All of them
+
+
+def pages() -> Iterator[tuple[str, str]]:
+    """Path below ``docs/reference``, and text."""
+    for name in COMMANDS:
+        yield f"commands/{name}.rst", command_page(name)
+    host = Host(autoload=False)
+    for entry in host.names():
+        yield f"{entry.kind}s/{entry.name}.rst", plugin_page(host, entry)
+    for kind in KINDS:
+        entries = host.names(kind)
+        rows = [
+            (f":doc:`{kind}s/{entry.name}`", inline(line))
+            for entry, line in zip(entries, summaries(entries), strict=True)
+        ]
+        yield f"{kind}s/summary.txt", list_table(("Name", "What it is"), rows)
+    commands = [(f":doc:`sgdec {name} <commands/{name}>`", inline(line)) for name, line in COMMANDS.items()]
+    yield "commands/summary.txt", list_table(("Command", "What it does"), commands)
+    for module in public_modules():
+        yield f"api/{module}.rst", package_page() if module == "sgdec" else module_page(module)
+    modules = [(f":doc:`api/{module}`", inline(_first_line(module))) for module in public_modules()]
+    yield "api/summary.txt", list_table(("Module", "What it is"), modules)
+
+
+def _first_line(module: str) -> str:
+    document = inspect.cleandoc(import_module(module).__doc__ or "")
+    return " ".join(document.partition("\n\n")[0].split())
+
+
+def write(app: Sphinx) -> None:
+    """Only what changed is written, so that a second build is quick; what is no page any more is removed."""
+    folder = Path(app.srcdir) / "reference"
+    written = dict(pages())
+    for path, text in written.items():
+        file = folder / path
+        file.parent.mkdir(exist_ok=True)
+        if not file.is_file() or file.read_text() != f"{text}\n":
+            file.write_text(f"{text}\n")
+    for name in {path.partition("/")[0] for path in written}:
+        for file in (folder / name).iterdir():
+            if f"{name}/{file.name}" not in written:
+                file.unlink()
+
+
+def setup(app: Sphinx) -> ExtensionMetadata:
+    app.connect("builder-inited", write)
+    return {"parallel_read_safe": True, "parallel_write_safe": True}
