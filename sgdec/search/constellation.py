@@ -118,6 +118,10 @@ class Constellation:
             families.append([child for child in children if child.total > least] if least > FORBIDDEN else children)
         return families
 
+    def gains_nothing_from_batches(self, nodes: Sequence[Node]) -> bool:
+        """Whether `expand` and `keys` go through these nodes one by one in any case; not with coverage."""
+        return self._automaton_of(nodes) is not None
+
     def sample(self, nodes: Sequence[Node], draws: Sequence[Draw], *, coverage: bool = False) -> list[Node | None]:
         """One child of each node, drawn at random; None where a node has no child."""
         combined = self.combine(nodes)

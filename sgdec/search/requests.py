@@ -54,9 +54,13 @@ Request: TypeAlias = Expand | Sample | Bound | Keys
 
 
 class Asking:
-    """The verbs of a constellation, each as a request to somebody who answers it later."""
+    """The verbs of a constellation, each as a request to somebody who answers it later, with those of other searches.
 
-    def __init__(self, ask: Callable[[Request], Any]) -> None:
+    What no batch would answer sooner is not asked, but answered at once.
+    """
+
+    def __init__(self, constellation: Constellation, ask: Callable[[Request], Any]) -> None:
+        self._constellation = constellation
         self._ask = ask
 
     def expand(
@@ -68,6 +72,8 @@ class Asking:
         coverage: bool = False,
         bounded: bool = False,
     ) -> list[Any]:
+        if not coverage and self._constellation.gains_nothing_from_batches(nodes):
+            return self._constellation.expand(nodes, limits, above, bounded=bounded)
         found: list[Any] = self._ask(Expand(nodes, limits, above, coverage, bounded))
         return found
 
@@ -80,6 +86,8 @@ class Asking:
         return found
 
     def keys(self, nodes: Sequence[Node], ranking: Ranking) -> list[Hashable]:
+        if not ranking.uses_coverage and self._constellation.gains_nothing_from_batches(nodes):
+            return self._constellation.keys(nodes, ranking)
         found: list[Hashable] = self._ask(Keys(nodes, ranking))
         return found
 

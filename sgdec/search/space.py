@@ -55,7 +55,7 @@ class SearchSpace:
         """How many nodes were expanded or sampled from so far: the unit of search cost."""
         self._too_long = ENDLESS if self.source.max_length is None else math.inf
         self._uses_coverage = self.ranking.uses_coverage
-        self._answers = constellation if ask is None else Asking(ask)
+        self._answers = constellation if ask is None else Asking(constellation, ask)
         constellation.require_attention(self.ranking)
 
     @property

@@ -26,7 +26,7 @@ from sgdec.ranking import Ranking
 from sgdec.search.constellation import Constellation
 from sgdec.search.member import Member
 from sgdec.search.node import Node
-from sgdec.search.requests import Expand, answer
+from sgdec.search.requests import Expand, Keys, Request, answer
 from sgdec.search.space import SearchSpace
 from sgdec.testing import PassThrough, Table
 
@@ -209,6 +209,25 @@ def test_answers_to_requests_are_those_of_the_space(predictors: dict[str, BatchP
                 ((children,),) = answer(space.constellation, [request])
                 (expected,) = space.expand([node], limit, above)
                 assert [(c.last, c.total) for c in children] == [(c.last, c.total) for c in expected]
+
+
+def test_only_what_a_batch_can_answer_sooner_waits_for_one(predictors: dict[str, BatchPredictor]) -> None:
+    own = opened(predictors, 1)
+    asked: list[Request] = []
+
+    def ask(request: Request) -> list[object]:
+        asked.append(request)
+        (found,) = answer(own.constellation, [request])
+        return found
+
+    space = SearchSpace(own.constellation, own.root, ask=ask)
+    for node in nodes_of(space):
+        space.keys([node])
+    assert not asked
+    other = space.root.with_weights([2.0 for _ in space.weights])
+    assert [c.total for c in space.expand([other], limit=9)[0]] == [c.total for c in own.expand([other], limit=9)[0]]
+    space.keys([other])
+    assert [type(request) for request in asked] == [Expand, Keys]
 
 
 def test_nodes_with_other_weights_are_served_as_well(predictors: dict[str, BatchPredictor]) -> None:
