@@ -322,7 +322,7 @@ class Decoder(ABC):
 class BatchDecoder(Decoder):
     """A search strategy over whole tensors: many spaces of one constellation at once.
 
-    It reads ``space.predictors`` and ``space.weights`` and may call the predictors itself.
+    It asks the predictors itself: by `sgdec.rows`, or by their verbs (``space.predictors``, ``space.weights``).
     """
 
     @abstractmethod

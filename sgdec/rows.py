@@ -1,16 +1,26 @@
-"""For decoders that work on whole arrays: what the predictors know of many open hypotheses, a row each.
+"""For decoders that work on whole arrays (`BatchDecoder`): many open hypotheses of many sentences, a row each.
 
-There are no nodes here: states and coverage are kept in the order of the hypotheses, whose totals and tokens are the
-decoder's own arrays. Scores meet where they do for every search. `vanilla` is written on this.
+`HypothesisRows` keeps what the predictors know of each hypothesis: states and coverage. Totals, tokens and sentences
+are arrays of the decoder's own, in the same order. One step of a search is
+
+    space.count_expansions(n, length)            for each sentence: n of its rows, of so many tokens
+    children = rows.best_children(size, ending)  the best continuations of each row
+    totals = rows.totals(totals, children)       their totals
+    cover = rows.cover()                         their coverage penalties
+    rows.consume(parents, tokens)                the rows of the next step: the children that are kept and still open
+
+Scores have to be dense: a row that restricts is refused. They are combined by the code that serves all searches, so
+totals, ledgers and ties are the same as with nodes. `vanilla` is written on this, and docs/howto/plugins.md has a
+greedy search.
+
+In shapes: R rows, V tokens, K predictors, C = min(size, V) children of a row.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from sgdec.context import EOS
 from sgdec.errors import UsageError
@@ -18,24 +28,30 @@ from sgdec.protocol import FORBIDDEN
 from sgdec.ranking import Coverage, add_attention
 from sgdec.scores import DenseScores
 from sgdec.search.answers import attention_rows
+from sgdec.search.columns import Floats, Ints
 from sgdec.search.dense import DenseRows, Ranked
 from sgdec.search.faults import fault
 from sgdec.search.node import Node
-from sgdec.search.parts import Part
+from sgdec.search.parts import Flags, Part
 from sgdec.search.space import SearchSpace
 
-Ints: TypeAlias = npt.NDArray[np.int64]
-Floats: TypeAlias = npt.NDArray[np.float64]
-Flags: TypeAlias = npt.NDArray[np.bool_]
+__all__ = ["HypothesisRows", "Ranked"]
 
 
 class HypothesisRows:
-    """The predictors' states of R open hypotheses, and the coverage of these."""
+    """What the predictors know of R open hypotheses, in an order that `consume` and `keep` decide."""
 
     def __init__(self, spaces: Sequence[SearchSpace]) -> None:
-        """At first R = number of sentences. ValueError unless all spaces are of one constellation."""
+        """At first a row for each space, in their order: its empty prefix.
+
+        Raises ValueError where there is no space, or where not all are of one constellation.
+        """
+        if not spaces:
+            raise ValueError("a batch needs at least one space")
         self._constellation = spaces[0].constellation
         self._ranking = spaces[0].ranking
+        self._count = len(spaces)
+        """R."""
         if any(space.constellation is not self._constellation for space in spaces):
             raise ValueError("the spaces of one batch must share a constellation")
         self._weights = spaces[0].weights
@@ -49,10 +65,13 @@ class HypothesisRows:
         """Of those predictors: the length of the longest source."""
 
     def best_children(self, size: int, ending: Flags) -> Ranked:
-        """The ``size`` best continuations of each hypothesis ``[R]``; where ``ending [R]``, ``</s>`` alone.
+        """The ``size`` best continuations of each row, best first, of equals the lower token.
 
-        Raises UsageError where a row restricts or widths differ, SgdecError for a score that is NaN or +inf and for a
-        sum that overflows.
+        ``ending [R]``: the rows at their length limit, which have ``</s>`` alone. What is forbidden scores -inf,
+        so a row may have fewer than C children, or none. Asks each predictor once; changes nothing.
+
+        Raises UsageError where a row restricts, where widths differ or V is unknown; SgdecError for a score that is
+        NaN or +inf, and for a sum that overflows.
         """
         parts = [self._ask(k, len(ending)) for k in range(len(self._weights))]
         rows = DenseRows(parts, len(ending), self._constellation.vocab_size)
@@ -63,7 +82,7 @@ class HypothesisRows:
         return children
 
     def totals(self, before: Floats, children: Ranked) -> Floats:
-        """``[R, C]``: those of the hypotheses with one more token, from those ``before [R]``.
+        """``[R, C]``: the totals of the children, from those of the rows ``before [R]``; -inf for what is forbidden.
 
         Raises SgdecError where one overflows.
         """
@@ -77,9 +96,14 @@ class HypothesisRows:
         return totals
 
     def cover(self) -> Floats:
-        """Adds the attention that predicts the next token. ``[R]``: cp (equation 14) of what ends with that token."""
+        """``[R]``: the coverage penalty cp (`sgdec.ranking`, equation 14) of every child of a row.
+
+        To be called once a step, before `consume`: it adds the attention with which the next token is predicted. A
+        child of ``length`` tokens has the rank score ``total / ranking.length_penalty(length) + cp``. Where the
+        ranking has no coverage penalty, all are 0, and no predictor is asked.
+        """
         if not self._attentive:
-            return np.zeros(1)
+            return np.zeros(self._count)
         attention = []
         for k in self._attentive:
             member = self._constellation.members[k]
@@ -90,19 +114,23 @@ class HypothesisRows:
         return self._ranking.coverage_penalties(self._coverage)
 
     def consume(self, rows: Ints, tokens: Ints) -> None:
-        """From here on these rows, each with one more token; a row may be taken more than once."""
+        """From here on R = n: these ``rows [n]`` with one more token each, ``tokens [n]``; a row may come twice."""
         self.keep(rows)
         for k, states in self._states.items():
             self._states[k] = self._constellation.members[k].consume(states, tokens.tolist()) if states else []
 
     def keep(self, rows: Ints) -> None:
-        """From here on these rows only, in this order."""
+        """From here on R = n rows: ``rows [n]``, in this order."""
         places = rows.tolist()
+        self._count = len(places)
         self._states = {k: [states[place] for place in places] for k, states in self._states.items()}
         self._coverage = tuple(None if covered is None else covered[rows] for covered in self._coverage)
 
     def node(self, row: int, space: SearchSpace, length: int) -> Node:
-        """An open hypothesis of this length as far as the predictors' bounds need it."""
+        """A row, which has so many tokens, as a node whose bound can be asked for: ``space.bound([node])``.
+
+        It knows neither its tokens nor its total.
+        """
         states = [self._states[k][row] if k in self._states else None for k in range(len(self._weights))]
         return Node.root(space.source, self._weights, states, length)
 

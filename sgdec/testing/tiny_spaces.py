@@ -31,6 +31,14 @@ class TinySpace:
     empty: bool = False
     """Whether no hypothesis satisfies all predictors."""
 
+    @property
+    def restricts(self) -> bool:
+        """Whether a predictor lists the only tokens that can come first; where none does, scores are dense."""
+        constellation = self.constellation()
+        consulted = [member.predictor for member in constellation.members if member.weight is not None]
+        answers = [predictor.predict_batch(predictor.initialize_batch([self.source])) for predictor in consulted]
+        return any(row.restricts for answer in answers if answer.values is None for row in answer.rows)
+
     def open(self, *, ranking: Ranking | None = None, nbest: int = 1, most: int = 100_000) -> LimitedSpace:
         """A fresh space to search, with its own predictors; a search of more than ``most`` expansions fails."""
         constellation = self.constellation()
