@@ -161,9 +161,12 @@ class SearchSpace:
     def count_expansions(self, nodes: int, length: int) -> None:
         """So many nodes are expanded, of this length at most: for decoders that ask the predictors themselves.
 
-        All others are counted by `expand` and `sample`. Raises SgdecError where a prefix of this length has to be
-        given up: `ENDLESS`, and no length limit.
+        All others are counted by `expand` and `sample`. Raises ValueError for a length beyond the sentence's limit;
+        SgdecError where a prefix of this length has to be given up: `ENDLESS`, and no limit.
         """
+        limit = self.source.max_length
+        if limit is not None and length > limit:
+            raise ValueError(f"a prefix of {length} tokens, but at most {limit} may come before </s>")
         self._require_end_by(length)
         self.expansions += nodes
 

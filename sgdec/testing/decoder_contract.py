@@ -20,13 +20,14 @@ from greenlet import getcurrent, greenlet
 from sgdec.context import EOS
 from sgdec.errors import UsageError
 from sgdec.lifting import lift
-from sgdec.protocol import Decoder, Hypothesis, Result, Source, ability
+from sgdec.protocol import BatchDecoder, Decoder, Hypothesis, Result, Source, ability
 from sgdec.search.constellation import Constellation
 from sgdec.search.member import Member
 from sgdec.search.outcome import Outcome
 from sgdec.search.requests import answer
 from sgdec.search.scheduler import Scheduler
 from sgdec.search.space import SearchSpace
+from sgdec.testing import batches
 from sgdec.testing.enumeration import Path, enumerate_space, score_path
 from sgdec.testing.expectations import require_the_best
 from sgdec.testing.tiny_spaces import TinySpace, tiny_spaces
@@ -143,6 +144,20 @@ class DecoderContract(ABC):
         for (tiny, nbest), first, second in zip(self._cases(), expected, found, strict=True):
             assert first == second, (
                 f"a search must not depend on others of the same decoder: {first}, but {second} {_at(tiny, nbest)}"
+            )
+
+    def test_a_batch_finds_what_its_sentences_find_alone(self) -> None:
+        """For a `BatchDecoder`."""
+        decoder = self.make()
+        if not isinstance(decoder, BatchDecoder):
+            return
+        for tiny, nbest in self._cases():
+            sources = batches.sentences(tiny)
+            spaces = partial(batches.opened, tiny, ranking=decoder.ranking, nbest=nbest, most=self.most_expansions)
+            alone = [self.make().decode(*spaces([source])) for source in sources]
+            together = decoder.decode_batch(spaces(sources))
+            assert alone == together, (
+                f"a sentence must not depend on what is beside it: {alone}, but {together} {_at(tiny, nbest)}"
             )
 
     def test_states_are_left_alone(self) -> None:

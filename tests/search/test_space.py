@@ -227,6 +227,10 @@ def test_who_asks_the_predictors_itself_is_counted_and_limited_alike() -> None:
     with pytest.raises(SgdecError, match="no end after 10,000 tokens"):
         endless.count_expansions(1, ENDLESS)
     assert endless.expansions == 2
+    limited = opened(tiny(2, a=Table(np.zeros((5, 5)))))
+    limited.count_expansions(1, 2)
+    with pytest.raises(ValueError, match="of 3 tokens, but at most 2 may"):
+        limited.count_expansions(1, 3)
     few = tiny(a=Table(np.zeros((5, 5)))).open(most=4)
     few.count_expansions(4, 1)
     with pytest.raises(AssertionError, match="more than 4 nodes"):

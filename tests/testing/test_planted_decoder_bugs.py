@@ -6,7 +6,7 @@ Each class below is an exhaustive search, or one that ranks by expected utility,
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import count, pairwise
 
@@ -15,7 +15,7 @@ from sgdec_decoders.greedy import GreedyDecoder
 
 from sgdec.context import EOS
 from sgdec.errors import UsageError
-from sgdec.protocol import Decoder, Hypothesis, Result
+from sgdec.protocol import BatchDecoder, Decoder, Hypothesis, Result
 from sgdec.ranking import Ranking
 from sgdec.search.node import Node
 from sgdec.search.space import SearchSpace
@@ -168,6 +168,12 @@ class SearchesInItself(Exhaustive):
             nodes = [node for node in children if not node.finished]
         self.finished.sort(key=lambda node: (-node.total, node.tokens))
         return Result([space.finish(node) for node in self.finished[: space.nbest]])
+
+
+@breaks("test_a_batch_finds_what_its_sentences_find_alone")
+class MixesUpSentences(BatchDecoder):
+    def decode_batch(self, spaces: Sequence[SearchSpace]) -> list[Result]:
+        return [GreedyDecoder().decode(space) for space in spaces][::-1]
 
 
 @breaks("test_states_are_left_alone")
