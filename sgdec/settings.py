@@ -1,6 +1,6 @@
-"""The settings of a run besides its parts: how many hypotheses, how long, how many sentences at once, on what.
+"""The settings of a run beside its predictors and decoder: list sizes, length limits, batching, device, precision.
 
-``sgdec decode``, ``sgdec score`` and `sgdec.load` take theirs from here, with the same defaults, checks and errors.
+``sgdec decode``, ``sgdec score`` and `sgdec.load` share them, with the same defaults, checks and errors.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Says(NamedTuple):
-    """What a setting is for. (Pydantic's fields say it, too; importing it takes longer than all of a help text.)"""
+    """The description of a setting. (Pydantic's fields could hold it, but importing pydantic slows ``--help``.)"""
 
     description: str
 
@@ -28,53 +28,57 @@ Precision = Literal["fp32", "bf16", "fp64", "int8"]
 SHAPING = (
     "nbest", "max_length_factor", "max_length", "batch_size", "window", "max_rows", "deterministic", "copy_unknown",
 )  # fmt: skip
-"""Settings that can change what is found: they belong to the signature, as `max_source_length` does."""
+"""Settings that can change the results: they belong to the signature, as `max_source_length` does."""
 
 
 @dataclass(frozen=True, repr=False)
 class Settings:
-    """Each is an option ``--NAME`` of the command line, where underscores are hyphens."""
+    """Each field is an option ``--NAME`` of the command line, with hyphens for underscores."""
 
-    nbest: Annotated[int, Ge(1), Says("hypotheses per sentence, at most")] = 1
-    max_length_factor: Annotated[float, Ge(0), Says("at most this many times the source tokens before </s>")] = 2.0
+    nbest: Annotated[int, Ge(1), Says("number of hypotheses to list per sentence")] = 1
+    max_length_factor: Annotated[
+        float, Ge(0), Says("limit on output tokens before </s>, as a multiple of source tokens")
+    ] = 2.0
     max_length: Annotated[
         int | None,
         Ge(0),
-        Says("at most this many tokens before </s>; 0 = no limit, but an error where 10,000 tokens come to no end"),
+        Says("limit on output tokens before </s>; 0 = no limit, and an error at 10,000 tokens without </s>"),
     ] = None
     deterministic: Annotated[
         bool,
-        Says("results do not depend on --batch-size, bit for bit: sentences share no arithmetic, which is slower"),
+        Says("results are bit-equal for every --batch-size; slower, since sentences share no arithmetic"),
     ] = False
     copy_unknown: Annotated[
-        bool, Says("spell unknown words as the source words that they attend to (models of words)")
+        bool, Says("replace each unknown word by the source word with the highest attention (word models)")
     ] = False
-    max_source_length: Annotated[int, Ge(0), Says("longer sources (in tokens) fail; 0 = none does")] = 1000
-    tokenizer: Annotated[str | None, Says("the vocabulary where no model brings one")] = None
-    vocab_size: Annotated[int | None, Ge(3), Says("target tokens where no model says how many")] = None
-    batch_size: Annotated[int, Ge(1), Says("sentences in flight")] = 64
-    window: Annotated[int | None, Ge(1), Says("sentences sorted by length; default: 16 batches")] = None
-    max_rows: Annotated[int | None, Ge(1), Says("at most this many rows a job of the predictors")] = None
-    seed: Annotated[int, Says("for whatever draws at random")] = 0
+    max_source_length: Annotated[int, Ge(0), Says("limit on source tokens; longer sources fail; 0 = no limit")] = 1000
+    tokenizer: Annotated[str | None, Says("the vocabulary file, if no model has one")] = None
+    vocab_size: Annotated[int | None, Ge(3), Says("size of the target vocabulary, if no model states it")] = None
+    batch_size: Annotated[int, Ge(1), Says("number of sentences decoded at the same time")] = 64
+    window: Annotated[
+        int | None, Ge(1), Says("number of sentences that are sorted by length together; default: 16 batches")
+    ] = None
+    max_rows: Annotated[int | None, Ge(1), Says("limit on the prefixes that predictors score in one call")] = None
+    seed: Annotated[int, Says("seed of everything random")] = 0
     device: Annotated[
         str, Says("where neural models run: cpu or cuda (experimental: cuda, never run on a GPU)")
     ] = "cpu"
-    precision: Annotated[Precision, Says("arithmetic of neural models")] = "fp32"
-    threads: Annotated[int | None, Ge(1), Says("threads of neural models; default: all cores")] = None
+    precision: Annotated[Precision, Says("number format of neural models")] = "fp32"
+    threads: Annotated[int | None, Ge(1), Says("CPU threads of neural models; default: all cores")] = None
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Settings:
-        """Checked and converted. Raises UsageError for a name that is none, and for a value that does not fit."""
+        """Checks and converts settings. Raises UsageError for an unknown name or an invalid value."""
         said = {name: plain(value) for name, value in given.items() if value is not None}
         return cls(**configure(cls, said, name=None))
 
     def shaping(self) -> dict[str, str]:
-        """Those of the signature that are set."""
+        """The settings that the signature lists: those with a value."""
         values = {name: getattr(self, name) for name in (*SHAPING, "max_source_length")}
         return {name: str(value) for name, value in values.items() if value is not None and value is not False}
 
     def __repr__(self) -> str:
-        """What differs from the defaults."""
+        """The settings that differ from the defaults."""
         chosen = {field.name: getattr(self, field.name) for field in fields(self)}
         differing = [f"{name}={value!r}" for name, value in chosen.items() if value != getattr(Settings, name)]
         return ", ".join(differing) or "defaults"
@@ -82,7 +86,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Penalties:
-    """How outputs of different length are compared where they are scored; see `sgdec.ranking`."""
+    """The normalisation by length and coverage with which given outputs are ranked; see `sgdec.ranking`."""
 
     alpha: Annotated[float, Ge(0), Says("length penalty")] = 0.0
     beta: Annotated[float, Ge(0), Says("coverage penalty")] = 0.0
@@ -93,7 +97,7 @@ class Penalties:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Penalties:
-        """Checked and converted, as `Settings.of` does."""
+        """Checks and converts settings, as `Settings.of` does."""
         return cls(**configure(cls, {name: plain(value) for name, value in given.items()}, name=None))
 
     @property
@@ -104,7 +108,7 @@ class Penalties:
 
 
 def plain(value: Any) -> Any:
-    """A value as a command line or TOML would give it: paths as text, numbers of numpy as Python's."""
+    """A value as a command line or TOML file would give it: paths become text, NumPy numbers become Python's."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, (list, tuple)):

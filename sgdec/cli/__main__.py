@@ -1,4 +1,4 @@
-"""``python -m sgdec.cli``: the command ``sgdec`` where no script is installed."""
+"""``python -m sgdec.cli``: the command ``sgdec`` without its installed script."""
 
 from __future__ import annotations
 

@@ -15,18 +15,31 @@ log = logging.getLogger(__name__)
 @click.command(cls=Command)
 @click.argument("checkpoints", type=Read(), nargs=-1, required=True, metavar="RUN_OR_CHECKPOINT...")
 @click.option(
-    "--output", type=Written(new=True), required=True, metavar="DIR", help="The averaged checkpoint; a new folder."
+    "--output",
+    type=Written(new=True),
+    required=True,
+    metavar="DIR",
+    help="Folder of the averaged checkpoint, new or empty.",
 )
 @click.option(
-    "--last", type=click.IntRange(min=0), default=0, show_default=True, help="Of a run only so many latest, 0 = all."
+    "--last",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Average only the last N checkpoints of a run; 0 = all.",
 )
 @click.option(
-    "--plugin-file", "plugin_files", type=Read(), multiple=True, metavar="FILE", help="A module with more plugins."
+    "--plugin-file",
+    "plugin_files",
+    type=Read(),
+    multiple=True,
+    metavar="FILE",
+    help="Python file with plugins that are not installed.",
 )
 def command(checkpoints: tuple[str, ...], output: str, last: int, plugin_files: tuple[str, ...]) -> None:
-    """Write a model whose weights are the mean of those of checkpoints of one model.
+    """Average the weights of several checkpoints of one model.
 
-    A folder of a run stands for all checkpoints in it: the best and the last, and as many as --keep says.
+    The folder of a run stands for all its checkpoints: best, last, and those that --keep retained.
 
     \b
     sgdec train ... --keep 4 --output run

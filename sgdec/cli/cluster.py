@@ -1,4 +1,4 @@
-"""``sgdec cluster``: the active part of a model's vocabulary by cluster of contexts, for the predictor clusternmt."""
+"""``sgdec cluster``: cluster a model's contexts, with an active vocabulary for each cluster, for clusternmt."""
 
 from __future__ import annotations
 
@@ -28,20 +28,29 @@ log = logging.getLogger(__name__)
     type=Written(inside=("clusters.*",)),
     required=True,
     metavar="DIR",
-    help="Where to write the clusters.",
+    help="Folder to write the clusters to.",
 )
-@click.option("--lines", type=click.IntRange(min=1), metavar="N", help="Only the first N lines of the input.")
+@click.option("--lines", type=click.IntRange(min=1), metavar="N", help="Use only the first N lines of --input.")
 @click.option(
-    "--held-out", type=Read(), metavar="FILE", help="Source text on which to measure what the clusters miss."
+    "--held-out",
+    type=Read(),
+    metavar="FILE",
+    help="Source text on which to measure how often the active sets miss the best token.",
 )
 @click.option(
     "--centroids", type=click.IntRange(min=1), default=500, show_default=True,
-    help="Clusters; 1 = all tokens that were ever likely.",
+    help="Number of clusters; 1 = one active set for all contexts.",
 )  # fmt: skip
-@click.option("--k", type=click.IntRange(1, 255), default=5, show_default=True, help="Likely tokens of a context.")
+@click.option(
+    "--k",
+    type=click.IntRange(1, 255),
+    default=5,
+    show_default=True,
+    help="Number of likeliest tokens recorded for each context.",
+)
 @click.option(
     "--beam", type=click.IntRange(min=1), default=1, show_default=True,
-    help="Decode with this beam and take all that it finds; 1 = greedy.",
+    help="Beam size of the translation; all hypotheses of the beam count; 1 = greedy.",
 )  # fmt: skip
 @click.option("--iterations", type=click.IntRange(min=1), default=20, show_default=True, help="Of k-means.")
 @click.option("--seed", type=int, default=0, show_default=True)
@@ -120,9 +129,9 @@ def command(
 def own_outputs(
     model: str, source: str, *, lines: int | None = None, beam: int = 1, device: str = "cpu"
 ) -> ParallelText:
-    """What a checkpoint makes of a source text: all hypotheses that a beam search finds, or greedy for ``beam`` = 1.
+    """Translates a source text: all hypotheses that a beam search finds, or the greedy one for ``beam`` = 1.
 
-    ``lines``: of so many lines alone, from the first. Those without a hypothesis are left out. Raises `SgdecError`
+    ``lines``: translate this many lines from the first. Lines without a hypothesis are left out. Raises `SgdecError`
     if nothing is left.
     """
     from sgdec.library import load
@@ -136,10 +145,10 @@ def own_outputs(
         for outcome in track(outcomes, f"translating {source}", log, unit="sentences", total=lines):
             if outcome.error is not None and not isinstance(outcome.error, SgdecError):
                 raise outcome.error
-            for hypothesis in outcome.result.hypotheses:  # of an outcome nothing else is kept
+            for hypothesis in outcome.result.hypotheses:  # keep nothing else of an outcome
                 found.sources.append(list(outcome.source.tokens))
                 found.targets.append(list(hypothesis.tokens))
                 found.lines.append(outcome.source.id)
     if not found.lines:
-        raise SgdecError(f"{source}: no line of it could be translated; give text in the source language.")
+        raise SgdecError(f"{source}: no line could be translated; give text in the source language.")
     return found

@@ -1,8 +1,8 @@
-"""What a shell can complete beyond the commands and options that click knows.
+"""Shell completion beyond the commands and options that click knows.
 
-These are names of plugins, in the list of ``--predictors`` too; the options ``--NAME.OPTION`` of the plugins that the
-line names, with their values; and files, for options and arguments that take any text. A plugin is imported only when
-its options are asked for. A line that is wrong and a plugin that is broken get no proposals, and no message.
+It proposes names of plugins, also inside the list of ``--predictors``; the options ``--NAME.OPTION`` of the plugins
+on the line, with their values; and files, for options and arguments that take any text. A plugin is imported only
+when its options are needed. A wrong line or a broken plugin gets no proposals and no message.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _WORD_BREAKS = re.compile("[:=]+")
 
 
 class Part(NamedTuple):
-    """A plugin that the line names, and what its options are called by."""
+    """A plugin on the line, and the prefix of its options."""
 
     name: str
     kind: str
@@ -44,7 +44,7 @@ class Part(NamedTuple):
 
 
 class PluginName(click.types.StringParamType):
-    """A plugin of one of these kinds."""
+    """Completes the name of a plugin of one of these kinds."""
 
     name = "plugin"
 
@@ -58,7 +58,7 @@ class PluginName(click.types.StringParamType):
 
 
 class PredictorList(PluginName):
-    """``[NAME=][WRAPPER:]...PREDICTOR,...``: completes what follows the last of these signs."""
+    """``[NAME=][WRAPPER:]...PREDICTOR,...``: completes the text after the last separator."""
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         word = re.split("[,:=]", incomplete)[-1]
@@ -68,7 +68,7 @@ class PredictorList(PluginName):
 
 
 class CompletedCommand(click.Command):
-    """A command as a shell sees it; ``words`` are what the line has behind its name."""
+    """A command as a shell sees it; ``words`` follow its name on the line."""
 
     def __init__(self, name: str, command: click.Command, words: Sequence[str]) -> None:
         self._words = words
@@ -90,7 +90,7 @@ class CompletedCommand(click.Command):
         return super().parse_args(ctx, separate_dotted(args)[0])
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """The option of a plugin too, if the line ends in one: its value is expected."""
+        """If the line ends in a plugin's option, that option: its value comes next."""
         last = self._words[-1] if self._words else ""
         options = self._plugin_options(last) if is_dotted(last) else ()
         return [*super().get_params(ctx), *(option for option in options if last in option.opts)]
@@ -105,7 +105,7 @@ class CompletedCommand(click.Command):
         ]
 
     def _plugin_options(self, word: str) -> Iterator[click.Option]:
-        """Those that begin like a word or are the beginning of it: no other plugin is imported."""
+        """The names that begin like a word, or that the word begins with: no other plugin is imported."""
         for part in self._parts():
             prefix = f"--{part.name}."
             if prefix.startswith(word) or word.startswith(prefix):
@@ -113,7 +113,7 @@ class CompletedCommand(click.Command):
                     options = describe(self._host.load(part.kind, part.plugin))
                     yield from (_click_option(prefix, option) for option in options)
                 if part.weighted:
-                    yield _click_option(prefix, Option("weight", "float", 1.0, "what its scores are multiplied by"))
+                    yield _click_option(prefix, Option("weight", "float", 1.0, "factor of its scores"))
 
     def _parts(self) -> Iterator[Part]:
         for parameter in self.params:
@@ -136,7 +136,7 @@ def _parts_of_list(text: str) -> Iterator[Part]:
 
 
 def _click_option(prefix: str, option: Option) -> click.Option:
-    """With its name, its help, and its values where they are a choice."""
+    """The option with its name and its help, and with its values if it is a choice."""
     values = option.type.split(" | ")
     if len(values) > 1 and not {"int", "float", "text"} & set(values):
         kind: click.ParamType[Any] = click.Choice(values)
@@ -153,7 +153,7 @@ def _host(plugin_files: Sequence[str]) -> Host:
 
 
 def _values(words: Sequence[str], flag: str) -> list[str]:
-    """What is given to an option that takes one value.
+    """The values given on the line to an option that takes one value.
 
     >>> _values(["--decoder", "beam", "--decoder=dfs", "--decoder"], "--decoder")
     ['beam', 'dfs']
@@ -163,7 +163,7 @@ def _values(words: Sequence[str], flag: str) -> list[str]:
 
 
 class _WholeWords(ShellComplete):
-    """Proposals for ``--option=value`` are whole words, as all others are."""
+    """Makes proposals for ``--option=value`` whole words, like all other proposals."""
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
         flag, equals, value = incomplete.partition("=")
@@ -176,10 +176,10 @@ class _WholeWords(ShellComplete):
 
 
 class Bash(_WholeWords, BashComplete):
-    """For bash ``:`` and ``=`` are words of their own, and only what follows the last one is completed."""
+    """Bash takes ``:`` and ``=`` for words of their own and completes only the text after the last one."""
 
     _settled = ""
-    """What bash has already of the word that is completed."""
+    """The beginning of the word that bash has already."""
 
     def get_completion_args(self) -> tuple[list[str], str]:
         args, incomplete = super().get_completion_args()
@@ -192,7 +192,7 @@ class Bash(_WholeWords, BashComplete):
 
 
 def join_words(words: Sequence[str]) -> tuple[list[str], str]:
-    """Bash's words, the last of which is to be completed, as they were typed; and what bash has already of that one.
+    """The words as they were typed, the last one incomplete; and the beginning of that one that bash has already.
 
     >>> join_words(["--predictors", "nmt,l2r", "=", "fsttok", ":", "n"])
     (['--predictors', 'nmt,l2r=fsttok:n'], 'nmt,l2r=fsttok:')
@@ -216,14 +216,14 @@ def join_words(words: Sequence[str]) -> tuple[list[str], str]:
 
 
 class Zsh(_WholeWords, ZshComplete):
-    """As click has it, but for `_WholeWords`."""
+    """Click's class, with `_WholeWords`."""
 
 
 class Fish(_WholeWords, FishComplete):
-    """As click has it, but for `_WholeWords`."""
+    """Click's class, with `_WholeWords`."""
 
 
 def register() -> None:
-    """Puts these in the place of click's."""
+    """Registers these classes in place of click's."""
     for shell in (Bash, Zsh, Fish):
         add_completion_class(shell)

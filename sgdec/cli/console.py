@@ -12,7 +12,7 @@ from sgdec.terminal import above
 
 
 class Console(logging.Handler):
-    """Writes to what is standard error by then. What cannot be written is an error of the command, as ever."""
+    """Writes to the current standard error. A failed write is an error of the command."""
 
     def emit(self, record: logging.LogRecord) -> None:
         text = self.format(record)
@@ -22,7 +22,7 @@ class Console(logging.Handler):
 
 @contextmanager
 def console() -> Iterator[None]:
-    """In the block messages are shown; once, where a command calls another."""
+    """Shows messages inside the block, once each even if one command calls another."""
     log = logging.getLogger("sgdec")
     if any(isinstance(handler, Console) for handler in log.handlers):
         yield

@@ -1,4 +1,4 @@
-"""``sgdec decode``: predictors, a decoder, an input; results in input order as they are ready."""
+"""``sgdec decode``: searches for outputs and writes them in input order, each as soon as it is ready."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ log = logging.getLogger(__name__)
 @click.argument("input", nargs=-1, type=Read(default_stdin=True))
 @running.options(
     *running.BEFORE,
-    click.option("--decoder", metavar="NAME", default="beam", show_default=True, help="How to search."),
+    click.option("--decoder", metavar="NAME", default="beam", show_default=True, help="The search strategy."),
     *map(running.setting, ("nbest", "max_length_factor", "max_length")),
     click.option(
         "--output", type=Written(beside=beside), metavar="FILE",
-        help="Instead of standard output; with {id} for --output-format fst.",
+        help="File to write, default standard output; a pattern with {id} for --output-format fst.",
     ),
     *running.UNFINISHED,
     click.option(
         "--output-format", type=click.Choice(["text", "ids", "nbest", "jsonl", "fst"]), default="text",
-        show_default=True, help="Best text, best token ids, Moses n-best, JSON lines, or a lattice per sentence.",
+        show_default=True, help="Best text, best token ids, Moses n-best list, JSON lines, or lattices.",
     ),
-    click.option("--ledger", is_flag=True, help="JSON lines with the score of every token by every predictor."),
-    click.option("--range", metavar="A:B", help="Only sentences A to B, inclusive, from 1."),
+    click.option("--ledger", is_flag=True, help="Add to the JSON lines the score of every token by every predictor."),
+    click.option("--range", metavar="A:B", help="Decode only sentences A to B, counted from 1, both included."),
     *map(running.setting, ("deterministic", "copy_unknown")),
     *running.AFTER,
 )  # fmt: skip
@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 def command(ctx: click.Context, /, **given: Any) -> int:
     """Decode INPUT (a file, gzipped or not, or - for standard input), one sentence per line.
 
-    A model of two sources takes two files, or one whose lines hold both with a tab between them.
+    A model with two sources takes two files, or one file with a tab between the two sides of each line.
 
     Options of a predictor or decoder are --NAME.OPTION VALUE; 'sgdec plugins NAME' lists them. Each entry of
     --predictors also has --NAME.weight (1.0).
@@ -50,16 +50,16 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     sgdec decode --predictors nmt,fst --decoder beam --nmt.model run/best \\
         --fst.path 'lattices/{id}.fst' --beam.size 5 input.txt
 
-    A sentence that fails is an empty line, a warning with its number, and exit status 1 at the end.
+    A failed sentence gives an empty line, a warning with its number, and exit status 1 at the end.
 
-    With --output FILE the rows are in FILE.partial until all are there. A run that was ended before goes on with the
-    same call and --resume.
+    With --output FILE the rows are in FILE.partial until the run is complete. To continue an interrupted run, repeat
+    the call with --resume.
     """
     return decode(*running.settings(ctx, given))
 
 
 def decode(given: dict[str, Any], dotted: running.Options) -> int:
-    """Put the run together, decode, write; 1 if a sentence failed."""
+    """Assemble the run, decode and write; the exit status, 1 if a sentence failed."""
     from sgdec.io.results import make_writer
     from sgdec.io.sources import parse_range
 
@@ -70,7 +70,7 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
             "--output-format fst writes one lattice per sentence: give --output a pattern such as 'out/{id}.fst'."
         )
     if given["ledger"] and given["output_format"] != "jsonl":
-        raise UsageError(f"--ledger: {given['output_format']} has no place for it. Give --output-format jsonl.")
+        raise UsageError(f"--ledger: {given['output_format']} cannot hold it. Give --output-format jsonl.")
     loaded = running.load(given, dotted, decoder=given["decoder"])
     run, reader, scheduler = loaded.parts, loaded.reader(given["input_format"]), loaded.scheduler()
     signature = running.sign(run, given, SHAPING)

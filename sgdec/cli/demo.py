@@ -1,4 +1,4 @@
-"""``sgdec demo``: the whole path on a toy task, from nothing; its parts are commands of their own."""
+"""``sgdec demo``: generates, trains and decodes a toy task; its parts are commands of their own."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from sgdec.errors import SgdecError, UsageError
     type=Written(new=True),
     default="demo",
     show_default=True,
-    help="New folder for all that the demo writes.",
+    help="New folder for all files of the demo.",
 )
 @click.option(
-    "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Another corpus, another model."
+    "--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Seed of the corpus and of the model."
 )
-@click.option("--quick", is_flag=True, help="A smaller task, in seconds.")
+@click.option("--quick", is_flag=True, help="Run a smaller task, in seconds.")
 @click.pass_context
 def command(ctx: click.Context, directory: str, seed: int, quick: bool) -> None:
-    """Train and decode a toy task in minutes, from nothing.
+    """Train and decode a toy task in minutes.
 
-    English number words into German ones: a corpus, a vocabulary, a lattice of candidates a sentence, a small
-    model, and its translations without and with the lattices. Each step is a command that is shown as it runs.
-    Exit status 1 if the lattices did not help.
+    The task translates English number words into German ones. The demo makes a corpus, a vocabulary, a lattice of
+    candidates for each sentence and a small model; it translates without and with the lattices. It shows each command
+    as it runs. Exit status 1 if the lattices did not help.
     """
     if ctx.invoked_subcommand is None:
         folder = Path(directory)
@@ -44,17 +44,21 @@ def command(ctx: click.Context, directory: str, seed: int, quick: bool) -> None:
     "--directory",
     type=Written(inside=("train.*", "valid.*", "test.*")),
     required=True,
-    help="Where to write train, valid and test, .en and .de.",
+    help="Folder to write train, valid and test to, each as .en and .de.",
 )
 @click.option("--seed", type=int, default=1, show_default=True, help="Which numbers.")
 @click.option("--train-lines", type=click.IntRange(min=1), default=260, show_default=True)
 @click.option("--valid-lines", type=click.IntRange(min=1), default=50, show_default=True)
 @click.option("--test-lines", type=click.IntRange(min=1), default=400, show_default=True)
 @click.option(
-    "--limit", type=click.IntRange(10, 1_000_000), default=1_000_000, show_default=True, help="Numbers are below it."
+    "--limit",
+    type=click.IntRange(10, 1_000_000),
+    default=1_000_000,
+    show_default=True,
+    help="Upper limit of the numbers, excluded.",
 )
 def corpus(directory: str, seed: int, train_lines: int, valid_lines: int, test_lines: int, limit: int) -> None:
-    """Write number words, English and German, as parallel text; no number comes twice."""
+    """Write English and German number words as parallel text, each number once."""
     from sgdec.demo.corpus import write_corpus
 
     sizes = {"train": train_lines, "valid": valid_lines, "test": test_lines}
@@ -64,14 +68,18 @@ def corpus(directory: str, seed: int, train_lines: int, valid_lines: int, test_l
 
 @command.command("lattices")
 @click.option(
-    "--tokenizer", type=Read(), required=True, metavar="FILE", help="SentencePiece model; its tokens are the labels."
+    "--tokenizer",
+    type=Read(),
+    required=True,
+    metavar="FILE",
+    help="SentencePiece model; its token ids are the labels.",
 )
 @click.option(
     "--output", type=Written(), required=True, metavar="PATTERN", help="Lattice files, such as 'lattices/{id}.fst'."
 )
 @click.argument("input", type=Read())
 def lattices(tokenizer: str, output: str, input: str) -> None:
-    """Write for each line of INPUT, English number words, a lattice of German candidates."""
+    """Write a lattice of German candidates for each line of INPUT, which holds English number words."""
     if "{id}" not in output:
         raise UsageError(f"--output {output}: expected a pattern with {{id}}, such as 'lattices/{{id}}.fst'.")
     from statistics import median
@@ -81,7 +89,7 @@ def lattices(tokenizer: str, output: str, input: str) -> None:
 
     counts = list(write_lattices(SentencePieceVocabulary.load(tokenizer), Path(input), output))
     if not counts:
-        raise SgdecError(f"{input}: there is no line to write a lattice for.")
+        raise SgdecError(f"{input}: the file has no lines.")
     click.echo(
-        f"{len(counts)} lattices: {min(counts)} to {max(counts)} candidates each, {median(counts):.0f} in the middle"
+        f"{len(counts)} lattices: {min(counts)} to {max(counts)} candidates each, {median(counts):.0f} at the median"
     )

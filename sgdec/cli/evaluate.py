@@ -10,10 +10,12 @@ from sgdec.text.lines import read_lines
 
 
 @click.command(cls=Command)
-@click.option("--reference", type=Read(), required=True, metavar="FILE", help="One reference a line; may be gzipped.")
+@click.option(
+    "--reference", type=Read(), required=True, metavar="FILE", help="One reference per line; may be gzipped."
+)
 @click.argument("hypotheses", type=Read(), default="-", metavar="[HYP]")
 def command(reference: str, hypotheses: str) -> None:
-    """Score translations, one a line from HYP or standard input, with sacreBLEU."""
+    """Score translations with sacreBLEU; HYP or standard input has one per line."""
     references, translations = list(read_lines(reference)), list(read_lines(hypotheses))
     if len(references) != len(translations):
         raise SgdecError(
@@ -21,7 +23,7 @@ def command(reference: str, hypotheses: str) -> None:
             "Line N of one must belong to line N of the other."
         )
     if not references:
-        raise SgdecError(f"{reference}: there is no line to score.")
+        raise SgdecError(f"{reference}: the file has no lines.")
     from sgdec.training.validation import bleu_and_chrf
 
     for scored in bleu_and_chrf(translations, references):

@@ -1,4 +1,4 @@
-"""``sgdec fit-length``: parallel text in, the weights of a length model out."""
+"""``sgdec fit-length``: fits the weights of a length model to parallel text."""
 
 from __future__ import annotations
 
@@ -27,20 +27,19 @@ POISSON = 0.01
     type=Written(),
     required=True,
     metavar="FILE",
-    help="Where to write the weights, for --length.weights.",
+    help="File to write the weights to, for --length.weights.",
 )
 @click.option(
     "--tokenizer",
     type=Read(),
     metavar="FILE.spm",
-    help="Cuts the target side; without it tokens are what blanks separate.",
+    help="Tokenizer of the target side; by default tokens are separated by blanks.",
 )
 def command(source: str, target: str, output: str, tokenizer: str | None) -> None:
     """Fit a negative binomial distribution of target lengths to parallel text, for the predictor length.
 
-    SRC and TGT: line N of one belongs to line N of the other; text or token ids, may be gzipped. Features are taken
-    from the lines of SRC as they are, so let them look as they will when decoding. Pairs with an empty side are
-    skipped.
+    Line N of SRC belongs to line N of TGT; text or token ids, may be gzipped. Features are computed from the lines of
+    SRC as they are, so SRC must be preprocessed as the text to decode will be. Pairs with an empty side are skipped.
     """
     if not Path(output).absolute().parent.is_dir():
         raise SgdecError(f"{output}: cannot be written (no such folder).")
@@ -63,13 +62,13 @@ def command(source: str, target: str, output: str, tokenizer: str | None) -> Non
     p = median(fitted.weights.distribution(line).p for line in lines)
     if p < POISSON:
         log.info(
-            f"  lengths vary no more than a Poisson distribution's: p is {p:.1e} (median), and the model as narrow "
-            "as it can be"
+            f"  lengths vary no more than those of a Poisson distribution: p is {p:.1e} (median), and the model is "
+            "as narrow as possible"
         )
 
 
 def read_pairs(source: str, target: str, tokenizer: str | None) -> tuple[list[str], list[int]]:
-    """The source lines, and how many tokens their target lines have; without pairs that have an empty side."""
+    """The source lines and the numbers of their target tokens, without pairs that have an empty side."""
     sources, targets = list(read_lines(source)), list(read_lines(target))
     if len(sources) != len(targets):
         raise SgdecError(

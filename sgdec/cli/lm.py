@@ -1,4 +1,4 @@
-"""``sgdec lm``: text in, an n-gram language model in an ARPA file out."""
+"""``sgdec lm``: estimates an n-gram language model from text and writes an ARPA file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sgdec.text.lines import read_lines
 log = logging.getLogger(__name__)
 
 SPECIAL = ("<unk>", "<s>", "</s>")
-"""The words of the tokens 0, 1, 2."""
+"""The words of tokens 0, 1 and 2."""
 WORD = re.compile(r"\S+", re.ASCII)
 """As in an ARPA file only ASCII blanks separate words: a no-break space may be part of one."""
 LINES_AT_ONCE = 10_000
@@ -30,7 +30,7 @@ MANY_VALUES = ("--input", "--prune", "--discounts")
 
 
 def repeat_options(args: Iterable[str]) -> list[str]:
-    """A command line where an option with several values is written once for each.
+    """The command line with an option of several values repeated for each value.
 
     >>> repeat_options(["--prune", "0", "1", "--order", "3"])
     ['--prune', '0', '--prune', '1', '--order', '3']
@@ -55,19 +55,34 @@ class ManyValues(Command):
 
 @click.command("lm", cls=ManyValues)
 @click.option(
-    "--input", "inputs", type=Read(), multiple=True, required=True, metavar="FILE...", help="Text, may be gzipped."
+    "--input",
+    "inputs",
+    type=Read(),
+    multiple=True,
+    required=True,
+    metavar="FILE...",
+    help="Training text; may be gzipped.",
 )
-@click.option("--output", type=Written(), required=True, metavar="FILE.arpa[.gz]", help="Where to write the model.")
+@click.option("--output", type=Written(), required=True, metavar="FILE.arpa[.gz]", help="File to write the model to.")
 @click.option(
-    "--tokenizer", type=Read(), metavar="FILE.spm", help="Cuts the text; without it words are what blanks separate."
+    "--tokenizer",
+    type=Read(),
+    metavar="FILE.spm",
+    help="Tokenizer of the text; by default words are separated by blanks.",
 )
-@click.option("--order", type=click.IntRange(1, 6), default=5, show_default=True, help="KenLM reads 2 to 6.")
+@click.option(
+    "--order",
+    type=click.IntRange(1, 6),
+    default=5,
+    show_default=True,
+    help="Length of the longest n-grams; KenLM reads 2 to 6.",
+)
 @click.option(
     "--words",
     type=click.Choice(["ids", "pieces"]),
     default="ids",
     show_default=True,
-    help="What the model calls the tokenizer's tokens.",
+    help="Write tokens in the model as pieces or as token ids.",
 )
 @click.option(
     "--prune",
@@ -81,9 +96,11 @@ class ManyValues(Command):
     type=float,
     multiple=True,
     metavar="D1 D2 D3...",
-    help="Three for all orders, or three for each, in place of the text's own.",
+    help="Discounts to use instead of the estimated ones: three for all orders, or three for each order.",
 )
-@click.option("--discount-fallback", is_flag=True, help="0.5 1 1.5 where the text does not determine the discounts.")
+@click.option(
+    "--discount-fallback", is_flag=True, help="Use the discounts 0.5 1 1.5 if the text does not determine them."
+)
 def command(
     inputs: tuple[str, ...],
     output: str,
@@ -102,7 +119,9 @@ def command(
     from sgdec.io.arpa import write_arpa
 
     if words == "pieces" and tokenizer is None:
-        raise UsageError("--words pieces needs --tokenizer; without one the model's words are those of the text.")
+        raise UsageError(
+            "--words pieces needs --tokenizer; without a tokenizer, the model's words are those of the text."
+        )
     if not Path(output).absolute().parent.is_dir():
         raise SgdecError(f"{output}: cannot be written (no such folder).")
     lines = track(read_all(inputs), "reading", log, unit="lines")
@@ -127,7 +146,7 @@ def command(
 
 
 def tokenize(lines: Iterable[Line], tokenizer: str, words: str) -> tuple[Iterator[list[int]], list[str]]:
-    """The sentences as tokens, and what each token is called."""
+    """The sentences as tokens, and the name of each token."""
     from sgdec.text.vocabulary import load_vocabulary
 
     vocabulary = load_vocabulary(tokenizer)
@@ -145,13 +164,15 @@ def tokenize(lines: Iterable[Line], tokenizer: str, words: str) -> tuple[Iterato
 
 
 def split_words(lines: Iterable[Line]) -> tuple[list[list[int]], list[str]]:
-    """The sentences with words numbered as they come, and the words."""
+    """The sentences, with words numbered in order of appearance, and the words."""
     numbers = {word: token for token, word in enumerate(SPECIAL)}
     sentences = []
     for path, number, line in lines:
         sentence = [numbers.setdefault(word, len(numbers)) for word in WORD.findall(line)]
         if BOS in sentence or EOS in sentence:
-            raise SgdecError(f"{path}: line {number}: <s> and </s> are added around each line; take them out.")
+            raise SgdecError(
+                f"{path}: line {number}: <s> and </s> are added around each line; remove them from the text."
+            )
         sentences.append(sentence)
     return sentences, list(numbers)
 

@@ -1,6 +1,6 @@
-"""The command ``sgdec``: one file a command, each imported only when it runs.
+"""The command ``sgdec``: one file per subcommand, each imported only when it runs.
 
-A mistake of the user ends here as one line on standard error; a defect of ours keeps its traceback.
+A user's mistake is reported here in one line on standard error; a defect of sgdec keeps its traceback.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ from sgdec.suggest import suggest
 
 COMMANDS = {
     "decode": "Search for the best outputs of every source sentence.",
-    "score": "What predictors say of given outputs; rescores n-best lists.",
-    "evaluate": "BLEU and chrF of an output, with sacreBLEU's signatures.",
-    "train": "Train a model.",
+    "score": "Score given outputs with predictors; rescore n-best lists.",
+    "evaluate": "Compute BLEU and chrF of translations with sacreBLEU.",
+    "train": "Train a translation model or a language model.",
     "tokenizer": "Train a tokenizer: pieces, characters or words.",
-    "transducer": "Translate tokens of two tokenizers, for fsttok.",
+    "transducer": "Write a transducer between two tokenizers, for fsttok.",
     "lm": "Estimate an n-gram language model.",
-    "fit-length": "Fit a model of target lengths, for the predictor length.",
-    "ngrams": "N-gram posteriors of lattices and n-best lists, for ngramc.",
-    "average": "Average checkpoints of a model.",
+    "fit-length": "Fit a target length model, for the predictor length.",
+    "ngrams": "Extract n-gram posteriors of lattices and lists, for ngramc.",
+    "average": "Average the weights of checkpoints.",
     "quantize": "Write a trained model with 8-bit weights, for --precision int8.",
     "cluster": "Cluster a model's contexts, for clusternmt.",
     "plugins": "List, check and describe the installed plugins.",
-    "new-plugin": "Write a plugin distribution to start from.",
-    "demo": "Train and decode a toy task in minutes, from nothing.",
+    "new-plugin": "Write a template of a plugin distribution.",
+    "demo": "Train and decode a toy task in minutes.",
 }
 """Each command with its help; ``sgdec/cli/COMMAND.py`` holds the click command, named ``command``."""
 
 COMPLETION = "_SGDEC_COMPLETE"
-"""The variable by which a shell asks click for completions."""
+"""The environment variable with which a shell asks click for completions."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells report it: 128 + SIGINT."""
 
 
 class LazyGroup(click.Group):
-    """Knows its commands by name and imports one when it runs; without any it shows its help."""
+    """Imports a command only when it runs; shows the help text if no command is given."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, args or ["--help"])
@@ -60,7 +60,7 @@ class LazyGroup(click.Group):
         if cmd_name.startswith("-"):
             return None
         if cmd_name not in COMMANDS:
-            if ctx.resilient_parsing:  # a shell asks what could follow
+            if ctx.resilient_parsing:  # a shell asks for completions
                 return None
             raise UsageError(f"no command named {cmd_name!r}. {suggest(cmd_name, COMMANDS)}")
         module = import_module(f"sgdec.cli.{cmd_name.replace('-', '_')}")
@@ -99,7 +99,7 @@ def main(args: Sequence[str] | None = None) -> int:
 
         completion.register()
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="surrogateescape")  # names of files are not always text
+        sys.stdout.reconfigure(errors="surrogateescape")  # file names are not always valid text
     with _buffered_output():
         return _run(args)
 
@@ -125,11 +125,11 @@ def _run(args: Sequence[str] | None) -> int:
 
 
 def _world(error: OSError) -> int:
-    """The disk is full, a file cannot be read, whoever read our output has gone: no defect of ours."""
+    """Reports a full disk, an unreadable file or a closed pipe: these are no defects of sgdec."""
     _settle(sys.stdout)
     if error.errno == errno.EPIPE:
         return 1
-    if error.errno is None:  # not from the system: a defect
+    if error.errno is None:  # not raised by the system: a defect
         raise error
     if error.filename:
         return _fail(f"{error.filename}: {error.strerror}.", SgdecError.exit_status)
@@ -139,8 +139,8 @@ def _world(error: OSError) -> int:
 
 @contextlib.contextmanager
 def _buffered_output() -> Iterator[None]:
-    """Where Python was told not to buffer (PYTHONUNBUFFERED), its standard output drops what a write has left over,
-    on a disk that is nearly full, without an error. A buffer writes all or raises.
+    """With PYTHONUNBUFFERED, standard output on an almost full disk drops the rest of a partial write without an
+    error. A buffered stream writes all or raises.
     """
     unbuffered = sys.stdout
     if not isinstance(getattr(unbuffered, "buffer", None), io.RawIOBase):
@@ -152,12 +152,12 @@ def _buffered_output() -> Iterator[None]:
         yield
     finally:
         sys.stdout = unbuffered
-        with contextlib.suppress(OSError):  # it was told already
+        with contextlib.suppress(OSError):  # it was reported already
             buffered.close()
 
 
 def _settle(stream: TextIO) -> None:
-    """Write what a stream still holds; if that fails, let the interpreter's own last try succeed."""
+    """Flush a stream; if that fails, let the interpreter's own flush at exit succeed."""
     try:
         stream.flush()
     except OSError:

@@ -1,4 +1,4 @@
-"""``sgdec new-plugin``: a distribution of one's own, with a predictor, a decoder and tests that pass."""
+"""``sgdec new-plugin``: writes a plugin distribution with a predictor, a decoder and tests that pass."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FILES = {
     "$module.py": "module.py",
     "tests/test_$module.py": "test.py",
 }
-"""Each file of the new distribution, with the template in ``sgdec/templates/plugin`` that it comes from."""
+"""Each file of the new distribution and its template in ``sgdec/templates/plugin``."""
 
 
 @click.command("new-plugin", cls=Command)
@@ -29,7 +29,7 @@ FILES = {
     "--directory",
     type=Written(new=True),
     metavar="D",
-    help="Where to write it; default: sgdec-NAME, which must be new or empty.",
+    help="Folder to write to, new or empty; default: sgdec-NAME.",
 )
 def command(name: str, directory: str | None) -> None:
     """Write a distribution with the predictor NAME, the decoder NAME-search, and their tests, which pass."""
@@ -40,15 +40,15 @@ def command(name: str, directory: str | None) -> None:
 
 
 def write_plugin(name: str, folder: Path) -> None:
-    """Fills the templates in. UsageError for a name that is none or is taken, and for a folder with files."""
+    """Fills in the templates. UsageError for an invalid or existing name and for a folder that is not empty."""
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
         raise UsageError(
-            f"{name!r} is no name for a plugin: lower-case letters, digits and hyphens, such as my-idea."
+            f"{name!r} is not a plugin name; expected lower-case letters, digits and hyphens, such as my-idea."
         )
     for entry in Host().names():
         if (entry.kind, entry.name) in {("predictor", name), ("decoder", f"{name}-search")}:
             raise UsageError(
-                f"{entry.kind} {entry.name!r} of {entry.distribution} exists already; choose another name."
+                f"{entry.kind} {entry.name!r} of {entry.distribution} already exists; choose another name."
             )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"--directory {folder}: not an empty folder. Nothing was written.")

@@ -30,41 +30,49 @@ log = logging.getLogger(__name__)
 Entries: TypeAlias = list[tuple[tuple[int, ...], float]]
 """The hypotheses of one sentence: tokens without ``</s>``, and the total."""
 Extracted: TypeAlias = "Iterator[tuple[int, dict[Ngram, float]]]"
-"""Sentence numbers, ascending, with their n-grams."""
+"""Ascending sentence numbers with their n-grams."""
 
 
 @click.command("ngrams", cls=Command)
 @click.argument("input", type=Read(), metavar="INPUT")
 @click.option(
-    "--output", type=Written(), required=True, metavar="PATTERN", help="Where to write, such as 'ngrams/{id}.txt'."
+    "--output",
+    type=Written(),
+    required=True,
+    metavar="PATTERN",
+    help="Pattern of the files to write, such as 'ngrams/{id}.txt'.",
 )
-@click.option("--order", type=click.IntRange(min=1), default=4, show_default=True, help="N-grams up to this length.")
+@click.option(
+    "--order", type=click.IntRange(min=1), default=4, show_default=True, help="Length of the longest n-grams."
+)
 @click.option(
     "--scale",
     type=click.FloatRange(min=0),
     default=1.0,
     show_default=True,
-    help="Scores are multiplied by this before they become probabilities; below 1 flattens.",
+    help="Factor of the scores before they become probabilities; values below 1 flatten.",
 )
-@click.option("--counts", is_flag=True, help="Expected counts: an n-gram counts as often as it occurs in a path.")
-@click.option("--range", "range_", metavar="A:B", help="Sentences A to B only (inclusive, from 1).")
+@click.option(
+    "--counts", is_flag=True, help="Write expected counts: an n-gram counts as often as it occurs in a path."
+)
+@click.option("--range", "range_", metavar="A:B", help="Read only sentences A to B, counted from 1, both included.")
 @click.option(
     "--tokenizer",
     type=Read(),
     metavar="FILE.spm",
-    help="Cuts the text of an n-best list; without it, it holds token ids.",
+    help="Tokenizer of the text of an n-best list; by default the list has token ids.",
 )
 def command(
     input: str, output: str, order: int, scale: float, counts: bool, range_: str | None, tokenizer: str | None
 ) -> int:
-    """Write for each sentence the n-grams of its hypotheses, with the posterior probability that they occur.
+    """Write the n-grams of each sentence's hypotheses, with the posterior probability that they occur.
 
-    INPUT is a pattern of lattices such as 'lattices/{id}.fst', an n-best list in Moses' format, or what sgdec decode
-    writes as jsonl (a name that ends in .jsonl or .jsonl.gz). Paths of a lattice, entries of a list have the
+    INPUT is a pattern of lattices such as 'lattices/{id}.fst', an n-best list in Moses' format, or the JSON lines of
+    sgdec decode (a name that ends in .jsonl or .jsonl.gz). Each path of a lattice or entry of a list has the
     probability exp(scale x score), renormalised; on lattices posteriors are exact.
 
-    A sentence without hypotheses gets an empty file and a warning. Sentences that a list leaves out get no file;
-    those that follow each other are one warning. Either is exit status 1 at the end.
+    A sentence without hypotheses gets an empty file and a warning. A sentence that is missing from a list gets no
+    file; consecutive missing sentences share a warning. Both cases give exit status 1 at the end.
     """
     if "{id}" not in output:
         raise UsageError("ngrams go to one file per sentence: give --output a pattern such as 'ngrams/{id}.txt'.")
@@ -89,7 +97,7 @@ def command(
             log.warning(f"sentence {number} has no hypothesis; {path} is empty.")
     if not files:
         where = f" in {range_}" if range_ else ""
-        what = ": no file has such a name" if "{id}" in input else ""
+        what = ": no file matches" if "{id}" in input else ""
         raise SgdecError(f"{input}: there is no sentence{where}{what}.")
     if last is not None and expected <= last:
         empty += _missing(input, expected, last)
@@ -98,14 +106,14 @@ def command(
 
 
 def _missing(input: str, first: int, last: int) -> int:
-    """Says that sentences are not in a list; how many."""
+    """Warns that sentences are missing from a list; their number."""
     which = f"sentence {first} is" if first == last else f"sentences {first} to {last} are"
-    log.warning(f"{which} not in {input}, so without a file.")
+    log.warning(f"{which} not in {input}, so without an output file.")
     return last + 1 - first
 
 
 def from_lattices(pattern: str, first: int, last: int | None, order: int, scale: float, counts: bool) -> Extracted:
-    """Of all lattices there are, or of each in a range. Raises SgdecError for one that is missing or unfit."""
+    """The n-grams of all lattices, or of those in a range. SgdecError if one is missing or unusable."""
     from sgdec.io.lattice import read_lattice
     from sgdec.io.openfst import LatticeError
     from sgdec.tasks.posteriors import lattice_posteriors
@@ -123,14 +131,14 @@ def from_lattices(pattern: str, first: int, last: int | None, order: int, scale:
 def from_lists(
     lists: Iterable[tuple[int, Entries]], first: int, last: int | None, order: int, scale: float, counts: bool
 ) -> Extracted:
-    """Of n-best lists by ascending sentence."""
+    """The n-grams of n-best lists, by ascending sentence."""
     from sgdec.tasks.posteriors import nbest_posteriors
 
     for number, entries in lists:
         if last is not None and number > last:
             break
         if not all(score < math.inf for _, score in entries):
-            raise SgdecError(f"a total of sentence {number} is infinite or no number. Expected natural-log scores.")
+            raise SgdecError(f"a total of sentence {number} is not a finite number. Expected natural-log scores.")
         if number >= first:
             yield number, nbest_posteriors(entries, order, scale=scale, counts=counts)
 
@@ -153,14 +161,14 @@ def read_lists(path: str, tokenizer: str | None) -> Iterator[tuple[int, Entries]
 
 def _entry(entry: NbestEntry, vocabulary: Vocabulary | None) -> tuple[tuple[int, ...], float]:
     if entry.total is None:
-        raise SgdecError(f"{entry.where} has no total, which is what probabilities are made of.")
+        raise SgdecError(f"{entry.where} has no total. Probabilities are computed from totals.")
     if vocabulary is not None:
         return vocabulary.encode(entry.text), entry.total
     words = entry.text.split()
     tokens = tuple(token for token in map(whole_number, words) if token is not None)
     if len(tokens) < len(words):
         wrong = next(word for word in words if whole_number(word) is None)
-        raise SgdecError(f"{entry.where}: {wrong!r} is no token id. For text, give --tokenizer FILE.spm.")
+        raise SgdecError(f"{entry.where}: {wrong!r} is not a token id. For text, give --tokenizer FILE.spm.")
     return tokens, entry.total
 
 
@@ -174,7 +182,9 @@ def _read_jsonl(path: str) -> Iterator[tuple[int, Entries]]:
             if not all(type(number) is int and 0 <= number < TOKENS for number in (sentence, *_tokens(entries))):
                 raise ValueError
         except (ValueError, KeyError, TypeError, OverflowError):
-            raise SgdecError(f"{path}: line {number} is no result of `sgdec decode --output-format jsonl`.") from None
+            raise SgdecError(
+                f"{path}: line {number} is not a result of `sgdec decode --output-format jsonl`."
+            ) from None
         if sentence <= before:
             raise SgdecError(f"{path}: line {number}: sentence ids do not ascend.")
         before = sentence
@@ -186,5 +196,5 @@ def _tokens(entries: Entries) -> Iterator[int]:
 
 
 def _present(pattern: str, first: int) -> Sequence[int]:
-    """The sentence numbers from ``first`` on for which there is a file."""
+    """The numbers of the sentences that have a file, from ``first`` on."""
     return [number for number in numbers_of_files(pattern) if number >= first]

@@ -1,9 +1,8 @@
-"""What a command reads and what it writes: declared with its parameters, and compared before anything is opened.
+"""The files that a command reads and writes: declared with its parameters, compared before any is opened.
 
-A parameter that names a file or a folder has the type `Read` or `Written`, and a command is a `Command` (or a
-`Group`), which refuses to run where something written is something read: the same file by its name, a link or a
-pattern, or by the shell's redirection of standard input and output. Of a plugin's options every value counts that
-names something existing.
+A parameter that names a file or a folder has the type `Read` or `Written`. A `Command` (or a `Group`) refuses to run
+if it would write a file that it reads: the same file by its name, a link or a pattern, or by the shell's redirection
+of standard input and output. Any value of a plugin's options that names an existing file counts as read.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from sgdec.io.writing import descriptor_of
 
 STREAMS = {0: "standard input", 1: "standard output", 2: "standard error"}
 Identity = tuple[int, int]
-"""Device and inode: what links to one file have in common."""
+"""Device and inode, which all links to one file share."""
 
 
 class _PathType(click.Path):
@@ -37,14 +36,14 @@ class _PathType(click.Path):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if "\0" in str(value):
-            self.fail(f"{value!r} is no name of a file", param, ctx)
+            self.fail(f"{value!r} is not a file name", param, ctx)
         return super().convert(value, param, ctx)
 
 
 class Read(_PathType):
     """A file or folder that the command reads, ``-`` being standard input; ``{id}`` in it makes it a pattern.
 
-    ``default_stdin``: where nothing is given, standard input is read.
+    ``default_stdin``: without a value, standard input is read.
     """
 
     def __init__(self, *, default_stdin: bool = False) -> None:
@@ -55,9 +54,9 @@ class Read(_PathType):
 class Written(_PathType):
     """A file, a pattern or a folder that the command writes.
 
-    ``beside``: gives the other files that are written where this one is. ``inside``: it is a folder, which need not
+    ``beside``: returns the other files that are written with this one. ``inside``: it is a folder, which need not
     be new, and these are the names (or shell patterns of names) that the command writes there. ``new``: it is a
-    folder that has to be new or empty.
+    folder that must be new or empty.
     """
 
     def __init__(
@@ -75,7 +74,7 @@ class _Guarded(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         refuse_unfit(ctx)
         refuse_overwriting(ctx)
-        if "logging" not in sys.modules:  # which takes time to import: a command that has messages has imported it
+        if "logging" not in sys.modules:  # slow to import; a command that logs has imported it already
             return super().invoke(ctx)
         from sgdec.cli.console import console
 
@@ -84,11 +83,11 @@ class _Guarded(click.Command):
 
 
 class Command(_Guarded):
-    """A command that does not write what it reads."""
+    """A command that never writes a file that it reads."""
 
 
 class Group(_Guarded, click.Group):
-    """Likewise, with commands of its own."""
+    """A `Command` with commands of its own."""
 
     command_class = Command
 
@@ -102,11 +101,11 @@ def refuse_overwriting(ctx: click.Context) -> None:
                 raise UsageError(_overwritten(output, source))
     for one, other in combinations(written, 2):
         if one.is_where(other) and not (one.is_stream and other.is_stream) and one.flag != other.flag:
-            raise UsageError(f"{one} and {other} are one file. Write to two.")
+            raise UsageError(f"{one} and {other} are the same file. Write to two files.")
 
 
 def places(ctx: click.Context) -> tuple[list[Place], list[Place]]:
-    """All that a call reads, and all that it writes."""
+    """All files that a call reads, and all that it writes."""
     read: list[Place] = []
     written = [Place(STREAMS[number], descriptor=number) for number in (1, 2)]
     for parameter in ctx.command.params:
@@ -131,11 +130,11 @@ class Place:
     flag: str
     path: str = ""
     descriptor: int | None = None
-    """Of a stream; ``path`` is empty then."""
+    """The file descriptor of a stream; ``path`` is then empty."""
     folder: bool = False
     """Whether a folder is written, existing or not."""
     inside: tuple[str, ...] = ()
-    """Of a folder that is written: which names in it."""
+    """The names that are written in a folder."""
 
     def is_where(self, other: Place) -> bool:
         """Whether writing here may change what ``other`` reads or writes."""
@@ -156,12 +155,12 @@ class Place:
 
     @cached_property
     def real(self) -> str:
-        """The path without links; of a stream nothing."""
+        """The path without links; empty for a stream."""
         return os.path.realpath(self.path) if self.descriptor is None else ""
 
     @cached_property
     def files(self) -> frozenset[Identity]:
-        """The files that are there. Pipes and devices are none: nothing is lost in them."""
+        """The existing files. Pipes and devices do not count: writing to them destroys nothing."""
         if patterns.is_pattern(self.path):
             return frozenset(_identities(self.path))
         return frozenset(_identity(self.path if self.descriptor is None else self.descriptor))
@@ -187,8 +186,8 @@ class Place:
 
 def _overwritten(output: Place, source: Place) -> str:
     if output.descriptor is not None:
-        emptied = " The shell has emptied it already: restore it." if _is_empty(output.descriptor) else ""
-        return f"{output} goes to the file that is read by {source}.{emptied} Write to another file."
+        emptied = " The shell has already emptied it: restore it." if _is_empty(output.descriptor) else ""
+        return f"{output} goes to the file that {source} reads.{emptied} Write to another file."
     if source._holds(output) and not output.folder:
         return f"{output} is in a folder that {source.flag} reads, {source.path}. Write to another folder."
     if source.flag.startswith("-"):
@@ -219,7 +218,7 @@ def _identity(path: str | int) -> Iterator[Identity]:
 
 
 def _identities(pattern: str) -> Iterator[Identity]:
-    """Of a pattern's files. Those of one folder come from its listing: no question a file, which may be 100,000."""
+    """The files of a pattern. A pattern in one folder is answered by one listing, since it may have 100,000 files."""
     folder, name = os.path.split(os.path.abspath(pattern))
     if patterns.is_pattern(folder):
         for number in patterns.numbers_of_files(pattern):
@@ -236,7 +235,7 @@ def _identities(pattern: str) -> Iterator[Identity]:
 
 
 def _below(folder: str, path: str) -> str:
-    """The first name below a folder on the way to a path; "" where the path is not inside it."""
+    """The first component of a path below a folder; "" if the path is outside it."""
     inside = path.startswith(os.path.join(folder, ""))
     return os.path.relpath(path, folder).split(os.sep)[0] if inside else ""
 

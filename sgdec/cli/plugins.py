@@ -1,4 +1,4 @@
-"""``sgdec plugins``: what is installed, whether it works, and what its options are."""
+"""``sgdec plugins``: lists, checks and describes the installed plugins."""
 
 from __future__ import annotations
 
@@ -18,12 +18,20 @@ from sgdec.suggest import suggest
 
 @click.command("plugins", cls=Command)
 @click.argument("name", required=False)
-@click.option("--check", is_flag=True, help="Import all and report what is broken; exit status 1 if any is.")
-@click.option("--plugin-file", type=Read(), multiple=True, metavar="FILE.py", help="A plugin that is not installed.")
+@click.option(
+    "--check", is_flag=True, help="Import all plugins and report broken ones; exit status 1 if there are any."
+)
+@click.option(
+    "--plugin-file",
+    type=Read(),
+    multiple=True,
+    metavar="FILE.py",
+    help="Python file with a plugin that is not installed.",
+)
 def command(name: str | None, check: bool, plugin_file: tuple[str, ...]) -> int:
-    """List the plugins with a line each, or describe the one called NAME: its documentation and its options.
+    """List the plugins, one per line, or describe the plugin NAME: its documentation and its options.
 
-    Listing imports no plugin. Lines that are longer than the terminal is wide are cut.
+    Listing imports no plugin. Lines are cut at the width of the terminal.
     """
     host = Host(plugin_file)
     if check:
@@ -36,7 +44,7 @@ def command(name: str | None, check: bool, plugin_file: tuple[str, ...]) -> int:
 
 
 def list_all(host: Host) -> None:
-    """Kind, name, distribution and what it is, in columns."""
+    """Kind, name, distribution and summary, in columns."""
     entries = host.names()
     names = max((len(entry.name) for entry in entries), default=0)
     distributions = max((len(entry.distribution) for entry in entries), default=0)
@@ -72,7 +80,7 @@ def description(host: Host, entry: Entry) -> str:
     cls = host.load(entry.kind, entry.name)
     rows = [(f"--{entry.name}.{o.name} {o.type}", _help(o.description, o.default)) for o in describe(cls)]
     if entry.kind == "predictor":
-        rows.append((f"--{entry.name}.weight float", _help("what its scores are multiplied by", 1.0)))
+        rows.append((f"--{entry.name}.weight float", _help("factor of its scores", 1.0)))
     table = click.HelpFormatter(width=100)
     if rows:
         with table.section("Options"):
@@ -87,12 +95,12 @@ def description(host: Host, entry: Entry) -> str:
 
 
 def _preset(name: str, options: Mapping[str, object]) -> str:
-    """What a preset stands for, as one would type it."""
+    """The options of a preset as a user would type them."""
     return " ".join(f"--{name}.{option} {str(value).lower()}" for option, value in options.items())
 
 
 def _help(description: str, default: object) -> str:
-    """A line of the table; a default as one would type it."""
+    """A line of the table, with the default as a user would type it."""
     if default is inspect.Parameter.empty:
         return f"{description}  [required]".strip()
     if default is None or default == ():

@@ -1,4 +1,4 @@
-"""`sgdec quantize`: a trained model in 8 bits."""
+"""`sgdec quantize`: converts a trained model to 8 bits."""
 
 from __future__ import annotations
 
@@ -19,19 +19,24 @@ log = logging.getLogger(__name__)
     type=Written(new=True),
     required=True,
     metavar="FOLDER",
-    help="The quantised checkpoint; a new folder.",
+    help="Folder of the quantised checkpoint, new or empty.",
 )
 @click.option(
     "--calibrate", type=Read(), nargs=2, metavar="SRC TGT",
-    help="Text to measure ranges on, where a model without constraints does not bound them.",
+    help="Text on which to measure the ranges of a model that was trained without constraints.",
 )  # fmt: skip
 @click.option(
-    "--plugin-file", "plugin_files", type=Read(), multiple=True, metavar="FILE", help="A module with more plugins."
+    "--plugin-file",
+    "plugin_files",
+    type=Read(),
+    multiple=True,
+    metavar="FILE",
+    help="Python file with plugins that are not installed.",
 )
 def command(model: str, output: str, calibrate: tuple[str, str] | None, plugin_files: tuple[str, ...]) -> None:
     """Write MODEL with 8-bit weights, for --precision int8 (GNMT, section 6).
 
-    Least is lost if it was trained for it: sgdec train --gnmt.constrained true.
+    The loss is smallest for models trained with constraints: sgdec train --gnmt.constrained true.
 
     \b
     sgdec quantize run/best --output run/int8
@@ -43,7 +48,7 @@ def command(model: str, output: str, calibrate: tuple[str, str] | None, plugin_f
     size = sum(tensor.nbytes for part in (done.tensors, done.rest) for tensor in part.values())
     widest = max(done.bounds.values())
     if done.unsettled is not None:
-        log.info(f"{model}: not trained to its end: {done.unsettled}")
+        log.info(f"{model}: training has not finished: {done.unsettled}")
     log.info(
         f"{output}: {len(done.bounds)} products in 8 bits, {size / 1e6:.1f} MB; inputs within {widest:.3g}"
     )

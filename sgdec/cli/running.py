@@ -1,4 +1,4 @@
-"""What the commands that run predictors over sentences share: options, config file, progress, warnings, summary."""
+"""Shared by commands that run predictors over sentences: options, config file, progress, warnings, summary."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Options = dict[str, dict[str, Any]]
-"""By name of a part of the run, then by option."""
+"""Values by name of a predictor or decoder, then by option."""
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 class _Checked(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click
-    """Converts and checks as the library does, in the same words."""
+    """Converts and checks values as the library does, with the same messages."""
 
     def __init__(self, of: type[Any], option: Option) -> None:
         self.name = option.type
@@ -63,42 +63,53 @@ class _Checked(click.ParamType):  # type: ignore[type-arg]  # generic in some ve
 
 
 def setting(name: str, of: type[Any] = Settings, **rest: Any) -> Callable[[Decorated], Decorated]:
-    """The option for one of the `Settings` (or `Penalties`), with its default, its check and its description."""
+    """The option of one field of `Settings` or `Penalties`, with its default, check and description."""
     option = next(option for option in describe(of) if option.name == name)
     help = f"{option.description[:1].upper()}{option.description[1:]}."
     if isinstance(option.default, bool):
         return click.option(flag(name, None), is_flag=True, default=option.default, help=help)
-    kind: Any = click.STRING if option.type == "text" else _Checked(of, option)  # shells know what text is
+    kind: Any = click.STRING if option.type == "text" else _Checked(of, option)  # known to shells
     shown = f"[{option.type.replace(' | ', '|')}]" if "|" in option.type else option.type.upper()
     chosen = {"type": kind, "metavar": shown, "default": option.default, "help": help, **rest}
     return click.option(flag(name, None), show_default=option.default is not None, **chosen)
 
 
 BEFORE = (
-    click.option("--predictors", metavar="LIST", help="Comma list of [NAME=][WRAPPER:]...PREDICTOR: nmt,fst."),
     click.option(
-        "--config", type=Read(), metavar="FILE", help="TOML file with the same keys; the command line wins."
+        "--predictors", metavar="LIST", help="Comma-separated [NAME=][WRAPPER:]...PREDICTOR, such as nmt,fst."
     ),
     click.option(
-        "--plugin-file", type=Read(), multiple=True, metavar="FILE.py", help="A plugin that is not installed."
+        "--config",
+        type=Read(),
+        metavar="FILE",
+        help="TOML file with these options as keys; the command line overrides it.",
+    ),
+    click.option(
+        "--plugin-file",
+        type=Read(),
+        multiple=True,
+        metavar="FILE.py",
+        help="Python file with a plugin that is not installed.",
     ),
 )
 AFTER = (
     click.option(
         "--input-format", type=click.Choice(["text", "ids"]), default="text", show_default=True,
-        help="Text goes through the tokenizer.",
+        help="Input as text, which is tokenised, or as token ids.",
     ),
     setting("max_source_length"),
     setting("tokenizer", type=Read(), metavar="FILE"),
     *map(setting, ("vocab_size", "batch_size", "window", "max_rows", "seed", "device", "precision", "threads")),
-    click.option("--signature", type=Written(), metavar="FILE", help="Also store what reproduces this run."),
+    click.option("--signature", type=Written(), metavar="FILE", help="File to write the run's signature to."),
 )  # fmt: skip
-"""The options of every such command, before and behind its own."""
+"""The options of all these commands, before and after their own."""
 UNFINISHED = (
-    click.option("--resume", is_flag=True, help="Go on with the unfinished run in --output, which must be this one."),
-    click.option("--overwrite", is_flag=True, help="Begin again where there is an unfinished run in --output."),
+    click.option(
+        "--resume", is_flag=True, help="Continue the unfinished run in --output, which must have the same options."
+    ),
+    click.option("--overwrite", is_flag=True, help="Discard the unfinished run in --output and begin again."),
 )
-"""The options of an output that is not there until all of it is."""
+"""The options of an output file that appears only when it is complete."""
 
 
 class DottedCommand(Command):
@@ -111,7 +122,7 @@ class DottedCommand(Command):
 
 
 class RunCommand(DottedCommand):
-    """Likewise, with a config file that says what the command line leaves open."""
+    """The same with a config file, for options that the command line does not set."""
 
     def invoke(self, ctx: click.Context) -> Any:
         if ctx.params["config"]:
@@ -122,7 +133,7 @@ class RunCommand(DottedCommand):
 
 
 def options(*decorators: Callable[[Decorated], Decorated]) -> Callable[[Decorated], Decorated]:
-    """Several decorators as one, in the order in which help shows them."""
+    """Several decorators as one, in the order of the help text."""
 
     def decorate(function: Decorated) -> Decorated:
         for decorator in reversed(decorators):
@@ -133,16 +144,16 @@ def options(*decorators: Callable[[Decorated], Decorated]) -> Callable[[Decorate
 
 
 def settings(ctx: click.Context, given: dict[str, Any]) -> tuple[dict[str, Any], Options]:
-    """The command's own options, and those of the parts of the run."""
+    """The command's own options, and those of its predictors and decoder."""
     if not given["predictors"]:
         raise UsageError(
-            "--predictors is missing; expected a comma list such as nmt,fst ('sgdec plugins' lists all)."
+            "--predictors is missing; expected a comma-separated list such as nmt,fst ('sgdec plugins' lists all)."
         )
     return given, ctx.meta["dotted"]
 
 
 def load(given: dict[str, Any], dotted: Options, *, decoder: str) -> LoadedRun:
-    """The run, put together as the library does it."""
+    """The run, assembled as in the library."""
     from sgdec.library import prepare
     from sgdec.plugins.host import Host
 
@@ -151,9 +162,9 @@ def load(given: dict[str, Any], dotted: Options, *, decoder: str) -> LoadedRun:
 
 
 def sign(run: Run, given: dict[str, Any], shaping: tuple[str, ...], *, searches: bool = True) -> dict[str, str]:
-    """What reproduces the run, with those options of ``shaping`` that are set; written where it is asked for.
+    """The signature of the run, with those options of ``shaping`` that are set; written to --signature if given.
 
-    Without a decoder where nothing is searched for.
+    It has no decoder if nothing is searched.
     """
     names = (*shaping, "input_format", "max_source_length")
     chosen = {name: str(given[name]) for name in names if given[name] is not None and given[name] is not False}
@@ -166,10 +177,10 @@ def sign(run: Run, given: dict[str, Any], shaping: tuple[str, ...], *, searches:
 def about(
     given: dict[str, Any], signature: Mapping[str, str], inputs: Sequence[str], others: Sequence[str]
 ) -> dict[str, Any]:
-    """What a run that is to be gone on with must have in common with this one.
+    """The settings that an unfinished run must share with this one to be continued.
 
-    ``others``: options that say which rows there are and how they look. Raises UsageError if --resume cannot read
-    again what was read.
+    ``others``: options that determine which rows there are and how they look. Raises UsageError if --resume cannot
+    read the input again.
     """
     from sgdec.signature import content_hash
 
@@ -178,7 +189,7 @@ def about(
         name = "standard input" if once[0] == "-" else once[0]
         raise UsageError(f"--resume: {name} cannot be read a second time. Give the input as a file.")
     return {
-        "about": "unfinished output of sgdec; --resume goes on with it",
+        "about": "unfinished output of sgdec; --resume continues it",
         "signature": dict(signature),
         **{name: given[name] for name in others},
         "input": hashes if all(file["sha256"] for file in hashes) else None,
@@ -186,14 +197,14 @@ def about(
 
 
 def open_rows(given: dict[str, Any], about: Callable[[], Mapping[str, Any]]) -> AbstractContextManager[Rows]:
-    """Where the rows of --output go, as --resume and --overwrite have it."""
+    """Opens --output for rows, as --resume and --overwrite require."""
     from sgdec.io import results
 
     return results.open_rows(given["output"], about, resume=given["resume"], overwrite=given["overwrite"])
 
 
 def refuse_clocks(run: Run) -> None:
-    """Raises UsageError if the clock decides what is found: the rest would not be that of one run."""
+    """Raises UsageError if a time limit decides the results: the parts would not add up to one run."""
     decoder = run.config.decoder_name
     options = {**{o.name: o.default for o in describe(type(run.decoder))}, **run.options[decoder]}
     for name, value in options.items():
@@ -209,7 +220,7 @@ def _line(signature: Mapping[str, str]) -> str:
 
 
 def summarise(run: Run, scheduler: Scheduler, signature: Mapping[str, str]) -> None:
-    """The last lines on standard error: what predictors and scheduler have to say, and the signature."""
+    """The last lines on standard error: reports of predictors and scheduler, and the signature."""
     for member in run.constellation.members:
         summary = getattr(member.predictor, "summary", None)
         if summary is not None and (text := summary()) is not None:
@@ -223,7 +234,7 @@ def summarise(run: Run, scheduler: Scheduler, signature: Mapping[str, str]) -> N
 def collector_spared() -> Iterator[None]:
     """Searches create few reference cycles; frequent garbage collection costs a fifth of the time."""
     before = gc.get_threshold()
-    gc.freeze()  # without a collection before it: what imports left is little, and looking for it takes longer
+    gc.freeze()  # no collection before freezing: imports leave little garbage, and finding it takes longer
     gc.set_threshold(100_000, 20, 100)
     try:
         yield
@@ -233,15 +244,15 @@ def collector_spared() -> Iterator[None]:
 
 
 class Tally:
-    """Counts what a run does, on a terminal while it goes on; printed, a summary."""
+    """Counts the work of a run, shows it on a terminal as the run proceeds, and prints as a summary."""
 
     def __init__(self, work: str, given: Mapping[str, Any], decoder: str | None = None) -> None:
-        """``work``: what is done, in a word. ``decoder``: its name, for what it raises."""
+        """``work``: a word for the work. ``decoder``: its name, for its errors."""
         self._decoder = decoder
         self.failed = 0
         self._started = time.monotonic()
         self._sentences = self._tokens = self._expansions = 0
-        in_sight = given["output"] is None and sys.stdout.isatty()  # results on the same terminal are progress enough
+        in_sight = given["output"] is None and sys.stdout.isatty()  # results on the same terminal show the progress
         self._bar = Bar(work, log, unit="sentences", hidden=in_sight)
 
     def __enter__(self) -> Self:
@@ -263,7 +274,7 @@ class Tally:
             self._bar.advance()
 
     def warn(self, sentence: int, problem: Exception | str) -> None:
-        """One line about a sentence; behind it, where a plugin raised what is no error of ours, its frames."""
+        """Logs one line about a sentence; for an unexpected error of a plugin also its traceback."""
         text = told(problem, self._decoder) if isinstance(problem, Exception) else one_line(problem)
         defect = None if isinstance(problem, (str, SgdecError)) else problem
         log.warning(f"sentence {sentence}: {text}", exc_info=defect)
@@ -278,7 +289,7 @@ class Tally:
 
 
 def _under(ctx: click.Context, config: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
-    """The file's run options, checked like the command line's, which win."""
+    """The run options of the config file, checked like those of the command line, which override them."""
     parameters = {parameter.name: parameter for parameter in ctx.command.params}
     merged = dict(given)
     for name, value in config.items():

@@ -1,4 +1,4 @@
-"""``sgdec score``: what predictors say of given outputs, line by line or for every entry of an n-best list."""
+"""``sgdec score``: scores given outputs with predictors, line by line or for every entry of an n-best list."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SHAPING = ("alpha", "beta", "normalize", "old_weight", "batch_size", "window", "max_rows")
-"""Options that can change a result, beside those of predictors: they belong to the signature."""
+"""Options that can change a result, beside those of predictors; the signature lists them."""
 
 
 @click.command("score", cls=running.RunCommand)
@@ -37,53 +37,55 @@ SHAPING = ("alpha", "beta", "normalize", "old_weight", "batch_size", "window", "
 @click.argument("target", type=Read())
 @running.options(
     *running.BEFORE,
-    click.option("--nbest-list", is_flag=True, help="TARGET is an n-best list in Moses' format, to be rescored."),
+    click.option("--nbest-list", is_flag=True, help="Rescore TARGET, an n-best list in Moses' format."),
     click.option(
         "--old-weight", type=float, default=0.0, show_default=True,
-        help="Of the list's own totals: they are added this many times.",
+        help="Weight of the totals that the list already has.",
     ),
     *(running.setting(name, Penalties) for name in ("alpha", "beta", "normalize")),
     click.option(
         "--target-format", type=click.Choice(["text", "ids"]), default="text", show_default=True,
-        help="Text goes through the tokenizer; if there is none, outputs are token ids.",
+        help="Input as text, which is tokenised, or as token ids. Without a vocabulary outputs are token ids.",
     ),
-    click.option("--output", type=Written(beside=beside), metavar="FILE", help="Instead of standard output."),
+    click.option(
+        "--output", type=Written(beside=beside), metavar="FILE", help="File to write; default: standard output."
+    ),
     *running.UNFINISHED,
     click.option(
         "--output-format", type=click.Choice(["score", "jsonl", "nbest", "text"]),
-        help="A score per line, JSON lines with the score of every token, the list in its new order, or the best "
-        "of each list. Default: score, or nbest for an n-best list.",
+        help="One score per line, JSON lines with the score of every token, the reordered list, or the best entry "
+        "per sentence. Default: score, or nbest for an n-best list.",
     ),
     *running.AFTER,
 )  # fmt: skip
 @click.pass_context
 def command(ctx: click.Context, /, **given: Any) -> int:
-    """Score outputs: line N of TARGET belongs to line N of SOURCE (files, gzipped or not). A model of two sources
-    takes two files, or one whose lines hold both with a tab between them.
+    """Score outputs: line N of TARGET belongs to line N of SOURCE (files, gzipped or not). A model with two sources
+    takes two source files, or one file with a tab between the two sides of each line.
 
-    With --nbest-list each entry of the list is scored. Its new total is that of --predictors and --old-weight times
-    the old one; each sentence's entries are sorted by it, under the penalties of length and coverage.
+    With --nbest-list each entry of the list is scored. Its new total is that of --predictors plus --old-weight times
+    the old one. The entries of each sentence are sorted by the new total, under the length and coverage penalties.
 
     \b
     sgdec score --predictors nmt --nmt.model run/best source.txt target.txt
     sgdec score --predictors nmt --nmt.model r2l/best --nbest-list --old-weight 1 source.txt list.nbest
 
-    An output that cannot be scored is an empty line (in a list: the total -inf), a warning with the number of its
+    An output that cannot be scored gives an empty line (in a list: the total -inf), a warning with the number of its
     sentence, and exit status 1 at the end.
     """
     given, dotted = running.settings(ctx, given)
     if given["output_format"] is None:
         given["output_format"] = "nbest" if given["nbest_list"] else "score"
     if given["output_format"] in ("nbest", "text") and not given["nbest_list"]:
-        raise UsageError(f"--output-format {given['output_format']} needs --nbest-list: there is nothing to sort.")
+        raise UsageError(f"--output-format {given['output_format']} needs --nbest-list: it has nothing to sort.")
     return score(given, dotted)
 
 
 def score(given: dict[str, Any], dotted: running.Options) -> int:
-    """Put the run together, score, write; 1 if an output could not be scored."""
+    """Assemble the run, score and write; the exit status, 1 if an output could not be scored."""
     from sgdec.io.scored import ScoreWriter
 
-    loaded = running.load(given, dotted, decoder="greedy")  # any: nothing is searched for
+    loaded = running.load(given, dotted, decoder="greedy")  # any decoder will do: nothing is searched
     ranking = Penalties(given["alpha"], given["beta"], given["normalize"]).ranking
     run, reader, scheduler = loaded.parts, loaded.reader(given["input_format"]), loaded.scorer(ranking)
     signature = running.sign(run, given, SHAPING, searches=False)
@@ -115,26 +117,26 @@ def score(given: dict[str, Any], dotted: running.Options) -> int:
 
 
 class _Outputs:
-    """The outputs to be scored, in the order of the target file. SgdecError if the two files do not fit."""
+    """The outputs to score, in the order of the target file. SgdecError if the two files do not match."""
 
     def __init__(
         self, reader: SourceReader, lines: Any, given: dict[str, Any], vocabulary: Vocabulary | None, done: int
     ) -> None:
-        """``done``: so many sentences were answered by an earlier run."""
+        """``done``: the number of sentences that an earlier run has scored."""
         self.read_from = " and ".join(given["source"])
         sources = reader.read(lines, self.read_from, done + 1)
         self._reader, self._sources = reader, (source for source in sources if source.id > done)
         self._path = given["target"]
         self._vocabulary = vocabulary
         self.asked: deque[NbestEntry | None] = deque()
-        """Of what was read and is not answered yet: where it comes from, in an n-best list."""
+        """The origins in an n-best list of the outputs that are read and not yet scored."""
         self.sentences = self._done = done
         """Source sentences read so far."""
         self.listed = 0
-        """Those with entries in the list."""
+        """The number of sentences with entries in the list."""
 
     def of_lines(self) -> Iterator[Pair | Unreadable]:
-        """Line N of the target with line N of the source."""
+        """Pairs line N of the target with line N of the source."""
         from sgdec.text.lines import read_lines
 
         targets = islice(read_lines(self._path), self._done, None)
@@ -142,13 +144,13 @@ class _Outputs:
             if source is None or text is None:
                 ended = self.read_from if source is None else self._path
                 raise SgdecError(
-                    f"{ended} ends before line {number}, the other file does not. Expected one target line a source "
+                    f"{ended} ends before line {number}, the other does not. Expected one target line per source "
                     "line; --nbest-list reads an n-best list."
                 )
             yield self._pair(source, text, f"{self._path}: line {number}", None)
 
     def of_list(self) -> Iterator[Pair | Unreadable]:
-        """Each entry of an n-best list with the sentence of its id."""
+        """Pairs each entry of an n-best list with the sentence of its id."""
         from sgdec.io.nbest import read_nbest
 
         source = None
@@ -191,6 +193,6 @@ def _token_ids(text: str, where: str) -> tuple[int, ...]:
     for word in text.split():
         if whole_number(word) in (None, 1, 2):
             raise SgdecError(
-                f"{where}: {word!r} is no token id of an output. Text needs a target vocabulary: --tokenizer FILE."
+                f"{where}: {word!r} is not a token id of an output. Text needs a target vocabulary: --tokenizer FILE."
             )
     return tuple(map(int, text.split()))

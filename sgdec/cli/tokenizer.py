@@ -1,4 +1,4 @@
-"""`sgdec tokenizer`: train a vocabulary of pieces, characters or words."""
+"""`sgdec tokenizer`: trains a vocabulary of pieces, characters or words."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ log = logging.getLogger(__name__)
     multiple=True,
     required=True,
     metavar="FILE",
-    help="Text, may be gzipped; repeat it for a vocabulary shared by source and target.",
+    help="Training text; may be gzipped; repeat for a vocabulary shared by source and target.",
 )
 @click.option(
-    "--output", type=Written(), required=True, metavar="FILE", help="Where to write the model, such as tok.spm."
+    "--output", type=Written(), required=True, metavar="FILE", help="File to write the model to, such as tok.spm."
 )
 @click.option("--vocab-size", type=click.IntRange(min=4), default=8000, show_default=True)
 @click.option(
     "--kind", type=click.Choice(KINDS), default="bpe", show_default=True,
-    help="Pieces (bpe, unigram), characters, words with X_UNK_Y for others, or words with others spelled (mixed).",
+    help="Pieces (bpe, unigram), characters, words (rare ones as X_UNK_Y), or words with rare ones spelled (mixed).",
 )  # fmt: skip
 @click.option(
     "--coverage",
     type=click.FloatRange(0, 1),
     default=1.0,
     show_default=True,
-    help="Share of characters that get a piece (bpe, unigram, char).",
+    help="Share of the text's characters that get a piece (bpe, unigram, char).",
 )
 @click.option(
     "--normalization",
     default="nmt_nfkc",
     show_default=True,
-    help="SentencePiece's rule (bpe, unigram, char); identity changes nothing.",
+    help="Normalisation by SentencePiece (bpe, unigram, char); identity = none.",
 )
 def command(
     inputs: tuple[str, ...], output: str, vocab_size: int, kind: Kind, coverage: float, normalization: str

@@ -20,17 +20,17 @@ from sgdec.training.library import make_config
 log = logging.getLogger(__name__)
 
 TEXTS = ("--train", "--valid")
-"""Options that take one file, two or three: what the model's kind asks for, see `TrainConfig.require_fit`."""
+"""Options that take one to three files, depending on the model's kind; see `TrainConfig.require_fit`."""
 PATHS = ("train", "valid", "tokenizer", "output", "model", "options")
-"""Settings that the command line spells otherwise than `TrainConfig`."""
+"""Settings whose option has another name than the field of `TrainConfig`."""
 READ = ("start", "start_decoder", "token_weights", "embeddings_source", "embeddings_target", "embeddings_output")
 """Settings that name a file or a folder."""
 OWN = ("best", "last", "step-*", "metrics.jsonl", "curve.png", "events.*", "text", ".lock", ".text.lock")
-"""What is written in the folder of a run."""
+"""The folder of a run."""
 
 
 def _settings(command: click.Command) -> click.Command:
-    """One option for each remaining setting of `TrainConfig`."""
+    """Makes one option for each remaining setting of `TrainConfig`."""
     types = {"int": int, "float": float}
     for setting in describe(TrainConfig):
         if setting.name not in PATHS:
@@ -41,7 +41,7 @@ def _settings(command: click.Command) -> click.Command:
                 kind = click.BOOL
             else:
                 kind = click.Choice(setting.type.split(" | ")) if "|" in rest else types.get(first, str)
-            # The setting's own name stays a flag too: an older spelling, which torchrun misreads.
+            # The setting's own name stays a flag too: it is the older spelling, which torchrun misreads.
             flags = dict.fromkeys([flag(setting.name), f"--{setting.name.replace('_', '-')}", setting.name])
             command.params.append(
                 click.Option(
@@ -52,13 +52,13 @@ def _settings(command: click.Command) -> click.Command:
 
 
 class TrainCommand(DottedCommand):
-    """Options of click take a fixed number of words; `TEXTS` take all that follow."""
+    """A command whose `TEXTS` take all words that follow; click's options take a fixed number."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         return super().parse_args(ctx, repeat_flags(args))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Of the same error in several processes of torchrun, one is told."""
+        """Reports an error once that several processes of torchrun share."""
         try:
             return super().invoke(ctx)
         except SgdecError as error:
@@ -70,7 +70,7 @@ class TrainCommand(DottedCommand):
 
 
 def repeat_flags(args: Sequence[str]) -> list[str]:
-    """Before each word that belongs to one of `TEXTS`, that option.
+    """Repeats an option of `TEXTS` before each of its words.
 
     >>> repeat_flags(["--train", "a.en", "a.de", "--quiet", "--valid", "b.de"])
     ['--train', 'a.en', '--train', 'a.de', '--quiet', '--valid', 'b.de']
@@ -96,7 +96,7 @@ def repeat_flags(args: Sequence[str]) -> list[str]:
     multiple=True,
     required=True,
     metavar="[SRC...] TGT",
-    help="Training text, line by line; .gz and .zst are unpacked. One file for a language model.",
+    help="Training text, parallel by line; may be .gz or .zst. One file for a language model.",
 )
 @click.option(
     "--valid", "valid_files", type=Read(), multiple=True, required=True, metavar="[SRC...] TGT", help="Held-out text."
@@ -107,20 +107,29 @@ def repeat_flags(args: Sequence[str]) -> list[str]:
     multiple=True,
     required=True,
     metavar="FILE",
-    help="SentencePiece model; twice for source and target, if they differ; for two sources once, twice or each.",
+    help="Vocabulary file; give it twice if source and target differ; for two sources up to three times.",
 )
 @click.option(
-    "--output", type=Written(inside=OWN), required=True, metavar="DIR", help="Folder of the run: best, last, logs."
+    "--output",
+    type=Written(inside=OWN),
+    required=True,
+    metavar="DIR",
+    help="Folder of the run, with the checkpoints best and last, and logs.",
 )
 @click.option(
     "--model", default="gnmt", show_default=True, help="A model plugin; its options are --NAME.OPTION VALUE."
 )
-@click.option("--preset", help="A named set of the model's options, such as gnmt8; single options win over it.")
+@click.option("--preset", help="A named set of the model's options, such as gnmt8; single options override it.")
 @click.option(
-    "--plugin-file", "plugin_files", type=Read(), multiple=True, metavar="FILE", help="A module with more plugins."
+    "--plugin-file",
+    "plugin_files",
+    type=Read(),
+    multiple=True,
+    metavar="FILE",
+    help="Python file with plugins that are not installed.",
 )
-@click.option("--resume", is_flag=True, help="Go on with the run in --output after its last checkpoint.")
-@click.option("--quiet", is_flag=True, help="Say nothing but errors.")
+@click.option("--resume", is_flag=True, help="Continue the run in --output from its last checkpoint.")
+@click.option("--quiet", is_flag=True, help="Print errors only.")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -136,7 +145,7 @@ def command(
     quiet: bool,
     **settings: Any,
 ) -> None:
-    """Train a translation model, or a language model.
+    """Train a translation model or a language model.
 
     \b
     sgdec train --train train.en train.de --valid val.en val.de --tokenizer tok.spm --output run
@@ -145,16 +154,17 @@ def command(
 
     The folder DIR holds the checkpoints best and last, metrics.jsonl, TensorBoard events and curve.png.
 
-    With --start-from the model, its options and its direction are those of another run, whose weights are refined: by
+    With --start-from, the model, its options and its direction are those of another run, whose weights are refined by
     --objective expected-reward, on other text, or at other rates.
 
-    With --parallel, torchrun starts a process for each device (the third line above). data: each computes the
-    gradient of a share of every batch; give --batch-tokens for all together. model, hybrid: layers are spread over
-    the devices. The checkpoints are those of one process: a run can be resumed with another number, or in another
-    mode. When a process dies the run ends; torchrun --max-restarts N takes it up again after its last checkpoint.
+    With --parallel, torchrun starts one process per device (the third line above). In mode data each process computes
+    the gradient of a share of every batch; --batch-tokens is the sum over all processes. In modes model and hybrid
+    the layers are spread over the devices. Checkpoints do not depend on the mode: a run can be resumed with another
+    number of processes, or in another mode. If a process dies, the run ends; with --max-restarts N torchrun resumes
+    it from its last checkpoint.
 
-    Training lines that are empty, too long (--max-line), of absurd lengths (--max-ratio) or not UTF-8 are left out
-    and counted. A step is one update, of --accumulate batches.
+    Training lines are left out and counted if they are empty, too long (--max-line), of very unequal lengths
+    (--max-ratio) or not UTF-8. A step is one update, over --accumulate batches.
     """
     host = Host(plugin_files)
     files = {"train": train_files, "valid": valid_files, "tokenizer": tokenizer, "output": output}

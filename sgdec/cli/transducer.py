@@ -1,4 +1,4 @@
-"""``sgdec transducer``: from one tokenizer's tokens to another's, for the predictors fsttok and word2char."""
+"""``sgdec transducer``: maps one tokenizer's tokens to another's, for the predictors fsttok and word2char."""
 
 from __future__ import annotations
 
@@ -24,38 +24,38 @@ log = logging.getLogger(__name__)
     type=Read(),
     required=True,
     metavar="FILE",
-    help="Tokenizer of the decoder's tokens, a file of sgdec tokenizer.",
+    help="Tokenizer of the decoder, a file that sgdec tokenizer wrote.",
 )
 @click.option(
-    "--to", "inner", type=Read(), required=True, metavar="FILE", help="Tokenizer of the wrapped predictor's tokens."
+    "--to", "inner", type=Read(), required=True, metavar="FILE", help="Tokenizer of the wrapped predictor."
 )
 @click.option(
     "--output",
     type=Written(),
     required=True,
     metavar="FILE",
-    help="Where to write, such as char2piece.fst (.fst.gz is gzipped).",
+    help="File to write, such as char2piece.fst (.fst.gz is gzipped).",
 )
 @click.option(
     "--text", "texts", type=Read(), multiple=True, metavar="FILE",
-    help="Text with the words to list, may be gzipped and repeated; a tokenizer of words lists its own too.",
+    help="Text with the words to list; may be gzipped or repeated; a word tokenizer adds its own words.",
 )  # fmt: skip
 @click.option(
     "--segmentations", type=click.Choice(["canonical", "all"]), default="canonical", show_default=True,
-    help="The tokenizer's own one of each word, or all that its pieces allow of any text.",
+    help="The tokenizer's own segmentation of each listed word, or all segmentations of any text.",
 )  # fmt: skip
 @click.option(
     "--unlisted", type=click.Choice(UNLISTED), default="unk", show_default=True,
-    help="What other words become: <unk>, single characters, or nothing.",
+    help="Replace words that are not listed by <unk> or by their characters, or forbid them.",
 )  # fmt: skip
-@click.option("--word2char", is_flag=True, help="Instead, write the spellings of words for the predictor word2char.")
+@click.option("--word2char", is_flag=True, help="Write the spellings of words for the predictor word2char instead.")
 def command(
     outer: str, inner: str, output: str, texts: tuple[str, ...], segmentations: str, unlisted: Any, word2char: bool
 ) -> None:
-    """Write the transducer with which fsttok puts a predictor over other tokens behind a decoder's.
+    """Write a transducer from the decoder's tokens to a predictor's, for fsttok.
 
-    Tokenizers are files of `sgdec tokenizer` of any kind: characters, words, BPE or unigram pieces. A decoder over
-    characters with a model over words and one over pieces:
+    Tokenizers are files of `sgdec tokenizer` of any kind: characters, words, BPE or unigram pieces. For example, a
+    decoder over characters can use one model over words and one over pieces:
 
     \b
     sgdec transducer --from char.spm --to word.spm --text train.de --output char2word.fst
@@ -65,9 +65,9 @@ def command(
         --nmt3.model bpe/best --fsttok2.path char2bpe.fst \\
         --decoder syncbeam --syncbeam.symbol ▁ input.txt
 
-    A word that is not listed, or is cut otherwise than the tokenizer cuts it, becomes <unk> from where it leaves the
-    list; with --unlisted spell the single characters that the inner tokenizer has, and <unk> for others; with
-    --unlisted forbid it cannot be.
+    A word that is not listed, or is segmented in another way than the tokenizer does it, becomes <unk> at the first
+    character that departs from the list. With --unlisted spell it becomes the single characters that the inner
+    tokenizer has, and <unk> for the others. With --unlisted forbid it is impossible.
     """
     from sgdec.text.transducers import all_segmentations, canonical, words_of
     from sgdec.text.vocabulary import load_vocabulary
@@ -78,7 +78,7 @@ def command(
         return
     if segmentations == "all":
         if texts:
-            raise UsageError("--segmentations all lists no words; leave out --text.")
+            raise UsageError("--segmentations all lists no words; omit --text.")
         drawing, about = all_segmentations(*vocabularies), "all segmentations"
     else:
         words = words_of(*vocabularies, chain.from_iterable(map(read_lines, texts)))
@@ -100,5 +100,5 @@ def _write_spellings(output: str, outer: Any, inner: Any) -> None:
     found, skipped = spellings(outer, inner)
     lines = [" ".join(map(str, (word, *letters))) + "\n" for word, letters in sorted(found.items())]
     write_whole(output, "".join(lines))
-    left_out = f" ({skipped:,} left out: no spelling of their own)" if skipped else ""
+    left_out = f" ({skipped:,} left out: their spelling is not unique)" if skipped else ""
     log.info(f"{output}: {len(found):,} words{left_out}")

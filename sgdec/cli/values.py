@@ -1,6 +1,6 @@
-"""What no option may be, of whatever command: no number that is infinite or larger than the machine's, no NUL.
+"""Checks the values of all options of all commands: finite numbers in the machine's range, no NUL.
 
-Text has to be UTF-8, unless it is a path: file systems do not care.
+Text must be UTF-8, except paths, which file systems keep as bytes.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sgdec.plugins.options import flaw
 
 
 def refuse_unfit(ctx: click.Context) -> None:
-    """Raises UsageError for the first value of a command that `sgdec.plugins.options.flaw` finds fault with."""
+    """Raises UsageError for the first value of a command that `sgdec.plugins.options.flaw` rejects."""
     for parameter in ctx.command.params:
         value = ctx.params.get(parameter.name or "")
         complaint = flaw(value) or (_not_utf8(value) if parameter.type is click.STRING else None)
@@ -23,7 +23,7 @@ def refuse_unfit(ctx: click.Context) -> None:
 
 
 def _not_utf8(value: Any) -> str | None:
-    """Why text is none: the command line keeps bytes that are not UTF-8 as lone surrogates."""
+    """The reason why text is not UTF-8: the command line keeps invalid bytes as lone surrogates."""
     try:
         "".join([value] if isinstance(value, str) else value or ()).encode()
     except UnicodeEncodeError:

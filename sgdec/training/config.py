@@ -63,126 +63,155 @@ class TrainConfig:
     """The model's own options, see its constructor."""
 
     epochs: Annotated[float, Field(gt=0, description="passes over the training data")] = 20.0
-    max_steps: Annotated[int, Field(ge=0, description="end after this many steps, 0 = as epochs says")] = 0
+    max_steps: Annotated[int, Field(ge=0, description="limit on training steps; 0 = as --epochs says")] = 0
     batch_tokens: Annotated[
-        int, Field(ge=1, description="examples times tokens of the longest side; a longer example is a batch alone")
+        int,
+        Field(
+            ge=1,
+            description="size of a batch: examples x tokens of the longest side; one longer example is a batch",
+        ),
     ] = 1024
     workspace: Annotated[
         int,
         Field(
             ge=0,
-            description="MiB for an update: batches as large as they hold, 0 = as --batch-tokens says "
+            description="memory of an update in MiB, filled by each batch; 0 = as --batch-tokens says "
             "(experimental: tried on CPUs, never on a GPU)",
         ),
     ] = 0
-    accumulate: Annotated[int, Field(ge=1, description="batches in a step, which is that of one large batch")] = 1
-    max_line: Annotated[int, Field(ge=1, description="leave out training lines with more tokens on a side")] = 250
+    accumulate: Annotated[int, Field(ge=1, description="batches per step; the step is that of one large batch")] = 1
+    max_line: Annotated[
+        int, Field(ge=1, description="leave out training pairs with more tokens than this on a side")
+    ] = 250
     max_ratio: Annotated[
         float,
-        Field(ge=0, description="leave out training pairs with a side so many times as long as the other, 0 = none"),
+        Field(
+            ge=0,
+            description="leave out training pairs if one side is this many times as long as the other; 0 = keep all",
+        ),
     ] = 0.0
     shard_tokens: Annotated[
-        int, Field(ge=0, description="text of more tokens is read from disk, in shards of so many; 0 = all in memory")
+        int, Field(ge=0, description="tokens per shard; longer texts are read from disk by shards; 0 = all in memory")
     ] = 5_000_000
     label_smoothing: Annotated[
         float | None,
-        Field(ge=0, lt=1, description="share spread over all tokens; by default 0.1, and 0 with expected-reward"),
+        Field(
+            ge=0, lt=1, description="probability mass spread over all tokens; default: 0.1, with expected-reward 0"
+        ),
     ] = None
     """A number once the settings are made."""
     right_left: Annotated[
-        bool, Field(description="learn targets from their end to their start; undone when text is written")
+        bool, Field(description="train on reversed targets; decoding restores their order")
     ] = False
     source_noise: Annotated[
-        float, Field(ge=0, lt=1, description="share of source tokens that are lost, others each time a pair is seen")
+        float, Field(ge=0, lt=1, description="share of source tokens dropped, redrawn at each update")
     ] = 0.0
     source_noise_kind: Annotated[
-        Literal["unknown", "deletion"], Field(description="a lost token becomes <unk>, or is left out")
+        Literal["unknown", "deletion"], Field(description="a dropped token becomes <unk>, or is deleted")
     ] = "unknown"
     token_weights: Annotated[
-        str, Field(description="a file with the weights of each training line: one, or one for each target token")
+        str,
+        Field(
+            description="file of weights, line by line as the training text: one per line, or one per target token"
+        ),
     ] = ""
     edit_weight: Annotated[
         float,
-        Field(gt=0, lt=1e30, description="weight of target tokens that were not in the source (for edited text)"),
+        Field(gt=0, lt=1e30, description="weight of target tokens that are not in the source (for edited text)"),
     ] = 1.0
     objective: Annotated[
         Literal["ml", "expected-reward"],
-        Field(description="ml: maximum likelihood; expected-reward: the GLEU of sampled outputs, from --start-from"),
+        Field(
+            description="ml: maximum likelihood; expected-reward: GLEU of outputs sampled from --start-from"
+        ),
     ] = "ml"
-    samples: Annotated[int, Field(ge=2, description="expected-reward: outputs drawn of each source in a step")] = 15
-    alpha: Annotated[float, Field(ge=0, description="expected-reward: weight of log likelihood beside it")] = 0.017
-    baseline: Annotated[bool, Field(description="expected-reward: subtract the samples' mean reward")] = True
+    samples: Annotated[int, Field(ge=2, description="expected-reward: outputs sampled per source in each step")] = 15
+    alpha: Annotated[float, Field(ge=0, description="expected-reward: weight of the added log likelihood")] = 0.017
+    baseline: Annotated[
+        bool, Field(description="expected-reward: subtract the mean reward of a source's samples")
+    ] = True
     start: Annotated[
-        str, Field(description="start from the weights of this checkpoint, or of the best of this run's folder")
+        str, Field(description="checkpoint, or folder of a run, whose weights training starts from")
     ] = ""
     unigram_bias: Annotated[
-        bool, Field(description="start the softmax's bias from the log frequencies of the target tokens")
+        bool, Field(description="initialise the softmax bias with the log frequencies of the target tokens")
     ] = False
-    clip: Annotated[float, Field(gt=0, description="the largest norm of a gradient")] = 5.0
+    clip: Annotated[float, Field(gt=0, description="limit on the gradient norm")] = 5.0
 
     embeddings_source: Annotated[
-        str, Field(description="start source embeddings from this file, in the text format of word2vec or GloVe")
+        str, Field(description="file of initial source embeddings, in the text format of word2vec or GloVe")
     ] = ""
-    embeddings_target: Annotated[str, Field(description="start target embeddings from such a file")] = ""
+    embeddings_target: Annotated[str, Field(description="file of initial target embeddings, in the same format")] = ""
     embeddings_output: Annotated[
-        str, Field(description="start the weights of the output layer from such a file")
+        str, Field(description="file of initial output layer weights, in the same format")
     ] = ""
     start_decoder: Annotated[
-        str, Field(description="start the decoder from this language model, a folder that `sgdec train` wrote")
+        str, Field(description="folder of a language model whose weights the decoder starts from")
     ] = ""
 
     lr: Annotated[float, Field(gt=0, description="learning rate of Adam")] = 0.001
     beta2: Annotated[float, Field(gt=0, lt=1, description="Adam's decay of squared gradients")] = 0.999
-    warmup: Annotated[int, Field(ge=0, description="steps over which the rate rises from zero")] = 0
+    warmup: Annotated[int, Field(ge=0, description="steps over which the learning rate rises from 0")] = 0
     cooldown: Annotated[
-        float, Field(ge=0, le=1, description="share of the last steps in which the rate falls to 0")
+        float, Field(ge=0, le=1, description="share of the steps, at the end, in which the learning rate falls to 0")
     ] = 0.0
     inverse_sqrt: Annotated[
-        int, Field(ge=0, description="after this many steps the rate falls with the root of the step, 0 = never")
+        int,
+        Field(
+            ge=0,
+            description="after this many steps the learning rate falls with 1 / sqrt(step); 0 = never",
+        ),
     ] = 0
     plateau: Annotated[
-        int, Field(ge=0, description="lower the rate after this many validations without gain, 0 = never")
+        int,
+        Field(ge=0, description="lower the learning rate after this many validations without improvement; 0 = never"),
     ] = 0
-    plateau_factor: Annotated[float, Field(gt=0, lt=1, description="by this factor")] = 0.5
-    sgd_after: Annotated[int, Field(ge=0, description="switch from Adam to SGD after this many steps, 0 = never")] = 0
+    plateau_factor: Annotated[
+        float, Field(gt=0, lt=1, description="factor by which --plateau lowers the learning rate")
+    ] = 0.5
+    sgd_after: Annotated[int, Field(ge=0, description="switch from Adam to SGD after this many steps; 0 = never")] = 0
     sgd_lr: Annotated[float, Field(gt=0, description="learning rate of SGD")] = 0.5
-    anneal_after: Annotated[int, Field(ge=0, description="start to halve the rate after this many steps")] = 0
-    halve_every: Annotated[int, Field(ge=0, description="halve it again every so many steps, 0 = never")] = 0
+    anneal_after: Annotated[int, Field(ge=0, description="steps before the learning rate is first halved")] = 0
+    halve_every: Annotated[int, Field(ge=0, description="steps between halvings of the learning rate; 0 = never")] = 0
     ema: Annotated[
         float,
         Field(
             ge=0,
             lt=1,
-            description="a step's share in a moving average of the weights, to validate and save, 0 = none",
+            description="share of each step in a moving average of the weights, which is saved; 0 = none",
         ),
     ] = 0.0
 
-    validate_every: Annotated[int, Field(ge=0, description="steps between validations, 0 = once an epoch")] = 0
-    save_every: Annotated[int, Field(ge=0, description="steps between checkpoints, 0 = at validations only")] = 0
+    validate_every: Annotated[int, Field(ge=0, description="steps between validations; 0 = once per epoch")] = 0
+    save_every: Annotated[int, Field(ge=0, description="steps between checkpoints; 0 = at validations only")] = 0
     keep: Annotated[
-        int, Field(ge=0, description="keep so many of the latest checkpoints, as `sgdec average` takes them")
+        int, Field(ge=0, description="number of latest checkpoints to retain for `sgdec average`")
     ] = 0
-    patience: Annotated[int, Field(ge=0, description="stop after this many validations without gain, 0 = never")] = 0
+    patience: Annotated[
+        int, Field(ge=0, description="stop after this many validations without improvement; 0 = never")
+    ] = 0
     bleu: Annotated[
         int,
-        Field(ge=0, description="validation lines translated for BLEU and GLEU (not of a language model), 0 = none"),
+        Field(
+            ge=0, description="validation lines to translate for BLEU and GLEU (not for language models); 0 = none"
+        ),
     ] = 1000
-    metric: Annotated[Metric, Field(description="what the best checkpoint is best in")] = "perplexity"
+    metric: Annotated[Metric, Field(description="metric that selects the checkpoint best")] = "perplexity"
 
-    seed: Annotated[int, Field(ge=0, description="decides everything drawn at random")] = 1
+    seed: Annotated[int, Field(ge=0, description="seed of everything random")] = 1
     device: Annotated[str, Field(description="cpu or cuda (experimental: cuda, never run on a GPU)")] = "cpu"
     parallel: Annotated[
         Parallel,
         Field(
-            description="how processes that torchrun starts share the work; none = there is one process "
+            description="how the processes of torchrun share the work; none = one process "
             "(experimental: tried on the CPUs of one machine, never on GPUs)"
         ),
     ] = "none"
     precision: Annotated[Precision, Field(description="auto: bf16 autocast where the hardware has it")] = "auto"
     compile: Annotated[
-        bool, Field(description="torch.compile the model's passes; on a CPU this does not pay, and takes g++")
+        bool, Field(description="apply torch.compile to the model; needs g++, and is slower on CPUs")
     ] = False
-    threads: Annotated[int, Field(ge=0, description="CPU threads of each process, 0 = PyTorch's choice")] = 0
+    threads: Annotated[int, Field(ge=0, description="CPU threads per process; 0 = PyTorch's default")] = 0
 
     @model_validator(mode="wrap")
     @classmethod

@@ -78,7 +78,7 @@ def test_every_option_of_a_plugin_on_the_line_is_proposed_with_its_description(e
     options = describe(Host().load(entry.kind, entry.name))
     expected = {f"--{entry.name}.{option.name}": option.description for option in options}
     if entry.kind == "predictor":
-        expected[f"--{entry.name}.weight"] = "what its scores are multiplied by"
+        expected[f"--{entry.name}.weight"] = "factor of its scores"
     assert items(f"{lines[entry.kind].format(entry.name)} --{entry.name}.") == expected
 
 

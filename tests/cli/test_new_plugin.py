@@ -89,11 +89,11 @@ def test_a_new_plugin_decodes_with_its_options(written: Path, tmp_path: Path) ->
     [
         (
             "My_Idea",
-            "'My_Idea' is no name for a plugin: lower-case letters, digits and hyphens, such as my-idea.",
+            "'My_Idea' is not a plugin name; expected lower-case letters, digits and hyphens, such as my-idea.",
         ),
         ("1st", "'1st' is no name"),
         ("a-", "'a-' is no name"),
-        ("fst", "predictor 'fst' of sgdec exists already; choose another name."),
+        ("fst", "predictor 'fst' of sgdec already exists; choose another name."),
     ],
 )
 def test_a_name_that_cannot_be_is_refused(

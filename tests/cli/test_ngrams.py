@@ -96,7 +96,7 @@ def test_text_needs_a_tokenizer(tmp_path: Path, capsys: pytest.CaptureFixture[st
     (tmp_path / "list").write_text("1 ||| ab ||| ||| -1\n1 ||| ba ||| ||| -1\n")
     output = f"{tmp_path}/{{id}}.txt"
     assert run(tmp_path / "list", "--output", output) == 1
-    assert "line 1: 'ab' is no token id. For text, give --tokenizer" in capsys.readouterr().err
+    assert "line 1: 'ab' is not a token id. For text, give --tokenizer" in capsys.readouterr().err
     assert run(tmp_path / "list", "--output", output, "--tokenizer", tmp_path / "tok.spm") == 0
     a, b = vocabulary.token("a"), vocabulary.token("b")
     assert read_ngrams(tmp_path / "1.txt")[(a, b)] == pytest.approx(0.5)
@@ -116,7 +116,7 @@ def test_only_sentences_of_the_list_get_a_file_and_a_gap_is_one_warning(
     (tmp_path / "list").write_text("".join(f"{number} ||| 3 ||| ||| -1\n" for number in ids))
     assert run(tmp_path / "list", "--output", f"{tmp_path}/out/{{id}}.txt", "--range", range_) == 1
     assert {path.name for path in (tmp_path / "out").iterdir()} == {f"{number}.txt" for number in ids}
-    warnings = [f"Warning: {gap} not in {tmp_path}/list, so without a file." for gap in gaps]
+    warnings = [f"Warning: {gap} not in {tmp_path}/list, so without an output file." for gap in gaps]
     assert capsys.readouterr().err.splitlines()[:-1] == warnings
 
 
@@ -142,8 +142,8 @@ def test_ngramc_adds_up_what_was_extracted(tmp_path: Path) -> None:
         (("{folder}/{id}.none", "--output", "{out}"), 1, "there is no sentence"),
         (("{folder}/text", "--output", "{out}"), 1, "text: line 1 does not begin with a sentence id"),
         (("{folder}/bare", "--output", "{out}"), 1, "bare: line 1 has no total"),
-        (("{folder}/huge", "--output", "{out}"), 1, "a total of sentence 1 is infinite"),
-        (("{folder}/bad.jsonl", "--output", "{out}"), 1, "bad.jsonl: line 1 is no result of `sgdec decode"),
+        (("{folder}/huge", "--output", "{out}"), 1, "a total of sentence 1 is not a finite number"),
+        (("{folder}/bad.jsonl", "--output", "{out}"), 1, "bad.jsonl: line 1 is not a result of `sgdec decode"),
         (("{folder}/twice.jsonl", "--output", "{out}"), 1, "twice.jsonl: line 2: sentence ids do not ascend"),
         (("{list}", "--output", "{folder}/text/{id}"), 1, ""),
     ],

@@ -114,7 +114,7 @@ DECODE = ["decode", *RUN]
     [
         ([*DECODE, "--output", "in", "in"], "--output in is the input."),
         ([*DECODE, "--signature", "in", "in"], "--signature in is the input."),
-        ([*DECODE, "--output", "x", "--signature", "./x", "in"], "--output x and --signature ./x are one file."),
+        ([*DECODE, "--output", "x", "--signature", "./x", "in"], "--output x and --signature ./x are the same file."),
         ([*DECODE, "--output", "4.fst", "--fst.path", "{id}.fst", "in"], "--output 4.fst is what --fst.path reads."),
         ([*DECODE, "--output", "9.fst", "--fst.path", "{id}.fst", "in"], "--output 9.fst is what --fst.path reads."),
         ([*DECODE, "--output", "{id}.fst", "--fst.path", "4.fst", "in"], "{id}.fst is what --fst.path reads."),
@@ -171,16 +171,19 @@ def test_a_new_folder_may_be_inside_the_folder_of_a_run(command: str, capsys: py
 @pytest.mark.parametrize(
     ("shell", "message"),
     [
-        ("{decode} in > in", "standard output goes to the file that is read by INPUT in. The shell has emptied it"),
-        ("{decode} in >> in", "standard output goes to the file that is read by INPUT in. Write to another file."),
+        (
+            "{decode} in > in",
+            "standard output goes to the file that INPUT in reads. The shell has already emptied it",
+        ),
+        ("{decode} in >> in", "standard output goes to the file that INPUT in reads. Write to another file."),
         ("{decode} --config in x 2>> in", None),
-        ("{decode} < in >> in", "standard output goes to the file that is read by standard input."),
+        ("{decode} < in >> in", "standard output goes to the file that standard input reads."),
         ("{decode} - < in --output in", "--output in is the input."),
         ("{decode} --output in < in", "--output in is the input."),
-        ("{decode} --output x in > x", "standard output and --output x are one file."),
+        ("{decode} --output x in > x", "standard output and --output x are the same file."),
         ("{decode} --output x in > x 2>&1", None),
-        ("{evaluate} --reference in x >> in", "standard output goes to the file that is read by --reference in."),
-        ("{evaluate} --reference x < in >> in", "standard output goes to the file that is read by standard input."),
+        ("{evaluate} --reference in x >> in", "standard output goes to the file that --reference in reads."),
+        ("{evaluate} --reference x < in >> in", "standard output goes to the file that standard input reads."),
     ],
 )
 def test_redirections_count(shell: str, message: str | None) -> None:

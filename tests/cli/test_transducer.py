@@ -166,7 +166,7 @@ def test_it_says_what_it_made(folder: Path, capsys: pytest.CaptureFixture[str]) 
     ("given", "status", "message"),
     [
         (["--to", "bpe.voc"], 2, "no words to list; give --text FILE"),
-        (["--to", "bpe.voc", "--segmentations", "all", "--text", "text"], 2, "lists no words; leave out --text"),
+        (["--to", "bpe.voc", "--segmentations", "all", "--text", "text"], 2, "lists no words; omit --text"),
         (["--to", "none.voc"], 1, "none.voc: cannot be read"),
         (["--to", "bpe.voc", "--text", "none.txt"], 1, "none.txt: cannot be read"),
         (["--to", "bpe.voc", "--word2char"], 2, "need an inner vocabulary of words"),

@@ -263,7 +263,7 @@ def test_where_faiss_is_missing_the_command_says_so_before_its_work(
 
 def test_text_that_gives_nothing_is_refused(model: str, tmp_path: Path) -> None:
     (tmp_path / "empty.txt").write_text("\n\n")
-    with pytest.raises(SgdecError, match=r"empty.txt: no line of it could be translated"):
+    with pytest.raises(SgdecError, match=r"empty.txt: no line could be translated"):
         own_outputs(model, str(tmp_path / "empty.txt"))
 
 

@@ -182,8 +182,8 @@ def _ids(hypothesis: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     ("target", "options", "status", "message"),
     [
-        ("3 4\n", [], 1, "out ends before line 2, the other file does not."),
-        ("3 4\n4\n4\n", [], 1, "in.ids ends before line 3, the other file does not."),
+        ("3 4\n", [], 1, "out ends before line 2, the other does not."),
+        ("3 4\n4\n4\n", [], 1, "in.ids ends before line 3, the other does not."),
         ("1 ||| 3 4\n3 ||| 4\n", ["--nbest-list"], 1, "out: line 2: in.ids has no sentence 3."),
         ("2 ||| 4\n1 ||| 3 4\n", ["--nbest-list"], 1, "out: line 2: sentence ids do not ascend."),
         ("1 || 3 4\n", ["--nbest-list"], 1, "out: line 1 does not begin with a sentence id and a text."),

@@ -207,4 +207,4 @@ def test_every_setting_is_an_option_and_a_parameter_with_one_default() -> None:
 def test_a_ledger_is_refused_where_there_is_no_place_for_it(capsys: pytest.CaptureFixture[str]) -> None:
     lines("in", TEXT)
     assert main(["decode", "--predictors", "nmt", "--nmt.model", "model", "--ledger", "in"]) == 2
-    assert capsys.readouterr().err == "Error: --ledger: text has no place for it. Give --output-format jsonl.\n"
+    assert capsys.readouterr().err == "Error: --ledger: text cannot hold it. Give --output-format jsonl.\n"
