@@ -180,7 +180,7 @@ def test_whatever_the_scheduler_can_be_told_it_is_told(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: sgdec.load("wc", nbest=0), "--nbest: 0 should be greater than or equal to 1 (int >= 1: number of hyp"),
+        (lambda: sgdec.load("wc", nbest=0), "--nbest: 0 should be greater than or equal to 1 (int >= 1: number"),
         (lambda: sgdec.load("wc", precision="fp8"), "--precision: 'fp8' should be 'fp32', 'bf16', 'fp64' or 'int8'"),
         (lambda: sgdec.load("wc", device="gpu"), "--device gpu: expected cpu, cuda or cuda:N."),
         (lambda: sgdec.load("wc", max_length_factor=1e9), "--max-length-factor 1e+09: expected 0 to 1000000."),
