@@ -2,7 +2,8 @@
 
 Python blocks run as they stand; shell blocks run line by line, in a folder that holds nothing but a copy of
 ``examples`` and, as if the course had been taken, its solutions. Blocks in other languages (text, bibtex, toml) are
-not code of ours.
+not code of ours. A tutorial is run from top to bottom instead, in the folder of a small demo; its Python blocks are
+files that begin with their names.
 """
 
 from __future__ import annotations
@@ -19,26 +20,49 @@ import pytest
 
 from tests.helpers.places import ROOT
 
+TUTORIALS = sorted((ROOT / "docs" / "tutorial").glob("*.md"))
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
 BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 NOT_CODE = {"text", "bibtex", "toml"}
 
 
-def blocks() -> list[tuple[str, str, str]]:
+def blocks(pages: list[Path]) -> list[tuple[str, str, str]]:
     found = []
-    for page in PAGES:
-        for number, (_, language, code) in enumerate(BLOCK.findall(page.read_text()), start=1):
+    for page in pages:
+        for number, (_, language, code) in enumerate(BLOCK.findall(page.read_text(encoding="utf-8")), start=1):
             if language not in NOT_CODE:
                 found.append((f"{page.relative_to(ROOT)}:{number}", language, dedent(code)))
     return found
 
 
+ALONE = blocks([page for page in PAGES if page not in TUTORIALS])
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(("where", "language", "code"), [pytest.param(*block, id=block[0]) for block in blocks()])
+@pytest.mark.parametrize(("where", "language", "code"), [pytest.param(*block, id=block[0]) for block in ALONE])
 def test_code_blocks_run(where: str, language: str, code: str, tmp_path: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     for solution in (ROOT / "tests" / "course_solutions").glob("my_*.py"):
         shutil.copy(solution, tmp_path)
+    run(where, language, code, tmp_path)
+
+
+@pytest.mark.slow
+def test_the_tutorial_runs_from_top_to_bottom(tmp_path: Path) -> None:
+    pytest.importorskip("pynini")
+    run("in place of make demo", "sh", "sgdec demo --quick --directory demo", tmp_path)
+    for where, language, code in blocks(TUTORIALS):
+        if language == "python":
+            named = re.match(r"# (\w+\.py)\n", code)
+            assert named, f"{where}: the first line of a file of the tutorial is a comment with its name"
+            (tmp_path / named[1]).write_text(code, encoding="utf-8")
+        else:
+            run(where, language, code, tmp_path)
+    assert (tmp_path / "search_errors.png").stat().st_size
+
+
+def run(where: str, language: str, code: str, folder: Path) -> None:
+    """Run one block in a folder, with this tree's sgdec on the path."""
     paths = [str(ROOT / part) for part in ("", "predictors", "decoders")]
     environment = {
         **os.environ,
@@ -48,5 +72,5 @@ def test_code_blocks_run(where: str, language: str, code: str, tmp_path: Path) -
     }
     command = {"python": [sys.executable, "-c", code], "sh": ["bash", "-euo", "pipefail", "-c", code]}
     assert language in command, f"{where}: a code block in {language!r} cannot be run; use python, sh or text"
-    done = subprocess.run(command[language], cwd=tmp_path, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    done = subprocess.run(command[language], cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, f"{where}\n{done.stdout}{done.stderr}"
