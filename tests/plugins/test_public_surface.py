@@ -12,7 +12,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from fnmatch import fnmatch
 from pathlib import Path
 from string import Template
@@ -23,23 +22,9 @@ from sgdec import Constellation, SearchSpace, Source
 from sgdec.testing import Bonus
 from tests.helpers.imports import PACKAGES, imported, modules
 from tests.helpers.places import ROOT
+from tests.helpers.public_modules import CONTRACT, KIT, PUBLIC
 
-CONTRACT = "Plugins import public names only"
-ANYONE = "** -> "
 KNOWN = frozenset(modules())
-
-
-def public() -> list[str]:
-    """The public modules, as import-linter knows them."""
-    with open(ROOT / "pyproject.toml", "rb") as file:
-        contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
-    (contract,) = (contract for contract in contracts if contract["name"] == CONTRACT)
-    return [line.removeprefix(ANYONE) for line in contract["ignore_imports"] if line.startswith(ANYONE)]
-
-
-PUBLIC = public()
-KIT = ["sgdec.testing", "sgdec.testing.seq2seq_contract", "sgdec.testing.language_model_contract"]
-"""For tests of plugins, and not for plugins."""
 
 
 def private_names(source: str, *, is_test: bool = False) -> set[str]:
