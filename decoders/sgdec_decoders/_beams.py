@@ -1,6 +1,6 @@
-"""What beam searches share: options, so that one name means one thing, ranking, and when a search may end.
+"""Shared by beam searches: options, so that one name means one thing, ranking, and stopping.
 
-Wu et al. 2016, section 7. Algorithm 2 itself, which most of them are variants of, is in `sgdec_decoders.beam`.
+Wu et al. 2016, section 7. Algorithm 2 itself, of which most are variants, is in `sgdec_decoders.beam`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from sgdec_decoders._ranking_options import Alpha, Beta, Normalize
 
 Size: TypeAlias = Annotated[int, Field(ge=1, description="hypotheses kept at each length")]
 PruneLocal: TypeAlias = Annotated[
-    float, Field(ge=0, description="drop tokens more than this below their expansion's best; 0 = off")
+    float, Field(ge=0, description="drop tokens that score more than this below the best sibling; 0 = off")
 ]
 PruneFinal: TypeAlias = Annotated[
-    float, Field(ge=0, description="drop finished hypotheses more than this below the best so far; 0 = off")
+    float, Field(ge=0, description="drop finished hypotheses that rank more than this below the best so far; 0 = off")
 ]
-Recombine: TypeAlias = Annotated[bool, Field(description="keep only the best of hypotheses with the same future")]
+Recombine: TypeAlias = Annotated[
+    bool, Field(description="keep only the best of all hypotheses with the same future scores")
+]
 Stop: TypeAlias = Annotated[
     Literal["best", "full", "length", "proven"], Field(description="when the search ends; see 'sgdec plugins beam'")
 ]
@@ -44,7 +46,7 @@ class BeamSearch(Decoder):
         self.ranking = Ranking(self.alpha, self.beta, self.normalize)
 
     def losses_of_stop_best(self, nbest: int, never_rises: bool) -> str | None:
-        """Why a search that ends as ``stop best`` does can end too early, in a few words; None if it cannot."""
+        """The reason why a search that ends as ``stop best`` can end too early; None if it cannot."""
         reasons = {
             "alpha or beta is not 0": self.ranking.uses_length or self.ranking.uses_coverage,
             "scores can rise": not never_rises,
@@ -57,7 +59,7 @@ class StoppingBeamSearch(BeamSearch):
     """A beam search with the option ``stop``."""
 
     stop: Stop
-    """No field here: each subclass makes it one, in its place among the others."""
+    """Not a field here: each subclass declares it at its place among the other fields."""
 
     @cached_property
     def sets_aside(self) -> bool:
@@ -66,19 +68,19 @@ class StoppingBeamSearch(BeamSearch):
 
     @cached_property
     def children_needed(self) -> int:
-        """How many children of one hypothesis can have a place: where ``</s>`` takes no slot, it is one more."""
+        """The number of children of one hypothesis that can have a place: one more if ``</s>`` takes no slot."""
         return self.size + self.sets_aside
 
     def require_end(self, space: SearchSpace, beam: Sequence[Node]) -> None:
         """Raises UsageError if ``stop length`` has no length limit, or ``stop proven`` no bound.
 
-        ``beam``: the first one.
+        ``beam``: the first beam.
         """
         if self.stop == "proven":
             space.require_end(beam)
         if self.stop == "length" and space.source.max_length is None:
             raise UsageError(
-                "stop length goes on to the length limit, and there is none: give --max-length N, or use stop proven."
+                "stop length searches up to the length limit; there is none: give --max-length N, or use stop proven."
             )
 
     def caveat(self, nbest: int, never_rises: bool) -> str | None:
@@ -94,5 +96,5 @@ def prune_local(children: list[Node], width: float) -> list[Node]:
 
 
 def best_ranked(space: SearchSpace, finished: Iterable[Node]) -> list[Node]:
-    """The n-best of finished hypotheses, n as the run asks; equal rank scores in the order given."""
+    """The n-best of finished hypotheses, with n from the run; equal rank scores keep their order."""
     return sorted(finished, key=space.rank_score, reverse=True)[: space.nbest]

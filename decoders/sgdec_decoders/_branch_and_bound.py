@@ -1,14 +1,13 @@
-"""What exact searches share: branch and bound (Land and Doig 1960).
+"""Branch and bound, shared by exact searches (Land and Doig 1960).
 
 A node is a *branch*: all hypotheses that begin with it. Its bound is the best rank score that any of them can reach:
 its total, and the most that the predictors can still add (`SearchSpace.bound`), turned into a rank score. A branch
-whose bound does not beat the n-th best hypothesis found so far is cut, and nothing of the n-best is lost.
+whose bound does not beat the n-th best hypothesis found so far is cut, without any loss to the n-best.
 
 Children are made and bounded in blocks, best score first. Where all predictors declare their ``max_score``, the last
-of a block bounds all that come after it, so that of a large vocabulary little is looked at, and no token is consumed
-for a bound. Otherwise all children of an expanded prefix are bounded, which consumes a token for each in every
-predictor that has a bound of its own: cheap for a lattice, and free where the children come with their bounds
-(`sgdec.search.automata`).
+of a block bounds all that come after it: only a small part of a large vocabulary is examined, and no token is
+consumed for a bound. Otherwise all children of an expanded prefix are bounded, which consumes a token for each in
+every (`sgdec.search.automata`).
 """
 
 from __future__ import annotations
@@ -26,22 +25,22 @@ from sgdec import EOS, Node, SearchSpace, SgdecError
 from sgdec.protocol import FORBIDDEN
 
 BLOCK = 8
-"""So many children of a node are produced and bounded first, since few are taken of most; then twice as many, ..."""
+"""The number of children that are produced and bounded first, since most nodes need few; then twice as many, ..."""
 
 ROUNDING = 1e-5
-"""By so much, absolutely and relatively, scores may exceed bounds: some are float32 numbers."""
+"""Scores may exceed bounds by this much, absolutely and relatively: some are float32 numbers."""
 
 CLOSING = 0.05
-"""The share of a time limit that is kept for what follows the search: its list, and giving memory back."""
+"""The share of a time limit reserved for the work after the search: making its list and freeing memory."""
 
 Bounded: TypeAlias = tuple[float, Node]
-"""A node behind its bound."""
+"""A node with its bound."""
 _bound_of = itemgetter(0)
 _total_of = attrgetter("total")
 
 
 class Budget:
-    """How far one search may go, from its start."""
+    """The limits of one search, from its start."""
 
     def __init__(self, space: SearchSpace, max_expansions: int, max_seconds: float) -> None:
         """0 = no limit. Raises UsageError if no bound would end a search without a budget."""
@@ -52,14 +51,14 @@ class Budget:
         self._end = time.monotonic() + max_seconds * (1 - CLOSING) if max_seconds else None
 
     def left(self) -> float:
-        """How many nodes may still be expanded; none where the time is up."""
+        """The number of nodes that may still be expanded; 0 when the time is up."""
         if self._end is not None and time.monotonic() >= self._end:
             return 0
         return self._last - self._space.expansions
 
 
 class NBest:
-    """The n best finished nodes so far, n as the run asks; equal ones in the order found."""
+    """The n best finished nodes so far, with n from the run; equal ones in the order found."""
 
     def __init__(self, space: SearchSpace) -> None:
         self._space = space
@@ -86,26 +85,26 @@ class NBest:
         return -self._costs[0] if self._costs else FORBIDDEN
 
     def lowest(self, length: int = 0) -> float:
-        """The rank score that a hypothesis of at least ``length`` tokens has to beat; -inf = any is welcome."""
+        """The rank score that a hypothesis of at least ``length`` tokens has to beat; -inf = any will do."""
         return self._lowest
 
 
 class Recombination:
-    """Which prefixes need not be opened: as many as are wanted were, with the same future and no lower totals.
+    """Selects prefixes that need not be opened: enough prefixes with the same future and no lower totals were opened.
 
-    Whatever may follow such a prefix follows the others, too, for totals that are at least as high.
+    Every continuation of a skipped prefix also continues the opened ones, with totals that are at least as high.
     """
 
     def __init__(self, space: SearchSpace, *, wanted: int, by_length: bool = False) -> None:
-        """``wanted``: prefixes a key; 0 = all, nothing is compared. ``by_length``: only with others of its length."""
+        """``wanted``: prefixes per key; 0 = all. ``by_length``: compare prefixes of equal length only."""
         self._space = space
         self._wanted = wanted
         self._by_length = by_length
         self._totals: dict[Hashable, list[float]] = {}
-        """By key the ``wanted`` best totals, as a heap: the lowest first."""
+        """For each key the ``wanted`` best totals as a heap: the lowest first."""
 
     def opens(self, node: Node) -> bool:
-        """Whether this prefix is to be opened; if so, it counts from now on."""
+        """Whether to open this prefix; if so, it counts from now on."""
         if not self._wanted:
             return True
         (key,) = self._space.keys([node])
@@ -120,7 +119,7 @@ class Recombination:
 
 
 class Tree:
-    """A search space as branch and bound sees it: what is finished goes to the n-best, what is open to the search."""
+    """A search space for branch and bound: finished nodes go to the n-best, open ones to the search."""
 
     def __init__(
         self,
@@ -131,7 +130,7 @@ class Tree:
         *,
         heuristic: bool = True,
     ) -> None:
-        """Without the ``heuristic`` nodes are bounded as if nothing were ever added to a total."""
+        """Without ``heuristic``, the bound of a node assumes that nothing is ever added to its total."""
         self.space = space
         self.budget = budget
         self.best = best
@@ -143,13 +142,13 @@ class Tree:
 
     @property
     def bounds_hold(self) -> bool:
-        """Whether the bounds are bounds, as far as predictors say: totals bound nothing where scores can rise."""
+        """Whether the bounds hold, according to the predictors: totals are no bounds if scores can rise."""
         return self._heuristic or self.space.never_rises
 
     def bounds(self, nodes: Sequence[Node]) -> list[float]:
-        """For each the highest rank score of any hypothesis that begins with it; -inf = there is none.
+        """For each node the highest rank score of any hypothesis that begins with it; -inf = there is none.
 
-        Of finished nodes their own. Raises UsageError, naming the predictor, if one declares no bound.
+        The bound of a finished node is its own. Raises UsageError, naming the predictor, if one declares no bound.
         """
         if self._heuristic:
             totals = list(map(add, map(_total_of, nodes), self.space.bound(nodes)))
@@ -163,16 +162,16 @@ class Tree:
         ]
 
     def bound_after(self, node: Node) -> float:
-        """Of all siblings that come after this one, which have no higher totals."""
+        """The bound of all siblings after this one, which have no higher totals."""
         more = self.space.most_after(node.length) if self._heuristic else 0.0
         return self._best_rank(node.total + max(more, 0.0), node.length)  # 0.0: one of them may be finished
 
     def _best_rank(self, total: float, length: int) -> float:
-        """Of any hypothesis with at most this total and at least this length."""
+        """The bound of any hypothesis with at most this total and at least this length."""
         return self.space.ranking.best_possible(total, length, self._longest)
 
     def require_within(self, bound: float, rank: float) -> None:
-        """SgdecError if a hypothesis ranks above the bound of its prefix: then predictors declare wrong bounds."""
+        """SgdecError if a hypothesis ranks above the bound of its prefix: then a predictor declares a wrong bound."""
         if self._heuristic and rank > bound + ROUNDING * (1.0 + abs(rank)):
             raise SgdecError(
                 f"a hypothesis has {rank:.6g}, but no more than {bound:.6g} was possible after its prefix, as "
@@ -181,11 +180,11 @@ class Tree:
             )
 
     def root(self) -> Children:
-        """The empty prefix, as if it were somebody's only child."""
+        """The empty prefix, as an only child."""
         return Children(self, math.inf, 0, iter([self.space.root]))
 
     def expand(self, parents: Sequence[Bounded]) -> list[Children]:
-        """For each node its children, which have not been seen yet."""
+        """The children of each node, none of them examined yet."""
         if not parents:
             return []
         found = self.space.expand([node for _, node in parents], bounded=True)
@@ -196,10 +195,10 @@ class Tree:
 
 
 class Children:
-    """The open children of one node, best bound first, produced block by block and only as far as that needs."""
+    """The open children of one node, best bound first, produced block by block on demand."""
 
     def __init__(self, tree: Tree, bound: float, length: int, unseen: Iterator[Node]) -> None:
-        """``bound``: of their parent, and so of all of them. ``length``: theirs."""
+        """``bound``: their parent's, which holds for all of them. ``length``: theirs."""
         self._tree = tree
         self._length = length
         self._unseen = unseen
@@ -210,11 +209,11 @@ class Children:
 
     @property
     def bound(self) -> float:
-        """Of all that are left; -inf = none is."""
+        """The bound of all children that are left; -inf = there are none."""
         return max(self._seen[-1][0], self._bound_of_unseen) if self._seen else self._bound_of_unseen
 
     def first(self) -> Bounded | None:
-        """The best one left, if its bound beats the n-best so far; else none that is left does."""
+        """The best child left, if its bound beats the n-best so far; otherwise no child left does."""
         while True:
             lowest = self._tree.best.lowest(self._length)
             highest = self._seen[-1][0] if self._seen else FORBIDDEN
@@ -227,7 +226,7 @@ class Children:
                 return None
 
     def take(self) -> Bounded | None:
-        """The same, and it is no longer among those left."""
+        """The same, and removes it."""
         return self._seen.pop() if self.first() is not None else None
 
     def _see_more(self) -> None:
@@ -246,5 +245,5 @@ class Children:
                 still_open.append(found)
         still_open.reverse()
         self._seen = still_open + self._seen
-        if len(self._seen) > 1:  # stable: of equal bounds that which came first is the last, and so the next
+        if len(self._seen) > 1:  # stable: among equal bounds the first to arrive comes last, and is taken next
             self._seen.sort(key=_bound_of)

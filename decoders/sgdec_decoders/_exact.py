@@ -1,7 +1,7 @@
-"""What exact decoders share: options, budget, recombination, ranking, and the proof that nothing better was missed.
+"""Shared by exact decoders: options, budget, recombination, ranking, and the proof that nothing better was missed.
 
-A decoder of this family says in which order the branches of a space are searched (`ExactDecoder.search`), and nothing
-else. What a branch is and when it is cut is in `sgdec_decoders._branch_and_bound`.
+A decoder of this family only determines the order in which the branches of a space are searched
+(`ExactDecoder.search`). The definition of a branch, and when it is cut, is in `sgdec_decoders._branch_and_bound`.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from sgdec_decoders._ranking_options import Alpha, Beta, Normalize
 
 @dataclass(eq=False, kw_only=True)
 class ExactDecoder(Decoder):
-    """A search that ends when nothing that is open can enter the n-best, or when its budget is spent.
+    """A search that ends when no open node can enter the n-best, or when its budget is spent.
 
-    Its fields are options, which those of a subclass come before.
+    Its fields are options; a subclass's options come before them.
     """
 
     max_expansions: Annotated[
-        int, Field(ge=0, description="end the search after this many expansions; 0 = no limit")
+        int, Field(ge=0, description="limit on expansions per search; 0 = no limit")
     ] = 0
-    max_seconds: Annotated[float, Field(ge=0, description="end the search after this time; 0 = no limit")] = 0.0
+    max_seconds: Annotated[float, Field(ge=0, description="limit on the seconds of a search; 0 = no limit")] = 0.0
     alpha: Alpha = 0.0
     beta: Beta = 0.0
     normalize: Normalize = "gnmt"
     recombine: Annotated[
-        bool, Field(description="of prefixes with the same future, open only those that can matter to the n-best")
+        bool, Field(description="among prefixes with the same future scores, expand only those that the n-best needs")
     ] = False
 
     exact: ClassVar[bool] = True
@@ -43,7 +43,7 @@ class ExactDecoder(Decoder):
 
     @abstractmethod
     def search(self, tree: Tree) -> float:
-        """Searches until nothing is left, or ``tree.budget``. The bound of what was not searched; -inf = nothing."""
+        """Searches until nothing or no ``tree.budget`` is left. The bound of the part not searched; -inf = none."""
 
     @final
     def decode(self, space: SearchSpace) -> Result:
@@ -63,7 +63,7 @@ class ExactDecoder(Decoder):
         return Result(hypotheses, proven=False, gap=gap)
 
     def tree(self, space: SearchSpace) -> Tree:
-        """The space as this search sees it."""
+        """The search tree of a space."""
         return Tree(space, self.budget(space), NBest(space), self.recombination(space))
 
     @final

@@ -1,4 +1,4 @@
-"""The options of GNMT's ranking, which beam searches and exact searches have alike (`sgdec.ranking`)."""
+"""The options of GNMT's ranking, shared by beam searches and exact searches (`sgdec.ranking`)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
 
-Alpha: TypeAlias = Annotated[float, Field(description="length normalisation; 0 = none")]
-Beta: TypeAlias = Annotated[float, Field(ge=0, description="coverage penalty; 0 = none")]
-Normalize: TypeAlias = Annotated[Literal["gnmt", "length"], Field(description="lp of equation 14, or |Y|^alpha")]
+Alpha: TypeAlias = Annotated[float, Field(description="length normalisation alpha; 0 = none")]
+Beta: TypeAlias = Annotated[float, Field(ge=0, description="coverage penalty beta; 0 = none")]
+Normalize: TypeAlias = Annotated[
+    Literal["gnmt", "length"], Field(description="length penalty: lp of equation 14, or |Y|^alpha")
+]

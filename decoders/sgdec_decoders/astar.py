@@ -1,21 +1,19 @@
-"""A* search: always the prefix that can still become the best hypothesis (Hart, Nilsson and Raphael 1968).
+"""A* search: expands the prefix with the best bound (Hart, Nilsson and Raphael 1968).
 
-The priority of a prefix is its bound: its total plus what its predictors can still add at most, as a rank score. That
-is an admissible heuristic (``heuristic predictor``), so once the n-th best hypothesis found is no worse than all that
-is open, the n-best list is complete. ``heuristic none`` takes the total as it is, which makes A* uniform-cost search
-(Dijkstra 1959).
-
-Guarantee: without a budget or a capacity that bites the true n-best of the space, best first, under any ranking
-(alpha, beta), with a proof; no prefix is expanded whose bound is below the score of the last hypothesis of the list.
-With ``heuristic none`` only where scores never rise, with a proof where all predictors say so. Where the
-``capacity`` drops something, or the budget ends the search: by how much the optimum can be better. Refused where a
-predictor declares no bound, but for ``heuristic none``, and where no bound can end the search, as `dfs` says.
-
-Cost: with exact bounds (an `fst` alone) one expansion a token of the list, with loose ones up to the whole space.
-Memory: every prefix that was expanded and has children left; these stand in the queue by the best of them, and
-``capacity`` counts them so.
-
-Departures: the heuristic bounds what is to come where SGNMT's estimates it, and the length limit holds here, too.
+The priority of a prefix is its bound: its total plus the most that its predictors can still add, as a rank score.
+This is an admissible heuristic (``heuristic predictor``): once the n-th best hypothesis found is no worse than the
+bounds of all open prefixes, the n-best list is complete. ``heuristic none`` takes the total alone, which makes A*
+uniform-cost search (Dijkstra 1959). Guarantee: without a budget or a capacity that bites the true n-best of the
+space, best first, under any ranking Guarantee: without a budget or an exceeded capacity, the true n-best of the
+space, best first, under any ranking (alpha, beta), with a proof; no prefix is expanded whose bound is below the score
+of the last hypothesis of the list. With ``heuristic none`` the guarantee holds only if scores never rise, and the
+proof only if all predictors say so. If the ``capacity`` drops something, or the budget ends the search, the result
+states by how much the optimum can be better. The search is refused if a predictor declares no bound, except for
+``heuristic none``, and if no bound can end the search, as for `dfs`. Cost: with exact bounds (an `fst` alone) one
+expansion a token of the list, with loose ones up to the whole space. Cost: with exact bounds (an `fst` alone) one
+expansion per token of the list, with loose ones up to the whole space. Memory: every expanded prefix with children
+left; the queue orders these prefixes by their best child, and ``capacity`` counts them. Departures: the heuristic is
+a bound on future scores, not an estimate as in SGNMT, and the length limit holds here, too.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ from sgdec_decoders._branch_and_bound import Children, NBest, Tree
 from sgdec_decoders._exact import ExactDecoder
 
 Entry: TypeAlias = tuple[float, int, int, Children]
-"""Minus the bound of the first of these children; minus its length: of equals the longer; order of arrival."""
+"""Minus the bound of the first of these children; minus its length (longer first); order of arrival."""
 
 
 @final
@@ -43,10 +41,10 @@ class AStarDecoder(ExactDecoder):
     """Best-first search by an admissible heuristic."""
 
     capacity: Annotated[
-        int, Field(ge=0, description="expanded prefixes with children left in the queue; 0 = unlimited")
+        int, Field(ge=0, description="limit on expanded prefixes in the queue; 0 = no limit")
     ] = 0
     heuristic: Annotated[
-        Literal["predictor", "none"], Field(description="the predictors' bounds, or nothing")
+        Literal["predictor", "none"], Field(description="the bound on future scores: that of the predictors, or none")
     ] = "predictor"
 
     def tree(self, space: SearchSpace) -> Tree:
@@ -70,22 +68,22 @@ class AStarDecoder(ExactDecoder):
 
 
 class _Queue:
-    """Open prefixes by their bounds, siblings together; at most ``capacity`` families, 0 = all."""
+    """Open prefixes ordered by their bounds, siblings together; at most ``capacity`` families, 0 = no limit."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._entries: list[Entry] = []
         self._arrivals = count()
         self.lost = FORBIDDEN
-        """The best bound of what there was no room for."""
+        """The best bound of all families that were dropped."""
 
     @property
     def bound(self) -> float:
-        """The best there is; -inf = it is empty."""
+        """The best bound in the queue; -inf = it is empty."""
         return -self._entries[0][0] if self._entries else FORBIDDEN
 
     def push(self, children: Children) -> None:
-        """Unless none of them can enter the n-best."""
+        """Adds siblings unless none of them can enter the n-best."""
         first = children.first()
         if first is None:
             return

@@ -5,20 +5,20 @@ by their weighted totals, finished ones by equation 14. When it stops:
 
 - ``best``: the best hypothesis of the beam is finished (Algorithm 2, line 16). Finished hypotheses keep their slots.
 - ``full``: all hypotheses of the beam are finished. They keep their slots.
-- ``length``: nothing is open, which is at the length limit or before. Finished hypotheses are set aside and take no
+- ``length``: no hypothesis is open, at the length limit at the latest. Finished hypotheses are set aside and take no
   slot. This is GNMT's search without pruning; it needs a length limit.
 - ``proven``: as ``length``, but an open hypothesis is dropped once its bound, turned into the best rank score it can
-  still reach, does not beat the n-th best. So the search ends earlier, and predictors have to declare bounds.
+  still reach, does not beat the n-th best. The search ends earlier, and predictors must declare bounds.
 
 The list is the n-best of all finished hypotheses that have had a slot, whether or not open ones took it from them
 later; with ``length`` and ``proven``, of all that were better than the first open one without a slot. Of equal rank
-scores, those in the last beam come first, as in Algorithm 2, and the others in the order in which they left it.
-
-Guarantee: with ``stop length`` or ``proven`` and a beam as wide as the space has prefixes of one length (or, with
-``recombine`` and one best, states of one length), the true n-best. Otherwise none. ``best`` can end before it has
-found the best that this beam would find, if alpha or beta is not 0 or scores can rise, and before it has found the
-n-best in any case. ``length`` and ``proven`` never end too early, nor does ``full``; but with ``full`` finished
-hypotheses take the slots of open ones that would rank higher.
+The list is the n-best of all finished hypotheses that have had a slot, even if open ones took it from them later;
+with ``length`` and ``proven``, of all that were better than the first open one without a slot. Equal rank scores are
+ordered as in Algorithm 2: first those of the last beam, then the others in the order in which they left it.
+``recombine`` and one best, states of one length), the true n-best. Otherwise there is no guarantee. ``best`` can end
+before it has found the best that this beam would find, if alpha or beta is not 0 or scores can rise, and before it
+has found the n-best in any case. ``length`` and ``proven`` never end too early, nor does ``full``; but with ``full``
+finished hypotheses take the slots of open ones that would rank higher.
 
 Cost: at most ``size`` expansions for each target position; ``size`` states in memory.
 
@@ -85,10 +85,10 @@ class BreadthFirst(StoppingBeamSearch):
 
     @abstractmethod
     def first_beam(self, space: SearchSpace) -> list[Node]:
-        """The empty hypotheses that the search begins with. UsageError if it cannot begin."""
+        """The first beam, of empty hypotheses. Raises UsageError if the search cannot begin."""
 
     def candidates(self, space: SearchSpace, beam: list[Node], finished: Finished) -> list[Node]:
-        """Finished hypotheses as they are, open ones with all that can follow; best total first."""
+        """The finished hypotheses, and all continuations of the open ones; best total first."""
         growing = [node for node in beam if not node.finished]
         expanded = iter(space.expand(growing, limit=self.children_needed))
         width = self.prune_local
@@ -132,7 +132,7 @@ class Finished:
         return self.nodes
 
     def prune(self, candidates: list[Node]) -> list[Node]:
-        """Without the finished ones more than the width below the best rank score so far, which is remembered."""
+        """Drops finished ones more than the width below the best rank score so far, which it keeps track of."""
         ranks = {node: self._space.rank_score(node) for node in candidates if node.finished}
         if ranks and max(ranks.values()) > self._best:
             best = max(ranks, key=ranks.__getitem__)
@@ -149,7 +149,7 @@ class Finished:
 
 
 def recombine(space: SearchSpace, candidates: list[Node]) -> list[Node]:
-    """Only the first, that is the best, of the candidates with the same key."""
+    """Keeps only the first, which is the best, of the candidates with the same key."""
     kept: dict[Hashable, Node] = {}
     for node, key in zip(candidates, space.keys(candidates), strict=True):
         kept.setdefault(key, node)
@@ -157,7 +157,7 @@ def recombine(space: SearchSpace, candidates: list[Node]) -> list[Node]:
 
 
 def set_finished_aside(candidates: list[Node], size: int) -> tuple[list[Node], list[Node]]:
-    """The ``size`` best open candidates, and the finished ones before the first open one that is left out."""
+    """The ``size`` best open candidates, and the finished ones before the first open one without a slot."""
     beam: list[Node] = []
     ended: list[Node] = []
     for node in candidates:

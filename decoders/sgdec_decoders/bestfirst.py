@@ -1,15 +1,16 @@
 """Best-first beam search (Meister, Vieira and Cotterell 2020, "Best-First Beam Search", Algorithm 2).
 
-Finds what `beam` with ``stop best`` finds, in another order: always the best hypothesis of any length is next. At
-each length only the first ``size`` are taken, as many as the beam has slots; what comes later is dropped. A finished
-hypothesis takes a slot at every length after its own, too, as it does in the beam, until it comes too late for one.
+Finds the hypotheses of `beam` with ``stop best`` in another order: it always takes the best hypothesis of any length
+next. At each length only the first ``size`` are taken, as many as the beam has slots; later ones are dropped. A
+finished hypothesis takes a slot at every length after its own, too, as it does in the beam, until no slot is left.
 The beam with which beam search stops is the one whose first slot a finished hypothesis takes.
 
-Guarantee: where scores never rise, the list of `beam` with the same options and ``stop best``, ties included, for
-never more expansions. Where scores can rise, none. It can lose what ``stop best`` can lose: see `beam`.
+Guarantee: if scores never rise, the list of `beam` with the same options and ``stop best``, ties included, with at
+most as many expansions. If scores can rise, there is no guarantee. It can miss all that ``stop best`` misses: see
+`beam`.
 
-Cost: at most ``size`` expansions for each target position, and none of what the beam would only keep to fill it.
-Memory: at most ``size`` x ``size`` hypotheses a position wait in the queue.
+Cost: at most ``size`` expansions for each target position, without those that only fill the beam.
+Memory: at most ``size`` x ``size`` hypotheses per position wait in the queue.
 
 Departures: with one best and alpha = beta = 0 the search ends at the first finished hypothesis that nothing in the
 queue can beat. Otherwise the list is chosen from all finished hypotheses that have had a slot, whatever their totals,
@@ -32,16 +33,16 @@ from sgdec_decoders._beams import BeamSearch, Recombine, best_ranked, prune_loca
 
 
 class Candidate(NamedTuple):
-    """A hypothesis in the queue. The order is that of the beams: by total, and of equals as the beam lists them."""
+    """A hypothesis in the queue. Ordered as in the beams: by total, then by position in the beam."""
 
     cost: float
     """Minus its total."""
     position: int
-    """Which beam it is a candidate for; a finished hypothesis is one for every beam after its own."""
+    """The beam it is a candidate for; a finished hypothesis is a candidate for every beam after its own."""
     parent: int
     """The slot of its parent in the beam before, or its own there, if it was finished."""
     rank: int
-    """Among its siblings."""
+    """The position among its siblings."""
     node: Node
 
 

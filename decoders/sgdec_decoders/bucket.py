@@ -1,31 +1,31 @@
 """Bucket search: small beam search passes over prefixes kept by length (Stahlberg et al. 2017, section 4).
 
 A bucket holds the open prefixes of one length. Each step selects a bucket, expands the ``size`` best in it, and puts
-their children into the next bucket. So a first hypothesis comes quickly, and every further pass refines it, until
-nothing open can beat the n-best or the budget is spent. Which bucket is next:
+their children into the next bucket. So the first hypothesis is found early, and every further pass improves on it,
+until no open prefix can beat the n-best or the budget is spent. ``selector`` chooses the next bucket:
 
-- ``iter``: the next longer one, from the longest back to the shortest: passes of beam search. ``iter-3`` ends after
+- ``iter``: the next longer one, after the longest the shortest again: passes of beam search. ``iter-3`` ends after
   three passes;
-- ``score``: that with the best score, the longest of equals;
-- ``score-end``: that with the best score, and then all longer ones, up to the end;
+- ``score``: the bucket with the best score, among equals the longest;
+- ``score-end``: the bucket with the best score, and then all longer ones, up to the end;
 - ``maxscore``: as ``iter``, but only buckets whose score is above a threshold, which starts at 0 and falls by 5 as
   long as there is no such bucket.
 
-What the score of a bucket is, as its best prefix says:
+The score of a bucket is a property of its best prefix:
 
 - ``difference``: its total, minus that of the best hypothesis found when it was that long;
 - ``heap``: its bound, minus the rank score of the best hypothesis: how much that can be improved from here at most;
 - ``absolute``: its total; ``constant``: 0.
 
-Until there is a hypothesis to compare with, ``difference`` and ``heap`` take all buckets as equally good.
+Until there is a hypothesis to compare with, ``difference`` and ``heap`` give all buckets the same score.
 
 Guarantee: without a budget (``iter-N`` is one) the true n-best of the space, best first, under any ranking (alpha,
-beta), with a proof. With ``max_expansions`` the best score never falls as it grows. A budget leaves the best that was
-found, and by how much the optimum can be better. Refused where `dfs` is.
+beta), with a proof. As ``max_expansions`` grows, the best score never falls. With a budget, the best hypothesis
+found, and by how much the optimum can be better. The search is refused under the conditions of `dfs`.
 
-Cost: at most ``size`` expansions a step, one batch. Memory: all prefixes that were expanded and have children left.
+Cost: at most ``size`` expansions per step, in one batch. Memory: all expanded prefixes with children left.
 
-Departures: a bucket is ordered, and branches are cut, by bounds; they are the scores where scores never rise.
+Departures: buckets are ordered and branches cut by bounds, which equal the scores if scores never rise.
 """
 
 from __future__ import annotations
@@ -52,17 +52,17 @@ from sgdec_decoders._exact import ExactDecoder
 class BucketDecoder(ExactDecoder):
     """Prefixes in buckets by length, expanded a few at a time."""
 
-    size: Annotated[int, Field(ge=1, description="prefixes expanded at a time")] = 4
+    size: Annotated[int, Field(ge=1, description="number of prefixes expanded at a time")] = 4
     selector: Annotated[
         str,
         Field(
             pattern=r"^(iter(-[1-9][0-9]*)?|maxscore|score|score-end)$",
-            description="which is next: iter, iter-N, maxscore, score or score-end; see 'sgdec plugins bucket'",
+            description="order of buckets: iter, iter-N, maxscore, score or score-end; see 'sgdec plugins bucket'",
         ),
     ] = "maxscore"
     score_strategy: Annotated[
         Literal["difference", "heap", "absolute", "constant"],
-        Field(description="what the score of a bucket is; see 'sgdec plugins bucket'"),
+        Field(description="the score of a bucket; see 'sgdec plugins bucket'"),
     ] = "difference"
 
     def __post_init__(self) -> None:
@@ -84,7 +84,7 @@ class BucketDecoder(ExactDecoder):
             selected = length = self._select(buckets, lengths, longer)
             left = tree.budget.left()
             best = buckets.take(length, min(self.size, max(left, 1)))
-            if best and left <= 0:  # not before: what recombination leaves out costs nothing
+            if best and left <= 0:  # not before: prefixes that recombination leaves out cost nothing
                 return max(best[0][0], buckets.bound())
             for children in tree.expand(best):
                 buckets.add(length + 1, children)
@@ -92,7 +92,7 @@ class BucketDecoder(ExactDecoder):
 
 
 Select: TypeAlias = "Callable[[Buckets, list[int], list[int]], int]"
-"""Which bucket is next, by its length. Given are all lengths, ascending, and those above the last one."""
+"""Returns the length of the next bucket, given all lengths, ascending, and those above the last one."""
 
 
 def _iter(buckets: Buckets, lengths: list[int], longer: list[int]) -> int:
@@ -115,7 +115,7 @@ def _maxscore(buckets: Buckets, lengths: list[int], longer: list[int]) -> int:
 
 
 STEP = 5.0
-"""By which the threshold of ``maxscore`` falls."""
+"""The threshold of ``maxscore`` falls by this much."""
 
 
 def _threshold(best: float) -> float:
@@ -129,7 +129,7 @@ SELECTORS: dict[str, Select] = {"iter": _iter, "score": _score, "score-end": _sc
 
 
 def parse_selector(name: str) -> tuple[Select, float]:
-    """How the next bucket is chosen, and after how many passes the search ends.
+    """The function that chooses the next bucket, and the number of passes after which the search ends.
 
     >>> parse_selector("iter-3") == (_iter, 3), parse_selector("iter") == (_iter, math.inf)
     (True, True)
@@ -140,7 +140,7 @@ def parse_selector(name: str) -> tuple[Select, float]:
 
 
 Score: TypeAlias = "Callable[[Buckets, int, Bounded], float]"
-"""Of the bucket of this length, whose best prefix this is; the higher the better."""
+"""Returns the score of the bucket of this length, given its best prefix; higher is better."""
 
 
 def _difference(buckets: Buckets, length: int, first: Bounded) -> float:
@@ -174,20 +174,20 @@ class Buckets:
         self._arrivals = count()
         self._hypothesis: Node | None = None
         self._totals: list[float] = []
-        """Those of the best hypothesis so far: after no token, after one, ..."""
+        """The totals of the best hypothesis so far: after no token, after one, ..."""
 
     def add(self, length: int, children: Children) -> None:
-        """Unless none of them can enter the n-best."""
+        """Adds siblings unless none of them can enter the n-best."""
         first = children.first()
         if first is not None:
             heappush(self._heaps[length], (-first[0], next(self._arrivals), children))
 
     def lengths(self) -> list[int]:
-        """Of the buckets that have something which can enter the n-best, the shortest first."""
+        """The lengths of the buckets with a prefix that can enter the n-best, the shortest first."""
         return sorted(length for length in list(self._heaps) if self.first(length) is not None)
 
     def score(self, length: int) -> float:
-        """Of a bucket that has something."""
+        """The score of a bucket that is not empty."""
         first = self.first(length)
         assert first is not None
         return self._score(self, length, first)
@@ -204,7 +204,7 @@ class Buckets:
         return None
 
     def take(self, length: int, most: float) -> list[Bounded]:
-        """The best prefixes of a bucket that have to be opened; they leave it."""
+        """Removes and returns the best prefixes of a bucket that must be expanded."""
         taken: list[Bounded] = []
         while len(taken) < most and (first := self.first(length)) is not None:
             _, _, children = heappop(self._heaps[length])
@@ -215,7 +215,7 @@ class Buckets:
         return taken
 
     def bound(self) -> float:
-        """The best that anything open can reach; -inf = nothing is."""
+        """The best bound of all open prefixes; -inf = there are none."""
         bounds = (children.bound for heap in self._heaps.values() for _, _, children in heap)
         return max(bounds, default=FORBIDDEN)
 

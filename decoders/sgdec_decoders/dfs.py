@@ -1,18 +1,19 @@
-"""Depth-first search: the whole space, but for what cannot be in the n-best (Stahlberg et al. 2017, Table 3).
+"""Depth-first search: the whole space, except branches that cannot be in the n-best (Stahlberg et al. 2017, Table 3).
 
-Goes down the best branch until it ends, back up to the last prefix with children left, and down again. A branch is
-cut where all that it can still reach is no better than the n-th best so far, by the bounds that the predictors
-declare: scores may be positive, weights negative, and a lattice's costs below zero.
+Follows the best branch until it ends, goes back to the last prefix with children left, and continues from there. A
+branch is cut if no hypothesis in it can beat the n-th best so far, by the bounds that the predictors declare: scores
+may be positive, weights negative, and a lattice's costs below zero.
 
 Guarantee: without a budget the true n-best of the space, best first, under any ranking (alpha, beta), with a proof.
-With a budget the best that was found, and by how much the optimum can be better. Refused where a predictor declares
-no bound, and where no bound can end the search: without a length limit and a budget, if totals can grow for ever.
+With a budget, the best hypothesis found, and by how much the optimum can be better. The search is refused if a
+predictor declares no bound, and if no bound can end it: without length limit and budget, if totals can grow for ever.
 
-Cost: every prefix whose bound beats the n-th best when its turn comes: exponential in the length, but for good bounds
-(an `fst` knows the distance to its end exactly). Memory: one path, with the children of its prefixes left to visit.
+Cost: every prefix whose bound beats the n-th best when its turn comes: exponential in the length, unless bounds are
+good (an `fst` knows the distance to its end exactly). Memory: one path, with the children of its prefixes left to
+visit.
 
-Departures: branches are ordered by bound, not by score, which is the same where scores never rise; SGNMT's dfs cuts
-by scores alone, which is exact only there.
+Departures: branches are ordered by bound, not by score; the order is the same if scores never rise. SGNMT's dfs cuts
+by scores alone, which is exact only in that case.
 """
 
 from __future__ import annotations

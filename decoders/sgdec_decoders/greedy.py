@@ -1,6 +1,6 @@
 """Greedy search: always the best next token (Stahlberg et al. 2017, Algorithm 1).
 
-Searches one path. Guarantee: none; it is `beam` of size 1. Cost: one expansion a token.
+Searches one path. Guarantee: none; it is `beam` of size 1. Cost: one expansion per token.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from sgdec import Decoder, Result, SearchSpace
 
 
 class GreedyDecoder(Decoder):
-    """Takes the best continuation until it is ``</s>``; no hypothesis where a prefix has no continuation."""
+    """Takes the best continuation until it is ``</s>``; finds no hypothesis if a prefix has no continuation."""
 
     def decode(self, space: SearchSpace) -> Result:
         node = space.root  # line 2

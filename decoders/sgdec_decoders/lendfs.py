@@ -1,16 +1,16 @@
 """Depth-first search for the best hypothesis of each length (Stahlberg and Byrne 2019, section 3).
 
-As `dfs`, but finished hypotheses compete only with those of their own length: a branch is cut where, at every length
-that it can still have, all that it can reach is no better than the best so far. |Y| counts ``</s>``.
+As `dfs`, but finished hypotheses compete only with those of their own length: a branch is cut if, at every length
+that it can still have, it cannot beat the best hypothesis so far. |Y| counts ``</s>``.
 
-Guarantee: without a budget, for each length the true best, with a proof; listed are the ``--nbest`` best of these,
-best rank score first, so the first is the optimum of the space. With a budget the best that was found, and by how
-much the optimum can be better than the first. Refused where `dfs` is.
+Guarantee: without a budget, the true best hypothesis of each length, with a proof. The list has the ``--nbest`` best
+of these, best rank score first, so the first is the optimum of the space. With a budget, the best hypotheses found,
+and by how much the optimum can be better than the first. The search is refused under the conditions of `dfs`.
 
-Cost: as `dfs`, but what is cut there because of a hypothesis of another length has to be searched here. No more
-lengths are searched than the list has places for: ``--nbest 1`` is `dfs`.
+Cost: as `dfs`, and all branches that `dfs` cuts because of a hypothesis of another length. No more lengths are
+searched than the list has places: ``--nbest 1`` is `dfs`.
 
-Departures: the paper starts from lower bounds by length that another search found; here the first path down is one.
+Departures: the paper takes initial lower bounds by length from another search; here the first path gives one.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ class LenDfsDecoder(ExactDecoder):
     """Depth-first branch and bound, with one best hypothesis for each length."""
 
     exact: ClassVar[bool] = False
-    """The n-best of a space may have one length."""
+    """Not the n-best of the space, which may all have one length."""
 
     def tree(self, space: SearchSpace) -> Tree:
-        # Of prefixes with one future and one length, only the best matters at any length.
+        # Among prefixes with the same future and length, only the best matters.
         recombination = Recombination(space, wanted=1 if self.recombine else 0, by_length=True)
         return Tree(space, self.budget(space), BestByLength(space), recombination)
 
@@ -45,14 +45,14 @@ class LenDfsDecoder(ExactDecoder):
 
 
 class BestByLength(NBest):
-    """The n best of those finished nodes that are the best of their length."""
+    """The n best among the best finished nodes of each length."""
 
     def __init__(self, space: SearchSpace) -> None:
         super().__init__(space)
         limit = space.source.max_length
         self._lengths = None if limit is None else limit + 1
         self._lowest_from: list[float] = []
-        """For each length the lowest rank score in the list from there on; -inf where one is still without."""
+        """For each length the lowest rank score in the list at this or a greater length; -inf if one is missing."""
 
     def add(self, node: Node) -> None:
         for place, other in enumerate(self.nodes):
@@ -65,7 +65,7 @@ class BestByLength(NBest):
         self._lowest_from = self._lowest_by_length()
 
     def lowest(self, length: int = 0) -> float:
-        """A hypothesis has to beat the last of the list, or the worst of the lengths that it can have."""
+        """The rank score to beat: that of the last of the list, or the worst of the lengths that it can have."""
         last = super().lowest(length)
         return max(last, self._lowest_from[length]) if self._lowest_from else last
 

@@ -1,21 +1,21 @@
 """Restarting search: greedy to the end, then again from the most promising prefix (Stahlberg et al. 2017, Table 3).
 
-Each pass goes greedily from a prefix to the end; the prefixes that it passes keep the children not taken, and wait in
-a queue. The next pass begins with the next child of the first prefix in the queue, whose order is ``node_score``:
+Each pass goes greedily from a prefix to the end; the prefixes on the way keep the children not taken and wait in a
+queue. The next pass begins with the next child of the first prefix in the queue, which ``node_score`` orders:
 
-- ``difference``: that first which loses least, by the totals of the child taken last and the next one;
-- ``absolute``: that first whose next token has the best score, whatever was taken before;
-- ``expansions``: that first from which the fewest passes have begun;
-- ``constant``: in the order in which they were passed.
+- ``difference``: smallest loss first, the difference between the totals of the child taken last and the next one;
+- ``absolute``: best score of the next token first, regardless of earlier tokens;
+- ``expansions``: fewest passes so far first;
+- ``constant``: in order of arrival.
 
-Branches are cut as in `dfs`, but sooner: it goes on where much can be won, and not where it happens to be.
+Branches are cut as in `dfs`, but sooner: passes begin at the most promising prefix, not at the last one.
 
 Guarantee: without a budget the true n-best of the space, best first, under any ranking (alpha, beta), with a proof.
-With a budget the best that was found, and by how much the optimum can be better. Refused where `dfs` is.
+With a budget, the best hypothesis found, and by how much the optimum can be better. Refused as `dfs` is.
 
-Cost: as `dfs`; the first hypothesis takes one expansion a token. Memory: all prefixes with children left.
+Cost: as `dfs`; the first hypothesis takes one expansion per token. Memory: all prefixes with children left.
 
-Departures: children are taken, and branches cut, by bounds; they are the scores where scores never rise.
+Departures: children are taken and branches cut by bounds, which equal the scores if scores never rise.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ from sgdec_decoders._exact import ExactDecoder
 @final
 @dataclass(eq=False)
 class RestartingDecoder(ExactDecoder):
-    """Greedy passes, each from the most promising prefix of those before."""
+    """Greedy passes, each from the most promising prefix of the earlier ones."""
 
     node_score: Annotated[
         Literal["difference", "absolute", "constant", "expansions"],
-        Field(description="which prefix a pass begins from; see 'sgdec plugins restarting'"),
+        Field(description="order of the prefixes from which passes begin; see 'sgdec plugins restarting'"),
     ] = "difference"
 
     def search(self, tree: Tree) -> float:
         queue = _Queue(NODE_COSTS[self.node_score])
         found = tree.root().take()
         while found is not None or queue.passed:
-            if found is None:  # the end of a pass, and the beginning of the next
+            if found is None:  # end one pass and begin the next
                 _, _, passes, prefix, children = queue.pop()
                 passes += 1
             elif not tree.recombination.opens(found[1]):
@@ -67,18 +67,18 @@ class RestartingDecoder(ExactDecoder):
 
 
 class Passed(NamedTuple):
-    """A prefix with children that were not taken; the first in the queue is that of the lowest cost."""
+    """A prefix with children that were not taken; the first in the queue has the lowest cost."""
 
     cost: float
     arrival: int
     passes: int
-    """How many began here."""
+    """The number of passes that began here."""
     prefix: Node
     children: Children
 
 
 NodeCost = Callable[[Node, Node, Node, int], float]
-"""Of a prefix, the child taken last, the next one, and how many passes began here."""
+"""Computes a prefix's cost from the child taken last, the next one, and the number of passes that began here."""
 
 NODE_COSTS: dict[str, NodeCost] = {
     "difference": lambda prefix, taken, following, passes: taken.total - following.total,
@@ -89,7 +89,7 @@ NODE_COSTS: dict[str, NodeCost] = {
 
 
 class _Queue:
-    """The prefixes that passes went through and that have children left, by their costs."""
+    """The visited prefixes that have children left, ordered by cost."""
 
     def __init__(self, cost: NodeCost) -> None:
         self.passed: list[Passed] = []
@@ -97,7 +97,7 @@ class _Queue:
         self._arrivals = count()
 
     def push(self, prefix: Node, taken: Node, children: Children, passes: int) -> None:
-        """Unless none of the children left can enter the n-best. ``taken``: the child that a pass went on with."""
+        """Adds a prefix if a child that is left can enter the n-best. ``taken``: the child that a pass took."""
         following = children.first()
         if following is not None:
             cost = self._cost(prefix, taken, following[1], passes)

@@ -5,13 +5,13 @@ all tokens that can follow, or over the ``top_k`` best (Fan et al. 2018), or ove
 set of best tokens whose probability reaches p (Holtzman et al. 2020).
 
 Guarantee: each sample is an independent draw of a whole hypothesis with the product of these probabilities. A draw
-depends on the seed, the sentence and the number of the sample alone: not on batches, nor on other samples. Where
-predictors lead into a dead end, that sample is lost, never redrawn.
-
+Guarantee: each sample is an independent draw of a whole hypothesis with the product of these probabilities. A draw
+depends only on the seed, the sentence and the number of the sample, not on batches or other samples. If predictors
+lead into a dead end, the sample is lost and never redrawn.
 The list has the ``--nbest`` best of ``samples`` samples, each hypothesis once. So ``samples 1`` is a fair draw, and
-more, by the way, a search.
-
-Cost: one expansion a token and sample; all samples of a sentence are one batch. Memory: the last node of each.
+The list has the ``--nbest`` best of ``samples`` samples, each hypothesis once. So ``samples 1`` is a fair draw, and
+a larger number also searches.
+Cost: one expansion per token and sample; all samples of a sentence are one batch. Memory: their last nodes.
 """
 
 from __future__ import annotations
@@ -30,13 +30,17 @@ class SampleDecoder(Decoder):
 
     def __init__(
         self,
-        samples: Annotated[int, Field(ge=1, description="how many are drawn; the best are listed")] = 1,
+        samples: Annotated[int, Field(ge=1, description="number of samples; the best are listed")] = 1,
         temperature: Annotated[
-            float, Field(gt=0, allow_inf_nan=False, description="scores are divided by it; below 1 = bolder")
+            float,
+            Field(
+                gt=0, allow_inf_nan=False, description="divisor of the scores; values below 1 favour likely tokens"
+            ),
         ] = 1.0,
-        top_k: Annotated[int, Field(ge=0, description="draw from the k best tokens; 0 = from all")] = 0,
+        top_k: Annotated[int, Field(ge=0, description="sample from the k best tokens; 0 = from all")] = 0,
         top_p: Annotated[
-            float, Field(gt=0, le=1, description="draw from the best tokens that have this probability together")
+            float,
+            Field(gt=0, le=1, description="sample from the smallest set of best tokens with this probability mass"),
         ] = 1.0,
     ) -> None:
         self.samples = samples

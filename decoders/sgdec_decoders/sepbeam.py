@@ -1,15 +1,15 @@
 """Separate beam search: system combination at the cost of one system (Stahlberg et al. 2017, section 4).
 
 Algorithm 2, but the first beam holds one empty hypothesis for each predictor, and a hypothesis is scored by its own
-predictor alone to its end. All compete for the slots of one beam, by their totals: what is found is a hypothesis of
-the system that likes its own best. Stopping, prunings, recombination and ranking are those of `beam`.
+predictor alone to its end. All hypotheses compete for the slots of one beam by their totals, so the result is that of
+the system with the best score for its own output. Stopping, prunings, recombination and ranking are those of `beam`.
 
-Guarantee: with ``stop length`` or ``proven`` and a beam as wide as the systems together have prefixes of one length,
-the best of the optima of the single systems, and the n-best likewise. Otherwise none.
+Guarantee: with ``stop length`` or ``proven`` and a beam as wide as the number of all systems' prefixes of one length,
+the best of the optima of the single systems, and the n-best likewise. Otherwise there is no guarantee.
 
 Cost: that of `beam` with one predictor. A list can hold one hypothesis twice, from two systems.
 
-With beta > 0 a hypothesis is compared by what its own system covers, so every system needs attention; otherwise the
+With beta > 0 a hypothesis is ranked by its own system's coverage, so every system needs attention; otherwise the
 search is refused before it begins.
 
 Departures: each predictor counts with its weight, which SGNMT ignores; those of weight 0 are no systems.
@@ -35,9 +35,9 @@ class SepBeamDecoder(BreadthFirst):
 
 
 def systems(space: SearchSpace) -> list[Node]:
-    """For each predictor that has a weight the empty prefix, whose children it alone will score.
+    """For each predictor with a weight the empty prefix, whose children this predictor alone scores.
 
-    Raises UsageError if coverage is to be penalised and a system has no attention.
+    Raises UsageError if beta > 0 and a system has no attention.
     """
     alone = {
         name: [weight if other == k else None for other in range(len(space.weights))]
@@ -48,7 +48,7 @@ def systems(space: SearchSpace) -> list[Node]:
         if space.ranking.uses_coverage and not space.constellation.attentive(weights):
             raise UsageError(
                 f"sepbeam: a coverage penalty (beta = {space.ranking.beta:g}) needs attention in each system, and "
-                f"{name!r} has none: set beta to 0, or the weight of {name!r}, which leaves it out."
+                f"{name!r} has none: set beta to 0, or the weight of {name!r}, which excludes it."
             )
     return [space.root.with_weights(weights) for weights in alone.values()]
 

@@ -1,18 +1,18 @@
 """Synchronised beam search: compares hypotheses word by word, not token by token (Stahlberg et al. 2017, section 4).
 
-Algorithm 2, where one step is a word: tokens up to the next synchronisation ``symbol``, or up to ``</s>``. From each
-hypothesis of the beam an inner beam search of the same ``size`` goes on until all its hypotheses end so; these are
-the candidates for the next beam. So models over characters, pieces and words, which speak at different tokens, are
-compared where all have spoken. Stopping, prunings, recombination and ranking are those of `beam`. A finished
-hypothesis that loses its slot in an inner beam is remembered, too; an inner beam has one slot more where ``</s>``
-takes none.
+Algorithm 2 with words as steps: tokens up to the next synchronisation ``symbol``, or up to ``</s>``. From each
+hypothesis of the beam an inner beam search of the same ``size`` continues until all its hypotheses end in one of
+these; they are the candidates for the next beam. So models over characters, pieces and words, which score at
+different tokens, are compared after each has scored the whole word. Stopping, prunings, recombination and ranking are
+those of `beam`. A finished hypothesis that loses its slot in an inner beam is remembered, too; an inner beam has one
+slot more where ``</s>`` takes none.
 
-Guarantee: none; where every token is the symbol, `beam`. With ``stop length`` or ``proven`` and beams wide enough,
-the n-best among the hypotheses without a word longer than ``max_word_length``.
+Guarantee: none; if every token is the symbol, that of `beam`. With ``stop length`` or ``proven`` and beams wide
+enough, the n-best among the hypotheses without a word longer than ``max_word_length``.
 
-Cost: at most ``size`` x ``size`` expansions a token, those of all inner beams in one batch.
+Cost: at most ``size`` x ``size`` expansions per token, those of all inner beams in one batch.
 
-Departures: of an inner beam that reaches ``max_word_length`` SGNMT drops everything; here, what is unfinished.
+Departures: if an inner beam reaches ``max_word_length``, SGNMT drops it all; here only its unfinished words.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ _total = attrgetter("total")
 class SyncBeamDecoder(BreadthFirst):
     """Beam search whose steps are words."""
 
-    symbol: Annotated[int | str, Field(description="ends a word: a token id, or a piece of the vocabulary")]
-    max_word_length: Annotated[int, Field(ge=1, description="tokens a word has at most, its symbol included")] = 25
-    size: Size = field(default=4, kw_only=True)  # or it would come first, before what has to be given
+    symbol: Annotated[int | str, Field(description="the end of a word: a token id, or a piece of the vocabulary")]
+    max_word_length: Annotated[int, Field(ge=1, description="limit on tokens per word, with the symbol")] = 25
+    size: Size = field(default=4, kw_only=True)  # keyword-only, so that the required symbol comes first
     context: InitVar[Context | None] = field(default=None, kw_only=True)
 
     def __post_init__(self, context: Context | None) -> None:
@@ -51,7 +51,7 @@ class SyncBeamDecoder(BreadthFirst):
         return [space.root]
 
     def candidates(self, space: SearchSpace, beam: list[Node], finished: Finished) -> list[Node]:
-        """Finished hypotheses as they are, open ones with all the words that can follow; best total first."""
+        """The finished hypotheses, and the open ones with all words that can follow; best total first."""
         inner = [[node] for node in beam]
         growing = [node for node in beam if not node.finished]
         for _ in range(self.max_word_length):
@@ -82,7 +82,7 @@ def token_of(symbol: int | str, context: Context) -> int:
         return _within(int(symbol), context.vocab_size)
     vocabulary = context.vocabularies.target
     if vocabulary is None:
-        raise UsageError(f"syncbeam: symbol {symbol!r} needs a vocabulary to be looked up in; give a token id.")
+        raise UsageError(f"syncbeam: symbol {symbol!r} needs a vocabulary to look it up in; give a token id.")
     token = vocabulary.token(symbol)
     if token == UNK:
         raise UsageError(f"syncbeam: the vocabulary has no piece {symbol!r}; give another, or a token id.")

@@ -202,6 +202,6 @@ def test_on_the_command_line_it_is_a_wrong_call(tmp_path: Path, capsys: pytest.C
     error = [line for line in capsys.readouterr().err.splitlines() if not line.startswith("Note: ")]
     assert error == [
         "Error: sepbeam: a coverage penalty (beta = 0.3) needs attention in each system, and 'wc' has none: set beta "
-        "to 0, or the weight of 'wc', which leaves it out."
+        "to 0, or the weight of 'wc', which excludes it."
     ]
     assert main([*run, "--wc.weight", "0"]) == 0
