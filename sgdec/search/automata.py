@@ -1,7 +1,7 @@
 """Predictors that are all automata, followed together, one prefix at a time.
 
 Lattices and n-gram models know the state after a token as soon as they know its score, and say so by the ability
-``steps`` (see `sgdec.protocol.BatchPredictor`). Where all predictors of a constellation have it, the search space is
+``steps`` (`sgdec.protocol.StepsAhead`). Where all predictors of a constellation have it, the search space is
 an intersection of weighted automata, made state by state as the search asks for it (Mohri, Pereira and Riley 2002,
 section 3). Each predictor is then asked one question a prefix, in plain Python, and nothing is left to be consumed:
 for rows of a few tokens, every further call and every array would cost more than the sums.
@@ -59,7 +59,7 @@ class JointAutomaton:
         self._steps = steps
         self._bounds = bounds
         self._vocab_size = vocab_size
-        self._bounds_are_known = bounds.declared and bounds.token <= 0.0
+        self._bounds_are_known = bounds.declared and bounds.per_token <= 0.0
         """Else somebody declares none, or they depend on the length, and arcs are of all lengths."""
         self._sum = sum if set(weights) == {1.0} else self._weighted_sum
         self._arcs_of = lru_cache(KEPT)(self._arcs)
@@ -166,7 +166,7 @@ class JointAutomaton:
         """The most that can still be added after each of these tokens."""
         columns = [method(after[k]) for k, _, method in self._bounds.own]
         weights = [weight for _, weight, _ in self._bounds.own]
-        others = self._bounds.token
+        others = self._bounds.per_token
         remaining: Sequence[float]
         if weights == [1.0]:
             remaining = [most + others for most in columns[0]] if others else columns[0]

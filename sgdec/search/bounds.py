@@ -33,8 +33,8 @@ class Bounds:
     ) -> None:
         self.own: list[tuple[int, float, BoundsOf]] = []
         """The predictors that bound each state, by number, with their weights."""
-        self.token = 0.0
-        """The highest weighted score of one token by all the others together."""
+        self.per_token = 0.0
+        """The most that all the other predictors together can add with one token: the sum of w_k m_k."""
         self._names = names
         self._rising: list[int] = []
         """Which of those can have positive ones."""
@@ -47,7 +47,7 @@ class Bounds:
             if bounds is not None:
                 self.own.append((k, weight, bounds))
             elif weight > 0 and predictor.max_score < math.inf:
-                self.token += weight * predictor.max_score
+                self.per_token += weight * predictor.max_score
                 self._rising += [k] if predictor.max_score > 0 else []
             elif weight:
                 self._undeclared = self._undeclared or _nothing_declared(names[k], name, weight)
@@ -69,7 +69,7 @@ class Bounds:
 
     def others(self, node: Node) -> float:
         """What the predictors that declare no bound of their own can add after an open node."""
-        return most_of(self.token, node.source.max_length, node.length)
+        return most_of(self.per_token, node.source.max_length, node.length)
 
     def require_end(self, node: Node, remaining: Iterable[float]) -> None:
         """UsageError where the bound of an open node is +inf; names the predictors that can add without end."""
@@ -91,17 +91,17 @@ def bound_of(weight: float) -> str:
     return "best_remaining" if weight >= 0 else "worst_remaining"
 
 
-def most_of(token: float, longest: int | None, length: int) -> float:
-    """The most that T tokens add, each at most ``token``; ``</s>`` is one, so T >= 1.
+def most_of(per_token: float, longest: int | None, length: int) -> float:
+    """The most that T tokens add, each at most ``per_token``; ``</s>`` is one, so T >= 1.
 
     ``longest``: the limit on the tokens before ``</s>``, of which there are ``length`` already; None = no limit.
 
     >>> most_of(0.5, longest=3, length=1), most_of(-0.5, longest=3, length=1), most_of(0.0, None, 1)
     (1.5, -0.5, 0.0)
     """
-    if token <= 0.0:
-        return token
-    return math.inf if longest is None else token * (longest - length + 1)
+    if per_token <= 0.0:
+        return per_token
+    return math.inf if longest is None else per_token * (longest - length + 1)
 
 
 def max_score(predictors: Sequence[BatchPredictor], weights: Sequence[float | None]) -> float:

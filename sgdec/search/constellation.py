@@ -22,8 +22,9 @@ from sgdec.search.automata import JointAutomaton, StepsOf
 from sgdec.search.bounds import Bounds, bound_of, max_score
 from sgdec.search.columns import Column, candidates_of
 from sgdec.search.combining import Combined
+from sgdec.search.consuming import states_of
 from sgdec.search.member import Member
-from sgdec.search.node import UNREAD, Behind, Node, Pending, Unread, require_finite
+from sgdec.search.node import Node, require_finite
 from sgdec.search.sampling import Draw, draw_child
 
 END_ONLY = SparseRow((EOS,), (0.0,))
@@ -123,7 +124,7 @@ class Constellation:
         return self._automaton_of(nodes) is not None
 
     def sample(self, nodes: Sequence[Node], draws: Sequence[Draw], *, coverage: bool = False) -> list[Node | None]:
-        """One child of each node, drawn at random; None where a node has no child."""
+        """One child of each node, drawn at random; None where a node has no child. Raises as `expand` does."""
         combined = self.combine(nodes)
         covered = self.coverage(nodes) if coverage else [()] * len(nodes)
         children = [
@@ -138,6 +139,7 @@ class Constellation:
         """Ask every predictor about the token after each node, and bring the answers together.
 
         What was brought together before is forgotten: an open iterator must not keep it for long.
+        Raises what `Combined` raises, and what predictors raise, with their names.
         """
         if (before := self._combined()) is not None:
             before.forget()
@@ -178,35 +180,7 @@ class Constellation:
 
     def states(self, k: int, nodes: Sequence[Node]) -> list[State]:
         """Predictor k's states of these nodes; consumes the tokens that it has not consumed yet."""
-        late = []
-        for node in nodes:
-            if type(node.states) is Unread:
-                node.states = Pending(node.states.before)
-            if isinstance(node.states, Pending) and node.states.states[k] is UNREAD:
-                late.append((node, node.states))
-        if late:
-            after = self.members[k].consume(self._before(k, late), [node.last for node, _ in late])
-            for (node, pending), state in zip(late, after, strict=True):
-                pending.states[k] = state
-                for each in pending.states:  # by identity: a state may refuse to be compared
-                    if each is UNREAD:
-                        break
-                else:
-                    node.states = tuple(pending.states)
-        held: list[Any] = [node.states for node in nodes]
-        return [states.states[k] if type(states) is Pending else states[k] for states in held]
-
-    def _before(self, k: int, late: Sequence[tuple[Node, Pending]]) -> list[State]:
-        """Predictor k's states before the last token; where it was not consulted for a while, it catches up first."""
-        states = [pending.before[k] for _, pending in late]
-        while behind := [i for i, state in enumerate(states) if type(state) is Behind]:
-            held = [states[i] for i in behind]
-            tokens = [late[i][0].tokens[state.length] for i, state in zip(behind, held, strict=True)]
-            after = self.members[k].consume([state.state for state in held], tokens)
-            for i, old, new in zip(behind, held, after, strict=True):
-                length = old.length + 1
-                states[i] = new if length == late[i][0].length - 1 else Behind(new, length)
-        return states
+        return states_of(self.members[k], k, nodes)
 
     def bounds(self, nodes: Sequence[Node]) -> list[float]:
         """For each node the most that its continuations can still add; 0 for finished ones.

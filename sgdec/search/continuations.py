@@ -10,15 +10,14 @@ import numpy.typing as npt
 
 Continuation: TypeAlias = tuple[int, float, tuple[float, ...]]
 """One token that can follow; its combined score; its unweighted scores ``[K]``, 0 where a predictor was not asked."""
-Ranked: TypeAlias = "list[Continuation] | npt.NDArray[np.float64]"
-"""Continuations of one node, best first: a few as values, many as rows ``[n, 2 + K]`` of the same numbers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
     """Some continuations of one node, best first, apart from all that they were chosen from."""
 
-    ranked: Ranked
+    ranked: list[Continuation] | npt.NDArray[np.float64]
+    """A few as values, many as rows ``[n, 2 + K]`` of the same numbers."""
     more: bool
     """Whether others come after them."""
 

@@ -50,7 +50,7 @@ def forbids(scores: Sequence[float]) -> bool:
 
 
 def first_fault(totals: npt.NDArray[np.float64], scores: Sequence[npt.NDArray[np.float64]]) -> int | None:
-    """The place of the first of ``totals`` ``[n]`` that is no number though nobody forbids it; None = all are right.
+    """The place of the first of ``totals [n]`` that is NaN or infinite though nobody forbids it; None = no such.
 
     ``scores``: by predictor those that it is made of, ``[n]``; 0 where one is not consulted.
     """

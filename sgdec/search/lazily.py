@@ -28,7 +28,7 @@ from sgdec.search.node import Node, require_finite
 FIRST_BLOCK = 64
 """Children of a node that are ranked first."""
 GROWTH = 8
-"""Then so many times as many as have been given."""
+"""Each later block is so many times as long as all blocks before it together."""
 PIECE = 8
 """Children that are made at a time."""
 

@@ -1,4 +1,4 @@
-"""One predictor of a constellation: its name, its weight, and its verbs, whose faults bear its name."""
+"""One predictor of a constellation: its name, its weight, and its verbs, whose errors name it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ class Member:
     predictor: BatchPredictor
     weight: float | None = 1.0
 
-    # Its predictor's verbs. What a predictor raises bears its name, and so does an answer that is none.
+    # Its predictor's verbs. What a predictor raises names it, and so does the SgdecError for an answer of a
+    # wrong kind or length.
 
     def initialize(self, sources: Sequence[Source]) -> list[State]:
         with blaming(self.name, self.predictor):

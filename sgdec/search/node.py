@@ -19,10 +19,11 @@ from sgdec.search.faults import fault
 
 
 class _NotConsumed:
-    """The state of a predictor that is still to consume a node's last token."""
+    """The type of `NOT_CONSUMED`."""
 
 
-UNREAD = _NotConsumed()
+NOT_CONSUMED = _NotConsumed()
+"""In the place of a state: the predictor is still to consume the node's last token."""
 
 
 class Behind(NamedTuple):
@@ -53,12 +54,12 @@ class Pending(Unread):
 
     def __init__(self, before: Sequence[State | Behind]) -> None:
         self.before = before
-        self.states: list[State] = [UNREAD] * len(before)
-        """``[K]``; `UNREAD` where the last token is still to be consumed."""
+        self.states: list[State] = [NOT_CONSUMED] * len(before)
+        """``[K]``; `NOT_CONSUMED` where the last token is still to be consumed."""
 
     def before_children(self, length: int) -> Sequence[State | Behind]:
         behind = super().before_children(length)
-        return [old if new is UNREAD else new for old, new in zip(behind, self.states, strict=True)]
+        return [old if new is NOT_CONSUMED else new for old, new in zip(behind, self.states, strict=True)]
 
 
 class Step(NamedTuple):
