@@ -76,5 +76,6 @@ def require_overlap(
         has = f"; it lists {', '.join(map(repr, theirs))}, ..." if theirs else ""
         raise UsageError(
             f"{path}: this model shares no entry with the target vocabulary. Looked for {looked_for or 'token ids'} "
-            f"(words = {words}){has}. Set words to ids, pieces, or a file with 'word id' on each line."
+            f"(words = {words}){has}. Set its option words (--ngram.words) to ids, pieces, "
+            "or a file with 'word id' on each line."
         )

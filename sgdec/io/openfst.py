@@ -93,7 +93,7 @@ def read_openfst(path: str | Path) -> Automaton:
         found = read(data, header)
         _require_places(found)
     except (_Damaged, struct.error):
-        way_out = "Write it again, for example with pynini's Fst.write."
+        way_out = "Write it again, for example with pynini's Fst.write; OpenFst's text is compiled by fstcompile."
         raise LatticeError(path, "cut short, or not an OpenFst file", way_out) from None
     _require_values(path, found)
     return found

@@ -268,7 +268,9 @@ class _Search:
         elif found.hypotheses:
             self.outcome = Outcome(self.source, found, seconds)
         else:
-            none = SgdecError(f"no hypothesis: {WHY_NONE[found.proven]}.")
+            limit = self.source.max_length
+            allowed = "" if limit is None else f"; the length limit was {limit} (--max-length)"
+            none = SgdecError(f"no hypothesis: {WHY_NONE[found.proven]}{allowed}.")
             self.outcome = Outcome(self.source, found, seconds, none)
 
 

@@ -2,8 +2,8 @@
 
 Python blocks run as they stand; shell blocks run line by line, in a folder that holds nothing but a copy of
 ``examples`` and, as if the course had been taken, its solutions. Blocks in other languages (text, bibtex, toml) are
-not code of ours. A tutorial is run from top to bottom instead, in the folder of a small demo; its Python blocks are
-files that begin with their names.
+not code of ours. Pages that lead from block to block run from top to bottom in one folder; their Python blocks are
+files that begin with their names. A tutorial begins in the folder of a small demo.
 """
 
 from __future__ import annotations
@@ -20,9 +20,11 @@ import pytest
 
 from tests.helpers.places import ROOT
 
-TUTORIALS = sorted((ROOT / "docs" / "tutorial").glob("*.md"))
+IN_ORDER = [ROOT / "docs" / "tutorial" / "first-hour.md", ROOT / "docs" / "howto" / "lattices-and-arpa.md"]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
 BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+SHOWN = re.compile(r"savefig\(\"(.*?)\"")
+"""Pictures that a page draws."""
 NOT_CODE = {"text", "bibtex", "toml"}
 
 
@@ -35,7 +37,7 @@ def blocks(pages: list[Path]) -> list[tuple[str, str, str]]:
     return found
 
 
-ALONE = blocks([page for page in PAGES if page not in TUTORIALS])
+ALONE = blocks([page for page in PAGES if page not in IN_ORDER])
 
 
 @pytest.mark.slow
@@ -48,17 +50,20 @@ def test_code_blocks_run(where: str, language: str, code: str, tmp_path: Path) -
 
 
 @pytest.mark.slow
-def test_the_tutorial_runs_from_top_to_bottom(tmp_path: Path) -> None:
+@pytest.mark.parametrize("page", IN_ORDER, ids=lambda page: page.stem)
+def test_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
     pytest.importorskip("pynini")
-    run("in place of make demo", "sh", "sgdec demo --quick --directory demo", tmp_path)
-    for where, language, code in blocks(TUTORIALS):
+    if page.parent.name == "tutorial":
+        run("in place of make demo", "sh", "sgdec demo --quick --directory demo", tmp_path)
+    for where, language, code in blocks([page]):
         if language == "python":
             named = re.match(r"# (\w+\.py)\n", code)
-            assert named, f"{where}: the first line of a file of the tutorial is a comment with its name"
+            assert named, f"{where}: the first line of a file is a comment with its name"
             (tmp_path / named[1]).write_text(code, encoding="utf-8")
         else:
             run(where, language, code, tmp_path)
-    assert (tmp_path / "search_errors.png").stat().st_size
+    for shown in SHOWN.findall(page.read_text(encoding="utf-8")):
+        assert (tmp_path / shown).stat().st_size, shown
 
 
 def run(where: str, language: str, code: str, folder: Path) -> None:
