@@ -36,11 +36,11 @@ WINDOW = 16
 """Batches' worth of sentences in a window, unless the run says otherwise."""
 
 WHY_NONE = {
-    True: "no path satisfies all predictors",
+    True: "no path{limit} satisfies all predictors",
     False: "the search was cut short before it found one",
-    None: "the search found no path that satisfies all predictors",
+    None: "the search found no path{limit} that satisfies all predictors",
 }
-"""An empty list, by what the decoder says of its proof."""
+"""An empty list, by what the decoder says of its proof; a length limit is named, since it is easily forgotten."""
 
 Item = TypeVar("Item")
 
@@ -268,9 +268,9 @@ class _Search:
         elif found.hypotheses:
             self.outcome = Outcome(self.source, found, seconds)
         else:
-            limit = self.source.max_length
-            allowed = "" if limit is None else f"; the length limit was {limit} (--max-length)"
-            none = SgdecError(f"no hypothesis: {WHY_NONE[found.proven]}{allowed}.")
+            length = self.source.max_length
+            limit = "" if length is None else f" of at most {length} token{'s' * (length != 1)}"
+            none = SgdecError(f"no hypothesis: {WHY_NONE[found.proven].format(limit=limit)}.")
             self.outcome = Outcome(self.source, found, seconds, none)
 
 
