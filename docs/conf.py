@@ -28,6 +28,7 @@ extensions = [
 ]
 exclude_patterns = ["_ext", "_static"]
 nitpicky = True
+smartquotes = False  # which would make dashes of the options' hyphens
 default_role = "py:obj"
 # Single backticks make a link if the reference has that name, and otherwise mark code.
 nitpick_ignore_regex = [(r"py:.*", r".*")]

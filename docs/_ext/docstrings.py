@@ -1,13 +1,14 @@
 """Docstrings as reStructuredText. They are written to be read in the source, where ``|Y|`` is a length.
 
 What the source indents below a paragraph is code. Bars, stars and trailing underscores are themselves, unless they
-mark emphasis. A name in backticks with an ``s`` behind it is still a name.
+mark emphasis. A name in backticks with an ``s`` behind it is still a name. Options of the command line are code.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
 from sphinx.application import Sphinx
 from sphinx.util.typing import ExtensionMetadata
@@ -20,6 +21,7 @@ MARKED = re.compile(
 )
 PLAIN = "\b\n"
 """What click writes as it stands begins with this."""
+OPTION = re.compile(r"(?<![\w`'\"/=-])(--[A-Za-z][\w-]*(?:\.[A-Za-z_]\w*)?)(?![\w`'\"=])")
 ITEM = re.compile(r"\s*(?:[-*+]|\d+\.) ")
 
 
@@ -66,7 +68,16 @@ def inline(text: str) -> str:
 
 def _escaped(text: str) -> str:
     items = re.sub(r"(?m)^(\s*)\* ", r"\1- ", text)
-    return re.sub(r"(?<!\\)([*|]|(?<=\w)_(?!\w))", r"\\\1", items)
+    return "".join(
+        f"``{part}``" if number % 2 else re.sub(r"(?<!\\)([*|]|(?<=\w)_(?!\w))", r"\\\1", part)
+        for number, part in enumerate(OPTION.split(items))
+    )
+
+
+def drop_object(app: Sphinx, name: str, obj: object, options: object, bases: list[Any]) -> None:
+    """That a class derives from object need not be said."""
+    if bases == [object]:
+        bases.clear()
 
 
 def process(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
@@ -75,4 +86,5 @@ def process(app: Sphinx, what: str, name: str, obj: object, options: object, lin
 
 def setup(app: Sphinx) -> ExtensionMetadata:
     app.connect("autodoc-process-docstring", process)
+    app.connect("autodoc-process-bases", drop_object)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

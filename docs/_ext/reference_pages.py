@@ -65,7 +65,8 @@ def _command(command: click.Command, context: click.Context, line: str) -> Itera
     yield to_rst(inspect.cleandoc(command.help or ""))
     yield f".. program:: {context.command_path}"
     for parameter in command.get_params(context):
-        if (record := parameter.get_help_record(context)) is not None:
+        record = parameter.get_help_record(context)
+        if record is not None and isinstance(parameter, click.Option):
             yield f".. option:: {record[0]}\n\n   {inline(' '.join(record[1].split()))}"
     if isinstance(command, click.Group):
         for name in command.list_commands(context):

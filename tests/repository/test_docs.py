@@ -22,7 +22,7 @@ from tests.helpers.places import ROOT
 
 IN_ORDER = [ROOT / "docs" / "tutorial" / "first-hour.md", ROOT / "docs" / "howto" / "lattices-and-arpa.md"]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
-BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^( *)```(\S*)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 SHOWN = re.compile(r"savefig\(\"(.*?)\"")
 """Pictures that a page draws."""
 NOT_CODE = {"text", "bibtex", "toml"}
@@ -32,7 +32,7 @@ def blocks(pages: list[Path]) -> list[tuple[str, str, str]]:
     found = []
     for page in pages:
         for number, (_, language, code) in enumerate(BLOCK.findall(page.read_text(encoding="utf-8")), start=1):
-            if language not in NOT_CODE:
+            if language not in NOT_CODE and not language.startswith("{"):  # a directive of the site
                 found.append((f"{page.relative_to(ROOT)}:{number}", language, dedent(code)))
     return found
 

@@ -82,6 +82,7 @@ def test_every_option_is_on_the_page_of_its_command(site: Path) -> None:
         page = (site / "reference" / "commands" / f"{name}.html").read_text()
         options = [flag for parameter in command.params for flag in parameter.opts if flag.startswith("--")]
         assert [flag for flag in options if flag not in page] == []
+        assert "–" not in page, "a dash where an option has two hyphens"
 
 
 @pytest.mark.parametrize("module", MODULES)
