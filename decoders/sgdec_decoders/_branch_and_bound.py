@@ -4,10 +4,11 @@ A node is a *branch*: all hypotheses that begin with it. Its bound is the best r
 its total, and the most that the predictors can still add (`SearchSpace.bound`), turned into a rank score. A branch
 whose bound does not beat the n-th best hypothesis found so far is cut, without any loss to the n-best.
 
-Children are made and bounded in blocks, best score first. Where all predictors declare their ``max_score``, the last
-of a block bounds all that come after it: only a small part of a large vocabulary is examined, and no token is
-consumed for a bound. Otherwise all children of an expanded prefix are bounded, which consumes a token for each in
-every (`sgdec.search.automata`).
+Children are made and bounded in blocks, best score first. If all predictors declare their ``max_score``, the last of
+a block bounds all that come after it: only a small part of a large vocabulary is examined, and no token is consumed
+for a bound. Otherwise all children of an expanded prefix are bounded, which consumes a token for each in every
+predictor that has a bound of its own: cheap for a lattice, and free if the children come with their bounds
+(`sgdec.search.automata`).
 """
 
 from __future__ import annotations

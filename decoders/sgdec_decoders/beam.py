@@ -10,11 +10,11 @@ by their weighted totals, finished ones by equation 14. When it stops:
 - ``proven``: as ``length``, but an open hypothesis is dropped once its bound, turned into the best rank score it can
   still reach, does not beat the n-th best. The search ends earlier, and predictors must declare bounds.
 
-The list is the n-best of all finished hypotheses that have had a slot, whether or not open ones took it from them
-later; with ``length`` and ``proven``, of all that were better than the first open one without a slot. Of equal rank
 The list is the n-best of all finished hypotheses that have had a slot, even if open ones took it from them later;
 with ``length`` and ``proven``, of all that were better than the first open one without a slot. Equal rank scores are
 ordered as in Algorithm 2: first those of the last beam, then the others in the order in which they left it.
+
+Guarantee: with ``stop length`` or ``proven`` and a beam as wide as the space has prefixes of one length (or, with
 ``recombine`` and one best, states of one length), the true n-best. Otherwise there is no guarantee. ``best`` can end
 before it has found the best that this beam would find, if alpha or beta is not 0 or scores can rise, and before it
 has found the n-best in any case. ``length`` and ``proven`` never end too early, nor does ``full``; but with ``full``

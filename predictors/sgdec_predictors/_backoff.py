@@ -25,7 +25,7 @@ Floats = npt.NDArray[np.float32]
 
 UNKNOWN, START, END = "<unk>", "<s>", "</s>"
 NEVER_SEEN = -100 * LN_10
-"""KenLM's score of ``<unk>`` where the model lists none."""
+"""KenLM's score of ``<unk>`` if the model does not list it."""
 
 
 class BackoffTable:
@@ -75,9 +75,11 @@ class BackoffTable:
         return wanted
 
     def overlays(self, histories: Sequence[int]) -> tuple[Floats, list[tuple[Ints, Floats]]]:
-        """What makes `rows` of the unigrams: the sum of each history's back-offs, and the suffixes to write over it.
+        """The parts from which `rows` are made of the unigrams: the sum of each history's back-offs, and the
+        suffixes.
 
-        Of each suffix of the histories, shortest first: its nodes ``[rows]``, and the back-offs before it ``[rows]``.
+        For each suffix of the histories, shortest first: its nodes ``[rows]``, and the back-offs before it
+        ``[rows]``.
         """
         chain = [np.asarray(histories, np.int64)]  # the histories, their longest known suffixes, theirs, ...
         while chain[-1].any():
@@ -88,7 +90,7 @@ class BackoffTable:
         return backoff[-1], list(zip(chain[-2::-1], backoff[-2::-1], strict=True))
 
     def ranges(self, nodes: Ints) -> tuple[Ints, Ints]:
-        """Where the n-grams that continue each node begin among all, and how many there are.
+        """The index of the first n-gram that continues each node, and their number.
 
         None for the root: they are in `base`.
         """
@@ -96,7 +98,7 @@ class BackoffTable:
         return first, np.where(nodes > 0, self._first[nodes + 1] - first, 0)
 
     def score(self, history: int, word: str) -> float:
-        """ln p of one word: a number of `rows`, bit for bit."""
+        """ln p of one word, bit-equal to the number in `rows`."""
         return self.step(history, self.symbol(word))[0]
 
     def advance(self, history: int, word: str) -> int:
@@ -106,7 +108,7 @@ class BackoffTable:
     def highest_score(self) -> float:
         """The highest score of any symbol after any history, exactly.
 
-        What is listed has its own score. What is not gains where back-offs are positive: after history h, of the
+        A listed n-gram has its own score. An unlisted one gains if back-offs are positive: after history h, among the
         symbols listed after one of its suffixes, the best that neither h nor a longer suffix lists.
         """
         highest = self.scores.max()
@@ -152,18 +154,18 @@ class BackoffTable:
         backoff = 0.0
         while True:
             end = first[history + 1]
-            place = bisect_left(last, symbol, first[history], end)  # of "history symbol", if that is listed
+            place = bisect_left(last, symbol, first[history], end)  # the node of "history symbol", if it is listed
             if place < end and last[place] == symbol:
                 return _single(backoff + scores[place]), after[place]
             backoff = _single(backoff + backoffs[history])
             history = suffix[history]
 
     def symbol(self, word: str) -> int:
-        """What `step`, `score_all` and `advance_all` know a word by."""
+        """The symbol by which `step`, `score_all` and `advance_all` know a word."""
         return self._symbol_of.get(word, self._unknown)
 
     def score_all(self, histories: Ints, symbols: Ints) -> npt.NDArray[np.float64]:
-        """`score` for arrays ``[n]``, number for number."""
+        """`score` for arrays ``[n]``, with bit-equal numbers."""
         nodes, backoff = self._find(histories, symbols)
         return (backoff + self.scores[nodes - 1]).astype(np.float64)
 
@@ -172,7 +174,7 @@ class BackoffTable:
         return self._after[self._find(histories, symbols)[0] - 1]
 
     def _find(self, histories: Ints, symbols: Ints) -> tuple[Ints, Floats]:
-        """Of each history and symbol the longest n-gram that is listed, and the back-offs on the way there."""
+        """The longest listed n-gram of each history and symbol, and the back-offs on the way to it."""
         histories, backoff = histories.copy(), np.zeros(len(histories), np.float32)
         nodes = self._children(histories, symbols)
         while len(missing := np.flatnonzero(nodes == 0)):
@@ -183,13 +185,13 @@ class BackoffTable:
         return nodes, backoff
 
     def _children(self, histories: Ints, symbols: Ints) -> Ints:
-        """For each the node of ``history symbol``, or 0."""
+        """The node of each ``history symbol``, or 0."""
         keys = histories * self._width + symbols
         at = np.searchsorted(self._keys, keys)
         return np.where(self._keys.take(at, mode="clip") == keys, at + 1, 0) if len(self._keys) else at
 
     def _listed(self, nodes: Ints) -> tuple[Ints, Ints]:
-        """The n-grams that the model lists after each node, one after the other: whose they are, and which."""
+        """The n-grams that the model lists after each node, concatenated: the index of the node, and the n-gram."""
         first, lengths = self.ranges(nodes)
         rows = np.repeat(np.arange(len(nodes)), lengths)
         within = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
@@ -197,7 +199,7 @@ class BackoffTable:
 
     @staticmethod
     def _name(words: set[str], columns: Sequence[str]) -> dict[str, int]:
-        """Each word's symbol: the first column that it stands in; ``<s>`` and ``<unk>`` may need one of their own."""
+        """Each word's symbol: its first column; ``<s>`` and ``<unk>`` may need an extra symbol."""
         symbol_of: dict[str, int] = {}
         for column, word in enumerate(columns):
             symbol_of.setdefault(word if word in words else UNKNOWN, column)
@@ -209,7 +211,7 @@ class BackoffTable:
         """The trie, level by level. ``symbol_of``: by position in the model's list of words; -1 = no column."""
         self._keys = np.empty(0, np.int64)  # history x width + symbol, ascending
         scores, backoffs = [np.empty(0)], [np.zeros(1)]
-        self._suffix = np.zeros(1, np.int64)  # of each node that can be a history: its longest known proper suffix
+        self._suffix = np.zeros(1, np.int64)  # for each node that can be a history: its longest known proper suffix
         levels = []
         for n, ngrams in enumerate(orders, 1):
             symbols = symbol_of[ngrams.words]  # [count, n]
@@ -237,9 +239,9 @@ class BackoffTable:
         self._first = np.searchsorted(self._keys, np.arange(len(self._suffix) + 1) * self._width)
         self._merge_equals(levels)
         longest = self._longest_suffix(self._keys[len(self._suffix) - 1 :], root=len(orders) == 1)
-        self._after = np.append(self._distinct, self._distinct[longest])[1:]  # what each n-gram leaves as a history
+        self._after = np.append(self._distinct, self._distinct[longest])[1:]  # the history after each n-gram
         arrays = self._first, self.last, self.scores, self._backoff, self._suffix, self._after
-        self._views = tuple(array.data for array in arrays)  # which give single numbers faster
+        self._views = tuple(array.data for array in arrays)  # lists give single numbers faster
 
     def _longest_suffix(self, keys: Ints, *, root: bool) -> Ints:
         """For new n-grams: the node of the longest known n-gram that is a proper suffix."""
@@ -254,7 +256,7 @@ class BackoffTable:
             histories = np.where(missing, self._suffix[histories], histories)
 
     def _merge_equals(self, levels: Sequence[slice]) -> None:
-        """A history with nothing listed after it and no back-off has the future of its suffix: make them one."""
+        """Merges histories that list no n-gram and have no back-off with their suffix: both have the same future."""
         self._distinct = np.arange(len(self._suffix))
         alike = (self._first[1:] == self._first[:-1]) & (self._backoff == 0)
         for level in levels:
@@ -275,5 +277,5 @@ class BackoffTable:
 
 
 def _single(value: float) -> float:
-    """As a float32 keeps it; so a sum of two of them is the one that arrays make."""
+    """Rounds to float32, so that a sum of two numbers equals the one that arrays compute."""
     return float(np.float32(value))

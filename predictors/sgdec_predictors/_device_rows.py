@@ -1,7 +1,7 @@
-"""The rows of a back-off model, made on another device: where a neural model's scores already are.
+"""The rows of a back-off model, computed on the device that holds a neural model's scores.
 
-A row of 32,000 scores that is made on the host has to travel to be added to another one there. Here the n-grams are
-on the device once; of a batch only the nodes of its histories, a few numbers per row, travel.
+A row of 32,000 scores that is made on the host has to be copied to the device to be added there. Here the n-grams are
+copied to the device once; a batch then copies only the nodes of its histories, a few numbers per row.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from sgdec_predictors._backoff import BackoffTable
 
 
 class DeviceRows:
-    """What `BackoffTable.rows` gives, number for number, as a tensor."""
+    """The rows of `BackoffTable.rows`, bit-equal, as a tensor."""
 
     def __init__(self, table: BackoffTable, device: str) -> None:
         self._table, self._device = table, device
@@ -33,7 +33,7 @@ class DeviceRows:
         out = self._base + self._put(handed_on)[:, None]  # [rows, width]
         for nodes, backoff in overlays:
             first, lengths = self._table.ranges(nodes)
-            total = int(lengths.sum())  # known here, so that the device need not be waited for
+            total = int(lengths.sum())  # known on the host, which avoids waiting for the device
             rows = torch.arange(len(nodes), device=self._device)
             rows = rows.repeat_interleave(self._put(lengths), output_size=total)
             starts = self._put(first - (np.cumsum(lengths) - lengths))

@@ -1,13 +1,13 @@
-"""All derivations of a source sentence by a synchronous grammar, to be followed from left to right of the target.
+"""All derivations of a source sentence by a synchronous grammar, followed from left to right on the target side.
 
 A *span* is a non-terminal over a part of the source; a *use* is a rule applied to a span. A chart finds all uses
 bottom up (CKY) with the best score *inside* each span. To go through the target left to right without guessing how
 a span is split before its words are known, derivations are followed from their left corners (Rosenkrantz and Lewis
 1970): a span begins with any use, anywhere inside it, whose target begins with a token; when the span of that use
-is done, any use whose target goes on from it may come next, until the whole span is.
+is done, any use whose target continues from it may come next, until the whole span is done.
 
-So a derivation that goes on is a *stack* of what is still to come, first item first: a token; a span to be derived;
-or `Rest`, what is missing of a span of which a left corner is done.
+So a partial derivation is a *stack* of its remaining items, first item first: a token; a span to derive; or `Rest`,
+the remainder of a span after one of its left corners.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sgdec.io.grammar import Gap, Rule, Symbol
 from sgdec.protocol import FORBIDDEN
 
 NOISE = 1e-12
-"""A gain of less than that is rounding."""
+"""Smaller gains are rounding."""
 
 
 class Span(NamedTuple):
@@ -34,7 +34,7 @@ class Span(NamedTuple):
 
 
 class Rest(NamedTuple):
-    """What is missing of ``goal`` when its left corner ``done`` is complete."""
+    """The remainder of ``goal`` when its left corner ``done`` is complete."""
 
     goal: Span
     done: Span
@@ -53,19 +53,19 @@ class Use(NamedTuple):
 
 
 class Ways(NamedTuple):
-    """What a stack can do next."""
+    """The continuations of a stack."""
 
     tokens: dict[int, dict[Stack, float]]
-    """By token, the stacks after it with the best score on the way."""
+    """For each token, the stacks after it with the best score on the way."""
     end: float
-    """The best score with which nothing comes any more; -inf = something has to."""
+    """The best score of ending here; -inf = a token must follow."""
 
 
 class Chart:
     """The derivations of one sentence."""
 
     def __init__(self, rules: Iterable[Rule], source: Sequence[int]) -> None:
-        """Raises SgdecError if rules that lead from a span to itself gain by it."""
+        """Raises SgdecError if rules lead from a span to itself with a gain."""
         self._source = source
         known = set(source)
         usable = [rule for rule in rules if all(s in known for s in rule.source if isinstance(s, int))]
@@ -78,7 +78,7 @@ class Chart:
             for begin in range(len(source) - width + 1):
                 self._fill(begin, begin + width)
         self._parents: defaultdict[Span, list[Use]] = defaultdict(list)
-        """By span, the uses whose target begins with it."""
+        """For each span, the uses whose target begins with it."""
         for uses in self._uses.values():
             for use in uses:
                 if use.target and isinstance(use.target[0], Span):
@@ -93,13 +93,13 @@ class Chart:
         return (whole,) if whole in self._inside else None
 
     def ways(self, stack: Stack) -> Ways:
-        """What can follow, as far as the next token; worked out when it is first asked for."""
+        """The continuations of a stack up to the next token; computed on first use."""
         if stack not in self._ways:
             self._ways[stack] = self._follow(stack)
         return self._ways[stack]
 
     def best(self, stack: Stack) -> float:
-        """The score of the best derivation of all that is on a stack."""
+        """The score of the best derivation of a whole stack."""
         total = 0.0
         for item in stack:
             if isinstance(item, Span):
@@ -109,7 +109,7 @@ class Chart:
         return total
 
     def _follow(self, stack: Stack) -> Ways:
-        """Best scores over all stacks that are reached without a token: relaxed until nothing gains."""
+        """The best scores of all stacks reachable without a token: relaxed until nothing gains."""
         best = {stack: 0.0}
         changed = [stack]
         while changed:
@@ -125,7 +125,7 @@ class Chart:
         return ways
 
     def _replaced(self, stack: Stack) -> Iterator[tuple[Stack, float]]:
-        """The stacks with the first item, if it is no token, one step nearer to one."""
+        """The stacks after one expansion of the first item, unless it is a token."""
         if not stack or isinstance(stack[0], int):
             return
         first, below = stack[0], stack[1:]
@@ -141,12 +141,12 @@ class Chart:
                 yield (*use.target[1:], Rest(first.goal, use.span), *below), use.score
 
     def _corners_of(self, goal: Span) -> dict[Span, float]:
-        """The left corners of a span, itself among them, with the best score of all that comes after each."""
+        """The left corners of a span, itself included, with the best score of the remainder after each."""
         if goal not in self._corners:
             corners = {goal: 0.0}
             changed = [(0, goal)]
             while changed:
-                _, span = heappop(changed)  # the widest first: it is settled, but for chains
+                _, span = heappop(changed)  # widest first: its score is final, except for chains
                 for use in self._uses[span]:
                     if use.target and isinstance(use.target[0], Span):
                         score = corners[span] + use.score + self.best(use.target[1:])
@@ -164,11 +164,11 @@ class Chart:
         return self._starts[goal]
 
     def _fill(self, begin: int, end: int) -> None:
-        """All uses over one part of the source; what is inside it is known."""
+        """All uses over one part of the source, whose inner parts are known."""
         for rule in self._rules:
             for gaps in self._matches(rule.source, begin, end):
                 self._add(rule, Span(rule.name, begin, end), gaps)
-        # Chains, non-terminals that become another one over the same tokens, may go in circles.
+        # Chains, non-terminals that become another one over the same tokens, may be cyclic.
         used = set[tuple[int, Span]]()
         for _ in range(len(self._chains) + 2):
             gained = False
@@ -186,7 +186,7 @@ class Chart:
                         self._add(rule, span, (inner,))
             if not gained:
                 return
-        raise SgdecError("rules lead from a non-terminal to itself and gain by it, so none is the best.")
+        raise SgdecError("rules lead from a non-terminal to itself with a gain, so there is no best derivation.")
 
     def _add(self, rule: Rule, span: Span, gaps: Sequence[Span]) -> None:
         target = tuple(gaps[symbol.number] if isinstance(symbol, Gap) else symbol for symbol in rule.target)

@@ -1,7 +1,7 @@
-"""A language model in KenLM's binary format, asked through KenLM (Heafield 2011).
+"""A language model in KenLM's binary format, queried through KenLM (Heafield 2011).
 
-KenLM does not list its n-grams, so a full row asks for every column, one after the other: exact, and slow. The last
-rows are kept. Whoever needs full rows (a neural model without a lattice) gives the ARPA file instead.
+KenLM does not list its n-grams, so a full row takes one query per column: exact, but slow. The last rows are kept. If
+full rows are needed (a neural model without a lattice), use the ARPA file instead.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ ROWS_KEPT = 256
 
 
 class KenlmModel:
-    """Scores of words after a history; the same questions as `BackoffTable`. A history is a ``kenlm.State``."""
+    """Scores of words after a history; the methods are those of `BackoffTable`. A history is a ``kenlm.State``."""
 
     def __init__(self, path: str, columns: Sequence[str]) -> None:
         """Raises `SgdecError` for a file that KenLM does not read."""
@@ -53,14 +53,14 @@ class KenlmModel:
         return self.step(history, word)[0]
 
     def symbol(self, word: str) -> str:
-        """What `step` knows a word by."""
+        """The index by which `step` knows a word."""
         return word
 
     def step(self, history: Any, word: str) -> tuple[float, Any]:
         """ln p of one word, and the history after it."""
         after = self._new_state()
         log10: float = self._model.BaseScore(history, word, after)
-        return log10 * LN_10, after  # KenLM speaks log10
+        return log10 * LN_10, after  # KenLM's scores are log10
 
     def _score_columns(self, history: Any) -> npt.NDArray[np.float32]:
         scores = (self.score(history, word) for word in self._columns)

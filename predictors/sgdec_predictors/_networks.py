@@ -1,7 +1,7 @@
-"""Lattices as networks: scores in the place of costs, arcs by what they do, and the ways in which paths leave.
+"""Lattices as networks: scores instead of costs, arcs grouped by kind, and exit scores.
 
-A network may call others: an arc whose label is no token stands for all paths of another network. A lattice is a
-network that calls none.
+A network may call others: an arc whose label is not a token stands for all paths of another network. A lattice is a
+network without calls.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sgdec.protocol import FORBIDDEN
 from sgdec_predictors._semirings import LOG, Semiring, Ways, distances_to_end, times
 
 _Signature: TypeAlias = "tuple[frozenset[Arc], frozenset[tuple[float, int]], frozenset[Arc], float]"
-"""Of a state: its arcs, epsilons and calls, and the score of ending in it."""
+"""A state: its arcs, epsilons and calls, and the score of ending in it."""
 
 
 class Arc(NamedTuple):
@@ -33,7 +33,7 @@ class Arc(NamedTuple):
 
 @dataclass(frozen=True)
 class Network:
-    """What leaves each state, by state; arcs that cost infinitely much are left out."""
+    """The arcs of each state, without arcs of infinite cost."""
 
     start: int
     arcs: list[list[Arc]]
@@ -67,13 +67,14 @@ class Network:
 
     @property
     def has_silent_ways(self) -> bool:
-        """Whether there are epsilons, or calls that may amount to one."""
+        """Whether there are epsilons, or calls that may be empty."""
         return any(self.silent) or any(self.calls)
 
     def merged(self) -> Network:
-        """The same paths, with states made one whose arcs have the same labels, scores and targets (made one).
+        """The same paths, with equivalent states merged: those whose arcs have the same labels, scores and (merged)
+        targets.
 
-        Partitions are refined until they stay. Arcs that become equal become one, so of sums only the best is kept.
+        Partitions are refined until they are stable. Arcs that become equal are merged, so the best replaces a sum.
         """
         of = [0] * len(self)
         count = min(len(self), 1)
@@ -93,7 +94,7 @@ class Network:
         )
 
     def _signature(self, state: int, of: Sequence[int]) -> _Signature:
-        """What leaves a state, targets by their classes, each once."""
+        """The distinct arcs of a state, with targets replaced by their classes."""
         return (
             frozenset(arc._replace(target=of[arc.target]) for arc in self.arcs[state]),
             frozenset((score, of[target]) for score, target in self.silent[state]),
@@ -103,21 +104,21 @@ class Network:
 
 
 class Exit(NamedTuple):
-    """All paths from a state of a network to its final states together; -inf = there is none."""
+    """The combined score of all paths from a state to the final states of its network; -inf = there is none."""
 
     silent: float
-    """Without any token."""
+    """The score of paths without any token."""
     through: float
     """Without ``</s>``."""
     ended: float
-    """With ``</s>``, and nothing but epsilons after it."""
+    """The score of paths with ``</s>``, followed only by epsilons."""
 
 
 class Paths:
-    """The paths of one network, with those of the networks that it calls in their places."""
+    """The paths of one network, with calls replaced by the paths of the called networks."""
 
     def __init__(self, network: Network, semiring: Semiring, callees: Mapping[int, Exit] = {}, sign: int = 1) -> None:
-        """Every score is taken times ``sign``. ``callees``: by label the exit from the first state, likewise."""
+        """Every score is multiplied by ``sign``. ``callees``: by label the exit from the first state, likewise."""
         self._network = network
         self._semiring = semiring
         self._callees = callees
@@ -139,7 +140,7 @@ class Paths:
         return distances_to_end(self._semiring, states, self._silent, self._final)
 
     def diverges(self) -> int | None:
-        """A state from which paths without any token gain for ever, or have no finite sum; None = there is none."""
+        """A state whose paths without tokens gain without limit, or have no finite sum; None = there is none."""
         states = range(len(self._network))
         sums = distances_to_end(self._semiring, states, self._silent, lambda state: 0.0)
         return next((state for state in states if sums[state] == math.inf), None)
@@ -187,4 +188,6 @@ def refuse_unfit(
     if wrong is not None:
         what = "the log-sum of the epsilon paths" if semiring is LOG else "the cost of the best epsilon path"
         why = "their probabilities have no finite sum" if semiring is LOG else "a cycle of negative cost"
-        raise LatticeError(path, f"{what} from state {wrong} diverges ({why})", "Mend the costs of its epsilon arcs.")
+        raise LatticeError(
+            path, f"{what} from state {wrong} diverges ({why})", "Correct the costs of its epsilon arcs."
+        )

@@ -1,8 +1,8 @@
 """Scored n-grams as an automaton that reads tokens and adds the scores of the n-grams that end with each.
 
-Its states, *contexts*, are the beginnings of n-grams: after any tokens it is in the longest context that they end
-with (Aho and Corasick 1975). A context *falls back* to the longest other context that it ends with, and what can be
-scored after it is what can be scored after that, and a little of its own.
+Its states, *contexts*, are proper prefixes of n-grams: after any tokens it is in the longest context that is a suffix
+of them (Aho and Corasick 1975). A context *falls back* to the longest other context that is a suffix of it. Its row
+is the row of that context plus the scores of its own n-grams.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class NgramTable:
     def __init__(self, ngrams: Mapping[Ngram, float]) -> None:
         """``<s>`` is the beginning and ``</s>`` the end: n-grams with either elsewhere can never be completed."""
         self.own: dict[Ngram, dict[int, float]] = {(): {}}
-        """By context, the scores of the n-grams that are this context and one token more."""
+        """By context, the scores of the n-grams that extend it by one token."""
         for ngram, score in ngrams.items():
             if ngram[-1] != BOS and BOS not in ngram[1:] and EOS not in ngram[:-1]:
                 for end in range(len(ngram)):
@@ -33,7 +33,7 @@ class NgramTable:
         self.start = self.longest((BOS,))
 
     def longest(self, tokens: Ngram) -> Ngram:
-        """The longest context that these tokens end with."""
+        """The longest context that is a suffix of these tokens."""
         return next(tokens[begin:] for begin in range(len(tokens) + 1) if tokens[begin:] in self.own)
 
     def follow(self, context: Ngram, token: int) -> Ngram:
@@ -41,7 +41,7 @@ class NgramTable:
         return () if token == BOS else self.longest((*context, token))
 
     def suffixes(self, context: Ngram) -> Iterator[Ngram]:
-        """The contexts that this one ends with, itself first."""
+        """The contexts that are suffixes of this one, itself first."""
         while context:
             yield context
             context = self.longest(context[1:])
@@ -62,7 +62,7 @@ class NgramTable:
 
 
 class MostToCome:
-    """An upper bound on what is still added after a context, ``</s>`` included, by how many tokens may come.
+    """An upper bound on the score still added after a context, ``</s>`` included, by the number of tokens left.
 
     V_k(c) is the best over ``</s>``; over the tokens that continue c to an n-gram or a context, with V_k-1 of the
     context after them; and V_k of what c falls back to, which stands for all other tokens. After no token there is
@@ -71,7 +71,7 @@ class MostToCome:
     """
 
     def __init__(self, table: NgramTable, sign: float, positive: bool) -> None:
-        """Scores are multiplied by ``sign``; ``positive``: negative ones count as 0."""
+        """``sign`` multiplies the scores; ``positive``: negative ones count as 0."""
         self._place = {context: i for i, context in enumerate(sorted(table.own, key=len))}
         contexts = list(self._place)
 
@@ -81,14 +81,14 @@ class MostToCome:
 
         steps = {(context, token) for context, row in table.own.items() for token in row if token != EOS}
         steps |= {(context[:-1], context[-1]) for context in contexts if context and context != (BOS,)}
-        steps.add(((), -1))  # a token that is in no n-gram
+        steps.add(((), -1))  # a token outside all n-grams
         edges = sorted((self._place[context], self._place[table.follow(context, token)], score(context, token))
                        for context, token in steps)  # fmt: skip
         self._sources = np.array([source for source, _, _ in edges])
         self._targets = np.array([target for _, target, _ in edges])
         self._scores = np.array([value for _, _, value in edges])
         self._first = np.flatnonzero(np.diff(self._sources, prepend=-1))
-        """Where the edges of each context that has some begin."""
+        """The index of the first edge of each context that has edges."""
         depth = np.array([len(context) for context in contexts])
         self._levels = [np.flatnonzero(depth == d) for d in range(1, int(depth.max()) + 1)]
         self._falls_to = np.array([self._place[table.longest(context[1:])] for context in contexts])
@@ -97,7 +97,7 @@ class MostToCome:
         self._gains = bool((self._scores > 0).any())
 
     def after(self, context: Ngram, tokens: float) -> float:
-        """``tokens``: at most so many before ``</s>``; without a limit infinite where anything is gained by more."""
+        """``tokens``: the most tokens before ``</s>``; infinite without a limit if more tokens can gain."""
         if tokens == math.inf:
             return math.inf if self._gains else float(self._most[0].max())
         while len(self._most) <= tokens:

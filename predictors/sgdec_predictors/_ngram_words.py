@@ -1,4 +1,4 @@
-"""Which word of an n-gram model each token is, and whether model and vocabulary have anything in common."""
+"""Maps tokens to the words of an n-gram model, and checks that model and vocabulary share entries."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from sgdec_predictors._backoff import END, START, UNKNOWN
 
 SPECIAL = (UNKNOWN, START, END)
 MAX_ID = 1_000_000
-"""How far a KenLM binary of ids is searched for the first one, where V is unknown."""
+"""The number of ids looked up in a KenLM binary to find the first one, if V is unknown."""
 
 
 def spelling(words: str, context: Context) -> tuple[Callable[[int], str], Sequence[int]]:
-    """The model's word for a token, and the tokens that have one where ``words`` says so."""
+    """The model's word for a token, and the tokens that have a word, according to ``words``."""
     word_of: dict[int, str] = {}
     if words == "pieces":
         vocabulary = context.vocabularies.target
         if vocabulary is None:
             raise UsageError(
-                "words = pieces needs a target vocabulary, and this run has none: add a model that brings one, "
+                "words = pieces needs a target vocabulary, and this run has none: add a model that has one, "
                 "or set words to a file with 'word id' on each line."
             )
         word_of = {token: vocabulary.piece(token) for token in range(vocabulary.size)}
@@ -52,7 +52,7 @@ def _read_word_map(path: str) -> dict[int, str]:
 
 
 def vocabulary_size(context: Context) -> int | None:
-    """V, if anybody knows."""
+    """V, if it is known."""
     vocabulary = context.vocabularies.target
     return context.vocab_size if context.vocab_size is not None or vocabulary is None else vocabulary.size
 
@@ -64,9 +64,9 @@ def ids_among(words: Iterable[str]) -> list[int]:
 def require_overlap(
     path: str, words: str, wanted: Iterable[str], lists: Callable[[str], bool], model_words: Sequence[str] = ()
 ) -> None:
-    """UsageError if the model lists none of the vocabulary's words, or is a model over something else than ids.
+    """UsageError if the model lists no word of the vocabulary, or if ids are expected and its words are not ids.
 
-    A model over text lists a few numbers too, so among the words of a model over ids most have to be ids.
+    A model over text lists a few numbers too, so most words of a model over ids must be ids.
     """
     seen = list(islice((word for word in wanted if word not in SPECIAL), MAX_ID))
     ids_are_rare = words == "ids" and len(model_words) > 2 * (len(ids_among(model_words)) + len(SPECIAL))

@@ -1,14 +1,14 @@
 """Two semirings over natural-log scores, and distances in weighted graphs (Mohri 2002, "Semiring frameworks and
 algorithms for shortest-distance problems").
 
-The score of a path is the sum of the scores of its arcs. What several paths amount to together is the best of their
-scores (`TROPICAL`) or the log of the sum of their probabilities (`LOG`). Distances are sums over all paths, of which
-a cycle makes infinitely many: each strongly connected component is a system of linear equations in the semiring,
+The score of a path is the sum of the scores of its arcs. The combined score of several paths is the best of their
+scores (`TROPICAL`) or the log of the sum of their probabilities (`LOG`). Distances combine all paths; a cycle makes
+infinitely many. Each strongly connected component is a system of linear equations in the semiring,
 
     x_i = b_i (+) sum over arcs i -> j of (s_ij (x) x_j),
 
-and components are solved one after the other. Cost: linear in the arcs where there are no cycles; for a component
-of n states that has some, n times its arcs (tropical: Bellman-Ford), or n^3 (log: Gaussian elimination).
+and components are solved one after the other. Cost: linear in the arcs if there are no cycles; for a cyclic component
+of n states, n times its arcs (tropical: Bellman-Ford), or n^3 (log: Gaussian elimination).
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ ROUNDING = 1e-6
 Q = TypeVar("Q", bound=Hashable)
 """A state of a graph."""
 Ways: TypeAlias = Sequence[tuple[float, Q]]
-"""What leaves a state: scores and targets."""
+"""The arcs of a state: scores and targets."""
 Floats: TypeAlias = npt.NDArray[np.float64]
 Arcs: TypeAlias = Collection[tuple[int, int, float]]
 """Within a component: origin, target, score."""
 
 
 class Semiring(ABC):
-    """How the scores of several paths become one."""
+    """The operation that combines the scores of several paths."""
 
     @abstractmethod
     def plus(self, scores: Collection[float]) -> float:
-        """Of all these paths together; -inf if there is none."""
+        """The combined score of these paths; -inf if there are none."""
 
     def solve(self, constants: Sequence[float], arcs: Arcs) -> list[float]:
         """The x_i of one strongly connected component (b_i = ``constants``); +inf where the sum diverges."""
         origins, targets, scores = zip(*arcs, strict=True)
         highest = max(constants)
-        if math.isinf(highest):  # all of them reach each other
+        if math.isinf(highest):  # all states reach each other
             return [highest] * len(constants)
         if math.inf in scores:
             return [math.inf] * len(constants)
@@ -59,7 +59,7 @@ class Semiring(ABC):
     def _solve(
         self, constants: Floats, origins: npt.NDArray[np.int64], targets: npt.NDArray[np.int64], scores: Floats
     ) -> Floats | None:
-        """Some constant is finite. None = diverges."""
+        """Solves the equations if some constant is finite; None if the sum diverges."""
 
 
 class Tropical(Semiring):
@@ -71,7 +71,7 @@ class Tropical(Semiring):
     def _solve(
         self, constants: Floats, origins: npt.NDArray[np.int64], targets: npt.NDArray[np.int64], scores: Floats
     ) -> Floats | None:
-        """Bellman-Ford: a path that visits no state twice is found in n sweeps; what still gains is a cycle."""
+        """Bellman-Ford: n sweeps find every path that visits no state twice; later gains come from a cycle."""
         found = constants
         for _ in range(len(constants)):
             longer = found.copy()
@@ -119,7 +119,7 @@ TROPICAL, LOG = Tropical(), Log()
 
 
 def times(*scores: float) -> float:
-    """One after the other; what is forbidden stays so, whatever follows.
+    """The score of two arcs in sequence; a forbidden arc stays forbidden, whatever follows.
 
     >>> times(-1.0, -0.5), times(math.inf, FORBIDDEN)
     (-1.5, -inf)
@@ -130,9 +130,9 @@ def times(*scores: float) -> float:
 def distances_to_end(
     semiring: Semiring, starts: Iterable[Q], ways: Callable[[Q], Ways[Q]], end: Callable[[Q], float]
 ) -> dict[Q, float]:
-    """For each state that can be reached: all its paths to an end together; +inf where that diverges.
+    """The combined score of all paths from each reachable state to an end; +inf if it diverges.
 
-    ``end``: the score of ending in a state; -inf = it is no end.
+    ``end``: the score of ending in a state; -inf = paths cannot end there.
     """
     found: dict[Q, float] = {}
     kept = cache(ways)
@@ -148,7 +148,7 @@ def distances_to_end(
 
 
 def distances_from(semiring: Semiring, start: Q, ways: Callable[[Q], Ways[Q]]) -> dict[Q, float]:
-    """For each state that can be reached: all paths from ``start`` to it together."""
+    """The combined score of all paths from ``start`` to each reachable state."""
     entering: dict[Q, list[float]] = {start: [0.0]}
     found: dict[Q, float] = {}
     for component in reversed(components([start], ways)):
@@ -172,7 +172,7 @@ def components(starts: Iterable[Q], ways: Callable[[Q], Ways[Q]]) -> list[list[Q
     """
     order: dict[Q, int] = {}
     lowest: dict[Q, int] = {}
-    """The earliest state that each is known to reach; no longer there once its component is complete."""
+    """The earliest state that each state is known to reach; removed once its component is complete."""
     waiting: list[Q] = []
     path: list[tuple[Q, Iterator[tuple[float, Q]]]] = []
     found: list[list[Q]] = []

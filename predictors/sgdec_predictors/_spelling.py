@@ -1,8 +1,8 @@
-"""Wrappers whose inner predictor speaks other tokens: prefixes of inner tokens, worked out when needed.
+"""Wrappers whose inner predictor has other tokens: prefixes of inner tokens, computed on demand.
 
-Such a wrapper looks ahead along several inner prefixes a row and follows few of them. A `Spelling` is one inner
-prefix. Its token is consumed, and the token after it scored, when somebody asks for the first time, and then never
-again; all that several rows ask for at once is one batch.
+These wrappers look ahead along several inner prefixes per row and follow few of them. A `Spelling` is one inner
+prefix. Its token is consumed, and the token after it scored, on first use, and never again; all requests of several
+rows at the same time are one batch.
 """
 
 from __future__ import annotations
@@ -22,31 +22,31 @@ from sgdec.wrapping import Wrapper
 
 
 class Translator(Wrapper):
-    """A wrapper between two kinds of target tokens. What is wrapped says nothing of the run's vocabularies."""
+    """A wrapper between two kinds of target tokens. The inner predictor does not determine the run's vocabularies."""
 
     forwards: ClassVar[tuple[str, ...]] = ()
 
     def __init__(self, inner: BatchPredictor) -> None:
         super().__init__(inner)
-        self.on_demand = True  # so it looks only at what the others leave
+        self.on_demand = True  # so it scores only the candidates that the others leave
 
     @classmethod
     def read_vocabularies(cls, inner: Vocabularies, **options: Any) -> Vocabularies:
-        """Nothing: its source may be cut otherwise than the run's, its target is."""
+        """No vocabularies: the inner source may be tokenised differently from the run's, and the inner target is."""
         return Vocabularies()
 
     @classmethod
     def inner_context(cls, context: Context, **options: Any) -> Context:
-        """For what is wrapped: the run's source, and a target that is not the run's."""
+        """The inner predictor's context: the run's source, and a target that is not the run's."""
         return replace(context, vocabularies=Vocabularies(context.vocabularies.source, None), vocab_size=None)
 
 
 WAITING: Any = object()
-"""In the place of an inner state: the last token is still to be consumed."""
+"""In place of an inner state: the last token has not been consumed yet."""
 
 
 class Spelling:
-    """One prefix of inner tokens: a value that knows more about itself with time."""
+    """One prefix of inner tokens; its state and scores are filled in on demand."""
 
     __slots__ = ("__weakref__", "_children", "before", "known", "row", "state", "token", "values")
 
@@ -57,25 +57,25 @@ class Spelling:
         self.state = state
         """The inner state, or `WAITING`."""
         self.known: dict[int, float] = {}
-        """Scores of the tokens that were asked for ..."""
+        """Scores of the requested tokens ..."""
         self.row: Callable[[int], float] | None = None
-        """... or the score of any ..."""
+        """... or a function to score any token ..."""
         self.values: npt.NDArray[Any] | None = None
-        """... in an array ``[V]``, where the inner predictor answers with one."""
+        """... from an array ``[V]``, if the inner predictor returns one."""
         self._children: WeakValueDictionary[int, Spelling] | None = None
 
     def score(self, token: int) -> float:
-        """Of the next token; `Inner.know` must have been asked for it."""
+        """The score of the next token; `Inner.know` must have computed it."""
         return self.row(token) if self.row is not None else self.known[token]
 
     def scores(self, tokens: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-        """Of many next tokens; 0 for negative ones."""
+        """The scores of many next tokens; 0 for negative ones."""
         if self.values is not None:
             return np.where(tokens >= 0, self.values[tokens], 0.0)
         return np.array([self.score(token) if token >= 0 else 0.0 for token in tokens.tolist()])
 
     def then(self, token: int) -> Spelling:
-        """The prefix with one more token: the same object for as long as anybody holds it."""
+        """The prefix with one more token: the same object as long as it is referenced."""
         if self._children is None:
             self._children = WeakValueDictionary()
         child = self._children.get(token)
@@ -85,22 +85,22 @@ class Spelling:
 
 
 class Inner:
-    """A predictor, asked about spellings in batches."""
+    """A predictor that scores spellings in batches."""
 
     def __init__(self, predictor: BatchPredictor, who: str, highest: int) -> None:
-        """``who`` asks, for messages; ``highest``: the highest token that it asks for."""
+        """``who``: the wrapper, for messages; ``highest``: the highest token that it uses."""
         self._predictor = predictor
         self.on_demand = predictor.on_demand
         self._who = who
         self._highest = highest
 
     def begin(self, sources: Sequence[Source]) -> list[Spelling]:
-        """The empty prefixes of these sentences. The length limit is one of the decoder's tokens, not of these."""
+        """The empty prefixes of these sentences. The length limit counts the decoder's tokens, not these."""
         unlimited = [replace(source, max_length=None) for source in sources]
         return [Spelling(None, -1, state) for state in self._predictor.initialize_batch(unlimited)]
 
     def states(self, spellings: Iterable[Spelling]) -> list[State]:
-        """Their states; consumes what is still to be consumed, in one batch."""
+        """Their states; consumes all pending tokens in one batch."""
         spellings = list(spellings)
         waiting = list(dict.fromkeys(spelling for spelling in spellings if spelling.state is WAITING))
         if waiting:
@@ -110,9 +110,9 @@ class Inner:
         return [spelling.state for spelling in spellings]
 
     def know(self, questions: Iterable[tuple[Spelling, int]]) -> None:
-        """Has the scores of these next tokens worked out, in one batch. Negative tokens ask for nothing.
+        """Computes the scores of these next tokens in one batch. Negative tokens are ignored.
 
-        A predictor that is asked on demand is asked for these tokens only, others for all at once.
+        An on-demand predictor scores only these tokens; any other predictor scores all.
         """
         asked: dict[Spelling, set[int]] = {}
         for spelling, token in questions:

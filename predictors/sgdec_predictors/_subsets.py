@@ -6,10 +6,10 @@ Transducers in Language and Speech Processing", section 3). With (+) the sum ove
 
     score(token | subset) = (+) over its states q with residual r, and paths epsilon* token from q, of r + score(path)
 
-and what is beyond that is the residual of each state that is reached. So a total is the (+) of all paths with these
+and the difference is the residual of each state that is reached. So a total is the (+) of all paths with these
 tokens. ``</s>`` is scored likewise, by all ways to end: epsilons only, with or without a ``</s>`` arc among them.
 
-A subset is worked out when it is first visited, and so are the arcs that follow a state's epsilons.
+Subsets, and the arcs after a state's epsilons, are computed on the first visit.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ Node: TypeAlias = Any
 Subset: TypeAlias = tuple[tuple[Node, float], ...]
 """States with their residuals, in order; empty = off the automaton, or after ``</s>``."""
 Following: TypeAlias = tuple[SparseRow, dict[int, Subset]]
-"""What can follow a subset, and the subset after each of these tokens."""
+"""The scores of the tokens that can follow a subset, and the subset after each of them."""
 State: TypeAlias = "tuple[Prefixes, Subset]"
 
 DIGITS = 9
-"""Residuals are compared so far: rounding errors must not keep equal futures apart."""
+"""The precision of comparing residuals: rounding errors must not separate equal futures."""
 
 
 class Automaton(Protocol):
-    """An acceptor with scores; it may be made as it is walked."""
+    """An acceptor with scores; it may be built lazily."""
 
     @property
     def start(self) -> Node: ...
 
     def arcs(self, node: Node) -> Sequence[Arc]:
-        """Those with a label, epsilon not among them."""
+        """The arcs with a label other than epsilon."""
 
     def silent(self, node: Node) -> Ways[Node]:
         """Epsilon arcs."""
@@ -53,32 +53,32 @@ class Automaton(Protocol):
         """-inf = not final."""
 
     def best(self, node: Node) -> float:
-        """All ways to end together; -inf = there is none."""
+        """The combined score of all ways to end; -inf = there is none."""
 
     def worst(self, node: Node) -> float:
-        """A lower bound on each of them; +inf = there is none."""
+        """A lower bound on each way to end; +inf = there is none."""
 
 
 class Prefixes:
-    """All subsets of one automaton, each worked out when first asked for; the prefixes of a sentence share it."""
+    """All subsets of one automaton, computed on first use; the prefixes of a sentence share them."""
 
     def __init__(self, automaton: Automaton, path: str, semiring: Semiring, normalize: bool) -> None:
-        """``path``: its file. Raises LatticeError if it has no path, or some that begin with ``<s>``."""
+        """``path``: its file. LatticeError if it has no path, or if only some paths begin with ``<s>``."""
         self._automaton = automaton
         self._path = path
         self._semiring = semiring
         self._normalize = normalize
         self._next: dict[Node, tuple[list[Arc], float]] = {}
-        """By state: what follows its epsilons, and the score of ending after them."""
+        """By state: the arcs after its epsilons, and the score of ending after them."""
         self._following: dict[Subset, Following] = {}
         self.root = self._after_bos()
-        """Its residuals are what paths cost before the first token, which so bears it."""
+        """Its residuals are the scores of paths before the first token, which are added to that token."""
 
     def following(self, subset: Subset) -> Following:
         return self._following.get(subset) or self._work_out(subset)
 
     def afresh(self) -> Prefixes:
-        """The same automaton for another sentence; nothing is kept of what was worked out."""
+        """The same automaton for another sentence, without the computed subsets."""
         return Prefixes(self._automaton, self._path, self._semiring, self._normalize)
 
     def best_remaining(self, subset: Subset) -> float:
@@ -119,7 +119,7 @@ class Prefixes:
         return tuple(sorted(reached[BOS].items()))
 
     def _reach(self, subset: Subset) -> tuple[dict[int, dict[Node, float]], float]:
-        """By token the states that it leads to, each with the score of all paths there; and the score of ending."""
+        """By token the states after it, each with the score of all paths there; and the score of ending."""
         paths: dict[int, dict[Node, list[float]]] = {}
         ends = []
         for node, residual in subset:
@@ -164,7 +164,7 @@ class SubsetPredictor(BatchPredictor):
         """The automaton of one sentence; SgdecError if it cannot be read or used."""
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
-        """Raises SgdecError for what cannot be read or used."""
+        """Raises SgdecError for a file that cannot be read or used."""
         return [(prefixes, prefixes.root) for prefixes in map(self.open, sources)]
 
     def predict_batch(
@@ -185,11 +185,11 @@ class SubsetPredictor(BatchPredictor):
         return tokens, row.at(tokens), [(prefixes, after.get(token, ())) for token in tokens]
 
     def best_remaining(self, states: Sequence[State]) -> list[float]:
-        """All ways to the end together: of the best path exactly; infinite where cycles add without limit."""
+        """The combined score of all ways to the end, exact for the best path; infinite if cycles add for ever."""
         return [prefixes.best_remaining(subset) for prefixes, subset in states]
 
     def worst_remaining(self, states: Sequence[State]) -> list[float]:
-        """The worst single path to the end, which is no better than any token sequence."""
+        """The score of the worst single path to the end, a lower bound for every token sequence."""
         return [prefixes.worst_remaining(subset) for prefixes, subset in states]
 
     def state_key(self, states: Sequence[State]) -> list[Hashable]:

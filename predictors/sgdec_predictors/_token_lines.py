@@ -14,9 +14,10 @@ class TokenLines:
         self._vocab_size = context.vocab_size if context else None
 
     def read(self, line: str, where: str) -> tuple[int, ...]:
-        """The tokens, without ``<s>`` and ``</s>``; ids may have both, at the ends. ``where``: as errors call it.
+        """The tokens, without ``<s>`` and ``</s>``; ids may have both, at the ends. ``where``: the name of the line
+        in errors.
 
-        Raises SgdecError for what is no token.
+        Raises SgdecError for an unknown token.
         """
         if self._vocabulary is not None:
             return self._vocabulary.encode(line)
@@ -30,7 +31,9 @@ class TokenLines:
     def _token(self, word: str, where: str) -> int:
         token = whole_number(word)
         if token is None:
-            raise SgdecError(f"{where}: {word!r} is no token id. Without a target vocabulary, words are token ids.")
+            raise SgdecError(
+                f"{where}: {word!r} is not a token id. Without a target vocabulary, words are token ids."
+            )
         if token in (BOS, EOS):
             raise SgdecError(f"{where}: {word} stands for <s> or </s>. Leave both out; they are added.")
         if self._vocab_size is not None and token >= self._vocab_size:

@@ -1,4 +1,4 @@
-"""Sets of tokens as one types them: ``4,17,>100,<3``."""
+"""Sets of tokens as typed in options: ``4,17,>100,<3``."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ITEM = re.compile(r"([<>]?)(\d+)", re.ASCII)
 
 
 class TokenSet:
-    """Some tokens, all below ``low``, and all above ``high`` (None = nothing there); never ``</s>``.
+    """Some tokens, all below ``low``, and all above ``high`` (None = no such range); never ``</s>``.
 
     >>> tokens = TokenSet({4, 17}, low=3, high=100)
     >>> [token in tokens for token in (0, 1, 2, 3, 4, 17, 100, 101)]
@@ -29,7 +29,7 @@ class TokenSet:
 
     @classmethod
     def parse(cls, text: str, who: str) -> TokenSet:
-        """Ids, and ranges ``>n`` and ``<n``, in which ``</s>`` does not count; UsageError for anything else.
+        """Parses ids and ranges ``>n`` and ``<n``, which exclude ``</s>``; UsageError for anything else.
 
         >>> TokenSet.parse("4, >9", "maskvocab").listed
         frozenset({4})
@@ -65,12 +65,12 @@ class TokenSet:
 
     @cached_property
     def members(self) -> list[int]:
-        """All tokens of the set but those above ``high``, ascending."""
+        """All tokens of the set except those above ``high``, ascending."""
         return sorted({*range(self.low), *self.listed} - {EOS})
 
     @cached_property
     def others(self) -> list[int]:
-        """All tokens outside a set that is not finite, ascending."""
+        """All tokens outside an infinite set, ascending."""
         assert self.high is not None
         return [token for token in range(max(self.high, EOS) + 1) if token not in self]
 

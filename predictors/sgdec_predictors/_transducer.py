@@ -1,7 +1,6 @@
-"""A transducer as a wrapper walks it: arcs by decoder token, scores instead of costs, dead ends left out.
+"""A transducer for wrappers: arcs indexed by decoder token, scores instead of costs, dead ends removed.
 
-What can happen at a state is worked out when it is first visited. Bounds take time linear in the arcs and are worked
-out when they are first asked for.
+The arcs of a state are prepared on its first visit. Bounds are computed on first use, in time linear in the arcs.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ Mask = npt.NDArray[np.bool_]
 
 
 class Arc(NamedTuple):
-    """What one arc writes, adds and leads to."""
+    """The output, score and target of one arc."""
 
     output: int
     """A token of the inner predictor, or `SILENT`."""
@@ -39,22 +38,22 @@ class Arc(NamedTuple):
 
 
 class Ways(NamedTuple):
-    """All that leaves a state."""
+    """All arcs of a state."""
 
     arcs: dict[int, tuple[Arc, ...]]
     """By decoder token; ending is an arc that reads and writes ``</s>``."""
     writing: dict[int, tuple[Arc, ...]]
-    """Those of them that belong to tokens with an arc that writes."""
+    """The arcs of tokens that have a writing arc."""
     quiet: dict[int, float]
-    """For all other tokens of ``arcs`` what these add together."""
+    """For all other tokens of ``arcs``, the combined score of their arcs."""
     silent: tuple[Arc, ...]
-    """Those that read nothing."""
+    """The arcs that read nothing."""
     otherwise: tuple[Arc, ...]
-    """Those that read nothing, for tokens that are not in ``arcs``."""
+    """The failure arcs, which read nothing, for tokens that are not in ``arcs``."""
 
 
 class Flat(NamedTuple):
-    """The arcs of a state that read, as arrays ``[arcs]``."""
+    """The reading arcs of a state, as arrays ``[arcs]``."""
 
     tokens: npt.NDArray[np.int64]
     outputs: npt.NDArray[np.int64]
@@ -65,7 +64,7 @@ class Machine(dict[int, Ways]):
     """By state, its ways."""
 
     def __init__(self, path: str, semiring: Semiring, vocab_size: int | None = None) -> None:
-        """``vocab_size``: of the decoder; None where nobody knows. Raises LatticeError for what cannot be walked."""
+        """``vocab_size``: that of the decoder, or None if unknown. Raises LatticeError for an unusable transducer."""
         super().__init__()
         found = read_transducer(path)
         self.start = found.start
@@ -120,9 +119,9 @@ class Machine(dict[int, Ways]):
         return int(outputs[outputs != UNK_LABEL].max(initial=EOS))
 
     def highest_score(self, of_output: float) -> float:
-        """The most that any one token adds, with what is written before it; each output adds ``of_output`` at most.
+        """The highest score of any one token, with the outputs before it; each output adds at most ``of_output``.
 
-        By state, of the best way through arcs that read nothing to one that reads, or to the end.
+        Computed by state, for the best way through arcs that read nothing to one that reads, or to the end.
         """
         if of_output == math.inf:
             return math.inf
@@ -146,7 +145,7 @@ class Machine(dict[int, Ways]):
 
     @cached_property
     def best(self) -> dict[int, float]:
-        """By state: the highest score of any path to the end, +inf where a cycle adds without limit."""
+        """By state: the highest score of any path to the end, +inf if a cycle adds without limit."""
         return self._extreme(1.0)
 
     @cached_property
@@ -174,7 +173,7 @@ def _output(label: int) -> int:
 
 
 def _check(found: Transducer, path: str, vocab_size: int | None) -> None:
-    """LatticeError for ends that are none, and for labels that the decoder does not have."""
+    """LatticeError for invalid ``</s>`` arcs, and for labels that the decoder does not have."""
 
     def complain(wrong: Mask, what: str, way_out: str) -> None:
         if wrong.any():
@@ -192,12 +191,12 @@ def _check(found: Transducer, path: str, vocab_size: int | None) -> None:
         complain(
             (found.inputs >= vocab_size) & (found.inputs != UNK_LABEL) & (found.inputs != OTHERWISE),
             f"but the decoder has {vocab_size} target tokens",
-            "Is it upside down? Its input side is what the decoder speaks.",
+            "Is it inverted? Its input side must have the decoder's tokens.",
         )
 
 
 def _alive(found: Transducer) -> Mask:
-    """The states from which a final one can be reached."""
+    """The states that can reach a final state."""
     alive = found.final < math.inf
     origins = np.repeat(np.arange(len(alive)), np.diff(found.first))
     walkable = found.costs < math.inf
@@ -210,7 +209,7 @@ def _alive(found: Transducer) -> Mask:
 
 
 def _refuse_cycles(found: Transducer, path: str, alive: Mask) -> None:
-    """LatticeError if arcs that read nothing lead back to where they begin: takes away those that lead to none."""
+    """LatticeError for a cycle of arcs that read nothing; repeatedly removes states without such arcs."""
     origins: npt.NDArray[Any] = np.repeat(np.arange(len(alive)), np.diff(found.first))
     left = np.isin(found.inputs, READS_NOTHING) & (found.costs < math.inf)
     left &= alive[origins] & alive[found.targets]
@@ -223,6 +222,6 @@ def _refuse_cycles(found: Transducer, path: str, alive: Mask) -> None:
                 path,
                 f"has a cycle of input epsilons (label 0) through state {origins[int(fewer.argmax())]}, "
                 "so it writes infinitely many outputs for one input",
-                "Every cycle has to read a token; pynini.rmepsilon removes cycles of 0:0 arcs.",
+                "Every cycle must read a token; pynini.rmepsilon removes cycles of 0:0 arcs.",
             )
         left = fewer

@@ -4,7 +4,7 @@ Score of token w: the inner score, given line i of ``path`` as the source of sen
 source vocabulary of the inner predictor's own model, else with that of the run; without either, lines are token ids.
 The length limit stays that of the sentence that is decoded.
 
-State: the inner state. Cost: one line read a sentence; the file is read once.
+State: the inner state. Cost: one look-up per sentence; the file is read once.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class AltSrc(Wrapper):
 
     @classmethod
     def read_vocabularies(cls, inner: Vocabularies, **options: Any) -> Vocabularies:
-        """Of what is wrapped only the target side: the run reads another source."""
+        """The inner target vocabulary only: the run reads another source."""
         return Vocabularies(None, inner.target)
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
@@ -61,7 +61,7 @@ class AltSrc(Wrapper):
         return self.inner.initialize_batch([self.source_of(source) for source in sources])
 
     def source_of(self, source: Source) -> Source:
-        """The sentence of the same number."""
+        """The source with the sentence's number in the other file."""
         if source.id > len(self._lines):
             raise SgdecError(
                 f"altsrc: {self._path} has {len(self._lines)} lines, so none for sentence {source.id}. "
@@ -79,7 +79,7 @@ class AltSrc(Wrapper):
             token = whole_number(word)
             if token is None:
                 raise SgdecError(
-                    f"altsrc: {self._path}: line {number}: {word!r} is no token id. "
+                    f"altsrc: {self._path}: line {number}: {word!r} is not a token id. "
                     "Without a source vocabulary, lines are token ids."
                 )
             tokens.append(token)

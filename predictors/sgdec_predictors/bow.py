@@ -1,11 +1,11 @@
 """Bag of words: the words of the output are given, their order is not (Stahlberg et al. 2017, Table 1).
 
-Score of token w: 0 if a copy of it is left in the bag, and ``</s>``: 0 if the bag is empty; everything else is
+Score of token w: 0 if a copy of it is left in the bag, and ``</s>``: 0 if the bag is empty; all else is
 forbidden. With ``accept_subsets`` the output may end earlier. With ``accept_duplicates`` a word may also occur more
 often than in the bag, so the bag says which words there are, and how often at least. Beside a language model it makes
 any decoder search for the best order.
 
-State: how many copies of each word are left. Cost: linear in the different words of the bag, a prefix.
+State: the number of copies left of each word. Cost: per prefix, linear in the different words of the bag.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sgdec.text.lines import read_lines
 from sgdec_predictors._token_lines import TokenLines
 
 Counts: TypeAlias = tuple[int, ...]
-"""For each different word of the bag, ascending, how many copies are left."""
+"""The number of copies left of each different word of the bag, in ascending order of words."""
 
 
 class BagOfWords(Predictor):
@@ -66,7 +66,7 @@ class BagOfWords(Predictor):
         except SgdecError as error:
             raise SgdecError(f"bow: {error}") from None
         self._words: list[int] = []
-        """The different ones, ascending."""
+        """The different words, ascending."""
         self._left: Counts | None = ()
         """None = the prefix has a word that was not left in the bag."""
 
@@ -114,15 +114,15 @@ class BagOfWords(Predictor):
         if sentence > len(self._lines):
             raise SgdecError(
                 f"bow: {self._path} has {len(self._lines)} lines, so none for sentence {sentence}. "
-                "Expected one bag a source sentence."
+                "Expected one bag per source sentence."
             )
         line, where = self._lines[sentence - 1], f"bow: {self._path}: line {sentence}"
         tokens = self._reader.read(line, where)
         if UNK in tokens:
             unknown = next((word for word in line.split() if UNK in self._reader.read(word, where)), line)
             raise SgdecError(
-                f"{where}: {unknown!r} is unknown to the target vocabulary (sentence {sentence}). "
-                "A bag is of known words: leave it out, or replace it."
+                f"{where}: {unknown!r} is not in the target vocabulary (sentence {sentence}). "
+                "Remove the word from the bag, or replace it."
             )
         return tokens
 

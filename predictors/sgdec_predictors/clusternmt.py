@@ -1,22 +1,22 @@
 """Neural machine translation over the active part of the vocabulary ("Fast Vocabulary Projection Method via
 Clustering for Multilingual Machine Translation on GPU", section 2.3).
 
-The model's output vector h selects a cluster (equation 2), the cluster an active set A of tokens, and
+The model's output vector h selects a cluster (equation 2), the cluster determines an active set A of tokens, and
 
     log P(token | h) = z_token - log sum_{t in A} exp z_t    for tokens in A, -inf for all others
 
-So the softmax is over the active tokens alone, as in the paper's steps 4 and 5: they share among them what `nmt`
-gives to the others, and score that much more. ``</s>`` is always active. A token outside A cannot follow, whatever
-other predictors say: lattices and forced references may die of it.
+The softmax is over the active tokens alone, as in the paper's steps 4 and 5: they share the probability that `nmt`
+gives to all other tokens, and so score higher. ``</s>`` is always active. A token outside A cannot follow, whatever
+other predictors score: this can make paths of lattices and forced references impossible.
 
-Which A? The paper projects onto the *union* of the active sets of all rows of a batch, and lets every row use all of
-it, so that scores depend on what shares a batch. Here each row keeps to its own cluster's set: row i of a batch is
-what that prefix gets alone, and of the union only what some row needs is computed. ``shared`` is the paper's way.
-(Of two centroids that are equally near, to within rounding, either may win.)
+Differences from the paper: it projects onto the *union* of the active sets of all rows of a batch, and lets every row
+use all of it, so that scores depend on the other rows of the batch. Here each row keeps to its own cluster's set: its
+scores do not depend on the batch, and only those tokens of the union are computed that some row needs. ``shared`` is
+the paper's method. (If two centroids are equally near, to within rounding, either may win.)
 
 State: that of `nmt`. Cost of a row: r x d to find its centroid, a x d to project, V to fill in -inf. Here a is the
-number of tokens in its active set and of those common to many sets, which are multiplied always. `summary` tells the
-size of the union, as a share of V.
+number of tokens in its active set and of those common to many sets, which are always multiplied. `summary` reports
+the size of the union, as a share of V.
 """
 
 from __future__ import annotations
@@ -41,8 +41,10 @@ class ClusterNmtPredictor(NmtPredictor):
         self,
         model: Annotated[str, Field(description="checkpoint folder, such as 'run/best'")],
         clusters: Annotated[str, Field(description="folder that `sgdec cluster` wrote for this model")],
-        k: Annotated[int, Field(ge=0, description="likely tokens of each context that count; 0 = all")] = 0,
-        shared: Annotated[bool, Field(description="a row uses the active tokens of its whole batch")] = False,
+        k: Annotated[
+            int, Field(ge=0, description="use only this many likely tokens of each context; 0 = all recorded")
+        ] = 0,
+        shared: Annotated[bool, Field(description="let a row use the active tokens of its whole batch")] = False,
         context: Context | None = None,
     ) -> None:
         from sgdec.checkpoints.clusters import load_clusters
@@ -65,11 +67,11 @@ class ClusterNmtPredictor(NmtPredictor):
 
     @property
     def active_share(self) -> float:
-        """The mean share of the vocabulary that was active in a projection so far: the union of its rows' sets."""
+        """The mean share of the vocabulary that is active in a projection: the union of its rows' sets."""
         return self._columns / (self._projections * self._projection.vocab_size) if self._projections else 0.0
 
     def summary(self) -> str:
-        """For the end of a run."""
+        """The line at the end of a run."""
         said = f"{self.active_share:.2%} of the vocabulary active, mean of {self._projections} projections"
         more = super().summary()
         return said if more is None else f"{said}; {more}"

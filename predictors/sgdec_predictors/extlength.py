@@ -1,10 +1,10 @@
-"""Given length scores: how long a hypothesis may be, and what each length is worth (SGNMT; Stahlberg et al. 2017).
+"""External length scores: the allowed lengths of a hypothesis, with scores (SGNMT; Stahlberg et al. 2017).
 
 Line N of a file lists the lengths that sentence N may have, as ``LENGTH:SCORE`` or ``LENGTH`` (score 0), for instance
-what an external model predicts. Score of ``</s>`` after n tokens: the score of n where it is listed, else forbidden.
-Score of every other token: 0 as long as a longer length is listed, else forbidden.
+from an external model. Score of ``</s>`` after n tokens: the score of n if it is listed, otherwise forbidden.
+Score of every other token: 0 as long as a longer length is listed, otherwise forbidden.
 
-State: n. Cost: a constant a row.
+State: n. Cost: constant per row.
 """
 
 from __future__ import annotations
@@ -37,7 +37,9 @@ class ExternalLength(Predictor):
 
     def __init__(
         self,
-        path: Annotated[str, Field(description="lengths with their scores, one line per sentence: 7:-0.5 8:-1.2 9")],
+        path: Annotated[
+            str, Field(description="file of lengths with scores, one line per sentence: 7:-0.5 8:-1.2 9")
+        ],
     ) -> None:
         """Raises SgdecError for a file that cannot be read."""
         self._path = path
@@ -56,7 +58,7 @@ class ExternalLength(Predictor):
         if source.id > len(self._lines):
             raise SgdecError(
                 f"extlength: {self._path} has {len(self._lines)} lines, so none for sentence {source.id}. "
-                "Expected one line of lengths a source sentence."
+                "Expected one line of lengths per source sentence."
             )
         self._scores = self._lines[source.id - 1]
         self._longest = max(self._scores)

@@ -1,9 +1,9 @@
 """Forced decoding: one given target sentence and nothing else (Stahlberg et al. 2017, Table 2).
 
-Score of token w: 0 if w comes next in the reference (``</s>`` after its last token); everything else is
+Score of token w: 0 if w comes next in the reference (``</s>`` after its last token); all else is
 forbidden. Beside other predictors it makes any decoder score that reference.
 
-State: how many tokens of the reference were consumed. Cost: a constant a row.
+State: the number of consumed tokens of the reference. Cost: constant per row.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class ForcedPredictor(Predictor):
     def __init__(
         self,
         path: Annotated[
-            str, Field(description="references, one per line: text, or token ids where there is no vocabulary")
+            str, Field(description="file of references, one per line: text, or token ids without a vocabulary")
         ],
         context: Context | None = None,
     ) -> None:
@@ -59,7 +59,7 @@ class ForcedPredictor(Predictor):
         self._state = 0
 
     def initialize(self, source: Source) -> None:
-        """Raises SgdecError if there is no line for this sentence, or it is no list of tokens."""
+        """Raises SgdecError if there is no line for this sentence, or if it is not a list of tokens."""
         self._allowed = (*self._reference(source.id), EOS)
         self._state = 0
 
@@ -91,7 +91,7 @@ class ForcedPredictor(Predictor):
         if sentence > len(self._lines):
             raise SgdecError(
                 f"forced: {self._path} has {len(self._lines)} lines, so none for sentence {sentence}. "
-                "Expected one reference a source sentence."
+                "Expected one reference per source sentence."
             )
         return self._reader.read(self._lines[sentence - 1], f"forced: {self._path}: line {sentence}")
 

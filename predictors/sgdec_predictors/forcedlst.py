@@ -2,15 +2,15 @@
 
 Score of token w: 0 if some hypothesis of the list begins with the prefix and w; ``</s>``: the score of the hypothesis
 that the prefix is, its total in the list or one of its ``feature``s; everything else is forbidden. With ``match_unk``
-an unknown word in the list stands for any token. Where the prefix is several hypotheses, the best of them counts.
+an unknown word in the list stands for any token. If a prefix matches several hypotheses, the best one counts.
 
 Lists are Moses', ``id ||| tokens ||| name= score ... ||| total``, whose ids count from 0 if 0 is among them (Moses)
-and from 1 if not (as we write them); or plain lines, without scores: line N belongs to sentence N, and of a PATH with
-``{id}`` all lines do.
+and from 1 if not (as sgdec writes them); or plain lines without scores: line N belongs to sentence N, and all lines
+of a file do if PATH has ``{id}``.
 
-State: the nodes of the tree that the prefix leads to, which is one, but for ``match_unk``. Bounds: each node knows
-the best and the worst score below it. Cost: the list is read once, the tree of a sentence made when it begins; then
-the children of the nodes, a prefix.
+State: the nodes of the tree that the prefix leads to: one node, except with ``match_unk``. Bounds: each node knows
+the best and the worst score below it. Cost: the list is read once, and the tree of a sentence is built when it
+begins; then, per prefix, the children of its nodes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from sgdec.text.lines import read_lines
 from sgdec_predictors._token_lines import TokenLines
 
 Nodes: TypeAlias = tuple[int, ...]
-"""Of a tree; empty = off the list."""
+"""Nodes of a tree; empty = off the list."""
 ROOT: Nodes = (0,)
 
 
@@ -40,7 +40,7 @@ class Line(NamedTuple):
     """One hypothesis as it was read."""
 
     number: int
-    """In its file."""
+    """The line number in its file."""
     text: str
 
 
@@ -67,10 +67,10 @@ class ForcedList(Predictor):
         ],
         use_weights: Annotated[bool, Field(description="false: every hypothesis scores 0")] = True,
         feature: Annotated[
-            str, Field(description="score by this feature; by NAME.N of several values of NAME; empty = by the total")
+            str, Field(description="feature to score by, or NAME.N for one of several values; empty = the total")
         ] = "",
         match_unk: Annotated[
-            bool, Field(description="an unknown word (token 0) in the list stands for any token")
+            bool, Field(description="let an unknown word (token 0) in the list stand for any token")
         ] = False,
         context: Context | None = None,
     ) -> None:
@@ -90,7 +90,7 @@ class ForcedList(Predictor):
         lines = _lines(path) if self._lists is None else self._lists.get(source.id, [])
         if not lines:
             raise SgdecError(
-                f"forcedlst: {path}: no hypothesis for sentence {source.id}. Expected one or more a sentence; "
+                f"forcedlst: {path}: no hypothesis for sentence {source.id}. Expected at least one per sentence; "
                 "ids count from 0 if 0 is among them, else from 1."
             )
         hypotheses = []
@@ -130,7 +130,7 @@ class ForcedList(Predictor):
         entry = parse_entry(line, where)
         score = self._score(entry) if self._use_weights else 0.0
         if not math.isfinite(score):
-            raise SgdecError(f"{where}: {score} is no score. Expected a finite number.")
+            raise SgdecError(f"{where}: {score} is not a score. Expected a finite number.")
         return entry.text, score
 
     def _score(self, entry: NbestEntry) -> float:
@@ -199,7 +199,7 @@ class _Tree:
         self._ends[node] = max(score, self._ends.get(node, FORBIDDEN))
 
     def _extremes(self, sign: int) -> dict[int, float]:
-        """By node the highest ``sign`` x score below it."""
+        """For each node the highest ``sign`` x score below it."""
         found: dict[int, float] = {}
         for node in reversed(range(len(self._children))):
             scores = [found[child] for child in self._children[node].values()]
@@ -228,7 +228,7 @@ def _lines(path: str) -> list[Line]:
 
 
 def _by_sentence(lines: Sequence[Line], path: str) -> Mapping[int, list[Line]]:
-    """By sentence number, which is from 1."""
+    """The hypotheses by sentence number, counted from 1."""
     if not any(SEPARATOR in line.text for line in lines):
         return {line.number: [line] for line in lines}
     found: dict[int, list[Line]] = defaultdict(list)

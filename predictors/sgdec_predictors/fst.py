@@ -1,13 +1,13 @@
 """Lattice rescoring: the arcs of a deterministic weighted acceptor (Stahlberg et al. 2017, Table 1).
 
-Score of token w at state q: minus the cost of q's arc with label w; whatever has no arc is forbidden. A
+Score of token w at state q: minus the cost of q's arc with label w; tokens without an arc are forbidden. A
 leading ``<s>`` arc is taken silently, and the first token bears its score too. Score of ``</s>``: the better
 of minus (cost of q's ``</s>`` arc + final cost of its target) and minus (q's own final cost). So a total is
 minus the cost of a path.
 
 State: the lattice, and the number of one of its states or of one of three more: before the first token, after
-``</s>``, off the lattice. Cost: a lattice is read as arrays; what can follow a state is cut out of them when it is
-first visited, then it is a look-up a prefix. Bounds take time linear in the arcs, once a lattice.
+``</s>``, off the lattice. Cost: a lattice is read as arrays; the arcs of a state are cut out of them on its first
+visit, then each prefix is a look-up. Bounds take time linear in the arcs, once per lattice.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ State: TypeAlias = "tuple[_Graph, int]"
 
 
 class Ways(NamedTuple):
-    """What can follow a state: tokens, ascending, their scores, and the states after them."""
+    """The arcs of a state: ascending tokens, their scores, and the states after them."""
 
     tokens: list[int]
     scores: list[float]
@@ -69,9 +69,11 @@ class FstPredictor(BatchPredictor):
     def __init__(
         self,
         path: Annotated[str, Field(description="lattice, .fst or .fst.gz; {id} is the sentence number")],
-        use_weights: Annotated[bool, Field(description="false: every arc scores 0")] = True,
+        use_weights: Annotated[
+            bool, Field(description="use the costs of the arcs; false: every arc scores 0")
+        ] = True,
         normalize: Annotated[
-            bool, Field(description="log-softmax at each state, over its arcs and its end together")
+            bool, Field(description="apply log-softmax at each state, over its arcs and its end")
         ] = False,
         context: Context | None = None,
     ) -> None:
@@ -129,7 +131,7 @@ class _Graph:
     """A deterministic lattice as scores, ready to be walked; all prefixes of a sentence share it."""
 
     def __init__(self, lattice: Lattice, path: str, use_weights: bool, normalize: bool) -> None:
-        """Raises LatticeError for a lattice without any path, or with some paths that begin with ``<s>``."""
+        """Raises LatticeError for a lattice without paths, or if only some paths begin with ``<s>``."""
         self.ways = _AllWays(lattice, use_weights, normalize)
         """By state."""
         self.rows = _Rows(self.ways)
@@ -171,8 +173,8 @@ class _Graph:
     def _extreme_of_cyclic(self, sign: float, order: Sequence[int]) -> dict[int, float]:
         """The same by Bellman-Ford.
 
-        Each arc that goes back in the order costs one sweep more, and a way that visits no state twice has at most
-        one from each state. What still gains after that gains on a cycle, for ever.
+        Each arc that goes back in the order costs one sweep more. A path that visits no state twice has at most one
+        such arc from each state, so any later gain comes from a cycle and is unlimited.
         """
         place = {state: i for i, state in enumerate([ENDED, DEAD, *order])}
         edges = [
@@ -209,7 +211,7 @@ class _Graph:
 
 
 class _AllWays(dict[int, Ways]):
-    """What can follow each state of a lattice, worked out when it is first asked for."""
+    """The arcs of each state of a lattice, computed on first use."""
 
     def __init__(self, lattice: Lattice, use_weights: bool, normalize: bool) -> None:
         nothing = Ways([], [], [])
@@ -252,7 +254,7 @@ class _AllWays(dict[int, Ways]):
         tokens[arc], scores[arc], targets[arc] = [EOS] * ends, [score] * ends, [ENDED] * ends
 
     def _from_root(self) -> Ways:
-        """The first state's ways, or those after its ``<s>``."""
+        """The arcs of the first state, or those after its ``<s>``."""
         ways = self[self._start]
         if ways.tokens != [BOS]:
             return ways
@@ -262,7 +264,7 @@ class _AllWays(dict[int, Ways]):
 
 
 class _Rows(dict[int, SparseRow]):
-    """The same as rows of scores, each made when it is first asked for."""
+    """The same as rows of scores, each made on first use."""
 
     def __init__(self, ways: _AllWays) -> None:
         super().__init__()

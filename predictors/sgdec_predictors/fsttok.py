@@ -1,4 +1,5 @@
-"""Wrapper: the inner predictor speaks other tokens, which a transducer T spells (Stahlberg et al. 2017, section 3).
+"""Wrapper: a transducer T maps the decoder's tokens to those of the inner predictor (Stahlberg et al. 2017, section
+3).
 
 T reads decoder tokens y and writes inner tokens z; each of its paths pi costs c. For a prefix y1...yt
 
@@ -6,18 +7,18 @@ T reads decoder tokens y and writes inner tokens z; each of its paths pi costs c
     score of y_t   = score(y1...yt) - score(y1...yt-1)
 
 With ``semiring`` tropical the best path counts, with log the log of the sum. A path of a prefix ends with the arc
-that reads its last token; what T writes without reading (input epsilons) counts when the next token is read. So a
-score comes when T writes, be it before, with or after the decoder tokens that are spelled. ``</s>`` needs a final
-state, and adds its weight and the inner ``</s>``: totals are those of whole paths, exactly, however late the parts
-arrive. Only what T reads can follow. Every cycle of T has to read something; apart from that any transducer will do.
+that reads its last token; outputs of arcs that read nothing (input epsilons) count when the next token is read. So
+scores arrive when T writes: before, with or after the decoder tokens that are spelled. ``</s>`` needs a final state,
+and adds its weight and the inner ``</s>``: totals are exactly those of whole paths, at whatever step the parts
+arrive. Only tokens that T reads can follow. Every cycle of T must read a token; T may be any other transducer.
 
 State: pairs of a state of T and an inner prefix, each with its score relative to the prefix'. Pairs are merged where
 the inner prefix is the same, or by the inner `state_key` has the same future. With ``max_states`` only the best pairs
-are kept, and the end of the run says how often others were lost. `sgdec transducer` builds transducers from
+are kept, and the end of the run reports how often others were dropped. `sgdec transducer` builds transducers from
 tokenizers; `sgdec.io.transducer` has the labels.
 
-Cost: a step of the inner predictor for each inner prefix, those of all rows together, and a look at each arc. T reads
-deterministically: one pair a prefix. Input epsilons that write are followed ahead of need, a step each.
+Cost: a step of the inner predictor for each inner prefix, batched over all rows, and a visit to each arc. If T reads
+deterministically, a prefix has one pair. Input epsilons that write are followed ahead, one step each.
 """
 
 from __future__ import annotations
@@ -40,17 +41,17 @@ from sgdec_predictors._transducer import Arc, Machine, Ways
 
 NOTHING: frozenset[int] = frozenset()
 WIDE = 256
-"""Where more tokens than this can be read, arrays score them; for fewer, per-call costs would dominate."""
+"""More readable tokens than this are scored as arrays; for fewer, per-call costs would dominate."""
 
 
 class Pair(NamedTuple):
-    """Where one or more paths have come to."""
+    """The end of one or more paths."""
 
     state: int
-    """Of the transducer."""
+    """A state of the transducer."""
     inner: Spelling
     score: float
-    """Relative to that of the prefix."""
+    """The score relative to that of the prefix."""
     barred: frozenset[int] = NOTHING
     """Tokens that must not follow: failure arcs were taken past arcs that read them."""
 
@@ -63,7 +64,7 @@ class Prefix:
     def __init__(self, pairs: Sequence[Pair]) -> None:
         self.pairs = pairs
         self.reach: list[Pair] | None = None
-        """The pairs, and all that input epsilons lead to from them; found when first needed."""
+        """The pairs, and all that input epsilons lead to; computed on first use."""
 
 
 class FstTok(Translator):
@@ -85,13 +86,13 @@ class FstTok(Translator):
     def __init__(
         self,
         inner: BatchPredictor,
-        path: Annotated[str, Field(description="transducer: reads decoder tokens, writes inner ones")],
+        path: Annotated[str, Field(description="transducer from decoder tokens to inner tokens")],
         max_states: Annotated[
-            int, Field(ge=0, description="keep so many segmentations of a prefix; 0 = all, which is exact")
+            int, Field(ge=0, description="limit on the segmentations kept of a prefix; 0 = no limit, which is exact")
         ] = 0,
         semiring: Annotated[
             Literal["tropical", "log"],
-            Field(description="of several segmentations the best counts, or their log-sum"),
+            Field(description="score of several segmentations: the best, or their log-sum"),
         ] = "tropical",
         context: Context | None = None,
     ) -> None:
@@ -111,7 +112,7 @@ class FstTok(Translator):
         self._consumed = self._pruned = 0
         best = semiring == "tropical"
         self.max_score = self._machine.highest_score(inner.max_score) if best else math.inf
-        # Abilities, as far as the inner predictor has what they are made of.
+        # Abilities that the inner predictor makes possible.
         if best and (ability(inner, "best_remaining") or inner.max_score <= 0.0 < self.max_score):
             self.best_remaining = self._best_remaining
         if ability(inner, "worst_remaining"):
@@ -136,13 +137,13 @@ class FstTok(Translator):
         return [self._settled(pairs) for pairs in self._merged(after)]
 
     def summary(self) -> str | None:
-        """For the end of a run: how often ``max_states`` was too few."""
+        """The line at the end of a run: how often ``max_states`` dropped segmentations."""
         inner = getattr(self.inner, "summary", None)
         texts = [inner() if inner is not None else None]
         if self._pruned:
             texts.append(
                 f"max_states {self._max_states} was too few for {self._pruned:,} of {self._consumed:,} prefixes: "
-                "their scores leave segmentations out"
+                "their scores miss segmentations"
             )
         return "; ".join(filter(None, texts)) or None
 
@@ -152,7 +153,7 @@ class FstTok(Translator):
         return [max(found, default=FORBIDDEN) for found in bounds]
 
     def _worst_remaining(self, states: Sequence[Prefix]) -> list[float]:
-        """What follows is scored by one of the pairs at least."""
+        """Every continuation is scored by at least one of the pairs."""
         bounds = self._bounds(states, "worst_remaining", self._machine.worst)
         return [min(found, default=-FORBIDDEN) for found in bounds]
 
@@ -173,7 +174,7 @@ class FstTok(Translator):
         ]
 
     def _look_ahead(self, prefixes: Sequence[Prefix], wanted: Sequence[Candidates | None]) -> None:
-        """Follows input epsilons, then has the inner scores worked out that the wanted tokens need."""
+        """Follows input epsilons, then computes the inner scores that the wanted tokens need."""
         layers = {prefix: prefix.pairs for prefix in prefixes if prefix.reach is None}
         found: dict[Prefix, list[Pair]] = {prefix: [] for prefix in layers}
         while any(layers.values()):
@@ -196,7 +197,7 @@ class FstTok(Translator):
         )
 
     def _next_layer(self, layer: Sequence[Pair]) -> list[Pair]:
-        """One input epsilon further; paths that meet are added up."""
+        """Follows one more input epsilon; paths that meet are combined."""
         met: dict[tuple[int, Spelling, frozenset[int]], list[float]] = {}
         for pair in layer:
             ways = self._machine[pair.state]
@@ -209,7 +210,7 @@ class FstTok(Translator):
         return [Pair(state, inner, self._plus(scores), barred) for (state, inner, barred), scores in met.items()]
 
     def _outputs(self, pair: Pair, ways: Ways, tokens: Candidates | None) -> list[int]:
-        """What is written where one of these tokens is read; one is enough where the inner answer is a full row."""
+        """The outputs of arcs that read one of these tokens; a single output is enough if the inner row is full."""
         if tokens is None and not self._inner.on_demand:
             return [EOS] if ways.writing else []
         return [arc.output for token in _allowed(ways.writing, tokens, pair) for arc in ways.writing[token]]
@@ -263,7 +264,7 @@ class FstTok(Translator):
         return [Pair(state, inner, self._plus(scores)) for (state, inner), scores in met.items()]
 
     def _merged(self, rows: list[list[Pair]]) -> list[list[Pair]]:
-        """Pairs at one state of the transducer whose inner states have the same future become one."""
+        """Merges pairs at one state of the transducer whose inner states have the same future."""
         if self._key_of is None:
             return rows
         several = [i for i, pairs in enumerate(rows) if len({pair.state for pair in pairs}) < len(pairs)]
@@ -278,7 +279,7 @@ class FstTok(Translator):
         return rows
 
     def _settled(self, pairs: list[Pair]) -> Prefix:
-        """Scores relative to what all pairs amount to; the best ones, where only so many may stay."""
+        """Makes scores relative to the combined score of all pairs; keeps the best ``max_states`` pairs."""
         self._consumed += 1
         if not pairs:
             return Prefix(())

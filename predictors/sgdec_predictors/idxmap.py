@@ -1,10 +1,10 @@
-"""Wrapper: the inner predictor numbers the same words otherwise.
+"""Wrapper: the inner predictor has other token ids for the same words.
 
 Score of token w: the inner score of map(w), after the mapped prefix. A map is a text file with ``outer inner`` on
 each line, a bijection of 0..n-1 onto itself that keeps 0, 1 and 2 (``<unk>``, ``<s>``, ``</s>``) where they are; with
 ``src_path`` source tokens are mapped too, by a map of their own.
 
-State: the inner state. Cost: one inner row a prefix, with its columns in another order.
+State: the inner state. Cost: one inner row per prefix, with its columns reordered.
 """
 
 from __future__ import annotations
@@ -42,11 +42,13 @@ class IdxMap(Wrapper):
     def __init__(
         self,
         inner: BatchPredictor,
-        path: Annotated[str, Field(description="map of target tokens: 'outer inner' on each line")],
-        src_path: Annotated[str | None, Field(description="map of source tokens; none = they are the same")] = None,
+        path: Annotated[str, Field(description="file that maps target tokens: 'outer inner' on each line")],
+        src_path: Annotated[
+            str | None, Field(description="file that maps source tokens; none = the ids are the same")
+        ] = None,
         context: Context | None = None,
     ) -> None:
-        """Raises SgdecError for a file that cannot be read or is no such map."""
+        """Raises SgdecError for a file that cannot be read or is not a bijection."""
         super().__init__(inner)
         self._target = IdMap(path)
         self._source = IdMap(src_path) if src_path is not None else None
@@ -59,12 +61,12 @@ class IdxMap(Wrapper):
 
     @classmethod
     def read_vocabularies(cls, inner: Vocabularies, src_path: str | None = None, **options: Any) -> Vocabularies:
-        """Of what is wrapped only what is not mapped."""
+        """The inner vocabularies of unmapped sides only."""
         return Vocabularies(inner.source if src_path is None else None, None)
 
     @classmethod
     def inner_context(cls, context: Context, src_path: str | None = None, **options: Any) -> Context:
-        """For what is wrapped: without the vocabularies in which tokens have other numbers."""
+        """The inner context, without the vocabularies in which tokens have other ids."""
         source = context.vocabularies.source if src_path is None else None
         return replace(context, vocabularies=Vocabularies(source, None))
 
@@ -103,7 +105,9 @@ class IdMap:
                     outer, inner = self._pair(line, number)
                     if outer in inner_of or inner in outer_of:
                         twice = f"outer token {outer}" if outer in inner_of else f"inner token {inner}"
-                        raise SgdecError(f"{path}: line {number}: {twice} is mapped twice; this is no bijection.")
+                        raise SgdecError(
+                            f"{path}: line {number}: {twice} is mapped twice; the map must be a bijection."
+                        )
                     inner_of[outer], outer_of[inner] = inner, outer
         except SgdecError as error:
             raise SgdecError(f"idxmap: {error}") from None

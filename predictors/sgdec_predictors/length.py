@@ -2,16 +2,16 @@
 
     P(n) = Gamma(n - o + r) / ((n - o)! Gamma(r)) p^(n - o) (1 - p)^r,    n = o, o + 1, ... tokens before ``</s>``
 
-with r and p made of the source line's features (`sgdec.models.length`) and o the offset, which is positive where
-every hypothesis has tokens that the distribution does not count; where o is negative, P is renormalised over n >= 0.
-Over all lengths it sums to one.
+with r and p computed from the source line's features (`sgdec.models.length`) and o the offset, which is positive
+where every hypothesis has tokens that the distribution does not count; where o is negative, P is renormalised over n
+>= 0. Over all lengths it sums to one.
 
 After n tokens ``</s>`` scores the hazard, ``log P(n) - log P(n or more)``, and every other token ``log P(more than
-n) - log P(n or more)``: the factors of the chain rule, so that a hypothesis of n tokens has log P(n) in all. With
-``point`` ``</s>`` scores all of that, and every other token 0. The length limit cuts the distribution: what is
+n) - log P(n or more)``: the factors of the chain rule, so that a hypothesis of n tokens has log P(n) in total. With
+``point`` ``</s>`` scores all of log P(n), and every other token 0. The length limit truncates the distribution: mass
 beyond it is lost, and the length at the limit scores as usual.
 
-State: n. Cost: n steps, once a length and sentence; then a look-up.
+State: n. Cost: n steps, once per length and sentence; then a look-up.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class LengthPredictor(Predictor):
         weights: Annotated[
             str | tuple[float, ...],
             Field(
-                description="the file that `sgdec fit-length` wrote, or 10 numbers in SGNMT's order: 5 of r and "
+                description="file that `sgdec fit-length` wrote, or 10 numbers in SGNMT's order: 5 of r and "
                 "5 of p (characters, words, punctuation, characters a word, punctuation a word); or 12, with "
                 "the biases of r and p at the end"
             ),
@@ -61,7 +61,7 @@ class LengthPredictor(Predictor):
             ),
         ] = 0,
     ) -> None:
-        """Raises SgdecError for weights that cannot be read or are not as many as features need."""
+        """Raises SgdecError for weights that cannot be read or have the wrong number."""
         try:
             self._weights = _weights(weights)
         except SgdecError as error:
@@ -74,7 +74,7 @@ class LengthPredictor(Predictor):
         self._state = 0
 
     def initialize(self, source: Source) -> None:
-        """Features are those of the line as it was read; of tokens alone, those of the tokens with blanks between."""
+        """Computes features from the line as it was read; without text, from the tokens joined by blanks."""
         line = source.text if source.text is not None else " ".join(map(str, source.tokens))
         self._lengths = _Lengths(self._weights.distribution(line), self._offset)
         self._limit = math.inf if source.max_length is None else source.max_length
@@ -99,7 +99,7 @@ class LengthPredictor(Predictor):
         self._state = state
 
     def best_remaining(self, states: Sequence[int]) -> list[float]:
-        """The probability grows up to the mode and falls from there, so the nearest length to it is the best."""
+        """The probability grows up to the mode and falls from there, so the nearest length is the best."""
         mode = self._lengths.mode
         return [
             FORBIDDEN if lowest > self._limit else self._left(n, int(min(max(mode, lowest), self._limit)))
@@ -123,11 +123,11 @@ class LengthPredictor(Predictor):
         return list(states)
 
     def _left(self, n: int, end: int) -> float:
-        """What is still to be scored of a hypothesis of ``end`` tokens after n of them."""
+        """The score that remains for a hypothesis of ``end`` tokens after n of them."""
         return self._lengths.log_probability(end) - self._paid(n)
 
     def _paid(self, n: int) -> float:
-        """What n tokens have scored."""
+        """The score of n tokens."""
         return 0.0 if self._point else self._lengths.log_tail(n)
 
 
@@ -148,12 +148,12 @@ class _Lengths(NamedTuple):
         return self.distribution.log_tail(n - self.offset) - self._log_whole()
 
     def _log_whole(self) -> float:
-        """What of the distribution belongs to no negative length."""
+        """The mass of the distribution at lengths of at least 0."""
         return self.distribution.log_tail(-self.offset)
 
 
 def _weights(given: str | tuple[float, ...]) -> LengthWeights:
-    """From a file's path, numbers with commas between them, or numbers."""
+    """Reads weights from a file's path, comma-separated numbers, or numbers."""
     if not isinstance(given, str):
         return LengthWeights.of_numbers(given)
     try:

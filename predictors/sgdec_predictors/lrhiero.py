@@ -6,13 +6,13 @@ V(prefix) the best score of all derivations that begin with a prefix, as far as 
 
     score(w | prefix) = V(prefix w) - V(prefix)
 
-so that a total is the score of the best derivation of the hypothesis. Everything that no derivation has next is
-forbidden. ``<s>`` is taken silently, and what it costs counts towards the first token.
+so that a total is the score of the best derivation of the hypothesis. A token that no derivation has next is
+forbidden. ``<s>`` is taken silently, and its score counts towards the first token.
 
-State: all derivations that agree with the prefix, each a stack of what is still to come
-(`sgdec_predictors._hiero_chart`) with what it has more than the best one; of equal stacks the best is kept. Cost: a
-chart a sentence, cubic in its length and linear in the grammar for rules with two non-terminals; then a look-up a
-stack, once it was seen. For small grammars.
+State: all derivations that agree with the prefix, each a stack of its remaining items
+(`sgdec_predictors._hiero_chart`) with its score relative to the best one; among equal stacks the best is kept. Cost:
+per sentence a chart, cubic in the length and linear in the grammar for rules with two non-terminals; then a look-up
+per stack after its first visit. For small grammars.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ State: TypeAlias = tuple[tuple[Stack, float], ...]
 
 
 class LeftToRightHiero(Predictor):
-    """Allows what the grammar can derive from the source; each token with what it adds to the best derivation.
+    """Allows what the grammar derives from the source; each token scores what it adds to the best derivation.
 
     >>> import os, tempfile
     >>> rules = "S 1_X1_2 1_X1_2 0\\nX 10_X1 X1_20 -0.5\\nX 11 21 -1\\nX 10_11 22 -2\\n"
@@ -56,7 +56,7 @@ class LeftToRightHiero(Predictor):
         path: Annotated[str, Field(description="rules, one per line: LHS SOURCE TARGET SCORE..., may be gzipped")],
         use_weights: Annotated[bool, Field(description="false: every rule scores 0")] = True,
         weights: Annotated[
-            tuple[float, ...], Field(description="one for each score column of a rule; none = their plain sum")
+            tuple[float, ...], Field(description="weights of the score columns of rules; none = their plain sum")
         ] = (),
         context: Context | None = None,
     ) -> None:
@@ -73,7 +73,7 @@ class LeftToRightHiero(Predictor):
         self._state: State = ()
 
     def initialize(self, source: Source) -> None:
-        """Raises SgdecError if rules of the grammar can be used round and round with a gain."""
+        """Raises SgdecError if a cycle of rules has a gain."""
         try:
             self._chart = Chart(self._rules, (BOS, *source.tokens, EOS))
         except SgdecError as error:

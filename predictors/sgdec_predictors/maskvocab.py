@@ -1,9 +1,9 @@
-"""Wrapper: some tokens that the inner predictor never sees, such as the tags of another predictor's vocabulary.
+"""Wrapper: hides some tokens from the inner predictor, such as the tags of another predictor's vocabulary.
 
 Score of token w: 0 if w is masked, else the inner score after the tokens that are not masked. So a total is the inner
 total of the hypothesis without its masked tokens. ``</s>`` is never masked.
 
-State: the inner state; a masked token does not change it. Cost: one inner row a prefix, and a copy of it.
+State: the inner state; a masked token does not change it. Cost: one inner row per prefix, and a copy of it.
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ class MaskVocab(Wrapper):
     [SparseRow({7: 0.0, 4: 0.0, 5: 0.0}, default=-inf)]
     """
 
-    # No attention: a masked token is predicted with none. Bounds hold: what follows inside is a part of what
-    # follows outside, so whatever the length limit allows outside, the inner bound has considered.
+    # No attention: a masked token is predicted without attention. Bounds hold: inner continuations are parts of
+    # outer ones, so the inner bound covers whatever the length limit allows outside.
     forwards: ClassVar[tuple[str, ...]] = ("best_remaining", "worst_remaining", "state_key")
 
     def __init__(
         self,
         inner: BatchPredictor,
-        tokens: Annotated[str, Field(description="masked tokens: ids, and ranges >n and <n, such as '4,17,>100'")],
+        tokens: Annotated[str, Field(description="tokens to hide: ids, and ranges >n and <n, such as '4,17,>100'")],
         context: Context | None = None,
     ) -> None:
-        """Raises UsageError for what is no such list, for ``</s>`` in it, and for ids outside the vocabulary."""
+        """Raises UsageError for a malformed list, for ``</s>`` in it, and for ids outside the vocabulary."""
         super().__init__(inner)
         self.max_score = max(inner.max_score, 0.0)
         self._masked = TokenSet.parse(tokens, "maskvocab")

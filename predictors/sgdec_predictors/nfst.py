@@ -1,13 +1,13 @@
 """Lattices that are not deterministic or have epsilons (Stahlberg et al. 2017, Table 1).
 
-A total is the score of all paths with its tokens together: of the best one (``semiring`` tropical), or the log of the
-sum of their probabilities (log). Score of token w: what w adds to that of the paths so far. Otherwise as `fst`, with
-which it agrees on a deterministic lattice: costs are negated; a leading ``<s>`` arc is taken silently, and the first
-token bears its score; ``</s>`` is to end in a final state, by an arc of its own or without. Label 0 is epsilon.
+The total of a token sequence combines the scores of all its paths: the best one (``semiring`` tropical), or the log
+of the sum of their probabilities (log). Score of token w: the change of that total. The rest is as in `fst`, with
+which it agrees on deterministic lattices: costs are negated; a leading ``<s>`` arc is taken silently, and the first
+token bears its score; ``</s>`` ends in a final state, by an arc of its own or without one. Label 0 is epsilon.
 
 State: the lattice, and the states of it that the prefix leads to, each with its residual (`_subsets`). Cost: that of
-determinising and removing epsilons, for what is visited and for no more. Bounds, and the check that epsilon cycles
-converge, take time linear in the arcs for a lattice without cycles (`_semirings`), once a lattice.
+determinisation and epsilon removal, for visited parts only. Bounds, and the check that epsilon cycles converge, take
+time linear in the arcs for a lattice without cycles (`_semirings`), once per lattice.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class NfstPredictor(SubsetPredictor):
         path: Annotated[str, Field(description="lattice, .fst or .fst.gz; {id} is the sentence number")],
         use_weights: Annotated[bool, Field(description="false: every token scores 0")] = True,
         normalize: Annotated[
-            bool, Field(description="log-softmax after each prefix, over all that can follow and the end together")
+            bool, Field(description="apply log-softmax after each prefix, over all continuations and the end")
         ] = False,
         semiring: Annotated[
             Literal["tropical", "log"],
-            Field(description="of several paths with the same tokens the best counts, or their log-sum"),
+            Field(description="score of several paths with the same tokens: the best, or their log-sum"),
         ] = "tropical",
         context: Context | None = None,
     ) -> None:
@@ -77,7 +77,7 @@ class NfstPredictor(SubsetPredictor):
 
 
 class _Automaton:
-    """A lattice, with the distances from its states to the end."""
+    """A lattice with the distances from its states to the end."""
 
     def __init__(self, network: Network, semiring: Semiring) -> None:
         self.start = network.start
@@ -105,7 +105,7 @@ class _Automaton:
 
     @cached_property
     def _highest_cost(self) -> dict[int, float]:
-        """Of any path to where the prefix can end, as well as it can there."""
+        """The best score of ending after any path of the prefix."""
         costs = [score if score == FORBIDDEN else -score for score in self._ends]
         return distances_to_end(TROPICAL, range(len(costs)), self._costs, costs.__getitem__)
 

@@ -3,11 +3,11 @@ r"""N-gram language model: the score of token w is ``ln p(w | the tokens before 
 The model is an ARPA file (``.gz`` too) or a KenLM binary (Heafield 2011). The prefix starts in ``<s>``; token 2 is
 the model's ``</s>``, token 1 its ``<s>`` (scored as the model lists it, mostly log10 -99), and a token whose word the
 model does not list is its ``<unk>`` (log10 -100 where it lists none, as in KenLM). State: the history that the
-model can still tell from others. Also found as ``kenlm`` and ``srilm``.
+model can distinguish from others. Also registered as ``kenlm`` and ``srilm``.
 
-The highest score of any token is worked out of an ARPA file when it is loaded; where back-off weights are positive it
-can be above 0. A KenLM binary does not list its n-grams, so there the user gives it (``max_score``): without it,
-searches run and prove nothing.
+The highest score of any token is computed from an ARPA file when it is loaded; if back-off weights are positive, it
+can be above 0. A KenLM binary does not list its n-grams, so the user gives the highest score (``max_score``): without
+it, searches run but prove nothing.
 
 Cost: asked on demand, it scores the few candidates that other predictors leave, from a cache. Without candidates a
 row is exact over the whole vocabulary: from an ARPA file a copy of the unigrams and one write for each n-gram that
@@ -39,17 +39,17 @@ if TYPE_CHECKING:
     from sgdec_predictors._device_rows import DeviceRows
 
 KEPT = 1 << 16
-"""How many histories keep the scores that were asked for."""
+"""The number of histories whose computed scores are cached."""
 MANY = 256
-"""A row for more candidates than this is a full one, where full rows are cheap."""
+"""For more candidates than this a full row is computed, if full rows are cheap."""
 MANY_ROWS = 32
-"""From so many prefixes on, arrays answer them; for fewer, per-call costs would outweigh remembered scores."""
+"""At least this many prefixes are scored as arrays; for fewer, per-call costs would outweigh cached scores."""
 ROUNDING = 1e-5
-"""KenLM adds up float32 numbers: by so much a score may exceed what the user gave as the highest."""
+"""KenLM adds up float32 numbers: a score may exceed the user's ``max_score`` by this much."""
 
 
 class LanguageModel(Protocol):
-    """What `BackoffTable` and `KenlmModel` have in common. Histories are hashable values."""
+    """The common interface of `BackoffTable` and `KenlmModel`. Histories are hashable values."""
 
     start: Any
 
@@ -83,25 +83,28 @@ class NGram(BatchPredictor):
         path: Annotated[str, Field(description="an ARPA file (.gz too) or a KenLM binary")],
         words: Annotated[
             str,
-            Field(description="what the model's words are: ids, pieces, or a file with 'word id' on each line"),
+            Field(description="the model's words: ids, pieces, or a file with 'word id' on each line"),
         ] = "ids",
         max_score: Annotated[
             float | None,
-            Field(allow_inf_nan=False, description="of a KenLM binary: the highest ln p of any token, for proofs"),
+            Field(
+                allow_inf_nan=False,
+                description="for a KenLM binary: the highest ln p of any token, needed for proofs",
+            ),
         ] = None,
         context: Context | None = None,
     ) -> None:
-        """Raises UsageError if model and vocabulary share no entry, SgdecError for a file that is broken."""
+        """Raises UsageError if model and vocabulary share no entry, SgdecError for a damaged file."""
         context = context or Context()
         self._given: float | None = None
-        """The highest score, as far as the user knows."""
+        """The highest score according to the user."""
         self._spell, listed = spelling(words, context)
         size = vocabulary_size(context)
         self._model: LanguageModel
         self._table: BackoffTable | None = None
-        """The same model, if it answers many questions as arrays, and full rows cheaply."""
+        """The same model, if it scores arrays and makes full rows cheaply."""
         self._device_rows: DeviceRows | None = None
-        """Where neural models score on another device: full rows there."""
+        """Full rows on the device of neural models, if it is not the CPU."""
         if not _is_kenlm_binary(path):
             arpa = read_arpa(path)
             tokens = range(size) if size is not None else sorted({BOS, EOS, *(listed or ids_among(arpa.words))})
@@ -114,8 +117,8 @@ class NGram(BatchPredictor):
             self.max_score = self._table.highest_score()
             if max_score is not None:
                 raise UsageError(
-                    f"ngram: {path} lists its n-grams, so its max_score is known ({self.max_score:.4g}): leave the "
-                    "option out. It is for KenLM binaries."
+                    f"ngram: {path} lists its n-grams, so its max_score is known ({self.max_score:.4g}): omit the "
+                    "option. It is for KenLM binaries."
                 )
             if context.device != "cpu" and size is not None:
                 from sgdec_predictors._device_rows import DeviceRows
@@ -129,7 +132,7 @@ class NGram(BatchPredictor):
                 self.max_score = self._given = max_score
             require_overlap(path, words, columns or map(str, range(MAX_ID)), model.__contains__)
         self._tokens = None if size is not None else tokens
-        """Which token each column is, where V is unknown."""
+        """The token of each column, if V is unknown."""
         self._symbols = _Symbols(self._model, self._spell)
         self._known = lru_cache(KEPT)(partial(_Memory, self._step, self._symbols))
 
@@ -168,7 +171,7 @@ class NGram(BatchPredictor):
         return list(states)
 
     def _step(self, history: Any, symbol: Any) -> tuple[float, Hashable]:
-        """Raises SgdecError for a score above what the user gave as the highest."""
+        """Raises SgdecError for a score above the user's ``max_score``."""
         score, after = self._model.step(history, symbol)
         if self._given is not None and score > self._given + ROUNDING:
             raise _too_high(symbol, score, self._given)
@@ -200,7 +203,7 @@ class NGram(BatchPredictor):
 
 
 class _Symbols(dict[int, Any]):
-    """What a model knows each token by, found when it is first asked for."""
+    """The model's symbol of each token, looked up on first use."""
 
     def __init__(self, model: LanguageModel, spell: Callable[[int], str]) -> None:
         self._model = model
@@ -211,12 +214,12 @@ class _Symbols(dict[int, Any]):
         return symbol
 
     def __call__(self, tokens: Iterable[int]) -> npt.NDArray[np.int64]:
-        """The symbols of many tokens, where they are numbers."""
+        """The symbols of many tokens, if symbols are numbers."""
         return np.fromiter(map(self.__getitem__, tokens), np.int64)
 
 
 class _Memory(dict[int, tuple[float, Hashable]]):
-    """The scores of tokens after one history, and the histories after them, each found when first asked for."""
+    """The scores of tokens after one history, and the histories after them, computed on first use."""
 
     __slots__ = ("_history", "_step", "_symbols")
 
@@ -234,8 +237,8 @@ class _Memory(dict[int, tuple[float, Hashable]]):
 
 def _too_high(word: str, score: float, highest: float) -> SgdecError:
     return SgdecError(
-        f"ngram: the token {word!r} scores {score:.6g}, which is above the max_score that was given, {highest:g}. "
-        "No proof would hold: give a higher one, or the model's ARPA file."
+        f"ngram: the token {word!r} scores {score:.6g}, which is above the given max_score, {highest:g}. "
+        "Proofs would be wrong: give a higher max_score, or the model's ARPA file."
     )
 
 

@@ -1,13 +1,13 @@
-"""n-gram posteriors from elsewhere, for MBR-based decoding (Stahlberg et al. 2017, Table 2 and section 2.1).
+"""Given n-gram posteriors, for MBR-based decoding (Stahlberg et al. 2017, Table 2 and section 2.1).
 
 Score of token w after a prefix: the sum of the scores of all listed n-grams that end with w there, where the
 sentence begins with ``<s>`` and ends with ``</s>``; 0 if there are none. With posteriors (``sgdec ngrams``) and
 a word penalty a total is the expected gain of linearised BLEU (Tromble et al. 2008). With ``discount`` d an n-gram
-that the prefix has c times already scores d^c times its score.
+that the prefix already has c times scores d^c times its score.
 
 State: the longest end of the prefix that can begin an n-gram; the tokens that the length limit still allows, for
-the bounds only; with a discount also how often each listed n-gram was completed. Cost: a look-up per row, once the
-row of the same ending was made; with a discount the row is corrected for each n-gram that was used.
+the bounds only; with a discount also how often each listed n-gram was completed. Cost: a look-up per row once the row
+of the same context is made; with a discount the row is corrected for each n-gram that was used.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _State(NamedTuple):
     left: float
     """Tokens that the length limit still allows; infinite without one."""
     used: frozenset[tuple[Ngram, int]] = frozenset()
-    """The n-grams completed, with how often, where that matters."""
+    """The completed n-grams with their counts, if a discount needs them."""
 
 
 class NgramCounts(Predictor):
@@ -52,10 +52,12 @@ class NgramCounts(Predictor):
 
     def __init__(
         self,
-        path: Annotated[str, Field(description="n-grams with scores: 1 7 4 : 0.25 a line; {id} is the sentence")],
+        path: Annotated[
+            str, Field(description="n-grams with scores, such as 1 7 4 : 0.25; {id} is the sentence number")
+        ],
         order: Annotated[int, Field(ge=0, description="use n-grams of this length only; 0 = all")] = 0,
         discount: Annotated[
-            float, Field(ge=0, le=1, description="factor on an n-gram's score for each time it was there before")
+            float, Field(ge=0, le=1, description="factor of an n-gram's score for each earlier occurrence")
         ] = 1.0,
         context: Context | None = None,
     ) -> None:
@@ -97,7 +99,7 @@ class NgramCounts(Predictor):
         if self._discount < 1:
             times = dict(used)
             for ngram in table.completed(context, token):
-                times[ngram] = times.get(ngram, 0) + 1 if self._discount else 1  # with 0, once is for ever
+                times[ngram] = times.get(ngram, 0) + 1 if self._discount else 1  # with 0, once is enough
             used = frozenset(times.items())
         self._state = _State(table.follow(context, token), left - 1, used)
 
@@ -115,7 +117,7 @@ class NgramCounts(Predictor):
         return [-min(self._ngrams.lowest.after(state.context, state.left), self._ngrams.loss) for state in states]
 
     def state_key(self, states: Sequence[_State]) -> list[Hashable]:
-        return [(state.context, state.used) for state in states]  # what is left is part of the space's own key
+        return [(state.context, state.used) for state in states]  # the tokens left are part of the space's own key
 
     def _load(self, path: str, sentence: str) -> _Ngrams:
         try:
@@ -128,7 +130,7 @@ class NgramCounts(Predictor):
 
 
 class _Ngrams:
-    """The n-grams of a sentence, and what they can add to a hypothesis at most; all prefixes share it."""
+    """The n-grams of a sentence, with bounds on their scores; all prefixes share them."""
 
     def __init__(self, table: NgramTable, discount: float) -> None:
         self.table = table
@@ -148,12 +150,12 @@ class _Ngrams:
 
     @cached_property
     def lowest(self) -> MostToCome:
-        """Of what they can take away, as a positive number."""
+        """A bound on the negative scores, as a positive number."""
         return MostToCome(self.table, -1.0, positive=self._discount < 1)
 
     @cached_property
     def gain(self) -> float:
-        """All n-grams with positive scores, each as often as ever, discounted; infinite without a discount."""
+        """The sum of all positive scores, each for ever, discounted; infinite without a discount."""
         return self._sum(1.0)
 
     @cached_property

@@ -1,14 +1,14 @@
 """Neural machine translation: log P(token | prefix, source) of a trained model (Stahlberg et al. 2017, Table 1).
 
-Any model that `sgdec train` makes; several entries are an ensemble. A model whose source vocabulary is not the run's
-(inside a wrapper such as `fsttok`) reads the text of the source with its own. With weight 0 a model adds nothing to
+The model is any that `sgdec train` makes; several entries are an ensemble. If its source vocabulary is not the run's
+(inside a wrapper such as `fsttok`), it reads the source text with its own. With weight 0 a model adds nothing to
 a total and gives only its attention, for coverage penalties and ``--copy-unknown``.
 
 `initialize_batch` runs the encoder and feeds ``<s>``, `consume_batch` is one inference step, `predict_batch` projects
 and normalises. A state is a handle of a slot in one pool of tensors, and its sentence: it keeps nothing else alive.
 
-Cost: one inference step a consumed token, one softmax over V a prediction, many rows at once; on a GPU a step is a
-recorded graph (`sgdec.models.cuda_graphs`). In a deterministic run sentences share the matrix products only
+Cost: one inference step per consumed token, one softmax over V per prediction, many rows at once; on a GPU a step is
+a recorded graph (`sgdec.models.cuda_graphs`). In a deterministic run sentences share only the matrix products
 (`sgdec.models.jointly`).
 """
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 Found = TypeVar("Found")
 
 HISTORY_BLOCK = 16
-"""Where steps are recorded for their shapes, a model's histories are padded to multiples of so many entries."""
+"""When steps are recorded by shape, a model's histories are padded to multiples of this many entries."""
 
 
 class Sentence(NamedTuple):
@@ -54,10 +54,10 @@ class NmtState(NamedTuple):
     """One prefix."""
 
     trail: Trail
-    """Of the decoder's state and of the output whose projection scores the next token."""
+    """The slot of the decoder's state and of the output whose projection scores the next token."""
     sentence: Sentence
     attention: Tensor
-    """``[rows, source]``, of the step that made this state; the next token is predicted with ..."""
+    """Attention ``[rows, source]`` of the step that made this state; the next token is predicted with ..."""
     row: int
     """... this row of it."""
 
@@ -105,7 +105,7 @@ class NmtPredictor(BatchPredictor):
 
     @cached_property
     def independent_rows(self) -> bool:  # type: ignore[override]
-        """In a deterministic run, unless this machine's products do not allow it."""
+        """True in a deterministic run, unless this machine's products prevent it."""
         from sgdec.models.jointly import JointKernels
 
         return isinstance(self._model.kernels, JointKernels) and self._model.kernels.independent()
@@ -136,11 +136,11 @@ class NmtPredictor(BatchPredictor):
         return [rows[id(state.attention)][state.row, : len(state.sentence.values)] for state in states]
 
     def summary(self) -> str | None:
-        """For the end of a run: what being deterministic has cost."""
+        """The line at the end of a run: the cost of being deterministic."""
         return f"deterministic: {self._watch}" if self._watch is not None else None
 
     def _in_parts(self, work: Callable[..., Found], sentences: Sequence[int], *columns: Sequence[Any]) -> list[Found]:
-        """``work(*columns)`` at once; in a deterministic run a part for each run of rows with equal ``sentences``."""
+        """``work(*columns)`` at once; in a deterministic run separately for consecutive rows of one sentence."""
         import torch
 
         with torch.inference_mode():
@@ -209,7 +209,7 @@ class NmtPredictor(BatchPredictor):
         ]
 
     def _memory(self, sentences: Sequence[Sentence]) -> Memory:
-        """The encoded sources, each once, and which rows are whose; kept as long as they are the same."""
+        """The encoded sources, each once, and the source of each row; kept as long as they are the same."""
         places: dict[int, int] = {}
         unique: list[Sentence] = []
         for sentence in sentences:
@@ -221,7 +221,7 @@ class NmtPredictor(BatchPredictor):
         return self._batch[1]._replace(rows=_rows([places[id(sentence)] for sentence in sentences], self._device))
 
     def _in_own_tokens(self, source: Source) -> Source:
-        """The source as this model cuts it, where the run cuts text otherwise (the model is inside a wrapper)."""
+        """The source in this model's tokens, if the run has others (the model is inside a wrapper)."""
         run, own = self._run_source, self.vocabularies.source
         if run is None or own is None or run.fingerprint == own.fingerprint:
             return source
@@ -239,7 +239,7 @@ class NmtPredictor(BatchPredictor):
 
 
 def _batch(sentences: Sequence[Sentence]) -> Memory:
-    """``[sentences, longest source, ...]``; what is added to shorter ones is masked away."""
+    """``[sentences, longest source, ...]``; the padding of shorter ones is masked."""
     import torch
     from torch.nn.utils.rnn import pad_sequence
 
@@ -253,7 +253,7 @@ def _batch(sentences: Sequence[Sentence]) -> Memory:
 
 
 def _rows(owners: Sequence[int], device: str) -> Rows | None:
-    """``owners``: for each row its sentence's place; None where row i belongs to sentence i."""
+    """``owners``: for each row the index of its sentence; None if row i belongs to sentence i."""
     import torch
 
     from sgdec.models.base import Rows

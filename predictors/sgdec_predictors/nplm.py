@@ -3,9 +3,9 @@
 The model is a checkpoint of ``sgdec train --model nplm``, or a text file that NPLM itself wrote (`sgdec.io.nplm` has
 the format). A state is the window of the last n - 1 tokens, at first all ``<s>``; equal windows have equal futures.
 
-A text file has its own words. The word of a token is its piece in the target vocabulary, or, where the run has none,
-its number (``<unk>``, ``<s>``, ``</s>`` for 0, 1, 2). A token whose word the file does not list is its ``<unk>``.
-Scores are normalised over the words of the file, which NPLM itself leaves out by default: they are those of its
+A text file has its own words. The word of a token is its piece in the target vocabulary, or its number if the run has
+no vocabulary (``<unk>``, ``<s>``, ``</s>`` for 0, 1, 2). A token whose word the file does not list is its ``<unk>``.
+Scores are normalised over the words of the file, which NPLM itself omits by default: they are those of its
 ``normalization`` option. So they sum to one over the tokens if these are the words of the file, one to one.
 
 Cost: consuming is free; a prediction is one run through the hidden layers and one softmax over V, many rows at once.
@@ -47,7 +47,7 @@ class NplmPredictor(BatchPredictor):
         context = context or Context()
         self._device = context.device
         self._columns: Tensor | None = None
-        """Of a text file: for each token the word whose score it has."""
+        """For a text file: the word of each token, whose score it has."""
         if Path(model).is_file():
             self._model, self._columns = _from_text(model, context)
         else:
@@ -92,7 +92,7 @@ def _from_checkpoint(path: str, context: Context) -> NPLM:
     model, _ = load_language_model(path, device=context.device, precision=context.precision, host=context.host)
     if not isinstance(model, NPLM):
         raise SgdecError(
-            f"{path}: this is a {type(model).__name__}, which sees more than a window. Use the predictor rnnlm."
+            f"{path}: this is a {type(model).__name__}, whose inputs are more than a window. Use the predictor rnnlm."
         )
     return model
 
@@ -120,12 +120,14 @@ def _spelled(path: str, context: Context) -> list[str]:
     if vocabulary is not None:
         return [SPECIAL.get(token) or vocabulary.piece(token) for token in range(vocabulary.size)]
     if size is None:
-        raise UsageError(f"{path}: which tokens are its words? Give --tokenizer, or --vocab-size for token ids.")
+        raise UsageError(
+            f"{path}: the tokens of its words are unknown. Give --tokenizer, or --vocab-size for token ids."
+        )
     return [SPECIAL.get(token) or str(token) for token in range(size)]
 
 
 def _places(path: str, words: Sequence[str], spelled: Sequence[str]) -> list[int]:
-    """Where the word of each token stands among the model's ``words``."""
+    """The index of each token's word among the model's ``words``."""
     place = {word: i for i, word in enumerate(words)}
     listed = [word for word in spelled[len(SPECIAL) :] if word in place]
     missing = [word for word in spelled if word not in place]

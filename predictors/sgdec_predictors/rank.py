@@ -1,8 +1,8 @@
 """Wrapper: ranks instead of scores, so that predictors of different scales can be added (Borda's count).
 
-Score of token w: ``-(1 + the number of tokens that score higher)``: -1 for the best, and the same for tokens of the
-same score, so no order of the vocabulary takes part. What is forbidden stays forbidden. Ranks are those among all
-tokens, whatever other predictors allow, because the score of a token must not depend on who else is asked.
+Score of token w: ``-(1 + the number of tokens that score higher)``: -1 for the best; tokens with equal scores have
+equal ranks, independently of the order of the vocabulary. Forbidden tokens stay forbidden. Ranks are those among all
+tokens, whatever other predictors allow, because the score of a token must not depend on other predictors.
 
 State: the inner state. Cost: one sort of V scores per row (of the listed ones, if the inner rows are sparse).
 """
@@ -35,7 +35,7 @@ class Rank(Wrapper):
 
     def __init__(self, inner: BatchPredictor, context: Context | None = None) -> None:
         super().__init__(inner)
-        self.on_demand = False  # it asks for all tokens anyway
+        self.on_demand = False  # it needs all tokens anyway
         self.max_score = -1.0
         self._vocab_size = context.vocab_size if context else None
 
@@ -47,7 +47,7 @@ class Rank(Wrapper):
         return Scores(rows=[self._ranked(row) for row in scores.rows])
 
     def best_remaining(self, states: Sequence[State]) -> list[float]:
-        """-1: at least the end is still to come, and at best it is the first choice."""
+        """-1: at least ``</s>`` must follow, and at best it has rank 1."""
         method = ability(self.inner, "best_remaining")
         inner = method(states) if method is not None else [0.0] * len(states)
         return [FORBIDDEN if remaining == FORBIDDEN else -1.0 for remaining in inner]

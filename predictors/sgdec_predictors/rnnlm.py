@@ -1,11 +1,11 @@
 """Recurrent language model: ln P(token | the tokens before it) (Zaremba et al. 2014; Stahlberg et al. 2017, Table 1).
 
 Any language model that `sgdec train` makes, such as ``--model rnnlm`` or ``transformer-lm``. The prefix starts in
-``<s>``; the source is not looked at. `consume_batch` is one inference step for all rows, `predict_batch` projects and
+``<s>``; the source is ignored. `consume_batch` is one inference step for all rows, `predict_batch` projects and
 normalises. A state is a handle of slots in one pool of tensors, which hold the model's state and the output that
 scores the next token.
 
-Cost: one inference step a consumed token, one softmax over V a prediction, many rows at once.
+Cost: one inference step per consumed token, one softmax over V per prediction, many rows at once.
 """
 
 from __future__ import annotations

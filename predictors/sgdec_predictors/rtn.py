@@ -4,12 +4,12 @@ A network's arcs are tokens, or calls: a non-terminal, a label of ten digits tha
 of another network. The root of sentence N is ``PATH/N.fst``, or else ``PATH/N/1SSS000LLL.fst`` with the highest LLL
 (SSS is the number of S in ``PATH/ntmap``); networks that are called are ``PATH/N/LABEL.fst``. All may be gzipped.
 
-Scores are those of `nfst` on the lattice in which every call is replaced by what it stands for, the best path of each
-token sequence. That lattice, which can be exponentially larger, is never made: a call is followed when a prefix comes
-to it (late expansion). A node of it is a stack: a state of a network, then those to return to, innermost first.
+Scores are those of `nfst` on the lattice in which every call is replaced by the best path of the called network for
+each token sequence. That lattice can be exponentially larger and is never built: a call is followed when a prefix
+reaches it (late expansion). A node of it is a stack: a state of a network, then those to return to, innermost first.
 
-Cost: that of reading the networks, and of determinising what prefixes visit. Bounds need no expansion either: the way
-to the end is the way out of the state's network, then that from each state to return to, known once a network.
+Cost: reading the networks, and determinising the parts that prefixes visit. Bounds need no expansion: the distance to
+the end is the distance to the exit of the state's network, plus that of each return state, computed once per network.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ NONTERMINALS = range(1_000_000_000, 2_000_000_000)
 """The labels that are calls."""
 NETWORK_FILE = re.compile(r"\d{10}\.fst(\.gz)?")
 ROOT = 0
-"""The label of the network that nobody calls."""
+"""The label of the root, which no network calls."""
 
 Place: TypeAlias = tuple[int, int]
 """The label of a network, and one of its states."""
 Stack: TypeAlias = tuple[Place, ...]
-"""Where a path is, and the places to return to, innermost first."""
+"""The place of a path, and the places to return to, innermost first."""
 
 
 class RtnPredictor(SubsetPredictor):
-    """Scores along the paths of one recurrent transition network a sentence; only what it allows can follow.
+    """Scores along the paths of one recurrent transition network per sentence, which forbids everything else.
 
     >>> import os, pynini, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -68,10 +68,10 @@ class RtnPredictor(SubsetPredictor):
         path: Annotated[str, Field(description="folder of the networks, in HiFST's layout")],
         use_weights: Annotated[bool, Field(description="false: every token scores 0")] = True,
         normalize: Annotated[
-            bool, Field(description="log-softmax after each prefix, over all that can follow and the end together")
+            bool, Field(description="apply log-softmax after each prefix, over all continuations and the end")
         ] = False,
         minimize: Annotated[
-            bool, Field(description="merge the states of a network that have the same futures; changes no score")
+            bool, Field(description="merge equivalent states of a network; changes no score")
         ] = True,
         context: Context | None = None,
     ) -> None:
@@ -85,7 +85,7 @@ class RtnPredictor(SubsetPredictor):
             raise SgdecError(f"rtn: {path}: no such folder. Give --rtn.path the folder with 1.fst, 2.fst, ...")
 
     def open(self, source: Source) -> Prefixes:
-        """Raises SgdecError for networks that cannot be read or used, and where one calls itself."""
+        """Raises SgdecError for networks that cannot be read or used, and if one calls itself."""
         root = _root_file(self._folder, source.id)
         networks = self._read_networks(root, source.id)
         expansion = _Expansion(networks)
@@ -112,8 +112,8 @@ class RtnPredictor(SubsetPredictor):
                 chain = [*calling, called]
                 circle = " -> ".join(map(str, chain[chain.index(called) :]))
                 raise SgdecError(
-                    f"rtn: {root}: cyclic: networks call each other in a circle, {circle} (sentence {sentence}). "
-                    "Only networks whose calls come to an end can be expanded."
+                    f"rtn: {root}: cyclic: networks call each other in a cycle, {circle} (sentence {sentence}). "
+                    "Only networks without cyclic calls can be expanded."
                 )
             elif called not in found:
                 calling[called] = self._read(self._file(root, called, sentence), sentence)
@@ -134,7 +134,7 @@ class RtnPredictor(SubsetPredictor):
 
 
 class _Expansion:
-    """The lattice of which networks are the parts, made as it is walked."""
+    """The lattice that networks stand for, expanded lazily."""
 
     def __init__(self, networks: Mapping[int, Network]) -> None:
         """``networks``: each after those that it calls, the root last."""
@@ -173,7 +173,7 @@ class _Expansion:
         return -_way_out(node, self._costly_exits)
 
     def callees(self) -> dict[int, Exit]:
-        """By label what a call amounts to."""
+        """The combined score of a call, by label."""
         return {label: _first(network, self._exits[label]) for label, network in self._networks.items()}
 
     @cached_property
@@ -200,10 +200,10 @@ def _first(network: Network, exits: Sequence[Exit]) -> Exit:
 
 
 def _way_out(node: Stack, exits: Mapping[int, Sequence[Exit]]) -> float:
-    """From a node to the end of all: outwards from each place to return to, before ``</s>`` and after it."""
+    """The distance from a node to the end: outwards over the return places, before and after ``</s>``."""
     before = after = 0.0
     for name, state in reversed(node):
-        if state < 0:  # there is no state at all
+        if state < 0:  # the network has no state
             return FORBIDDEN
         silent, through, ended = exits[name][state]
         before, after = max(times(through, before), times(ended, after)), times(silent, after)
@@ -216,7 +216,7 @@ def _callees(network: Network) -> Iterator[int]:
 
 
 def _label_of(root: Path) -> int:
-    """A root that is called by its sentence number has no label of its own."""
+    """The label of a root; a root named by its sentence number has none."""
     label = whole_number(root.name.partition(".")[0])
     return label if label is not None and label in NONTERMINALS else ROOT
 
@@ -239,23 +239,23 @@ def _number_of_s(folder: Path, sentence: int) -> int:
     path = folder / "ntmap"
     if not path.exists():
         raise SgdecError(
-            f"rtn: {folder}/{sentence}.fst: no such file (sentence {sentence}), nor {path}, which says which "
+            f"rtn: {folder}/{sentence}.fst: no such file (sentence {sentence}), nor {path}, which determines which "
             "networks are roots. Give --rtn.path the folder that holds them."
         )
     for line in read_lines(path):
         match line.split():
             case ["S", word] if (number := whole_number(word)) is not None:
                 return number
-    raise SgdecError(f"rtn: {path}: no line 'S NUMBER', which says which networks are roots. Write one.")
+    raise SgdecError(f"rtn: {path}: no line 'S NUMBER', which determines the roots. Add one.")
 
 
 @contextmanager
 def _naming(path: Path, sentence: int) -> Iterator[None]:
-    """What is wrong with a file becomes an error that names the sentence, too."""
+    """Turns a file error into one that names the sentence, too."""
     try:
         yield
     except LatticeError as error:
-        way_out = error.way_out or "Every network that another one calls has a file of its own."
+        way_out = error.way_out or "Every called network needs a file of its own."
         raise SgdecError(f"rtn: {path}: {error.what} (sentence {sentence}). {way_out}") from None
 
 

@@ -1,16 +1,16 @@
-"""Wrapper: an inner predictor with tokens that nobody else has, such as the tags of a syntax model.
+"""Wrapper: the inner predictor has additional tokens, such as the tags of a syntax model.
 
 Skipped are the given ``tokens`` and all above ``max_id``. Score of token w: that of the best way to it,
 
     max over s = s_1 ... s_m, all skipped, m <= max_skips:   score(s_1) + ... + score(s_m) + score(w after s)
 
-and `consume` moves the inner predictor along that way (of equal ones the shortest, then the one found first). So a
-total is the inner total of one inner hypothesis, the skipped tokens of which are left out. With ``size`` 0 the
-maximum is taken over all such s; else only over those that a beam search over s of this size meets, which keeps the
-``size`` best of each length. Each prefix follows one way: the best one to where it is, not all at once.
+and `consume` moves the inner predictor along that way (among equal ways the shortest, then the first one found). So a
+total is the inner total of one inner hypothesis, from which the skipped tokens are removed. With ``size`` 0 the
+maximum is over all such s; otherwise over those that a beam search over s of this size finds, which keeps the
+``size`` best of each length. Each prefix follows only the best way to it.
 
-State: the inner state, and the ways from it, worked out when first asked for. Cost: 1 + m x ``size`` inner rows a
-prefix, where m is ``max_skips``, or less where no way that is left can be better than those found.
+State: the inner state, and the ways from it, computed on first use. Cost: 1 + m x ``size`` inner rows per prefix,
+where m is ``max_skips``, or fewer if no remaining way can beat those found.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from sgdec_predictors._token_set import TokenSet
 
 
 class _Prefix:
-    """A state; the ways from it are found once."""
+    """A state; the ways from it are computed once."""
 
     __slots__ = ("inner", "ways")
 
@@ -60,17 +60,17 @@ class SkipVocab(Wrapper):
     def __init__(
         self,
         inner: BatchPredictor,
-        tokens: Annotated[str, Field(description="skipped tokens: ids, and ranges >n and <n, such as '4,17'")] = "",
+        tokens: Annotated[str, Field(description="tokens to skip: ids, and ranges >n and <n, such as '4,17'")] = "",
         max_id: Annotated[
             int | None, Field(ge=2, description="the last token of the run's vocabulary; all above are skipped")
         ] = None,
-        max_skips: Annotated[int, Field(ge=1, description="at most so many skipped tokens in a row")] = 4,
-        size: Annotated[int, Field(ge=0, description="ways followed at each number of skips; 0 = all")] = 4,
+        max_skips: Annotated[int, Field(ge=1, description="limit on consecutive skipped tokens")] = 4,
+        size: Annotated[int, Field(ge=0, description="number of ways followed at each number of skips; 0 = all")] = 4,
         context: Context | None = None,
     ) -> None:
-        """Raises UsageError if nothing is skipped, or ``tokens`` is no such list."""
+        """Raises UsageError if nothing is skipped, or ``tokens`` is malformed."""
         super().__init__(inner)
-        self.on_demand = False  # it asks for all tokens anyway
+        self.on_demand = False  # it needs all tokens anyway
         self.max_score = max(inner.max_score, (max_skips + 1) * inner.max_score)  # a token is scored with its skips
         given = TokenSet.parse(tokens, "skipvocab")
         if max_id is None:
@@ -85,12 +85,12 @@ class SkipVocab(Wrapper):
 
     @classmethod
     def read_vocabularies(cls, inner: Vocabularies, max_id: int | None = None, **options: Any) -> Vocabularies:
-        """Of what is wrapped all, but for a target vocabulary that goes on above ``max_id``."""
+        """The inner vocabularies, without a target vocabulary that continues above ``max_id``."""
         return inner if max_id is None else Vocabularies(inner.source, None)
 
     @classmethod
     def inner_context(cls, context: Context, max_id: int | None = None, **options: Any) -> Context:
-        """For what is wrapped: its vocabulary may go on above ``max_id``."""
+        """The inner context: its vocabulary may continue above ``max_id``."""
         if max_id is None:
             return context
         return replace(context, vocabularies=Vocabularies(context.vocabularies.source, None), vocab_size=None)
@@ -99,7 +99,7 @@ class SkipVocab(Wrapper):
         return [state.inner for state in states]
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[_Prefix]:
-        """The length limit counts outer tokens: the inner predictor hears of none."""
+        """The length limit counts outer tokens: the inner predictor has none."""
         unlimited = [replace(source, max_length=None) for source in sources]
         return [_Prefix(state) for state in self.inner.initialize_batch(unlimited)]
 
@@ -158,7 +158,7 @@ class _End(NamedTuple):
     """The end of one way through skipped tokens."""
 
     place: int
-    """Of the prefix it began at."""
+    """The row of the prefix it began at."""
     score: float
     state: State
 
@@ -182,7 +182,7 @@ class _Ways(ABC):
         """Where the ways end, in the order they were offered."""
 
     def offer(self, end: _End, scores: Scores, i: int) -> Sequence[tuple[int, float]]:
-        """Takes what row i says can follow ``end``; the best skipped tokens of that row, with their scores."""
+        """Offers the continuations of ``end`` in row i; returns that row's best skipped tokens with their scores."""
         self._states.append(end.state)
         row = scores.rows[i] if scores.values is None else scores.values[i]
         return self._take(len(self._states) - 1, end.score, row)
@@ -197,7 +197,7 @@ class _Ways(ABC):
 
     @abstractmethod
     def worst(self) -> float:
-        """The lowest score of an outer token: a way that scores no more is of no use."""
+        """The lowest score of an outer token: a way must score more to be useful."""
 
     @abstractmethod
     def way_to(self, token: int) -> int:
@@ -208,14 +208,14 @@ class _Ways(ABC):
 
 
 class _SparseWays(_Ways):
-    """Over sparse rows. Of the skipped tokens above the last outer one, a row has to list those that are followed."""
+    """For sparse rows. Skipped tokens above the last outer one are followed only if a row lists them."""
 
     def __init__(self, skipped: TokenSet, width: int | None, size: int) -> None:
         super().__init__(skipped, width, size)
         self._best: dict[int, tuple[float, int]] = {}
-        """By token its score, and the number of its way."""
+        """The score of each token, and the number of its way."""
         self._default = FORBIDDEN, 0
-        """Of all other tokens."""
+        """The same for all other tokens."""
 
     def _take(self, way: int, before: float, row: Any) -> Sequence[tuple[int, float]]:
         row = row if isinstance(row, SparseRow) else SparseRow(range(len(row)), row.tolist())
@@ -230,7 +230,7 @@ class _SparseWays(_Ways):
         return following[: self._size or None]
 
     def scores(self) -> Scores:
-        """What is skipped is forbidden: where a row is open, that has to be said."""
+        """Forbids skipped tokens explicitly if the row is open."""
         best, (default, _) = {token: score for token, (score, _) in self._best.items()}, self._default
         if default != FORBIDDEN and self._skipped.finite:
             best |= dict.fromkeys(self._skipped.members, FORBIDDEN)
@@ -246,7 +246,7 @@ class _SparseWays(_Ways):
 
 
 class _DenseWays(_Ways):
-    """Over dense rows; arrays stay where they are."""
+    """For dense rows; arrays stay on their device."""
 
     best: Any = None
     """``[V]``: the score of each token, -inf of skipped ones."""
@@ -285,7 +285,7 @@ class _DenseWays(_Ways):
 
 
 def _better(old: tuple[float, int], new: tuple[float, int]) -> tuple[float, int]:
-    """The way that scores more, of equal ones the old one; a NaN wins, so that it cannot hide."""
+    """The way that scores more, the old one if equal; a NaN wins, so that it is detected."""
     return old if new[0] <= old[0] or math.isnan(old[0]) else new
 
 
@@ -297,7 +297,7 @@ def _filled(row: SparseRow, width: int) -> Any:
 
 
 def _module(values: Any) -> Any:
-    """numpy or torch, whichever an array is from."""
+    """The module of an array: numpy or torch."""
     if isinstance(values, np.ndarray):
         return np
     import torch

@@ -3,7 +3,7 @@
 Score of ``</s>`` after n UNKs: ``log P(n) = n log lambda - lambda - log n!``; of every other token: 0. So a
 total is log P of the whole sentence's count, and over all counts these probabilities sum to one.
 
-State: n, and how many tokens the length limit still allows, for the bounds only. Cost: a constant a row.
+State: n, and the tokens that the length limit still allows, for the bounds only. Cost: constant per row.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class _Count(NamedTuple):
 
 
 class UnkCount(Predictor):
-    """The log-probability of the sentence's number of unknown tokens, paid at ``</s>``.
+    """The log-probability of the sentence's number of unknown tokens, added at ``</s>``.
 
     >>> predictor = UnkCount(lambdas=[0.5])
     >>> predictor.initialize(Source(id=1, tokens=(17, 4)))
@@ -42,8 +42,8 @@ class UnkCount(Predictor):
             tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...],
             Field(
                 min_length=1,
-                description="expected UNKs in a target sentence: one number for all sentences, or one each "
-                "for 0, 1, 2, ... UNKs in the source sentence, the last one also for more",
+                description="expected UNKs in a target sentence: one number for all sentences, or one number each "
+                "for 0, 1, 2, ... UNKs in the source sentence, the last one also for more UNKs",
             ),
         ] = (1.0,),
     ) -> None:
@@ -78,7 +78,7 @@ class UnkCount(Predictor):
         return [min(self._log_probability(n), self._log_probability(n + max(left, 0))) for n, left in states]
 
     def state_key(self, states: Sequence[_Count]) -> list[Hashable]:
-        return [state.unknown for state in states]  # what is still allowed is part of the space's own key
+        return [state.unknown for state in states]  # the tokens left are part of the space's own key
 
     def _log_probability(self, n: float) -> float:
         """log Poisson(n; lambda)."""

@@ -1,7 +1,7 @@
 """Word count: -1 for every token but ``</s>``, or for one given token (Stahlberg et al. 2017, Table 1).
 
 Score of token w: ``-1`` if w counts, else ``0``. With a negative weight it rewards length. No memory: the state is
-the number of tokens that the length limit still allows, which only the bounds need. Cost: a constant a row.
+the number of tokens that the length limit still allows, which only the bounds need. Cost: constant per row.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class WordCount(Predictor):
         return [-max(left, 0.0) for left in states]
 
     def state_key(self, states: Sequence[float]) -> list[Hashable]:
-        return [None] * len(states)  # what is still allowed is part of the space's own key
+        return [None] * len(states)  # the tokens left are part of the space's own key
 
 
 @sgdec.hookimpl

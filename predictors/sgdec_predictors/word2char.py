@@ -8,7 +8,7 @@ does not list it), h the words before it, and P the inner predictor:
     score of a boundary                = log P(w | h)                         0 where no word was begun
     score of </s>                      = log P(w | h) + log P(</s> | h, w)    log P(</s> | h) where no word was begun
 
-So a boundary before a word (SentencePiece's ``▁``) does as well as one after it. Rows are open: only the inner
+So a boundary before a word (SentencePiece's ``▁``) works as well as one after it. Rows are open: only the inner
 predictor forbids anything.
 
 State: the inner prefix and the characters of w. Cost: a look-up per character and an inner step per word; an inner
@@ -113,11 +113,11 @@ class Word2Char(Translator):
         return self._word_of.get(prefix.begun, UNK)
 
     def _complete(self, prefix: Prefix) -> Spelling:
-        """All words, the begun one too."""
+        """All words, including the incomplete one."""
         return prefix.words.then(self._word(prefix)) if prefix.begun else prefix.words
 
     def _row(self, prefix: Prefix, complete: Spelling | None) -> SparseRow:
-        """``complete``: all words, where ``</s>`` may follow."""
+        """``complete``: all words, if ``</s>`` may follow."""
         boundary = prefix.words.score(self._word(prefix)) if prefix.begun else 0.0
         scores: dict[int, Any] = dict.fromkeys(self._listed, 0.0)
         if complete is not None:
@@ -128,7 +128,7 @@ class Word2Char(Translator):
 
 
 def _read_spellings(path: str) -> dict[Spelled, int]:
-    """The word of each spelling. Raises SgdecError, naming file and line, for what is no such file."""
+    """The word of each spelling. Raises SgdecError, naming file and line, for a malformed file."""
     word_of: dict[Spelled, int] = {}
     for number, line in enumerate(read_lines(path), 1):
         words = line.split()

@@ -106,7 +106,6 @@ class Model(nn.Module, ABC):
     If prefixes of different lengths meet, shorter histories are padded in front with any finite numbers: a model with
     histories counts each row's entries."""
 
-
     @classmethod
     def refusals(cls) -> Iterator[Refusal]:
         """Settings of a training that do not go with models of this family.

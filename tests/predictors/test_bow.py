@@ -107,18 +107,18 @@ def test_text_is_read_through_the_target_vocabulary(tmp_path: Path) -> None:
     with pytest.raises(SgdecError) as error:
         bow(tmp_path, "a", "a zebra b", context=context).initialize(Source(2, ()))
     assert str(error.value) == (
-        f"bow: {tmp_path}/bags.ids: line 2: 'zebra' is unknown to the target vocabulary (sentence 2). "
-        "A bag is of known words: leave it out, or replace it."
+        f"bow: {tmp_path}/bags.ids: line 2: 'zebra' is not in the target vocabulary (sentence 2). "
+        "Remove the word from the bag, or replace it."
     )
 
 
 @pytest.mark.parametrize(
     ("bag", "complaint"),
     [
-        ("3 word", "line 1: 'word' is no token id. Without a target vocabulary, words are token ids."),
+        ("3 word", "line 1: 'word' is not a token id. Without a target vocabulary, words are token ids."),
         ("3 2 4", "line 1: 2 stands for <s> or </s>. Leave both out; they are added."),
         ("3 9", "line 1: 9 is outside the target vocabulary of 9 tokens."),
-        ("3 0", "line 1: '0' is unknown to the target vocabulary (sentence 1). A bag is of known words"),
+        ("3 0", "line 1: '0' is not in the target vocabulary (sentence 1). Remove the word"),
     ],
 )
 def test_a_bag_that_cannot_be_is_one_line(tmp_path: Path, bag: str, complaint: str) -> None:
@@ -132,7 +132,7 @@ def test_a_missing_bag_or_file_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(SgdecError) as error:
         bow(tmp_path, "3").initialize(Source(2, ()))
     assert str(error.value) == (
-        f"bow: {tmp_path}/bags.ids has 1 lines, so none for sentence 2. Expected one bag a source sentence."
+        f"bow: {tmp_path}/bags.ids has 1 lines, so none for sentence 2. Expected one bag per source sentence."
     )
     with pytest.raises(SgdecError, match=r"^bow: none\.ids: cannot be read"):
         BagOfWords("none.ids")

@@ -114,8 +114,8 @@ def test_a_reference_beyond_the_length_limit_has_no_hypothesis(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        ("5 six", "line 1: 'six' is no token id. Without a target vocabulary, words are token ids."),
-        ("-5", "line 1: '-5' is no token id."),
+        ("5 six", "line 1: 'six' is not a token id. Without a target vocabulary, words are token ids."),
+        ("-5", "line 1: '-5' is not a token id."),
         ("5 2 6", "line 1: 2 stands for <s> or </s>. Leave both out; they are added."),
         ("5 1 6", "line 1: 1 stands for <s> or </s>."),
         ("5 100", "line 1: 100 is outside the target vocabulary of 100 tokens."),

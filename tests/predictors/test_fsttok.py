@@ -267,7 +267,7 @@ def test_few_states_lose_segmentations_and_say_so(tmp_path: Path) -> None:
     assert total(exact, (3,)) == total(wide, (3,)) == pytest.approx(3.5)
     assert total(narrow, (3,)) == pytest.approx(-2.0)
     assert exact.summary() is None and wide.summary() is None
-    assert narrow.summary() == ("max_states 1 was too few for 1 of 1 prefixes: their scores leave segmentations out")
+    assert narrow.summary() == ("max_states 1 was too few for 1 of 1 prefixes: their scores miss segmentations")
 
 
 def test_unknown_words_have_a_label_of_their_own_on_both_sides(tmp_path: Path) -> None:

@@ -236,7 +236,7 @@ def test_models_that_do_not_fit_the_run_are_one_line(tmp_path: Path) -> None:
     write_nplm(path, random_file(["<unk>", "<s>", "</s>", "ja", "nein"]))
     with pytest.raises(UsageError, match=r"shares no word with the target vocabulary\. Looked for '3', '4', '5', "):
         NplmPredictor(str(path), Context(vocab_size=7))
-    with pytest.raises(UsageError, match=r"lm: which tokens are its words\? Give --tokenizer, or --vocab-size"):
+    with pytest.raises(UsageError, match=r"lm: the tokens of its words are unknown\. Give --tokenizer, or --vocab"):
         NplmPredictor(str(path))
     with pytest.raises(UsageError, match=r"lm: a language model cannot be loaded in 8 bits"):
         NplmPredictor(str(path), Context(vocab_size=7, precision="int8"))
@@ -246,7 +246,7 @@ def test_models_that_do_not_fit_the_run_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(SgdecError, match=r"nowhere: no such folder\. Expected a checkpoint"):
         NplmPredictor(str(tmp_path / "nowhere"))
     recurrent = write_lm(tmp_path / "rnnlm", "rnnlm", {"width": 4})
-    with pytest.raises(SgdecError, match=r"this is a RNNLM, which sees more than a window\. Use the predictor rnnlm"):
+    with pytest.raises(SgdecError, match=r"this is a RNNLM, whose inputs are more than a window\. Use the predictor"):
         NplmPredictor(str(recurrent))
 
 

@@ -381,8 +381,8 @@ def test_tensors_stay_on_their_device_and_score_as_arrays(
     ("lines", "message"),
     [
         ("0 0\n1 1\n2 2\n3 4\n", "map.txt: inner token 3 is missing. Expected a line"),
-        ("0 0\n1 1\n2 2\n3 4\n4 4\n", "map.txt: line 5: inner token 4 is mapped twice; this is no bijection."),
-        ("0 0\n1 1\n2 2\n3 4\n3 3\n", "map.txt: line 5: outer token 3 is mapped twice; this is no bijection."),
+        ("0 0\n1 1\n2 2\n3 4\n4 4\n", "map.txt: line 5: inner token 4 is mapped twice; the map must be a bijection."),
+        ("0 0\n1 1\n2 2\n3 4\n3 3\n", "map.txt: line 5: outer token 3 is mapped twice; the map must be a bijection."),
         ("0 0\n1 2\n2 1\n", "map.txt: line 2: 0, 1 and 2 (<unk>, <s>, </s>) must be mapped to themselves."),
         ("0 0\n1 one\n", "map.txt: line 2: expected 'outer inner', two token ids, not '1 one'."),
         ("0 0 0\n", "map.txt: line 1: expected 'outer inner', two token ids, not '0 0 0'."),
@@ -421,7 +421,7 @@ def test_tokens_that_a_map_does_not_have_are_named(tmp_path: Path) -> None:
         (
             "3\n4 four\n",
             2,
-            "other.ids: line 2: 'four' is no token id. Without a source vocabulary, lines are token ids",
+            "other.ids: line 2: 'four' is not a token id. Without a source vocabulary, lines are token ids",
         ),
         ("3\n\n4\n", 2, "other.ids: line 2 is empty; a source has at least one token."),
     ],
