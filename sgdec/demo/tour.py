@@ -6,7 +6,10 @@ the next but the files in the directory.
 
 from __future__ import annotations
 
+import os
 import shlex
+import shutil
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from textwrap import dedent, indent
@@ -110,6 +113,28 @@ def steps(directory: Path, seed: int, size: Size) -> list[Step]:
     ]
 
 
+def next_steps(directory: Path) -> list[Step]:
+    """Three commands to try with what the tour has made."""
+    d = shlex.quote(str(directory))
+    return [
+        Step(
+            "The three best candidates of sentence 5, with a proof",
+            f"""
+            sgdec decode --predictors nmt,fst --nmt.model {d}/model/best --fst.path {d}/lattices/'{{id}}.fst'
+                --decoder astar --nbest 3 --output-format nbest --range 5:5 {d}/test.en
+            """,
+        ),
+        Step(
+            "Five translations drawn from the model, instead of the best",
+            f"""
+            sgdec decode --predictors nmt --nmt.model {d}/model/best --decoder sample --sample.samples 5
+                --nbest 5 --output-format nbest --range 5:5 {d}/test.en
+            """,
+        ),
+        Step("What a plugin does, and its options (without a name: all that there are)", "sgdec plugins astar"),
+    ]
+
+
 def run(step: Step) -> None:
     """Raises SgdecError if the command fails, after it has said why."""
     status = main(step.args)
@@ -202,3 +227,15 @@ def demo(directory: Path, seed: int, size: Size, say: Callable[[str], None]) -> 
             f"the lattices did not help: {repaired} sentences repaired, {broken} broken. "
             "Try another --seed; if that does not mend it, this is a defect."
         )
+    say("\nWhat to try next" + _activation())
+    for step in next_steps(directory):
+        say(f"\n{step.title}\n\n{indent(step.shell, '    ')}")
+    say("\ndocs/tutorial/first-hour.md goes on from here, to a plot of search errors and a predictor of your own.")
+
+
+def _activation() -> str:
+    """What to type before the commands are found, as after ``make demo``."""
+    script = Path(sys.prefix, "bin", "activate")
+    if shutil.which("sgdec") or not script.is_file():
+        return ""
+    return f", after `. {shlex.quote(os.path.relpath(script))}`"

@@ -19,7 +19,7 @@ from sgdec.cli.main import main
 from sgdec.context import BOS, EOS
 from sgdec.demo import tour
 from sgdec.demo.corpus import LIMIT, draw, english, german, write_corpus
-from sgdec.demo.tour import FULL, QUICK, Row, Step, choose, steps, summary
+from sgdec.demo.tour import FULL, QUICK, Row, Step, choose, next_steps, steps, summary
 from sgdec.errors import SgdecError, UsageError
 from sgdec.lifting import Lowered
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
@@ -237,7 +237,7 @@ def test_a_line_that_the_grammar_does_not_cover_is_named(
 
 @pytest.mark.parametrize("directory", ["demo", "a folder's name"])
 def test_what_is_printed_is_what_runs(directory: str) -> None:
-    for step in steps(Path(directory), 3, QUICK):
+    for step in [*steps(Path(directory), 3, QUICK), *next_steps(Path(directory))]:
         echoed = subprocess.run(
             ["bash", "-c", f"printf '%s\\n' {step.shell}"], capture_output=True, text=True, check=True
         )
@@ -322,3 +322,16 @@ def test_the_help_of_the_demo_imports_nothing_heavy() -> None:
         "assert not {'torch', 'pynini', 'sentencepiece', 'numpy'} & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_the_end_says_how_the_commands_are_found_where_they_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / ".venv" / "bin").mkdir(parents=True)
+    (tmp_path / ".venv" / "bin" / "activate").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.prefix", str(tmp_path / ".venv"))
+    monkeypatch.setenv("PATH", "")
+    assert tour._activation() == ", after `. .venv/bin/activate`"
+    monkeypatch.setattr("sys.prefix", str(tmp_path / "elsewhere"))
+    assert tour._activation() == ""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sgdec.cli.main import main
-from sgdec.demo.tour import QUICK, read_rows, steps
+from sgdec.demo.tour import QUICK, next_steps, read_rows, steps
 
 pytestmark = pytest.mark.slow
 
@@ -22,7 +22,7 @@ def test_the_quick_demo_repairs_mistakes_and_its_commands_repeat(
     assert main(["demo", "--quick"]) == 0
     shown = capsys.readouterr().out
     path = steps(Path("demo"), 1, QUICK)
-    for step in path:
+    for step in [*path, *next_steps(Path("demo"))]:
         assert "\n    ".join(step.shell.splitlines()) in shown
 
     rows = read_rows(Path("demo"))
@@ -37,3 +37,10 @@ def test_the_quick_demo_repairs_mistakes_and_its_commands_repeat(
     written.unlink()
     assert main(decode.args) == 0
     assert written.read_bytes() == before
+
+    following = next_steps(Path("demo"))
+    assert len(following) == 3
+    capsys.readouterr()
+    for step in following:
+        assert main(step.args) == 0
+        assert capsys.readouterr().out.strip(), step.title
