@@ -1,4 +1,4 @@
-"""What every part of one run shares: the device, the precision, the vocabularies, the seed.
+"""The context that all parts of one run share: device, precision, vocabularies, seed.
 
 A predictor or decoder whose constructor names a parameter ``context`` receives it; it is never an option.
 """
@@ -21,7 +21,7 @@ class Vocabulary(Protocol):
 
     @property
     def fingerprint(self) -> str:
-        """Equal fingerprints = the same pieces under the same numbers."""
+        """Equal fingerprints = the same pieces with the same ids."""
 
     def encode(self, text: str) -> tuple[int, ...]:
         """The tokens of a line, without ``<s>`` and ``</s>``."""
@@ -37,7 +37,7 @@ class Vocabulary(Protocol):
 
 
 class Vocabularies(NamedTuple):
-    """The two sides of a run; None where nobody knows."""
+    """The two sides of a run; None if unknown."""
 
     source: Vocabulary | None = None
     target: Vocabulary | None = None
@@ -49,21 +49,21 @@ class Plugins(Protocol):
     def load(self, kind: str, name: str) -> type[Any]:
         """The class of a ``predictor``, ``decoder`` or ``model``.
 
-        Raises UsageError for a name that nobody or that several offer, SgdecError for a broken plugin.
+        Raises UsageError for a name that no plugin or several plugins have, SgdecError for a broken plugin.
         """
 
 
 @dataclass(frozen=True)
 class Context:
-    """Handed to constructors that ask for it."""
+    """Passed to constructors that have a parameter ``context``."""
 
     device: str = "cpu"
     precision: str = "fp32"
     vocabularies: Vocabularies = field(default_factory=Vocabularies)
     vocab_size: int | None = None
-    """V, the number of target tokens; None if neither a vocabulary nor ``--vocab-size`` says."""
+    """V, the number of target tokens; None if neither a vocabulary nor ``--vocab-size`` states it."""
     seed: int = 0
     deterministic: bool = False
-    """Whether no sentence's numbers may depend, in the last bit, on those decoded beside it."""
+    """Whether a sentence's numbers must be bit-equal whatever is decoded beside it."""
     host: Plugins | None = None
-    """Where plugins that a checkpoint names are found; None: those that are installed."""
+    """The source of plugins that a checkpoint names; None: the installed ones."""

@@ -1,4 +1,4 @@
-"""Whether a device is there, asked before anything heavy is loaded."""
+"""Checks that a device is available before anything heavy is loaded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sgdec.errors import UsageError
 
 
 def require_device(name: str) -> None:
-    """Raises UsageError for what is no device, or none of this machine. Imports torch for ``cuda`` only.
+    """Raises UsageError if the device is unknown or unavailable. Imports torch for ``cuda`` only.
 
     >>> require_device("cpu")
     >>> require_device("gpu")

@@ -1,6 +1,6 @@
-"""Errors that are the user's to mend: one clear line each, and the exit status that belongs to it.
+"""Errors that the user can correct: one clear line each, with an exit status.
 
-Everything else that is raised is a defect of ours and keeps its traceback.
+Any other exception is a defect of sgdec and keeps its traceback.
 """
 
 from __future__ import annotations
@@ -8,23 +8,23 @@ from __future__ import annotations
 import re
 
 LONGEST = 2000
-"""Characters of an error; what it quotes may be a whole file in one line."""
+"""Limit on the characters of an error, which may quote a whole file in one line."""
 
 
 class SgdecError(Exception):
-    """What was given, what was expected, what to do: in one line. A run that failed."""
+    """A failed run. The message states the given value, the expected one and the way out, in one line."""
 
     exit_status = 1
 
 
 class UsageError(SgdecError):
-    """A wrong call: an unknown name, an option of the wrong type, constellations that cannot work."""
+    """A wrong call: an unknown name, an option of the wrong type, combinations that cannot work."""
 
     exit_status = 2
 
 
 def one_line(message: str) -> str:
-    """A message as it is printed: control characters as they are written in Python, and not endless.
+    """A message as it is printed: control characters escaped as in Python, and shortened to `LONGEST`.
 
     >>> one_line("a\\nb\\x1b[1m"), len(one_line("long" * 5000))
     ('a\\\\nb\\\\x1b[1m', 2000)

@@ -1,4 +1,4 @@
-"""What was found for one sentence, for those who use sgdec as a library: by name, as JSON, and as a table.
+"""The result for one sentence, for users of the library: by name, as JSON, and as a table.
 
 The numbers are those of `sgdec.protocol.Result`; here they have the names of predictors and the pieces of tokens.
 """
@@ -20,15 +20,15 @@ from sgdec.search.outcome import Outcome
 
 @dataclass(frozen=True)
 class TokenScores:
-    """One row of a ledger: what predictors, by name, said of one token. Adds up: see `FoundHypothesis.score`."""
+    """One row of a ledger: the scores of one token by predictor. They add up to `FoundHypothesis.score`."""
 
     token: int
     piece: str | None
-    """The string of the token; None where there is no vocabulary."""
+    """The string of the token; None without a vocabulary."""
     scores: Mapping[str, float]
-    """Natural logs, unweighted; 0 where the predictor was not consulted."""
+    """Natural logs, unweighted; 0 if the predictor was not consulted."""
     weights: Mapping[str, float | None]
-    """Those in force for this token; None = not consulted."""
+    """The weights in force for this token; None = not consulted."""
 
 
 @dataclass(frozen=True)
@@ -37,18 +37,18 @@ class FoundHypothesis:
 
     found: Hypothesis = field(repr=False)
     names: tuple[str, ...] = field(repr=False)
-    """Of the predictors."""
+    """The names of the predictors."""
     vocabulary: Vocabulary | None = field(repr=False, compare=False)
-    """Of the target side."""
+    """The target vocabulary."""
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """Without ``<s>`` and ``</s>``."""
+        """The token ids, without ``<s>`` and ``</s>``."""
         return self.found.tokens
 
     @cached_property
     def text(self) -> str | None:
-        """What the tokens spell; None where there is no vocabulary to spell them with."""
+        """The text of the tokens; None without a vocabulary."""
         if self.found.text is not None or self.vocabulary is None:
             return self.found.text
         return self.vocabulary.decode(self.found.tokens)
@@ -60,7 +60,7 @@ class FoundHypothesis:
 
     @property
     def rank_score(self) -> float:
-        """What lists are sorted by: the total under the decoder's ranking, or its own criterion."""
+        """The score that sorts lists: the total under the decoder's ranking, or the decoder's own criterion."""
         return self.found.rank_score
 
     @cached_property
@@ -84,11 +84,11 @@ class FoundHypothesis:
         )
 
     def to_dict(self, *, ledger: bool = True) -> dict[str, Any]:
-        """What `json` can write. ``ledger``: with ``token_scores`` and ``token_weights``, lists by predictor."""
+        """A value for `json`. ``ledger``: with ``token_scores`` and ``token_weights``, lists by predictor."""
         row: dict[str, Any] = {
             "tokens": [int(token) for token in self.tokens],
             "text": self.text,
-            "score": float(self.score),  # of numpy's numbers JSON knows some only
+            "score": float(self.score),  # JSON knows only some of NumPy's numbers
             "rank_score": float(self.rank_score),
             "scores": self.scores,
             "weights": dict(zip(self.names, map(_number, self.found.weights[-1]), strict=True)),
@@ -107,16 +107,16 @@ class FoundHypothesis:
 
 @dataclass(frozen=True, repr=False)
 class Found:
-    """What became of one sentence. Two are equal where the same was found in as many expansions."""
+    """The result of one sentence. Results are equal if they list the same after equally many expansions."""
 
     id: int
-    """1-based number of the sentence in what was given."""
+    """1-based number of the sentence in the input."""
     source: str | None
-    """The line, where it was text."""
+    """The line, if it was text."""
     source_tokens: tuple[int, ...]
-    """Empty where the sentence could not be read."""
+    """The source tokens; empty if the sentence could not be read."""
     hypotheses: tuple[FoundHypothesis, ...]
-    """Best `rank_score` first; empty where the sentence failed."""
+    """Best `rank_score` first; empty if the sentence failed."""
     proven: bool | None
     """True: no better list exists; False: a budget ended the search; None: no claim."""
     gap: float | None
@@ -126,11 +126,11 @@ class Found:
     seconds: float = field(compare=False)
     """From the start of its search to the end; others were in flight at the same time."""
     error: Exception | None = field(compare=False)
-    """Why there is no hypothesis; None where there is one."""
+    """The reason why there is no hypothesis; None if there is one."""
 
     @classmethod
     def of(cls, outcome: Outcome, names: Sequence[str], vocabulary: Vocabulary | None) -> Found:
-        """``names``: of the predictors; ``vocabulary``: of the target side."""
+        """``names``: the predictors' names; ``vocabulary``: the target vocabulary."""
         result, source = outcome.result, outcome.source
         hypotheses = tuple(FoundHypothesis(each, tuple(names), vocabulary) for each in result.hypotheses)
         return cls(
@@ -147,7 +147,7 @@ class Found:
         return self.hypotheses[0]
 
     def to_dict(self, *, ledger: bool = True) -> dict[str, Any]:
-        """What `json` can write, as in the rows of ``sgdec decode --output-format jsonl``.
+        """A value that `json` can write, as in the rows of ``sgdec decode --output-format jsonl``.
 
         ``ledger``: with the scores of every token, as ``--ledger`` has them.
         """

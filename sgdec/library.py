@@ -1,6 +1,6 @@
-"""sgdec as a library: `load` puts a run together, whose `decode` and `score` answer sentence by sentence.
+"""sgdec as a library: `load` assembles a run, whose `decode` and `score` return results sentence by sentence.
 
-The command line goes the same way: both have the same parts, the same `Settings` and the same scheduler.
+The command line uses the same code: the same parts, the same `Settings` and the same scheduler.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Sentences: TypeAlias = Generator[Source | Unreadable, None, None]
 Findings: TypeAlias = Generator[Found, None, None]
 """An iterator; closing it ends the searches that were begun."""
 Errors: TypeAlias = Literal["return", "raise"]
-"""Of a sentence that fails: with its result, or as an exception that ends the run."""
+"""The error of a failed sentence is returned in its result, or raised, which ends the run."""
 
 
 def load(
@@ -61,18 +61,19 @@ def load(
     plugin_file: Sequence[str | Path] | str | Path = (),
     **parts: Mapping[str, Any],
 ) -> LoadedRun:
-    """Put a run together. All settings are those of ``sgdec decode``, which `Settings` explains.
+    """Assemble a run. The settings are those of ``sgdec decode``; see `Settings`.
 
     ``predictors``: the list of the command line (``"nmt,fst"``), or a mapping from names to plugins, classes and
     objects: ``{"copy": Copy(), "lm": "ngram"}``. ``decoder``: a plugin's name, a class or an object. ``plugin_file``:
     modules with more plugins. ``parts``: the options of each part by its name, ``beam={"size": 5}``; a predictor's
-    weight is one of them, ``nmt={"weight": 0.5}``. The options of a decoder's class are called by the class's name.
+    weight is one of them, ``nmt={"weight": 0.5}``. The options of a decoder given as a class are keyed by the class's
+    name.
 
     >>> run = load("wc", "greedy", wc={"weight": -1.0}, vocab_size=5, max_length=2)
     >>> [found.best.tokens for found in run.decode([[3, 4]])]
     [(0, 0)]
 
-    Raises UsageError for whatever the command line would refuse, SgdecError for a plugin or a file that is broken.
+    Raises UsageError for calls that the command line would refuse, SgdecError for a broken plugin or file.
     """
     given = {name: value for name, value in locals().items() if name in Settings.__dataclass_fields__}
     for name, options in parts.items():
@@ -93,20 +94,20 @@ def prepare(
     settings: Settings,
     host: Host,
 ) -> LoadedRun:
-    """What `load` and the command line share. Raises UsageError and SgdecError likewise."""
+    """The common part of `load` and the command line. Raises UsageError and SgdecError as `load` does."""
     lengths = LengthRule(settings.max_length_factor, settings.max_length)
     shared = ("tokenizer", "vocab_size", "device", "precision", "seed", "deterministic")
     chosen = {name: getattr(settings, name) for name in shared}
     run = LoadedRun(assemble(RunConfig(predictors, decoder, parts, **chosen), host), settings, lengths)
-    if settings.threads is not None and "torch" in sys.modules:  # of neural models, where any is there
+    if settings.threads is not None and "torch" in sys.modules:  # threads of neural models, if there are any
         sys.modules["torch"].set_num_threads(settings.threads)
     return run
 
 
 class LoadedRun:
-    """Predictors and a decoder that are ready. It can decode and score as often as one likes, with the same results.
+    """Loaded predictors and a decoder. Repeated calls of `decode` and `score` give the same results.
 
-    Printed, it says what it is made of; `signature` is what reproduces it.
+    Its repr lists its parts; `signature` reproduces it.
     """
 
     def __init__(self, parts: Run, settings: Settings, lengths: LengthRule) -> None:
@@ -119,14 +120,14 @@ class LoadedRun:
 
     @cached_property
     def signature(self) -> str:
-        """What reproduces the run, in one line: versions, parts with options and hashes of their files, settings."""
+        """A line that reproduces the run: versions, parts with options and hashes of their files, settings."""
         from sgdec import signature
 
         return signature.line({**self.parts.signature, **self.settings.shaping()})
 
     @cached_property
     def caveat(self) -> str | None:
-        """What the search can lose by its options, and which ones are safe; None = nothing to say."""
+        """A warning of what the search can miss with its options, and which ones are safe; None = no warning."""
         constellation = self.parts.constellation
         return self.parts.decoder.caveat(self.settings.nbest, constellation.never_rises(constellation.weights))
 
@@ -141,13 +142,13 @@ class LoadedRun:
         return f"<sgdec: {', '.join(listed)} | {decoder} | {self.settings!r}>"
 
     def decode(self, sources: Iterable[Sentence], *, errors: Errors = "return") -> Findings:
-        """What is found for each sentence, in order, each as soon as all before it are there.
+        """Yields the result of each sentence in order, as soon as all earlier ones are ready.
 
-        Sentences are strings or sequences of token ids. They are read as they are needed: at most two windows of
-        them are begun or waiting, so ``sources`` may be endless. A sentence that fails costs only itself: its
-        result has an ``error``. With ``errors="raise"`` it is raised, as SgdecError, in its turn.
+        Sentences are strings or sequences of token ids. They are read on demand: at most two windows of them are in
+        work or waiting, so ``sources`` may be endless. A failed sentence does not affect the others: its result has
+        an ``error``. With ``errors="raise"`` the error is raised as SgdecError when its turn comes.
 
-        Raises UsageError for strings where no vocabulary reads them, and for what is no sentence.
+        Raises UsageError for strings without a vocabulary, and for invalid sentences.
         """
         _check(sources, "sources", "decode")
         return self._found(self.scheduler(), self._read(sources), errors)
@@ -162,11 +163,11 @@ class LoadedRun:
         normalize: str = Penalties.normalize,
         errors: Errors = "return",
     ) -> Findings:
-        """What the predictors say of given outputs: target N belongs to source N. The decoder has no part in it.
+        """Score given outputs with the predictors: target N belongs to source N. The decoder is not used.
 
-        Sentences are read and results given as by `decode`, each with one hypothesis, whose `rank_score` is under
-        the penalties of ``sgdec score``. Raises UsageError likewise, and for a coverage penalty without attention;
-        SgdecError if one of the two ends before the other.
+        Sentences are read and results yielded as by `decode`, each with one hypothesis, whose `rank_score` is under
+        the penalties of ``sgdec score``. Raises UsageError as `decode` does, and for a coverage penalty without
+        attention; SgdecError if one of the two ends before the other.
         """
         _check(sources, "sources", "score")
         _check(targets, "targets", "score")
@@ -174,24 +175,24 @@ class LoadedRun:
         return self._found(self.scorer(ranking), self._pairs(sources, targets), errors)
 
     def scheduler(self) -> Scheduler:
-        """What decodes, with the settings of the run."""
+        """The scheduler of the decoder, with the settings of the run."""
         names = ("nbest", "seed", "batch_size", "window", "max_rows", "deterministic")
         chosen = {name: getattr(self.settings, name) for name in names}
         return Scheduler(self.parts.constellation, self.parts.decoder, **chosen)
 
     def scorer(self, ranking: Ranking) -> Scheduler:
-        """What scores the outputs of `Pair`. Raises UsageError for a coverage penalty without attention."""
+        """The scheduler that scores a `Pair`'s output. UsageError for a coverage penalty without attention."""
         self.parts.constellation.require_attention(ranking)
         names = ("seed", "batch_size", "window", "max_rows", "deterministic")
         chosen = {name: getattr(self.settings, name) for name in names}
         return Scheduler(with_given_output(self.parts.constellation), GivenOutputDecoder(ranking), **chosen)
 
     def respelled(self, outcome: Outcome) -> Outcome:
-        """With unknown words copied, where the settings say so."""
+        """Copies unknown words if the settings ask for it."""
         return outcome if self._copier is None else self._copier.respell(outcome)
 
     def reader(self, format: Literal["text", "ids"]) -> SourceReader:
-        """What reads sentences. Raises UsageError for text where there is no vocabulary."""
+        """The reader of sentences. Raises UsageError for text without a vocabulary."""
         return SourceReader(self.parts.vocabularies.source, format, self.lengths, self.settings.max_source_length)
 
     def _found(self, scheduler: Scheduler, sentences: Sentences, errors: Errors) -> Findings:
@@ -251,7 +252,7 @@ class LoadedRun:
 
 def _unreadable(side: str, number: int) -> UsageError:
     return UsageError(
-        f"{side} {number} is text, and no predictor brings a {side} vocabulary; give tokenizer='FILE' to sgdec.load, "
+        f"{side} {number} is text, and no predictor has a {side} vocabulary; give tokenizer='FILE' to sgdec.load, "
         "or token ids."
     )
 
@@ -262,10 +263,10 @@ def _check(sentences: object, what: str, method: str) -> None:
 
 
 def _token_ids(given: Any, what: str) -> tuple[int, ...]:
-    """Python's numbers. UsageError for what is no sequence of whole numbers, SgdecError for a negative one."""
+    """Python's numbers. UsageError unless they are a sequence of whole numbers, SgdecError for a negative one."""
     try:
         tokens = tuple(map(index, given))
-        if isinstance(given, (bytes, bytearray)):  # whose numbers are no tokens
+        if isinstance(given, (bytes, bytearray)):  # the numbers of bytes are not tokens
             raise TypeError
     except TypeError:
         shown = repr(given) if len(repr(given)) <= 40 else f"{repr(given)[:37]}..."
@@ -277,7 +278,7 @@ def _token_ids(given: Any, what: str) -> tuple[int, ...]:
 
 
 def _said(name: str, plugin: Any, options: Mapping[str, Any]) -> str:
-    """A part with its options."""
+    """A predictor or decoder with its options."""
     if not isinstance(plugin, str):
         plugin = (plugin if isinstance(plugin, type) else type(plugin)).__name__
     listed = ", ".join(f"{key}={value!r}" for key, value in options.items())

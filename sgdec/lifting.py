@@ -1,4 +1,4 @@
-"""The two forms of a predictor, each made of the other: nobody has to write both."""
+"""Conversion between the two forms of a predictor, so that a plugin writes only one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Prefix(NamedTuple):
 
 @final
 class Lifted(BatchPredictor):
-    """A simple-form predictor in the batch form: one shallow copy of it a sentence, rows one after the other."""
+    """A simple-form predictor in the batch form: one shallow copy per sentence, rows one after the other."""
 
     independent_rows = True
 
@@ -34,7 +34,7 @@ class Lifted(BatchPredictor):
     def __getattr__(self, name: str) -> Any:
         if name in ABILITIES and ability(self.predictor, name) is not None:
             return partial(self._ability, name)
-        raise AttributeError(f"a lifted predictor has no {name!r}")  # may be asked before __init__, by copy
+        raise AttributeError(f"a lifted predictor has no {name!r}")  # copy may ask before __init__
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
         states = []
@@ -71,14 +71,14 @@ class Lifted(BatchPredictor):
 def lift(predictor: Predictor | BatchPredictor) -> BatchPredictor:
     """The batch form of any predictor.
 
-    Raises SgdecError for one whose class cannot mean what it says (`sgdec.plugins.surface`).
+    Raises SgdecError if its class cannot mean what it says (`sgdec.plugins.surface`).
     """
     require_sound(type(predictor))
     return Lifted(predictor) if isinstance(predictor, Predictor) else predictor
 
 
 def _wrong(found: object) -> str:
-    """What is wrong with an answer about one prefix."""
+    """The error in an answer about one prefix."""
     from sgdec.search.answers import described
 
     if isinstance(found, Scores):

@@ -1,4 +1,4 @@
-"""The protocol: all that a plugin can answer, on one page.
+"""The protocol: all methods and values that a plugin can have, on one page.
 
 A **predictor** scores the next token of a prefix and knows nothing of the search. Most are written in the
 simple form, `Predictor`, one prefix at a time; a neural model takes the batch form, `BatchPredictor`, many
@@ -8,11 +8,11 @@ prefixes at once. `sgdec.lift` turns the first into the second, so that a search
 The five verbs are those of Stahlberg et al. 2017, "SGNMT", section 2. Scores are natural logs, higher is
 better, and ``-inf`` forbids a token whatever the weight.
 
-What a class *can* have beside its verbs is declared here too:
+Optional members of a class, beside its verbs, are declared here too:
 
 - *traits* (`Traits`): values that the framework reads;
-- *abilities* (`BestRemaining`, ...): methods that exist or do not; who has one can derive from its class, so that
-  mypy sees a slip of the pen, but need not;
+- *abilities* (`BestRemaining`, ...): optional methods; a class with one can derive from the ability's class, so that
+  mypy finds misspelt names, but need not;
 - *class hooks* (`ReadVocabularies`, `InnerContext`): class methods that are called before there is an instance.
 
 A class is checked against this page when it is loaded (`sgdec.plugins.surface`). The page has a number, `API`.
@@ -34,8 +34,8 @@ from sgdec.scores import FORBIDDEN, Array, Scores, SparseRow
 if TYPE_CHECKING:
     from sgdec.context import Context
 
-    # The one circle of imports, for a type alone. Were it a protocol class, type checkers would refuse every decoder
-    # that is annotated with SearchSpace: an override may not ask for more than what it overrides.
+    # The only circular import, for a type alone. If it were a protocol class, type checkers would refuse every
+    # decoder that is annotated with SearchSpace: an override may not ask for more than what it overrides.
     from sgdec.search.space import SearchSpace
 
 __all__ = [
@@ -67,14 +67,14 @@ __all__ = [
 ]
 
 API = 1
-"""The version of this page. A plugin's module may state the one that it was written for: ``sgdec_api = 1``."""
+"""The version of this page. A plugin's module may state its version: ``sgdec_api = 1``."""
 
 State: TypeAlias = Any
 """All a predictor knows about one prefix: an immutable value."""
 Candidates: TypeAlias = Sequence[int]
 """Tokens in ascending order, each once."""
 Steps: TypeAlias = tuple[Candidates, Sequence[float], Sequence[State]]
-"""Of an automaton, after one prefix: tokens that can follow, their scores, the states after them."""
+"""The continuations of a prefix in an automaton: tokens, their scores, and the states after them."""
 
 
 @dataclass(frozen=True)
@@ -92,41 +92,41 @@ class Source:
 
 
 class Traits:
-    """What the framework reads of a predictor; set in the class or, where it depends on options, in ``__init__``."""
+    """Values of a predictor for the framework; set in the class or, if they depend on options, in ``__init__``."""
 
     on_demand: bool = False
-    """Asked last, with the candidates that the other predictors leave."""
+    """Whether it scores on demand: called last, with the candidates that the other predictors leave."""
     max_score: float = math.inf
     """The highest score of any token in any sentence, ``</s>`` included: 0 for log-probabilities, +inf = unknown.
 
-    Without `BestRemaining`, bounds are made of it (`sgdec.search.bounds`).
+    Without `BestRemaining`, bounds are computed from it (`sgdec.search.bounds`).
     """
     independent_rows: bool = False
     """Whether row i is the same, bit for bit, whatever other sentences' rows are in the batch.
 
-    The simple form has no batches: it need not say so.
+    The simple form has no batches and need not set it.
     """
     vocabularies: Vocabularies = Vocabularies()
-    """Those of its own model, where it has one: how it reads the source."""
+    """The vocabularies of its own model, if it has one, with which it reads the source."""
 
 
 class Predictor(Traits, ABC):
     """The simple form: scores the next token of one prefix at a time.
 
-    A predictor without memory needs nothing but `predict_next`; one with memory also `consume`, `get_state` and
+    A predictor without memory needs only `predict_next`; one with memory also `consume`, `get_state` and
     `set_state`; one that looks at the source also `initialize`. What ``__init__`` loads is shared by all
     sentences; `initialize` *assigns* what belongs to one sentence, for the framework works on a shallow copy of
     the predictor for each sentence, and several sentences are in flight at once.
 
-    Its abilities are asked about states of its own: what `get_state` gave.
+    Its abilities receive states that `get_state` returned.
     """
 
     def initialize(self, source: Source) -> None:
-        """Run the encoder, load the lattice: all that belongs to one sentence."""
+        """Prepare one sentence: run the encoder, load the lattice."""
 
     @abstractmethod
     def predict_next(self, candidates: Candidates | None = None) -> Scores:
-        """One row of scores. Must not change what later calls return.
+        """One row of scores. Must not change the results of later calls.
 
         ``candidates``: the only tokens that the search still needs, or None for all. Others may be scored too.
         """
@@ -154,18 +154,18 @@ class BatchPredictor(Traits, ABC):
 
     @abstractmethod
     def predict_batch(self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None) -> Scores:
-        """One row a state. ``candidates``: for each row the only tokens still needed, or None for all."""
+        """One row per state. ``candidates``: for each row the only tokens still needed, or None for all."""
 
     @abstractmethod
     def consume_batch(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:
         """The states after one more token each; the given states stay valid."""
 
 
-# Abilities. Absent = unknown. The first four take a list of states, and answer one value each.
+# Abilities. Absent = unknown. The first four take a list of states and return one value each.
 
 
 class BestRemaining(Protocol):
-    """Bounds what is still to come, where `Traits.max_score` does not say enough."""
+    """A bound on future scores, for predictors whose `Traits.max_score` is too loose."""
 
     @abstractmethod
     def best_remaining(self, states: Sequence[State]) -> Sequence[float]:
@@ -180,11 +180,11 @@ class WorstRemaining(Protocol):
 
     @abstractmethod
     def worst_remaining(self, states: Sequence[State]) -> Sequence[float]:
-        """The least that it can still add. At most the score of the worst completion; +inf: there is none."""
+        """The least that it can still add: at most the score of the worst completion; +inf: there is none."""
 
 
 class StateKey(Protocol):
-    """Tells prefixes with the same future."""
+    """Identifies prefixes with the same future."""
 
     @abstractmethod
     def state_key(self, states: Sequence[State]) -> Sequence[Hashable]:
@@ -192,7 +192,7 @@ class StateKey(Protocol):
 
 
 class Attention(Protocol):
-    """Looks at the source."""
+    """Attends to the source."""
 
     @abstractmethod
     def attention(self, states: Sequence[State]) -> Sequence[Any]:
@@ -200,29 +200,29 @@ class Attention(Protocol):
 
 
 class StepsAhead(Protocol):
-    """Is an automaton, in the batch form: the state after a token costs no more than the token's score."""
+    """An automaton, in the batch form: the state after a token costs no more than the token's score."""
 
     @abstractmethod
     def steps(self, state: State, candidates: Candidates | None) -> Steps:
         """Predict and consume in one, for one prefix, as plain Python sequences.
 
-        What can follow, ascending, with the scores and the states after. With candidates these very tokens, -inf for
-        what cannot follow; None is asked only of a predictor that is not on demand, whose rows restrict. States are
-        hashable, and equal ones have equal futures. Where all predictors of a run have it, a search asks nothing else
-        but their bounds.
+        The tokens that can follow, ascending, with the scores and the states after. With candidates exactly these
+        tokens, -inf for those that cannot follow; None is given only to a predictor that is not on demand, whose rows
+        restrict. States are hashable, and equal ones have equal futures. If all predictors of a run are automata, a
+        search calls only this and their bounds.
         """
 
 
 class Summary(Protocol):
-    """Has something to say at the end of a run."""
+    """Reports at the end of a run."""
 
     @abstractmethod
     def summary(self) -> str | None:
-        """One line, which ``sgdec decode`` prints; None = nothing happened that is worth it."""
+        """One line, which ``sgdec decode`` prints; None = nothing to report."""
 
 
 ABILITIES = ("best_remaining", "worst_remaining", "state_key", "attention")
-"""Those over lists of states, in both forms."""
+"""The abilities over lists of states, in both forms."""
 
 
 def ability(predictor: object, name: str) -> Callable[[Sequence[State]], Sequence[Any]] | None:
@@ -230,29 +230,29 @@ def ability(predictor: object, name: str) -> Callable[[Sequence[State]], Sequenc
     return getattr(predictor, name, None)
 
 
-# Class hooks. They are called with the options that the instance will be made of, before anything heavy is loaded.
+# Class hooks. They are called with the options of the instance, before anything heavy is loaded.
 
 
 class ReadVocabularies(Protocol):
-    """Brings vocabularies to the run."""
+    """Provides the run's vocabularies."""
 
     @classmethod
     @abstractmethod
     def read_vocabularies(cls, **options: Any) -> Vocabularies:
-        """Those of its model; all that a run's predictors bring have to agree.
+        """The vocabularies of its model; those of all predictors of a run must agree.
 
-        That of a wrapper may name a parameter ``inner``: what the predictor inside brings. Raises SgdecError if
-        the file of a vocabulary cannot be read.
+        The hook of a wrapper may have a parameter ``inner``: the vocabularies of the inner predictor. Raises
+        SgdecError if the file of a vocabulary cannot be read.
         """
 
 
 class InnerContext(Protocol):
-    """Is a wrapper whose inside lives in another context: other tokens, say."""
+    """A wrapper whose inner predictor has another context, such as other tokens."""
 
     @classmethod
     @abstractmethod
     def inner_context(cls, context: Context, **options: Any) -> Context:
-        """What the predictor inside is made with."""
+        """The context of the inner predictor."""
 
 
 @dataclass(frozen=True)
@@ -260,17 +260,17 @@ class Hypothesis:
     """A finished search path. ``T`` counts ``</s>``; K predictors."""
 
     tokens: tuple[int, ...]
-    """Without ``<s>`` and ``</s>``: T - 1 tokens."""
+    """The T - 1 tokens without ``<s>`` and ``</s>``."""
     score: float
     """The weighted total."""
     rank_score: float
-    """What lists are sorted by: the total under the decoder's ranking (GNMT, equation 14), or `Decoder.ranks_by`."""
+    """The score that sorts lists: total under the decoder's ranking (GNMT, equation 14), or `Decoder.ranks_by`."""
     ledger: tuple[tuple[float, ...], ...] = ()
-    """``[T, K]``: the unweighted score of each token by each predictor (0 where it was not consulted)."""
+    """``[T, K]``: the unweighted score of each token by each predictor (0 if it was not consulted)."""
     weights: tuple[tuple[float | None, ...], ...] = ()
     """``[T, K]``: the weights that were in force for each token; None = not consulted."""
     text: str | None = None
-    """How it is spelled where its tokens do not say: with words copied from the source (`sgdec.tasks.copying`)."""
+    """Its text if the tokens do not determine it: with words copied from the source (`sgdec.tasks.copying`)."""
 
     @property
     def scores(self) -> tuple[float, ...]:
@@ -280,7 +280,7 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class Result:
-    """What a decoder found in one space."""
+    """The result of a decoder in one space."""
 
     hypotheses: list[Hypothesis]
     """Best `Hypothesis.rank_score` first, no two with the same tokens and weights; at most ``space.nbest``."""
@@ -300,36 +300,36 @@ class Decoder(ABC):
     ranking: Ranking = Ranking()
     """How finished hypotheses are compared; the default leaves the total as it is."""
     ranks_by: str = "ranking"
-    """What `Hypothesis.rank_score` is: the score under `ranking`, or a criterion of the decoder's own, by its name.
+    """The name of the criterion in `Hypothesis.rank_score`: the score under `ranking`, or one of the decoder's own.
 
-    A decoder for minimum Bayes risk would say ``expected utility``, and set it by ``replace(space.finish(node),
-    rank_score=...)``: a finite number, higher for what is better. Total and ledger stay what they are. The decoder
-    must not say that it is `exact`, nor give a proof or a gap: these are about `ranking`.
+    A decoder for minimum Bayes risk would set ``expected utility``, and each score by ``replace(space.finish(node),
+    rank_score=...)``: a finite number, higher is better. Total and ledger stay unchanged. The decoder must not
+    declare itself `exact` or return a proof or a gap: these are about `ranking`.
     """
 
     def caveat(self, nbest: int, never_rises: bool) -> str | None:
-        """What this search can lose by the options it was given, and which ones are safe; None = nothing to say.
+        """A warning of what this search can miss with its options, and which ones are safe; None = no warning.
 
-        ``sgdec decode`` says it once. ``never_rises``: whether totals never rise, as far as predictors declare.
+        ``sgdec decode`` prints it once. ``never_rises``: whether predictors declare that totals never rise.
         """
         return None
 
     @abstractmethod
     def decode(self, space: SearchSpace) -> Result:
-        """Search one space; an empty list of hypotheses where nothing satisfies all predictors."""
+        """Search one space; the list of hypotheses is empty if none satisfies all predictors."""
 
 
 class BatchDecoder(Decoder):
     """A search strategy over whole tensors: many spaces of one constellation at once.
 
-    It asks the predictors itself: by `sgdec.rows`, or by their verbs (``space.predictors``, ``space.weights``).
+    It calls the predictors itself: by `sgdec.rows`, or by their verbs (``space.predictors``, ``space.weights``).
     """
 
     @abstractmethod
     def decode_batch(self, spaces: Sequence[SearchSpace]) -> list[Result]:
-        """One result a space; an exception may be raised for all of them.
+        """One result per space; an exception may be raised for all of them.
 
-        What it asks of predictors by itself it tells `SearchSpace.count_expansions`.
+        It reports its own calls of predictors to `SearchSpace.count_expansions`.
         """
 
     def decode(self, space: SearchSpace) -> Result:

@@ -1,13 +1,13 @@
-"""How finished hypotheses of different length are compared: GNMT's length and coverage penalties.
+"""Ranking of finished hypotheses of different length: GNMT's length and coverage penalties.
 
 Source: Wu et al. 2016, section 7, equation 14:  s(Y, X) = log P(Y|X) / lp(Y) + cp(X; Y)  with
 
     lp(Y)    = (5 + |Y|)^alpha / (5 + 1)^alpha
     cp(X; Y) = beta * sum_i log(min(sum_j p_ij, 1))
 
-|Y| counts ``</s>``, and so does the coverage sum over j. With several predictors that have attention, each over
-its own source, cp is the mean over those that are consulted: whose weight is not None. Weight 0 is consulted, so a
-model can give its attention and nothing else. ``length`` replaces lp by |Y|^alpha.
+|Y| counts ``</s>``, and so does the coverage sum over j. If several predictors have attention, each over its own
+source, cp is the mean over the consulted ones: those whose weight is not None. Weight 0 counts as consulted, so a
+model can contribute its attention alone. ``length`` replaces lp by |Y|^alpha.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Ranking:
     normalize: Literal["gnmt", "length"] = "gnmt"
 
     def __post_init__(self) -> None:
-        """Raises UsageError for an alpha or beta that a float could not bear for long outputs."""
+        """Raises UsageError for an alpha or beta that overflows a float for long outputs."""
         for name, value, most in (("alpha", self.alpha, MOST_ALPHA), ("beta", self.beta, MOST_BETA)):
             if not abs(value) <= most:
                 raise UsageError(f"{name} {value:g}: expected {-most:g} to {most:g}; GNMT's is between 0 and 1.")
@@ -63,14 +63,14 @@ class Ranking:
         return self.beta > 0.0
 
     def length_penalty(self, length: int) -> float:
-        """lp(Y), for a hypothesis of ``length`` tokens with ``</s>``; what the total is divided by."""
+        """lp(Y), for a hypothesis of ``length`` tokens with ``</s>``; the divisor of the total."""
         if self.alpha == 0.0:
             return 1.0
         base = length if self.normalize == "length" else (5.0 + length) / 6.0
         return float(base**self.alpha)
 
     def coverage_penalty(self, coverage: Coverage) -> float:
-        """cp(X; Y) <= 0: what is added after the division. ValueError if beta > 0 and there is no coverage."""
+        """cp(X; Y) <= 0: added after the division. ValueError if beta > 0 and there is no coverage."""
         return float(self.coverage_penalties(coverage)) if self.uses_coverage else 0.0
 
     def coverage_penalties(self, coverage: Coverage) -> npt.NDArray[np.float64]:
@@ -108,7 +108,7 @@ class Ranking:
 def add_attention(coverage: Coverage, attention: Sequence[npt.NDArray[np.float64] | None]) -> Coverage:
     """The coverage after one more token: ``[source]`` rows added predictor by predictor.
 
-    A predictor that is not consulted for this token (None) is out; one that was not before starts from this token.
+    A predictor that is not consulted for this token is None; a newly consulted one starts from this token.
     """
     before = coverage or (None,) * len(attention)
     return tuple(

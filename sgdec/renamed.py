@@ -1,4 +1,4 @@
-"""Old names of the public surface: each works for one version more, and says what it is called now."""
+"""Old names of the public surface: each works for one more version, with a warning that gives the new name."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Scores of the next token: rows that are dense or sparse, restricting or open.
 
-This is what a predictor answers and what `sgdec.search.combining` brings together.
+Predictors return these scores, and `sgdec.search.combining` combines them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FORBIDDEN = -math.inf
 
 NO_TOKENS = np.zeros(0, np.int64), np.zeros(0)
 FEW = 64
-"""Up to so many tokens are looked up in plain Python: per-call costs of arrays would dominate."""
+"""Up to this many tokens are looked up in plain Python: per-call costs of arrays would dominate."""
 
 
 @final
@@ -54,7 +54,7 @@ class SparseRow:
 
     @property
     def candidates(self) -> Sequence[int]:
-        """The listed tokens, ascending; made once, and ``tokens`` itself where these are plain and in order."""
+        """The listed tokens, ascending; made once; ``tokens`` itself if it is a plain sorted sequence."""
         if self._candidates is None:
             plain = _plain(self.tokens)
             ordered = sorted(plain)
@@ -80,7 +80,7 @@ class SparseRow:
         return self._arrays
 
     def at(self, tokens: Sequence[int]) -> Sequence[float]:
-        """The scores of some tokens; those that were asked for and are listed need no look-up."""
+        """The scores of some tokens; no look-up is needed if exactly these are listed."""
         if tokens is self.tokens and isinstance(self.scores, list):
             return self.scores
         if not len(self.tokens):
@@ -114,10 +114,10 @@ class SparseRow:
 
 
 class Scores:
-    """What a predictor says about the next token: one row a prefix, of one of three kinds.
+    """A predictor's scores of the next token: one row per prefix, of one of three kinds.
 
-    `DenseScores` are a matrix, `SparseScores` list some tokens of each row, `CandidateScores` answer what was asked.
-    Each constructor here makes the kind that fits.
+    `DenseScores` are a matrix, `SparseScores` list some tokens of each row, `CandidateScores` score the requested
+    candidates. Each constructor here returns the right kind.
 
     >>> Scores.sparse([7], [-0.5]).rows        # only token 7 can follow
     [SparseRow({7: -0.5}, default=-inf)]
@@ -129,7 +129,7 @@ class Scores:
 
     __slots__ = ()
     values: Array | None = None
-    """The matrix of dense scores; None = they are of another kind."""
+    """The matrix of dense scores; None for the other kinds."""
 
     def __new__(cls, values: Array | None = None, rows: Sequence[SparseRow] | None = None) -> Scores:
         """``Scores(values=matrix)`` is a `DenseScores`, ``Scores(rows=rows)`` a `SparseScores`."""
@@ -141,14 +141,14 @@ class Scores:
 
     @property
     def rows(self) -> list[SparseRow]:
-        """One a prefix, where the scores are not dense; else TypeError."""
+        """One row per prefix, if the scores are not dense; otherwise TypeError."""
         raise TypeError("dense Scores have no rows: they are the matrix .values")
 
     @classmethod
     def dense(cls, values: Array) -> DenseScores:
         """Every token's score: ``[V]`` for one prefix, ``[rows, V]`` for many; whole numbers become floats.
 
-        Raises TypeError for what is no array or tensor, ValueError for one of another shape.
+        Raises TypeError unless it is an array or tensor, ValueError for another shape.
         """
         if not hasattr(values, "ndim"):
             raise TypeError(f"Scores.dense takes an array or a tensor, not a {type(values).__name__}: np.array(...)")
@@ -185,7 +185,7 @@ class Scores:
 
     @classmethod
     def stack(cls, parts: Iterable[Scores]) -> Scores:
-        """Several batches below each other. Where dense and sparse rows meet, the sparse ones are filled in."""
+        """Concatenates batches. If dense and sparse rows meet, the sparse ones are filled in."""
         parts = list(parts)
         widths = [part.values.shape[-1] for part in parts if isinstance(part, DenseScores)]
         if not widths:
@@ -194,7 +194,7 @@ class Scores:
         return DenseScores(matrices[0] if len(matrices) == 1 else np.concatenate(matrices))
 
     def __len__(self) -> int:
-        """How many prefixes they are of."""
+        """The number of prefixes."""
         raise NotImplementedError
 
 
@@ -219,7 +219,7 @@ class SparseScores(Scores):
     __slots__ = ("_rows",)
 
     def __init__(self, rows: Sequence[SparseRow]) -> None:
-        """One a prefix."""
+        """One row per prefix."""
         self._rows = list(rows)
 
     @property
@@ -232,22 +232,22 @@ class SparseScores(Scores):
 
 @final
 class CandidateScores(Scores):
-    """The scores of the candidates that a predictor on demand was asked about, and of no other token.
+    """The scores of the candidates given to a predictor on demand, and of no other token.
 
-    They forbid by a score of -inf alone, so they never restrict. Their rows are made only for those who ask.
+    They forbid only by a score of -inf, so they never restrict. Their rows are made on demand.
     """
 
     __slots__ = ("_rows", "asked", "flat")
 
     def __init__(self, asked: Sequence[Sequence[int] | None], flat: npt.NDArray[np.float64]) -> None:
-        """``asked``: the candidates of each prefix, None = all were wanted; ``flat [n]``: scores, row after row."""
+        """``asked``: the candidates of each prefix, None = all tokens; ``flat [n]``: scores, row after row."""
         self.asked = asked
         self.flat = flat
         self._rows: list[SparseRow] | None = None
 
     @property
     def rows(self) -> list[SparseRow]:
-        """One a prefix; what was not asked for has score 0."""
+        """One row per prefix; tokens outside the candidates have score 0."""
         if self._rows is None:
             left = iter(self.flat.tolist())
             asked = (() if row is None else row for row in self.asked)
@@ -255,7 +255,7 @@ class CandidateScores(Scores):
         return self._rows
 
     def answers(self, candidates: Sequence[Sequence[int] | None]) -> bool:
-        """Whether it was just these candidates that were asked for."""
+        """Whether these are exactly the given candidates."""
         return len(self.asked) == len(candidates) and all(map(_same, self.asked, candidates))
 
     def __len__(self) -> int:

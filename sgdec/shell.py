@@ -1,4 +1,4 @@
-"""The five verbs of SGNMT over all predictors together, so that a paper's algorithm can be typed in literally.
+"""The five verbs of SGNMT over all predictors together, so that a paper's algorithm can be written literally.
 
 For teaching, exercises and tests: `predict_next` lists every continuation, so prefer `SearchSpace.expand` in a
 decoder. See Stahlberg et al. 2017, Algorithms 1 and 2.
@@ -12,7 +12,7 @@ from sgdec.search.space import SearchSpace
 
 
 class Shell:
-    """All predictors of a constellation, dressed as one; its state is a node."""
+    """All predictors of a constellation as one predictor; its state is a node."""
 
     def __init__(self, space: SearchSpace) -> None:
         self._space = space

@@ -1,11 +1,11 @@
-"""What reproduces a run: versions, plugins, and the parts of the run with their options and a hash of every file.
+"""The signature that reproduces a run: versions, plugins, and parts with their options and a hash of each file.
 
     sgdec:0.1.0|numpy:2.1.0|predictors:1*nmt(model=run/best#0d3adf1b0c5e)|decoder:beam(size=4)|precision:fp32|...
 
-A ``#`` stands before the first 12 digits of SHA-256: of a file; of a checkpoint's weights, config and tokenizers; of
-the names and contents of the files in any other folder; of the first file of a pattern. Which values of options are
-files nobody declares: text that names something existing (`patterns.named`). Of a checkout the version ends with the
-commit and a hash of the source as it is, since what is not committed is what is being worked on.
+After ``#`` come the first 12 digits of SHA-256: of a file; of a checkpoint's weights, config and tokenizers; of the
+names and contents of the files in any other folder; of the first file of a pattern. A value of an option counts as a
+file if it names something existing (`patterns.named`). In a checkout the version ends with the commit and a hash of
+the source as it is, because uncommitted changes matter.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 DIGITS = 12
 LIBRARIES = ("numpy", "torch", "sentencepiece", "pynini", "kenlm")
-"""Those that numbers come from; a run names the ones that it has loaded."""
+"""The libraries that compute numbers; a signature names the loaded ones."""
 SOURCES = ("sgdec", "predictors/sgdec_predictors", "decoders/sgdec_decoders")
-"""Where the source of a checkout is."""
+"""The source folder of a checkout."""
 COMMIT = re.compile(r"[0-9a-f]{40,64}")
 
 
 def versions(third_parties: Iterable[Entry]) -> dict[str, str]:
-    """Of sgdec, of the libraries that are loaded, and of plugins that do not come with sgdec."""
+    """The versions of sgdec, of the loaded libraries, and of third-party plugins."""
     import sgdec
 
     found = {"sgdec": sgdec.__version__ + _checkout(Path(sgdec.__file__).parent.parent)}
@@ -49,13 +49,13 @@ def versions(third_parties: Iterable[Entry]) -> dict[str, str]:
 def part(name: str, plugin: Any, given: Mapping[str, Any], checked: Mapping[str, Any]) -> str:
     """A predictor or decoder: its name, and its options as they were ``given``, files with their hash.
 
-    ``plugin``: its name, or the class or object that was given in its place. ``checked``: the same options as the
-    constructor gets them, which tells text from numbers.
+    ``plugin``: its name, or the class or object given in its place. ``checked``: the same options as the
+    constructor gets them, which distinguishes text from numbers.
     """
     listed = ",".join(f"{key}={value}{hashes(checked.get(key))}" for key, value in given.items() if key != "weight")
     if not isinstance(plugin, str):
         cls = plugin if isinstance(plugin, type) else type(plugin)
-        listed = listed if cls is plugin else "..."  # how an object was made nobody knows
+        listed = listed if cls is plugin else "..."  # the construction of an object is unknown
         plugin = f"{cls.__module__}.{cls.__qualname__}{_source(cls)}"
     called = name if name == plugin else f"{name}={plugin}"
     return f"{called}({listed})" if listed else called
@@ -71,7 +71,7 @@ def line(signature: Mapping[str, str]) -> str:
 
 
 def _source(cls: type[Any]) -> str:
-    """``#`` and a hash of the text of a class; "" where nobody has it."""
+    """``#`` and a hash of the text of a class; "" if it is unavailable."""
     try:
         return f"#{hashlib.sha256(inspect.getsource(cls).encode()).hexdigest()[:DIGITS]}"
     except (OSError, TypeError):
@@ -79,14 +79,14 @@ def _source(cls: type[Any]) -> str:
 
 
 def hashes(value: Any) -> str:
-    """``#`` and a hash for each file that a value names, in its order; "" where it names none."""
+    """``#`` and a hash for each file that a value names, in its order; "" if it names no file."""
     return "".join(f"#{digest(path)}" for path in patterns.named(value))
 
 
 def digest(path: str | Path) -> str:
-    """The hash of a file, a folder, or a pattern's first file; ``none`` where nothing can be read.
+    """The hash of a file, a folder, or a pattern's first file; ``none`` if nothing can be read.
 
-    Nothing is read of what is no file, such as a pipe: it could not be read again.
+    A pipe is not read: it could not be read again.
     """
     if patterns.is_pattern(str(path)):
         numbers = patterns.numbers_of_files(str(path))
@@ -113,7 +113,7 @@ def _of_folder(folder: Path) -> str:
 
 
 def _members(folder: Path) -> Iterator[Path]:
-    """What of a folder makes a difference: of a run or a checkpoint, what a model is loaded from."""
+    """The relevant files of a folder: for a run or a checkpoint, those that a model is loaded from."""
     from sgdec.checkpoints import layout
     from sgdec.errors import SgdecError
 
@@ -133,7 +133,7 @@ def _of_file(path: Path) -> str:
 
 @lru_cache(maxsize=256)
 def _content(path: str, *_: int) -> str:
-    """Once a file, whatever other parts of the run name it; what follows the path tells when it is another file."""
+    """Hashes each file once per run; the arguments after the path identify a changed file."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -154,7 +154,7 @@ def _version(distribution: str) -> str:
 
 @cache
 def _checkout(folder: Path) -> str:
-    """``+gCOMMIT.SOURCE`` where the package is in a checkout; "" where it is installed, and its version says all."""
+    """``+gCOMMIT.SOURCE`` for a package in a checkout; "" for an installed one, which its version identifies."""
     head = commit(folder)
     if head is None:
         return ""
@@ -165,7 +165,7 @@ def _checkout(folder: Path) -> str:
 
 
 def commit(folder: Path) -> str | None:
-    """The commit that a checkout is at, without git; None where there is no checkout, or it cannot be read."""
+    """The commit that a checkout is at, without git; None without a readable checkout."""
     git = folder / ".git"
     with contextlib.suppress(OSError, UnicodeDecodeError):
         if git.is_file():  # a worktree

@@ -202,12 +202,12 @@ def test_whatever_the_scheduler_can_be_told_it_is_told(monkeypatch: pytest.Monke
         (lambda: sgdec.load("wc", Threes(), Threes={"times": 1}), "no option --Threes.times: 'Threes' is an object"),
         (lambda: sgdec.load("wc", Copy), "is no decoder."),  # type: ignore[arg-type]
         (lambda: sgdec.load("wc", plugin_file="none.py"), "--plugin-file none.py: no such file."),
-        (lambda: list(sgdec.load("wc", vocab_size=V).decode(["a b"])), "source 1 is text, and no predictor brings a"),
+        (lambda: list(sgdec.load("wc", vocab_size=V).decode(["a b"])), "source 1 is text, and no predictor has a"),
         (lambda: list(sgdec.load("wc", vocab_size=V).decode([b"ab"])), "source 1 is b'ab'; expected a string or a"),
         (lambda: list(sgdec.load("wc", vocab_size=V).decode([[3.5]])), "source 1 is [3.5]; expected a string or a"),  # type: ignore[list-item]
         (lambda: sgdec.load("wc", vocab_size=V).decode("a b"), "expected a list or an iterator of sentences"),
         (lambda: list(sgdec.load("wc", vocab_size=V).decode([3, 4])), "source 1 is 3; expected a string or a seq"),  # type: ignore[list-item]
-        (lambda: list(sgdec.load("wc", vocab_size=V).score([[3]], ["a"])), "target 1 is text, and no predictor bri"),
+        (lambda: list(sgdec.load("wc", vocab_size=V).score([[3]], ["a"])), "target 1 is text, and no predictor has"),
         (lambda: sgdec.load("wc").score([], [], beta=0.1), "a coverage penalty (beta = 0.1) needs a predictor wi"),
         (lambda: sgdec.load("wc").score([], [], alpha=-1), "--alpha: -1 should be greater than or equal to 0"),
         (lambda: sgdec.load("wc").score([], "a"), "targets: expected a list or an iterator of sentences"),
