@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from docutils import nodes
 from sphinx.application import Sphinx
 from sphinx.util.typing import ExtensionMetadata
 
@@ -69,7 +70,7 @@ def inline(text: str) -> str:
 def _escaped(text: str) -> str:
     items = re.sub(r"(?m)^(\s*)\* ", r"\1- ", text)
     return "".join(
-        f"``{part}``" if number % 2 else re.sub(r"(?<!\\)([*|]|(?<=\w)_(?!\w))", r"\\\1", part)
+        f"``{part}``" if number % 2 else re.sub(r"([\\*|]|(?<=\w)_(?!\w))", r"\\\1", part)
         for number, part in enumerate(OPTION.split(items))
     )
 
@@ -80,6 +81,12 @@ def drop_object(app: Sphinx, name: str, obj: object, options: object, bases: lis
         bases.clear()
 
 
+def drop_empty_bases(app: Sphinx, page: nodes.document) -> None:
+    for paragraph in [*page.findall(nodes.paragraph)]:
+        if paragraph.astext().strip() == "Bases:":
+            paragraph.parent.remove(paragraph)
+
+
 def process(app: Sphinx, what: str, name: str, obj: object, options: object, lines: list[str]) -> None:
     lines[:] = [*to_rst("\n".join(lines).strip()).split("\n"), ""]
 
@@ -87,4 +94,5 @@ def process(app: Sphinx, what: str, name: str, obj: object, options: object, lin
 def setup(app: Sphinx) -> ExtensionMetadata:
     app.connect("autodoc-process-docstring", process)
     app.connect("autodoc-process-bases", drop_object)
+    app.connect("doctree-read", drop_empty_bases)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

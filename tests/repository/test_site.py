@@ -114,6 +114,14 @@ def test_a_reader_needs_no_network_and_every_picture_says_what_it_shows(site: Pa
         assert [picture for picture in pictures if not re.search(r'alt="[^"]{20,}"', picture)] == []
 
 
+def test_docstrings_come_through_whole(site: Path) -> None:
+    """Backslashes, bars, and options in running text; no empty list of bases."""
+    assert r"\hidden_weights 2 holds" in (site / "reference/api/sgdec.io.nplm.html").read_text()
+    assert "|Y| counts" in (site / "reference/api/sgdec.ranking.html").read_text()
+    for page in (site / "reference").rglob("*.html"):
+        assert not re.search(r"<p>Bases:\s*</p>", page.read_text())
+
+
 @pytest.mark.skipif(BROWSER is None, reason="no headless Chromium")
 @pytest.mark.parametrize("word", ["restricting", "--predictors"])
 def test_search_works_in_a_browser(site: Path, word: str) -> None:
