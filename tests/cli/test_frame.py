@@ -260,7 +260,7 @@ def test_without_a_command_the_help_is_shown() -> None:
 
 def test_plugins_lists_kind_name_distribution_and_what_each_is() -> None:
     lines = [line.split(maxsplit=3) for line in run("plugins").stdout.splitlines()]
-    about = "Wrapper: the inner predictor numbers the same words otherwise."
+    about = "Wrapper: the inner predictor has other token ids for the same words."
     assert ["predictor", "idxmap", "sgdec", about] in lines
     bundled = [line for line in lines if line[2] == "sgdec"]
     assert {("decoder", "beam"), ("model", "gnmt")} <= {(line[0], line[1]) for line in bundled}

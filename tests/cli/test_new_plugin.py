@@ -91,8 +91,8 @@ def test_a_new_plugin_decodes_with_its_options(written: Path, tmp_path: Path) ->
             "My_Idea",
             "'My_Idea' is not a plugin name; expected lower-case letters, digits and hyphens, such as my-idea.",
         ),
-        ("1st", "'1st' is no name"),
-        ("a-", "'a-' is no name"),
+        ("1st", "'1st' is not a plugin name"),
+        ("a-", "'a-' is not a plugin name"),
         ("fst", "predictor 'fst' of sgdec already exists; choose another name."),
     ],
 )
