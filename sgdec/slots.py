@@ -116,7 +116,7 @@ Trail: TypeAlias = tuple[Slot, ...]
 
 
 class PrefixPool:
-    """What a model's steps put out: its states, as `sgdec.models.base` describes them, and its outputs.
+    """The outputs of a model's steps: its states, as `sgdec.models.base` describes them, and its outputs.
 
     A state is a tuple of tensors with a row a prefix. The last ones may be *histories*, ``[rows, steps, ...]``, to
     which each step appends an entry.
@@ -157,7 +157,7 @@ class PrefixPool:
         return [(*trail, slot) for trail, slot in zip(before, slots, strict=True)]
 
     def states(self, prefixes: Sequence[Trail]) -> tuple[Tensor, ...]:
-        """What the model's next step takes.
+        """The inputs of the model's next step.
 
         Shorter histories are padded in front, with anything finite: a model counts each row's entries in a tensor of
         its own (`sgdec.models.base`).

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 
 def suggest(name: str, known: Iterable[str]) -> str:
-    """What to offer instead of an unknown ``name``: the nearest known name, if one is near, and all of them.
+    """Suggestions for an unknown ``name``: the nearest known name, if one is near, and all of them.
 
     >>> suggest("bigrm", ["ngram", "fst", "bigram"])
     "Did you mean 'bigram'? Available: bigram, fst, ngram."

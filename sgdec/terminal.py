@@ -1,7 +1,7 @@
-"""What long work shows on a terminal: one line, which tqdm rewrites, and which is gone when the work is done.
+"""The progress of long work on a terminal: one line, which tqdm rewrites, and removes when the work is done.
 
 A line is shown where the messages of a logger are (level INFO) and standard error is a terminal: by the command line
-unless it is to be quiet, and to a program that has configured logging. tqdm is imported only then.
+unless it should be quiet, and to a program that has configured logging. tqdm is imported only then.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Bar:
             )
 
     def advance(self, count: int = 1) -> None:
-        """So many more are done."""
+        """Counts ``count`` more as done."""
         if self.live:
             self._line.update(count)
 

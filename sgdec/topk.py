@@ -69,7 +69,7 @@ def _descending(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _top_torch(values: torch.Tensor, k: int) -> npt.NDArray[np.int64]:
-    """The same on another device; only k + 1 scores and tokens a row come back."""
+    """The same on another device; only k + 1 scores and tokens per row come back."""
     import torch
 
     scores, tokens = torch.topk(values, min(k + 1, values.shape[1]), dim=1)

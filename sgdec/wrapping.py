@@ -38,7 +38,7 @@ class Wrapper(BatchPredictor):
     """The abilities of the inner predictor that are also the wrapper's, where the inner one has them."""
 
     def __init__(self, inner: BatchPredictor) -> None:
-        """Takes over the traits of ``inner``; whoever changes scores sets ``max_score`` after this."""
+        """Takes over the traits of ``inner``; a subclass that changes scores sets ``max_score`` after this."""
         self.inner = inner
         self.on_demand = inner.on_demand
         self.max_score = inner.max_score
@@ -47,7 +47,7 @@ class Wrapper(BatchPredictor):
 
     @classmethod
     def read_vocabularies(cls, inner: Vocabularies, **options: Any) -> Vocabularies:
-        """What an entry brings to the run, if what is wrapped brings ``inner``: here the same."""
+        """The vocabularies of an entry whose inner predictor has ``inner``: here the same."""
         return inner
 
     def __getattr__(self, name: str) -> Any:

@@ -20,7 +20,7 @@ from sgdec.errors import SgdecError, UsageError
 from sgdec.models.clusters import Clusters
 
 FORMAT = 1
-"""Of clusters.json; a reader refuses what it does not know."""
+"""The version of clusters.json; a reader refuses unknown versions."""
 TENSORS, DESCRIPTION = "clusters.safetensors", "clusters.json"
 
 
@@ -28,7 +28,7 @@ def save_clusters(folder: str | Path, clusters: Clusters, *, model: str, about: 
     """Write the folder. ``model``: the `checksum` of the model; ``about``: more for the reader of the JSON file.
 
     Clusters that are there already are replaced, both files at once. Raises `UsageError` if the folder holds
-    anything else, `SgdecError` where it cannot be written.
+    anything else, `SgdecError` if it cannot be written.
     """
     folder = Path(folder)
     require_room(folder)
@@ -85,7 +85,7 @@ def load_clusters(folder: str | Path, *, model: str | Path | None = None) -> Clu
 
 
 def checksum(model: str | Path) -> str:
-    """Of a checkpoint's weights, to tell which clusters belong to it. Raises `SgdecError` if there is none."""
+    """A hash of a checkpoint's weights, which identifies its clusters. Raises `SgdecError` if there is none."""
     file = find_checkpoint(model) / WEIGHTS
     try:
         with open(file, "rb") as content:

@@ -112,11 +112,11 @@ def load_tensors(file: Path) -> dict[str, Tensor]:
 
 
 class Stored(NamedTuple):
-    """What a safetensors file holds."""
+    """The content of a safetensors file."""
 
     tensors: int
     numbers: int
-    """Of all tensors together."""
+    """The number of values of all tensors together."""
 
 
 def stored_in(file: Path) -> Stored:

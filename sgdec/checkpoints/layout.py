@@ -32,13 +32,13 @@ from sgdec.text.two_sources import TwoSources
 from sgdec.text.vocabulary import StoredVocabulary, load_vocabulary
 
 FORMAT = 1
-"""Of config.json; a reader refuses what it does not know."""
+"""The version of config.json; a reader refuses unknown versions."""
 
 WEIGHTS, CONFIG, SHARED, SOURCE, SECOND, TARGET = (
     "model.safetensors", "config.json", "tokenizer.spm", "source.spm", "source2.spm", "target.spm",
 )  # fmt: skip
 LOADED = (WEIGHTS, CONFIG, SHARED, SOURCE, SECOND, TARGET)
-"""What a model is loaded from; the rest of a checkpoint is for training to go on."""
+"""The files that a model is loaded from; the rest of a checkpoint is for resuming training."""
 
 
 def find_checkpoint(path: str | Path) -> Path:
@@ -90,7 +90,7 @@ KEYS: dict[str, Callable[[Any], bool]] = {
     "right_left": _is_flag,
     "steps": _is_flag,
 }
-"""What config.json says of the model, and what each can be."""
+"""The entries of config.json about the model, and the types of their values."""
 
 
 def load_vocabularies(path: str | Path) -> Vocabularies:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     AModel = TypeVar("AModel", bound=Model)
 
 SLACK = 4
-"""A model may be built with so many times the tensors and numbers of its file: tied tables are stored once."""
+"""Limit on the tensors and numbers of a model, as a multiple of those in its file: tied tables are stored once."""
 MOST_UPDATES = 10_000_000
 """An option that counts no parts of a model counts updates, and is no larger."""
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp64": "float64"}
@@ -178,7 +178,7 @@ class _TooLarge(Exception):
 
 
 def _require_sizes(options: Mapping[str, Any], stored: Stored) -> None:
-    """`_TooLarge` for an option beyond all that a model of so many numbers can have of anything."""
+    """Raises `_TooLarge` for an option larger than the number of all values in the model."""
     for name, value in options.items():
         if isinstance(value, int) and value > max(stored.numbers, MOST_UPDATES):
             raise _TooLarge(f"{name} {value}")

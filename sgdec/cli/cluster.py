@@ -52,7 +52,9 @@ log = logging.getLogger(__name__)
     "--beam", type=click.IntRange(min=1), default=1, show_default=True,
     help="Beam size of the translation; all hypotheses of the beam count; 1 = greedy.",
 )  # fmt: skip
-@click.option("--iterations", type=click.IntRange(min=1), default=20, show_default=True, help="Of k-means.")
+@click.option(
+    "--iterations", type=click.IntRange(min=1), default=20, show_default=True, help="Iterations of k-means."
+)
 @click.option("--seed", type=int, default=0, show_default=True)
 @running.setting("device")
 @running.setting("threads")

@@ -34,7 +34,7 @@ LEXICON: dict[str, tuple[str, ...]] = {
     **{english: (german,) for english, german in (ONES | TENS | SIZES).items()},
     "one": ("ein", "eins"),
 }
-"""What each English word can become."""
+"""The possible translations of each English word."""
 LINK = "und"
 
 

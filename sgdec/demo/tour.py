@@ -1,7 +1,7 @@
 """The tour behind ``sgdec demo``: a list of commands, run one after the other as a user would type them.
 
-What it prints is what it runs: every step goes through `sgdec.cli.main.main`. Nothing is kept from one step to
-the next but the files in the directory.
+It runs exactly the commands that it prints: every step goes through `sgdec.cli.main.main`. Nothing is kept from one
+step to the next but the files in the directory.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Size(NamedTuple):
     """Line pairs to learn from: few, so that mistakes remain however long the training."""
     test: int
     steps: int
-    """Of training."""
+    """The number of training steps."""
     batch_tokens: int
     width: int
 
@@ -56,7 +56,7 @@ class Step(NamedTuple):
 
     @property
     def args(self) -> list[str]:
-        """What follows ``sgdec``."""
+        """The arguments of ``sgdec``."""
         return shlex.split(self.text)[1:]
 
 
@@ -158,7 +158,7 @@ class Row(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """What the lattice did: one of `VERDICTS`."""
+        """The effect of the lattice: one of `VERDICTS`."""
         right = self.nmt_fst == self.reference
         if self.nmt == self.reference:
             return RIGHT if right else BROKEN
@@ -234,7 +234,7 @@ def demo(directory: Path, seed: int, size: Size, say: Callable[[str], None]) -> 
 
 
 def _activation() -> str:
-    """What to type before the commands are found, as after ``make demo``."""
+    """The command to type before the commands are found, as after ``make demo``."""
     script = Path(sys.prefix, "bin", "activate")
     if shutil.which("sgdec") or not script.is_file():
         return ""

@@ -6,8 +6,8 @@ set is the union of its members' tokens. The text is what the model itself makes
 contexts are those that a search meets; the model is then run over it in one go, with the targets forced.
 
 Memory is bounded: k-means sees a sample of at most `POINTS_PER_CENTROID` vectors a centroid (Faiss's own limit), and
-the active sets are collected in a second pass that keeps no vectors. Whoever has the memory records all contexts
-once, as a list, and uses it as often as needed.
+the active sets are collected in a second pass that keeps no vectors. With enough memory a caller can record all
+contexts once, as a list, and uses it as often as needed.
 """
 
 from __future__ import annotations

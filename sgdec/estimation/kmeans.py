@@ -15,13 +15,13 @@ from sgdec.errors import UsageError
 
 
 def require_faiss() -> None:
-    """Raises UsageError if Faiss is not installed: for whoever has long work to do before `kmeans`."""
+    """Raises UsageError if Faiss is not installed; to call before long work that ends in `kmeans`."""
     if find_spec("faiss") is None:
         raise UsageError('k-means needs Faiss, which is not installed (pip install "sgdec[clusters]").')
 
 
 def kmeans(points: Tensor, r: int, *, iterations: int = 20, seed: int = 0) -> Tensor:
-    """Centroids [r, d] of points [n, d] after so many iterations of Lloyd's algorithm.
+    """Centroids [r, d] of points [n, d] after ``iterations`` of Lloyd's algorithm.
 
     Raises UsageError for fewer points than centroids, and as `require_faiss`.
     """

@@ -36,7 +36,7 @@ Floats = npt.NDArray[np.float64]
 FALLBACK = (0.5, 1.0, 1.5)
 """lmplz's discounts where the counts of counts give none."""
 NEVER = -99 * LN_10
-"""What ARPA files write for ln 0."""
+"""The value that ARPA files have for ln 0."""
 
 
 class Estimate(NamedTuple):

@@ -24,7 +24,7 @@ from sgdec.models.length import FEATURES, LEAST_P, LEAST_R, LengthWeights, featu
 STEPS = 1000
 """L-BFGS ends before that where it converges."""
 LARGEST_SCALE = 8.0
-"""e^s is at most so much times where it begins: there p is below its bound, and P a Poisson distribution."""
+"""Limit of e^s, as a multiple of its start: there p is below its bound, and P a Poisson distribution."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class FittedLengths:
     gradient: float
     """The largest component of the gradient of `log_probability` where the optimiser ended; 0 = an optimum."""
     evaluations: int
-    """Of the likelihood and its gradient."""
+    """The number of evaluations of the likelihood and its gradient."""
 
 
 def fit_lengths(

@@ -20,7 +20,7 @@ def read_document(path: str | Path, limit: Limit = DOCUMENT) -> bytes:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Raises ValueError for what is no JSON, for numbers of thousands of digits, and beyond the limit of depth."""
+    """Raises ValueError for text that is not JSON, for numbers of thousands of digits, and for too much depth."""
     try:
         value = json.loads(text)
     except RecursionError:

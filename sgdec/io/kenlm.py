@@ -78,7 +78,7 @@ class _Bytes:
         self._at = begin
 
     def take(self, rows: int, kind: Any) -> npt.NDArray[Any]:
-        """So many rows of a type."""
+        """The next ``rows`` values of a type."""
         kind = np.dtype(kind)
         begin, self._at = self._at, self._at + rows * kind.itemsize
         if self._at > len(self._data):

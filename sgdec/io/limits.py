@@ -1,6 +1,6 @@
 """One rule for sizes: what a file claims is checked against the bytes that are there, and what is there has a limit.
 
-Whoever needs more raises a limit by the environment variable that the error names:
+To raise a limit, set the environment variable that the error names:
 
     SGDEC_MAX_LINE_BYTES       16 MiB     one line of a text file
     SGDEC_MAX_CONFIG_BYTES      1 MiB     a TOML file of options

@@ -37,7 +37,7 @@ class NbestEntry(NamedTuple):
 def read_nbest(path: str | Path) -> Iterator[tuple[int, list[NbestEntry]]]:
     """For each sentence of a list, in the order of the file, its 1-based id and its entries.
 
-    Raises SgdecError for what is no such list, and for ids that do not ascend.
+    Raises SgdecError for a malformed list, and for ids that do not ascend.
 
     >>> import os, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -70,7 +70,7 @@ def _entries(path: str | Path) -> Iterator[NbestEntry]:
 
 
 def parse_entry(line: str, where: str) -> NbestEntry:
-    """One line, with the id that it has in the file. Raises SgdecError for what is no line of a list.
+    """One line, with the id that it has in the file. Raises SgdecError for a malformed line.
 
     >>> parse_entry("7 ||| ein Hund ||| -2.5", "list: line 1")
     NbestEntry(id=7, text='ein Hund', features={}, total=-2.5, where='list: line 1')

@@ -145,7 +145,7 @@ def _string(data: bytes, at: int) -> tuple[bytes, int]:
 
 
 def _after_symbols(data: bytes, at: int) -> int:
-    """Where a symbol table ends: a number, its name, the next free key, its size, and so many symbols with keys."""
+    """The end of a symbol table: a number, its name, the next free key, its size n, and n symbols with keys."""
     (magic,) = struct.unpack_from("<i", data, at)
     if magic != _SYMBOLS_MAGIC:
         raise _Damaged
@@ -204,7 +204,7 @@ def _const(data: bytes, header: _Header) -> Automaton:
 
 
 def _table(data: bytes, at: int, rows: int, kind: np.dtype[Any], flags: int) -> tuple[npt.NDArray[Any], int]:
-    """So many rows, and where they end."""
+    """The next ``rows`` rows, and their end."""
     if flags & _ALIGNED:
         at += -at % _ALIGNMENT
     end = at + rows * kind.itemsize

@@ -69,7 +69,7 @@ def open_rows(
     """Where rows go: ``--output`` (None: standard output), in UTF-8. What is a file can be gone on with.
 
     ``about``: see `open_noted`. Raises UsageError if an output cannot be opened or gone on with,
-    SgdecError where it cannot be written to its end.
+    SgdecError if it cannot be written to its end.
     """
     if resume and overwrite:
         raise UsageError("--resume goes on with a run and --overwrite begins it again. Give one of them.")

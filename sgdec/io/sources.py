@@ -45,7 +45,7 @@ class LengthRule:
     """Overrides the factor; 0 = no limit."""
 
     def __post_init__(self) -> None:
-        """Raises UsageError for a factor that is none."""
+        """Raises UsageError for an invalid factor."""
         if not 0 <= self.factor <= MOST_FACTOR:
             raise UsageError(
                 f"--max-length-factor {self.factor:g}: expected 0 to {MOST_FACTOR}. For no limit give --max-length 0."

@@ -2,7 +2,7 @@
 
     out.txt                  what an earlier run made, until this one is complete
     out.txt.partial          the rows of this run, a sentence at a time
-    out.txt.partial.jsonl    its notes. First line: what the run is made of. Then a line a sentence, once its rows
+    out.txt.partial.jsonl    its notes. First line: the run's settings. Then a line per sentence, once its rows
                              are written: {"sentence": 17, "end": 3051, "crc": 91283652, "failed": false}
 
 ``end`` is the size of the rows up to here and ``crc`` their CRC-32, so a row that is cut short, changed or not from
@@ -274,7 +274,7 @@ def _object(line: bytes) -> dict[str, Any] | None:
 
 
 def _length_of(descriptor: int, notes: int) -> int:
-    """The bytes of the first line and so many notes."""
+    """The number of bytes of the first line and of ``notes`` notes."""
     return sum(len(line) + 1 for line in _content(descriptor).split(b"\n")[: 1 + notes])
 
 

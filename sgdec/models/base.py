@@ -1,7 +1,7 @@
 """What a model offers: the one inference step that decoding and training share.
 
 A model is a torch module that predicts one target token after another: a `Seq2Seq` after it has encoded a source, a
-`LanguageModel` without one. It never normalises: `project` gives logits, and whoever wants log-probabilities takes
+`LanguageModel` without one. It never normalises: `project` gives logits, and callers that want log-probabilities take
 their log-softmax. A new model is one file with one inference step; what kind it is decides what `sgdec train` reads.
 """
 
@@ -69,7 +69,7 @@ class Refusal(NamedTuple):
     value: Any = None
     """The one that is refused; None = all but the default."""
     instead: str = ""
-    """The value to take; none = the setting is to be left out."""
+    """The value to take; none = omit the setting."""
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,8 @@ class Model(nn.Module, ABC):
     def refusals(cls) -> Iterator[Refusal]:
         """Settings of a training that do not go with models of this family.
 
-        Whoever overrides this begins with ``yield from super().refusals()``. What options of the model itself do not
-        go together is for its constructor to refuse, by UsageError; it is called before any text is read.
+        An override begins with ``yield from super().refusals()``. Options of the model itself that do not
+        go together are refused by its constructor, with UsageError; it is called before any text is read.
         """
         yield from ()
 
@@ -122,7 +122,7 @@ class Model(nn.Module, ABC):
     def output_layer(self) -> tuple[nn.Linear, float | None]:
         """The layer that `project` is, weight [V, H] and bias [V], and the bound to which it clips logits, if any.
 
-        For whoever computes some logits alone, or gives it a start. Raises UsageError if a model has no such
+        For callers that compute only some logits, or initialise it. Raises UsageError if a model has no such
         layer, or only in 8 bits.
         """
         raise UsageError(
@@ -131,7 +131,7 @@ class Model(nn.Module, ABC):
         )
 
     def embedding_layer(self, side: str) -> nn.Embedding:
-        """The embeddings [V, E] of the ``source`` or the ``target``, for whoever starts them from others.
+        """The embeddings [V, E] of the ``source`` or the ``target``, for callers that initialise them.
 
         Raises UsageError if a model has none.
         """

@@ -267,7 +267,7 @@ class GNMT(Seq2Seq):
     def freeze(self, kernels: Kernels) -> None:
         """Equations 11 and 13 with products of ``kernels``."""
         self._products = make_products(self, kernels)
-        self.requires_grad_(False)  # whoever tries to go on training is told
+        self.requires_grad_(False)  # an attempt to train it fails
 
     def encoder_layer(self, layer: int, x: PackedSequence) -> tuple[PackedSequence, Tensor, Tensor]:
         """Outputs, both directions side by side, and the last m and c [B, width] of the last direction."""

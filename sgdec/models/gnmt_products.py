@@ -65,7 +65,7 @@ def make_products(model: Parts, kernels: Kernels) -> Products:
     output = 1.0 if model.delta is None else math.tanh(model.delta)
 
     def above(layers: int) -> float | None:
-        """The bound of what a stack of so many layers puts out."""
+        """The bound of the outputs of a stack of ``layers`` layers."""
         return model.delta if layers > FIRST_RESIDUAL else output
 
     def recurrence(name: str, weights: Sequence[Tensor], bound: float | None) -> Recurrence:

@@ -37,7 +37,7 @@ from sgdec.models.layers import Dense, dropout_mask, norm_or_nothing
 
 
 class GRUBlock(nn.Module):
-    """One block; without ``inputs`` a transition, which reads nothing but the state."""
+    """One block; without ``inputs`` a transition, which reads only the state."""
 
     def __init__(self, inputs: int | None, width: int, *, norm: bool = False) -> None:
         super().__init__()

@@ -101,7 +101,7 @@ class Stopwatch:
 def jointly(computations: Sequence[Callable[[], Found]], watch: Stopwatch) -> list[Found]:
     """The result of each computation, as if it had been alone. An exception of one ends all.
 
-    Those that wait for the product made first are served first, so that whoever is ahead waits for the others.
+    Computations that wait for the earliest product are served first, so that faster ones wait for the others.
     """
     running = [_Computation(computation) for computation in computations]
     started = time.perf_counter()

@@ -48,7 +48,7 @@ def pack_layers(model: nn.Module, kernels: Kernels) -> None:
     for module in model.modules():
         if isinstance(module, Packable):
             module.pack(kernels)
-    model.requires_grad_(False)  # whoever tries to go on training is told
+    model.requires_grad_(False)  # an attempt to train it fails
 
 
 class WordDropout(nn.Module):

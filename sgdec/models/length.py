@@ -47,7 +47,7 @@ class LengthWeights(NamedTuple):
     def of_numbers(cls, numbers: Sequence[float]) -> LengthWeights:
         """From SGNMT's order: five of r, five of p, and the biases of r and p, which may both be missing.
 
-        Raises SgdecError for any other number of them, and for what is no finite number.
+        Raises SgdecError for any other number of them, and for values that are not finite numbers.
         """
         count = len(FEATURES)
         if len(numbers) not in (2 * count, 2 * count + 2):

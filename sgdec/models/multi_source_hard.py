@@ -3,7 +3,7 @@ Junczys-Dowmunt and Grundkiewicz 2017.
 
 The model is `multi-source` whose decoder reads [y_{t-1}; h_{a_t}] for y_{t-1}, where h is what the second encoder
 says and a_t the position of `hard-attention` in the second source. For post-editing: the first source is the original
-text, the second the translation that is to be put right, which the output follows from left to right.
+text, the second the translation to correct, which the output follows from left to right.
 
 Cost of a step per row: that of `multi-source`, and 6 width^2 multiplications more.
 """

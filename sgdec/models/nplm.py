@@ -13,7 +13,7 @@ softmax is over all of V, in training and after it, so that scores are log-proba
 does not have, acts on the embeddings and on h1 and h2.
 
 Cost of a step per row, in multiplications: (n - 1) embedding x hidden + hidden x output, and output x V for the
-softmax. There is no state but the last n - 1 tokens.
+softmax. The only state is the last n - 1 tokens.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class NPLM(LanguageModel):
         self._frozen = [
             kernels.linear(cast(nn.Linear, layer).weight, cast(nn.Linear, layer).bias) for layer in layers
         ]
-        self.requires_grad_(False)  # whoever tries to go on training is told
+        self.requires_grad_(False)  # an attempt to train it fails
 
     @property
     def _products(self) -> list[Product]:

@@ -104,7 +104,7 @@ class RNNLM(LanguageModel):
             for w_ih, w_hh, b_ih, b_hh in self.lstm.all_weights
         ]
         self._products = layers, kernels.linear(self.softmax.weight, self.softmax.bias)
-        self.requires_grad_(False)  # whoever tries to go on training is told
+        self.requires_grad_(False)  # an attempt to train it fails
 
     def _gates(self, layer: int, x: Tensor, hidden: Tensor) -> Tensor:
         """Pre-activations [R, 4 width] of one step."""

@@ -45,7 +45,7 @@ class ListEntry(NamedTuple):
 def parse_predictors(text: str, taken: Iterable[str] = ()) -> tuple[ListEntry, ...]:
     """The entries of a list. ``taken``: names that options already belong to, such as the decoder's.
 
-    Raises UsageError for what is not such a list, and for two parts of one name.
+    Raises UsageError for a malformed list, and for two parts with the same name.
     """
     counts: Counter[str] = Counter()
     entries = []

@@ -1,1 +1,1 @@
-"""What is done with searches beside decoding: scoring what is given, copying unknown words, posteriors."""
+"""Tasks beside decoding: scoring given outputs, copying unknown words, posteriors."""

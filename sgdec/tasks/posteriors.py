@@ -8,7 +8,7 @@ one string both have their share, as have two entries of an n-best list.
 
 On a lattice both are exact, by one forward pass. Arcs bear conditional probabilities (of leaving their state by
 them), from the backward scores. States are split until each is reached by one history of order - 1 tokens only, so
-that an arc completes known n-grams. Of each n-gram u and state q, H(q, u) is the probability of reaching q with u
+that an arc completes known n-grams. For each n-gram u and state q, H(q, u) is the probability of reaching q with u
 on the way: along an arc of probability a from p, which completes u,
 
     H(q, u) += a P(p)        instead of        a H(p, u)
@@ -49,9 +49,10 @@ class _Arc(NamedTuple):
 def nbest_posteriors(
     entries: Sequence[tuple[Sequence[int], float]], order: int, *, scale: float = 1.0, counts: bool = False
 ) -> dict[Ngram, float]:
-    """Of the n-grams up to ``order`` in a list of (tokens without ``<s>`` and ``</s>``, natural-log score).
+    """The posteriors of n-grams up to ``order`` in a list of (tokens without ``<s>`` and ``</s>``, natural-log
+    score).
 
-    ``counts``: expected counts instead of posteriors. Entries that score -inf have no share; an empty dict where
+    ``counts``: expected counts instead of posteriors. Entries that score -inf have no share; an empty dict if
     there are no others.
     """
     entries = [(tokens, score) for tokens, score in entries if score > -math.inf]
@@ -70,10 +71,10 @@ def nbest_posteriors(
 def lattice_posteriors(
     lattice: Lattice, order: int, *, scale: float = 1.0, counts: bool = False
 ) -> dict[Ngram, float]:
-    """Of the n-grams up to ``order`` on the paths of a lattice, deterministic or not; label 0 is epsilon.
+    """The posteriors of n-grams up to ``order`` on the paths of a lattice, deterministic or not; label 0 is epsilon.
 
     As everywhere a leading ``<s>`` arc is silent, and a path ends with a ``</s>`` arc to a final state, or in a final
-    state. An empty dict where there is no path. Raises SgdecError for a cycle.
+    state. An empty dict if there is no path. Raises SgdecError for a cycle.
     """
     splitter = _Splitter(lattice, order, scale)
     if not splitter.has_path:
@@ -146,7 +147,7 @@ class _Splitter:
         return _completed(tokens[max(len(tokens) - self._order, 0) :])
 
     def _ways(self, state: int) -> Iterator[tuple[int, float, int | None]]:
-        """What leaves a state: label, log-sum of all ways to the end by it, target (None = the end)."""
+        """The arcs of a state: label, log-sum of all ways to the end by it, target (None = the end)."""
         final = self._lattice.final
         if final[state] < math.inf:
             yield EOS, -self._scale * float(final[state]), None

@@ -1,4 +1,4 @@
-"""The promises of a contract as values, for whoever runs them without pytest: graders, notebooks, reports."""
+"""The promises of a contract as values, to run them without pytest: graders, notebooks, reports."""
 
 from __future__ import annotations
 

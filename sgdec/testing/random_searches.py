@@ -28,7 +28,7 @@ class RandomSpacesContract(DecoderContract):
     """The predictors that they are made of (`sgdec.testing.random_spaces`)."""
     weights: Sequence[float] = WEIGHTS
     highest: float = 2.0
-    """No predictor scores a token higher."""
+    """No predictor gives any token a higher score."""
 
     def test_sentences_in_flight_together_are_found_as_alone(self) -> None:
         """Three of different lengths and length limits, through the scheduler."""

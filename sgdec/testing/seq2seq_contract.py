@@ -89,7 +89,7 @@ class Seq2SeqContract(ModelContract[Seq2Seq]):
         shared, expected = (
             model.step(given, repeated, tokens) for given in (memory._replace(rows=rows), memory.at(owners))
         )
-        self._same(shared, expected, "with memory.rows a step must be that over a memory with a row for each prefix")
+        self._same(shared, expected, "with memory.rows one step must equal one over a memory of one row per prefix")
 
     def test_what_is_padded_to_a_step_changes_none_of_its_rows(self) -> None:
         """As for recorded graphs: more prefixes, sentences of one token, source positions."""

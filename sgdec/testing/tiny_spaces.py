@@ -72,7 +72,7 @@ def tiny_spaces() -> list[TinySpace]:
         _space("one not consulted", Table(table(18)), trap, weights=[1.0, None]),
         _space("attention that is not consulted", BatchTable(table(21)), BatchTable(table(22)), weights=[1.0, None]),
         _space("attention with weight 0", Table(table(23)), BatchTable(table(24)), weights=[1.0, 0.0]),
-        _space("nothing but the end", Table(table(19)), max_length=0),
+        _space("only the end", Table(table(19)), max_length=0),
         _space("no end in reach", lattice, Table(table(20)), max_length=1, empty=True),
         _space("no end at all", Lattice({0: {3: (0.0, 1), 4: (0.0, 1)}}), max_length=None, empty=True),
         _space("lattices that do not meet", lattice, Lattice({0: {0: (0.0, 1)}}), max_length=None, empty=True),

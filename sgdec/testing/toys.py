@@ -241,7 +241,7 @@ class PassThrough(BatchPredictor):
     """The least wrapper: says what its inner predictor says, through explicit states only.
 
     Its states are `Sealed`, as strict as a predictor's states can be: `PassThrough(lift(Mine()))` shows whether
-    whoever is given `Mine` leaves its states alone.
+    code that receives a `Mine` must not change its states.
     """
 
     def __init__(self, inner: BatchPredictor) -> None:
@@ -272,7 +272,7 @@ def _left(source: Source) -> float:
 
 
 def _extremes(table: npt.NDArray[np.float64], sign: int) -> Callable[[int, float], float]:
-    """The best completion of sign x score after a token, with so many tokens left; -inf if there is none."""
+    """The best completion of sign x score after a token, with ``left`` tokens left; -inf if there is none."""
     values = np.where(table == FORBIDDEN, FORBIDDEN, sign * table)
     inner = np.delete(values, EOS, axis=1)
     followers = np.delete(np.arange(len(values)), EOS)

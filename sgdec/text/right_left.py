@@ -29,7 +29,7 @@ class RightToLeft:
 
     @property
     def serialized(self) -> bytes:
-        """The file is that of ``forwards``; whoever reads it must know the direction."""
+        """The file is that of ``forwards``; its readers must know the direction."""
         return self.forwards.serialized
 
     @property

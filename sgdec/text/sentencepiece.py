@@ -103,7 +103,7 @@ class SentencePieceVocabulary:
         try:
             pieces = self._processor.encode(line, out_type=str)
         except UnicodeDecodeError:
-            raise SgdecError("the SentencePiece model makes what is not UTF-8 of this text: it is damaged.") from None
+            raise SgdecError("the SentencePiece model turns this text into invalid UTF-8: it is damaged.") from None
         return [word for word in "".join(pieces).split(BLANK) if word]
 
 

@@ -50,7 +50,7 @@ class Stepping:
 
     @property
     def serialized(self) -> bytes:
-        """The file is that of ``plain``; whoever reads it must know of the step."""
+        """The file is that of ``plain``; its readers must know of the step."""
         return self.plain.serialized
 
     @property
@@ -105,7 +105,7 @@ class Stepping:
         return self.step if piece == STEP else self.plain.token(piece)
 
     def _same(self, vocabulary: Vocabulary, source: Sequence[int]) -> Sequence[int]:
-        """For each source token the target token of the same string, or one that is none."""
+        """For each source token the target token of the same string, or an invalid one."""
         if vocabulary.fingerprint == self.plain.fingerprint:
             return source
         if self._seen[0] != vocabulary.fingerprint:

@@ -89,7 +89,7 @@ class _Node:
 
 
 def words_of(outer: Tokenizer, inner: Tokenizer, lines: Iterable[str] = ()) -> list[str]:
-    """The words of a text, and of a vocabulary that has nothing but words; each once, in order of appearance."""
+    """The words of a text, and of a vocabulary that has only words; each once, in order of appearance."""
     found = dict.fromkeys(word for line in lines for word in outer.words_in(line))
     for vocabulary in (outer, inner):
         if is_word_vocabulary(vocabulary):

@@ -1,7 +1,7 @@
 """Two sources a sentence: in text a line with a tab between them, in tokens one sequence with ``</s>`` between them.
 
 Such as the text to translate and its machine translation. ``paste source.txt mt.txt`` makes such lines, and `sgdec
-decode source.txt mt.txt` reads them so. Nothing but the model knows of it: two sources are one `Source`.
+decode source.txt mt.txt` reads them so. Only the model knows of it: two sources are one `Source`.
 """
 
 from __future__ import annotations

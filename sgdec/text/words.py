@@ -6,7 +6,7 @@
   of a word: ``Miki`` is ``<B>M <M>i <M>k <E>i``. Every line comes back as it was: a character outside the vocabulary
   is spelled by its UTF-8 bytes, and a blank too many is an empty word.
 
-Words are what blanks separate, so text should be tokenised if ``dog`` and ``dog.`` are to be one word. The file is
+Words are separated by blanks, so text should be tokenised if ``dog`` and ``dog.`` should be one word. The file is
 JSON: a format number, the kind, and the pieces by token.
 """
 
@@ -300,7 +300,7 @@ def _value(unit: str) -> bytes:
 
 
 def _text(spelled: bytearray) -> str:
-    """A model may spell what is no UTF-8: that shows as U+FFFD."""
+    """A model may write invalid UTF-8, which is shown as U+FFFD."""
     try:
         return spelled.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:

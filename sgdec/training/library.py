@@ -63,8 +63,8 @@ def make_config(
 ) -> TrainConfig:
     """A run's settings with all options of its model: those given over the preset's over those of ``start``.
 
-    ``settings``: by name, without ``model`` and ``options``; what is not in it has its default, or that of ``start``.
-    Raises UsageError for names that are none and values that do not fit.
+    ``settings``: by name, without ``model`` and ``options``; a missing setting has its default, or that of ``start``.
+    Raises UsageError for unknown names and invalid values.
     """
     settings = {name: plain(value) for name, value in settings.items()}
     known = [option.name for option in describe(TrainConfig) if option.name not in ("model", "options")]

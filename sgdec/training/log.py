@@ -1,4 +1,4 @@
-"""Who a run tells what it does: the logger ``sgdec.training``, or one that says nothing but errors."""
+"""The logger of a run: ``sgdec.training``, or one that logs only errors."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ class MovingAverage:
 
     @torch.no_grad()
     def update(self, model: Model, step: int) -> None:
-        """Take in the weights after update ``step`` (from 1); what is not learnt, but stored, is copied."""
+        """Take in the weights after update ``step`` (from 1); tensors that are stored but not learnt are copied."""
         share = max(self.share, 9 / (step + 10))
         for name, tensor in model_tensors(model).items():
             if name in self._learnt:

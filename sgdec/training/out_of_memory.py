@@ -60,7 +60,7 @@ def in_halves(compute: Callable[[Sequence[Item]], list[Result]], items: Sequence
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error) or len(items) == 1:
             raise
-    torch.cuda.empty_cache()  # nothing where there is no GPU
+    torch.cuda.empty_cache()  # does nothing without a GPU
     half = len(items) // 2
     return in_halves(compute, items[:half]) + in_halves(compute, items[half:])
 
@@ -134,6 +134,6 @@ class Splitter:
 
 
 def _longest(batch: Batch) -> list[int]:
-    """Tokens of the longest target, and of the longest source where there is one."""
+    """Tokens of the longest target, and of the longest source, if any."""
     sources = [] if batch.source is None else [batch.source.size(1)]
     return [batch.mask.size(1) - 1, *sources]

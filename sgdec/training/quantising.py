@@ -17,7 +17,7 @@ from sgdec.text.vocabulary import StoredVocabulary
 from sgdec.training.data.text import ParallelText
 
 CALIBRATION_LINES = 1000
-"""At most so many pairs are looked at to measure ranges."""
+"""Limit on the pairs used to measure ranges."""
 
 
 def quantise_checkpoint(

@@ -3,8 +3,8 @@
 Refinement by expected reward (equation 9) is the same loop around another loss, from the weights of another run.
 
 Everything random is a function of the seed: the first weights of the seed, the order of epoch e of (seed, e),
-dropout in step s of (seed, s). So a run that was killed and is taken up at its last checkpoint repeats the lost
-steps number for number, and goes on as if nothing had happened. What one step does is in `updating.py`.
+dropout in step s of (seed, s). So a killed run that is resumed at its last checkpoint repeats the lost
+steps number for number, and continues as if nothing had happened. `updating.py` defines a step.
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class Trainer:
         """Make updates to the end, with logs, validations and checkpoints; yields each loss, as `Updater.update`."""
         config, p = self.config, self.progress
         if config.start and p.best == -math.inf:
-            self._validate()  # what there is to be better than
+            self._validate()  # the metric to improve on
         while p.step < self.total_steps and not self._out_of_patience():
             order = self.data.batches(self.budget, order=(config.seed, p.epoch))
             while p.batch < len(order) and p.step < self.total_steps and not self._out_of_patience():

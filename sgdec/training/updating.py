@@ -145,7 +145,7 @@ class Updater:
         return rewarded
 
     def _not_finite(self, batches: Sequence[Batch], values: Sequence[float], norm: float, step: int) -> SgdecError:
-        """What went wrong where, and from where one can go on."""
+        """The error that names the place of the failure and the last good checkpoint."""
         loss, guilty = sum(values), batches
         if math.isfinite(loss):
             what = f"the gradient's norm is {norm}"

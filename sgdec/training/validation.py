@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sacrebleu.metrics.base import Score
 
 LENGTH_FACTOR = 2
-"""An output has at most so many times as many tokens as its source."""
+"""Limit on the tokens of an output, as a multiple of its source's."""
 
 
 class Scored(NamedTuple):

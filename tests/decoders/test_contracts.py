@@ -330,4 +330,4 @@ def test_every_registered_decoder_has_a_contract(name: str) -> None:
 
 def test_the_contract_is_tested_on_every_kind_of_dense_space() -> None:
     names = {space.name for space in VanillaContract.spaces}
-    assert {"dense", "sparse and open alone", "on demand", "one not consulted", "nothing but the end"} <= names
+    assert {"dense", "sparse and open alone", "on demand", "one not consulted", "only the end"} <= names

@@ -17,7 +17,8 @@ class Budget(Protocol):
         """The largest cost."""
 
     def cost(self, examples: int, longest: Sequence[int]) -> float:
-        """Of so many examples; their longest target has ``longest[0]`` tokens, then come the longest sources.
+        """The cost of this many examples; their longest target has ``longest[0]`` tokens, then come the longest
+        sources.
 
         Never falls as examples or lengths grow.
         """

@@ -1,6 +1,6 @@
 """Training text, read once from its beginning to its end: lines to token ids, a block of lines at a time.
 
-A text has one file a *side*: the target, and before it the source where there is one. Line N of each side belongs to
+A text has one file a *side*: the target, and before it the source, if any. Line N of each side belongs to
 example N. Bad training lines are left out and counted, by the reason (`Limits`); in held-out text, where each line
 counts, only empty ones are, and a line that is not UTF-8 is an error.
 """

@@ -2,7 +2,7 @@
 
     TEXT/shard-00000.examples    a row per example, uint32: line number, tokens of the target, tokens of the source
          shard-00000.side-0      the target's token ids, one example after the other: uint16 or uint32
-         shard-00000.side-1      the source's, where there is one
+         shard-00000.side-1      the source's, if any
          manifest.json           what it was made of, how much there is; written last
          batches.json            how many batches each shard has, once that was counted
 

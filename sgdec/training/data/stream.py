@@ -99,7 +99,7 @@ def _identity(path: str) -> list[Any]:
     """What changes when a file does."""
     try:
         status = os.stat(path)
-    except OSError:  # whoever reads it says what is wrong
+    except OSError:  # its reader reports the error
         return [path]
     return [os.path.abspath(path), status.st_size, status.st_mtime_ns]
 

@@ -1,7 +1,7 @@
 """Text as token ids, cut into batches of similar lengths: pairs of lines for translation, lines for a language model.
 
-The order of an epoch is a function of (seed, epoch) alone, so that a run can be taken up at any batch. A batch
-holds examples of nearly equal lengths: hardly anything is computed for padding. `reading.py` says which lines are
+The order of an epoch is a function of (seed, epoch) alone, so that a run can be resumed at any batch. A batch
+holds examples of nearly equal lengths: little is computed for padding. `reading.py` defines which lines are
 left out. Texts here are held in memory; `shards.py` has those that are too long for that.
 """
 
@@ -205,7 +205,7 @@ def read_text(
     target: StoredVocabulary,
     limits: Limits | None = None,
 ) -> Text:
-    """Pairs from two files, three where there are two sources, or lines from one where there is no source.
+    """Pairs from two files, three where there are two sources, or lines from one without a source.
 
     Raises `SgdecError` as their readers do.
     """

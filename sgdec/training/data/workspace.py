@@ -10,7 +10,7 @@ room, so what a batch costs to its budget is n (...) alone, of which half a batc
 coefficient is negative, so a larger batch never costs less. They are fitted to updates that are measured at the start
 of a run, for a few lengths of the text, with batches that grow until they take `GROWTH` times what the smallest took;
 and scaled until no measurement is above the model. After that the size of a batch depends on lengths and coefficients
-alone. A checkpoint holds these, so a run that is taken up has the same batches. Where ranks share each batch
+alone. A checkpoint holds these, so a resumed run has the same batches. Where ranks share each batch
 (``--parallel data``) the budget is that of one rank, and n are the examples of its share.
 
 On a GPU the measure is the peak of PyTorch's caching allocator. On a CPU it is the peak of what PyTorch's allocator

@@ -22,7 +22,7 @@ def farewell(last_word: Callable[[], BaseException]) -> Iterator[None]:
     """In the block, and after an error in it, SIGTERM ends this process when it has told ``last_word()``.
 
     A `SystemExit` is a word that is told elsewhere.
-    Does nothing but in the main thread, which alone may handle signals.
+    Works only in the main thread, which alone may handle signals.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -28,7 +28,7 @@ def joined(config: TrainConfig) -> Iterator[Group]:
     """In the block this process is a rank of the run that ``config`` asks for; a group of one without torchrun.
 
     Raises `UsageError` if `--parallel` and the way in which this process was started do not fit each other, and
-    `SgdecError` where another rank dies. `SystemExit` stands for an error that another rank tells.
+    `SgdecError` if another rank dies. `SystemExit` stands for an error that another rank reports.
     """
     started, size = "TORCHELASTIC_RUN_ID" in os.environ, int(os.environ.get("WORLD_SIZE", "1"))
     if config.parallel == "none" and not (started and size > 1):
@@ -41,7 +41,7 @@ def joined(config: TrainConfig) -> Iterator[Group]:
         )
     if not started:
         raise UsageError(
-            f"--parallel {config.parallel}: torchrun starts such a run: "
+            f"--parallel {config.parallel}: torchrun starts its processes: "
             f"torchrun --standalone --nproc-per-node 4 -m sgdec.cli train --parallel {config.parallel} ..."
         )
     group = Group.join(config.device)

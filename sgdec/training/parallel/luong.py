@@ -9,10 +9,10 @@ other starts. Words enter at the bottom, on rank 0; the states S and H leave at 
 | model | all ranks but the last | to the last rank | on the last rank | stay there |
 | hybrid | all ranks | by sentences to all ranks | on every rank, for its sentences | are summed over all ranks |
 
-With input feeding the decoder's steps wait for each other: H_c of a step goes from where the attention is to rank 0
-before the next step can begin (Figure 2). Hybrid then is the paper's HybridNMTIF, which it describes no further: here
-the top rank attends, and what need not be known for the next step, the softmax, is shared among all ranks by target
-tokens.
+With input feeding the decoder's steps wait for each other: H_c of a step goes from the rank of the attention to rank
+0 before the next step can begin (Figure 2). Hybrid then is the paper's HybridNMTIF, which it describes no further:
+here the top rank attends, and what need not be known for the next step, the softmax, is shared among all ranks by
+target tokens.
 
 Numbers sent, for n source and m target tokens, B sentences, W ranks, K the LSTMs' width; all go back as gradients:
 
@@ -105,7 +105,7 @@ class LuongStages(Staged):
         return outputs, [(hidden[order], cell[order]) for hidden, cell in (run.last() for run in runs)]
 
     def decode(self, target: Packed, starts: Sequence[Start]) -> list[Tensor]:
-        """The same over the targets, where there is no input feeding."""
+        """The same over the targets, without input feeding."""
         runs, model = self.decoder_runs(starts), self.luong
         return self.climb(target, runs, self.enter(target, model.target_embedding, model.target_words))
 

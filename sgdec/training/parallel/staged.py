@@ -138,7 +138,7 @@ class Staged(Strategy, ABC):
         return volumes
 
     def both_ways(self, forward: float, backward: float) -> dict[str, float]:
-        """Bytes of so many numbers sent as activations, and as their gradients, where there are any."""
+        """The bytes of numbers sent as activations and as their gradients, by name if there are any."""
         size = self.objective.dtype.itemsize
         volumes = {ACTIVATIONS: forward * size, GRADIENTS: backward * size}
         return {purpose: volume for purpose, volume in volumes.items() if volume}

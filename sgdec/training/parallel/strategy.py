@@ -9,7 +9,7 @@ every rank, so that all ranks come to the same decisions (NaN, clipping) by them
 or some rows of one, as a `Parameter` that shares its memory with the model's (``nn.Parameter(weight.data[a:b])``).
 What a rank does not own may be out of date in its model. `pieces` and `collect` translate between a rank's own and
 the whole, for weights, averages and the optimiser's memory alike; they make a checkpoint of any mode that of one
-process, and let a run be taken up with other ranks or in another mode.
+process, and let a run be resumed with other ranks or in another mode.
 
 Rank 0 alone validates, reports and writes, with the whole weights collected before; the others wait for its scores.
 """
@@ -57,7 +57,7 @@ class Strategy:
         """Called on every rank with the same model and weights. Raises `UsageError` as `make_strategy` says."""
         self.group, self.model, self.loss = group, model, loss
         self.current: Batch | None = None
-        """Where `backward` is, or was when it failed: for whoever wants to know which batch memory did not hold."""
+        """Where `backward` is, or was when it failed: to report the batch that did not fit in memory."""
 
     @property
     def owned(self) -> dict[str, nn.Parameter]:

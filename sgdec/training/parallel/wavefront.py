@@ -40,7 +40,7 @@ class Packed:
         return len(self.tokens)
 
     def chunks(self, steps: int) -> list[list[int]]:
-        """The rows of each step, cut into chunks of so many steps."""
+        """The rows of each step, cut into chunks of this length."""
         return [self.sizes[first : first + steps] for first in range(0, len(self.sizes), steps)]
 
     def pack(self, padded: Tensor) -> Tensor:

@@ -88,7 +88,7 @@ def _lock(run: Path, name: str) -> FileLock:
 
 
 def _release(lock: FileLock) -> None:
-    """The file goes first: whoever waits for it notices, and takes the next one."""
+    """Removes the file first: a process that waits for it notices, and locks the next one."""
     with contextlib.suppress(OSError):
         os.unlink(lock.lock_file)
     lock.release()

@@ -74,7 +74,7 @@ def fill_rows(table: Tensor, path: str, vocabulary: Vocabulary) -> str:
 def read_rows(path: str, vocabulary: Vocabulary, width: int) -> Iterator[tuple[int, npt.NDArray[np.float64]]]:
     """Tokens and their vectors [``width``], each token once.
 
-    Raises `SgdecError`, naming the line, for vectors of another size and for what is no number.
+    Raises `SgdecError`, naming the line, for vectors of another size and for invalid numbers.
     """
     seen: set[int] = set()
     for number, line in enumerate(read_lines(path), 1):
@@ -168,7 +168,7 @@ def _pairs(
 def _refuse_unequal_ties(
     where: str, given: Mapping[str, Tensor], taken: Mapping[str, str], own: Mapping[str, Tensor]
 ) -> None:
-    """Raises `UsageError` if two tensors of the language model are to be one parameter, and are not equal."""
+    """Raises `UsageError` if two tensors of the language model map to one parameter and are not equal."""
     first: dict[int, str] = {}
     for there, here in taken.items():
         other = first.setdefault(id(own[here]), there)

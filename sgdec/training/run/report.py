@@ -63,7 +63,7 @@ class Silence(Report):
 
 
 def _leave_to_writers() -> None:
-    """TensorBoard's threads keep what they raise for whoever writes next, who tells it; none prints it as well."""
+    """Stops threads of TensorBoard from printing their exceptions: the next write raises and reports them."""
     others = threading.excepthook
     if getattr(others, "leaves_to_writers", False):
         return

@@ -1,4 +1,4 @@
-"""May a run be taken up? Only as what it was: a difference that would change its numbers is refused, by name."""
+"""Refuses to resume a run with settings that would change its results; the error names them."""
 
 from __future__ import annotations
 
@@ -146,6 +146,6 @@ def scores(earlier: Mapping[str, Any]) -> dict[str, float]:
 
 
 def last_good(folder: Path) -> str:
-    """From where one can go on, for an error."""
+    """Names the last good checkpoint, for error messages."""
     last = folder / "last"
     return f"the last good checkpoint is {last.resolve()}" if last.exists() else "there is no checkpoint yet"

@@ -125,7 +125,7 @@ def refusal(config: TrainConfig) -> str:
 
 
 def test_parallel_training_that_torchrun_did_not_start_is_refused(tmp_path: Path) -> None:
-    said = "--parallel data: torchrun starts such a run: torchrun --standalone --nproc-per-node 4 -m sgdec"
+    said = "--parallel data: torchrun starts its processes: torchrun --standalone --nproc-per-node 4 -m sgdec"
     assert refusal(settings(tmp_path, "run")).startswith(said)
 
 

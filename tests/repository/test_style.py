@@ -1,0 +1,49 @@
+"""The promise of the prose: it keeps the style rules, and each rule finds the phrase that it was written for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.helpers.style import PENDING, RULES, Rule, breaches, findings, markdown_passages, prose, python_passages
+
+
+def test_the_prose_of_the_repository_keeps_the_rules() -> None:
+    assert [str(finding) for path in prose() for finding in findings(path)] == []
+
+
+def test_a_room_is_pending_only_while_it_breaks_the_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    pending = dict(PENDING)
+    monkeypatch.setattr("tests.helpers.style.PENDING", {})
+    broken = {(finding.rule, str(finding.path)) for path in prose() for finding in findings(path)}
+    for rule, rooms in pending.items():
+        for room in rooms:
+            assert any(name == rule and path.startswith(room) for name, path in broken), f"{room} keeps: {rule}"
+
+
+@pytest.mark.parametrize("rule", RULES, ids=[rule.name for rule in RULES])
+def test_a_rule_finds_its_example(rule: Rule) -> None:
+    assert rule.name in [name for name, *_ in breaches(rule.example)]
+
+
+def test_a_long_sentence_is_found_and_two_short_ones_are_not() -> None:
+    half = "every word counts " * 15
+    assert [name for name, *_ in breaches(f"{half} and {half}.")] == ["long sentence"]
+    assert list(breaches(f"{half}. And {half}.")) == []
+
+
+def test_comments_docstrings_and_messages_are_read_and_code_is_not(tmp_path: Path) -> None:
+    code = '"""Made anew."""\n\nanew = 1  # drawn\n# anew\n\ndef f(x):\n    raise E(f"{x}: train anew")\n'
+    path = tmp_path / "code.py"
+    path.write_text(code)
+    assert sorted(finding.line for finding in findings(path)) == [1, 4, 7]
+
+
+def test_markdown_is_read_without_its_code_blocks() -> None:
+    text = "One line.\n\n```console\nanew\n```\n\n- made\n  anew\n"
+    assert list(markdown_passages(text)) == [(1, "One line."), (7, "- made\nanew")]
+
+
+def test_neighbouring_comments_are_one_passage() -> None:
+    assert list(python_passages("# one\n# two\n\n# three\n")) == [(1, "one\ntwo"), (4, "three")]
