@@ -3,7 +3,7 @@
 `HypothesisRows` keeps what the predictors know of each hypothesis: states and coverage. Totals, tokens and sentences
 are arrays of the decoder's own, in the same order. One step of a search is
 
-    space.count_expansions(n, length)            for each sentence: n of its rows, of so many tokens
+    space.count_expansions(n, length)            for each sentence: n of its rows, of ``length`` tokens
     children = rows.best_children(size, ending)  the best continuations of each row
     totals = rows.totals(totals, children)       their totals
     cover = rows.cover()                         their coverage penalties
@@ -39,12 +39,12 @@ __all__ = ["HypothesisRows", "Ranked"]
 
 
 class HypothesisRows:
-    """What the predictors know of R open hypotheses, in an order that `consume` and `keep` decide."""
+    """The predictors' states of R open hypotheses, in an order that `consume` and `keep` determine."""
 
     def __init__(self, spaces: Sequence[SearchSpace]) -> None:
         """At first a row for each space, in their order: its empty prefix.
 
-        Raises ValueError where there is no space, or where not all are of one constellation.
+        Raises ValueError if there is no space, or if not all are of one constellation.
         """
         if not spaces:
             raise ValueError("a batch needs at least one space")
@@ -62,7 +62,7 @@ class HypothesisRows:
         self._coverage: Coverage = ()
         """By predictor with attention ``[R, source]``."""
         self._widths: dict[int, int] = {}
-        """Of those predictors: the length of the longest source."""
+        """The length of the longest source of those predictors."""
 
     def best_children(self, size: int, ending: Flags) -> Ranked:
         """The ``size`` best continuations of each row, best first, of equals the lower token.
@@ -70,7 +70,7 @@ class HypothesisRows:
         ``ending [R]``: the rows at their length limit, which have ``</s>`` alone. What is forbidden scores -inf,
         so a row may have fewer than C children, or none. Asks each predictor once; changes nothing.
 
-        Raises UsageError where a row restricts, where widths differ or V is unknown; SgdecError for a score that is
+        Raises UsageError if a row restricts, where widths differ or V is unknown; SgdecError for a score that is
         NaN or +inf, and for a sum that overflows.
         """
         parts = [self._ask(k, len(ending)) for k in range(len(self._weights))]
@@ -84,7 +84,7 @@ class HypothesisRows:
     def totals(self, before: Floats, children: Ranked) -> Floats:
         """``[R, C]``: the totals of the children, from those of the rows ``before [R]``; -inf for what is forbidden.
 
-        Raises SgdecError where one overflows.
+        Raises SgdecError if one overflows.
         """
         with np.errstate(over="ignore"):
             totals: Floats = before[:, None] + children.scores
@@ -98,7 +98,7 @@ class HypothesisRows:
     def cover(self) -> Floats:
         """``[R]``: the coverage penalty cp (`sgdec.ranking`, equation 14) of every child of a row.
 
-        To be called once a step, before `consume`: it adds the attention with which the next token is predicted. A
+        To be called once per step, before `consume`: it adds the attention with which the next token is predicted. A
         child of ``length`` tokens has the rank score ``total / ranking.length_penalty(length) + cp``. Where the
         ranking has no coverage penalty, all are 0, and no predictor is asked.
         """

@@ -36,7 +36,7 @@ from sgdec.search.member import Member
 
 @dataclass(frozen=True)
 class RunConfig:
-    """What a run is made of."""
+    """The parts of a run."""
 
     predictors: str | Mapping[str, Any]
     """``[NAME=][WRAPPER:]...PREDICTOR``, separated by commas; or by name, see `entries_of`."""
@@ -52,7 +52,7 @@ class RunConfig:
 
     @property
     def decoder_name(self) -> str:
-        """What the decoder's options are called by: its name, or that of its class."""
+        """The name of the decoder's options: its own name, or that of its class."""
         if isinstance(self.decoder, str):
             return self.decoder
         return (self.decoder if isinstance(self.decoder, type) else type(self.decoder)).__name__
@@ -70,11 +70,12 @@ class Run:
     entries: tuple[tuple[float, ListEntry], ...]
     """The predictors by weight."""
     options: Mapping[str, Mapping[str, Any]]
-    """What the constructors of parts were given, by name of the part."""
+    """The options given to the constructors of parts, by name of the part."""
 
     @cached_property
     def signature(self) -> dict[str, str]:
-        """What reproduces the run: versions, predictors with weights and options, decoder with options, seed.
+        """The signature that reproduces the run: versions, predictors with weights and options, decoder with options,
+        seed.
 
         Reads all files that options name, for their hashes; where torch is loaded, it is asked for its threads.
         """
@@ -223,7 +224,7 @@ def _wrap(chain: list[_Part], context: Context) -> BatchPredictor:
 
 
 def _vocabularies(chains: list[list[_Part]], tokenizer: str | None) -> Vocabularies:
-    """What the entries bring, which have to agree."""
+    """The vocabularies of all entries, which must agree."""
     found: dict[str, tuple[str, Vocabulary]] = {}
     brought: list[tuple[str, Vocabularies]] = []
     if tokenizer is not None:
@@ -261,7 +262,7 @@ def _forwards(vocabulary: Vocabulary) -> Vocabulary:
 
 
 def _brought(chain: list[_Part]) -> Vocabularies:
-    """What one entry brings. A wrapper may speak another vocabulary than what it wraps: its word counts."""
+    """The vocabularies of one entry. A wrapper may replace those of its inner predictor."""
     part, *inside = chain
     if part.made is not None:
         other = hasattr(part.cls, "inner_context")  # then what it wraps speaks other tokens than the run

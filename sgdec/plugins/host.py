@@ -28,7 +28,7 @@ KINDS = ("predictor", "decoder", "model")
 BUNDLED = "sgdec"
 """The distribution whose plugins are always there; all others are third parties."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
-"""What a plugin can be called: its options are ``--NAME.OPTION``."""
+"""The form of a plugin's name: its options are ``--NAME.OPTION``."""
 _EXTRA = re.compile(r"""extra\s*==\s*["']([^"']+)["']""")
 
 
@@ -58,7 +58,7 @@ class Host:
         if autoload is None:
             autoload = os.environ.get("SGDEC_DISABLE_PLUGIN_AUTOLOAD", "") in ("", "0")
         self.third_parties: dict[Entry, None] = {}
-        """What was loaded of others than sgdec, in this order."""
+        """The loaded third-party plugins, in order of loading."""
         self._manager = pluggy.PluginManager("sgdec")
         self._manager.add_hookspecs(hookspecs)
         self._entries = [entry for entry in _installed() if autoload or entry.distribution == BUNDLED]
@@ -66,7 +66,7 @@ class Host:
             self._entries += self._offered_by_file(Path(path))
 
     def names(self, kind: str | None = None) -> list[Entry]:
-        """What plugins offer, of one kind or of all, by name; a name offered twice is listed twice."""
+        """The plugins of one kind or of all, sorted by name; a name offered twice is listed twice."""
         kinds = KINDS if kind is None else (kind,)
         return sorted(
             (entry for entry in self._entries if entry.kind in kinds),
@@ -152,7 +152,7 @@ class Host:
             raise
 
     def _classes(self, plugin: Any, kind: str) -> dict[str, type[Any]]:
-        """What one plugin answers to the hook of one kind."""
+        """The classes that one plugin returns from the hook of one kind."""
         others = [other for other in self._manager.get_plugins() if other is not plugin]
         answers = self._manager.subset_hook_caller(f"sgdec_{kind}s", others)()
         return dict(answers[0]) if answers else {}
@@ -268,7 +268,7 @@ def no_exit(what: str) -> Iterator[None]:
 
 
 def _reason(error: BaseException, distribution: str) -> str:
-    """What went wrong in a stranger's module, in one line: the message, and the way out or the place."""
+    """The error of a third-party module in one line: the message, and the way out or the place."""
     message = " ".join(str(error).split())
     if isinstance(error, ModuleNotFoundError):
         hint = install_hint(error.name or "", distribution)

@@ -26,7 +26,7 @@ NEVER = frozenset({"self", "inner", "context"})
 """Parameters that are no options: a wrapper's predictor, and what all parts of a run share."""
 
 _SEQUENCES = ("list_type", "tuple_type", "set_type", "frozen_set_type", "sequence_str", "iterable_type")
-"""What pydantic says to a string where it expects a collection."""
+"""Pydantic's error types for a string in place of a collection."""
 
 
 class Option(NamedTuple):

@@ -1,4 +1,4 @@
-"""What each plugin is, in one line, read from its source: no plugin is imported to list it.
+"""One line on each plugin, read from its source: no plugin is imported to list it.
 
 The line is the first paragraph of the module's docstring. Where a module brings several plugins, it is that of the
 class that its hook returns under the plugin's name.

@@ -21,7 +21,7 @@ Methods = Mapping[str, tuple[int, ...]]
 
 
 def _methods(*pages: type[Any]) -> Methods:
-    """What these classes of the protocol declare."""
+    """The members that these classes of the protocol declare."""
     found = {}
     for name, method in (each for page in pages for each in vars(page).items()):
         if inspect.isfunction(method) and not name.startswith("_"):

@@ -1,4 +1,4 @@
-"""What plugins answer, checked once a batch: a wrong answer is one line that names the plugin.
+"""Checks the answers of plugins once per batch: a wrong answer is one line that names the plugin.
 
 A row of `Scores` too many, a state too few, or a dict in place of `Scores` would otherwise surface far from its
 cause, or shift what belongs to one hypothesis to another.
@@ -42,7 +42,7 @@ def require_one_each(name: str, method: str, found: Any, expected: int) -> None:
 
 
 def attention_rows(name: str, found: Sequence[Any]) -> list[Floats]:
-    """What predictor ``name`` attends to, ``[source]`` each; SgdecError where it is no number."""
+    """What predictor ``name`` attends to, ``[source]`` each; SgdecError if it is no number."""
     rows = [np.array(row, dtype=np.float64) for row in found]  # copies: of the matrix of a batch nothing is kept
     if not all(np.isfinite(row).all() for row in rows):
         raise SgdecError(f"predictor {name!r} gave attention that is NaN or infinite; its model is broken.")

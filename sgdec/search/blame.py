@@ -17,7 +17,7 @@ class PredictorFault(RuntimeError):
 
 
 class WrongAnswer(SgdecError):
-    """What a predictor said is no answer; whoever knows the predictor's name adds it."""
+    """A predictor's answer is malformed; a caller that knows the predictor's name adds it."""
 
 
 def blamed(name: str, predictor: object, error: Exception) -> Exception:

@@ -53,7 +53,7 @@ class Bounds:
                 self._undeclared = self._undeclared or _nothing_declared(names[k], name, weight)
 
     def require_declared(self) -> None:
-        """UsageError where a predictor does not declare the bound that its weight needs."""
+        """UsageError if a predictor does not declare the bound that its weight needs."""
         if self._undeclared is not None:
             raise self._undeclared
 
@@ -72,7 +72,7 @@ class Bounds:
         return most_of(self.per_token, node.source.max_length, node.length)
 
     def require_end(self, node: Node, remaining: Iterable[float]) -> None:
-        """UsageError where the bound of an open node is +inf; names the predictors that can add without end."""
+        """UsageError if the bound of an open node is +inf; names the predictors that can add without end."""
         remaining = tuple(remaining)
         if self.together(node, remaining) < math.inf:
             return

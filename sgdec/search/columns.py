@@ -105,7 +105,7 @@ class Column:
 def agreed_width(widths: Iterable[tuple[str, int | None]], vocab_size: int | None) -> int | None:
     """V, the number of target tokens, by the widths of what predictors answered (with their names); None = unknown.
 
-    Raises UsageError where they differ, or are not ``vocab_size``.
+    Raises UsageError if they differ, or are not ``vocab_size``.
     """
     for name, width in widths:
         if width is not None and vocab_size is not None and width != vocab_size:

@@ -41,7 +41,7 @@ class Combined:
     ) -> None:
         """``candidates``: for each node the tokens that can follow, or None for all 0..V-1.
 
-        Raises UsageError where V is needed and unknown, or a predictor's matrix is not V wide.
+        Raises UsageError if V is needed and unknown, or a predictor's matrix is not V wide.
         """
         width = agreed_width([(column.name, column.width) for column in columns], vocab_size)
         dense = [node for node, tokens in enumerate(candidates) if tokens is None]

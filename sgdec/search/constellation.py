@@ -30,7 +30,7 @@ from sgdec.search.sampling import Draw, draw_child
 END_ONLY = SparseRow((EOS,), (0.0,))
 """At the length limit ``</s>`` is the only candidate, scored as usual."""
 KEPT = 64
-"""For so many different weights it is remembered what bounds are made of."""
+"""The number of different weights for which the parts of bounds are cached."""
 
 
 class Constellation:
@@ -74,7 +74,7 @@ class Constellation:
         return [k for k in self._attentive if weights[k] is not None]
 
     def require_attention(self, ranking: Ranking) -> None:
-        """UsageError where ``ranking`` needs attention and no predictor that is consulted has it."""
+        """UsageError if ``ranking`` needs attention and no predictor that is consulted has it."""
         if ranking.uses_coverage and not self.attentive(self.weights):
             raise self._no_attention(self.weights, f"beta = {ranking.beta:g}")
 
@@ -163,7 +163,7 @@ class Constellation:
     def coverage(self, nodes: Sequence[Node]) -> list[Coverage]:
         """The coverage of the children of each node, by the predictors that the node consults.
 
-        Raises UsageError where one consults none that has attention: what it covers is then undefined, and to call
+        Raises UsageError if one consults none that has attention: what it covers is then undefined, and to call
         it covered would prefer it to all others.
         """
         attention: list[list[Floats | None]] = [[None] * len(self._attentive) for _ in nodes]
@@ -185,7 +185,7 @@ class Constellation:
     def bounds(self, nodes: Sequence[Node]) -> list[float]:
         """For each node the most that its continuations can still add; 0 for finished ones.
 
-        Raises UsageError where a predictor does not declare the bound that its weight needs.
+        Raises UsageError if a predictor does not declare the bound that its weight needs.
         """
         best = [0.0] * len(nodes)
         for weights, chosen in _by_weights(nodes).items():
@@ -200,7 +200,7 @@ class Constellation:
         return max_score(self.predictors, weights) <= 0.0
 
     def require_end(self, nodes: Sequence[Node]) -> None:
-        """UsageError where nothing ends the growth of totals after these nodes: no length limit, and no bound."""
+        """UsageError if nothing ends the growth of totals after these nodes: no length limit, and no bound."""
         unlimited = [node for node in nodes if node.source.max_length is None]
         for weights, chosen in _by_weights(unlimited).items():
             bounds = self.bounds_under(weights)

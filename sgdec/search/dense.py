@@ -46,7 +46,7 @@ class DenseRows:
     def __init__(self, parts: Sequence[Part], rows: int, vocab_size: int | None) -> None:
         """By predictor ``[K]``; ``rows``: R.
 
-        Raises UsageError where widths differ or V is unknown, SgdecError for a token that is not below V.
+        Raises UsageError if widths differ or V is unknown, SgdecError for a token that is not below V.
         """
         width = agreed_width([(part.name, part.width) for part in parts], vocab_size)
         if width is None:
@@ -174,7 +174,7 @@ class DenseRows:
         return total
 
     def _refuse_overflow(self, total: Any) -> None:
-        """Raises SgdecError where a sum is no number and nobody forbids the token."""
+        """Raises SgdecError if a sum is no number and nobody forbids the token."""
         wrong = arrays.infinite(total)  # [R, V]
         for part in self._parts:
             if isinstance(part.answer, OpenRows):

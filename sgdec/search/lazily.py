@@ -4,7 +4,7 @@ An exact search has an iterator open for every prefix that it has expanded, and 
 iterator keeps its node, a block of continuations as numbers, and which tokens it has given: nothing of the job that
 ranked them, neither its rows of V scores nor what belongs to other nodes.
 
-Whoever reads beyond the first block at once is given more from the rows of that job, which are there until the next
+A caller that reads beyond the first block at once gets more from the rows of that job, which are there until the next
 one. Later the predictors are asked about this node again; that is not counted as an expansion, and blocks grow, so it
 happens once or twice even for a large vocabulary. Where the last bits of a row depend on the batch that it is in, the
 second answer is not quite the first. So the tokens given are left out by their numbers, not by their ranks, and no

@@ -86,7 +86,7 @@ class Family(NamedTuple):
     scored_under: tuple[float | None, ...]
     """In force for their last tokens."""
     before: Link
-    """Of the token before their last ones."""
+    """The link of the token before their last ones."""
 
 
 class Node:
@@ -121,7 +121,7 @@ class Node:
     def root(
         cls, source: Source, weights: tuple[float | None, ...], states: Sequence[State], length: int = 0
     ) -> Node:
-        """The empty prefix; or, for questions about what follows alone, a prefix of so many unknown tokens."""
+        """The empty prefix; or, for questions about continuations alone, a prefix of ``length`` unknown tokens."""
         return cls(Family(source, length, weights, weights, None), BOS, (), 0.0, tuple(states))
 
     @property
@@ -199,7 +199,7 @@ class Node:
 
 
 def require_finite(children: Sequence[Node], names: Sequence[str]) -> None:
-    """SgdecError where the totals of siblings, best first, have left the range of numbers; names the predictor."""
+    """SgdecError if the totals of siblings, best first, have left the range of numbers; names the predictor."""
     if children and not (children[0].total < math.inf and children[-1].total > -math.inf):
         wrong = children[0] if children[0].total == math.inf else children[-1]
         _, scores, weights = wrong.columns()

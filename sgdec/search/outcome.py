@@ -19,7 +19,7 @@ class Unreadable:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one sentence."""
+    """The outcome of one sentence."""
 
     source: Source
     """Without tokens where the sentence was unreadable."""
@@ -28,4 +28,4 @@ class Outcome:
     seconds: float
     """From the start of its search to the end; others were in flight at the same time."""
     error: Exception | None = None
-    """Why there is no hypothesis; None where there is one."""
+    """Why there is no hypothesis; None if there is one."""

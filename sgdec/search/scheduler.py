@@ -62,7 +62,7 @@ class Scheduler:
     ) -> None:
         """``window``: sentences read and sorted at a time; at most two windows are begun, waiting or unwritten.
 
-        ``max_rows``: at most so many nodes a job. ``deterministic``: results do not depend on ``batch_size`` in the
+        ``max_rows``: limit on the nodes of a job. ``deterministic``: results do not depend on ``batch_size`` in the
         last bit; where a predictor's rows do, and with ``max_rows``, each question is a job of its own, at the price
         of what batching gains. Raises UsageError for ``max_rows`` with a decoder that asks the predictors itself.
         """

@@ -23,7 +23,7 @@ from sgdec.search.requests import Asking, Request
 from sgdec.search.sampling import Draw
 
 ENDLESS = 10_000
-"""A prefix of so many tokens is given up where no length limit says that it may be so long: memory has an end."""
+"""The length at which a prefix is abandoned if there is no length limit: memory is finite."""
 
 _bound: Callable[[Node], Any] = attrgetter("bound")
 
@@ -43,7 +43,7 @@ class SearchSpace:
     ) -> None:
         """``nbest``: how many hypotheses the run wants. ``ask``: who answers requests; by default, at once.
 
-        Raises UsageError where the ranking needs attention and no predictor has it.
+        Raises UsageError if the ranking needs attention and no predictor has it.
         """
         self.constellation = constellation
         self.root = root
@@ -93,7 +93,7 @@ class SearchSpace:
 
         Without a limit they are produced lazily, in blocks. Finished nodes have none and must not be asked for.
         ``bounded``: their bounds will be asked for next; where predictors know them at once, that then costs nothing.
-        Raises UsageError where no predictor restricts and V is unknown, SgdecError where a score is NaN,
+        Raises UsageError if no predictor restricts and V is unknown, SgdecError if a score is NaN,
         ValueError for a finished node or a limit below 1.
         """
         if limit is not None and limit < 1:
@@ -123,19 +123,19 @@ class SearchSpace:
     def bound(self, nodes: Sequence[Node]) -> list[float]:
         """For each node an upper bound on what its continuations can still add to its total (`sgdec.search.bounds`).
 
-        -inf: no way to an end. Raises UsageError, naming the predictor, where one declares no bound.
+        -inf: no way to an end. Raises UsageError, naming the predictor, if one declares no bound.
         """
         known = list(map(_bound, nodes))
         return self._answers.bounds(nodes) if None in known else known
 
     def most_after(self, length: int) -> float:
-        """The most that can still be added to any prefix of so many tokens, by `max_score` alone: nobody is asked."""
+        """The most that any prefix of this length can still gain, by `max_score` alone: calls no predictor."""
         return most_of(self.max_score, self.source.max_length, length)
 
     def require_end(self, nodes: Sequence[Node] | None = None) -> None:
         """For searches that go on until nothing open can be better, from these nodes, or else from the root.
 
-        Raises UsageError, naming the predictor, where no bound can ever end that: without a length limit, predictors
+        Raises UsageError, naming the predictor, if no bound can ever end that: without a length limit, predictors
         can add to a total without end, as far as they say.
         """
         self.constellation.require_end([self.root] if nodes is None else nodes)
@@ -159,10 +159,10 @@ class SearchSpace:
         return Hypothesis(tokens[:-1], node.total, self.rank_score(node), ledger, weights)
 
     def count_expansions(self, nodes: int, length: int) -> None:
-        """So many nodes are expanded, of this length at most: for decoders that ask the predictors themselves.
+        """Counts ``nodes`` expanded nodes of at most this length: for decoders that call the predictors themselves.
 
         All others are counted by `expand` and `sample`. Raises ValueError for a length beyond the sentence's limit;
-        SgdecError where a prefix of this length has to be given up: `ENDLESS`, and no limit.
+        SgdecError if a prefix of this length has to be given up: `ENDLESS`, and no limit.
         """
         limit = self.source.max_length
         if limit is not None and length > limit:
