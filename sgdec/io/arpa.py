@@ -123,7 +123,7 @@ class _Reader:
         return Arpa([_text(word) for word in words], orders)
 
     def _counts(self) -> list[int]:
-        """What the header announces."""
+        """The counts that the header announces."""
         self._expect(b"\\data\\", "this is no ARPA file: it does not begin with \\data\\")
         counts: list[int] = []
         for raw in self.lines:

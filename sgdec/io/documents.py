@@ -10,7 +10,7 @@ from typing import Any
 from sgdec.io.limits import DOCUMENT, NESTING, Limit, read_all
 
 _DOTTED = re.compile(r"""[\w.\-"' \t]+""")
-"""What can be one dotted key: in a list of numbers there are commas."""
+"""The form of one dotted key: a list of numbers has commas."""
 
 
 def read_document(path: str | Path, limit: Limit = DOCUMENT) -> bytes:

@@ -3,7 +3,7 @@ wrong one, or searches a hash table without a free place for ever.
 
 A file of KenLM's version 5 is a header, the vocabulary, and the n-grams (Heafield 2011, sections 3.1 and 3.2), in
 
-- ``probing``: hash tables. Of each it is checked that there is a free place, and that words are numbered within the
+- ``probing``: hash tables. For each it is checked that there is a free place, and that words are numbered within the
   unigrams;
 - ``trie``: sorted arrays packed by bits, in which an n-gram says where its extensions begin. It is checked that these
   references ascend and stay inside the next array.
@@ -36,7 +36,7 @@ _ROWS = 1 << 18
 
 
 class _Damaged(Exception):
-    """What is wrong."""
+    """The defect, in words."""
 
 
 def check_kenlm(path: str | Path) -> None:

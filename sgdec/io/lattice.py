@@ -83,7 +83,7 @@ def write_nbest(path: str | Path, hypotheses: Sequence[Hypothesis]) -> int:
     """Writes one sentence's hypotheses as a deterministic acceptor, gzipped if ``path`` ends in ``.gz``.
 
     A prefix tree with ``<s>`` and ``</s>`` arcs. The cost of a path is minus the hypothesis' total, to single
-    precision; its arcs bear the weighted scores of its tokens, the ``</s>`` arc what is left of the total. Of
+    precision; its arcs bear the weighted scores of its tokens, the ``</s>`` arc the rest of the total. Among
     hypotheses with equal tokens the best one counts. Without hypotheses the lattice is empty.
 
     Returns how many hypotheses are not in it since they contain token 0, which a lattice reads as epsilon.

@@ -77,7 +77,7 @@ def whole_number(word: str, below: int = TOKENS) -> int | None:
 
 
 def read_all(file: IO[bytes], name: str, limit: Limit) -> bytes:
-    """What is left of an open file; `SgdecError` for more than ``limit`` bytes."""
+    """The rest of an open file; `SgdecError` for more than ``limit`` bytes."""
     most, chunks, size = limit.value, [], 0
     while chunk := file.read(CHUNK):
         chunks.append(chunk)
@@ -125,7 +125,7 @@ def gunzipped(data: bytes, name: str) -> bytes:
 
 
 def unpacking(packed: IO[bytes], unpack: Callable[[IO[bytes]], IO[bytes]], name: str) -> IO[bytes]:
-    """What ``unpack``, such as `gzip.open`, makes of a packed file; reading it beyond the limits raises `SgdecError`.
+    """A packed file as ``unpack``, such as `gzip.open`, opens it; reading it beyond the limits raises `SgdecError`.
 
     Closing it closes ``packed``.
     """
@@ -156,7 +156,7 @@ class _Counted(io.RawIOBase):
 
 
 class _Guarded(_Counted):
-    """What comes out of a packed file."""
+    """The unpacked bytes of a packed file."""
 
     def __init__(self, file: Any, packed: _Counted, name: str) -> None:
         super().__init__(file)

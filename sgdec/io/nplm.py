@@ -57,7 +57,7 @@ class Layer(NamedTuple):
 
 @dataclass(frozen=True)
 class NplmFile:
-    """What a model file holds."""
+    """The content of a model file."""
 
     order: int
     """n"""

@@ -37,7 +37,7 @@ _WORD = 4
 
 
 class LatticeError(SgdecError):
-    """What is wrong with one lattice file, and the way out, apart: a reader who knows more can say more."""
+    """The error of one lattice file, and the way out, apart: a caller that knows more can add to each."""
 
     def __init__(self, path: str | Path, what: str, way_out: str = "") -> None:
         super().__init__(f"{path}: {what}. {way_out}".rstrip())
@@ -59,7 +59,7 @@ class Automaton(NamedTuple):
 
 
 class _Header(NamedTuple):
-    """What is known before the states are read."""
+    """The header: all that is known before the states are read."""
 
     format: str
     arc_type: str
@@ -100,7 +100,7 @@ def read_openfst(path: str | Path) -> Automaton:
 
 
 def first_arc(wrong: npt.NDArray[np.bool_], found: Automaton) -> tuple[int, Any]:
-    """Of some arcs the first, after the number of its state."""
+    """The first of some arcs, after the number of its state."""
     arc = int(wrong.argmax())
     return int(np.searchsorted(found.first, arc, side="right")) - 1, found.arcs[arc]
 

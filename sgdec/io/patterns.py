@@ -10,7 +10,7 @@ from pathlib import PurePath
 from typing import Any
 
 ID = "{id}"
-"""What stands for the number of a sentence."""
+"""The placeholder for the number of a sentence."""
 
 
 def is_pattern(path: str) -> bool:
@@ -27,7 +27,7 @@ def path_of(pattern: str, number: int) -> str:
 
 
 def names(pattern: str) -> re.Pattern[str]:
-    """What the names of a pattern's files look like; the group is the number.
+    """A regular expression for the names of a pattern's files; the group is the number.
 
     >>> bool(names("{id}/{id}.fst").fullmatch("7/7.fst")), bool(names("{id}/{id}.fst").fullmatch("7/8.fst"))
     (True, False)

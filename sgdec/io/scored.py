@@ -41,7 +41,7 @@ class ScoreWriter:
         """Whose entries are written, and whether one of them failed."""
 
     def write(self, entry: NbestEntry | None, outcome: Outcome) -> None:
-        """What became of an output; ``entry``: where it comes from, in an n-best list."""
+        """Writes the outcome of an output; ``entry``: its origin in an n-best list."""
         if outcome.source.id != self._sentence:
             self._complete()
             self._sentence, self._failed = outcome.source.id, False

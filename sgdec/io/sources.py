@@ -21,7 +21,7 @@ from sgdec.text.lines import open_bytes, unpacking_errors
 from sgdec.text.two_sources import TwoSources
 
 BETWEEN = {"text": b"\t", "ids": b" 2 "}
-"""What is between two sources of a sentence, by the input's format: a tab, or the token ``</s>``."""
+"""The separator of two sources of a sentence, by the input's format: a tab, or the token ``</s>``."""
 
 
 Lines: TypeAlias = "Iterable[bytes | SgdecError]"

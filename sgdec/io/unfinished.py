@@ -31,7 +31,7 @@ from sgdec.io.writing import claim, put_in_place, refuse_unwritable
 log = logging.getLogger(__name__)
 
 FREE = ("batch_size", "window")
-"""What of a signature may change where a run goes on: how much arithmetic is shared, and nothing else."""
+"""The settings of a signature that may change when a run is resumed: they only change how arithmetic is shared."""
 FREE_UNLESS_DETERMINISTIC = ("max_rows", "threads")
 """Likewise; but the last bits depend on it in any case."""
 
@@ -139,7 +139,7 @@ class NotedRows(Rows):
 
     @property
     def hint(self) -> str:
-        """What to do after a failure."""
+        """The advice after a failure."""
         if not self._last.sentence:
             return ""
         where = f" in {self.partial}" if self.partial else ""
@@ -193,7 +193,7 @@ class NotedRows(Rows):
 
 
 def beside(output: str) -> tuple[str, ...]:
-    """The files beside an output while it is unfinished; the last has the notes. Of a pattern there are notes alone.
+    """The files beside an output while it is unfinished; the last has the notes. A pattern has only notes.
 
     >>> beside("/tmp/out.txt"), beside("/tmp/lattices/{id}.fst")
     (('/tmp/out.txt.partial', '/tmp/out.txt.partial.jsonl'), ('/tmp/lattices/id.fst.partial.jsonl',))
@@ -250,7 +250,7 @@ def open_noted(
 
 
 def _read(descriptor: int) -> tuple[dict[str, Any] | None, list[Note]]:
-    """What the run is made of, and its notes, up to what was cut short or damaged."""
+    """The run's settings and its notes, up to the first that is cut short or damaged."""
     first, *rest = _content(descriptor).split(b"\n")[:-1] or [b""]
     header, notes = _object(first), [Note(0)]
     for line in rest if header else []:

@@ -74,7 +74,7 @@ def descriptor_of(path: str | Path) -> int | None:
 
 
 def open_stream(path: str | Path) -> BinaryIO:
-    """What `writes_directly` is true of, to be written to. Never empties the file behind a descriptor."""
+    """Opens an output for which `writes_directly` is true. Never empties the file behind a descriptor."""
     descriptor = descriptor_of(path)
     return open(path, "wb") if descriptor is None else os.fdopen(os.dup(descriptor), "wb")
 

@@ -19,7 +19,7 @@ from sgdec.errors import SgdecError
 from sgdec.io.limits import bounded_lines, unpacking
 
 ZSTD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
-"""Of the standard library, or its backport."""
+"""The module of the standard library, or its backport."""
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
@@ -61,7 +61,7 @@ def open_bytes(path: str | Path) -> IO[bytes]:
 
 @contextmanager
 def reading(name: str) -> Iterator[None]:
-    """What goes wrong while a file is read becomes a `SgdecError` that names it."""
+    """Turns an error of reading a file into a `SgdecError` that names it."""
     try:
         yield
     except unpacking_errors() as error:
@@ -72,7 +72,7 @@ def reading(name: str) -> Iterator[None]:
 
 
 def unpacking_errors() -> tuple[type[Exception], ...]:
-    """What a damaged file raises; zstd's only where it was imported."""
+    """The exceptions of a damaged file; zstd's only if it was imported."""
     zstd = sys.modules.get(ZSTD)
     return (EOFError, gzip.BadGzipFile, zlib.error, *((zstd.ZstdError,) if zstd else ()))
 

@@ -93,7 +93,7 @@ class SentencePieceVocabulary:
         return int(self._processor.piece_to_id(piece))
 
     def text_of(self, token: int) -> str | None:
-        """What a token spells, ``▁`` for a blank; None for one that spells nothing by itself (``<unk>``, a byte)."""
+        """The text of a token, ``▁`` for a blank; None for one without text of its own (``<unk>``, a byte)."""
         processor = self._processor
         special = processor.is_unknown, processor.is_control, processor.is_unused, processor.is_byte
         return None if any(is_a(token) for is_a in special) else self.piece(token)

@@ -5,10 +5,10 @@ the first position, ``b`` and ``c`` at the second, and nothing at the third. Whe
 alignment: the least edit distance between the tokens of both sides. A target token that equals or replaces a source
 token is at its position, an inserted one where the attention is, and a deleted source token is stepped over; the last
 steps go to the end of the source. To replace costs 3, to insert or to delete 2: a replacement is cheaper than both,
-but not than a token that is kept. Of alignments of equal cost that one is taken whose pairs are the earliest: what is
-inserted or deleted comes behind them. (Junczys-Dowmunt and Grundkiewicz 2017 align the longest common subsequence,
-which leaves out what was replaced.) It fits sides that are nearly the same text; tokens are compared as strings, so
-each side may have its own vocabulary.
+but not than a token that is kept. Among alignments of equal cost the one with the earliest pairs is taken:
+inserted and deleted tokens come after them. (Junczys-Dowmunt and Grundkiewicz 2017 align the longest common
+subsequence, which leaves out what was replaced.) It fits sides that are nearly the same text; tokens are compared as
+strings, so each side may have its own vocabulary.
 
 Text has no steps: they are put in where a target meets its source (`with_steps`), and left out where tokens become
 text.
@@ -27,7 +27,7 @@ from sgdec.text.vocabulary import StoredVocabulary
 
 STEP = "<step>"
 CHANGE, GAP = 3, 2
-"""What it costs to replace a token, and to insert or delete one."""
+"""The cost of replacing a token, and of inserting or deleting one."""
 
 
 class Stepping:
@@ -46,7 +46,7 @@ class Stepping:
         self.plain = plain
         self.step = plain.size
         self._seen: tuple[str, dict[int, int]] = "", {}
-        """Of a source vocabulary: its fingerprint, and which target token has the same string."""
+        """The fingerprint of a source vocabulary, and the target tokens of the same strings."""
 
     @property
     def serialized(self) -> bytes:
@@ -76,7 +76,7 @@ class Stepping:
     def with_steps(self, vocabulary: Vocabulary, source: Sequence[int], target: Sequence[int]) -> list[int]:
         """A target's tokens, with the steps of the alignment to its source, tokens of ``vocabulary``; not empty.
 
-        Of two sources it is aligned to the second.
+        With two sources it is aligned to the second.
         """
         if isinstance(vocabulary, TwoSources):
             source = vocabulary.second_of(source)

@@ -29,8 +29,8 @@ from sgdec.text.vocabulary import Tokenizer
 from sgdec.text.words import BLANK
 
 Unlisted = Literal["unk", "spell", "forbid"]
-"""What is left of a word when it turns out not to be in the list: one ``<unk>``; the single characters that the inner
-vocabulary has, with one ``<unk>`` for others in a row; or nothing at all, it cannot be."""
+"""The replacement of the rest of a word that is not in the list: one ``<unk>``; the single characters that the inner
+vocabulary has, with one ``<unk>`` for others in a row; or nothing: the word is forbidden."""
 UNLISTED: tuple[Unlisted, ...] = get_args(Unlisted)
 ROOT = 0
 """The state between words, where all is written."""
@@ -69,12 +69,12 @@ class _Node:
     """A prefix of outer tokens in the tree."""
 
     text: str = ""
-    """What they spell."""
+    """Their text."""
     children: dict[int, _Node] = field(default_factory=dict)
     word: tuple[int, ...] | None = None
     """The inner tokens of the word that ends here."""
     shared: tuple[int, ...] = ()
-    """What the inner tokens of all words with this prefix begin with."""
+    """The common beginning of the inner tokens of all words with this prefix."""
 
     def after(self, token: int, text: str) -> _Node:
         return self.children.setdefault(token, _Node(self.text + text))
@@ -171,7 +171,7 @@ def all_segmentations(outer: Tokenizer, inner: Tokenizer) -> Drawing:
 def spellings(outer: Tokenizer, inner: Tokenizer) -> tuple[dict[int, tuple[int, ...]], int]:
     """For `word2char`: by inner word its outer characters, without ``▁``; and how many words have none of their own.
 
-    Of words that are spelled alike the first is kept. Raises UsageError if the inner vocabulary is none of words.
+    Among words of the same spelling the first is kept. Raises UsageError unless the inner vocabulary is one of words.
     """
     if not is_word_vocabulary(inner):
         raise UsageError("the spellings of words need an inner vocabulary of words (sgdec tokenizer --kind word).")
@@ -244,7 +244,7 @@ def _letters(inner: Tokenizer, unlisted: Unlisted) -> Callable[[str], int]:
 
 
 def _texts(vocabulary: Tokenizer) -> dict[int, str]:
-    """What each token spells, of those that spell something. UsageError if blanks do not begin words."""
+    """The text of each token that has text. Raises UsageError if blanks do not begin words."""
     found = {token: text for token in range(vocabulary.size) if (text := vocabulary.text_of(token)) is not None}
     for text in found.values():
         if BLANK in text[1:]:
@@ -290,7 +290,7 @@ def _common_beginning(several: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def _read_in_full(node: _Node, inner: Tokenizer) -> tuple[int, ...]:
-    """Of what is certain at a node, what spells no more than was read."""
+    """The part of the certain outputs at a node whose text is no longer than the text read."""
     length = 0
     for place, token in enumerate(node.shared):
         text = inner.text_of(token)

@@ -67,7 +67,7 @@ class TwoSources:
         return [*first, EOS, *(token + self._shift for token in second)]
 
     def second_of(self, tokens: Sequence[int]) -> list[int]:
-        """Of the tokens of both sources those of the second, in its own vocabulary."""
+        """The tokens of the second source, in its own vocabulary."""
         return [token - self._shift for token in list(tokens)[list(tokens).index(EOS) + 1 :]]
 
     def decode(self, tokens: Sequence[int]) -> str:

@@ -15,7 +15,7 @@ from sgdec.text.words import MixedVocabulary, WordVocabulary, read_words
 Kind = Literal["bpe", "unigram", "char", "word", "mixed"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Tokenizer: TypeAlias = SentencePieceVocabulary | WordVocabulary | MixedVocabulary
-"""What `sgdec tokenizer` makes."""
+"""The kinds of vocabulary that `sgdec tokenizer` makes."""
 
 
 class StoredVocabulary(Vocabulary, Protocol):

@@ -33,7 +33,7 @@ BLANK = "▁"
 EMPTY = "<empty>"
 """The word between two blanks beside each other."""
 SHARE_FOR_SYMBOLS = 0.1
-"""Of a `WordVocabulary`'s size, at most this much goes to ``<first>_UNK_<last>``."""
+"""Limit on the share of ``<first>_UNK_<last>`` in a `WordVocabulary`."""
 
 
 class Words(ABC):
@@ -90,7 +90,7 @@ class Words(ABC):
 
     @abstractmethod
     def text_of(self, token: int) -> str | None:
-        """What a token spells, ``▁`` for a blank; None for one that spells nothing by itself."""
+        """The text of a token, ``▁`` for a blank; None for one without text of its own."""
 
     def words_in(self, line: str) -> list[str]:
         """The words of a line."""

@@ -4,14 +4,14 @@ What an update of n examples takes, with at most T target tokens (``</s>`` is on
 
     bytes = max(c, n (t T + s S + a T T + b T S + d S S))
 
-The linear terms are what is kept of each token until the backward pass, the square ones are attention. c is there
-when that pass ends, whatever the batch: the gradients. (They come as what is kept goes, so it is not the sum.) c has
-room, so what a batch costs to its budget is n (...) alone, of which half a batch has half. No
-coefficient is negative, so a larger batch never costs less. They are fitted to updates that are measured at the start
-of a run, for a few lengths of the text, with batches that grow until they take `GROWTH` times what the smallest took;
-and scaled until no measurement is above the model. After that the size of a batch depends on lengths and coefficients
-alone. A checkpoint holds these, so a resumed run has the same batches. Where ranks share each batch
-(``--parallel data``) the budget is that of one rank, and n are the examples of its share.
+The linear terms are the memory of each token until the backward pass, the square ones are attention. c, the
+gradients, is there when that pass ends, whatever the batch. (Gradients are allocated while activations are freed, so
+the peak is the maximum, not the sum.) c fits, so the cost of a batch to its budget is n (...) alone: half a batch
+costs half. No coefficient is negative, so a larger batch never costs less. They are fitted to updates that are
+measured at the start of a run, for a few lengths of the text, with batches that grow until they take `GROWTH` times
+what the smallest took; and scaled until no measurement is above the model. After that the size of a batch depends on
+lengths and coefficients alone. A checkpoint holds these, so a resumed run has the same batches. If ranks share each
+batch (``--parallel data``) the budget is that of one rank, and n are the examples of its share.
 
 On a GPU the measure is the peak of PyTorch's caching allocator. On a CPU it is the peak of what PyTorch's allocator
 gave out and took back, as its profiler records it: tensors and buffers of operations, without Python's own memory and
