@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
 ROOMS = ("sgdec", "predictors", "decoders")
-LONGEST = 60
+LONGEST = 40
 """Words in a sentence, at most. A colon or semicolon ends a sentence here."""
 
 
