@@ -198,7 +198,7 @@ def test_proofs_hold_for_a_lattice_and_any_back_off_model(
     space = tiny(limit, weights, V, **predictors)
     for make in (DfsDecoder, AStarDecoder):
         decoder: Decoder = make()
-        if limit is None and opened(space).constellation.bounds_under(weights).token > 0:
+        if limit is None and opened(space).constellation.bounds_under(weights).per_token > 0:
             with pytest.raises(UsageError, match=r"'lm' can add to a score without end.*--max-length"):
                 search(decoder, space, 3)
         else:

@@ -264,15 +264,15 @@ def simple(*labels: int, cost: float = 0.0) -> Automaton:
 
 
 @pytest.mark.parametrize("options", [{}, {"minimize": False}])
-def test_networks_that_call_themselves_are_one_line_that_names_the_circle(
+def test_networks_that_call_themselves_are_one_line_that_names_the_cycle(
     tmp_path: Path, options: dict[str, bool]
 ) -> None:
     first, second, third = CALLED
     networks = {ROOT: simple(first), first: simple(3, second), second: simple(third), third: simple(4, first)}
     message = refusal(write(networks, tmp_path, 7), **options)
-    assert f"in a circle, {first} -> {second} -> {third} -> {first} (sentence 7)" in message
+    assert f"in a cycle, {first} -> {second} -> {third} -> {first} (sentence 7)" in message
     message = refusal(write({ROOT: simple(ROOT)}, tmp_path, 7), **options)
-    assert f"in a circle, {ROOT} -> {ROOT} (sentence 7)" in message
+    assert f"in a cycle, {ROOT} -> {ROOT} (sentence 7)" in message
 
 
 def test_unfit_networks_are_one_line_with_file_and_sentence(tmp_path: Path) -> None:

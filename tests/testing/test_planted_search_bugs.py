@@ -186,11 +186,11 @@ class IsOneWider(Beam):
 
 @breaks("test_sentences_in_flight_together_are_found_as_alone")
 class HasOneLimitForTheBatch(Beam):
-    """That of the shortest sentence."""
+    """That of the shortest sentence, in batches of three."""
 
     def decode_batch(self, spaces: Sequence[SearchSpace]) -> list[Result]:
         limits = [space.source.max_length for space in spaces if space.source.max_length is not None]
-        for space in spaces:
+        for space in spaces if len(spaces) == 3 else []:
             (space.root,) = space.constellation.roots([replace(space.source, max_length=min(limits, default=None))])
         return super().decode_batch(spaces)
 
