@@ -81,7 +81,8 @@ def test_a_file_with_too_few_lines_costs_the_sentences_beyond_its_end(decode: De
     Path("short").write_text("2:-0.5\n" if name == "extlength" else "3 4\n")
     status, (_, second), (warning,) = decode(READERS[name], option(name), "short")
     assert (status, second) == (1, "")
-    assert warning.startswith(f"Warning: sentence 2: {name}: short") and ("Expected one" in warning or "Expected at least one" in warning)
+    assert warning.startswith(f"Warning: sentence 2: {name}: short")
+    assert "Expected one" in warning or "Expected at least one" in warning
 
 
 def write_fst(path: str, machine: pynini.Fst) -> None:
