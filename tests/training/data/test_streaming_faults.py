@@ -275,13 +275,13 @@ def test_a_death_between_two_renames_does_not_cost_the_shards(
 ) -> None:
     write_pairs(tmp_path, [5] * 400)
     fingerprint = opened(tmp_path, vocabulary).fingerprint
+    status = (tmp_path / "s").stat()
     child = os.fork()
     if not child:
         rename = Path.rename
         monkeypatch.setattr(Path, "rename", lambda *args: (rename(*args), os._exit(0)))
         os.utime(tmp_path / "s", ns=(1, 1))
         opened(tmp_path, vocabulary)
-    status = (tmp_path / "s").stat()
     os.waitpid(child, 0)
     os.utime(tmp_path / "s", ns=(status.st_atime_ns, status.st_mtime_ns))
     assert not (tmp_path / "run" / "text").exists()
