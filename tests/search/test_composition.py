@@ -26,7 +26,7 @@ from sgdec.ranking import Ranking
 from sgdec.search.constellation import Constellation
 from sgdec.search.member import Member
 from sgdec.search.node import Node
-from sgdec.search.requests import Expand, Keys, Request, answer
+from sgdec.search.requests import Asking, Expand, Keys, Request, answer
 from sgdec.search.space import SearchSpace
 from sgdec.testing import PassThrough, Table
 
@@ -227,6 +227,15 @@ def test_only_what_a_batch_can_answer_sooner_waits_for_one(predictors: dict[str,
     other = space.root.with_weights([2.0 for _ in space.weights])
     assert [c.total for c in space.expand([other], limit=9)[0]] == [c.total for c in own.expand([other], limit=9)[0]]
     space.keys([other])
+    assert [type(request) for request in asked] == [Expand, Keys]
+
+
+def test_what_needs_coverage_waits_for_a_batch(predictors: dict[str, BatchPredictor]) -> None:
+    space = opened(predictors, 1)
+    asked: list[Request] = []
+    asking = Asking(space.constellation, asked.append)  # type: ignore[arg-type]
+    asking.expand([space.root], [9], [-math.inf], coverage=True)
+    asking.keys([space.root], Ranking(beta=0.5))
     assert [type(request) for request in asked] == [Expand, Keys]
 
 
