@@ -8,7 +8,8 @@ sides, the library that it drives is each side's own, so a figure can be younger
 one that does not run there says so. Shown are medians of the rounds with their range: of each side, and of the ratio
 of the two in each round.
 
-A figure fell if the median of these ratios is worse than 1 by more than their range, and by more than `LEAST`. One
+Ratios are compared as logarithms, in which twice as slow and twice as fast are equally far from no change. A figure
+fell if the median ratio is worse than 1 by more than the range of the ratios, and by more than `LEAST`. One
 that is worse in each round, but by less, is marked "worse each time": look again, with more rounds. The exit status
 is 1 if a figure fell or does not run any more, and 2 for a wrong call. Run it on a quiet machine: the busier it is,
 the wider are the ranges.
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import statistics
@@ -127,7 +129,7 @@ def compare(figure: Figure, ratios: Sequence[float]) -> str:
     >>> compare(speed, [0.9, 0.92, 0.88]), compare(seconds, [0.9, 0.92, 0.88]), compare(seconds, [1.3, 1.1, 0.9])
     ('FELL', 'better', 'same')
     """
-    changes = [(ratio - 1) * (1 if figure.better == "higher" else -1) for ratio in ratios]
+    changes = [math.log(ratio) * (1 if figure.better == "higher" else -1) for ratio in ratios]
     change = statistics.median(changes)
     if abs(change) > max(max(changes) - min(changes), LEAST):
         return "better" if change > 0 else FELL
