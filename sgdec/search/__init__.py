@@ -1,1 +1,1 @@
-"""The search: nodes, spaces, and the constellation that answers their questions, batched for many sentences."""
+"""The search: nodes, search spaces, and the constellation of predictors that serves them in batches of sentences."""

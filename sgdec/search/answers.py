@@ -1,7 +1,7 @@
-"""Checks the answers of plugins once per batch: a wrong answer is one line that names the plugin.
+"""Checks of what plugins return, once per batch: a malformed answer becomes a one-line error that names the plugin.
 
-A row of `Scores` too many, a state too few, or a dict in place of `Scores` would otherwise surface far from its
-cause, or shift what belongs to one hypothesis to another.
+Without these checks, an extra row of `Scores`, a missing state, or a dict in place of `Scores` would cause an error
+far from its origin, or give one hypothesis the values of another.
 """
 
 from __future__ import annotations
@@ -19,38 +19,38 @@ Floats = npt.NDArray[np.float64]
 
 
 def require_scores(name: str, found: object, rows: int) -> None:
-    """SgdecError unless predictor ``name``, asked about so many states, answered with as many rows of `Scores`."""
+    """Raise SgdecError unless predictor ``name`` returned `Scores` with this number of rows, one per state."""
     if not isinstance(found, Scores):
         raise SgdecError(
             f"predictor {name!r}: predict_batch returned {described(found)}; expected Scores, such as "
             "Scores.dense(array) with an array [rows, V]."
         )
     if len(found) != rows:
-        raise SgdecError(f"predictor {name!r}: predict_batch answered {len(found)} rows to {rows} states.")
+        raise SgdecError(f"predictor {name!r}: predict_batch returned {len(found)} rows for {rows} states.")
     if found.values is not None and getattr(found.values, "requires_grad", False):
         raise SgdecError(f"predictor {name!r}: its scores require gradients; compute them under torch.no_grad().")
 
 
 def require_one_each(name: str, method: str, found: Any, expected: int) -> None:
-    """SgdecError unless predictor ``name`` answered as many things as it was asked about."""
+    """Raise SgdecError unless ``method`` of predictor ``name`` returned a list of ``expected`` items."""
     if not hasattr(found, "__len__"):
         raise SgdecError(
-            f"predictor {name!r}: {method} returned {described(found)}; expected a list of {expected}, one each."
+            f"predictor {name!r}: {method} returned {described(found)}; expected a list of length {expected}."
         )
     if len(found) != expected:
-        raise SgdecError(f"predictor {name!r}: {method} answered {len(found)} to {expected}; expected one each.")
+        raise SgdecError(f"predictor {name!r}: {method} returned {len(found)} items; expected {expected}.")
 
 
 def attention_rows(name: str, found: Sequence[Any]) -> list[Floats]:
-    """What predictor ``name`` attends to, ``[source]`` each; SgdecError if it is no number."""
-    rows = [np.array(row, dtype=np.float64) for row in found]  # copies: of the matrix of a batch nothing is kept
+    """The attention that predictor ``name`` gave, one row ``[source]`` per state; SgdecError if it is not finite."""
+    rows = [np.array(row, dtype=np.float64) for row in found]  # copies, so that the batch's matrix can be freed
     if not all(np.isfinite(row).all() for row in rows):
         raise SgdecError(f"predictor {name!r} gave attention that is NaN or infinite; its model is broken.")
     return rows
 
 
 def require_result(decoder: Decoder, found: object) -> Result:
-    """``found``, unless it is no `Result`; then SgdecError."""
+    """Return ``found``; raise SgdecError if it is not a `Result`."""
     if not isinstance(found, Result):
         method = "decode_batch" if isinstance(decoder, BatchDecoder) else "decode"
         listed = "a list with " if isinstance(decoder, BatchDecoder) else ""
@@ -61,17 +61,17 @@ def require_result(decoder: Decoder, found: object) -> Result:
 
 
 def require_results(decoder: BatchDecoder, found: Any, spaces: int) -> list[Result]:
-    """A list of one `Result` a space; else SgdecError."""
+    """Return ``found`` as a list; raise SgdecError unless it holds one `Result` per space."""
     method = f"{type(decoder).__name__}.decode_batch"
     if not isinstance(found, (list, tuple)):
-        raise SgdecError(f"{method} returned {described(found)}; expected a list of {spaces} Results, one a space.")
+        raise SgdecError(f"{method} returned {described(found)}; expected a list of {spaces} Results, one per space.")
     if len(found) != spaces:
-        raise SgdecError(f"{method} returned {len(found)} Results for {spaces} spaces; expected one each.")
+        raise SgdecError(f"{method} returned {len(found)} Results for {spaces} spaces; expected one per space.")
     return [require_result(decoder, each) for each in found]
 
 
 def described(found: object) -> str:
-    """What kind of thing somebody returned in place of another.
+    """The type of an object, and its shape if it has one, for messages about unexpected return values.
 
     >>> described(None), described({}), described([1.0])
     ('None', 'a dict', 'a list')

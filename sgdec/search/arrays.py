@@ -1,6 +1,6 @@
-"""The few array operations of combination, for NumPy arrays and torch tensors alike.
+"""The few array operations that combination needs, for both NumPy arrays and torch tensors.
 
-Torch is never imported here but by those who already hold a tensor, so symbolic constellations run without it.
+These functions import torch only when they are given a tensor, so symbolic constellations run without it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from sgdec.protocol import FORBIDDEN, Array
 
 
 def to_numpy(values: Array) -> npt.NDArray[Any]:
-    """The same values in NumPy; without a copy where they are on the CPU."""
+    """The same values as a NumPy array; not copied if they are on the CPU."""
     return values if isinstance(values, np.ndarray) else values.detach().cpu().numpy()
 
 
 def like(values: Array, given: npt.NDArray[Any]) -> Any:
-    """A small array, where ``values`` is and in its type."""
+    """Convert the small array ``given`` to the kind, device and dtype of ``values``."""
     if isinstance(values, np.ndarray):
         return given.astype(values.dtype)
     import torch
@@ -30,12 +30,12 @@ def like(values: Array, given: npt.NDArray[Any]) -> Any:
 
 
 def rows(values: Array, places: Sequence[int]) -> Array:
-    """Some rows of a matrix, in that order: ``[rows, V]`` -> ``[len(places), V]``."""
+    """The rows at ``places``, in this order: ``[rows, V]`` -> ``[len(places), V]``."""
     return values[list(places)]
 
 
 def pick(values: Array, at_rows: npt.NDArray[np.int64], at_tokens: npt.NDArray[np.int64]) -> Array:
-    """Single scores: ``[rows, V]`` -> ``[n]``; only these leave another device."""
+    """The scores at n positions: ``[rows, V]`` -> ``[n]``. The rest of the matrix stays on its device."""
     if isinstance(values, np.ndarray) or values.device.type == "cpu":
         return to_numpy(values)[at_rows, at_tokens]
     import torch
@@ -45,7 +45,7 @@ def pick(values: Array, at_rows: npt.NDArray[np.int64], at_tokens: npt.NDArray[n
 
 
 def add(left: Array, right: Array) -> Array:
-    """The sum, as a tensor if either is one: an array is converted here, once, to the tensor's type."""
+    """The sum; if one operand is a tensor, the other is converted to its device and dtype first."""
     if isinstance(left, np.ndarray) != isinstance(right, np.ndarray):
         if isinstance(left, np.ndarray):
             left, right = right, left
@@ -55,9 +55,9 @@ def add(left: Array, right: Array) -> Array:
 
 
 def weighted(values: Array, weights: Sequence[float | None]) -> Array:
-    """Each row times its weight; a row whose weight is None becomes 0, and -inf stays -inf in all others.
+    """Multiply each row by its weight. A row with weight None becomes 0; in all other rows -inf stays -inf.
 
-    +inf, which is no score, becomes or stays what cannot be overlooked: +inf or NaN.
+    +inf is not a valid score. The result there is +inf or NaN, so that later checks find it.
     """
     if all(weight == 1.0 for weight in weights):
         return values
@@ -75,32 +75,32 @@ def weighted(values: Array, weights: Sequence[float | None]) -> Array:
 
 
 def forbidding(values: Array, tokens: npt.NDArray[np.integer[Any]]) -> Array:
-    """A copy in which these tokens of every row are forbidden."""
+    """A copy of ``values`` in which these tokens are forbidden in every row."""
     copy: Array = values.copy() if isinstance(values, np.ndarray) else values.clone()
     copy[:, tokens] = FORBIDDEN
     return copy
 
 
 def without_inf(values: Any) -> Any:
-    """NaN for +inf, which a negative weight would make -inf."""
+    """Replace +inf by NaN, because a negative weight would turn +inf into -inf."""
     if isinstance(values, np.ndarray):
         return np.where(values == math.inf, math.nan, values) if values.max(initial=0.0) == math.inf else values
     return values.masked_fill(values == math.inf, math.nan)
 
 
 def infinite(values: Any) -> Any:
-    """Which of these are no finite numbers."""
+    """Mask of the values that are NaN or infinite."""
     return ~np.isfinite(values) if isinstance(values, np.ndarray) else ~values.isfinite()
 
 
 def forbidden(values: Any, flags: Any) -> Any:
-    """Which of these are -inf; where ``flags`` is, of the same shape."""
+    """Mask of the values that are -inf, on the device of ``flags``; both have the same shape."""
     found = values == FORBIDDEN
     return like(flags, found) if isinstance(found, np.ndarray) else found
 
 
 def weigh(scores: npt.NDArray[np.float64], factors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Scores times factors, which broadcast; -inf stays -inf, and +inf becomes or stays +inf or NaN."""
+    """Scores times factors, with broadcasting. -inf stays -inf; the result for +inf is +inf or NaN."""
     if (factors == 1.0).all():
         return scores
     forbidden, scores = scores == FORBIDDEN, without_inf(scores)
@@ -108,9 +108,10 @@ def weigh(scores: npt.NDArray[np.float64], factors: npt.NDArray[np.float64]) -> 
 
 
 def checked(add_up: Callable[[], Any], refuse: Callable[[Any], None]) -> Any:
-    """``add_up()``, a sum of arrays or tensors. Where it may have overflowed, ``refuse(sum)`` looks at each number.
+    """Return ``add_up()``, a sum of arrays or tensors; call ``refuse(sum)`` first if the sum may have overflowed.
 
-    NumPy overflows by the processor's flags, so that what goes well costs nothing; of a tensor the sum tells.
+    ``refuse`` checks each number and raises if one is wrong. For NumPy, the processor's flags report an overflow, so
+    the usual case costs nothing. For a tensor, its total is tested.
     """
     try:
         with np.errstate(over="raise", invalid="ignore"):

@@ -1,12 +1,12 @@
-"""Predictors that are all automata, followed together, one prefix at a time.
+"""Lazy intersection of predictors that are all automata, one prefix at a time.
 
-Lattices and n-gram models know the state after a token as soon as they know its score, and say so by the ability
-``steps`` (`sgdec.protocol.StepsAhead`). Where all predictors of a constellation have it, the search space is
-an intersection of weighted automata, made state by state as the search asks for it (Mohri, Pereira and Riley 2002,
-section 3). Each predictor is then asked one question a prefix, in plain Python, and nothing is left to be consumed:
-for rows of a few tokens, every further call and every array would cost more than the sums.
+Lattices and n-gram models know the state after a token as soon as they know its score. They declare this with the
+ability ``steps`` (`sgdec.protocol.StepsAhead`). If all predictors of a constellation have it, the search space is
+an intersection of weighted automata, built state by state as the search asks for it (Mohri, Pereira and Riley 2002,
+section 3). Each predictor is then called once per prefix, in plain Python, and the states after all tokens are known
+without `consume`. For rows of a few tokens, further calls and arrays would cost more than the sums.
 
-What comes out is what `sgdec.search.combining` defines.
+The results are those that `sgdec.search.combining` defines.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from sgdec.search.node import Node, require_finite
 
 StepsOf: TypeAlias = Callable[[State, Candidates | None], Steps]
 Arc: TypeAlias = tuple[int, float, tuple[float, ...], tuple[State, ...], float | None]
-"""A token; its combined score; its scores and the states after it ``[K]``; what can be added after that at most."""
+"""Token; combined score; scores ``[K]``; states after the token ``[K]``; bound after the token (None = unknown)."""
 
 KEPT = 1 << 14
-"""How many joint states keep their arcs: prefixes with the same future meet often."""
+"""The number of joint states whose arcs are cached. Prefixes often share a joint state."""
 END: Candidates = [EOS]
 _score = itemgetter(1)
 
 
 class JointAutomaton:
-    """The children of a prefix and, where they are wanted, their bounds."""
+    """The intersection of K automata: computes the children of a prefix and, on request, their bounds."""
 
     def __init__(
         self,
@@ -49,9 +49,9 @@ class JointAutomaton:
         bounds: Bounds,
         vocab_size: int | None = None,
     ) -> None:
-        """``weights``: of the nodes that it is for; none is None.
+        """``weights``: the weights ``[K]`` that nodes must have; none is None.
 
-        ``steps``: with the predictors' numbers, in the order in which they are asked; the first one lists tokens.
+        ``steps``: pairs of a predictor's number and its ``steps`` method, in call order; the first one lists tokens.
         """
         self._names = names
         self._weights = weights
@@ -60,12 +60,12 @@ class JointAutomaton:
         self._bounds = bounds
         self._vocab_size = vocab_size
         self._bounds_are_known = bounds.declared and bounds.per_token <= 0.0
-        """Else somebody declares none, or they depend on the length, and arcs are of all lengths."""
+        """False if a predictor declares no bound, or bounds depend on the length: cached arcs serve all lengths."""
         self._sum = sum if set(weights) == {1.0} else self._weighted_sum
         self._arcs_of = lru_cache(KEPT)(self._arcs)
 
     def covers(self, nodes: Iterable[Node]) -> bool:
-        """Whether these nodes have its weights, and all of their states are known."""
+        """Whether all of these nodes have this automaton's weights and complete states."""
         for node in nodes:  # noqa: SIM110 - hot
             if type(node.states) is not tuple or node.family.weights != self._weights:
                 return False
@@ -74,7 +74,7 @@ class JointAutomaton:
     def expand(
         self, nodes: Sequence[Node], limits: Sequence[int | None], above: Sequence[float], bounded: bool
     ) -> list[list[Node] | Iterator[Node]]:
-        """What `Constellation.expand` promises, of nodes that it covers."""
+        """The same as `Constellation.expand`, for nodes that this automaton covers."""
         families: list[list[Node] | Iterator[Node]] = []
         for node, limit, least in zip(nodes, limits, above, strict=True):
             children = self.children(node, bounded)
@@ -84,12 +84,12 @@ class JointAutomaton:
         return families
 
     def children(self, node: Node, bounded: bool = False) -> list[Node]:
-        """Best first, of equals the lower token; they have their states and, if ``bounded``, their bounds.
+        """The children of a node with their states and, if ``bounded``, their bounds; best first (ties: lower token).
 
         Raises SgdecError for a score that is NaN or +inf, and for a total that overflows.
         """
         own, family, total = node.family, node.next_family(), node.total
-        states: Any = node.states  # a tuple, of nodes that it covers
+        states: Any = node.states  # a tuple, because `covers` holds for this node
         at_limit = own.length == own.source.max_length
         arcs = self._arcs(states, bounded, END) if at_limit else self._arcs_of(states, bounded)
         children = [
@@ -100,7 +100,7 @@ class JointAutomaton:
         return children
 
     def keys(self, nodes: Iterable[Node], ranking: Ranking) -> list[Hashable]:
-        """What `Constellation.keys` promises, of nodes that it covers: equal states have equal futures."""
+        """The same as `Constellation.keys`, for nodes that this automaton covers: equal states have equal futures."""
         keys: list[Hashable] = []
         for node in nodes:
             family = node.family
@@ -110,7 +110,7 @@ class JointAutomaton:
         return keys
 
     def _arcs(self, states: tuple[State, ...], bounded: bool, tokens: Candidates | None = None) -> list[Arc]:
-        """The arcs of a joint state, or those with some tokens; best first."""
+        """The arcs of a joint state, best first; only those with ``tokens`` if these are given."""
         scores: list[Sequence[float]] = [()] * len(states)
         after: list[Sequence[State]] = [()] * len(states)
         for k, steps in self._steps:
@@ -142,19 +142,19 @@ class JointAutomaton:
     def _not_one_each(
         self, k: int, tokens: Candidates, scores: Sequence[float], after: Sequence[State], asked: Candidates | None
     ) -> SgdecError:
-        """What to raise where predictor k's answer is not one score and one state a token, or candidate."""
+        """The error for an answer of predictor k that lacks a score or a state for a token or a candidate."""
         if not len(tokens) == len(scores) == len(after):
             return SgdecError(
-                f"predictor {self._names[k]!r}: steps answered {len(tokens)} tokens with {len(scores)} scores and "
-                f"{len(after)} states; expected one of each a token."
+                f"predictor {self._names[k]!r}: steps returned {len(tokens)} tokens with {len(scores)} scores and "
+                f"{len(after)} states; expected one score and one state per token."
             )
         return SgdecError(
-            f"predictor {self._names[k]!r}: steps answered {len(tokens)} tokens to {len(asked or ())} candidates; "
-            "expected these very tokens, -inf for what cannot follow."
+            f"predictor {self._names[k]!r}: steps returned {len(tokens)} tokens for {len(asked or ())} candidates; "
+            "expected exactly these tokens, with score -inf for those that cannot follow."
         )
 
     def _weighted_sum(self, scores: Iterable[float]) -> float:
-        """-inf forbids, whatever the weight."""
+        """The weighted sum of K scores; -inf if one of them is -inf, whatever its weight."""
         total = 0.0
         for weight, score in zip(self._factors, scores, strict=True):
             if score == FORBIDDEN:
@@ -163,7 +163,7 @@ class JointAutomaton:
         return total
 
     def _remaining(self, tokens: Candidates, after: Sequence[Sequence[State]]) -> Iterable[float]:
-        """The most that can still be added after each of these tokens."""
+        """Upper bounds on what continuations can still add after each of these tokens."""
         columns = [method(after[k]) for k, _, method in self._bounds.own]
         weights = [weight for _, weight, _ in self._bounds.own]
         others = self._bounds.per_token

@@ -1,4 +1,7 @@
-"""Exceptions in plugins: whose it was, and where, whatever has caught and raised it again since."""
+"""Attribution of exceptions to plugins: which plugin raised, and in which file and line.
+
+The attribution stays correct if the exception has been caught and raised again since.
+"""
 
 from __future__ import annotations
 
@@ -9,19 +12,19 @@ from types import FrameType, TracebackType
 from sgdec.errors import SgdecError, one_line
 
 CORE = "sgdec"
-"""The package whose frames say nothing about a plugin."""
+"""The package of the core: its stack frames do not point to a plugin."""
 
 
 class PredictorFault(RuntimeError):
-    """A defect of a predictor: names it, with file and line; its cause is what was raised."""
+    """A defect of a predictor. The message names it, the file and the line; the cause is the original exception."""
 
 
 class WrongAnswer(SgdecError):
-    """A predictor's answer is malformed; a caller that knows the predictor's name adds it."""
+    """A malformed answer of a predictor. The message lacks the predictor's name; `blamed` adds it."""
 
 
 def blamed(name: str, predictor: object, error: Exception) -> Exception:
-    """What to raise where a predictor has raised: a message as it is, anything else as its `PredictorFault`."""
+    """The exception to raise for ``error`` of a predictor: an SgdecError as it is, others as a `PredictorFault`."""
     if isinstance(error, WrongAnswer):
         return SgdecError(f"predictor {name!r}: {error}")
     if isinstance(error, (SgdecError, PredictorFault)):
@@ -32,7 +35,7 @@ def blamed(name: str, predictor: object, error: Exception) -> Exception:
 
 
 class blaming:
-    """In this block an exception that is no message of its own becomes a `PredictorFault` of predictor ``name``.
+    """Context manager that turns exceptions, except `SgdecError`, into a `PredictorFault` of predictor ``name``.
 
     >>> with blaming("mine", object()):
     ...     {}[3]
@@ -57,7 +60,7 @@ class blaming:
 
 
 def told(error: Exception, decoder: str | None = None) -> str:
-    """Why a sentence failed, in one line; a defect that is no predictor's is that of ``decoder``."""
+    """Why a sentence failed, in one line. A defect outside the predictors is attributed to ``decoder``."""
     if isinstance(error, (SgdecError, PredictorFault)):
         text = str(error)
     else:
@@ -66,13 +69,16 @@ def told(error: Exception, decoder: str | None = None) -> str:
 
 
 def said(error: Exception, *packages: str) -> str:
-    """What was raised, and where: in the innermost frame of these packages, or else of anybody but the core."""
+    """The type and message of an exception on one line, followed by its `place`."""
     kind = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
     return f"{' '.join(kind.split())}{place(error, *packages)}"
 
 
 def place(error: Exception, *packages: str) -> str:
-    """``(FILE, line N)`` of the innermost frame of these packages, or else outside the core; empty where none is."""
+    """``(FILE, line N)`` of the innermost frame in these packages, else of the innermost frame outside the core.
+
+    If there is neither, the innermost frame counts; without any frame the text is empty.
+    """
     frames = list(traceback.walk_tb(error.__traceback__))
     ours = [at for at in frames if _package(at[0]) in packages] if packages else []
     strange = [at for at in frames if _package(at[0]) != CORE]
@@ -82,12 +88,12 @@ def place(error: Exception, *packages: str) -> str:
 
 
 def packages(plugin: object) -> set[str]:
-    """The packages that a plugin is made of: its own, and those of what it lifts or wraps."""
+    """The packages that implement a plugin: its own, and those of the predictors that it lifts or wraps."""
     return set().union(*(packages_of(type(part)) for part in _parts(plugin)))
 
 
 def packages_of(cls: type[object]) -> set[str]:
-    """The package of a plugin's class, unless it is the core."""
+    """The top-level package of a plugin's class, as a set; empty if it is the core."""
     return {cls.__module__.partition(".")[0]} - {CORE}
 
 

@@ -1,15 +1,15 @@
-"""Bounds: the most that the continuations of a prefix can still add to its total, whatever they are.
+"""Bounds: upper bounds on what the continuations of a prefix can still add to its total.
 
-A predictor says in one of two ways how much it can still add. Either it knows more than one token ahead and bounds
-what follows each state, by `best_remaining` (or `worst_remaining`, where its weight is negative). Or it declares
-`max_score`, the highest score of any one token, and never has to be asked. After L tokens, under a limit of N tokens
-before ``</s>``, T more are to come, 1 <= T <= N - L + 1, so
+A predictor can bound what it still adds in one of two ways. Either it looks more than one token ahead and bounds
+what follows each state, by `best_remaining` (or `worst_remaining` if its weight is negative). Or it declares
+`max_score`, the highest score of any one token, and needs no call. After L tokens, with a limit of N tokens before
+``</s>``, T more tokens follow, 1 <= T <= N - L + 1, so
 
     bound = sum of w_k r_k(state)                   over predictors k of the first kind, with weights w_k
-          + max over T of T x sum of w_k m_k        over those of the second kind
+          + max over T of T x sum of w_k m_k        over predictors k of the second kind, with max_score m_k
 
-which is c = sum of w_k m_k once where c < 0, and N - L + 1 times where c > 0. Log-probabilities have m = 0: no total
-ever rises. Without a length limit c > 0 bounds nothing, and the bound is +inf.
+With c = sum of w_k m_k, the maximum is c if c < 0 and (N - L + 1) c if c > 0. Log-probabilities have m = 0: no total
+ever rises. If c > 0 and there is no length limit, the bound is +inf.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ BoundsOf: TypeAlias = Callable[[Sequence[State]], Sequence[float]]
 
 
 class Bounds:
-    """What predictors say of bounds under some weights, None = not consulted."""
+    """The bounds that predictors declare under given weights ``[K]``; weight None = not consulted."""
 
     def __init__(
         self, names: Sequence[str], predictors: Sequence[BatchPredictor], weights: Sequence[float | None]
     ) -> None:
         self.own: list[tuple[int, float, BoundsOf]] = []
-        """The predictors that bound each state, by number, with their weights."""
+        """The predictors with a bound for each state: number, weight, and the method that returns the bounds."""
         self.per_token = 0.0
-        """The most that all the other predictors together can add with one token: the sum of w_k m_k."""
+        """The most that all other predictors together can add with one token: the sum of w_k m_k."""
         self._names = names
         self._rising: list[int] = []
-        """Which of those can have positive ones."""
+        """The numbers of those other predictors whose `max_score` is positive."""
         self._undeclared: UsageError | None = None
         for k, (predictor, weight) in enumerate(zip(predictors, weights, strict=True)):
             if weight is None:
@@ -53,7 +53,7 @@ class Bounds:
                 self._undeclared = self._undeclared or _nothing_declared(names[k], name, weight)
 
     def require_declared(self) -> None:
-        """UsageError if a predictor does not declare the bound that its weight needs."""
+        """Raise UsageError if a predictor does not declare the bound that its weight needs."""
         if self._undeclared is not None:
             raise self._undeclared
 
@@ -63,16 +63,16 @@ class Bounds:
         return self._undeclared is None
 
     def together(self, node: Node, remaining: Iterable[float]) -> float:
-        """The bound of an open node; ``remaining``: the answers of `own`."""
+        """The bound of an unfinished node; ``remaining``: what the methods in `own` returned for it, in order."""
         own, others = total_bound([weight for _, weight, _ in self.own], remaining), self.others(node)
         return FORBIDDEN if FORBIDDEN in (own, others) else own + others
 
     def others(self, node: Node) -> float:
-        """What the predictors that declare no bound of their own can add after an open node."""
+        """The most that the predictors without a bound for each state can add after an unfinished node."""
         return most_of(self.per_token, node.source.max_length, node.length)
 
     def require_end(self, node: Node, remaining: Iterable[float]) -> None:
-        """UsageError if the bound of an open node is +inf; names the predictors that can add without end."""
+        """Raise UsageError if the bound of an unfinished node is +inf; name the predictors without a finite bound."""
         remaining = tuple(remaining)
         if self.together(node, remaining) < math.inf:
             return
@@ -87,14 +87,14 @@ class Bounds:
 
 
 def bound_of(weight: float) -> str:
-    """The ability that bounds what a predictor of this weight can still add."""
+    """The name of the ability that bounds what a predictor with this weight can still add."""
     return "best_remaining" if weight >= 0 else "worst_remaining"
 
 
 def most_of(per_token: float, longest: int | None, length: int) -> float:
-    """The most that T tokens add, each at most ``per_token``; ``</s>`` is one, so T >= 1.
+    """The most that T >= 1 more tokens, ``</s>`` included, can add if each adds at most ``per_token``.
 
-    ``longest``: the limit on the tokens before ``</s>``, of which there are ``length`` already; None = no limit.
+    ``longest``: the most tokens before ``</s>``, None = no limit; ``length``: the number of tokens so far.
 
     >>> most_of(0.5, longest=3, length=1), most_of(-0.5, longest=3, length=1), most_of(0.0, None, 1)
     (1.5, -0.5, 0.0)
@@ -105,16 +105,17 @@ def most_of(per_token: float, longest: int | None, length: int) -> float:
 
 
 def max_score(predictors: Sequence[BatchPredictor], weights: Sequence[float | None]) -> float:
-    """The highest combined score of any one token, as far as the predictors say; +inf = unknown."""
+    """The highest combined score of any one token, from the predictors' `max_score`; +inf = unknown."""
     if any(weight is not None and weight < 0 for weight in weights):
         return math.inf
     return sum(weight * p.max_score for weight, p in zip(weights, predictors, strict=True) if weight)
 
 
 def total_bound(weights: Iterable[float], remaining: Iterable[float]) -> float:
-    """The weighted sum of what each predictor can still add: at most if its weight is positive, else at least.
+    """The weighted sum of the predictors' bounds: upper bounds for weights >= 0, lower bounds for negative weights.
 
-    A dead end (-inf at most, or +inf at least) outweighs what another cannot bound; weight 0 adds nothing else.
+    The sum is -inf if one predictor has a dead end (upper bound -inf or lower bound +inf), even if another has no
+    finite bound. Otherwise a predictor with weight 0 adds nothing.
 
     >>> total_bound([0.5, -1.0, 0.0], [-2.0, 3.0, math.inf])
     -4.0

@@ -1,4 +1,4 @@
-"""What each predictor says about a batch of nodes: to which tokens it restricts them, and the scores of tokens."""
+"""One predictor's answer about a batch of nodes: the tokens that it restricts them to, and its scores."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 
 
 class Wanted(NamedTuple):
-    """Some tokens of each of some nodes, as flat arrays ``[n]``, node after node."""
+    """The tokens whose scores are needed, for several nodes, as flat arrays ``[n]`` in the order of the nodes."""
 
     nodes: Sequence[int]
     tokens: Sequence[Candidates]
     token: Ints
     place: Ints
-    """The place of each token's node among ``nodes``."""
+    """The position in ``nodes`` of each token's node."""
 
     @classmethod
     def of(cls, nodes: Sequence[int], tokens: Sequence[Candidates]) -> Wanted:
@@ -37,32 +37,32 @@ class Wanted(NamedTuple):
 
 @dataclass(frozen=True)
 class Column:
-    """What one predictor says about a batch of nodes."""
+    """One predictor's answer about a batch of nodes."""
 
     name: str
     scores: Scores | None
     """None if no node of the batch consults it."""
     places: Sequence[int | None]
-    """For each node its row in ``scores``; None = not consulted."""
+    """For each node its row in ``scores``; None = the node does not consult this predictor."""
     weights: Sequence[float | None]
     """For each node the weight of this predictor."""
 
     @property
     def width(self) -> int | None:
-        """How many tokens it scores, if it scores all."""
+        """The number of columns of its score matrix; None if it has none."""
         return self.scores.values.shape[1] if isinstance(self.scores, DenseScores) else None
 
     def sparse_row(self, node: int) -> SparseRow | None:
-        """The node's row, if it is a sparse one."""
+        """The node's row if it is sparse; None if it is dense or the predictor is not consulted."""
         place = self.places[node]
         if place is None or self.scores is None or isinstance(self.scores, DenseScores):
             return None
         return self.scores.rows[place]
 
     def add_restricting(self, listed: Sequence[list[SparseRow]]) -> bool:
-        """Adds this predictor's restricting rows to those of each node; whether there are any."""
+        """Append this predictor's restricting rows to the list of each node; return whether there are any."""
         if self.scores is None or isinstance(self.scores, (DenseScores, CandidateScores)):
-            return False  # an answer to candidates is open: what it forbids, it scores -inf
+            return False  # an answer to candidates never restricts: it forbids a token by the score -inf
         rows, any_restricts = self.scores.rows, False
         for found, place in zip(listed, self.places, strict=True):
             if place is not None and rows[place].restricts:
@@ -71,13 +71,13 @@ class Column:
         return any_restricts
 
     def answer_to(self, candidates: Sequence[Candidates]) -> Floats | None:
-        """Its scores of these candidates of all nodes, ``[n]``, where that is just what it was asked for."""
+        """Its scores of these candidates of all nodes, ``[n]``; None unless it was asked for exactly these."""
         if isinstance(self.scores, CandidateScores) and self.scores.answers(candidates):
             return self.scores.flat
         return None
 
     def scores_of(self, wanted: Wanted) -> Floats:
-        """Its unweighted scores of these tokens, ``[n]``; 0 where it is not consulted.
+        """Its unweighted scores of these tokens, ``[n]``; 0 for nodes that do not consult it.
 
         Raises SgdecError for a token that its matrix does not have.
         """
@@ -103,9 +103,10 @@ class Column:
 
 
 def agreed_width(widths: Iterable[tuple[str, int | None]], vocab_size: int | None) -> int | None:
-    """V, the number of target tokens, by the widths of what predictors answered (with their names); None = unknown.
+    """V, the number of target tokens, or None if it is unknown.
 
-    Raises UsageError if they differ, or are not ``vocab_size``.
+    ``widths``: for each predictor its name and the width of its matrix, None if it has none. Raises UsageError if
+    widths differ from each other or from ``vocab_size``.
     """
     for name, width in widths:
         if width is not None and vocab_size is not None and width != vocab_size:
@@ -118,14 +119,14 @@ def agreed_width(widths: Iterable[tuple[str, int | None]], vocab_size: int | Non
 
 
 def outside(tokens: Candidates, vocab_size: int | None) -> int | None:
-    """The first or last of these ascending tokens where the vocabulary does not have it; else None."""
+    """The first or last of these ascending tokens if the vocabulary does not contain it; else None."""
     if len(tokens) and tokens[0] < 0:
         return tokens[0]
     return tokens[-1] if len(tokens) and vocab_size is not None and tokens[-1] >= vocab_size else None
 
 
 def not_in_vocabulary(name: str, token: int, vocab_size: int | None) -> SgdecError:
-    """What to raise where a predictor lists such a token."""
+    """The error for a predictor that lists a token outside the vocabulary."""
     size = "" if vocab_size is None else f" of {vocab_size} tokens"
     return SgdecError(
         f"predictor {name!r} scores token {token}, which is outside the target vocabulary{size}; all predictors must "

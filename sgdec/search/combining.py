@@ -1,8 +1,8 @@
-"""How the scores of several predictors meet: candidates, combined score, the best continuations.
+"""Combination of the scores of several predictors: candidates, combined scores, and the best continuations.
 
-One `Column` holds what one predictor says about a batch of nodes. The candidates of a node are the intersection of
-what restricting rows list, or the whole vocabulary if nothing restricts. So there are two kinds of rows, each in a
-module of its own: `sgdec.search.listed` and `sgdec.search.dense`.
+One `Column` holds one predictor's answer about a batch of nodes. The candidates of a node are the intersection of
+the tokens that restricting rows list, or the whole vocabulary if no row restricts. Each of the two cases has its own
+module: `sgdec.search.listed` and `sgdec.search.dense`.
 
 The combined score of token w is ``sum_k weight_k * score_k(w)`` (SGNMT, section 2.1), over predictors whose weight
 is not None. A score of -inf forbids the token, whatever the weight.
@@ -29,9 +29,9 @@ Rows: TypeAlias = DenseRows | ListedRows
 
 
 class Combined:
-    """The continuations of a batch of nodes, not yet sorted.
+    """The continuations of a batch of nodes; each method sorts what it returns.
 
-    Raises SgdecError, which names the predictor, where a score is NaN or +inf, or a sum overflows.
+    Methods raise SgdecError, naming the predictor, if a score is NaN or +inf, or a sum overflows.
     """
 
     forgotten = False
@@ -41,13 +41,13 @@ class Combined:
     ) -> None:
         """``candidates``: for each node the tokens that can follow, or None for all 0..V-1.
 
-        Raises UsageError if V is needed and unknown, or a predictor's matrix is not V wide.
+        Raises UsageError if V is needed and unknown, or if a predictor's matrix does not have V columns.
         """
         width = agreed_width([(column.name, column.width) for column in columns], vocab_size)
         dense = [node for node, tokens in enumerate(candidates) if tokens is None]
         listed = [node for node, tokens in enumerate(candidates) if tokens is not None]
         self._kinds: list[tuple[list[int], Rows]] = []
-        """The nodes of each kind that there is, and their rows."""
+        """For each kind of rows that occurs: its nodes, and their rows."""
         if listed:
             tokens = [tokens for tokens in candidates if tokens is not None]
             self._kinds.append((listed, ListedRows(columns, listed, tokens, vocab_size)))
@@ -56,30 +56,30 @@ class Combined:
             self._kinds.append((dense, DenseRows(parts, len(dense), width)))
 
     def best(self, limit: int) -> list[list[Continuation]]:
-        """For each node its ``limit`` best continuations, best first, lower token first."""
+        """For each node its ``limit`` best continuations, best first (ties: lower token)."""
         return self._of_each_node(lambda rows: rows.best(limit))
 
     def blocks(self, size: int) -> list[Block]:
-        """For each node its ``size`` best continuations, best first, lower token first."""
+        """For each node a `Block` of its ``size`` best continuations, best first (ties: lower token)."""
         return self._of_each_node(lambda rows: rows.blocks(size))
 
     def block_after(self, node: int, given: npt.NDArray[np.integer[Any]], size: int) -> Block:
-        """One node's ``size`` best continuations, those with the tokens ``given`` left out."""
+        """One node's ``size`` best continuations, without those with the tokens ``given``."""
         rows, place = self._at[node]
         return rows.block_after(place, given, size)
 
     def distribution(self, node: int) -> tuple[Ints, Floats]:
-        """One node's candidates, ascending, and their combined scores (float64)."""
+        """One node's candidates ``[n]``, ascending, and their combined scores ``[n]`` (float64)."""
         rows, place = self._at[node]
         return rows.distribution(place)
 
     def continuation(self, node: int, token: int) -> Continuation:
-        """One given continuation."""
+        """One node's continuation with this token."""
         rows, place = self._at[node]
         return rows.continuation(place, token)
 
     def forget(self) -> None:
-        """Gives up all that was answered; nothing can be asked any more."""
+        """Free the predictors' answers; no other method may be called afterwards."""
         vars(self).clear()
         self.forgotten = True
 
@@ -92,5 +92,5 @@ class Combined:
 
     @cached_property
     def _at(self) -> dict[int, tuple[Rows, int]]:
-        """By node: its rows, and its place among them."""
+        """For each node its rows, and its position among them."""
         return {node: (rows, place) for nodes, rows in self._kinds for place, node in enumerate(nodes)}

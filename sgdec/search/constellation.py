@@ -1,7 +1,7 @@
-"""A constellation: predictors with names and weights, and the batched questions about nodes of any sentences.
+"""A constellation: predictors with names and weights, and the batched operations on nodes of any sentences.
 
-Nothing here belongs to one sentence: what does, travels with the nodes. So one call can serve many searches that
-know nothing of each other.
+A constellation holds no data of a single sentence: the nodes carry it. So one call can serve many independent
+searches.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from sgdec.search.sampling import Draw, draw_child
 END_ONLY = SparseRow((EOS,), (0.0,))
 """At the length limit ``</s>`` is the only candidate, scored as usual."""
 KEPT = 64
-"""The number of different weights for which the parts of bounds are cached."""
+"""The number of weight vectors whose `Bounds` are cached."""
 
 
 class Constellation:
-    """Predictors with names and weights, and the batched jobs over nodes of any sentences."""
+    """Predictors with names and weights, and the batched operations on nodes of any sentences."""
 
     def __init__(self, members: Sequence[Member], *, vocab_size: int | None = None) -> None:
-        """``vocab_size``: V, the number of target tokens; None where only the predictors' own rows say."""
+        """``vocab_size``: V, the number of target tokens; None = take it from the width of the predictors' rows."""
         self.members = tuple(members)
         self.vocab_size = vocab_size
         self.names = tuple(member.name for member in members)
@@ -48,10 +48,10 @@ class Constellation:
         self._on_demand = [k for k in order if self.predictors[k].on_demand]
         self._attentive = [k for k in order if ability(self.predictors[k], "attention") is not None]
         self.bounds_under = lru_cache(KEPT)(self._bounds_under)
-        """What predictors say of bounds under given weights."""
+        """The `Bounds` that predictors declare under given weights ``[K]``; cached."""
         self._combined: Callable[[], Combined | None] = lambda: None
         self.automaton = self._joint_automaton()
-        """Where all predictors are automata: what answers about nodes with the constellation's weights."""
+        """The intersection of all predictors if each is an automaton; for nodes with the constellation's weights."""
 
     @classmethod
     def of(
@@ -61,7 +61,7 @@ class Constellation:
         weights: Sequence[float | None] | None = None,
         vocab_size: int | None = None,
     ) -> Constellation:
-        """From predictors of either form, by name."""
+        """A constellation of predictors of either form, given by name; weights are 1.0 by default."""
         given = weights if weights is not None else [1.0] * len(predictors)
         members = [
             Member(name, lift(predictor), weight)
@@ -70,21 +70,21 @@ class Constellation:
         return cls(members, vocab_size=vocab_size)
 
     def attentive(self, weights: Sequence[float | None]) -> list[int]:
-        """The predictors that have attention and are consulted under these weights."""
+        """The numbers of the predictors that have attention and are consulted under these weights."""
         return [k for k in self._attentive if weights[k] is not None]
 
     def require_attention(self, ranking: Ranking) -> None:
-        """UsageError if ``ranking`` needs attention and no predictor that is consulted has it."""
+        """Raise UsageError if ``ranking`` needs attention and no consulted predictor has it."""
         if ranking.uses_coverage and not self.attentive(self.weights):
             raise self._no_attention(self.weights, f"beta = {ranking.beta:g}")
 
     def roots(self, sources: Sequence[Source]) -> list[Node]:
-        """The root node of each sentence; predictors see all sentences at once."""
+        """The root node of each sentence. Each predictor initialises all sentences in one call."""
         columns = [member.initialize(sources) for member in self.members]
         rows = zip(*columns, strict=True)
         return [Node.root(source, self.weights, states) for source, states in zip(sources, rows, strict=True)]
 
-    # The questions of searches. How each is answered is decided here and nowhere else.
+    # The operations that searches request. Only this class decides how each is computed.
 
     def expand(
         self,
@@ -95,10 +95,11 @@ class Constellation:
         coverage: bool = False,
         bounded: bool = False,
     ) -> list[Any]:
-        """The children of each node, best total first (ties: lower token): those with totals > ``above``.
+        """For each node its children with totals > ``above``, best total first (ties: lower token).
 
-        At most ``limits`` of them, as a list; None = all, as a lazy iterator. ``coverage``: they carry theirs.
-        ``bounded``: and their bounds, where these are known at once. Raises what `combine` and `coverage` raise.
+        ``limits``: for each node the most children, which are returned as a list; None = all, as a lazy iterator.
+        ``coverage``: children carry their coverage. ``bounded``: children carry their bounds if predictors know these
+        without another call. Raises what `combine` and `coverage` raise.
         """
         automaton = None if coverage else self._automaton_of(nodes)
         if automaton is not None:
@@ -120,11 +121,11 @@ class Constellation:
         return families
 
     def gains_nothing_from_batches(self, nodes: Sequence[Node]) -> bool:
-        """Whether `expand` and `keys` go through these nodes one by one in any case; not with coverage."""
+        """Whether `expand` and `keys` (without coverage) process these nodes one by one even in a batch."""
         return self._automaton_of(nodes) is not None
 
     def sample(self, nodes: Sequence[Node], draws: Sequence[Draw], *, coverage: bool = False) -> list[Node | None]:
-        """One child of each node, drawn at random; None where a node has no child. Raises as `expand` does."""
+        """One child of each node, drawn at random; None if a node has no child. Raises what `expand` raises."""
         combined = self.combine(nodes)
         covered = self.coverage(nodes) if coverage else [()] * len(nodes)
         children = [
@@ -136,9 +137,9 @@ class Constellation:
         return children
 
     def combine(self, nodes: Sequence[Node]) -> Combined:
-        """Ask every predictor about the token after each node, and bring the answers together.
+        """Ask every predictor for the scores of the token after each node, and combine the answers.
 
-        What was brought together before is forgotten: an open iterator must not keep it for long.
+        The result of the previous call is freed (`Combined.forget`), because open iterators would keep it in memory.
         Raises what `Combined` raises, and what predictors raise, with their names.
         """
         if (before := self._combined()) is not None:
@@ -161,10 +162,10 @@ class Constellation:
         return combined
 
     def coverage(self, nodes: Sequence[Node]) -> list[Coverage]:
-        """The coverage of the children of each node, by the predictors that the node consults.
+        """For each node the coverage of its children, from the predictors that the node consults.
 
-        Raises UsageError if one consults none that has attention: what it covers is then undefined, and to call
-        it covered would prefer it to all others.
+        Raises UsageError if a node consults no predictor with attention. Its coverage is then undefined, and a
+        penalty of 0 would prefer it to all other nodes.
         """
         attention: list[list[Floats | None]] = [[None] * len(self._attentive) for _ in nodes]
         for weights in dict.fromkeys(node.weights for node in nodes):
@@ -179,11 +180,11 @@ class Constellation:
         return [add_attention(node.coverage, rows) for node, rows in zip(nodes, attention, strict=True)]
 
     def states(self, k: int, nodes: Sequence[Node]) -> list[State]:
-        """Predictor k's states of these nodes; consumes the tokens that it has not consumed yet."""
+        """Predictor k's states for these nodes; it first consumes the tokens that it has not consumed yet."""
         return states_of(self.members[k], k, nodes)
 
     def bounds(self, nodes: Sequence[Node]) -> list[float]:
-        """For each node the most that its continuations can still add; 0 for finished ones.
+        """For each node an upper bound on what its continuations can still add; 0 for finished nodes.
 
         Raises UsageError if a predictor does not declare the bound that its weight needs.
         """
@@ -196,11 +197,11 @@ class Constellation:
         return best
 
     def never_rises(self, weights: Sequence[float | None]) -> bool:
-        """Whether no combined score under these weights can be above 0, as far as predictors say."""
+        """Whether, by the predictors' `max_score`, no combined score under these weights exceeds 0."""
         return max_score(self.predictors, weights) <= 0.0
 
     def require_end(self, nodes: Sequence[Node]) -> None:
-        """UsageError if nothing ends the growth of totals after these nodes: no length limit, and no bound."""
+        """Raise UsageError if totals after a node can grow without end: no length limit and no finite bound."""
         unlimited = [node for node in nodes if node.source.max_length is None]
         for weights, chosen in _by_weights(unlimited).items():
             bounds = self.bounds_under(weights)
@@ -209,7 +210,10 @@ class Constellation:
                 bounds.require_end(node, remaining)
 
     def keys(self, nodes: Sequence[Node], ranking: Ranking) -> list[Hashable]:
-        """Equal keys = the same continuations with the same scores; finished nodes are equal to nothing else."""
+        """Recombination keys: nodes with equal keys have the same continuations with the same scores.
+
+        A finished node has a unique key, and so has a node that consults a predictor without `state_key`.
+        """
         automaton = None if ranking.uses_coverage else self._automaton_of(nodes)
         if automaton is not None:
             return automaton.keys(nodes, ranking)
@@ -251,12 +255,12 @@ class Constellation:
         return Bounds(self.names, self.predictors, weights)
 
     def _remaining(self, bounds: Bounds, nodes: Sequence[Node]) -> list[tuple[float, ...]]:
-        """For each node what the predictors with bounds of their own say."""
+        """For each node the bounds of the predictors with a bound for each state, in the order of ``bounds.own``."""
         columns = [self.members[k].ask(bound_of(weight), self.states(k, nodes)) for k, weight, _ in bounds.own]
         return list(zip(*columns, strict=True)) if columns else [()] * len(nodes)
 
     def _joint_automaton(self) -> JointAutomaton | None:
-        """Of all predictors, where each is an automaton."""
+        """The intersection of all predictors, or None unless each is an automaton with a weight."""
         weights = self.weights
         steps: list[tuple[int, StepsOf]] = [
             (k, method)
@@ -268,11 +272,11 @@ class Constellation:
         return JointAutomaton(self.names, weights, steps, self.bounds_under(weights), self.vocab_size)
 
     def _automaton_of(self, nodes: Sequence[Node]) -> JointAutomaton | None:
-        """What answers about these nodes in place of arrays, where something does."""
+        """The joint automaton if it covers these nodes, else None."""
         return self.automaton if self.automaton is not None and self.automaton.covers(nodes) else None
 
     def _ask(self, k: int, nodes: Sequence[Node], candidates: Sequence[Candidates | None] | None) -> Column:
-        """Predictor k's column."""
+        """Predictor k's answer about these nodes, or about ``candidates`` of each node if these are given."""
         name = self.members[k].name
         weights = [node.weights[k] for node in nodes]
         chosen: Sequence[int] = range(len(nodes))
@@ -290,7 +294,7 @@ class Constellation:
 
 
 def _by_weights(nodes: Sequence[Node]) -> dict[tuple[float | None, ...], list[int]]:
-    """The places of the open nodes, by the weights of the nodes."""
+    """The positions of the unfinished nodes, grouped by the weights of the nodes."""
     places: dict[tuple[float | None, ...], list[int]] = {}
     for i, node in enumerate(nodes):
         if not node.finished:

@@ -1,6 +1,6 @@
-"""Lazy consumption: a predictor's states of nodes, whose last tokens it consumes when it is first asked about them.
+"""Lazy consumption: a predictor consumes a node's last token when its state for the node is first needed.
 
-A predictor that was not consulted for a while (weight None) is several tokens behind, and catches up.
+A predictor that was not consulted for some steps (weight None) is several tokens behind and first consumes these.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from sgdec.search.node import NOT_CONSUMED, Behind, Node, Pending, Unread
 
 
 def states_of(member: Member, k: int, nodes: Sequence[Node]) -> list[State]:
-    """The states of these nodes by ``member``, which is predictor k; fills them in where they are not there yet."""
+    """The states of ``member``, which is predictor k, for these nodes; missing states are computed and stored."""
     late = []
     for node in nodes:
         if type(node.states) is Unread:
@@ -35,7 +35,7 @@ def states_of(member: Member, k: int, nodes: Sequence[Node]) -> list[State]:
 
 
 def _before(member: Member, k: int, late: Sequence[tuple[Node, Pending]]) -> list[State]:
-    """Its states before the last token of each node."""
+    """The states of ``member`` before the last token of each node."""
     states = [pending.before[k] for _, pending in late]
     while behind := [i for i, state in enumerate(states) if type(state) is Behind]:
         held = [states[i] for i in behind]

@@ -1,4 +1,4 @@
-"""Tokens that can follow a node, with their scores: what combining the scores of several predictors gives."""
+"""Continuations: tokens that can follow a node, with the combined scores and those of each predictor."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ import numpy as np
 import numpy.typing as npt
 
 Continuation: TypeAlias = tuple[int, float, tuple[float, ...]]
-"""One token that can follow; its combined score; its unweighted scores ``[K]``, 0 where a predictor was not asked."""
+"""Token; combined score; unweighted scores ``[K]``, 0 for a predictor that was not consulted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Some continuations of one node, best first, apart from all that they were chosen from."""
+    """The best n continuations of one node, best first, in arrays of their own: a block keeps no full rows alive."""
 
     ranked: list[Continuation] | npt.NDArray[np.float64]
-    """A few as values, many as rows ``[n, 2 + K]`` of the same numbers."""
+    """A list if there are few; otherwise rows ``[n, 2 + K]`` of the same numbers."""
     more: bool
-    """Whether others come after them."""
+    """Whether the node has further continuations."""
 
     def __len__(self) -> int:
         return len(self.ranked)
 
     def continuations(self, start: int, end: int) -> list[Continuation]:
-        """Some of them, as values."""
+        """The continuations at positions ``start`` to ``end - 1``."""
         if isinstance(self.ranked, list):
             return self.ranked[start:end]
         rows: list[list[float]] = self.ranked[start:end].tolist()
         return [(int(token), total, tuple(scores)) for token, total, *scores in rows]
 
     def tokens(self) -> npt.NDArray[np.int32]:
-        """``[n]``."""
+        """The tokens of all continuations: ``[n]``."""
         if isinstance(self.ranked, list):
             return np.array([token for token, _, _ in self.ranked], np.int32)
         return self.ranked[:, 0].astype(np.int32)
 
 
 def best_first(continuation: Continuation) -> tuple[float, int]:
-    """Higher score first, then lower token."""
+    """Sort key: higher score first, then lower token."""
     return -continuation[1], continuation[0]

@@ -1,9 +1,9 @@
-"""Rows that nothing restricts: for each of some nodes, every token of the vocabulary can follow.
+"""Combination for unrestricted rows: nodes that every token of the vocabulary can follow.
 
-R nodes, V tokens, K predictors. What a predictor answers is a matrix ``[R, V]``, or a default a row and a few tokens
-that differ from it. The combined scores are one weighted sum ``[R, V]``, in the precision and on the device of the
-scores. Only the best tokens of each row come back from there; their scores are looked up predictor by predictor and
-added up once more in float64. So the ledger always adds up to the total.
+R nodes, V tokens, K predictors. A predictor answers with a matrix ``[R, V]``, or with one default per row and a few
+tokens that differ from it. The combined scores are one weighted sum ``[R, V]``, in the precision and on the device of
+the scores. Only the best tokens of each row leave the device. Their scores are then looked up predictor by predictor
+and summed again in float64, so the ledger always adds up to the total.
 """
 
 from __future__ import annotations
@@ -27,31 +27,32 @@ from sgdec.topk import top_tokens
 
 
 class Ranked(NamedTuple):
-    """Some tokens of each row: higher score first, then lower token; forbidden ones last."""
+    """C tokens of each row with their scores: higher score first, then lower token; forbidden tokens last."""
 
     tokens: Ints
     """``[R, C]``"""
     scores: Floats
-    """``[R, C]``: combined; -inf for what is forbidden."""
+    """``[R, C]``: combined scores; -inf = forbidden."""
     ledger: Floats
-    """``[R, C, K]``: unweighted, by predictor; 0 where one is not consulted."""
+    """``[R, C, K]``: unweighted scores by predictor; 0 for a predictor that is not consulted."""
 
 
 class DenseRows:
-    """The combined scores of R nodes that nothing restricts.
+    """The combined scores of R unrestricted nodes.
 
-    Raises SgdecError, which names the predictor, where a score that matters is NaN or +inf, or a sum overflows.
+    Methods raise SgdecError, naming the predictor, if a score that affects the result is NaN or +inf, or if a sum
+    overflows.
     """
 
     def __init__(self, parts: Sequence[Part], rows: int, vocab_size: int | None) -> None:
-        """By predictor ``[K]``; ``rows``: R.
+        """``parts``: one per predictor ``[K]``; ``rows``: R.
 
-        Raises UsageError if widths differ or V is unknown, SgdecError for a token that is not below V.
+        Raises UsageError if widths differ or V is unknown, SgdecError for a token outside 0..V-1.
         """
         width = agreed_width([(part.name, part.width) for part in parts], vocab_size)
         if width is None:
             raise UsageError(
-                "no predictor restricts the next token and none says how many tokens there are; "
+                "no predictor restricts the next token, and the number of target tokens is unknown; "
                 "give --vocab-size, or add a model or a lattice."
             )
         self.shape = rows, width
@@ -63,11 +64,11 @@ class DenseRows:
                         raise not_in_vocabulary(part.name, token, width)
 
     def top(self, limit: int) -> Ints:
-        """The tokens with the highest combined scores: ``[R, min(limit, V)]``, best first, then the lower."""
+        """The tokens with the highest combined scores: ``[R, min(limit, V)]``, best first (ties: lower token)."""
         return top_tokens(self._matrix, limit)
 
     def ranked(self, tokens: Ints) -> Ranked:
-        """Tokens ``[R, C]``, in any order, with their scores."""
+        """Sort tokens ``[R, C]``, given in any order, by their scores."""
         ledger = np.empty((*tokens.shape, len(self._parts)))
         for k, part in enumerate(self._parts):
             ledger[:, :, k] = part.scores_of(tokens)
@@ -90,7 +91,7 @@ class DenseRows:
         order = np.arange(len(tokens))[:, None], np.lexsort((tokens, -scores))
         return Ranked(tokens[order], scores[order], ledger[order])
 
-    # The same, row by row.
+    # Results row by row.
 
     def best(self, limit: int) -> list[list[Continuation]]:
         """For each row its ``limit`` best continuations; forbidden tokens are left out."""
@@ -102,7 +103,7 @@ class DenseRows:
         return [flat[row * size : row * size + n] for row, n in enumerate(kept)]
 
     def blocks(self, size: int) -> list[Block]:
-        """The same as blocks of ``size``, in the order of the sums in float64, however the scores were rounded."""
+        """The same as blocks of ``size``, ranked by the float64 sums, so the scores' precision does not matter."""
         return _blocks(self.ranked(top_tokens(self._exact, size + 1)), size)
 
     def block_after(self, row: int, given: npt.NDArray[np.integer[Any]], size: int) -> Block:
@@ -113,23 +114,23 @@ class DenseRows:
         return _blocks(self._alone(row).ranked(left), size)[0]
 
     def continuation(self, row: int, token: int) -> Continuation:
-        """One given continuation of one row."""
+        """The continuation of one row with this token."""
         tokens, scores, ledger = self._alone(row).ranked(np.array([[token]]))
         return int(tokens[0, 0]), float(scores[0, 0]), tuple(ledger[0, 0].tolist())
 
     def distribution(self, row: int) -> tuple[Ints, Floats]:
-        """All tokens ``[V]``, and their combined scores in one row, in float64."""
+        """All tokens ``[V]``, and their combined scores ``[V]`` in one row, in float64."""
         scores = arrays.to_numpy(self._matrix[row]).astype(np.float64)
         if not scores.max(initial=FORBIDDEN) < math.inf:
             raise self._fault(row, int((scores < math.inf).argmin()))
         return np.arange(len(scores)), scores
 
     def _alone(self, row: int) -> DenseRows:
-        """One row of these."""
+        """A DenseRows of one of these rows."""
         return DenseRows([part.alone(row) for part in self._parts], 1, self.shape[1])
 
     def _fault(self, row: int, token: int) -> SgdecError:
-        """What is wrong with the sum at a token."""
+        """The error for a wrong sum at a token."""
         scores = [part.alone(row).scores_of(np.array([[token]])).item() for part in self._parts]
         return fault(token, [part.name for part in self._parts], [part.weights[row] for part in self._parts], scores)
 
@@ -159,7 +160,7 @@ class DenseRows:
 
     @cached_property
     def _exact(self) -> Array:
-        """The same as the scores of the ledger add up: in float64, predictor after predictor."""
+        """``[R, V]``: the combined scores, summed as in the ledger: in float64, in the order of the predictors."""
         answered = [part for part in self._parts if part.answer is not None]
         if len(answered) == 1 and answered[0].width is not None and set(answered[0].weights) <= {1.0, 0.0, None}:
             return self._matrix  # nothing was rounded
@@ -174,7 +175,7 @@ class DenseRows:
         return total
 
     def _refuse_overflow(self, total: Any) -> None:
-        """Raises SgdecError if a sum is no number and nobody forbids the token."""
+        """Raise SgdecError if a sum ``[R, V]`` is NaN or infinite although no predictor forbids the token."""
         wrong = arrays.infinite(total)  # [R, V]
         for part in self._parts:
             if isinstance(part.answer, OpenRows):
@@ -189,7 +190,7 @@ class DenseRows:
 
 
 def _blocks(found: Ranked, size: int) -> list[Block]:
-    """The ``size`` best of each row; whether there are more."""
+    """A block of the ``size`` best continuations for each row."""
     rows = np.concatenate([found.tokens[:, :, None], found.scores[:, :, None], found.ledger], axis=2)
     kept = (found.scores != FORBIDDEN).sum(axis=1).tolist()
     return [Block(row[: min(n, size)].copy(), n > size) for row, n in zip(rows, kept, strict=True)]

@@ -1,7 +1,7 @@
-"""Scores that are no numbers, and sums that overflow: which predictor is to blame.
+"""Invalid scores and overflowing sums: finds them, and the predictor that caused them.
 
--inf is a score: it forbids a token, whatever the weight. NaN and +inf are none. From finite scores a sum can still
-leave the range of its numbers; it is then an error as well, for hypotheses could no longer be compared.
+-inf is a valid score: it forbids a token, whatever the weight. NaN and +inf are invalid. A sum of finite scores can
+still overflow. This is an error as well, because hypotheses could no longer be compared.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sgdec.scores import FORBIDDEN
 def fault(
     token: int, names: Sequence[str], weights: Sequence[float | None], scores: Sequence[float]
 ) -> SgdecError:
-    """What to raise where the sum at ``token`` is no number, given the K scores that it is made of.
+    """The error for a sum at ``token`` that is NaN, +inf or overflows, given its K scores.
 
     >>> print(fault(7, ["a", "b"], [1.0, 2.0], [-3.0, math.nan]))
     predictor 'b' gave NaN as the score of token 7; its model is broken (NaN weights?).
@@ -45,14 +45,14 @@ def fault(
 
 
 def forbids(scores: Sequence[float]) -> bool:
-    """Whether one of these K scores of a token forbids it, and all of them are scores."""
+    """Whether one of these K scores of a token is -inf, and none is NaN or +inf."""
     return FORBIDDEN in scores and (sum(scores) == FORBIDDEN or all(score < math.inf for score in scores))
 
 
 def first_fault(totals: npt.NDArray[np.float64], scores: Sequence[npt.NDArray[np.float64]]) -> int | None:
-    """The place of the first of ``totals [n]`` that is NaN or infinite though nobody forbids it; None = no such.
+    """The position of the first total that is NaN or infinite but forbidden by no predictor; None if all are valid.
 
-    ``scores``: by predictor those that it is made of, ``[n]``; 0 where one is not consulted.
+    ``totals``: ``[n]``; ``scores``: for each predictor its scores ``[n]``, 0 for nodes that do not consult it.
     """
     suspicious = np.flatnonzero(~np.isfinite(totals))
     if not len(suspicious):

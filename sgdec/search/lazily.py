@@ -1,14 +1,14 @@
-"""Lazy expansion: the children of a node, best first, made as they are wanted; and how little that keeps.
+"""Lazy expansion: an iterator over the children of a node, best first, which creates them in small blocks.
 
-An exact search has an iterator open for every prefix that it has expanded, and takes few children of most. So an open
-iterator keeps its node, a block of continuations as numbers, and which tokens it has given: nothing of the job that
-ranked them, neither its rows of V scores nor what belongs to other nodes.
+An exact search has one open iterator for each prefix that it has expanded, and reads few children from most of them.
+To save memory, an open iterator keeps only its node, one block of continuations as numbers, and the tokens that it
+has returned. It keeps neither the rows of V scores nor data of other nodes.
 
-A caller that reads beyond the first block at once gets more from the rows of that job, which are there until the next
-one. Later the predictors are asked about this node again; that is not counted as an expansion, and blocks grow, so it
-happens once or twice even for a large vocabulary. Where the last bits of a row depend on the batch that it is in, the
-second answer is not quite the first. So the tokens given are left out by their numbers, not by their ranks, and no
-child's total is above that of the one before.
+The rows of the batch that ranked the first block stay in memory until the next batch. A caller that reads beyond the
+first block before that gets the next block from them. Otherwise the predictors are called for this node again. This
+does not count as an expansion; because blocks grow, it happens once or twice even for a large vocabulary. If the last
+bits of a row depend on its batch, the second answer differs slightly from the first. So tokens already returned are
+excluded by their numbers, not by their ranks, and a child's total is capped at that of the child before it.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from sgdec.search.continuations import Block
 from sgdec.search.node import Node, require_finite
 
 FIRST_BLOCK = 64
-"""Children of a node that are ranked first."""
+"""The size of the first block."""
 GROWTH = 8
-"""Each later block is so many times as long as all blocks before it together."""
+"""Each later block is this many times as long as all earlier blocks together."""
 PIECE = 8
-"""Children that are made at a time."""
+"""The number of child nodes created at a time."""
 
 
 @dataclass
 class Job:
-    """The job that ranked a node's first continuations, and asks again once that is forgotten."""
+    """The combined scores that ranked a node's first block; computed again if they have been freed."""
 
     combine: Callable[[Sequence[Node]], Combined]
     combined: Combined
     place: int
-    """Where the node is in it."""
+    """The node's position in ``combined``."""
 
     def block_after(self, node: Node, given: npt.NDArray[np.int32], size: int) -> Block:
         """The ``size`` best continuations of the node, without the tokens ``given``."""
@@ -52,9 +52,10 @@ class Job:
 def children(
     node: Node, first: Block, job: Job, coverage: Coverage, above: float, names: Sequence[str]
 ) -> Iterator[Node]:
-    """All children of a node whose totals exceed ``above``, best first, lower token first.
+    """The children of a node with totals > ``above``, best first (ties: lower token).
 
-    ``first``: the best continuations; ``job``: what ranked them, and knows the others.
+    ``first``: the block of the best continuations; ``job``: provides the later blocks; ``names``: the predictors'
+    names, for errors. Raises SgdecError if a total overflows.
     """
     block, given, lowest = first, np.zeros(0, np.int32), math.inf
     while True:

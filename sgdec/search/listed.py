@@ -1,8 +1,8 @@
-"""Rows that something restricts: for each of some nodes, the tokens that can follow are listed.
+"""Combination for restricted rows: nodes with a list of the tokens that can follow.
 
-Of every predictor only the scores of these tokens are looked up. All tokens of all nodes are one flat array ``[n]``,
-node after node, whose scores are weighted, summed in float64 and sorted at once. Where they are few, and no predictor
-has a matrix, plain Python does the same at less cost.
+Only the scores of these tokens are looked up. The tokens of all nodes form one flat array ``[n]`` in the order of the
+nodes. Their scores are weighted, summed in float64 and sorted in one step. If there are few tokens and no predictor
+has a matrix, plain Python does the same in less time.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from sgdec.search.faults import fault, first_fault, forbids
 
 
 class ListedRows:
-    """The continuations of nodes whose candidates are listed.
+    """The continuations of nodes with listed candidates.
 
-    Raises SgdecError, which names the predictor, where a score is NaN or +inf, or a sum overflows.
+    Methods raise SgdecError, naming the predictor, if a score is NaN or +inf, or a sum overflows.
     """
 
     def __init__(
         self, columns: Sequence[Column], nodes: Sequence[int], tokens: Sequence[Candidates], vocab_size: int | None
     ) -> None:
-        """``nodes``: their places in the batch; ``tokens``: for each the candidates, ascending.
+        """``nodes``: their positions in the batch; ``tokens``: for each node its candidates, ascending.
 
         Raises SgdecError for a token that is outside the vocabulary.
         """
@@ -59,13 +59,13 @@ class ListedRows:
         return [found[begin:end] for begin, end in pairwise([0, *kept.cumsum().tolist()])]
 
     def blocks(self, size: int) -> list[Block]:
-        """The same, in a form that keeps little, and nothing of other nodes."""
+        """The same as blocks of ``size``; a block shares no memory with other nodes."""
         if self._are_few(self._tokens):
             return [Block(found[:size], len(found) > size) for found in self._everything]
         return self._blocks(self._all, self._answers, size)
 
     def block_after(self, place: int, given: npt.NDArray[np.integer[Any]], size: int) -> Block:
-        """The ``size`` best continuations of one of these nodes, without the tokens ``given``."""
+        """The ``size`` best continuations of the node at ``place``, without the tokens ``given``."""
         node, left = self._nodes[place], np.setdiff1d(self._tokens[place], given, assume_unique=True).tolist()
         if self._are_few([left]):
             found = self._few(node, left)
@@ -75,12 +75,12 @@ class ListedRows:
         return block
 
     def distribution(self, place: int) -> tuple[Ints, Floats]:
-        """The candidates of one of these nodes that nobody forbids, ascending, and their combined scores."""
+        """The candidates ``[n]`` of the node at ``place``, ascending, without forbidden ones, and their scores."""
         found = sorted(self._everything[place])
         return np.array([token for token, _, _ in found], np.int64), np.array([score for _, score, _ in found])
 
     def continuation(self, place: int, token: int) -> Continuation:
-        """One given continuation of one of these nodes."""
+        """The continuation of the node at ``place`` with this token."""
         return next(each for each in self._everything[place] if each[0] == token)
 
     @cached_property
@@ -94,7 +94,7 @@ class ListedRows:
 
     @cached_property
     def _answers(self) -> list[Floats]:
-        """``[K]``: the unweighted scores of all candidates by predictor, ``[n]`` each."""
+        """For each of K predictors its unweighted scores ``[n]`` of all candidates."""
         answers = [column.answer_to(self._tokens) for column in self._columns]
         return [
             column.scores_of(self._all) if answer is None else answer
@@ -110,13 +110,13 @@ class ListedRows:
         ]
 
     def _are_few(self, tokens: Sequence[Candidates]) -> bool:
-        """Whether the calls that arrays need would cost more than the sums."""
+        """Whether plain Python is faster than arrays for these tokens."""
         return self._sparse and sum(map(len, tokens)) <= FEW
 
     def _ranked(
         self, wanted: Wanted, scores: Sequence[Floats], limit: int | None
     ) -> tuple[Ints, list[npt.NDArray[Any]]]:
-        """How many continuations there are of each node, and all of them, node after node: token, total, scores."""
+        """The number of continuations of each node, and their tokens, totals and K scores as arrays in node order."""
         _, tokens, token, place = wanted
         total = self._totals(wanted, scores)
         order = np.lexsort((token, -total, place))  # forbidden ones last
@@ -128,7 +128,7 @@ class ListedRows:
         return kept, [values[best] for values in (token, total, *scores)]
 
     def _totals(self, wanted: Wanted, scores: Sequence[Floats]) -> Floats:
-        """The combined scores ``[n]`` of tokens with these scores by predictor."""
+        """The combined scores ``[n]`` of tokens, given each predictor's scores ``[n]``."""
 
         def add_up() -> Floats:
             total = np.zeros(len(wanted.token))
@@ -148,7 +148,7 @@ class ListedRows:
         return total
 
     def _few(self, node: int, tokens: Candidates) -> list[Continuation]:
-        """All continuations of one node with these tokens, in plain Python."""
+        """The continuations of one node with these tokens, best first, computed in plain Python."""
         totals = [0.0] * len(tokens)
         ledger: list[Sequence[float]] = []
         for column in self._columns:
@@ -171,7 +171,7 @@ class ListedRows:
         return found
 
     def _fault(self, node: int, token: int) -> SgdecError:
-        """What is wrong with the sum at a token."""
+        """The error for a wrong sum at a token."""
         scores = [column.scores_of(Wanted.of([node], [[token]])).item() for column in self._columns]
         weights = [column.weights[node] for column in self._columns]
         return fault(token, [column.name for column in self._columns], weights, scores)

@@ -1,4 +1,4 @@
-"""One predictor of a constellation: its name, its weight, and its verbs, whose errors name it."""
+"""One predictor of a constellation: its name, its weight, and its methods, whose errors name the predictor."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Member:
     predictor: BatchPredictor
     weight: float | None = 1.0
 
-    # Its predictor's verbs. What a predictor raises names it, and so does the SgdecError for an answer of a
-    # wrong kind or length.
+    # The predictor's methods. Exceptions that they raise name the predictor, and so does the SgdecError for an
+    # answer of the wrong type or length.
 
     def initialize(self, sources: Sequence[Source]) -> list[State]:
         with blaming(self.name, self.predictor):
@@ -41,7 +41,7 @@ class Member:
         return found
 
     def ask(self, ability: str, states: Sequence[State]) -> Sequence[Any]:
-        """One answer a state of an ability that the predictor has."""
+        """Call an optional method that the predictor has; return its answers, one per state."""
         with blaming(self.name, self.predictor):
             found: Sequence[Any] = getattr(self.predictor, ability)(states)
         require_one_each(self.name, ability, found, len(states))

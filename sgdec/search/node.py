@@ -1,8 +1,8 @@
 """Nodes: the partial hypotheses that a search keeps, compares and expands.
 
-A node has what it shares with its siblings (`Family`), what is its own, and the predictors' states, which are filled
-in when they are first needed. It links back only to the `Step` s before it, which hold tokens and scores, never to
-its ancestors' states: a search that keeps a million nodes keeps a million states at most.
+A node has data that it shares with its siblings (`Family`), data of its own, and the predictors' states, which are
+computed when they are first needed. It links only to the previous `Step` objects, which hold tokens and scores, and
+never to its ancestors' states: a search that keeps a million nodes keeps at most a million states per predictor.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class _NotConsumed:
 
 
 NOT_CONSUMED = _NotConsumed()
-"""In the place of a state: the predictor is still to consume the node's last token."""
+"""Placeholder for the state of a predictor that has not consumed the node's last token yet."""
 
 
 class Behind(NamedTuple):
@@ -34,7 +34,7 @@ class Behind(NamedTuple):
 
 
 class Unread:
-    """The states of a node whose last token no predictor has consumed: one object for all siblings."""
+    """The states of a node whose last token no predictor has consumed yet; siblings share one object."""
 
     __slots__ = ("before",)
 
@@ -43,19 +43,19 @@ class Unread:
         """``[K]``: the states before the last token."""
 
     def before_children(self, length: int) -> Sequence[State | Behind]:
-        """The states before the last tokens of children, where the node has so many tokens."""
+        """``[K]``: the states before the last tokens of the node's children; ``length``: the node's length."""
         return [state if type(state) is Behind else Behind(state, length - 1) for state in self.before]
 
 
 class Pending(Unread):
-    """The same, of a node that some predictors have been asked about: filled in as they are."""
+    """The states of a node whose last token some predictors have consumed; the others' states are added later."""
 
     __slots__ = ("states",)
 
     def __init__(self, before: Sequence[State | Behind]) -> None:
         self.before = before
         self.states: list[State] = [NOT_CONSUMED] * len(before)
-        """``[K]``; `NOT_CONSUMED` where the last token is still to be consumed."""
+        """``[K]``; `NOT_CONSUMED` for predictors that have not consumed the last token yet."""
 
     def before_children(self, length: int) -> Sequence[State | Behind]:
         behind = super().before_children(length)
@@ -63,7 +63,7 @@ class Pending(Unread):
 
 
 class Step(NamedTuple):
-    """One link of a hypothesis: what its ledger and tokens are read from. Holds no states."""
+    """One step of a hypothesis. The tokens and the ledger are read from its steps. A step holds no states."""
 
     token: int
     scores: tuple[float, ...]
@@ -72,25 +72,25 @@ class Step(NamedTuple):
 
 
 Link: TypeAlias = "tuple[int, tuple[float, ...], tuple[float | None, ...], Link] | None"
-"""A `Step` as it is kept, a plain tuple: a search makes one for each expansion."""
+"""A `Step` as a plain tuple, which is cheaper: a search creates one for each expansion."""
 
 
 class Family(NamedTuple):
-    """What siblings have in common."""
+    """The data that siblings have in common."""
 
     source: Source
     length: int
-    """Tokens so far, ``</s>`` included once it is there."""
+    """The number of tokens so far, including ``</s>`` in finished nodes."""
     weights: tuple[float | None, ...]
-    """In force for their children, who inherit them."""
+    """``[K]``: the weights for scoring their children, who inherit them."""
     scored_under: tuple[float | None, ...]
-    """In force for their last tokens."""
+    """``[K]``: the weights under which their own last tokens were scored."""
     before: Link
-    """The link of the token before their last ones."""
+    """The link of the token before their last tokens."""
 
 
 class Node:
-    """A partial hypothesis: a value, but for its states, which are filled in when they are first needed."""
+    """A partial hypothesis. Immutable, except that its states are computed when they are first needed."""
 
     __slots__ = ("bound", "coverage", "family", "last", "scores", "states", "total")
 
@@ -108,20 +108,20 @@ class Node:
         self.last = last
         """The last token; ``<s>`` for the root."""
         self.scores = scores
-        """Its unweighted scores ``[K]``, for the ledger."""
+        """The unweighted scores ``[K]`` of the last token, for the ledger."""
         self.total = total
-        """Weighted sum of all scores so far."""
+        """The weighted sum of all scores so far."""
         self.states = states
-        """``[K]``, once all predictors have consumed the last token."""
+        """A tuple ``[K]`` once all predictors have consumed the last token."""
         self.coverage = coverage
         self.bound = bound
-        """What continuations can still add at most; None = not known yet: `SearchSpace.bound` says."""
+        """Upper bound on what continuations can still add; None = not known yet, ask `SearchSpace.bound`."""
 
     @classmethod
     def root(
         cls, source: Source, weights: tuple[float | None, ...], states: Sequence[State], length: int = 0
     ) -> Node:
-        """The empty prefix; or, for questions about continuations alone, a prefix of ``length`` unknown tokens."""
+        """The empty prefix, or a prefix of ``length`` unknown tokens whose continuations alone are of interest."""
         return cls(Family(source, length, weights, weights, None), BOS, (), 0.0, tuple(states))
 
     @property
@@ -130,17 +130,17 @@ class Node:
 
     @property
     def length(self) -> int:
-        """Tokens so far, ``</s>`` included once it is there."""
+        """The number of tokens so far, including ``</s>`` in finished nodes."""
         return self.family.length
 
     @property
     def weights(self) -> tuple[float | None, ...]:
-        """In force for this node's children; they inherit them."""
+        """``[K]``: the weights for scoring this node's children, who inherit them."""
         return self.family.weights
 
     @property
     def link(self) -> Link:
-        """What this node's children link to; None for the root. Most nodes have no children, and make none."""
+        """The link that this node's children keep; None for the root. Created on demand: few nodes have children."""
         family = self.family
         return (self.last, self.scores, family.scored_under, family.before) if family.length else None
 
@@ -155,15 +155,15 @@ class Node:
 
     @property
     def tokens(self) -> tuple[int, ...]:
-        """All tokens after ``<s>``, with ``</s>`` if it is there."""
+        """All tokens after ``<s>``, including ``</s>`` in finished nodes."""
         return tuple(token for token, _, _, _ in self._links())
 
     def steps(self) -> list[Step]:
-        """First token first."""
+        """All steps, first token first."""
         return [Step(*link) for link in self._links()]
 
     def columns(self) -> tuple[tuple[int, ...], tuple[tuple[float, ...], ...], tuple[tuple[float | None, ...], ...]]:
-        """The same, of a node that is not the root, as columns: tokens, scores, weights."""
+        """The steps of a node other than the root as three tuples: tokens, scores, weights."""
         tokens, scores, weights, _ = zip(*self._links(), strict=True)
         return tokens, scores, weights
 
@@ -181,7 +181,7 @@ class Node:
         return Node(family, self.last, self.scores, self.total, self.states, self.coverage)
 
     def children(self, continuations: Iterable[Continuation], coverage: Coverage) -> list[Node]:
-        """This prefix with one more token, each of these."""
+        """The child for each of these continuations."""
         states, family, total = self.states, self.next_family(), self.total
         unread = Unread(states.before_children(self.length) if isinstance(states, Unread) else states)
         return [
@@ -189,7 +189,7 @@ class Node:
         ]
 
     def next_family(self) -> Family:
-        """That of this node's children."""
+        """The `Family` of this node's children."""
         source, length, weights, scored_under, before = self.family
         link = (self.last, self.scores, scored_under, before) if length else None
         return Family(source, length + 1, weights, weights, link)
@@ -199,7 +199,7 @@ class Node:
 
 
 def require_finite(children: Sequence[Node], names: Sequence[str]) -> None:
-    """SgdecError if the totals of siblings, best first, have left the range of numbers; names the predictor."""
+    """Raise SgdecError, naming the predictor, if a total of these siblings, sorted best first, has overflowed."""
     if children and not (children[0].total < math.inf and children[-1].total > -math.inf):
         wrong = children[0] if children[0].total == math.inf else children[-1]
         _, scores, weights = wrong.columns()

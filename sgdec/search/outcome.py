@@ -1,4 +1,4 @@
-"""What goes into a run besides sources, and what comes out of it: sentences that cannot be read, and outcomes."""
+"""Unreadable sentences, which a run accepts besides sources, and the outcome that it returns for each sentence."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sgdec.protocol import Result, Source
 
 @dataclass(frozen=True)
 class Unreadable:
-    """A sentence that never became a `Source`."""
+    """A sentence that could not be read as a `Source`."""
 
     id: int
     """1-based number of the sentence in its input."""
@@ -22,10 +22,10 @@ class Outcome:
     """The outcome of one sentence."""
 
     source: Source
-    """Without tokens where the sentence was unreadable."""
+    """Has no tokens if the sentence was unreadable."""
     result: Result
-    """No hypotheses where the search failed."""
+    """Has no hypotheses if the search failed."""
     seconds: float
-    """From the start of its search to the end; others were in flight at the same time."""
+    """Wall-clock time from the start of its search to the end, during which other searches run too."""
     error: Exception | None = None
     """Why there is no hypothesis; None if there is one."""

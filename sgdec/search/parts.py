@@ -1,4 +1,4 @@
-"""What one predictor says about rows that nothing restricts: a matrix, or defaults with a few tokens that differ."""
+"""One predictor's answer for unrestricted rows: a matrix, or defaults and the tokens that differ from them."""
 
 from __future__ import annotations
 
@@ -19,23 +19,25 @@ from sgdec.search.columns import Column, Floats, Ints
 Flags: TypeAlias = npt.NDArray[np.bool_]
 
 UNASKED = SparseRow((), (), 0.0)
-"""The row of a node that does not consult a predictor."""
+"""The row used for a node that does not consult the predictor."""
 
 
 @dataclass(frozen=True)
 class OpenRows:
-    """Sparse rows that restrict nothing: a default each, and n tokens in all that differ from it."""
+    """Sparse rows that do not restrict: one default per row, and n tokens in total that differ from it."""
 
     default: Floats
-    """``[R]``; 0 where the predictor is not consulted."""
+    """``[R]``; 0 for rows that do not consult the predictor."""
     row: Ints
-    """``[n]``, ascending, as the following."""
+    """``[n]``: the row of each listed token, ascending."""
     token: Ints
+    """``[n]``: the listed tokens, ascending within a row."""
     score: Floats
+    """``[n]``: their scores."""
 
     @classmethod
     def of(cls, rows: Sequence[SparseRow | None]) -> OpenRows:
-        """``[R]``; None = the predictor is not consulted."""
+        """``rows``: ``[R]``; None = the predictor is not consulted for this row."""
         present = [UNASKED if row is None else row for row in rows]
         listed = [row.arrays for row in present]
         return cls(
@@ -46,11 +48,11 @@ class OpenRows:
         )
 
     def scores_of(self, tokens: Ints) -> Floats:
-        """The scores of tokens ``[R, C]``."""
+        """The scores of tokens ``[R, C]``, in the same shape."""
         found = np.repeat(self.default[:, None], tokens.shape[1], axis=1)
         if len(self.row):
             width = max(int(tokens.max(initial=0)), int(self.token.max())) + 1
-            known = self.row * width + self.token  # ascending: so are the rows, and the tokens of a row
+            known = self.row * width + self.token  # ascending, because rows and the tokens of each row are
             asked = np.arange(len(tokens))[:, None] * width + tokens
             place = np.minimum(np.searchsorted(known, asked), len(known) - 1)
             listed = known[place] == asked
@@ -58,7 +60,7 @@ class OpenRows:
         return found
 
     def added_to(self, total: Array, factors: Floats) -> Array:
-        """A new matrix ``[R, V]``: the sum with these rows times their factors ``[R, 1]``."""
+        """A new matrix ``[R, V]``: ``total`` plus these rows times their ``factors`` ``[R, 1]``."""
         forbidden, infinite = self.score == FORBIDDEN, self.score == math.inf
         if not factors.any() and not forbidden.any() and not infinite.any():
             return total
@@ -67,7 +69,7 @@ class OpenRows:
         np.multiply(factor, self.default, out=base, where=factor != 0.0)
         more = factor[self.row] * (np.where(forbidden, 0.0, self.score) - self.default[self.row])
         more[forbidden] = FORBIDDEN
-        more[infinite] = math.nan  # which cannot be overlooked, whatever the weight
+        more[infinite] = math.nan  # so that later checks find it, whatever the weight
         total = total + arrays.like(total, base[:, None])
         total[self.row, self.token] += arrays.like(total, more)
         return total
@@ -75,17 +77,17 @@ class OpenRows:
 
 @dataclass(frozen=True)
 class Part:
-    """What one predictor says about the R rows."""
+    """One predictor's answer for R rows."""
 
     name: str
     answer: Array | OpenRows | None
-    """A matrix ``[R, V]``, or open rows; None = it is consulted nowhere."""
+    """A matrix ``[R, V]``, or open rows; None = no row consults the predictor."""
     weights: Sequence[float | None]
-    """``[R]``; None = it is not consulted there."""
+    """``[R]``; None = this row does not consult the predictor."""
 
     @classmethod
     def of(cls, column: Column, nodes: Sequence[int]) -> Part:
-        """Of these nodes among a batch."""
+        """The part of a column that concerns these nodes of the batch."""
         weights = [column.weights[node] for node in nodes]
         if not isinstance(column.scores, DenseScores):
             rows = [column.sparse_row(node) for node in nodes]
@@ -97,27 +99,27 @@ class Part:
 
     @classmethod
     def whole(cls, name: str, scores: Scores, weight: float) -> Part:
-        """Of R nodes that all have this weight; none of their rows restricts."""
+        """From the scores of R nodes that all have this weight; none of the rows may restrict."""
         answer = scores.values if isinstance(scores, DenseScores) else OpenRows.of(scores.rows)
         return cls(name, answer, [weight] * len(scores))
 
     @property
     def width(self) -> int | None:
-        """How many tokens it scores, if it scores all."""
+        """The number of columns of its score matrix; None if it has none."""
         return None if self.answer is None or isinstance(self.answer, OpenRows) else self.answer.shape[1]
 
     @cached_property
     def factors(self) -> Floats:
-        """``[R, 1]``: its weights; 0 where it is not consulted."""
+        """``[R, 1]``: its weights; 0 for rows that do not consult it."""
         return np.array([weight or 0.0 for weight in self.weights])[:, None]
 
     @cached_property
     def consulted(self) -> Flags:
-        """``[R, 1]``"""
+        """``[R, 1]``: whether each row consults it."""
         return np.array([weight is not None for weight in self.weights])[:, None]
 
     def scores_of(self, tokens: Ints) -> Floats:
-        """Its unweighted scores of tokens ``[R, C]``; 0 where it is not consulted."""
+        """Its unweighted scores of tokens ``[R, C]``, in the same shape; 0 for rows that do not consult it."""
         if self.answer is None:
             return np.zeros(tokens.shape)
         if isinstance(self.answer, OpenRows):
@@ -128,7 +130,7 @@ class Part:
         return found if None not in self.weights else np.where(self.consulted, found, 0.0)
 
     def alone(self, row: int) -> Part:
-        """What it says about one row."""
+        """The part for one row."""
         answer = self.answer
         if isinstance(answer, OpenRows):
             own = answer.row == row
@@ -140,7 +142,7 @@ class Part:
         return Part(self.name, answer, self.weights[row : row + 1])
 
     def filled(self, shape: tuple[int, int]) -> Floats:
-        """All of its scores ``[R, V]``, in float64; 0 where it is not consulted."""
+        """All of its scores ``[R, V]``, in float64; 0 for rows that do not consult it."""
         if self.answer is None:
             return np.zeros(shape)
         if isinstance(self.answer, OpenRows):

@@ -1,9 +1,8 @@
-"""What a search asks, as values, and how many such questions are answered at once.
+"""The requests of searches, as values, and the function that answers many of them in one batch.
 
-A `SearchSpace` asks a constellation, or `Asking` in its place, which turns each verb into one of these requests.
-`answer` serves a list of them, from any number of searches, with one batch a predictor. That is the whole seam
-between searching and scheduling: a scheduler suspends the searches, gathers their requests, calls `answer`, and hands
-the answers back.
+A `SearchSpace` calls a constellation, or an `Asking`, which turns each method call into a request. `answer` serves a
+list of requests, from any number of searches, with one batch per predictor. Searching and scheduling share only this
+interface: a scheduler suspends the searches, gathers their requests, calls `answer`, and passes the answers back.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ class Expand(NamedTuple):
     coverage: bool
     """Whether children carry their coverage (a ranking with beta > 0)."""
     bounded: bool = False
-    """Whether the children's bounds will be wanted: known at once where that costs little."""
+    """Whether children carry their bounds, if predictors know these without another call."""
 
 
 class Sample(NamedTuple):
-    """One child of each node, drawn at random; None where a node has no child."""
+    """One child of each node, drawn at random; None if a node has no child."""
 
     nodes: Sequence[Node]
     draws: Sequence[Draw]
@@ -38,13 +37,13 @@ class Sample(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """For each node the most that its continuations can still add."""
+    """For each node an upper bound on what its continuations can still add."""
 
     nodes: Sequence[Node]
 
 
 class Keys(NamedTuple):
-    """Recombination keys."""
+    """The recombination key of each node."""
 
     nodes: Sequence[Node]
     ranking: Ranking
@@ -54,9 +53,9 @@ Request: TypeAlias = Expand | Sample | Bound | Keys
 
 
 class Asking:
-    """The verbs of a constellation, each as a request to somebody who answers it later, with those of other searches.
+    """Stands in for a constellation and passes each method call on as a request, so that a scheduler can batch it.
 
-    What no batch would answer sooner is not asked, but answered at once.
+    If a batch would not be faster, the constellation is called directly.
     """
 
     def __init__(self, constellation: Constellation, ask: Callable[[Request], Any]) -> None:
@@ -95,10 +94,11 @@ class Asking:
 def answer(
     constellation: Constellation, requests: Sequence[Request], max_rows: int | None = None
 ) -> list[list[Any]]:
-    """The answers, in the order of the requests; all requests of one kind are one job, or jobs of ``max_rows`` nodes.
+    """The answers, in the order of the requests, one per node of a request.
 
-    Expand: ``list[list[Node]]`` or ``list[Iterator[Node]]``; Sample: ``list[Node | None]``; Bound: ``list[float]``;
-    Keys: ``list[Hashable]``.
+    All requests of one kind form one batch, or batches of at most ``max_rows`` nodes. Types of the answers: Expand
+    ``list[list[Node]]`` or ``list[Iterator[Node]]``; Sample ``list[Node | None]``; Bound ``list[float]``; Keys
+    ``list[Hashable]``.
     """
     if len(requests) == 1 and max_rows is None:
         return list(_JOBS[type(requests[0])](constellation, requests))
@@ -115,7 +115,7 @@ def answer(
 def _batches(
     chosen: Sequence[int], requests: Sequence[Request], max_rows: int | None
 ) -> Iterator[list[tuple[int, Request]]]:
-    """Requests with their numbers, in batches of at most ``max_rows`` nodes; a large request is cut into pieces."""
+    """Requests with their numbers, in batches of at most ``max_rows`` nodes; requests that do not fit are split."""
     if max_rows is None:
         yield [(i, requests[i]) for i in chosen]
         return
@@ -136,7 +136,7 @@ def _batches(
 
 
 def _piece(request: Request, part: slice) -> Request:
-    """The same question about some of its nodes."""
+    """The same request for a slice of its nodes."""
     nodes = request.nodes[part]
     if isinstance(request, Expand):
         return request._replace(nodes=nodes, limits=request.limits[part], above=request.above[part])
@@ -181,7 +181,7 @@ def _all_nodes(requests: Sequence[Request]) -> list[Node]:
 
 
 def _apart(answers: Sequence[Any], requests: Sequence[Request]) -> Iterator[list[Any]]:
-    """Answers about the nodes of all requests, request by request."""
+    """Split the answers for the nodes of all requests into one list per request."""
     start = 0
     for request in requests:
         yield list(answers[start : start + len(request.nodes)])

@@ -1,7 +1,7 @@
-"""Drawing one token from combined scores: temperature, top-k, nucleus, and randomness that batching cannot change.
+"""Drawing one token from combined scores with temperature, top-k and nucleus sampling, independently of batching.
 
 Every draw has its own generator, Philox (Salmon et al. 2011) keyed by (seed, sentence, sample number, step), so a
-draw depends on nothing that was drawn before or beside it.
+draw does not depend on any other draw.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from sgdec.search.node import Node
 
 @dataclass(frozen=True)
 class Draw:
-    """How one token is drawn."""
+    """The settings for drawing one token."""
 
     seed: int
     number: int
-    """Which sample of the sentence this is."""
+    """The number of this sample among the samples of the sentence."""
     temperature: float = 1.0
-    """Scores are divided by it, then renormalised."""
+    """Scores are divided by the temperature, then renormalised."""
     top_k: int = 0
-    """Only the k best candidates; 0 = all."""
+    """Draw only from the k best candidates; 0 = all."""
     top_p: float = 1.0
-    """Only the smallest set of best candidates whose probability reaches p (Holtzman et al. 2020)."""
+    """Draw only from the smallest set of best candidates whose probability reaches p (Holtzman et al. 2020)."""
 
 
 def draw(
     tokens: npt.NDArray[np.int64], scores: npt.NDArray[np.float64], drawn: Draw, *, sentence: int, step: int
 ) -> int:
-    """One of ``tokens`` ``[n]`` (ascending), with probability softmax(``scores`` / temperature).
+    """Draw one of ``tokens`` ``[n]`` (ascending), with probability softmax(``scores`` / temperature).
 
     >>> draw(np.array([4, 9]), np.array([0.0, -np.inf]), Draw(seed=1, number=0), sentence=1, step=0)
     4
@@ -45,7 +45,7 @@ def draw(
     if drawn.top_k:
         order = order[: drawn.top_k]
     kept = scores[order]
-    with np.errstate(over="ignore"):  # what is lower than any number has no probability
+    with np.errstate(over="ignore"):  # a difference that overflows to -inf has probability 0
         probabilities = np.exp((kept - kept[0]) / drawn.temperature)
     probabilities /= probabilities.sum()
     if drawn.top_p < 1.0:
@@ -58,7 +58,7 @@ def draw(
 
 
 def draw_child(node: Node, combined: Combined, place: int, drawn: Draw, coverage: Coverage) -> Node | None:
-    """One child of a node, whose ``place`` among the combined is given; None where it has none."""
+    """One child of a node, drawn at random; None if it has none. ``place``: the node's position in ``combined``."""
     tokens, scores = combined.distribution(place)
     if not len(tokens) or np.max(scores) == FORBIDDEN:
         return None
@@ -68,5 +68,5 @@ def draw_child(node: Node, combined: Combined, place: int, drawn: Draw, coverage
 
 
 def _key(*parts: int) -> npt.NDArray[Any]:
-    """128 well mixed bits."""
+    """A key of 128 well-mixed bits, as two 64-bit integers."""
     return np.random.SeedSequence([part & 0xFFFFFFFFFFFFFFFF for part in parts]).generate_state(2, np.uint64)

@@ -1,13 +1,13 @@
-"""Batching any decoder with any predictors: searches as coroutines, their questions answered together.
+"""Batching for any decoder with any predictors: searches run as coroutines, and their requests are answered together.
 
-Each sentence's ``decode`` is plain synchronous code and runs in a greenlet. Where its space asks a question, the
-search is suspended; when all searches in flight are suspended, one `answer` serves them all, and as one finishes
-the next sentence takes its place (continuous batching). Sentences are read a window at a time and begun in order of
-their length, so that similar ones are in flight together; their roots are made a batch at a time. Which questions
-meet depends on the input and the options only, never on timing.
+Each sentence's ``decode`` is plain synchronous code and runs in a greenlet. When its search space makes a request,
+the search is suspended. When all searches in flight are suspended, one call of `answer` serves them all. When a
+search finishes, the next sentence takes its place (continuous batching). Sentences are read one window at a time and
+started in order of length, so that sentences of similar length are in flight together; their roots are created in
+batches. The composition of batches depends only on the input and the options, never on timing.
 
-A batch that raises is asked again question by question, so that only the culprit's sentence fails. A decoder that
-works on whole tensors (`BatchDecoder`) is given batches of spaces instead.
+If a batch raises, its requests are repeated one by one, so that only the sentence that caused the error fails. A
+decoder that works on whole tensors (`BatchDecoder`) receives batches of search spaces instead.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ from sgdec.search.requests import Request, answer
 from sgdec.search.space import SearchSpace
 
 WINDOW = 16
-"""Batches' worth of sentences in a window, unless the run says otherwise."""
+"""The default size of a window, in batches."""
 
 WHY_NONE = {
     True: "no path{limit} satisfies all predictors",
     False: "the search was cut short before it found one",
     None: "the search found no path{limit} that satisfies all predictors",
 }
-"""An empty list, by what the decoder says of its proof; a length limit is named, since it is easily forgotten."""
+"""The reason for an empty n-best list, by `Result.proven`. It names the length limit, which users easily forget."""
 
 Item = TypeVar("Item")
 
 
 class Scheduler:
-    """Decodes sentences, ``batch_size`` of them in flight at once."""
+    """Decodes sentences, with up to ``batch_size`` searches in flight."""
 
     def __init__(
         self,
@@ -60,11 +60,12 @@ class Scheduler:
         max_rows: int | None = None,
         deterministic: bool = False,
     ) -> None:
-        """``window``: sentences read and sorted at a time; at most two windows are begun, waiting or unwritten.
+        """``window``: the number of sentences read and sorted at a time; at most two windows are held in memory.
 
-        ``max_rows``: limit on the nodes of a job. ``deterministic``: results do not depend on ``batch_size`` in the
-        last bit; where a predictor's rows do, and with ``max_rows``, each question is a job of its own, at the price
-        of what batching gains. Raises UsageError for ``max_rows`` with a decoder that asks the predictors itself.
+        ``max_rows``: the most nodes in a batch. ``deterministic``: results do not depend on ``batch_size``, not even
+        in the last bit. If a predictor's rows depend on their batch, or with ``max_rows``, each request then becomes
+        a batch of its own, and the speed gain of batching is lost. Raises UsageError for ``max_rows`` with a
+        `BatchDecoder`, which calls the predictors itself.
         """
         if max_rows is not None and isinstance(decoder, BatchDecoder):
             raise UsageError("--max-rows cannot hold for a decoder over whole batches; lower --batch-size instead.")
@@ -80,13 +81,13 @@ class Scheduler:
         self._rounds = self._jobs = 0
 
     def summary(self) -> str | None:
-        """What ``deterministic`` has cost so far, where sentences could not be asked about together."""
+        """The cost of ``deterministic`` so far; None unless it prevents that requests are batched."""
         return f"deterministic: {self._jobs:,} jobs in place of {self._rounds:,}" if self._alone else None
 
     def run(self, sentences: Iterable[Source | Unreadable]) -> Generator[Outcome, None, None]:
-        """Outcomes in the order of the sentences, each as soon as all before it are there.
+        """Yield outcomes in the order of the sentences, each as soon as it and all earlier ones are available.
 
-        An error of one sentence is part of its outcome; a UsageError, which all would share, is raised.
+        An error in one sentence is part of its outcome. A UsageError, which concerns all sentences, is raised.
         """
         waiting = _Window(enumerate(sentences), self._window)
         if isinstance(self._decoder, BatchDecoder):
@@ -102,7 +103,7 @@ class Scheduler:
                 due += 1
 
     def _one_by_one(self, waiting: _Window, done: Mapping[int, Outcome]) -> Iterator[dict[int, Outcome]]:
-        """One search after the other; each has its questions answered at once."""
+        """Run one search after the other; each request is answered immediately."""
         ask = None if self._max_rows is None else lambda request: self._answers([request])[0]
         while searches := self._searches(waiting.next(1, len(done))):
             (search,) = searches
@@ -112,11 +113,11 @@ class Scheduler:
             yield {search.place: search.outcome}
 
     def _continuously(self, waiting: _Window, done: Mapping[int, Outcome]) -> Iterator[dict[int, Outcome]]:
-        """Searches in flight, a question each; what has finished after each round of answers."""
+        """Keep a batch of searches in flight; yield the outcomes that are finished after each round of answers."""
         ready: deque[_Search] = deque()
         active: list[_Search] = []
         while True:
-            if not ready and len(active) < self._batch_size:  # not before: a reader may wait for what is in flight
+            if not ready and len(active) < self._batch_size:  # read no earlier: input may depend on earlier output
                 ready.extend(self._searches(waiting.next(self._batch_size, len(done))))
             begun = [ready.popleft() for _ in range(min(self._batch_size - len(active), len(ready)))]
             for search in begun:
@@ -133,7 +134,7 @@ class Scheduler:
             yield {search.place: search.outcome for search in ended if search.outcome is not None}
 
     def _whole_batches(self, waiting: _Window, done: Mapping[int, Outcome]) -> Iterator[dict[int, Outcome]]:
-        """One batch of spaces after the other."""
+        """Decode one batch of search spaces after the other."""
         decoder = self._decoder
         assert isinstance(decoder, BatchDecoder)
 
@@ -149,7 +150,7 @@ class Scheduler:
             yield {search.place: search.outcome for search in searches if search.outcome is not None}
 
     def _searches(self, sentences: Sequence[tuple[int, Source | Unreadable]]) -> list[_Search]:
-        """The searches of new sentences, their roots made together; where that fails they have their outcome."""
+        """Searches for new sentences, with roots created in one batch. Unreadable or failed ones have an outcome."""
         searches = [_Search(place, sentence) for place, sentence in sentences]
         readable = [search for search in searches if search.outcome is None]
         roots = self._each(self._constellation.roots, [search.source for search in readable])
@@ -164,7 +165,7 @@ class Scheduler:
         return self._each(partial(answer, self._constellation, max_rows=self._max_rows), questions)
 
     def _each(self, ask: Callable[[list[Item]], Sequence[Any]], items: list[Item]) -> Sequence[Any]:
-        """``ask(items)``, in one job or one by one."""
+        """Return ``ask(items)``, computed in one batch, or item by item if `deterministic` needs it."""
         self._rounds += bool(items)
         if self._alone:
             self._jobs += len(items)
@@ -177,7 +178,7 @@ class Scheduler:
         )
 
     def _decode(self, root: Node) -> Result:
-        """The body of a coroutine: one sentence, decoded by code that knows nothing of all this."""
+        """The body of a coroutine: decodes one sentence; its requests switch to the scheduler's greenlet."""
         scheduler = getcurrent().parent
         assert scheduler is not None
         return self._search(root, scheduler.switch)
@@ -189,7 +190,7 @@ class Scheduler:
 
 
 class _Window:
-    """The sentences still to be begun: read a window at a time, shortest first."""
+    """The sentences not started yet: read one window at a time, shortest first."""
 
     def __init__(self, sentences: Iterator[tuple[int, Source | Unreadable]], size: int) -> None:
         self._sentences = sentences
@@ -197,7 +198,7 @@ class _Window:
         self._read: list[tuple[int, Source | Unreadable]] = []
 
     def next(self, wanted: int, unwritten: int) -> list[tuple[int, Source | Unreadable]]:
-        """At most ``wanted`` sentences; none while a window's worth of outcomes waits for a slower sentence."""
+        """At most ``wanted`` sentences; none while a full window of outcomes waits for a slower sentence."""
         if not self._read and unwritten < self._size:
             self._read = sorted(islice(self._sentences, min(self._size, sys.maxsize)), key=_length)
         taken, self._read = self._read[:wanted], self._read[wanted:]
@@ -210,7 +211,7 @@ def _length(numbered: tuple[int, Source | Unreadable]) -> int:
 
 @dataclass
 class _Search:
-    """One sentence: its decoder's code, suspended at a question until it has come to an outcome."""
+    """The search for one sentence: a coroutine, suspended at its current request until it has an outcome."""
 
     place: int
     sentence: InitVar[Source | Unreadable]
@@ -229,7 +230,7 @@ class _Search:
             self.source = sentence
 
     def run(self, decode: Callable[[Node], Result]) -> None:
-        """From the beginning to the end."""
+        """Decode the sentence without suspension, and store the outcome."""
         self.started = time.monotonic()
         try:
             found: Result | Exception = decode(self.root)
@@ -240,14 +241,14 @@ class _Search:
         self.finish(found)
 
     def begin(self, decode: Callable[[Node], Result]) -> None:
-        """Run up to the first question."""
+        """Run up to the first request."""
         if self.outcome is None:
             self.started = time.monotonic()
             self.coroutine = greenlet(decode)
             self.resume(self.root)
 
     def resume(self, reply: Any) -> None:
-        """Go on with a reply (first the root), or with an exception, raised where the question was."""
+        """Continue with a reply (at first the root); an exception is raised at the point of the request."""
         try:
             given = self.coroutine.throw(reply) if isinstance(reply, Exception) else self.coroutine.switch(reply)
         except UsageError:
@@ -261,7 +262,7 @@ class _Search:
                 self.question = given
 
     def finish(self, found: Result | Exception) -> None:
-        """Ended with a result or an exception."""
+        """Store the outcome of a search that has ended with a result or an exception."""
         seconds = time.monotonic() - self.started
         if isinstance(found, Exception):
             self.outcome = Outcome(self.source, Result([]), seconds, found)
@@ -275,7 +276,10 @@ class _Search:
 
 
 def _safely(ask: Callable[[list[Item]], Sequence[Any]], items: list[Item]) -> Sequence[Any]:
-    """``ask(items)``; if that raises, asked about one item at a time, with the exception of an item as its reply."""
+    """Return ``ask(items)``; if it raises, ask for one item at a time, and return an item's exception as its reply.
+
+    A UsageError is raised.
+    """
     if not items:
         return []
     try:

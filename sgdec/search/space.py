@@ -1,7 +1,8 @@
 """The search space: all predictors over one source sentence, as a decoder sees them.
 
-A decoder asks it five things: `expand`, `sample`, `bound`, `keys`, `finish`. It owns weights, combination, ledger,
-counting and lazy consumption: a node's token is consumed only when that node is itself expanded.
+A decoder uses five methods: `expand`, `sample`, `bound`, `keys`, `finish`. The space handles weights, combination,
+the ledger, counting of expansions, and lazy consumption: predictors consume a node's token only when its state is
+needed, so nodes that are never expanded cost no call.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from sgdec.search.requests import Asking, Request
 from sgdec.search.sampling import Draw
 
 ENDLESS = 10_000
-"""The length at which a prefix is abandoned if there is no length limit: memory is finite."""
+"""The length at which a search without a length limit fails, before it fills the memory."""
 
 _bound: Callable[[Node], Any] = attrgetter("bound")
 
 
 class SearchSpace:
-    """What a decoder sees of one sentence."""
+    """A decoder's view of one sentence."""
 
     def __init__(
         self,
@@ -41,9 +42,10 @@ class SearchSpace:
         seed: int = 0,
         ask: Callable[[Request], Any] | None = None,
     ) -> None:
-        """``nbest``: how many hypotheses the run wants. ``ask``: who answers requests; by default, at once.
+        """``nbest``: the number of hypotheses that the run wants.
 
-        Raises UsageError if the ranking needs attention and no predictor has it.
+        ``ask``: a function that answers requests; by default the constellation is called directly. Raises UsageError
+        if the ranking needs attention and no predictor has it.
         """
         self.constellation = constellation
         self.root = root
@@ -52,7 +54,7 @@ class SearchSpace:
         self.nbest = nbest
         self.seed = seed
         self.expansions = 0
-        """How many nodes were expanded or sampled from so far: the unit of search cost."""
+        """The number of nodes expanded or sampled from so far: the measure of search cost."""
         self._too_long = ENDLESS if self.source.max_length is None else math.inf
         self._uses_coverage = self.ranking.uses_coverage
         self._answers = constellation if ask is None else Asking(constellation, ask)
@@ -60,22 +62,22 @@ class SearchSpace:
 
     @property
     def predictors(self) -> tuple[BatchPredictor, ...]:
-        """For decoders that work on whole tensors."""
+        """The predictors themselves, for decoders that work on whole tensors."""
         return self.constellation.predictors
 
     @property
     def weights(self) -> tuple[float | None, ...]:
-        """The root's weights, one a predictor."""
+        """The root's weights, one per predictor."""
         return self.root.weights
 
     @cached_property
     def max_score(self) -> float:
-        """The highest combined score of any one token under the root's weights, as far as predictors say; or +inf."""
+        """The highest combined score of any one token under the root's weights, from `max_score`; +inf = unknown."""
         return max_score(self.predictors, self.weights)
 
     @property
     def never_rises(self) -> bool:
-        """Whether totals never rise, by what the predictors declare, under the root's weights."""
+        """Whether totals never rise under the root's weights, according to the predictors' `max_score`."""
         return self.max_score <= 0.0
 
     @overload
@@ -89,10 +91,10 @@ class SearchSpace:
     def expand(
         self, nodes: Sequence[Node], limit: int | None = None, above: float = FORBIDDEN, bounded: bool = False
     ) -> list[Any]:
-        """For each node its children, best total first (ties: lower token), at most ``limit``, total > ``above``.
+        """For each node its children with total > ``above``, best total first (ties: lower token), at most ``limit``.
 
-        Without a limit they are produced lazily, in blocks. Finished nodes have none and must not be asked for.
-        ``bounded``: their bounds will be asked for next; where predictors know them at once, that then costs nothing.
+        Without a limit the children come as a lazy iterator, created in blocks. ``bounded``: the caller will ask for
+        the children's bounds; predictors that know these without another call then compute them here.
         Raises UsageError if no predictor restricts and V is unknown, SgdecError if a score is NaN,
         ValueError for a finished node or a limit below 1.
         """
@@ -111,10 +113,10 @@ class SearchSpace:
         top_k: int = 0,
         top_p: float = 1.0,
     ) -> list[Node | None]:
-        """One child of each node, drawn from the combined scores renormalised over the candidates.
+        """One child of each node, drawn from the combined scores renormalised over the candidates; None without one.
 
-        ``numbers``: for each node which sample of the sentence it belongs to. A draw depends on (seed, sentence,
-        number, length) alone. None where a node has no child.
+        ``numbers``: for each node the number of its sample among those of the sentence. The randomness of a draw
+        depends only on (seed, sentence, number, length).
         """
         self._count(nodes)
         draws = [Draw(self.seed, number, temperature, top_k, top_p) for number in numbers]
@@ -123,46 +125,47 @@ class SearchSpace:
     def bound(self, nodes: Sequence[Node]) -> list[float]:
         """For each node an upper bound on what its continuations can still add to its total (`sgdec.search.bounds`).
 
-        -inf: no way to an end. Raises UsageError, naming the predictor, if one declares no bound.
+        -inf = no hypothesis can be reached. Raises UsageError, naming the predictor, if one declares no bound.
         """
         known = list(map(_bound, nodes))
         return self._answers.bounds(nodes) if None in known else known
 
     def most_after(self, length: int) -> float:
-        """The most that any prefix of this length can still gain, by `max_score` alone: calls no predictor."""
+        """The most that any prefix of this length can still gain, from `max_score` alone: calls no predictor."""
         return most_of(self.max_score, self.source.max_length, length)
 
     def require_end(self, nodes: Sequence[Node] | None = None) -> None:
-        """For searches that go on until nothing open can be better, from these nodes, or else from the root.
+        """Check that an exact search from these nodes (default: the root) can end.
 
-        Raises UsageError, naming the predictor, if no bound can ever end that: without a length limit, predictors
-        can add to a total without end, as far as they say.
+        An exact search ends when its best hypothesis exceeds all that open nodes can reach. Raises UsageError, naming
+        the predictors, if there is no length limit and the declared bounds allow totals to grow without end.
         """
         self.constellation.require_end([self.root] if nodes is None else nodes)
 
     def keys(self, nodes: Sequence[Node]) -> list[Hashable]:
-        """Equal keys = the same future, so that only the best node of a key matters to the 1-best.
+        """Recombination keys: nodes with equal keys have the same continuations with the same scores.
 
-        Unique keys where a predictor has no `state_key`, and for finished nodes.
+        So only the best node of each key matters for the 1-best. Finished nodes have unique keys, and so have all
+        nodes if a predictor has no `state_key`.
         """
         return self._answers.keys(nodes, self.ranking)
 
     def rank_score(self, node: Node) -> float:
-        """What `finish` will rank this finished node by."""
+        """The `rank_score` that `finish` will give to this finished node."""
         return self.ranking.score(node.total, node.family.length, node.coverage)
 
     def finish(self, node: Node) -> Hypothesis:
-        """The hypothesis of a node that ends with ``</s>``; ValueError for any other node."""
+        """The hypothesis of a node that ends with ``</s>``. Raises ValueError for any other node."""
         if not node.finished:
             raise ValueError(f"only a node that ends with </s> is a hypothesis, not {node!r}")
         tokens, ledger, weights = node.columns()
         return Hypothesis(tokens[:-1], node.total, self.rank_score(node), ledger, weights)
 
     def count_expansions(self, nodes: int, length: int) -> None:
-        """Counts ``nodes`` expanded nodes of at most this length: for decoders that call the predictors themselves.
+        """Count ``nodes`` expanded nodes of at most this length, for decoders that call the predictors themselves.
 
-        All others are counted by `expand` and `sample`. Raises ValueError for a length beyond the sentence's limit;
-        SgdecError if a prefix of this length has to be given up: `ENDLESS`, and no limit.
+        `expand` and `sample` count their nodes themselves. Raises ValueError for a length above the sentence's limit,
+        and SgdecError if there is no limit and the length has reached `ENDLESS`.
         """
         limit = self.source.max_length
         if limit is not None and length > limit:
@@ -181,5 +184,5 @@ class SearchSpace:
     def _require_end_by(self, length: int) -> None:
         if length >= self._too_long:
             raise SgdecError(
-                f"no end after {length:,} tokens, and no length limit: give --max-length N, or leave it out."
+                f"no end after {length:,} tokens, and no length limit: give --max-length N, or omit it (default)."
             )

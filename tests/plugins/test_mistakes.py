@@ -129,10 +129,10 @@ def test_an_answer_that_is_none_says_what_it_is_whose_and_what_is_expected(
     ("made", "said"),
     [
         (Answering({}), "predictor 'a': predict_batch returned a dict; expected Scores"),
-        (Answering(Scores.dense(np.zeros((3, 4)))), "predictor 'a': predict_batch answered 3 rows to 1 states"),
-        (Answering(None, states=[]), "predictor 'a': initialize_batch answered 0 to 1; expected one each"),
-        (Answering(None, states=7), "predictor 'a': initialize_batch returned an int; expected a list of 1"),
-        (Answering(Scores.dense(np.zeros(4)), after=[1, 2]), "predictor 'a': consume_batch answered 2 to 1"),
+        (Answering(Scores.dense(np.zeros((3, 4)))), "predictor 'a': predict_batch returned 3 rows for 1 states"),
+        (Answering(None, states=[]), "predictor 'a': initialize_batch returned 0 items; expected 1."),
+        (Answering(None, states=7), "predictor 'a': initialize_batch returned an int; expected a list of length 1."),
+        (Answering(Scores.dense(np.zeros(4)), after=[1, 2]), "predictor 'a': consume_batch returned 2 items"),
         (Answering(Scores.dense(np.zeros(4)), after=None), ""),
     ],
 )

@@ -72,12 +72,12 @@ class Chain(BatchPredictor):
 
 @pytest.mark.parametrize("cut", [{"tokens": 1}, {"scores": 1}, {"states": 1}])
 def test_steps_that_do_not_fit_each_other(cut: dict[str, int]) -> None:
-    assert "predictor 'mine': steps answered" in failure(GreedyDecoder(), mine=Chain(**cut))
+    assert "predictor 'mine': steps returned" in failure(GreedyDecoder(), mine=Chain(**cut))
 
 
 def test_steps_that_do_not_fit_the_candidates() -> None:
     found = failure(GreedyDecoder(), first=Chain(), mine=Chain(1, 1, 1))
-    assert "predictor 'mine': steps answered 1 tokens to 2 candidates" in found
+    assert "predictor 'mine': steps returned 1 tokens for 2 candidates" in found
 
 
 @pytest.mark.parametrize("last", [5, -3])
@@ -154,8 +154,8 @@ def test_a_decoder_is_named_where_it_raises_and_where_it_answers_something_else(
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        ("None", "returned None; expected a list of 1 Results, one a space"),
-        ("[]", "returned 0 Results for 1 spaces; expected one each"),
+        ("None", "returned None; expected a list of 1 Results, one per space"),
+        ("[]", "returned 0 Results for 1 spaces; expected one per space"),
         ("[Result([])] * 2 * len(spaces)", "returned 2 Results for 1 spaces"),
         ("[None for _ in spaces]", "returned a list with None; expected a list with a Result"),
     ],
