@@ -20,7 +20,7 @@ from figures import FIGURES  # noqa: E402
 from ratchet import Side, table, verdict  # noqa: E402
 
 SLOWER = "        sum(range(300_000))\n"
-"""Some twenty times as long as the few expansions before which it stands, so that the load of the machine cannot hide it."""
+"""About twenty times as slow as the few expansions that follow it, so machine load cannot hide the slowdown."""
 
 
 def test_every_figure_runs() -> None:
