@@ -1,6 +1,6 @@
-"""sgdec: predictors score the next token, decoders search the space they span together.
+"""sgdec: predictors score the next token, and decoders search the space that the predictors define together.
 
-The public names live here and are imported when they are first used, so that ``import sgdec`` costs nothing:
+This module has the public names. Each is imported when it is first used, so ``import sgdec`` is fast:
 
 >>> import sgdec
 >>> sgdec.EOS

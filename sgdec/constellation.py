@@ -1,4 +1,4 @@
-"""The former place of `sgdec.Constellation`."""
+"""The former module of `sgdec.Constellation`."""
 
 from sgdec.renamed import former_names
 

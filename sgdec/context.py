@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol
 
 UNK, BOS, EOS = 0, 1, 2
-"""Unknown (and epsilon inside FSTs), ``<s>`` and ``</s>``: the defaults of SentencePiece and SGNMT."""
+"""The unknown token (and epsilon inside FSTs), ``<s>`` and ``</s>``: the defaults of SentencePiece and SGNMT."""
 
 
 class Vocabulary(Protocol):
@@ -37,7 +37,7 @@ class Vocabulary(Protocol):
 
 
 class Vocabularies(NamedTuple):
-    """The two sides of a run; None if unknown."""
+    """The source and target vocabularies of a run; None = unknown."""
 
     source: Vocabulary | None = None
     target: Vocabulary | None = None
@@ -64,6 +64,6 @@ class Context:
     """V, the number of target tokens; None if neither a vocabulary nor ``--vocab-size`` states it."""
     seed: int = 0
     deterministic: bool = False
-    """Whether a sentence's numbers must be bit-equal whatever is decoded beside it."""
+    """Whether a sentence's results must be bit-equal, whatever other sentences are decoded with it."""
     host: Plugins | None = None
-    """The source of plugins that a checkpoint names; None: the installed ones."""
+    """Finds the plugins that a checkpoint names; None = the installed plugins."""

@@ -1,4 +1,4 @@
-"""Checks that a device is available before anything heavy is loaded."""
+"""A check that a device is available, to run before models are loaded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from sgdec.errors import UsageError
 
 
 def require_device(name: str) -> None:
-    """Raises UsageError if the device is unknown or unavailable. Imports torch for ``cuda`` only.
+    """Raise UsageError if the device is unknown or unavailable. Imports torch only for ``cuda``.
 
     >>> require_device("cpu")
     >>> require_device("gpu")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 LONGEST = 2000
-"""Limit on the characters of an error, which may quote a whole file in one line."""
+"""The most characters of a printed error, because an error may quote a whole file."""
 
 
 class SgdecError(Exception):
@@ -24,7 +24,7 @@ class UsageError(SgdecError):
 
 
 def one_line(message: str) -> str:
-    """A message as it is printed: control characters escaped as in Python, and shortened to `LONGEST`.
+    """Prepare a message for printing: escape control characters as Python does, and shorten it to `LONGEST`.
 
     >>> one_line("a\\nb\\x1b[1m"), len(one_line("long" * 5000))
     ('a\\\\nb\\\\x1b[1m', 2000)

@@ -1,6 +1,6 @@
-"""The result for one sentence, for users of the library: by name, as JSON, and as a table.
+"""The result for one sentence, for users of the library, with conversion to JSON and to a table for notebooks.
 
-The numbers are those of `sgdec.protocol.Result`; here they have the names of predictors and the pieces of tokens.
+It adds the names of predictors and the strings of tokens to the numbers of `sgdec.protocol.Result`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ class TokenScores:
     scores: Mapping[str, float]
     """Natural logs, unweighted; 0 if the predictor was not consulted."""
     weights: Mapping[str, float | None]
-    """The weights in force for this token; None = not consulted."""
+    """The weights under which this token was scored; None = not consulted."""
 
 
 @dataclass(frozen=True)
 class FoundHypothesis:
-    """A `Hypothesis` with names."""
+    """A `Hypothesis` with the names of the predictors."""
 
     found: Hypothesis = field(repr=False)
     names: tuple[str, ...] = field(repr=False)
@@ -65,12 +65,12 @@ class FoundHypothesis:
 
     @cached_property
     def scores(self) -> dict[str, float]:
-        """The unweighted sum by predictor."""
+        """For each predictor the sum of its unweighted scores."""
         return dict(zip(self.names, self.found.scores, strict=True))
 
     @cached_property
     def ledger(self) -> tuple[TokenScores, ...]:
-        """Token by token, ``</s>`` last."""
+        """The scores of each token, ``</s>`` last."""
         tokens = (*self.found.tokens, EOS)
         rows = zip(tokens, self.found.ledger, self.found.weights, strict=True)
         return tuple(
@@ -84,11 +84,11 @@ class FoundHypothesis:
         )
 
     def to_dict(self, *, ledger: bool = True) -> dict[str, Any]:
-        """A value for `json`. ``ledger``: with ``token_scores`` and ``token_weights``, lists by predictor."""
+        """A dictionary for `json`. ``ledger``: add ``token_scores`` and ``token_weights``, one list per predictor."""
         row: dict[str, Any] = {
             "tokens": [int(token) for token in self.tokens],
             "text": self.text,
-            "score": float(self.score),  # JSON knows only some of NumPy's numbers
+            "score": float(self.score),  # `json` refuses some NumPy types
             "rank_score": float(self.rank_score),
             "scores": self.scores,
             "weights": dict(zip(self.names, map(_number, self.found.weights[-1]), strict=True)),
@@ -107,12 +107,12 @@ class FoundHypothesis:
 
 @dataclass(frozen=True, repr=False)
 class Found:
-    """The result of one sentence. Results are equal if they list the same after equally many expansions."""
+    """The result of one sentence. Comparison ignores ``seconds`` and ``error``."""
 
     id: int
     """1-based number of the sentence in the input."""
     source: str | None
-    """The line, if it was text."""
+    """The source line if it was text, otherwise None."""
     source_tokens: tuple[int, ...]
     """The source tokens; empty if the sentence could not be read."""
     hypotheses: tuple[FoundHypothesis, ...]
@@ -120,11 +120,11 @@ class Found:
     proven: bool | None
     """True: no better list exists; False: a budget ended the search; None: no claim."""
     gap: float | None
-    """If not proven: how much better than the best hypothesis the optimum can be at most."""
+    """If not proven: an upper bound on the optimum's score minus the score of the best hypothesis."""
     expansions: int
-    """Nodes expanded: the cost of the search."""
+    """The number of expanded nodes, which measures the cost of the search."""
     seconds: float = field(compare=False)
-    """From the start of its search to the end; others were in flight at the same time."""
+    """Wall-clock time from the start of its search to the end, during which other searches run too."""
     error: Exception | None = field(compare=False)
     """The reason why there is no hypothesis; None if there is one."""
 
@@ -147,9 +147,9 @@ class Found:
         return self.hypotheses[0]
 
     def to_dict(self, *, ledger: bool = True) -> dict[str, Any]:
-        """A value that `json` can write, as in the rows of ``sgdec decode --output-format jsonl``.
+        """A dictionary for `json`: the row that ``sgdec decode --output-format jsonl`` writes.
 
-        ``ledger``: with the scores of every token, as ``--ledger`` has them.
+        ``ledger``: add the scores of every token, as ``--ledger`` does.
         """
         row: dict[str, Any] = {
             "id": self.id,
@@ -191,7 +191,7 @@ class Found:
 
 
 def _columns(names: Sequence[str], rows: Sequence[Sequence[float | None]]) -> dict[str, list[float | None]]:
-    """``[T, K]`` by predictor."""
+    """Convert rows ``[T, K]`` to one list of length T per predictor."""
     columns = zip(*rows, strict=True)
     return {name: list(map(_number, column)) for name, column in zip(names, columns, strict=True)}
 

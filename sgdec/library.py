@@ -1,4 +1,4 @@
-"""sgdec as a library: `load` assembles a run, whose `decode` and `score` return results sentence by sentence.
+"""sgdec as a library: `load` assembles a run; its `decode` and `score` return results sentence by sentence.
 
 The command line uses the same code: the same parts, the same `Settings` and the same scheduler.
 """
@@ -34,7 +34,7 @@ Sentence: TypeAlias = str | Sequence[int]
 """Text, or token ids (a list, a tuple or an array)."""
 Sentences: TypeAlias = Generator[Source | Unreadable, None, None]
 Findings: TypeAlias = Generator[Found, None, None]
-"""An iterator; closing it ends the searches that were begun."""
+"""An iterator over results; closing it ends the searches in progress."""
 Errors: TypeAlias = Literal["return", "raise"]
 """The error of a failed sentence is returned in its result, or raised, which ends the run."""
 
@@ -94,12 +94,12 @@ def prepare(
     settings: Settings,
     host: Host,
 ) -> LoadedRun:
-    """The common part of `load` and the command line. Raises UsageError and SgdecError as `load` does."""
+    """The common part of `load` and the command line. Raises what `load` raises."""
     lengths = LengthRule(settings.max_length_factor, settings.max_length)
     shared = ("tokenizer", "vocab_size", "device", "precision", "seed", "deterministic")
     chosen = {name: getattr(settings, name) for name in shared}
     run = LoadedRun(assemble(RunConfig(predictors, decoder, parts, **chosen), host), settings, lengths)
-    if settings.threads is not None and "torch" in sys.modules:  # threads of neural models, if there are any
+    if settings.threads is not None and "torch" in sys.modules:  # only neural models import torch
         sys.modules["torch"].set_num_threads(settings.threads)
     return run
 
@@ -107,7 +107,7 @@ def prepare(
 class LoadedRun:
     """Loaded predictors and a decoder. Repeated calls of `decode` and `score` give the same results.
 
-    Its repr lists its parts; `signature` reproduces it.
+    The repr lists its parts, and `signature` all that is needed to reproduce it.
     """
 
     def __init__(self, parts: Run, settings: Settings, lengths: LengthRule) -> None:
@@ -116,7 +116,7 @@ class LoadedRun:
         self.settings = settings
         self.lengths = lengths
         self._copier = Copier(parts.constellation, parts.vocabularies) if settings.copy_unknown else None
-        self.scheduler()  # refuses what a decoder cannot do
+        self.scheduler()  # raises UsageError for settings that the decoder does not support
 
     @cached_property
     def signature(self) -> str:
@@ -142,11 +142,11 @@ class LoadedRun:
         return f"<sgdec: {', '.join(listed)} | {decoder} | {self.settings!r}>"
 
     def decode(self, sources: Iterable[Sentence], *, errors: Errors = "return") -> Findings:
-        """Yields the result of each sentence in order, as soon as all earlier ones are ready.
+        """Yield the result of each sentence in order, as soon as it and all earlier results are ready.
 
-        Sentences are strings or sequences of token ids. They are read on demand: at most two windows of them are in
-        work or waiting, so ``sources`` may be endless. A failed sentence does not affect the others: its result has
-        an ``error``. With ``errors="raise"`` the error is raised as SgdecError when its turn comes.
+        Sentences are strings or sequences of token ids. They are read on demand, at most two windows ahead of the
+        results, so ``sources`` may be endless. A failed sentence does not affect the others: its result has an
+        ``error``. With ``errors="raise"``, the error is raised as SgdecError in place of its result.
 
         Raises UsageError for strings without a vocabulary, and for invalid sentences.
         """
@@ -165,9 +165,9 @@ class LoadedRun:
     ) -> Findings:
         """Score given outputs with the predictors: target N belongs to source N. The decoder is not used.
 
-        Sentences are read and results yielded as by `decode`, each with one hypothesis, whose `rank_score` is under
-        the penalties of ``sgdec score``. Raises UsageError as `decode` does, and for a coverage penalty without
-        attention; SgdecError if one of the two ends before the other.
+        Sentences are read and results yielded as by `decode`. Each result has one hypothesis, and its `rank_score`
+        uses the penalties of ``sgdec score``. Raises UsageError as `decode` does, and for a coverage penalty without
+        attention; SgdecError if there are not as many targets as sources.
         """
         _check(sources, "sources", "score")
         _check(targets, "targets", "score")
@@ -175,24 +175,24 @@ class LoadedRun:
         return self._found(self.scorer(ranking), self._pairs(sources, targets), errors)
 
     def scheduler(self) -> Scheduler:
-        """The scheduler of the decoder, with the settings of the run."""
+        """A scheduler for the decoder, with the settings of the run."""
         names = ("nbest", "seed", "batch_size", "window", "max_rows", "deterministic")
         chosen = {name: getattr(self.settings, name) for name in names}
         return Scheduler(self.parts.constellation, self.parts.decoder, **chosen)
 
     def scorer(self, ranking: Ranking) -> Scheduler:
-        """The scheduler that scores a `Pair`'s output. UsageError for a coverage penalty without attention."""
+        """A scheduler that scores the output of a `Pair`. UsageError for a coverage penalty without attention."""
         self.parts.constellation.require_attention(ranking)
         names = ("seed", "batch_size", "window", "max_rows", "deterministic")
         chosen = {name: getattr(self.settings, name) for name in names}
         return Scheduler(with_given_output(self.parts.constellation), GivenOutputDecoder(ranking), **chosen)
 
     def respelled(self, outcome: Outcome) -> Outcome:
-        """Copies unknown words if the settings ask for it."""
+        """The outcome; if the settings ask for it, with unknown words replaced by source words."""
         return outcome if self._copier is None else self._copier.respell(outcome)
 
     def reader(self, format: Literal["text", "ids"]) -> SourceReader:
-        """The reader of sentences. Raises UsageError for text without a vocabulary."""
+        """A reader of sentences in this format. Raises UsageError for text without a vocabulary."""
         return SourceReader(self.parts.vocabularies.source, format, self.lengths, self.settings.max_source_length)
 
     def _found(self, scheduler: Scheduler, sentences: Sentences, errors: Errors) -> Findings:
@@ -232,7 +232,7 @@ class LoadedRun:
         for number, (source, target) in enumerate(zip_longest(self._read(sources), targets), 1):
             if source is None or target is None:
                 ended, other = ("sources", "targets") if source is None else ("targets", "sources")
-                raise SgdecError(f"the {ended} end before number {number}, the {other} do not.")
+                raise SgdecError(f"the {ended} end before number {number}, but the {other} do not.")
             if isinstance(source, Unreadable):
                 yield source
                 continue
@@ -263,7 +263,10 @@ def _check(sentences: object, what: str, method: str) -> None:
 
 
 def _token_ids(given: Any, what: str) -> tuple[int, ...]:
-    """Python's numbers. UsageError unless they are a sequence of whole numbers, SgdecError for a negative one."""
+    """Token ids as Python integers.
+
+    Raises UsageError unless ``given`` is a sequence of whole numbers, SgdecError for a number that cannot be an id.
+    """
     try:
         tokens = tuple(map(index, given))
         if isinstance(given, (bytes, bytearray)):  # the numbers of bytes are not tokens
@@ -278,7 +281,7 @@ def _token_ids(given: Any, what: str) -> tuple[int, ...]:
 
 
 def _said(name: str, plugin: Any, options: Mapping[str, Any]) -> str:
-    """A predictor or decoder with its options."""
+    """A predictor or decoder with its options, as text."""
     if not isinstance(plugin, str):
         plugin = (plugin if isinstance(plugin, type) else type(plugin)).__name__
     listed = ", ".join(f"{key}={value!r}" for key, value in options.items())

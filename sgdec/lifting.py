@@ -13,7 +13,7 @@ from sgdec.search.blame import WrongAnswer
 
 
 class _Prefix(NamedTuple):
-    """A lifted state: the predictor's copy for this sentence, and its own state."""
+    """A lifted state: the predictor's copy for this sentence, and the state of that copy."""
 
     predictor: Predictor
     state: State
@@ -21,7 +21,7 @@ class _Prefix(NamedTuple):
 
 @final
 class Lifted(BatchPredictor):
-    """A simple-form predictor in the batch form: one shallow copy per sentence, rows one after the other."""
+    """A simple-form predictor in the batch form. It has one shallow copy per sentence and computes row after row."""
 
     independent_rows = True
 
@@ -34,7 +34,7 @@ class Lifted(BatchPredictor):
     def __getattr__(self, name: str) -> Any:
         if name in ABILITIES and ability(self.predictor, name) is not None:
             return partial(self._ability, name)
-        raise AttributeError(f"a lifted predictor has no {name!r}")  # copy may ask before __init__
+        raise AttributeError(f"a lifted predictor has no {name!r}")  # `copy` may look for attributes before __init__
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
         states = []
@@ -71,27 +71,27 @@ class Lifted(BatchPredictor):
 def lift(predictor: Predictor | BatchPredictor) -> BatchPredictor:
     """The batch form of any predictor.
 
-    Raises SgdecError if its class cannot mean what it says (`sgdec.plugins.surface`).
+    Raises SgdecError if its class breaks the protocol (`sgdec.plugins.surface`).
     """
     require_sound(type(predictor))
     return Lifted(predictor) if isinstance(predictor, Predictor) else predictor
 
 
 def _wrong(found: object) -> str:
-    """The error in an answer about one prefix."""
+    """A description of a wrong return value of `predict_next`, and of the expected one."""
     from sgdec.search.answers import described
 
     if isinstance(found, Scores):
         return f"{len(found)} rows; expected one, such as Scores.dense(array) with an array [V]."
     return (
         f"{described(found)}; expected Scores: Scores.dense(array) of all V tokens, Scores.sparse(tokens, scores) "
-        "where only these can follow, or Scores.constant(score)."
+        "if only these can follow, or Scores.constant(score)."
     )
 
 
 @final
 class Lowered(Predictor):
-    """A batch-form predictor in the simple form: a batch of one."""
+    """A batch-form predictor in the simple form: each call is a batch of one."""
 
     def __init__(self, predictor: BatchPredictor) -> None:
         self.predictor = predictor

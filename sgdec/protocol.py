@@ -1,21 +1,22 @@
 """The protocol: all methods and values that a plugin can have, on one page.
 
-A **predictor** scores the next token of a prefix and knows nothing of the search. Most are written in the
-simple form, `Predictor`, one prefix at a time; a neural model takes the batch form, `BatchPredictor`, many
-prefixes at once. `sgdec.lift` turns the first into the second, so that a search needs only one of them. A
-**decoder** searches the space that predictors span together and knows none of them.
+A **predictor** scores the next token of a prefix and knows nothing about the search. Most predictors are written in
+the simple form, `Predictor`, which handles one prefix at a time. Neural models use the batch form, `BatchPredictor`,
+which handles many prefixes at once. `sgdec.lift` converts the simple form to the batch form, so a search uses only
+the batch form. A **decoder** searches the space that the predictors define together and does not depend on any of
+them.
 
-The five verbs are those of Stahlberg et al. 2017, "SGNMT", section 2. Scores are natural logs, higher is
+The five verbs (methods) are those of Stahlberg et al. 2017, "SGNMT", section 2. Scores are natural logs, higher is
 better, and ``-inf`` forbids a token whatever the weight.
 
-Optional members of a class, beside its verbs, are declared here too:
+Optional members of a class, besides its verbs, are declared here too:
 
 - *traits* (`Traits`): values that the framework reads;
-- *abilities* (`BestRemaining`, ...): optional methods; a class with one can derive from the ability's class, so that
-  mypy finds misspelt names, but need not;
-- *class hooks* (`ReadVocabularies`, `InnerContext`): class methods that are called before there is an instance.
+- *abilities* (`BestRemaining`, ...): optional methods; a predictor may derive from the ability's class, so that
+  mypy finds misspelt names;
+- *class hooks* (`ReadVocabularies`, `InnerContext`): class methods that are called before an instance is created.
 
-A class is checked against this page when it is loaded (`sgdec.plugins.surface`). The page has a number, `API`.
+A class is checked against this page when it is loaded (`sgdec.plugins.surface`). `API` is the version of this page.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ from sgdec.scores import FORBIDDEN, Array, Scores, SparseRow
 if TYPE_CHECKING:
     from sgdec.context import Context
 
-    # The only circular import, for a type alone. If it were a protocol class, type checkers would refuse every
-    # decoder that is annotated with SearchSpace: an override may not ask for more than what it overrides.
+    # The only circular import; only annotations need it. If the annotation were a protocol class instead, type
+    # checkers would refuse decoders annotated with SearchSpace: an override must accept all that its base accepts.
     from sgdec.search.space import SearchSpace
 
 __all__ = [
@@ -70,7 +71,7 @@ API = 1
 """The version of this page. A plugin's module may state its version: ``sgdec_api = 1``."""
 
 State: TypeAlias = Any
-"""All a predictor knows about one prefix: an immutable value."""
+"""All that a predictor knows about one prefix: an immutable value."""
 Candidates: TypeAlias = Sequence[int]
 """Tokens in ascending order, each once."""
 Steps: TypeAlias = tuple[Candidates, Sequence[float], Sequence[State]]
@@ -92,33 +93,33 @@ class Source:
 
 
 class Traits:
-    """Values of a predictor for the framework; set in the class or, if they depend on options, in ``__init__``."""
+    """Values that the framework reads; set in the class or, if they depend on options, in ``__init__``."""
 
     on_demand: bool = False
-    """Whether it scores on demand: called last, with the candidates that the other predictors leave."""
+    """Whether it scores on demand: it is called last, with the candidates that the other predictors allow."""
     max_score: float = math.inf
     """The highest score of any token in any sentence, ``</s>`` included: 0 for log-probabilities, +inf = unknown.
 
     Without `BestRemaining`, bounds are computed from it (`sgdec.search.bounds`).
     """
     independent_rows: bool = False
-    """Whether row i is the same, bit for bit, whatever other sentences' rows are in the batch.
+    """Whether row i does not depend, bit for bit, on the other sentences' rows in the batch.
 
     The simple form has no batches and need not set it.
     """
     vocabularies: Vocabularies = Vocabularies()
-    """The vocabularies of its own model, if it has one, with which it reads the source."""
+    """The vocabularies of its model, if it has one; source tokens are ids in its source vocabulary."""
 
 
 class Predictor(Traits, ABC):
     """The simple form: scores the next token of one prefix at a time.
 
-    A predictor without memory needs only `predict_next`; one with memory also `consume`, `get_state` and
-    `set_state`; one that looks at the source also `initialize`. What ``__init__`` loads is shared by all
-    sentences; `initialize` *assigns* what belongs to one sentence, for the framework works on a shallow copy of
-    the predictor for each sentence, and several sentences are in flight at once.
+    A predictor without memory needs only `predict_next`. A predictor with memory also needs `consume`, `get_state`
+    and `set_state`. A predictor that uses the source also needs `initialize`. All sentences share what ``__init__``
+    loads. `initialize` must *assign* what belongs to one sentence, not mutate it, because the framework makes a
+    shallow copy of the predictor for each sentence, and decodes several sentences at once.
 
-    Its abilities receive states that `get_state` returned.
+    Abilities receive states that `get_state` returned.
     """
 
     def initialize(self, source: Source) -> None:
@@ -126,9 +127,9 @@ class Predictor(Traits, ABC):
 
     @abstractmethod
     def predict_next(self, candidates: Candidates | None = None) -> Scores:
-        """One row of scores. Must not change the results of later calls.
+        """One row of scores for the next token. Must not change the results of later calls.
 
-        ``candidates``: the only tokens that the search still needs, or None for all. Others may be scored too.
+        ``candidates``: the only tokens that the search needs, or None for all. Other tokens may be scored too.
         """
 
     def consume(self, token: int) -> None:
@@ -143,9 +144,9 @@ class Predictor(Traits, ABC):
 
 
 class BatchPredictor(Traits, ABC):
-    """The batch form: the same verbs over many prefixes at once, with the states explicit.
+    """The batch form: the same verbs for many prefixes at once, with explicit states.
 
-    Row i of every answer belongs to state i of the question.
+    Row i of each returned value belongs to state i of the argument.
     """
 
     @abstractmethod
@@ -154,14 +155,14 @@ class BatchPredictor(Traits, ABC):
 
     @abstractmethod
     def predict_batch(self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None) -> Scores:
-        """One row per state. ``candidates``: for each row the only tokens still needed, or None for all."""
+        """One row per state. ``candidates``: for each row the only tokens that the search needs, or None for all."""
 
     @abstractmethod
     def consume_batch(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:
         """The states after one more token each; the given states stay valid."""
 
 
-# Abilities. Absent = unknown. The first four take a list of states and return one value each.
+# Abilities. A predictor without one is treated as unknown. The first four return one value per state.
 
 
 class BestRemaining(Protocol):
@@ -171,16 +172,17 @@ class BestRemaining(Protocol):
     def best_remaining(self, states: Sequence[State]) -> Sequence[float]:
         """The most that this predictor can still add after each state, ``</s>`` included.
 
-        At least the score of the best completion. -inf: there is none. +inf: no limit, or unknown.
+        It must be at least the score of the best completion. -inf = there is no completion; +inf = no limit, or
+        unknown.
         """
 
 
 class WorstRemaining(Protocol):
-    """The mirror of `BestRemaining`, for negative weights."""
+    """The counterpart of `BestRemaining` for negative weights."""
 
     @abstractmethod
     def worst_remaining(self, states: Sequence[State]) -> Sequence[float]:
-        """The least that it can still add: at most the score of the worst completion; +inf: there is none."""
+        """The least that it can still add: at most the score of the worst completion; +inf = no completion exists."""
 
 
 class StateKey(Protocol):
@@ -188,15 +190,15 @@ class StateKey(Protocol):
 
     @abstractmethod
     def state_key(self, states: Sequence[State]) -> Sequence[Hashable]:
-        """Equal keys = the same scores from here on, whatever is consumed."""
+        """One key per state. Equal keys = equal scores for all continuations."""
 
 
 class Attention(Protocol):
-    """Attends to the source."""
+    """Gives attention weights over the source."""
 
     @abstractmethod
     def attention(self, states: Sequence[State]) -> Sequence[Any]:
-        """For each state one row ``[source]``: the weights with which the token after it is predicted; sum 1."""
+        """For each state one row ``[source]``: the attention weights for the token after it, which sum to 1."""
 
 
 class StepsAhead(Protocol):
@@ -204,21 +206,21 @@ class StepsAhead(Protocol):
 
     @abstractmethod
     def steps(self, state: State, candidates: Candidates | None) -> Steps:
-        """Predict and consume in one, for one prefix, as plain Python sequences.
+        """Predict and consume in one call, for one prefix, with plain Python sequences.
 
-        The tokens that can follow, ascending, with the scores and the states after. With candidates exactly these
-        tokens, -inf for those that cannot follow; None is given only to a predictor that is not on demand, whose rows
-        restrict. States are hashable, and equal ones have equal futures. If all predictors of a run are automata, a
-        search calls only this and their bounds.
+        Returns the tokens that can follow, ascending, with their scores and the states after them. With candidates it
+        returns exactly these tokens, with -inf for those that cannot follow. Only a predictor whose rows restrict and
+        that is not on demand receives None. States must be hashable, and equal states must have equal futures. If all
+        predictors of a run are automata, a search calls only this method and their bounds.
         """
 
 
 class Summary(Protocol):
-    """Reports at the end of a run."""
+    """Reports statistics at the end of a run."""
 
     @abstractmethod
     def summary(self) -> str | None:
-        """One line, which ``sgdec decode`` prints; None = nothing to report."""
+        """One line for ``sgdec decode`` to print; None = nothing to report."""
 
 
 ABILITIES = ("best_remaining", "worst_remaining", "state_key", "attention")
@@ -230,7 +232,7 @@ def ability(predictor: object, name: str) -> Callable[[Sequence[State]], Sequenc
     return getattr(predictor, name, None)
 
 
-# Class hooks. They are called with the options of the instance, before anything heavy is loaded.
+# Class hooks. They are called with the options of the instance, before models and data are loaded.
 
 
 class ReadVocabularies(Protocol):
@@ -241,18 +243,18 @@ class ReadVocabularies(Protocol):
     def read_vocabularies(cls, **options: Any) -> Vocabularies:
         """The vocabularies of its model; those of all predictors of a run must agree.
 
-        The hook of a wrapper may have a parameter ``inner``: the vocabularies of the inner predictor. Raises
-        SgdecError if the file of a vocabulary cannot be read.
+        A wrapper's hook may have a parameter ``inner``, which receives the vocabularies of the inner predictor.
+        Raises SgdecError if a vocabulary file cannot be read.
         """
 
 
 class InnerContext(Protocol):
-    """A wrapper whose inner predictor has another context, such as other tokens."""
+    """Changes the context of a wrapper's inner predictor, for example its vocabulary."""
 
     @classmethod
     @abstractmethod
     def inner_context(cls, context: Context, **options: Any) -> Context:
-        """The context of the inner predictor."""
+        """The context of the inner predictor, derived from the wrapper's ``context``."""
 
 
 @dataclass(frozen=True)
@@ -264,51 +266,51 @@ class Hypothesis:
     score: float
     """The weighted total."""
     rank_score: float
-    """The score that sorts lists: total under the decoder's ranking (GNMT, equation 14), or `Decoder.ranks_by`."""
+    """The score that sorts lists: the total under the decoder's ranking (GNMT, equation 14) or `Decoder.ranks_by`."""
     ledger: tuple[tuple[float, ...], ...] = ()
     """``[T, K]``: the unweighted score of each token by each predictor (0 if it was not consulted)."""
     weights: tuple[tuple[float | None, ...], ...] = ()
-    """``[T, K]``: the weights that were in force for each token; None = not consulted."""
+    """``[T, K]``: the weights under which each token was scored; None = not consulted."""
     text: str | None = None
-    """Its text if the tokens do not determine it: with words copied from the source (`sgdec.tasks.copying`)."""
+    """The text if words were copied from the source (`sgdec.tasks.copying`); None if the tokens determine it."""
 
     @property
     def scores(self) -> tuple[float, ...]:
-        """``[K]``: the unweighted sum by predictor."""
+        """``[K]``: for each predictor the sum of its unweighted scores."""
         return tuple(math.fsum(column) for column in zip(*self.ledger, strict=True))
 
 
 @dataclass(frozen=True)
 class Result:
-    """The result of a decoder in one space."""
+    """The result of a decoder for one search space."""
 
     hypotheses: list[Hypothesis]
     """Best `Hypothesis.rank_score` first, no two with the same tokens and weights; at most ``space.nbest``."""
     proven: bool | None = None
     """True: no better list exists in the space; False: a budget ended the search; None: no claim."""
     gap: float | None = None
-    """If not proven: how much better than the first hypothesis the optimum can be at most."""
+    """If not proven: an upper bound on the optimum's score minus the score of the first hypothesis."""
     expansions: int = field(default=0, compare=False)
-    """Filled in by the framework: how many nodes were expanded."""
+    """The number of expanded nodes; set by the framework."""
 
 
 class Decoder(ABC):
     """A search strategy: plain synchronous code over a `SearchSpace`, one sentence at a time."""
 
     exact: ClassVar[bool] = False
-    """Whether the default options promise the true n-best of the space (checked by the conformance kit)."""
+    """Whether default options guarantee the true n-best list of the space (checked by the conformance kit)."""
     ranking: Ranking = Ranking()
-    """How finished hypotheses are compared; the default leaves the total as it is."""
+    """The ranking of finished hypotheses; the default ranks by the total."""
     ranks_by: str = "ranking"
-    """The name of the criterion in `Hypothesis.rank_score`: the score under `ranking`, or one of the decoder's own.
+    """The name of the criterion in `Hypothesis.rank_score`: the score under `ranking`, or a criterion of its own.
 
-    A decoder for minimum Bayes risk would set ``expected utility``, and each score by ``replace(space.finish(node),
-    rank_score=...)``: a finite number, higher is better. Total and ledger stay unchanged. The decoder must not
-    declare itself `exact` or return a proof or a gap: these are about `ranking`.
+    A minimum Bayes risk decoder would set ``expected utility`` here, and each score with
+    ``replace(space.finish(node), rank_score=...)``: a finite number, higher is better. Total and ledger stay
+    unchanged. Such a decoder must not declare itself `exact` or return a proof or a gap, which refer to `ranking`.
     """
 
     def caveat(self, nbest: int, never_rises: bool) -> str | None:
-        """A warning of what this search can miss with its options, and which ones are safe; None = no warning.
+        """A warning that names what this search can miss with its options, and safe options; None = no warning.
 
         ``sgdec decode`` prints it once. ``never_rises``: whether predictors declare that totals never rise.
         """
@@ -316,20 +318,20 @@ class Decoder(ABC):
 
     @abstractmethod
     def decode(self, space: SearchSpace) -> Result:
-        """Search one space; the list of hypotheses is empty if none satisfies all predictors."""
+        """Search one space. The list of hypotheses is empty if none satisfies all predictors."""
 
 
 class BatchDecoder(Decoder):
-    """A search strategy over whole tensors: many spaces of one constellation at once.
+    """A search strategy over whole tensors, for many spaces of one constellation at once.
 
-    It calls the predictors itself: by `sgdec.rows`, or by their verbs (``space.predictors``, ``space.weights``).
+    It calls the predictors itself, with `sgdec.rows` or directly (``space.predictors``, ``space.weights``).
     """
 
     @abstractmethod
     def decode_batch(self, spaces: Sequence[SearchSpace]) -> list[Result]:
-        """One result per space; an exception may be raised for all of them.
+        """One result per space. If it raises, the framework calls it again for each space alone.
 
-        It reports its own calls of predictors to `SearchSpace.count_expansions`.
+        It must report its own calls of predictors to `SearchSpace.count_expansions`.
         """
 
     def decode(self, space: SearchSpace) -> Result:

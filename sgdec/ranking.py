@@ -1,13 +1,13 @@
-"""Ranking of finished hypotheses of different length: GNMT's length and coverage penalties.
+"""Ranking of finished hypotheses of different lengths: GNMT's length and coverage penalties.
 
 Source: Wu et al. 2016, section 7, equation 14:  s(Y, X) = log P(Y|X) / lp(Y) + cp(X; Y)  with
 
     lp(Y)    = (5 + |Y|)^alpha / (5 + 1)^alpha
     cp(X; Y) = beta * sum_i log(min(sum_j p_ij, 1))
 
-|Y| counts ``</s>``, and so does the coverage sum over j. If several predictors have attention, each over its own
-source, cp is the mean over the consulted ones: those whose weight is not None. Weight 0 counts as consulted, so a
-model can contribute its attention alone. ``length`` replaces lp by |Y|^alpha.
+|Y| and the coverage sum over j include ``</s>``. If several predictors have attention, each over its own source, cp
+is the mean over the consulted predictors, whose weight is not None. Weight 0 counts as consulted, so a model can
+contribute only its attention. ``length`` replaces lp by |Y|^alpha.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ import numpy.typing as npt
 from sgdec.errors import UsageError
 
 Coverage: TypeAlias = tuple[npt.NDArray[np.float64] | None, ...]
-"""For each predictor with attention: ``[source]``, the attention that each source token received so far.
+"""For each predictor with attention: the attention ``[source]`` that each source token has received so far.
 
 None for a predictor that is not consulted.
 """
 
 MOST_ALPHA, MOST_BETA = 10.0, 1e6
-"""lp(Y) of ten million tokens is 1e70 then; the largest float is 1e308."""
+"""With these limits, lp(Y) of ten million tokens is at most 1e70; the largest float is 1e308."""
 SMALLEST_COVERAGE = 1e-30
-"""A source token without any attention costs log(1e-30), about -69, times beta: finite, so that it still ranks."""
+"""A source token without attention adds beta * log(1e-30), about -69 beta: finite, so hypotheses stay comparable."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Ranking:
     normalize: Literal["gnmt", "length"] = "gnmt"
 
     def __post_init__(self) -> None:
-        """Raises UsageError for an alpha or beta that overflows a float for long outputs."""
+        """Raises UsageError for an alpha or beta that would overflow a float for long outputs."""
         for name, value, most in (("alpha", self.alpha, MOST_ALPHA), ("beta", self.beta, MOST_BETA)):
             if not abs(value) <= most:
                 raise UsageError(f"{name} {value:g}: expected {-most:g} to {most:g}; GNMT's is between 0 and 1.")
@@ -63,18 +63,18 @@ class Ranking:
         return self.beta > 0.0
 
     def length_penalty(self, length: int) -> float:
-        """lp(Y), for a hypothesis of ``length`` tokens with ``</s>``; the divisor of the total."""
+        """lp(Y), the divisor of the total, for a hypothesis of ``length`` tokens including ``</s>``."""
         if self.alpha == 0.0:
             return 1.0
         base = length if self.normalize == "length" else (5.0 + length) / 6.0
         return float(base**self.alpha)
 
     def coverage_penalty(self, coverage: Coverage) -> float:
-        """cp(X; Y) <= 0: added after the division. ValueError if beta > 0 and there is no coverage."""
+        """cp(X; Y) <= 0, added after the division. Raises ValueError if beta > 0 and there is no coverage."""
         return float(self.coverage_penalties(coverage)) if self.uses_coverage else 0.0
 
     def coverage_penalties(self, coverage: Coverage) -> npt.NDArray[np.float64]:
-        """The same of many hypotheses at once: ``[R]``, where the arrays in ``coverage`` are ``[R, source]``."""
+        """The same for R hypotheses at once: ``[R]``, from arrays ``[R, source]`` in ``coverage``."""
         penalties = [
             np.log(np.clip(attended, SMALLEST_COVERAGE, 1.0)).sum(axis=-1)
             for attended in coverage
@@ -94,8 +94,8 @@ class Ranking:
     def best_possible(self, bound: float, shortest: int, longest: int | None) -> float:
         """The highest rank score of any hypothesis with total <= ``bound`` and a length in shortest..longest.
 
-        lp grows (alpha > 0) or falls (alpha < 0) steadily with the length, so an end of the range is the best;
-        cp is at most 0. ``longest`` None = no limit.
+        lp is monotonic in the length (rising if alpha > 0, falling if alpha < 0), so the highest score is at an end
+        of the range; cp is at most 0. ``longest``: None = no limit.
         """
         ends = [self.length_penalty(shortest)]
         if longest is not None:
@@ -106,9 +106,10 @@ class Ranking:
 
 
 def add_attention(coverage: Coverage, attention: Sequence[npt.NDArray[np.float64] | None]) -> Coverage:
-    """The coverage after one more token: ``[source]`` rows added predictor by predictor.
+    """The coverage after one more token: for each predictor the old coverage plus the attention ``[source]``.
 
-    A predictor that is not consulted for this token is None; a newly consulted one starts from this token.
+    ``attention`` is None for a predictor that is not consulted for this token. The coverage of a predictor that was
+    not consulted before starts with this token.
     """
     before = coverage or (None,) * len(attention)
     return tuple(

@@ -1,4 +1,4 @@
-"""Old names of the public surface: each works for one more version, with a warning that gives the new name."""
+"""Old names of the public API: each works for one more version, with a warning that gives the new name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def former_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
-    """The ``__getattr__`` of a module whose ``names`` have moved: to ``MODULE``, or to ``MODULE:NAME``."""
+    """A ``__getattr__`` for a module whose ``names`` have moved to ``MODULE`` or ``MODULE:NAME``."""
 
     def find(name: str) -> Any:
         if name not in names:
@@ -17,7 +17,7 @@ def former_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
         home, _, new = names[name].rpartition(":")
         home, new = (home, new) if home else (new, name)
         warnings.warn(
-            f"{module}.{name} is called {home}.{new} now; the old name goes with the next version of sgdec.",
+            f"{module}.{name} is called {home}.{new} now; the next version of sgdec removes the old name.",
             DeprecationWarning,
             stacklevel=2,
         )

@@ -1,19 +1,19 @@
-"""For decoders that work on whole arrays (`BatchDecoder`): many open hypotheses of many sentences, a row each.
+"""Many open hypotheses of many sentences, one per row, for decoders that work on whole arrays (`BatchDecoder`).
 
-`HypothesisRows` keeps what the predictors know of each hypothesis: states and coverage. Totals, tokens and sentences
-are arrays of the decoder's own, in the same order. One step of a search is
+`HypothesisRows` keeps the predictors' states and the coverage of each hypothesis. The decoder itself keeps totals,
+tokens and sentences, in arrays of the same order. One step of a search is
 
     space.count_expansions(n, length)            for each sentence: n of its rows, of ``length`` tokens
     children = rows.best_children(size, ending)  the best continuations of each row
     totals = rows.totals(totals, children)       their totals
     cover = rows.cover()                         their coverage penalties
-    rows.consume(parents, tokens)                the rows of the next step: the children that are kept and still open
+    rows.consume(parents, tokens)                the rows of the next step: the kept children that are not finished
 
-Scores have to be dense: a row that restricts is refused. They are combined by the code that serves all searches, so
-totals, ledgers and ties are the same as with nodes. `vanilla` is written on this, and docs/howto/plugins.md has a
-greedy search.
+Scores must be dense or open: a row that restricts is an error. The scores are combined by the same code as for nodes,
+so totals, ledgers and ties are the same. `vanilla` uses this module, and docs/howto/plugins.md has a greedy search
+as an example.
 
-In shapes: R rows, V tokens, K predictors, C = min(size, V) children of a row.
+Shapes: R rows, V tokens, K predictors, C = min(size, V) children per row.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ __all__ = ["HypothesisRows", "Ranked"]
 
 
 class HypothesisRows:
-    """The predictors' states of R open hypotheses, in an order that `consume` and `keep` determine."""
+    """The predictors' states of R open hypotheses; `consume` and `keep` determine their order."""
 
     def __init__(self, spaces: Sequence[SearchSpace]) -> None:
-        """At first a row for each space, in their order: its empty prefix.
+        """Start with one row per space, its empty prefix, in the order of ``spaces``.
 
-        Raises ValueError if there is no space, or if not all are of one constellation.
+        Raises ValueError if there is no space, or if the spaces have different constellations.
         """
         if not spaces:
             raise ValueError("a batch needs at least one space")
@@ -60,17 +60,17 @@ class HypothesisRows:
         roots = [space.root for space in spaces]
         self._states = {k: self._constellation.states(k, roots) for k in self._consulted}
         self._coverage: Coverage = ()
-        """By predictor with attention ``[R, source]``."""
+        """For each predictor with attention ``[R, source]``."""
         self._widths: dict[int, int] = {}
-        """The length of the longest source of those predictors."""
+        """For each predictor with attention the length of its longest source."""
 
     def best_children(self, size: int, ending: Flags) -> Ranked:
-        """The ``size`` best continuations of each row, best first, of equals the lower token.
+        """The ``size`` best continuations of each row, best first (ties: lower token).
 
-        ``ending [R]``: the rows at their length limit, which have ``</s>`` alone. What is forbidden scores -inf,
-        so a row may have fewer than C children, or none. Asks each predictor once; changes nothing.
+        ``ending [R]``: whether a row is at its length limit, so that only ``</s>`` can follow. Forbidden tokens have
+        score -inf, so a row may have fewer than C children, or none. Calls each predictor once and changes nothing.
 
-        Raises UsageError if a row restricts, where widths differ or V is unknown; SgdecError for a score that is
+        Raises UsageError if a row restricts, if widths differ or if V is unknown; SgdecError for a score that is
         NaN or +inf, and for a sum that overflows.
         """
         parts = [self._ask(k, len(ending)) for k in range(len(self._weights))]
@@ -82,9 +82,9 @@ class HypothesisRows:
         return children
 
     def totals(self, before: Floats, children: Ranked) -> Floats:
-        """``[R, C]``: the totals of the children, from those of the rows ``before [R]``; -inf for what is forbidden.
+        """``[R, C]``: the totals of the children; -inf for forbidden ones. ``before [R]``: the totals of the rows.
 
-        Raises SgdecError if one overflows.
+        Raises SgdecError if a total overflows.
         """
         with np.errstate(over="ignore"):
             totals: Floats = before[:, None] + children.scores
@@ -98,9 +98,9 @@ class HypothesisRows:
     def cover(self) -> Floats:
         """``[R]``: the coverage penalty cp (`sgdec.ranking`, equation 14) of every child of a row.
 
-        To be called once per step, before `consume`: it adds the attention with which the next token is predicted. A
-        child of ``length`` tokens has the rank score ``total / ranking.length_penalty(length) + cp``. Where the
-        ranking has no coverage penalty, all are 0, and no predictor is asked.
+        Call it once per step, before `consume`: it adds the attention for the next token. A child of ``length``
+        tokens has the rank score ``total / ranking.length_penalty(length) + cp``. If the ranking has no coverage
+        penalty, all values are 0, and no predictor is called.
         """
         if not self._attentive:
             return np.zeros(self._count)
@@ -114,22 +114,22 @@ class HypothesisRows:
         return self._ranking.coverage_penalties(self._coverage)
 
     def consume(self, rows: Ints, tokens: Ints) -> None:
-        """From here on R = n: these ``rows [n]`` with one more token each, ``tokens [n]``; a row may come twice."""
+        """Replace the rows by n children: child i is row ``rows[i]`` plus token ``tokens[i]``. Rows may repeat."""
         self.keep(rows)
         for k, states in self._states.items():
             self._states[k] = self._constellation.members[k].consume(states, tokens.tolist()) if states else []
 
     def keep(self, rows: Ints) -> None:
-        """From here on R = n rows: ``rows [n]``, in this order."""
+        """Keep only these n rows, in the order of ``rows [n]``."""
         places = rows.tolist()
         self._count = len(places)
         self._states = {k: [states[place] for place in places] for k, states in self._states.items()}
         self._coverage = tuple(None if covered is None else covered[rows] for covered in self._coverage)
 
     def node(self, row: int, space: SearchSpace, length: int) -> Node:
-        """A row, which has so many tokens, as a node whose bound can be asked for: ``space.bound([node])``.
+        """A row of ``length`` tokens as a node, to compute its bound with ``space.bound([node])``.
 
-        It knows neither its tokens nor its total.
+        The node has neither the tokens nor the total.
         """
         states = [self._states[k][row] if k in self._states else None for k in range(len(self._weights))]
         return Node.root(space.source, self._weights, states, length)
@@ -148,7 +148,7 @@ class HypothesisRows:
 
 
 def _padded(rows: Sequence[Floats], width: int) -> Floats:
-    """``[R, width]``: rows of attention, no longer than that; what pads them counts as covered."""
+    """``[R, width]``: rows of attention, padded with ones, which count as covered."""
     padded = np.ones((len(rows), width))
     for target, row in zip(padded, rows, strict=True):
         target[: len(row)] = row

@@ -1,4 +1,4 @@
-"""Scores of the next token: rows that are dense or sparse, restricting or open.
+"""Scores of the next token, in rows that are dense or sparse, restricting or open.
 
 Predictors return these scores, and `sgdec.search.combining` combines them.
 """
@@ -23,7 +23,7 @@ FORBIDDEN = -math.inf
 
 NO_TOKENS = np.zeros(0, np.int64), np.zeros(0)
 FEW = 64
-"""Up to this many tokens are looked up in plain Python: per-call costs of arrays would dominate."""
+"""Up to this many tokens are looked up in plain Python, because the overhead of array calls would dominate."""
 
 
 @final
@@ -40,7 +40,7 @@ class SparseRow:
     __slots__ = ("_arrays", "_candidates", "_lookup", "default", "scores", "tokens")
 
     def __init__(self, tokens: Sequence[int], scores: Sequence[float], default: float = FORBIDDEN) -> None:
-        """Parallel sequences, each token once, in any order."""
+        """``tokens`` and ``scores`` are parallel sequences in any order; each token occurs once."""
         self.tokens = tokens
         self.scores = scores
         self.default = default
@@ -54,7 +54,7 @@ class SparseRow:
 
     @property
     def candidates(self) -> Sequence[int]:
-        """The listed tokens, ascending; made once; ``tokens`` itself if it is a plain sorted sequence."""
+        """The listed tokens, ascending; ``tokens`` itself if it is a plain sorted sequence. Cached."""
         if self._candidates is None:
             plain = _plain(self.tokens)
             ordered = sorted(plain)
@@ -63,14 +63,14 @@ class SparseRow:
 
     @property
     def lookup(self) -> Mapping[int, float]:
-        """The listed tokens with their scores; made once."""
+        """The listed tokens with their scores. Cached."""
         if self._lookup is None:
             self._lookup = dict(zip(_plain(self.tokens), _plain(self.scores), strict=True))
         return self._lookup
 
     @property
     def arrays(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
-        """Tokens, ascending, and their scores; made once."""
+        """The listed tokens ``[n]``, ascending, and their scores ``[n]``. Cached."""
         if self._arrays is None and not len(self.tokens):
             self._arrays = NO_TOKENS
         elif self._arrays is None:
@@ -80,7 +80,7 @@ class SparseRow:
         return self._arrays
 
     def at(self, tokens: Sequence[int]) -> Sequence[float]:
-        """The scores of some tokens; no look-up is needed if exactly these are listed."""
+        """The scores of these tokens; returned without a look-up if ``tokens`` is the listed sequence itself."""
         if tokens is self.tokens and isinstance(self.scores, list):
             return self.scores
         if not len(self.tokens):
@@ -95,7 +95,7 @@ class SparseRow:
         return found
 
     def filled(self, width: int) -> npt.NDArray[np.float64]:
-        """The scores of the tokens below ``width``."""
+        """``[width]``: the scores of the tokens 0..width-1."""
         values = np.full(width, self.default)
         tokens, scores = self.arrays
         inside = tokens < width
@@ -141,14 +141,14 @@ class Scores:
 
     @property
     def rows(self) -> list[SparseRow]:
-        """One row per prefix, if the scores are not dense; otherwise TypeError."""
+        """One row per prefix. Raises TypeError if the scores are dense."""
         raise TypeError("dense Scores have no rows: they are the matrix .values")
 
     @classmethod
     def dense(cls, values: Array) -> DenseScores:
-        """Every token's score: ``[V]`` for one prefix, ``[rows, V]`` for many; whole numbers become floats.
+        """Every token's score: ``[V]`` for one prefix, ``[rows, V]`` for many. Integers are converted to floats.
 
-        Raises TypeError unless it is an array or tensor, ValueError for another shape.
+        Raises TypeError unless ``values`` is an array or tensor, ValueError for another shape.
         """
         if not hasattr(values, "ndim"):
             raise TypeError(f"Scores.dense takes an array or a tensor, not a {type(values).__name__}: np.array(...)")
@@ -162,7 +162,10 @@ class Scores:
 
     @classmethod
     def sparse(cls, tokens: Sequence[int], scores: Sequence[float], default: float = FORBIDDEN) -> SparseScores:
-        """One prefix: some tokens' scores, and a default for the others. ValueError unless there is one per token."""
+        """One prefix: the scores of some tokens, and a default for all others.
+
+        Raises ValueError unless there is one score per token.
+        """
         if len(tokens) != len(scores):
             raise ValueError(f"Scores.sparse needs one score per token: {len(tokens)} tokens, {len(scores)} scores")
         return SparseScores([SparseRow(tokens, scores, default)])
@@ -176,7 +179,7 @@ class Scores:
     def of_candidates(
         cls, candidates: Sequence[Sequence[int] | None], flat: npt.NDArray[np.float64]
     ) -> CandidateScores:
-        """An answer to ``candidates``: their scores, row after row (``[n]``). Other tokens were not asked for.
+        """The scores ``flat [n]`` of ``candidates``, row after row. They say nothing about other tokens.
 
         >>> Scores.of_candidates([[5, 8], [6]], np.array([-1.0, -2.0, -3.0])).rows[1].get(6)
         -3.0
@@ -185,7 +188,7 @@ class Scores:
 
     @classmethod
     def stack(cls, parts: Iterable[Scores]) -> Scores:
-        """Concatenates batches. If dense and sparse rows meet, the sparse ones are filled in."""
+        """Concatenate batches. If one part is dense, all rows are converted to dense rows."""
         parts = list(parts)
         widths = [part.values.shape[-1] for part in parts if isinstance(part, DenseScores)]
         if not widths:
@@ -234,7 +237,7 @@ class SparseScores(Scores):
 class CandidateScores(Scores):
     """The scores of the candidates given to a predictor on demand, and of no other token.
 
-    They forbid only by a score of -inf, so they never restrict. Their rows are made on demand.
+    They forbid a token only by the score -inf, so they never restrict. Their rows are created when they are needed.
     """
 
     __slots__ = ("_rows", "asked", "flat")
@@ -263,13 +266,13 @@ class CandidateScores(Scores):
 
 
 def _plain(values: Sequence[Any]) -> Sequence[Any]:
-    """Python's own numbers, of an array or tensor too."""
+    """A sequence of Python numbers: an array or tensor is converted to a list."""
     found: Sequence[Any] = values.tolist() if hasattr(values, "tolist") else values
     return found
 
 
 def _same(row: Sequence[int] | None, other: Sequence[int] | None) -> bool:
-    """Whether both hold the same tokens; most often they are one object."""
+    """Whether both hold the same tokens. Usually they are the same object."""
     return row is other or (row is not None and other is not None and list(row) == list(other))
 
 

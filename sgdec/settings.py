@@ -1,4 +1,4 @@
-"""The settings of a run beside its predictors and decoder: list sizes, length limits, batching, device, precision.
+"""The settings of a run besides its predictors and decoder: list sizes, length limits, batching, device, precision.
 
 ``sgdec decode``, ``sgdec score`` and `sgdec.load` share them, with the same defaults, checks and errors.
 """
@@ -28,7 +28,7 @@ Precision = Literal["fp32", "bf16", "fp64", "int8"]
 SHAPING = (
     "nbest", "max_length_factor", "max_length", "batch_size", "window", "max_rows", "deterministic", "copy_unknown",
 )  # fmt: skip
-"""Settings that can change the results: they belong to the signature, as `max_source_length` does."""
+"""Settings that can change the results. The signature lists them and `max_source_length`."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -46,7 +46,7 @@ class Settings:
     ] = None
     deterministic: Annotated[
         bool,
-        Says("results are bit-equal for every --batch-size; slower, since sentences share no arithmetic"),
+        Says("results are bit-equal for every --batch-size; slower, because sentences are computed separately"),
     ] = False
     copy_unknown: Annotated[
         bool, Says("replace each unknown word by the source word with the highest attention (word models)")
@@ -59,21 +59,21 @@ class Settings:
         int | None, Ge(1), Says("number of sentences that are sorted by length together; default: 16 batches")
     ] = None
     max_rows: Annotated[int | None, Ge(1), Says("limit on the prefixes that predictors score in one call")] = None
-    seed: Annotated[int, Says("seed of everything random")] = 0
+    seed: Annotated[int, Says("random seed")] = 0
     device: Annotated[
-        str, Says("where neural models run: cpu or cuda (experimental: cuda, never run on a GPU)")
+        str, Says("device of neural models: cpu or cuda (experimental: cuda, never run on a GPU)")
     ] = "cpu"
     precision: Annotated[Precision, Says("number format of neural models")] = "fp32"
     threads: Annotated[int | None, Ge(1), Says("CPU threads of neural models; default: all cores")] = None
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Settings:
-        """Checks and converts settings. Raises UsageError for an unknown name or an invalid value."""
+        """Check and convert settings. Raises UsageError for an unknown name or an invalid value."""
         said = {name: plain(value) for name, value in given.items() if value is not None}
         return cls(**configure(cls, said, name=None))
 
     def shaping(self) -> dict[str, str]:
-        """The settings that the signature lists: those with a value."""
+        """The settings that the signature lists, as text; unset ones are left out."""
         values = {name: getattr(self, name) for name in (*SHAPING, "max_source_length")}
         return {name: str(value) for name, value in values.items() if value is not None and value is not False}
 
@@ -86,7 +86,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Penalties:
-    """The normalisation by length and coverage with which given outputs are ranked; see `sgdec.ranking`."""
+    """The length and coverage penalties for ranking given outputs; see `sgdec.ranking`."""
 
     alpha: Annotated[float, Ge(0), Says("length penalty")] = 0.0
     beta: Annotated[float, Ge(0), Says("coverage penalty")] = 0.0
@@ -97,7 +97,7 @@ class Penalties:
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> Penalties:
-        """Checks and converts settings, as `Settings.of` does."""
+        """Check and convert settings, as `Settings.of` does."""
         return cls(**configure(cls, {name: plain(value) for name, value in given.items()}, name=None))
 
     @property
@@ -108,7 +108,7 @@ class Penalties:
 
 
 def plain(value: Any) -> Any:
-    """A value as a command line or TOML file would give it: paths become text, NumPy numbers become Python's."""
+    """Convert paths to text and NumPy numbers to Python numbers, as a command line or TOML file would give them."""
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if isinstance(value, (list, tuple)):

@@ -1,7 +1,7 @@
-"""The five verbs of SGNMT over all predictors together, so that a paper's algorithm can be written literally.
+"""The five verbs of SGNMT for all predictors together, to write the algorithms of a paper literally.
 
-For teaching, exercises and tests: `predict_next` lists every continuation, so prefer `SearchSpace.expand` in a
-decoder. See Stahlberg et al. 2017, Algorithms 1 and 2.
+For teaching, exercises and tests. Decoders should use `SearchSpace.expand`, because `predict_next` lists every
+continuation. See Stahlberg et al. 2017, Algorithms 1 and 2.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ class Shell:
         self._children: dict[int, Node] = {}
 
     def initialize(self) -> None:
-        """Back to the empty prefix."""
+        """Go back to the empty prefix."""
         self.set_state(self._space.root)
 
     def predict_next(self) -> dict[int, float]:
-        """Every token that can follow, with its combined score, best first. After ``</s>``: ``</s>`` with 0."""
+        """Every token that can follow, with its combined score, best first. After ``</s>``: ``</s>`` with score 0."""
         if self._node.finished:
             return {EOS: 0.0}
         if not self._children:
@@ -33,7 +33,7 @@ class Shell:
         return {token: child.total - self._node.total for token, child in self._children.items()}
 
     def consume(self, token: int) -> None:
-        """Add one token; KeyError if it cannot follow. After ``</s>`` nothing happens."""
+        """Add one token; does nothing after ``</s>``. Raises KeyError if the token cannot follow."""
         if self._node.finished:
             return
         self.predict_next()

@@ -2,10 +2,10 @@
 
     sgdec:0.1.0|numpy:2.1.0|predictors:1*nmt(model=run/best#0d3adf1b0c5e)|decoder:beam(size=4)|precision:fp32|...
 
-After ``#`` come the first 12 digits of SHA-256: of a file; of a checkpoint's weights, config and tokenizers; of the
-names and contents of the files in any other folder; of the first file of a pattern. A value of an option counts as a
-file if it names something existing (`patterns.named`). In a checkout the version ends with the commit and a hash of
-the source as it is, because uncommitted changes matter.
+The 12 digits after ``#`` are the start of a SHA-256 hash. It covers a file; a checkpoint's weights, config and
+tokenizers; the names and contents of the files in any other folder; or the first file of a pattern. An option's value
+counts as a file if a file or folder of this name exists (`patterns.named`). In a checkout, the version ends with the
+commit and a hash of the current source files, which also covers uncommitted changes.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 DIGITS = 12
 LIBRARIES = ("numpy", "torch", "sentencepiece", "pynini", "kenlm")
-"""The libraries that compute numbers; a signature names the loaded ones."""
+"""The libraries that can affect numbers; a signature lists those that are loaded."""
 SOURCES = ("sgdec", "predictors/sgdec_predictors", "decoders/sgdec_decoders")
-"""The source folder of a checkout."""
+"""The source folders of a checkout."""
 COMMIT = re.compile(r"[0-9a-f]{40,64}")
 
 
@@ -47,22 +47,22 @@ def versions(third_parties: Iterable[Entry]) -> dict[str, str]:
 
 
 def part(name: str, plugin: Any, given: Mapping[str, Any], checked: Mapping[str, Any]) -> str:
-    """A predictor or decoder: its name, and its options as they were ``given``, files with their hash.
+    """A predictor or decoder as text: its name, and its options as they were ``given``, with the hashes of files.
 
-    ``plugin``: its name, or the class or object given in its place. ``checked``: the same options as the
-    constructor gets them, which distinguishes text from numbers.
+    ``plugin``: the plugin's name, or a class or object. ``checked``: the same options after conversion for the
+    constructor, so that text differs from numbers.
     """
     listed = ",".join(f"{key}={value}{hashes(checked.get(key))}" for key, value in given.items() if key != "weight")
     if not isinstance(plugin, str):
         cls = plugin if isinstance(plugin, type) else type(plugin)
-        listed = listed if cls is plugin else "..."  # the construction of an object is unknown
+        listed = listed if cls is plugin else "..."  # the constructor arguments of an object are unknown
         plugin = f"{cls.__module__}.{cls.__qualname__}{_source(cls)}"
     called = name if name == plugin else f"{name}={plugin}"
     return f"{called}({listed})" if listed else called
 
 
 def line(signature: Mapping[str, str]) -> str:
-    """A signature as it is printed.
+    """Format a signature as one line.
 
     >>> line({"sgdec": "0.1.0", "seed": "0"})
     'sgdec:0.1.0|seed:0'
@@ -71,7 +71,7 @@ def line(signature: Mapping[str, str]) -> str:
 
 
 def _source(cls: type[Any]) -> str:
-    """``#`` and a hash of the text of a class; "" if it is unavailable."""
+    """``#`` and a hash of a class's source code; "" if the source is unavailable."""
     try:
         return f"#{hashlib.sha256(inspect.getsource(cls).encode()).hexdigest()[:DIGITS]}"
     except (OSError, TypeError):
@@ -79,14 +79,14 @@ def _source(cls: type[Any]) -> str:
 
 
 def hashes(value: Any) -> str:
-    """``#`` and a hash for each file that a value names, in its order; "" if it names no file."""
+    """``#`` and a hash for each file that a value names, in order; "" if it names no file."""
     return "".join(f"#{digest(path)}" for path in patterns.named(value))
 
 
 def digest(path: str | Path) -> str:
     """The hash of a file, a folder, or a pattern's first file; ``none`` if nothing can be read.
 
-    A pipe is not read: it could not be read again.
+    A pipe is not read, because its data could not be read again.
     """
     if patterns.is_pattern(str(path)):
         numbers = patterns.numbers_of_files(str(path))
@@ -98,7 +98,7 @@ def digest(path: str | Path) -> str:
 
 
 def content_hash(path: str | Path) -> str | None:
-    """The whole SHA-256 of a file; None for standard input and whatever else cannot be read a second time."""
+    """The whole SHA-256 of a file; None for standard input and other inputs that cannot be read twice."""
     try:
         return None if str(path) == "-" else _of_file(Path(path))
     except OSError:
@@ -113,7 +113,7 @@ def _of_folder(folder: Path) -> str:
 
 
 def _members(folder: Path) -> Iterator[Path]:
-    """The relevant files of a folder: for a run or a checkpoint, those that a model is loaded from."""
+    """The files of a folder to hash; for a run or a checkpoint, only the files that a model is loaded from."""
     from sgdec.checkpoints import layout
     from sgdec.errors import SgdecError
 
@@ -133,7 +133,7 @@ def _of_file(path: Path) -> str:
 
 @lru_cache(maxsize=256)
 def _content(path: str, *_: int) -> str:
-    """Hashes each file once per run; the arguments after the path identify a changed file."""
+    """The SHA-256 of a file, cached. The arguments after the path change if the file does, so it is hashed again."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -154,7 +154,7 @@ def _version(distribution: str) -> str:
 
 @cache
 def _checkout(folder: Path) -> str:
-    """``+gCOMMIT.SOURCE`` for a package in a checkout; "" for an installed one, which its version identifies."""
+    """``+gCOMMIT.SOURCE`` for a package in a checkout; "" for an installed package, whose version identifies it."""
     head = commit(folder)
     if head is None:
         return ""
@@ -165,7 +165,7 @@ def _checkout(folder: Path) -> str:
 
 
 def commit(folder: Path) -> str | None:
-    """The commit that a checkout is at, without git; None without a readable checkout."""
+    """The current commit of a checkout, read without calling git; None if ``folder`` is not a readable checkout."""
     git = folder / ".git"
     with contextlib.suppress(OSError, UnicodeDecodeError):
         if git.is_file():  # a worktree

@@ -1,9 +1,9 @@
-"""Pools of slots for tensor states: many prefixes' vectors in one tensor, each prefix a small handle.
+"""Pools of slots for tensor states: one tensor holds the vectors of many prefixes; each prefix has a small handle.
 
-Whatever steps its rows came from, a batch of states is gathered by one ``index_select``, and a state keeps nothing
-alive but its own slot: it is free again as soon as nobody holds the handle. Where a model looks back at all steps
-before, the handle is a trail of slots, one per step: what prefixes have in common is there once, and is never copied
-from one to the next.
+One ``index_select`` gathers a batch of states, whatever steps its rows were computed in. A state keeps only its own
+slot in use, and the slot is free again when the last reference to its handle is gone. If a model looks back at all
+earlier steps, the handle is a trail of slots, one per step. Prefixes share the slots of their common steps, and these
+are never copied.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ FIRST_CAPACITY = 256
 
 
 class Slot:
-    """A handle of one row; its slot is free again when the last reference to the handle goes.
+    """The handle of one row. Its slot is free again when the last reference to the handle is gone.
 
-    It is the state, or part of one. Two handles are equal only if they are the same one.
+    A handle is a state or part of one. Two handles are equal only if they are the same object.
     """
 
     __slots__ = ("_free", "number")
@@ -35,9 +35,9 @@ class Slot:
 
 
 class SlotPool:
-    """Rows of several tensors, ``[capacity, ...]`` each; grows by doubling.
+    """Rows of several tensors, ``[capacity, ...]`` each; the capacity grows by doubling.
 
-    ``docs/howto/plugins.md`` has a predictor with one.
+    ``docs/howto/plugins.md`` has a predictor that uses a pool.
 
     >>> import torch
     >>> pool = SlotPool()
@@ -62,13 +62,13 @@ class SlotPool:
         return self.capacity - len(self._free)
 
     def put(self, rows: Sequence[Tensor]) -> list[Slot]:
-        """Copies row i of all tensors, ``[n, ...]`` each, into the slot of handle i.
+        """Copy row i of all tensors, ``[n, ...]`` each, into a free slot; return n handles in the order of the rows.
 
-        The first rows decide on types and device. Raises ValueError for rows that require gradients: a pool of them
-        would keep the computation of every step before alive.
+        The first rows determine dtypes and device. Raises ValueError for rows that require gradients, because a pool
+        of such rows would keep the computation graph of every earlier step in memory.
 
-        Handles may go at any moment, also while this runs. So numbers are popped one by one, and have their handles
-        before anything that can fail.
+        Handles can be deleted at any moment, even during this call. So slot numbers are popped one by one, and each
+        gets its handle before any operation that can fail.
         """
         wanted = len(rows[0])
         if not wanted:
@@ -84,11 +84,11 @@ class SlotPool:
         return slots
 
     def get(self, slots: Sequence[Slot]) -> tuple[Tensor, ...]:
-        """The rows of these handles, ``[len(slots), ...]`` of every tensor."""
+        """The rows of these handles: for every tensor ``[len(slots), ...]``."""
         return self.part(slots, slice(None))
 
     def part(self, slots: Sequence[Slot], tensors: slice) -> tuple[Tensor, ...]:
-        """The same of some of the tensors."""
+        """The rows of these handles, from a slice of the tensors."""
         where = _numbers(slots, self._tensors[0])
         return tuple(tensor.index_select(0, where) for tensor in self._tensors[tensors])
 
@@ -101,25 +101,25 @@ class SlotPool:
         for tensor, before in zip(larger, self._tensors, strict=False):
             tensor[:old] = before
         self._tensors = larger
-        self._free[:0] = range(new - 1, old - 1, -1)  # the list itself stays: handles know it
+        self._free[:0] = range(new - 1, old - 1, -1)  # changed in place, because handles refer to this list
 
 
 def _numbers(slots: Sequence[Slot], like: Tensor) -> Tensor:
-    """As an index, on the device of ``like``."""
+    """The slot numbers as an index tensor ``[n]`` on the device of ``like``."""
     import torch
 
     return torch.tensor([slot.number for slot in slots], dtype=torch.int64, device=like.device)
 
 
 Trail: TypeAlias = tuple[Slot, ...]
-"""The handle of a prefix: the slot of its last step, behind those of earlier steps that a model looks back at."""
+"""The handle of a prefix: the slots of the earlier steps that the model looks back at, then that of the last step."""
 
 
 class PrefixPool:
-    """The outputs of a model's steps: its states, as `sgdec.models.base` describes them, and its outputs.
+    """The states of a model after each step, as `sgdec.models.base` describes them, and its outputs.
 
-    A state is a tuple of tensors with a row a prefix. The last ones may be *histories*, ``[rows, steps, ...]``, to
-    which each step appends an entry.
+    A state is a tuple of tensors with one row per prefix. The last tensors may be *histories*,
+    ``[rows, steps, ...]``, to which each step appends an entry.
 
     >>> import torch
     >>> pool = PrefixPool(histories=1)
@@ -130,10 +130,10 @@ class PrefixPool:
     """
 
     def __init__(self, histories: int = 0, *, block: int = 1) -> None:
-        """``histories``: how many tensors of a state are histories; padded to multiples of ``block`` steps."""
+        """``histories``: the number of histories in a state; they are padded to multiples of ``block`` steps."""
         self._pool = SlotPool()
         self._place = -1 - histories
-        """Behind a state's own tensors come the newest entries of its histories, and then the output."""
+        """The place of the first history entry in a slot: after the other tensors of a state, before the output."""
         self._histories, self._block = histories, block
 
     @property
@@ -142,13 +142,14 @@ class PrefixPool:
 
     @property
     def used(self) -> int:
-        """Steps that some prefix still needs."""
+        """The number of steps that a prefix still needs."""
         return self._pool.used
 
     def put(self, state: Sequence[Tensor], output: Tensor, before: Sequence[Trail] | None = None) -> list[Trail]:
-        """The handles of prefixes after a step: of empty ones, or of ``before`` and one token more.
+        """Store a step; return the handles of the prefixes after it.
 
-        ``state``: after the step, histories with the new entry last. ``output``: ``[rows, H]``.
+        ``state``: the state after the step, with the new entries last in its histories. ``output``: ``[rows, H]``.
+        ``before``: the handles of the prefixes without their last tokens; None for empty prefixes.
         """
         own, histories = state[: len(state) - self._histories], state[len(state) - self._histories :]
         slots = self._pool.put((*own, *(history[:, -1] for history in histories), output))
@@ -157,10 +158,10 @@ class PrefixPool:
         return [(*trail, slot) for trail, slot in zip(before, slots, strict=True)]
 
     def states(self, prefixes: Sequence[Trail]) -> tuple[Tensor, ...]:
-        """The inputs of the model's next step.
+        """The state tensors for the model's next step, one row per prefix.
 
-        Shorter histories are padded in front, with anything finite: a model counts each row's entries in a tensor of
-        its own (`sgdec.models.base`).
+        Shorter histories are padded in front with arbitrary finite numbers. The model knows the number of valid
+        entries of each row from another tensor of the state (`sgdec.models.base`).
         """
         own = self._pool.part([trail[-1] for trail in prefixes], slice(0, self._place))
         if not self._histories:
@@ -172,5 +173,5 @@ class PrefixPool:
         return (*own, *(part.view(len(prefixes), longest, *part.shape[1:]) for part in parts))
 
     def outputs(self, prefixes: Sequence[Trail]) -> Tensor:
-        """``[rows, H]``: what the model projects to the scores of the next token."""
+        """``[rows, H]``: the outputs, which the model projects to the scores of the next token."""
         return self._pool.part([trail[-1] for trail in prefixes], slice(-1, None))[0]

@@ -1,7 +1,7 @@
-"""The progress of long work on a terminal: one line, which tqdm rewrites, and removes when the work is done.
+"""Progress of long tasks on a terminal: one line, which tqdm updates, and removes when the task is done.
 
-A line is shown where the messages of a logger are (level INFO) and standard error is a terminal: by the command line
-unless it should be quiet, and to a program that has configured logging. tqdm is imported only then.
+A line is shown if a logger prints messages of level INFO and standard error is a terminal. The command line does so
+unless it is told to be quiet; other programs do if they have configured logging. tqdm is imported only then.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Item = TypeVar("Item")
 
 
 class Bar:
-    """The line of one piece of work; leaving the block ends it."""
+    """The progress line of one task: a context manager that removes the line at the end."""
 
     def __init__(
         self,
@@ -30,9 +30,9 @@ class Bar:
         done: int = 0,
         hidden: bool = False,
     ) -> None:
-        """``what`` is done, so many of ``unit`` in all, if that is known; without a unit nothing is counted.
+        """``what``: a description of the task; ``unit``: the name of the items to count, "" = count nothing.
 
-        ``done``: before this began. ``hidden``: show nothing.
+        ``total``: the number of items, if known; ``done``: those done before the start; ``hidden``: show nothing.
         """
         self.live = log.isEnabledFor(INFO) and sys.stderr is not None and sys.stderr.isatty() and not hidden
         self._what, self._counts = what, bool(unit)
@@ -49,12 +49,12 @@ class Bar:
             )
 
     def advance(self, count: int = 1) -> None:
-        """Counts ``count`` more as done."""
+        """Count ``count`` more items as done."""
         if self.live:
             self._line.update(count)
 
     def note(self, text: str) -> None:
-        """Show this, too, in the place of what was shown before."""
+        """Show this text in the line; it replaces the previous note."""
         if self.live and self._counts:
             self._line.set_postfix_str(text, refresh=False)
         elif self.live:
@@ -71,7 +71,7 @@ class Bar:
 def track(
     items: Iterable[Item], what: str, log: Logger, *, unit: str, total: int | None = None
 ) -> Iterator[Item]:
-    """The items, each counted when the next one is asked for."""
+    """Yield the items and show progress; an item counts as done when the next one is requested."""
     with Bar(what, log, unit=unit, total=total) as bar:
         if not bar.live:
             yield from items
@@ -83,7 +83,7 @@ def track(
 
 @contextmanager
 def above() -> Iterator[None]:
-    """In the block something is written to standard error that stays, above the lines that are shown."""
+    """Context manager for writing other text to standard error; it appears above the progress lines."""
     if not _tqdm.cache_info().currsize:
         yield
     else:
@@ -93,7 +93,7 @@ def above() -> Iterator[None]:
 
 @cache
 def _tqdm() -> Any:
-    """tqdm without a thread that watches it, and with a lock that takes no semaphore of the system."""
+    """The tqdm class, without its monitor thread, and with a lock that needs no system semaphore."""
     from tqdm import tqdm
 
     return type("tqdm", (tqdm,), {"monitor_interval": 0, "_lock": RLock()})

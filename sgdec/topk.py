@@ -1,9 +1,9 @@
-"""The k best tokens of dense rows, ties broken by the lower token.
+"""The k best tokens of dense rows; ties go to the lower token.
 
-A plain partial sort of a whole row is most of the cost of a cheap search step. Here each row is first reduced to
-the maxima of interleaved blocks, a pass that vectorises. The k-th highest maximum is no higher than the k-th best
-score, so the few tokens that reach it, found in the blocks whose maxima do, hold the k best and all that tie with
-them; only these are sorted.
+In a fast search step, a partial sort of whole rows would take most of the time. So each row is first reduced to
+the maxima of interleaved blocks, which vectorises well. The k-th highest maximum is a lower bound on the k-th best
+score. So the tokens that reach this bound, all of them in blocks whose maxima reach it, include the k best and all
+tokens that tie with these. Only these few tokens are sorted.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     import torch
 
 BLOCK = 64
-"""Tokens a block."""
+"""The number of tokens per block."""
 
 
 def top_tokens(values: Array, k: int) -> npt.NDArray[np.int64]:
     """The k best tokens of each row, best first: ``[rows, V]`` -> ``[rows, min(k, V)]``.
 
-    Order: higher score, then lower token. A NaN counts as the highest score, so that it cannot hide.
+    Order: higher score, then lower token. NaN counts as the highest score, so that later checks find it.
     """
     k = min(k, values.shape[-1])
     if isinstance(values, np.ndarray):
@@ -39,7 +39,7 @@ def _top_numpy(values: npt.NDArray[Any], k: int) -> npt.NDArray[np.int64]:
     rows, width = values.shape
     blocks = width // BLOCK  # block b: tokens b, b + blocks, b + 2 * blocks, ...
     if blocks <= 2 * k:
-        at_row, tokens = np.nonzero(~(values < _kth_best(values, k)))  # written so that a NaN stays in
+        at_row, tokens = np.nonzero(~(values < _kth_best(values, k)))  # negated, so that NaN is included
     else:
         covered = BLOCK * blocks
         grid = values[:, :covered].reshape(rows, BLOCK, blocks)
@@ -58,18 +58,18 @@ def _top_numpy(values: npt.NDArray[Any], k: int) -> npt.NDArray[np.int64]:
 
 
 def _kth_best(values: npt.NDArray[Any], k: int) -> npt.NDArray[Any]:
-    """``[rows, n]`` -> ``[rows, 1]``."""
+    """The k-th best value of each row: ``[rows, n]`` -> ``[rows, 1]``."""
     place = values.shape[1] - k
     return np.partition(values, place, axis=1)[:, place, None]
 
 
 def _descending(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Keys that sort ascending where scores sort descending, NaN first."""
+    """Sort keys: ascending keys mean descending scores, NaN first."""
     return np.where(np.isnan(scores), -np.inf, -scores)
 
 
 def _top_torch(values: torch.Tensor, k: int) -> npt.NDArray[np.int64]:
-    """The same on another device; only k + 1 scores and tokens per row come back."""
+    """The same for tensors on another device; only k + 1 scores and tokens per row are copied to the CPU."""
     import torch
 
     scores, tokens = torch.topk(values, min(k + 1, values.shape[1]), dim=1)
@@ -77,7 +77,7 @@ def _top_torch(values: torch.Tensor, k: int) -> npt.NDArray[np.int64]:
     if best.shape[1] > k:
         for row in np.flatnonzero(best[:, k - 1] == best[:, k]):
             threshold = scores[row, k - 1]
-            above = torch.nonzero(~(values[row] <= threshold)).flatten()  # a NaN, too
+            above = torch.nonzero(~(values[row] <= threshold)).flatten()  # also NaN
             equal = torch.nonzero(values[row] == threshold).flatten()
             chosen = torch.cat([above, equal[: k - len(above)]])
             found[row, :k] = chosen.cpu().numpy()

@@ -1,8 +1,8 @@
-"""Wrappers: what a wrapper does not change of its inner predictor, it passes through.
+"""Wrappers: predictors that change some behaviour of an inner predictor and pass all other calls through.
 
-A wrapper is a predictor around another, ``inner``, which it receives in the batch form. Its state is the inner state
-(unless it overrides `Wrapper.inner_states`), so a batch outside is one batch inside. Abilities are passed on by name,
-and only those in `Wrapper.forwards`: a wrapper lists what stays true of its own scores.
+A wrapper receives its ``inner`` predictor in the batch form. Its state is the inner state, unless it overrides
+`Wrapper.inner_states`, so one call of the wrapper is one call of the inner predictor. It passes only those abilities
+through that `Wrapper.forwards` lists: they must be correct for the wrapper's own scores.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from sgdec.protocol import ABILITIES, BatchPredictor, Candidates, Scores, Source
 
 
 class Wrapper(BatchPredictor):
-    """Answers what its inner predictor answers; subclasses override what they change.
+    """Returns what its inner predictor returns; subclasses override the methods that they change.
 
     >>> import numpy as np
     >>> from sgdec.testing import BatchTable
     >>> class Flattened(Wrapper):
     ...     '''The square root of each probability, normalised again.'''
-    ...     forwards = ("state_key", "attention")  # bounds are not what they were
+    ...     forwards = ("state_key", "attention")  # the inner bounds are no longer valid
     ...     def predict_batch(self, states, candidates=None):
     ...         scores = self.inner.predict_batch(states).values / 2  # [rows, V]
     ...         return Scores.dense(scores - np.log(np.exp(scores).sum(axis=1, keepdims=True)))
@@ -35,10 +35,10 @@ class Wrapper(BatchPredictor):
     """
 
     forwards: ClassVar[tuple[str, ...]] = ABILITIES
-    """The abilities of the inner predictor that are also the wrapper's, where the inner one has them."""
+    """The abilities that the wrapper passes through if the inner predictor has them."""
 
     def __init__(self, inner: BatchPredictor) -> None:
-        """Takes over the traits of ``inner``; a subclass that changes scores sets ``max_score`` after this."""
+        """Copy the traits of ``inner``. A subclass that changes scores must set ``max_score`` afterwards."""
         self.inner = inner
         self.on_demand = inner.on_demand
         self.max_score = inner.max_score
@@ -47,7 +47,7 @@ class Wrapper(BatchPredictor):
 
     @classmethod
     def read_vocabularies(cls, inner: Vocabularies, **options: Any) -> Vocabularies:
-        """The vocabularies of an entry whose inner predictor has ``inner``: here the same."""
+        """The vocabularies of the wrapper, given those of the inner predictor: here the same."""
         return inner
 
     def __getattr__(self, name: str) -> Any:
@@ -60,7 +60,7 @@ class Wrapper(BatchPredictor):
         raise AttributeError(f"{type(self).__name__} has no {name!r}")
 
     def inner_states(self, states: Sequence[State]) -> Sequence[State]:
-        """The inner predictor's states within these."""
+        """The inner predictor's states that these states contain."""
         return states
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[State]:

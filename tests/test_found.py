@@ -163,7 +163,7 @@ def test_text_is_scored_through_the_vocabularies() -> None:
 
 @pytest.mark.parametrize(
     ("sources", "targets", "ended"),
-    [([[3]], [], "the targets end before number 1"), ([], [[3]], "the sources end before number")],
+    [([[3]], [], "the targets end before number 1, but"), ([], [[3]], "the sources end before number")],
 )
 def test_sources_and_targets_are_as_many(run: LoadedRun, sources: Any, targets: Any, ended: str) -> None:
     with pytest.raises(SgdecError, match=ended):
