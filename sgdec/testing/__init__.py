@@ -9,10 +9,10 @@
         def make(self):
             return Mine(penalty=0.5)
 
-Every promise of the protocol is then one test, which names the broken promise when it fails. `promises` gives them as
-values, to run without pytest. `PredictorSearchContract` is for predictors that exact searches can use;
-`ExactDecoderContract` and `BeamContract` are `DecoderContract` with what such decoders promise besides. The contracts
-of models are in `sgdec.testing.seq2seq_contract` and `sgdec.testing.language_model_contract`.
+Every promise of the protocol is then one test, which names the broken promise when it fails. `promises` returns them
+as values, to run them without pytest. `PredictorSearchContract` is for predictors that exact searches can use;
+`ExactDecoderContract` and `BeamContract` add the promises of exact decoders and of beam search to `DecoderContract`.
+The contracts of models are in `sgdec.testing.seq2seq_contract` and `sgdec.testing.language_model_contract`.
 """
 
 from sgdec.testing.beam_contract import BeamContract

@@ -1,4 +1,4 @@
-"""What a predictor promises with its optional abilities; the tests pass where an ability is absent."""
+"""Tests of the optional abilities of predictors. A test passes if the predictor does not have the ability."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class AbilityChecks(Subject):
         self._check_bound("worst_remaining", sign=-1)
 
     def test_no_score_is_above_max_score(self) -> None:
-        """After short prefixes, along walks that go far and mostly take the best token, and at the extremes."""
+        """Tried after short random prefixes, on long walks that mostly take the best token, and at ``extremes``."""
         predictor = lift(self.make())
         highest = predictor.max_score
         assert not math.isnan(highest), "max_score must be a number; +inf = unknown"
@@ -43,7 +43,7 @@ class AbilityChecks(Subject):
                 )
 
     def test_equal_state_keys_have_equal_futures(self) -> None:
-        """Under a length limit only for prefixes of one length: the space's own key has the length."""
+        """With a length limit, only prefixes of equal length are compared, because the search adds it to the key."""
         predictor = lift(self.make())
         method = ability(predictor, "state_key")
         if method is None:
@@ -74,7 +74,7 @@ class AbilityChecks(Subject):
                 )
 
     def test_steps_are_what_predicting_and_consuming_say(self) -> None:
-        """All tokens, only ``</s>`` and, where the predictor lists what can follow, without candidates."""
+        """Asked with all tokens, with ``</s>`` alone, and without candidates unless the predictor is on demand."""
         predictor = lift(self.make())
         steps = getattr(predictor, "steps", None)
         if steps is None:
@@ -94,7 +94,7 @@ class AbilityChecks(Subject):
                     self._same(row, said, what, source, prefix, candidates)
                     for token, found in zip(tokens, after, strict=True):
                         if row[token] > -np.inf and token != EOS:
-                            hash(found)  # TypeError: states of an automaton must be hashable
+                            hash(found)  # raises TypeError: states of an automaton must be hashable
                             both = [*predictor.consume_batch([state], [token]), found]
                             first, second = (read_row(predictor.predict_batch([s]), 0, self.vocab_size) for s in both)
                             what = f"steps must lead where consuming {token} leads"
@@ -108,11 +108,11 @@ class AbilityChecks(Subject):
             if method is None:
                 continue
             together = method([state for _, state in found])
-            assert len(together) == len(found), f"{name} must give one answer a state"
+            assert len(together) == len(found), f"{name} must give one answer per state"
             for (prefix, state), answer in zip(found, together, strict=True):
                 alone = method([state])[0]
                 assert self._alike(name, alone, answer), (
-                    f"{name} must say the same of a state alone and in a batch: {alone}, but {answer} after {prefix}"
+                    f"{name} must be the same for a state alone and in a batch: {alone}, but {answer} after {prefix}"
                 )
 
     def test_abilities_change_nothing(self) -> None:
@@ -135,7 +135,7 @@ class AbilityChecks(Subject):
         return bool(np.allclose(plain(first), plain(second), rtol=self.tolerance, atol=self.tolerance))
 
     def _check_bound(self, name: str, sign: int) -> None:
-        """A bound against many ways to ``</s>`` from each prefix."""
+        """Compare the bound of each prefix with many completions of it; ``sign``: 1 = upper, -1 = lower bound."""
         predictor = lift(self.make())
         method = ability(predictor, name)
         if method is None:
@@ -164,7 +164,7 @@ class AbilityChecks(Subject):
     def _check_along(
         self, way: Sequence[Visit], bounds: Sequence[float], name: str, sign: int, source: Source
     ) -> None:
-        """A bound at each prefix of a way, against going on along the way and ending anywhere."""
+        """Compare the bound at each prefix of a walk with all hypotheses that leave the walk later with ``</s>``."""
         totals = [0.0]
         for before, after in pairwise(way):
             totals.append(totals[-1] + float(before.row[after.prefix[-1]]))
@@ -184,7 +184,7 @@ class AbilityChecks(Subject):
         )
 
     def _ways(self, predictor: BatchPredictor, source: Source, sign: int) -> Iterator[list[Visit]]:
-        """Random prefixes; two walks that go far and mostly take the best (worst) token; the predictor's extremes."""
+        """Walks: random prefixes, ``extremes``, and two long walks that mostly take the best (worst) token."""
         rng = self._rng()
         for prefix in [*self._prefixes_of(source, self.walks), *self.extremes]:
             yield list(visits(predictor, source, follow(prefix), self.vocab_size))
@@ -194,14 +194,14 @@ class AbilityChecks(Subject):
     def _check_futures(
         self, predictor: BatchPredictor, source: Source, group: Sequence[tuple[tuple[int, ...], State]]
     ) -> None:
-        """Prefixes with one key: scored alike, now and along a few more tokens."""
+        """Check that prefixes with equal keys have equal scores, now and after the same further tokens."""
         rng = self._rng()
         states = [state for _, state in group]
         for _ in range(4 if len(group) > 1 else 0):
             scores = predictor.predict_batch(states)
             rows = [read_row(scores, i, self.vocab_size) for i in range(len(states))]
             for (prefix, _), row in zip(group, rows, strict=True):
-                promise = f"equal state keys must mean equal scores from here on, here those of {group[0][0]}"
+                promise = f"prefixes with equal state keys must have equal futures, here that of {group[0][0]}"
                 self._same(rows[0], row, promise, source, prefix)
             choice = can_follow(rows[0], self.tokens)
             if not choice:

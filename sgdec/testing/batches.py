@@ -1,4 +1,4 @@
-"""Batches of sentences that differ, so that a decoder which takes one for another is found out."""
+"""Batches of sentences with different scores and limits, which detect decoders that confuse sentences."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sgdec.testing.tiny_spaces import TinySpace
 
 
 class Favourites(Predictor):
-    """Each sentence has bonuses of its own, at most 1, for some tokens."""
+    """Gives random bonuses, at most 1, to some tokens; each sentence has different bonuses."""
 
     max_score = 1.0
 
@@ -30,12 +30,12 @@ class Favourites(Predictor):
 
 
 def sentences(tiny: TinySpace) -> list[Source]:
-    """That of the space, several times, with different limits."""
+    """The sentence of the space, five times, with different length limits."""
     return [replace(tiny.source, id=number, max_length=limit) for number, limit in enumerate((2, 0, 3, 1, 3), 1)]
 
 
 def opened(tiny: TinySpace, sources: Sequence[Source], ranking: Ranking, nbest: int, most: int) -> list[LimitedSpace]:
-    """Spaces over these sentences, of one new constellation; see `TinySpace.open`."""
+    """One search space per sentence, all of one new constellation; see `TinySpace.open`."""
     plain = tiny.constellation()
     constellation = Constellation(
         [*plain.members, Member("favourites", lift(Favourites()))], vocab_size=plain.vocab_size

@@ -1,4 +1,4 @@
-"""What a beam search promises: it expands no more than its width, and misses nothing where nothing is cut."""
+"""The promises of beam search: it expands at most its width, and finds the true n-best if it prunes nothing."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from sgdec.testing.random_searches import RandomSpacesContract
 class BeamContract(RandomSpacesContract):
     """`DecoderContract` for a decoder that keeps the ``size`` best prefixes of each length.
 
-    What a wide beam finds depends on when it ends. One that ends when all of its hypotheses are finished finds the
-    n-best. One that ends with the first may do so only where no score is positive and no weight negative, and is
-    asked for one hypothesis: ``highest = 0.0``, ``weights = (1.0, 0.5, 0.0)``, ``nbests = (1,)``.
+    The result of a wide beam depends on its stopping rule. A beam that stops when all of its hypotheses are finished
+    finds the n-best. A beam that stops at the first finished hypothesis finds only the best one, and only if no
+    score is positive and no weight negative. Test it with ``highest = 0.0``, ``weights = (1.0, 0.5, 0.0)`` and
+    ``nbests = (1,)``.
 
     >>> from sgdec_decoders.beam import BeamDecoder
     >>> class TestBeam(BeamContract):
@@ -24,21 +25,21 @@ class BeamContract(RandomSpacesContract):
     """
 
     size: int = 4
-    """The beam in which the promises of `DecoderContract` are tested."""
+    """The beam size for testing the promises of `DecoderContract`."""
     finished_keep_their_slots: bool = True
-    """Whether a finished hypothesis stays in the beam. Only then is a beam of one greedy search."""
+    """Whether a finished hypothesis stays in the beam. Only then does a beam of size 1 equal greedy search."""
     wide: int = 1000
-    """A beam from which nothing falls in such small spaces."""
+    """A beam size that prunes nothing in these small spaces."""
 
     @abstractmethod
     def make_beam(self, size: int) -> Decoder:
-        """A new decoder, each time, with a beam of this size."""
+        """Return a new decoder at each call, with a beam of this size."""
 
     def make(self) -> Decoder:
         return self.make_beam(self.size)
 
     def most_of_one_length(self, size: int) -> int:
-        """How many prefixes of one length a beam of this size expands at most."""
+        """The most prefixes of one length that a beam of this size may expand."""
         return size
 
     def test_a_beam_wide_enough_finds_the_true_nbest(self) -> None:
@@ -48,7 +49,7 @@ class BeamContract(RandomSpacesContract):
             self._require_the_nbest(at, tiny, decoder, nbest, result)
 
     def test_a_beam_of_one_takes_the_best_token_each_time(self) -> None:
-        """Of equal ones the lower; where that comes to a dead end, nothing is found."""
+        """Ties go to the lower token. If this path is a dead end, nothing is found."""
         if not self.finished_keep_their_slots:
             return
         for at, tiny, _ in self._drawn():
@@ -61,10 +62,10 @@ class BeamContract(RandomSpacesContract):
             for size in (1, 2, 5):
                 _, space = self._search(self.make_beam(size), tiny, nbest)
                 most, limit = self.most_of_one_length(size), tiny.source.max_length
-                together = space.expansions if limit is not None else 0  # also what it asks predictors by itself
+                together = space.expansions if limit is not None else 0  # also counts its own calls of predictors
                 assert max(space.expanded.values(), default=0) <= most and together <= most * ((limit or 0) + 1), (
                     f"a beam of {size} must expand at most {most} prefixes of each length, not "
-                    f"{dict(space.expanded)}, {space.expansions} in all {at}"
+                    f"{dict(space.expanded)}, {space.expansions} in total {at}"
                 )
 
 

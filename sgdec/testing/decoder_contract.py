@@ -1,8 +1,8 @@
-"""What every decoder promises, each promise as one test over several `tiny_spaces`.
+"""The promises of every decoder, each tested in several `tiny_spaces`.
 
-A decoder may miss hypotheses; it must not invent, cut or miscount any. One that claims exactness, by its class
-attribute ``exact``, by the contract's, or by ``Result.proven``, is held to the enumeration of the whole space. One
-that ranks by a criterion of its own (`Decoder.ranks_by`) is held to all but the values of its rank scores.
+A decoder may miss hypotheses, but it must not invent, truncate or misscore any. If it claims to be exact, by its
+class attribute ``exact``, by the contract's, or by ``Result.proven``, its results are compared with the enumeration
+of the whole space. If it ranks by its own criterion (`Decoder.ranks_by`), its rank scores must only be finite.
 """
 
 from __future__ import annotations
@@ -45,35 +45,35 @@ class DecoderContract(ABC):
     """
 
     spaces: Sequence[TinySpace] = tiny_spaces()
-    """Where the decoder is tested; add your own."""
+    """The spaces for the tests; a subclass can add its own."""
     nbests: Sequence[int] = (1, 3)
-    """The lengths of the lists that are asked for."""
+    """The list lengths for the tests."""
     exact: bool | None = None
-    """Whether `make` gives a decoder that promises the true n-best; None = what its class says."""
+    """Whether `make` returns a decoder that promises the true n-best; None = as its class says."""
     tolerance: float = 1e-4
-    """How much two sums of the same scores may differ."""
+    """The largest allowed difference between two sums of the same scores."""
     most_expansions: int = 100_000
-    """A search that expands more nodes of such a small space has no end."""
+    """A search that expands more nodes fails the test; a correct search needs far fewer in these spaces."""
 
     @abstractmethod
     def make(self) -> Decoder:
-        """A new decoder, each time."""
+        """Return a new decoder at each call."""
 
     def test_hypotheses_come_best_first(self) -> None:
         for at, _, result in self._results():
             scores = [hypothesis.rank_score for hypothesis in result.hypotheses]
-            assert scores == sorted(scores, reverse=True), f"a list must come best rank_score first: {scores} {at}"
+            assert scores == sorted(scores, reverse=True), f"a list must be sorted by rank_score: {scores} {at}"
 
     def test_no_hypothesis_comes_twice(self) -> None:
         for at, _, result in self._results():
             found = [(hypothesis.tokens, hypothesis.weights) for hypothesis in result.hypotheses]
             twice = [tokens for tokens, weights in found if found.count((tokens, weights)) > 1]
-            assert not twice, f"a list must not hold a hypothesis twice: {twice[0]} {at}"
+            assert not twice, f"a list must not contain a hypothesis twice: {twice[0]} {at}"
 
     def test_a_list_is_no_longer_than_asked_for(self) -> None:
         for at, space, result in self._results():
             found = len(result.hypotheses)
-            assert found <= space.nbest, f"a list must hold at most nbest hypotheses: {found} {at}"
+            assert found <= space.nbest, f"a list must contain at most nbest hypotheses: {found} {at}"
 
     def test_a_ledger_adds_up_to_its_score(self) -> None:
         for at, _, hypothesis in self._hypotheses():
@@ -88,15 +88,15 @@ class DecoderContract(ABC):
             )
 
     def test_scoring_the_tokens_again_gives_the_same_numbers(self) -> None:
-        """Each predictor asked on its own, and the framework forced along the same tokens."""
+        """Once by each predictor separately, and once by the framework, forced to the same tokens."""
         for at, space, hypothesis in self._hypotheses():
             total, ledger = score_path(space.constellation, space.source, hypothesis.tokens, hypothesis.weights)
             assert self._close(total, hypothesis.score), (
-                f"a score must be what the predictors say: {total:g}, not {hypothesis.score:g}, for "
+                f"a score must be the predictors' weighted sum: {total:g}, not {hypothesis.score:g}, for "
                 f"{hypothesis.tokens} {at}"
             )
             assert np.allclose(ledger, hypothesis.ledger, rtol=self.tolerance, atol=self.tolerance), (
-                f"a ledger must hold what the predictors say about {hypothesis.tokens} {at}"
+                f"a ledger must contain the predictors' scores of {hypothesis.tokens} {at}"
             )
             forced = _force(space, hypothesis)
             assert forced is not None and self._close(forced, hypothesis.score), (
@@ -107,18 +107,18 @@ class DecoderContract(ABC):
         for at, space, hypothesis in self._hypotheses():
             limit = space.source.max_length
             assert len(hypothesis.weights) == len(hypothesis.ledger) == len(hypothesis.tokens) + 1, (
-                f"a hypothesis must end with </s>, which has a row in its ledger, too: {hypothesis} {at}"
+                f"a hypothesis must end with </s>, which needs a row in its ledger: {hypothesis} {at}"
             )
-            assert EOS not in hypothesis.tokens, f"tokens must come without </s>: {hypothesis.tokens} {at}"
+            assert EOS not in hypothesis.tokens, f"tokens must not contain </s>: {hypothesis.tokens} {at}"
             assert limit is None or len(hypothesis.tokens) <= limit, (
                 f"at most {limit} tokens may come before </s>: {hypothesis.tokens} {at}"
             )
             assert (
                 score_path(space.constellation, space.source, hypothesis.tokens, hypothesis.weights)[0] > -math.inf
-            ), f"a hypothesis must be one that all predictors allow: {hypothesis.tokens} {at}"
+            ), f"all predictors must allow a hypothesis: {hypothesis.tokens} {at}"
 
     def test_rank_scores_follow_the_ranking(self) -> None:
-        """Or are finite numbers, where the decoder has a criterion of its own."""
+        """If the decoder ranks by its own criterion, rank scores must only be finite."""
         for at, space, result in self._results():
             if self._own_criterion():
                 for hypothesis in result.hypotheses:
@@ -127,10 +127,10 @@ class DecoderContract(ABC):
             paths = {path.tokens: path for path in self._enumerate(space)}
             for hypothesis in result.hypotheses:
                 path = paths.get(hypothesis.tokens)
-                if path is not None and self._close(path.total, hypothesis.score):  # else under weights of its own
+                if path is not None and self._close(path.total, hypothesis.score):  # else its weights differ
                     expected, found = path.rank_score(space.ranking), hypothesis.rank_score
                     assert self._close(expected, found), (
-                        f"a rank_score must be what the ranking says: {expected:g}, not {found:g}, for "
+                        f"a rank_score must follow the ranking: {expected:g}, not {found:g}, for "
                         f"{hypothesis.tokens} {at}"
                     )
 
@@ -147,7 +147,7 @@ class DecoderContract(ABC):
             )
 
     def test_a_batch_finds_what_its_sentences_find_alone(self) -> None:
-        """For a `BatchDecoder`."""
+        """Checked only for a `BatchDecoder`."""
         decoder = self.make()
         if not isinstance(decoder, BatchDecoder):
             return
@@ -157,11 +157,11 @@ class DecoderContract(ABC):
             alone = [self.make().decode(*spaces([source])) for source in sources]
             together = decoder.decode_batch(spaces(sources))
             assert alone == together, (
-                f"a sentence must not depend on what is beside it: {alone}, but {together} {_at(tiny, nbest)}"
+                f"a sentence must not depend on others in its batch: {alone}, but {together} {_at(tiny, nbest)}"
             )
 
     def test_states_are_left_alone(self) -> None:
-        """Each space once more with states that can only be kept and handed back, two sentences in flight."""
+        """Repeats each search with `Sealed` states, which raise an error if they are inspected, for two sentences."""
         for tiny, nbest in self._cases():
             if nbest == max(self.nbests):
                 found = [self._in_flight(each, tiny, nbest) for each in (tiny.constellation(), _sealed(tiny))]
@@ -170,14 +170,14 @@ class DecoderContract(ABC):
                         raise outcome.error
                     first, second = ([h.tokens for h in o.result.hypotheses] for o in (expected, outcome))
                     assert first == second, (
-                        f"a search must not depend on what states are: {first}, but {second} {_at(tiny, nbest)}"
+                        f"a search must not depend on the content of states: {first}, but {second} {_at(tiny, nbest)}"
                     )
 
     def test_expansions_are_counted(self) -> None:
         for at, space, result in self._results():
             fewest = max((len(hypothesis.tokens) + 1 for hypothesis in result.hypotheses), default=0)
             assert space.expansions >= fewest, (
-                f"every node expanded must be counted: {space.expansions}, for a hypothesis of {fewest} tokens {at}"
+                f"every expanded node must be counted: {space.expansions}, for a hypothesis of {fewest} tokens {at}"
             )
 
     def test_an_empty_space_gives_an_empty_list(self) -> None:
@@ -185,7 +185,7 @@ class DecoderContract(ABC):
             if tiny.empty:
                 result = self.make().decode(self._open(tiny, nbest))
                 assert result.hypotheses == [], (
-                    f"an empty space has no hypothesis: {result.hypotheses} {_at(tiny, nbest)}"
+                    f"an empty space must give no hypothesis: {result.hypotheses} {_at(tiny, nbest)}"
                 )
 
     def test_an_exact_search_equals_enumeration(self) -> None:
@@ -203,8 +203,8 @@ class DecoderContract(ABC):
             elif result.gap is not None and result.hypotheses:
                 best = self._enumerate(space)[0].rank_score(space.ranking)
                 assert best <= result.hypotheses[0].rank_score + result.gap + self.tolerance, (
-                    f"the optimum must lie within the gap: it is {best:g}, found was "
-                    f"{result.hypotheses[0].rank_score:g}, with a gap of {result.gap:g} {at}"
+                    f"the optimum must lie within the gap: it is {best:g}, the search found "
+                    f"{result.hypotheses[0].rank_score:g} with a gap of {result.gap:g} {at}"
                 )
 
     def test_a_bound_that_is_missing_is_named_or_not_needed(self) -> None:
@@ -217,12 +217,12 @@ class DecoderContract(ABC):
         try:
             decoder.decode(SearchSpace(constellation, root, ranking=decoder.ranking))
         except UsageError as error:
-            assert "silent" in str(error), f"a refusal must name the predictor without a bound: {error}"
+            assert "silent" in str(error), f"the error must name the predictor without a bound: {error}"
 
     # Helpers.
 
     def _cases(self) -> list[tuple[TinySpace, int]]:
-        """Spaces and lengths of lists; only spaces with attention where the ranking needs it."""
+        """Pairs of a space and a list length; only spaces with attention if the ranking needs it."""
         needs = self.make().ranking.uses_coverage
         return [
             (tiny, nbest)
@@ -235,7 +235,7 @@ class DecoderContract(ABC):
         return tiny.open(ranking=self.make().ranking, nbest=nbest, most=self.most_expansions)
 
     def _in_flight(self, constellation: Constellation, tiny: TinySpace, nbest: int) -> list[Outcome]:
-        """The sentence twice, through the scheduler."""
+        """The outcomes for two copies of the sentence, decoded together by the scheduler."""
         sources = [replace(tiny.source, id=number) for number in (1, 2)]
         return list(Scheduler(constellation, self.make(), nbest=nbest, batch_size=2).run(sources))
 
@@ -266,7 +266,7 @@ class DecoderContract(ABC):
 
 
 class _Silent(Table):
-    """Declares nothing."""
+    """A table that declares no bounds and no keys."""
 
     best_remaining = worst_remaining = state_key = None  # type: ignore[assignment]
 
@@ -276,14 +276,14 @@ def _at(tiny: TinySpace, nbest: int) -> str:
 
 
 def _sealed(tiny: TinySpace) -> Constellation:
-    """Its predictors with `Sealed` states."""
+    """The constellation of the space, with `Sealed` states."""
     constellation = tiny.constellation()
     members = [replace(member, predictor=PassThrough(member.predictor)) for member in constellation.members]
     return Constellation(members, vocab_size=constellation.vocab_size)
 
 
 def _force(space: SearchSpace, hypothesis: Hypothesis) -> float | None:
-    """The total of one hypothesis in the same space with a `Forced` predictor added; None if it is not in there."""
+    """The total of one hypothesis in the same space with a `Forced` predictor added; None if the space lacks it."""
     members = [*space.constellation.members, Member("forced", lift(Forced(hypothesis.tokens)))]
     constellation = Constellation(members, vocab_size=space.constellation.vocab_size)
     (node,) = constellation.roots([space.source])
@@ -297,7 +297,7 @@ def _force(space: SearchSpace, hypothesis: Hypothesis) -> float | None:
 
 
 def _side_by_side(decoder: Decoder, spaces: Sequence[SearchSpace]) -> list[Result]:
-    """Searches of one decoder that take turns: each goes on until it asks something."""
+    """The results of searches of one decoder that run in turn: each runs until its next request."""
     here = getcurrent()
     asking = [
         SearchSpace(s.constellation, s.root, ranking=s.ranking, nbest=s.nbest, seed=s.seed, ask=here.switch)

@@ -1,6 +1,6 @@
-"""Everything that a search space holds, by plain recursion over the predictors: the oracle for searches.
+"""All hypotheses of a search space, by plain recursion over the predictors: the reference for testing searches.
 
-Uses the predictors' batch verbs and nothing of the code that searches, combines or ranks in batches.
+It uses the predictors' batch verbs, and none of the code for search, combination or batched ranking.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Path:
     """Without ``</s>``."""
     total: float
     ledger: tuple[tuple[float, ...], ...]
-    """``[T, K]``, unweighted; 0 where a predictor was not consulted."""
+    """``[T, K]``: unweighted scores; 0 for a predictor that was not consulted."""
     coverage: Coverage = ()
 
     def rank_score(self, ranking: Ranking) -> float:
@@ -44,10 +44,10 @@ class _Prefix(NamedTuple):
 def enumerate_space(
     constellation: Constellation, source: Source, *, ranking: Ranking | None = None, most: int = 100_000
 ) -> list[Path]:
-    """All complete hypotheses, best rank score first, equal ones by their tokens.
+    """All complete hypotheses, best rank score first; ties are ordered by tokens.
 
-    ``source`` needs a ``max_length``, or the predictors an end of their own. Raises ValueError beyond ``most``
-    prefixes.
+    ``source`` needs a ``max_length``, unless the predictors themselves limit the length. Raises ValueError if there
+    are more than ``most`` prefixes.
     """
     ranking = ranking or Ranking()
     states = [predictor.initialize_batch([source])[0] for predictor in constellation.predictors]
@@ -62,10 +62,10 @@ def score_path(
     tokens: Sequence[int],
     weights: Sequence[Sequence[float | None]] | None = None,
 ) -> tuple[float, list[list[float]]]:
-    """Total and ledger ``[T, K]`` of one hypothesis (without ``</s>``), each predictor asked on its own.
+    """Total and ledger ``[T, K]`` of one hypothesis (without ``</s>``), computed by each predictor separately.
 
-    ``weights``: ``[T, K]``, those in force for each token; by default the constellation's own. A predictor that
-    is not consulted for a token stays out from there on.
+    ``weights``: ``[T, K]``, the weights for each token; by default those of the constellation. A predictor that is
+    not consulted for a token is not consulted for later tokens either.
     """
     end = [*tokens, EOS]
     weights = weights if weights is not None else [constellation.weights] * len(end)
@@ -108,7 +108,7 @@ def followers(
 def _walk(
     constellation: Constellation, source: Source, prefix: _Prefix, wanted: bool, budget: Iterator[int]
 ) -> Iterator[Path]:
-    """``wanted``: whether coverage is."""
+    """All hypotheses that begin with ``prefix``. ``wanted``: whether to compute coverage."""
     if next(budget, None) is None:
         raise ValueError("the space is too large to enumerate")
     coverage = _attend(constellation, prefix) if wanted else ()
@@ -128,7 +128,7 @@ def _walk(
 
 
 def _attend(constellation: Constellation, prefix: _Prefix) -> Coverage:
-    """The coverage with the attention of the next token, by those who are consulted."""
+    """The coverage including the attention for the next token, for each consulted predictor with attention."""
     rows = [
         plain(attention([state])[0])
         for predictor, state, weight in zip(
@@ -141,7 +141,7 @@ def _attend(constellation: Constellation, prefix: _Prefix) -> Coverage:
 
 
 def _score_of(scores: Scores, token: int) -> float:
-    """One token's score in the only row of an answer."""
+    """The score of one token in scores with a single row."""
     if scores.values is not None:
         return float(scores.values[0][token])
     row = scores.rows[0]

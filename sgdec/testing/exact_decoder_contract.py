@@ -1,6 +1,6 @@
-"""What an exact decoder promises: the true n-best of any space, a proof of it, or how far from it the list may be.
+"""The promises of an exact decoder: the true n-best of any space with a proof, or a list with a valid gap.
 
-The oracle is `enumerate_space`, which shares no code with searches.
+The reference is `enumerate_space`, which shares no code with searches.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from sgdec.testing.tiny_spaces import TinySpace
 
 
 class ExactDecoderContract(RandomSpacesContract):
-    """`DecoderContract` for a decoder that finds the n-best, held to it in random spaces, too.
+    """`DecoderContract` for a decoder that finds the true n-best, tested in random spaces as well.
 
-    A decoder with a budget gives `make_limited` as well. One whose list is not the n-best, such as the best of each
-    length, asks for one hypothesis: ``nbests = (1,)``.
+    For a decoder with a budget, implement `make_limited`, too. For a decoder whose list is not the n-best, such as
+    the best hypothesis of each length, set ``nbests = (1,)``.
 
     >>> from sgdec_decoders.dfs import DfsDecoder
     >>> class TestDfs(ExactDecoderContract):
@@ -34,7 +34,7 @@ class ExactDecoderContract(RandomSpacesContract):
     nbests: Sequence[int] = (1, 2, 5)
 
     def make_limited(self, max_expansions: int) -> Decoder | None:
-        """The decoder with a budget; None where it knows none, and nothing is promised."""
+        """The decoder with this budget; None if it has no budget, which skips the tests of budgets."""
         return None
 
     def test_the_true_nbest_is_found_in_random_spaces(self) -> None:
@@ -48,7 +48,7 @@ class ExactDecoderContract(RandomSpacesContract):
             result, _ = self._search(self.make(), tiny, nbest)
             claims = result.proven, result.gap
             assert claims == (True, None), (
-                f"a list that an exact search finds must be proven, without a gap: (proven, gap) = {claims} {at}"
+                f"an exact search must prove its list, without a gap: (proven, gap) = {claims} {at}"
             )
 
     def test_a_budget_is_kept(self) -> None:
@@ -64,11 +64,12 @@ class ExactDecoderContract(RandomSpacesContract):
                 optimum = self._paths(tiny, decoder)[0].rank_score(decoder.ranking)
                 best = result.hypotheses[0].rank_score
                 assert result.proven is False and result.gap is not None and result.gap >= 0.0, (
-                    f"a search that a budget ends must say so, and give a gap: {(result.proven, result.gap)} {at}"
+                    f"a search that a budget ends must return proven = False and a gap: "
+                    f"{(result.proven, result.gap)} {at}"
                 )
                 assert best <= optimum + self.tolerance and optimum <= best + result.gap + self.tolerance, (
-                    f"the optimum must lie within the gap: it is {optimum:g}, found was {best:g}, with a gap of "
-                    f"{result.gap:g} {at}"
+                    f"the optimum must lie within the gap: it is {optimum:g}, the search found {best:g} with a gap "
+                    f"of {result.gap:g} {at}"
                 )
             else:
                 assert result.gap is None, f"without a hypothesis there must be no gap: {result.gap:g} {at}"
@@ -80,7 +81,7 @@ class ExactDecoderContract(RandomSpacesContract):
             if limited is not None:
                 found, _ = self._search(limited, tiny, nbest)
                 assert found == free, (
-                    f"a budget of what a search needs must change nothing: {found}, but {free} without one {at}"
+                    f"a sufficient budget must not change the result: {found}, but {free} without a budget {at}"
                 )
 
     def test_a_hypothesis_may_be_longer_than_the_stack_is_deep(self) -> None:
@@ -89,12 +90,12 @@ class ExactDecoderContract(RandomSpacesContract):
         try:
             result, _ = self._search(self.make(), chain, 1)
         except RecursionError:
-            raise AssertionError("a search must not go down the stack with each token") from None
+            raise AssertionError("a search must not recurse for each token") from None
         found = [len(hypothesis.tokens) for hypothesis in result.hypotheses]
-        assert found == [length], f"the only hypothesis, of {length} tokens, must be found: {found}"
+        assert found == [length], f"the only hypothesis, of {length} tokens, must be found, not lengths {found}"
 
     def _limited(self) -> Iterator[tuple[str, TinySpace, int, int, Result, int]]:
-        """Searches that are ended too early, with their budgets and expansions."""
+        """Searches with budgets that end them too early: message, space, nbest, budget, result, expansions."""
         for at, tiny, nbest in self._drawn():
             _, free = self._search(self.make(), tiny, nbest)
             for budget in sorted({1, 2, free.expansions // 2, free.expansions - 1}):
@@ -104,7 +105,7 @@ class ExactDecoderContract(RandomSpacesContract):
 
 
 class _Chain(Predictor):
-    """One hypothesis, of ``length`` times token 3, for a source of one token."""
+    """Allows one hypothesis, ``length`` times token 3, for a source of one token."""
 
     def __init__(self, length: int) -> None:
         self._length = self._left = length

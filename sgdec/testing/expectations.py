@@ -1,4 +1,4 @@
-"""A search's result held against the enumeration of its space."""
+"""Comparison of a search's result with the enumeration of its space."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sgdec.testing.enumeration import Path
 
 
 def require_the_best(result: Result, best: Sequence[Path], ranking: Ranking, tolerance: float, at: str) -> None:
-    """The same rank scores; tokens may differ where these are equal. ``best``: as many as the list should have."""
+    """Check that the result has the rank scores of ``best``, the expected list. Tokens may differ if scores tie."""
     expected = [path.rank_score(ranking) for path in best]
     found = [hypothesis.rank_score for hypothesis in result.hypotheses]
     assert len(found) == len(expected) and np.allclose(found, expected, atol=tolerance), (
@@ -23,11 +23,11 @@ def require_the_best(result: Result, best: Sequence[Path], ranking: Ranking, tol
 
 
 def require_these(result: Result, paths: Sequence[Path], tolerance: float, at: str) -> None:
-    """Each hypothesis is one of the space, with its total, and there once."""
+    """Check that each hypothesis is one of ``paths``, has its total, and is listed once."""
     totals = {path.tokens: path.total for path in paths}
     for hypothesis in result.hypotheses:
         total = totals.pop(hypothesis.tokens, math.nan)
         assert math.isclose(total, hypothesis.score, rel_tol=tolerance, abs_tol=tolerance), (
-            f"a hypothesis must be one of the space, with its total, and listed once: {hypothesis.tokens} with "
+            f"a hypothesis must be in the space, have its total there, and be listed once: {hypothesis.tokens} with "
             f"{hypothesis.score:g} {at}"
         )

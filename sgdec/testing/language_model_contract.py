@@ -1,6 +1,6 @@
-"""What every language model promises (`sgdec.models.base`), each promise as one test.
+"""The promises of every language model (`sgdec.models.base`), each as one test.
 
-Besides the promises of all models (`sgdec.testing.model_contract`).
+They include the promises of all models (`sgdec.testing.model_contract`).
 
 This module imports torch, so `sgdec.testing` does not import it.
 """
@@ -15,11 +15,11 @@ from sgdec.testing.model_contract import BEGIN, TARGETS, ModelContract
 
 CONTEXT = ModelContext(source_vocab_size=0, target_vocab_size=29)
 TOKENS = torch.tensor([4, 28, 6])
-"""One for each prefix, after ``<s>``."""
+"""The first token of each of three prefixes, after ``<s>``."""
 
 
 class LanguageModelContract(ModelContract[LanguageModel]):
-    """Subclass it, name the subclass ``Test...``, and give `make`; pytest does the rest.
+    """Subclass it, name the subclass ``Test...``, and implement `make`; pytest runs the tests.
 
     >>> from sgdec.models.rnnlm import RNNLM
     >>> class TestSmall(LanguageModelContract):
@@ -35,7 +35,7 @@ class LanguageModelContract(ModelContract[LanguageModel]):
         state = self._begun(model)
         after, output = model.step(state, TOKENS)
         for part in (*state, *after, output):
-            assert len(part) == 3, f"states and outputs must have one row a prefix: {list(part.shape)} for 3"
+            assert len(part) == 3, f"states and outputs must have one row per prefix: {list(part.shape)} for 3"
         assert output.dim() == 2, f"an output must be [R, H], not {list(output.shape)}"
         logits = model.project(output)
         assert logits.shape == (3, 29), f"logits must be [R, V], here [3, 29], not {list(logits.shape)}"
@@ -54,7 +54,7 @@ class LanguageModelContract(ModelContract[LanguageModel]):
         state = self._begun(model)
         kept = [part.clone() for part in state]
         model.step(state, TOKENS)
-        assert all(map(torch.equal, state, kept)), "a step must not change what it was given"
+        assert all(map(torch.equal, state, kept)), "a step must not change its arguments"
 
     def test_prefixes_may_come_in_any_order_and_twice(self) -> None:
         model, rows = self._model(), torch.tensor([2, 0, 2])

@@ -1,4 +1,4 @@
-"""A search space that ends a search which has no end of its own."""
+"""A search space with a limit on expansions, to stop searches that would not end."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from sgdec.search.space import SearchSpace
 
 
 class LimitedSpace(SearchSpace):
-    """Raises AssertionError once more than ``most`` nodes are expanded: the same on every machine, however slow."""
+    """Raises AssertionError when more than ``most`` nodes are expanded. Unlike a time limit, it ignores speed."""
 
     def __init__(self, constellation: Constellation, root: Node, *, most: int, **options: Any) -> None:
         super().__init__(constellation, root, **options)
         self._most = most
         self.expanded: Counter[int] = Counter()
-        """By the length of prefixes, how many were expanded or sampled from; without what a decoder asks itself."""
+        """For each length the number of expanded or sampled prefixes, without a decoder's own predictor calls."""
 
     def count_expansions(self, nodes: int, length: int) -> None:
         super().count_expansions(nodes, length)

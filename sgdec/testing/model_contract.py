@@ -1,8 +1,7 @@
-"""What every model promises (`sgdec.models.base`), translation or language model, each promise as one test.
+"""The promises of every translation and language model (`sgdec.models.base`), each as one test.
 
-Training looks at all steps at once, search at one step of prefixes from anywhere, in any order, padded and repeated;
-a model that keeps these promises is the same model in both. This module imports torch, so `sgdec.testing` does not
-import it.
+Training computes all steps at once. Search computes one step of arbitrary prefixes, in any order, padded or repeated.
+The promises ensure that both give the same numbers. This module imports torch, so `sgdec.testing` does not import it.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ AnyModel = TypeVar("AnyModel", bound=Model)
 
 
 class ModelContract(ABC, Generic[AnyModel]):
-    """What the contracts of both kinds of models share.
+    """The common part of the contracts for both kinds of models.
 
-    The models are asked in float64 and do not train. Their parameters are drawn again, so that none is 0 or 1 because
-    training starts there.
+    Models are tested in float64 and in evaluation mode. All parameters are replaced by random values, because initial
+    values of 0 or 1 would hide errors.
     """
 
     context: ModelContext
-    """What the model is made for: 29 target tokens."""
+    """The context of the model: 29 target tokens."""
     tolerance: float = 1e-10
-    """How much two ways to compute the same number may differ."""
+    """The largest allowed difference between two ways to compute the same number."""
 
     @abstractmethod
     def make(self, context: ModelContext) -> AnyModel:
-        """A new model, as small as can be, without dropout."""
+        """A new model without dropout, as small as possible."""
 
     def test_all_steps_at_once_equal_the_step_loop(self) -> None:
         model = self._model()
@@ -67,7 +66,7 @@ class ModelContract(ABC, Generic[AnyModel]):
         assert not torch.allclose(after[:, 3:], before[:, 3:]), "an output must depend on the last token consumed"
 
     def test_the_output_layer_is_what_projects_and_can_start_from_frequencies(self) -> None:
-        """Where the model says that it has one."""
+        """Checked only if the model has an output layer."""
         model = self._model()
         try:
             layer, bound = model.output_layer()
@@ -82,7 +81,7 @@ class ModelContract(ABC, Generic[AnyModel]):
         self._same(layer.bias, scores.double(), "bias_output must set the output layer's bias")
 
     def test_a_frozen_model_is_the_same_model(self) -> None:
-        """Packed for a processor, in float32."""
+        """Checked in float32, with weights packed for the CPU."""
         model = self._model().float()
         expected = model.project(self._outputs(model))
         model.freeze(Kernels())
@@ -92,11 +91,11 @@ class ModelContract(ABC, Generic[AnyModel]):
 
     @abstractmethod
     def _outputs(self, model: AnyModel, targets: Tensor = TARGETS) -> Tensor:
-        """``[B, T, H]``, all steps at once."""
+        """The outputs ``[B, T, H]``, computed for all steps at once."""
 
     @abstractmethod
     def _loop(self, model: AnyModel, targets: Tensor = TARGETS) -> Tensor:
-        """The same, one step after the other."""
+        """The same outputs, computed one step after the other."""
 
     def _model(self) -> AnyModel:
         with torch.random.fork_rng(devices=[]):
@@ -109,6 +108,6 @@ class ModelContract(ABC, Generic[AnyModel]):
     def _same(
         self, found: Any, expected: Any, promise: str, *, tolerance: float | None = None, relative: float = 0.0
     ) -> None:
-        """``tolerance``: as the contract's, which it replaces; ``relative``: besides, times what is expected."""
+        """``tolerance``: absolute, by default that of the contract; ``relative``: relative tolerance, added to it."""
         atol = self.tolerance if tolerance is None else tolerance
         torch.testing.assert_close(found, expected, rtol=relative, atol=atol, msg=lambda said: f"{promise}: {said}")

@@ -1,7 +1,7 @@
-"""What every predictor promises (``docs/explanation/architecture.md``, "The seams"), each promise as one test.
+"""The promises of every predictor (``docs/explanation/architecture.md``, "The seams"), each as one test.
 
-The kit asks predictors of both forms: one in the simple form also in batches, one in the batch form also one
-prefix at a time. It never consumes ``</s>`` and asks nothing after it, nor does any search. The promises of the
+The kit tests predictors of both forms: the simple form is also tested in batches, and the batch form also one prefix
+at a time. Like every search, it never consumes ``</s>`` and never calls a predictor after it. The promises of the
 optional abilities are in `sgdec.testing.ability_checks`.
 """
 
@@ -21,7 +21,7 @@ from sgdec.testing.toys import PassThrough
 
 
 class PredictorContract(AbilityChecks):
-    """Subclass it, name the subclass ``Test...``, and give `make`; pytest does the rest.
+    """Subclass it, name the subclass ``Test...``, and implement `make`; pytest runs the tests.
 
     >>> from sgdec.testing import Table
     >>> class TestTable(PredictorContract):
@@ -35,7 +35,7 @@ class PredictorContract(AbilityChecks):
         for source, prefix, scores in self._answers():
             at = where(source, prefix)
             assert isinstance(scores, Scores), f"predict_next must return Scores, not {type(scores)} {at}"
-            assert len(scores) == 1, f"predict_next must answer with one row, not {len(scores)} {at}"
+            assert len(scores) == 1, f"predict_next must return one row, not {len(scores)} {at}"
             try:
                 read_row(scores, 0, self.vocab_size)
             except (AssertionError, ValueError) as error:
@@ -70,13 +70,13 @@ class PredictorContract(AbilityChecks):
             never, often = self._begin(source), self._begin(source)
             for t, token in enumerate(prefix):
                 rows = [ask(often, self.vocab_size) for _ in range(3)]
-                self._same(rows[0], rows[2], "predict_next must say the same when asked again", source, prefix[:t])
+                self._same(rows[0], rows[2], "predict_next must return the same if called again", source, prefix[:t])
                 never.consume(token)
                 often.consume(token)
             self._same(
                 ask(often, self.vocab_size),
                 ask(never, self.vocab_size),
-                "predict_next must change nothing: asked before each consume, and never asked",
+                "predict_next must change nothing: called before each consume, and never called",
                 source,
                 prefix,
             )
@@ -89,10 +89,10 @@ class PredictorContract(AbilityChecks):
                 predictor.set_state(states[t])
                 again = ask(predictor, self.vocab_size)
                 self._same(rows[t], again, "a restored state must score as before", source, prefix[:t])
-                if t < len(prefix):  # its successor, by way of the restored state
+                if t < len(prefix):  # also check the next state, reached from the restored one
                     predictor.consume(prefix[t])
                     again = ask(predictor, self.vocab_size)
-                    what = "consume after set_state must lead where it led before"
+                    what = "consume after set_state must lead to the same state as before"
                     self._same(rows[t + 1], again, what, source, prefix[: t + 1])
 
     def test_a_state_is_a_value_that_later_calls_leave_alone(self) -> None:
@@ -108,7 +108,7 @@ class PredictorContract(AbilityChecks):
             for t, (state, image) in enumerate(zip(states, images, strict=True)):
                 now = snapshot(state)
                 assert now == image, (
-                    f"a state must stay as it was when later calls are made: {image} became {now} "
+                    f"later calls must not change a state: {image} became {now} "
                     f"{where(source, prefix[:t])}"
                 )
 
@@ -125,7 +125,7 @@ class PredictorContract(AbilityChecks):
                     restored.consume(token)
 
     def test_initialize_starts_a_sentence_afresh(self) -> None:
-        """Also where the sentence before was left in the middle."""
+        """Also if the previous sentence was abandoned in the middle."""
         predictor = self._simple()
         walks = [(source, part) for source, prefix in self._prefixes for part in (prefix, prefix[: len(prefix) // 2])]
         for source, prefix in walks * 2:
@@ -133,7 +133,7 @@ class PredictorContract(AbilityChecks):
             _, rows = self._visit(predictor, prefix)
             _, fresh = self._visit(self._begin(source), prefix)
             for t, (row, expected) in enumerate(zip(rows, fresh, strict=True)):
-                what = "initialize must forget the sentence before"
+                what = "initialize must forget the previous sentence"
                 self._same(expected, row, what, source, prefix[:t])
 
     def test_sentences_in_flight_do_not_disturb_each_other(self) -> None:
@@ -141,27 +141,27 @@ class PredictorContract(AbilityChecks):
         states = [predictor.initialize_batch([source])[0] for source, _ in self._prefixes]
         self._compare(
             self._walk(predictor, states, together=False),
-            "initialize must assign what belongs to one sentence, never change what others see: "
+            "initialize must assign the data of a sentence and never change that of others: "
             "alone, and with other sentences in between",
         )
 
     def test_a_batch_says_what_single_prefixes_say(self) -> None:
-        self._compare(self._walk(lift(self.make())), "row i of a batch must be what the simple form says for state i")
+        self._compare(self._walk(lift(self.make())), "row i of a batch must equal the simple form for state i")
 
     def test_a_batch_of_single_prefixes_says_what_single_prefixes_say(self) -> None:
         predictor = lift(Lowered(lift(self.make())))
-        self._compare(self._walk(predictor), "lowered and lifted again, a predictor must say the same")
+        self._compare(self._walk(predictor), "a predictor must return the same after it is lowered and lifted again")
 
     def test_inside_a_wrapper_it_says_the_same(self) -> None:
         predictor = PassThrough(lift(self.make()))
         self._compare(
-            self._walk(predictor), "inside a wrapper that passes all through, a predictor must say the same"
+            self._walk(predictor), "a predictor must return the same inside a wrapper that changes nothing"
         )
 
     def test_two_fresh_instances_agree(self) -> None:
         first, second = self.make(), self.make()
         assert first is not second, "make must return a new predictor each time"
-        self._compare(self._walk(lift(second)), "two predictors made alike must agree")
+        self._compare(self._walk(lift(second)), "two predictors with equal options must agree")
 
     def test_candidates_score_as_they_do_among_all_tokens(self) -> None:
         rng = self._rng()
@@ -174,7 +174,7 @@ class PredictorContract(AbilityChecks):
             some = [np.flatnonzero(rng.random(self.vocab_size) < share).tolist() for share in (0.2, 0.5, 0.9)]
             for candidates in [[], [EOS], *some, *single]:
                 row = ask(predictor, self.vocab_size, candidates)
-                what = "a candidate must score as it does when all tokens are asked for"
+                what = "a candidate must have the same score as without candidates"
                 self._same(full, row, what, source, prefix, candidates)
             what = "candidates must not change what later calls return"
             self._same(full, ask(predictor, self.vocab_size), what, source, prefix)
@@ -188,11 +188,11 @@ class PredictorContract(AbilityChecks):
         some = predictor.predict_batch(states, wanted)
         for i, source in enumerate(sources):
             first, second = read_row(full, i, self.vocab_size), read_row(some, i, self.vocab_size)
-            what = "a row of a batch must honour its own candidates"
+            what = "each row of a batch must use its own candidates"
             self._same(first, second, what, source, (), wanted[i])
 
     def test_rows_said_to_be_independent_are_equal_bit_for_bit(self) -> None:
-        """Where ``independent_rows`` says so: one prefix of each sentence alone, and all of them side by side."""
+        """If ``independent_rows`` is set: one prefix of each sentence, alone and in a batch."""
         predictor = lift(self.make())
         walks = list({source.id: (source, prefix) for source, prefix in self._prefixes}.values())
         if not predictor.independent_rows:
@@ -217,7 +217,7 @@ class PredictorContract(AbilityChecks):
     # Helpers.
 
     def _visit(self, predictor: Predictor, prefix: Sequence[int]) -> tuple[list[State], list[Row]]:
-        """States and rows before, between and after the tokens of a prefix."""
+        """The states and rows before the first token of a prefix and after each of its tokens."""
         states, rows = [predictor.get_state()], [ask(predictor, self.vocab_size)]
         for token in prefix:
             predictor.consume(token)
@@ -226,7 +226,7 @@ class PredictorContract(AbilityChecks):
         return states, rows
 
     def _answers(self) -> Iterator[tuple[Source, tuple[int, ...], Scores]]:
-        """Raw answers after every prefix; each is asked for all tokens, and for two candidates."""
+        """The scores after every prefix, once for all tokens and once for two candidates."""
         for source, whole in self._prefixes:
             predictor = self._begin(source)
             for t, token in enumerate((*whole, None)):
@@ -238,9 +238,9 @@ class PredictorContract(AbilityChecks):
     def _walk(
         self, predictor: BatchPredictor, states: list[State] | None = None, *, together: bool = True
     ) -> list[list[Row]]:
-        """For each prefix its rows, all prefixes side by side; in one batch, or one by one in turn.
+        """For each prefix its rows. All prefixes advance together, in one batch, or in turn one by one.
 
-        The order changes at each step: states come from wherever they were made.
+        The order changes at each step, so that rows and states change their positions in batches.
         """
         walks = self._prefixes
         if states is None:
@@ -252,7 +252,7 @@ class PredictorContract(AbilityChecks):
             for batch in _batches(active, together):
                 scores = predictor.predict_batch([states[i] for i in batch])
                 assert len(scores) == len(batch), (
-                    f"a batch must have one row a state: {len(batch)} states, {len(scores)} rows"
+                    f"a batch must have one row per state: {len(batch)} states, {len(scores)} rows"
                 )
                 for place, i in enumerate(batch):
                     found[i].append(read_row(scores, place, self.vocab_size))
@@ -265,7 +265,7 @@ class PredictorContract(AbilityChecks):
         return found
 
     def _compare(self, found: list[list[Row]], promise: str) -> None:
-        """Each walk against a fresh predictor that sees that prefix alone."""
+        """Compare the rows of each walk with those of a fresh predictor that sees only this prefix."""
         for (source, prefix), rows in zip(self._prefixes, found, strict=True):
             _, expected = self._visit(self._begin(source), prefix)
             for t, (first, second) in enumerate(zip(expected, rows, strict=True)):
@@ -273,7 +273,7 @@ class PredictorContract(AbilityChecks):
 
 
 def _batches(active: list[int], together: bool) -> list[list[int]]:
-    """All at once, or one after the other; no batch is empty."""
+    """One batch of all, or one batch for each; no batch is empty."""
     if together:
         return [active] if active else []
     return [[i] for i in active]

@@ -1,7 +1,7 @@
-"""What exact searches need of a predictor: bounds and keys that hold for every prefix of a space, in any company.
+"""The requirements of exact searches on a predictor: bounds and keys that hold for every prefix of a space.
 
-`PredictorContract` tries abilities along random ways. Here whole spaces are enumerated, in which the predictor meets
-others, under weights of both signs, and exact searches have to find in them what enumeration finds.
+`PredictorContract` tests abilities on random walks. Here the predictor is combined with others, under weights of both
+signs, in spaces small enough to enumerate. Exact searches must find the same hypotheses as enumeration.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from sgdec.testing.toys import Bonus, Table
 
 
 class PredictorSearchContract(ABC):
-    """Subclass it beside a `PredictorContract`, and give `draw`; pytest does the rest.
+    """Subclass it in addition to a `PredictorContract`, and implement `draw`; pytest runs the tests.
 
-    The predictor declares what exact searches ask for: `best_remaining`, or a `max_score`.
+    The predictor must declare the bound that exact searches need: `best_remaining`, or a `max_score`.
 
     >>> from sgdec.testing import Table
     >>> class TestTable(PredictorSearchContract):
@@ -41,19 +41,22 @@ class PredictorSearchContract(ABC):
     """
 
     vocab_size: int
-    """V, the number of target tokens, 4 at least. All prefixes are enumerated, 400 where V is 7 and the limit 3."""
+    """V, the number of target tokens, at least 4. All prefixes are enumerated: 400 if V is 7 and the limit is 3."""
     spaces: int = 25
-    """How many are drawn."""
+    """The number of random spaces."""
     limits: Sequence[int | None] = (3, 2, 1, 0)
-    """Of the sentences, in turn. None = none, and no company: where the predictor ends all hypotheses by itself."""
+    """The length limits of the spaces, in turn. None = no limit, for a predictor that itself ends all hypotheses.
+
+    It is then the only predictor of the space.
+    """
     weights: Sequence[float] = (1.0, 0.5, 2.0, -1.0, 0.0)
-    """Negative ones are left out for a predictor without `worst_remaining`."""
+    """The weights to draw from. A predictor without `worst_remaining` gets no negative weight."""
     tolerance: float = 1e-6
-    """How much two sums of the same scores may differ."""
+    """The largest allowed difference between two sums of the same scores."""
 
     @abstractmethod
     def draw(self, rng: np.random.Generator) -> Predictor | BatchPredictor:
-        """A new predictor, each time; where it reads a file, a random one."""
+        """Return a new predictor at each call; if it reads a file, with a random file."""
 
     def source(self, limit: int | None) -> Source:
         """The sentence of a space."""
@@ -74,7 +77,7 @@ class PredictorSearchContract(ABC):
                 at = f"by {type(decoder).__name__} {drawn.at}"
                 require_the_best(result, drawn.paths[: space.nbest], space.ranking, self.tolerance, at)
                 require_these(result, drawn.paths, self.tolerance, at)
-                assert result.proven is True, f"what an exact search finds must be proven {at}"
+                assert result.proven is True, f"an exact search must prove its list {at}"
 
     def test_no_completion_of_any_prefix_beats_its_bound(self) -> None:
         for drawn in self._drawn():
@@ -82,8 +85,8 @@ class PredictorSearchContract(ABC):
             for node, bound in zip(nodes, drawn.space.bound(nodes), strict=True):
                 best = max(drawn.futures(node).values(), default=-math.inf)
                 assert bound >= best - self.tolerance * (1 + abs(best)), (
-                    f"a bound must not be below what can still be added: it is {bound:g} after {node.tokens}, but "
-                    f"one way to </s> adds {best:g} {drawn.at}"
+                    f"a bound must not be below the score of a completion: it is {bound:g} after {node.tokens}, but "
+                    f"one completion adds {best:g} {drawn.at}"
                 )
 
     def test_all_prefixes_with_one_key_have_one_future(self) -> None:
@@ -101,8 +104,8 @@ class PredictorSearchContract(ABC):
                         for end in found
                     )
                     assert alike, (
-                        f"equal keys must mean equal futures: {first.tokens} can go on by {expected}, but "
-                        f"{node.tokens} by {found} {drawn.at}"
+                        f"prefixes with equal keys must have equal futures: {first.tokens} has the completions "
+                        f"{expected}, but {node.tokens} has {found} {drawn.at}"
                     )
 
     def _drawn(self) -> Iterator[_Drawn]:
@@ -116,11 +119,11 @@ class PredictorSearchContract(ABC):
             weights = [float(rng.choice(own)), *rng.choice(self.weights, len(others)).tolist()]
             constellation = Constellation.of({"a": predictor, **others}, weights=weights, vocab_size=self.vocab_size)
             company = " and ".join(type(other).__name__ for other in others.values()) or "nobody"
-            at = f"(space {number}: beside {company}, weights {weights}, at most {limit} tokens)"
+            at = f"(space {number}: combined with {company}, weights {weights}, at most {limit} tokens)"
             yield _Drawn(constellation, self.source(limit), at)
 
     def _other(self, rng: np.random.Generator) -> Predictor:
-        """Whose scores are multiples of a half, so that many totals are equal."""
+        """A random predictor whose scores are multiples of 0.5, so that many totals are equal."""
         kind = rng.integers(5)
         if kind == 0:
             return random_lattice(rng, 1.0, coarse=True)
@@ -131,7 +134,7 @@ class PredictorSearchContract(ABC):
 
 @dataclass
 class _Drawn:
-    """One space, all of whose hypotheses are known."""
+    """A random space and all of its hypotheses."""
 
     constellation: Constellation
     source: Source
@@ -141,7 +144,7 @@ class _Drawn:
         self.paths: list[Path] = enumerate_space(self.constellation, self.source)
         self.space = self.open()
         self._ends: defaultdict[tuple[int, ...], dict[tuple[int, ...], float]] = defaultdict(dict)
-        """By prefix, the total of each hypothesis that begins with it, by its other tokens."""
+        """For each prefix: the remaining tokens and the total of each hypothesis that begins with it."""
         for path in self.paths:
             for length in range(len(path.tokens) + 1):
                 self._ends[path.tokens[:length]][path.tokens[length:]] = path.total
@@ -151,7 +154,7 @@ class _Drawn:
         return SearchSpace(self.constellation, root, nbest=nbest)
 
     def nodes(self) -> list[Node]:
-        """Every node that is not finished, shortest first."""
+        """All nodes that are not finished, shortest first."""
         found = [self.space.root]
         for node in found:
             (children,) = self.space.expand([node])
@@ -159,5 +162,5 @@ class _Drawn:
         return found
 
     def futures(self, node: Node) -> dict[tuple[int, ...], float]:
-        """What each completion of a prefix adds to its total."""
+        """For each completion of a prefix the score that it adds to the prefix's total."""
         return {end: total - node.total for end, total in self._ends[node.tokens].items()}

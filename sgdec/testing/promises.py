@@ -1,4 +1,4 @@
-"""The promises of a contract as values, to run them without pytest: graders, notebooks, reports."""
+"""The promises of a contract as values, to run them without pytest, for example in graders and notebooks."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ _PREFIX = "test_"
 
 @dataclass(frozen=True)
 class Promise:
-    """One promise, and how to see whether it is kept."""
+    """One promise, and a function that checks it."""
 
     text: str
-    """In words, such as "a restored state scores as before"."""
+    """The promise in words, such as "restoring a state restores its scores"."""
     check: Callable[[], None]
     """Raises AssertionError if the promise is broken."""
 
@@ -31,7 +31,7 @@ class Promise:
 def promises(
     contract: PredictorContract | PredictorSearchContract | DecoderContract | ModelContract[Any],
 ) -> list[Promise]:
-    """All promises of a contract, by name.
+    """All promises of a contract, sorted by name.
 
     >>> import numpy as np
     >>> from sgdec.testing import Table
@@ -49,10 +49,10 @@ def promises(
 
 
 def breach(check: Callable[[], object], within: Path | None = None) -> str | None:
-    """What is wrong, in one line; None where the check passes.
+    """Run a check; return its error message in one line, or None if it passes.
 
-    ``within``: the file under test; where it raises something else than AssertionError, the line says where in it.
-    Whatever is raised is caught, SystemExit too, but for KeyboardInterrupt.
+    ``within``: the file under test; the message names the line in it that raised, unless a failed assertion has a
+    message. All exceptions except KeyboardInterrupt are caught, including SystemExit.
 
     >>> breach(lambda: 1 / 0)
     'ZeroDivisionError: division by zero'
@@ -69,7 +69,7 @@ def breach(check: Callable[[], object], within: Path | None = None) -> str | Non
 
 
 def _place(error: BaseException, within: Path | None) -> str:
-    """The innermost line of the file under test that led to the error."""
+    """``(FILE, line N)`` of the innermost line in the file under test that led to the error; "" if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     inside = [frame for frame in frames if within and Path(frame.filename).resolve() == within.resolve()]
     return f" ({Path(inside[-1].filename).name}, line {inside[-1].lineno})" if inside else ""

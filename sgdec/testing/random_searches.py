@@ -1,4 +1,4 @@
-"""Decoders in random spaces: what `ExactDecoderContract` and `BeamContract` share."""
+"""Tests of decoders in random spaces: the common part of `ExactDecoderContract` and `BeamContract`."""
 
 from __future__ import annotations
 
@@ -17,21 +17,23 @@ from sgdec.testing.tiny_spaces import TinySpace
 
 
 class RandomSpacesContract(DecoderContract):
-    """`DecoderContract`, and promises over random spaces: the same ones each time, half of them full of ties.
+    """`DecoderContract` with further promises, tested in random spaces. Half of the spaces have many ties.
 
-    Where a decoder's guarantee has conditions, such as scores that never rise, restrict what is drawn to these.
+    The random seed is fixed. If a decoder's guarantee has conditions, such as scores that are never positive,
+    restrict ``kinds``, ``weights`` and ``highest`` accordingly.
     """
 
     random_spaces: int = 40
-    """How many are drawn."""
+    """The number of random spaces."""
     kinds: Sequence[str] = KINDS
-    """The predictors that they are made of (`sgdec.testing.random_spaces`)."""
+    """The kinds of predictors in the spaces (`sgdec.testing.random_spaces`)."""
     weights: Sequence[float] = WEIGHTS
+    """The weights to draw from."""
     highest: float = 2.0
-    """No predictor gives any token a higher score."""
+    """The highest possible score of a token."""
 
     def test_sentences_in_flight_together_are_found_as_alone(self) -> None:
-        """Three of different lengths and length limits, through the scheduler."""
+        """Three sentences with different lengths and length limits, decoded by the scheduler."""
         for at, tiny, nbest in self._drawn():
             limit = tiny.source.max_length
             sources = [
@@ -49,11 +51,11 @@ class RandomSpacesContract(DecoderContract):
                 first, second = ([h.tokens for h in outcome.result.hypotheses] for outcome in (one, other))
                 assert first == second, (
                     f"a search must not depend on which sentences are in flight: sentence {one.source.id} has "
-                    f"{first} alone, but {second} beside the others {at}"
+                    f"{first} alone, but {second} with the others {at}"
                 )
 
     def _drawn(self) -> Iterator[tuple[str, TinySpace, int]]:
-        """Where, the space, and the length of the list."""
+        """For each random space: a description for messages, the space, and the list length."""
         rng = np.random.default_rng(20170804)
         kinds = ("batch",) if self.make().ranking.uses_coverage else self.kinds  # these have attention
         for number in range(self.random_spaces):

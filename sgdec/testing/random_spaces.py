@@ -1,6 +1,6 @@
-"""Random spaces small enough to enumerate: scores of both signs, many of them equal, some forbidden.
+"""Random search spaces small enough to enumerate, with scores of both signs, many ties, and forbidden tokens.
 
-Everything is drawn from a generator that the caller seeds, so that a failure can be repeated.
+All random values come from a generator that the caller seeds, so that a failure can be reproduced.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from sgdec.testing.tiny_spaces import TinySpace
 from sgdec.testing.toys import BatchTable, Bonus, Lattice, OnDemandTable, Table
 
 V = 4
-"""Tokens of these spaces."""
+"""The vocabulary size of these spaces."""
 KINDS = ("table", "falling", "capped", "batch", "on demand", "bonus", "lattice")
 WEIGHTS = (1.0, 0.5, 2.0, -1.0, -0.3, 0.0)
 
 
 class FallingTable(Table):
-    """Of log-probabilities: says that no score is positive."""
+    """A table of scores <= 0, like log-probabilities; it declares ``max_score`` 0."""
 
     max_score = 0.0
 
 
 class CappedTable(Table):
-    """Knows no more of what it can add than the highest score of any token, which may be positive."""
+    """A table that declares only ``max_score``, the highest score of any token, which may be positive."""
 
     best_remaining = None  # type: ignore[assignment]
 
@@ -46,7 +46,7 @@ def random_space(
     weights: Sequence[float] = WEIGHTS,
     highest: float = 2.0,
 ) -> TinySpace:
-    """One to three predictors of these ``kinds``, with these ``weights``, over one sentence.
+    """A space of one sentence and one to three predictors, with kinds and weights drawn from ``kinds``, ``weights``.
 
     >>> space = random_space(np.random.default_rng(7))
     >>> len(space.constellation().names) in (1, 2, 3)
@@ -62,13 +62,13 @@ def random_space(
 
 
 def needs_no_limit(kinds: Sequence[str], weights: Sequence[float]) -> bool:
-    """Whether a lattice ends all hypotheses, and no other predictor can add without end."""
+    """Whether a lattice limits the length of all hypotheses and no other predictor has positive scores."""
     falling = all(kind == "lattice" or (kind == "falling" and w >= 0) for kind, w in zip(kinds, weights, strict=True))
     return falling and "lattice" in kinds
 
 
 def random_predictor(kind: str, rng: np.random.Generator, highest: float, coarse: bool) -> Predictor | BatchPredictor:
-    """One of `KINDS`, over `V` tokens; scores as `random_scores` has them."""
+    """A predictor of a kind in `KINDS` over `V` tokens, with scores from `random_scores`."""
     if kind == "lattice":
         return random_lattice(rng, highest, coarse)
     if kind == "bonus":
@@ -83,7 +83,7 @@ def random_predictor(kind: str, rng: np.random.Generator, highest: float, coarse
 
 
 def random_lattice(rng: np.random.Generator, highest: float, coarse: bool) -> Lattice:
-    """Five states in topological order; there may be no way to the end."""
+    """An acyclic lattice with five states; it may have no complete path."""
     arcs: dict[int, dict[int, tuple[float, int]]] = {}
     for state in range(5):
         tokens = rng.permutation(V)[: rng.integers(1, 4)].tolist()
@@ -100,7 +100,7 @@ def random_lattice(rng: np.random.Generator, highest: float, coarse: bool) -> La
 def random_scores(
     rng: np.random.Generator, shape: Sequence[int], highest: float, coarse: bool
 ) -> npt.NDArray[np.float64]:
-    """Up to ``highest``; coarse ones are multiples of a half, so that many are equal; one in seven is forbidden."""
+    """Scores <= ``highest``, one in seven of them -inf. ``coarse``: multiples of 0.5, so that many are equal."""
     values = rng.uniform(highest - 4.0, highest, shape)
     if coarse:
         values = np.floor(2 * values) / 2

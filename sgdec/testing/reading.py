@@ -1,6 +1,6 @@
-"""Reading what a predictor answers, token by token, and saying in words where two answers differ.
+"""Functions that read a predictor's scores token by token, and describe differences between two rows.
 
-Written without the code that combines scores, so that the kit can be an oracle for it.
+They do not use the code that combines scores, so that the kit can test it independently.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ Row: TypeAlias = npt.NDArray[np.float64]
 
 
 def plain(values: Any) -> npt.NDArray[np.float64]:
-    """Any array or tensor, on whatever device, as float64 NumPy."""
+    """Convert any array or tensor, on any device, to a float64 NumPy array."""
     if hasattr(values, "detach"):
         values = values.detach().cpu().double().numpy()
     return np.asarray(values, dtype=np.float64)
 
 
 def read_row(scores: Scores, place: int, vocab_size: int) -> Row:
-    """One row of an answer, as the scores of all tokens; AssertionError if it does not fit the vocabulary."""
+    """The scores ``[V]`` of all tokens in one row. Raises AssertionError if the row does not fit the vocabulary."""
     if scores.values is not None:
         assert not getattr(scores.values, "requires_grad", False), (
             "a predictor must compute its scores without gradients: torch.no_grad()"
         )
         row = plain(scores.values[place])
         assert row.shape == (vocab_size,), (
-            f"a dense row must be as wide as the vocabulary: it has shape {row.shape}, V is {vocab_size}"
+            f"a dense row must have one score per token: it has shape {row.shape}, V is {vocab_size}"
         )
         return row
     sparse = scores.rows[place]
     row = np.full(vocab_size, float(sparse.default))
     for token, score in zip(plain_tokens(sparse.tokens), plain(sparse.scores), strict=True):
         assert 0 <= token < vocab_size, (
-            f"a predictor must list tokens of the vocabulary only: it lists {token}, V is {vocab_size}"
+            f"a predictor must list only tokens of the vocabulary: it lists {token}, V is {vocab_size}"
         )
         row[token] = score
     return row
@@ -51,7 +51,7 @@ def plain_tokens(tokens: Sequence[int]) -> list[int]:
 
 
 def sparse_rows(scores: Scores) -> list[SparseRow]:
-    """The rows of an answer, as far as they are sparse."""
+    """The rows of sparse scores; an empty list for dense scores."""
     return [] if scores.values is not None else scores.rows
 
 
@@ -61,12 +61,12 @@ def restricts(scores: Scores, place: int) -> bool:
 
 
 def ask(predictor: Predictor, vocab_size: int, candidates: Sequence[int] | None = None) -> Row:
-    """What a predictor in the simple form says now, about every token."""
+    """The scores ``[V]`` of all tokens from a predictor in the simple form, in its current state."""
     return read_row(predictor.predict_next(candidates), 0, vocab_size)
 
 
 def difference(first: Row, second: Row, tolerance: float, tokens: Sequence[int] | None = None) -> str | None:
-    """Where two rows differ by more than ``tolerance``, in words; None if nowhere (or not at ``tokens``)."""
+    """The first token (of ``tokens``, if given) whose scores differ by more than ``tolerance``, in words, or None."""
     equal = np.isclose(first, second, rtol=tolerance, atol=tolerance, equal_nan=True)
     wanted = range(len(first)) if tokens is None else tokens
     for token in wanted:
@@ -76,5 +76,5 @@ def difference(first: Row, second: Row, tolerance: float, tokens: Sequence[int] 
 
 
 def where(source: Source, prefix: Sequence[int]) -> str:
-    """The place of a failure, for its message."""
+    """The sentence and prefix of a failure, for its message."""
     return f"(sentence {source.id}, after {' '.join(map(str, prefix)) or '<s>'})"

@@ -1,6 +1,6 @@
-"""What every translation model promises (`sgdec.models.base`), each promise as one test.
+"""The promises of every translation model (`sgdec.models.base`), each as one test.
 
-Besides the promises of all models (`sgdec.testing.model_contract`).
+They include the promises of all models (`sgdec.testing.model_contract`).
 
 This module imports torch, so `sgdec.testing` does not import it.
 """
@@ -16,15 +16,15 @@ from sgdec.testing.model_contract import BEGIN, TARGETS, ModelContract
 
 CONTEXT = ModelContext(source_vocab_size=23, target_vocab_size=29)
 SOURCES = torch.tensor([[5, 6, 2, 8, 9, 3], [10, 2, 11, 2, 2, 2], [22, 3, 2, 5, 2, 2]])
-"""With a 2, ``</s>``, in each, as models of two sources need it."""
+"""Each source contains a 2 (``</s>``), because models of two sources need one."""
 LENGTHS = torch.tensor([6, 3, 4])
 
 
 class Seq2SeqContract(ModelContract[Seq2Seq]):
-    """Subclass it, name the subclass ``Test...``, and give `make`; pytest does the rest.
+    """Subclass it, name the subclass ``Test...``, and implement `make`; pytest runs the tests.
 
-    The models are asked in float64 and do not train. Their parameters are drawn again, so that none is 0 or 1 because
-    training starts there.
+    Models are tested in float64 and in evaluation mode. All parameters are replaced by random values, because initial
+    values of 0 or 1 would hide errors.
 
     >>> from sgdec.models.shallow import Shallow
     >>> class TestShallow(Seq2SeqContract):
@@ -42,7 +42,7 @@ class Seq2SeqContract(ModelContract[Seq2Seq]):
             assert len(part) == 3, f"memory.{name} must have one row per sentence: {list(part.shape)} for 3"
         after, output, attention = model.step(memory, state, torch.tensor([4, 5, 6]))
         for part in (*state, *after, output):
-            assert len(part) == 3, f"states and outputs must have one row a prefix: {list(part.shape)} for 3"
+            assert len(part) == 3, f"states and outputs must have one row per prefix: {list(part.shape)} for 3"
         assert output.dim() == 2, f"an output must be [R, H], not {list(output.shape)}"
         assert attention.shape == (3, 6), f"the attention must be [R, S], here [3, 6], not {list(attention.shape)}"
         logits = model.project(output)
@@ -63,14 +63,14 @@ class Seq2SeqContract(ModelContract[Seq2Seq]):
         wider = torch.cat([SOURCES, torch.full((3, 4), 2)], 1)
         wider[torch.arange(10) >= LENGTHS[:, None]] = 13
         found = model(wider, LENGTHS, TARGETS)
-        self._same(found, self._outputs(model), "tokens behind the length of a source must change nothing")
+        self._same(found, self._outputs(model), "tokens beyond the length of a source must change nothing")
 
     def test_a_step_leaves_the_states_that_it_was_given(self) -> None:
         model = self._model()
         memory, state = self._begun(model)
         kept = [part.clone() for part in (*state, *memory[:4])]
         model.step(memory, state, torch.tensor([4, 5, 6]))
-        assert all(map(torch.equal, (*state, *memory[:4]), kept)), "a step must not change what it was given"
+        assert all(map(torch.equal, (*state, *memory[:4]), kept)), "a step must not change its arguments"
 
     def test_prefixes_may_come_in_any_order_and_twice(self) -> None:
         model, rows = self._model(), torch.tensor([2, 0, 2])
@@ -92,7 +92,7 @@ class Seq2SeqContract(ModelContract[Seq2Seq]):
         self._same(shared, expected, "with memory.rows one step must equal one over a memory of one row per prefix")
 
     def test_what_is_padded_to_a_step_changes_none_of_its_rows(self) -> None:
-        """As for recorded graphs: more prefixes, sentences of one token, source positions."""
+        """Padding as for CUDA graphs: further prefixes, sentences of one token, and source positions."""
         model, tokens = self._model(), torch.tensor([4, 28, 6])
         memory, state = self._begun(model)
         expected = model.step(memory, state, tokens)
@@ -122,7 +122,7 @@ class Seq2SeqContract(ModelContract[Seq2Seq]):
         assert not attention[beyond].any(), "padding must get no attention"
 
     def _begun(self, model: Seq2Seq) -> tuple[Memory, State]:
-        """The sources encoded, and the states after ``<s>``."""
+        """The encoded sources, and the states after ``<s>``."""
         memory = model.encode(SOURCES, LENGTHS)
         return memory, model.step(memory, model.start(memory), BEGIN)[0]
 

@@ -1,4 +1,4 @@
-"""An image of a value, to see whether anybody changed it."""
+"""A comparable snapshot of a value, to test whether the value was changed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sgdec.testing.reading import plain
 
 
 def snapshot(value: Any) -> Any:
-    """Arrays and collections by content, at any depth; other objects by their fields, or as they are.
+    """A snapshot with arrays and collections by their content, at any depth, and other objects by their identity.
 
     >>> state = [1, {"seen": {3}}]
     >>> before = snapshot(state)

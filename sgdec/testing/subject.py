@@ -1,4 +1,4 @@
-"""What a contract tests: a predictor, sentences, prefixes to try it on."""
+"""The subject of a predictor contract: a predictor, and the sentences and prefixes to test it with."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sgdec.testing.walks import random_prefix
 
 
 class Subject(ABC):
-    """The configuration of `PredictorContract`, and what its tests share."""
+    """The configuration of `PredictorContract`, and helpers for its tests."""
 
     vocab_size: int
     """V, the number of target tokens."""
@@ -27,29 +27,29 @@ class Subject(ABC):
     )
     """At least two sentences, with and without a length limit."""
     tokens: Collection[int] | None = None
-    """The tokens that random prefixes are made of; None = whatever the predictor allows."""
+    """The tokens of random prefixes; None = all tokens that the predictor allows."""
     prefixes: Sequence[tuple[int, ...]] = ()
-    """More prefixes to test in each sentence, beside random ones: corners that chance would miss."""
+    """Further prefixes to test in each sentence: special cases that random prefixes would miss."""
     extremes: Sequence[tuple[int, ...]] = ()
-    """Hypotheses with the highest and lowest scores that the predictor's own file allows: bounds must hold there."""
+    """Hypotheses with the highest and lowest scores that the predictor's file allows, to test bounds with."""
     walk_length: int = 6
     """The length of random prefixes."""
     walks: int = 3
-    """How many random prefixes each sentence is tested with."""
+    """The number of random prefixes per sentence."""
     tolerance: float = 1e-5
-    """How much two answers that must be equal may differ, absolutely and relatively."""
+    """The largest allowed difference, absolute and relative, between two numbers that must be equal."""
 
     @abstractmethod
     def make(self) -> Predictor | BatchPredictor:
-        """A new predictor, each time."""
+        """Return a new predictor at each call."""
 
     def attention_length(self, source: Source) -> int:
-        """How many source tokens attention is spread over."""
+        """The number of source tokens that attention has weights for."""
         return len(source.tokens)
 
     @cached_property
     def _prefixes(self) -> list[tuple[Source, tuple[int, ...]]]:
-        """The sentences and prefixes that every promise is tested with."""
+        """The pairs of sentence and prefix that every promise is tested with."""
         return [(source, prefix) for source in self.sources for prefix in self._prefixes_of(source, self.walks)]
 
     def _prefixes_of(self, source: Source, walks: int) -> list[tuple[int, ...]]:
@@ -62,7 +62,7 @@ class Subject(ABC):
     def _states(
         self, predictor: BatchPredictor, source: Source, walks: int | None = None
     ) -> list[tuple[tuple[int, ...], State]]:
-        """Different prefixes of one sentence with their states, the empty one first."""
+        """Different prefixes of one sentence with their states, the empty prefix first."""
         found: dict[tuple[int, ...], State] = {(): predictor.initialize_batch([source])[0]}
         for whole in self._prefixes_of(source, walks or self.walks):
             for t, token in enumerate(whole):
@@ -71,7 +71,7 @@ class Subject(ABC):
         return list(found.items())
 
     def _with_limits(self, limit: int | None) -> list[Source]:
-        """The sentences, and once more with another length limit."""
+        """The sentences, followed by the same sentences with this length limit."""
         return [*self.sources, *(replace(source, max_length=limit) for source in self.sources)]
 
     def _simple(self) -> Predictor:
@@ -95,6 +95,6 @@ class Subject(ABC):
         prefix: Sequence[int],
         tokens: Sequence[int] | None = None,
     ) -> None:
-        """Fails with the promise if two rows differ (at ``tokens``)."""
+        """Fail with the promise as the message if two rows differ; compare only ``tokens`` if given."""
         found = difference(first, second, self.tolerance, tokens)
         assert found is None, f"{promise}: {found} {where(source, prefix)}"

@@ -1,4 +1,4 @@
-"""Spaces small enough to enumerate, one for each way in which searches go wrong."""
+"""Search spaces small enough to enumerate, one for each situation that searches often handle wrongly."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from sgdec.testing.limited import LimitedSpace
 from sgdec.testing.toys import BatchTable, Bonus, Lattice, OnDemandTable, Table
 
 V = 5
-"""Tokens of these spaces, where anything says how many there are."""
+"""The vocabulary size of these spaces, if a predictor or ``vocab_size`` states it."""
 
 
 @dataclass(frozen=True)
@@ -26,28 +26,28 @@ class TinySpace:
 
     name: str
     constellation: Callable[[], Constellation]
-    """A new one, each time."""
+    """Returns a new constellation at each call."""
     source: Source
     empty: bool = False
     """Whether no hypothesis satisfies all predictors."""
 
     @property
     def restricts(self) -> bool:
-        """Whether a predictor lists the only tokens that can come first; where none does, scores are dense."""
+        """Whether a consulted predictor lists the only tokens that can come first; otherwise all tokens can."""
         constellation = self.constellation()
         consulted = [member.predictor for member in constellation.members if member.weight is not None]
         answers = [predictor.predict_batch(predictor.initialize_batch([self.source])) for predictor in consulted]
         return any(row.restricts for answer in answers if answer.values is None for row in answer.rows)
 
     def open(self, *, ranking: Ranking | None = None, nbest: int = 1, most: int = 100_000) -> LimitedSpace:
-        """A fresh space to search, with its own predictors; a search of more than ``most`` expansions fails."""
+        """A new search space with its own predictors; a search with more than ``most`` expansions fails."""
         constellation = self.constellation()
         (root,) = constellation.roots([self.source])
         return LimitedSpace(constellation, root, ranking=ranking, nbest=nbest, most=most)
 
 
 def tiny_spaces() -> list[TinySpace]:
-    """All of them."""
+    """All spaces of this module."""
     table, log_probabilities = _random_table, _log_probabilities
     lattice, other, trap = Lattice(LATTICE), Lattice(OTHER_LATTICE), Lattice(TRAP)
     return [
@@ -86,7 +86,7 @@ LATTICE: Mapping[int, Mapping[int, tuple[float, int]]] = {
     3: {EOS: (-0.6, 9), 4: (-0.3, 4)},
     4: {EOS: (-0.25, 9)},
 }
-"""Paths of two and three tokens."""
+"""Has paths of two and three tokens."""
 OTHER_LATTICE: Mapping[int, Mapping[int, tuple[float, int]]] = {
     0: {3: (-0.1, 1), 4: (-0.3, 1)},
     1: {3: (-0.2, 2), 4: (-0.25, 2), 0: (-1.0, 2)},
@@ -116,7 +116,7 @@ def _space(
 
 
 def _random_table(seed: int, forbid: float = 0.0) -> npt.NDArray[np.float64]:
-    """``[V, V]``: scores of both signs, a part of them -inf."""
+    """``[V, V]``: random scores of both signs; a share ``forbid`` of them is -inf."""
     rng = np.random.default_rng(seed)
     table = rng.normal(-0.5, 1.0, (V, V))
     return np.where(rng.random((V, V)) < forbid, FORBIDDEN, table)

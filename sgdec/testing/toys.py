@@ -1,6 +1,6 @@
-"""Tiny predictors with known scores, one for each way to answer: dense, restricting, open, on demand, in batches.
+"""Tiny predictors with known scores, one for each kind of answer: dense, restricting, open, on demand, in batches.
 
-All declare bounds and keys, so that every decoder can run with them.
+Almost all declare bounds and keys, so that every decoder can run with them.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from sgdec.protocol import (
 
 
 class Prefix(NamedTuple):
-    """The state of a `Table`: all that a bigram needs to know."""
+    """The state of a `Table`."""
 
     last: int
     left: float
-    """How many tokens the length limit still allows before ``</s>``."""
+    """The number of tokens that the length limit still allows before ``</s>``."""
 
 
 class Table(Predictor):
-    """A bigram: the score of a token depends on the token before it. Dense; ``table``: ``[V, V]``."""
+    """A bigram model with dense scores. ``table``: ``[V, V]``, the scores of the next token, by the last token."""
 
     def __init__(self, table: npt.ArrayLike) -> None:
         self.table = np.asarray(table, dtype=np.float64)
@@ -69,7 +69,7 @@ class Table(Predictor):
 
 
 class OnDemandTable(Table):
-    """The same, asked last and only about candidates."""
+    """A `Table` on demand: called last, and only for candidates."""
 
     on_demand = True
 
@@ -81,7 +81,7 @@ class OnDemandTable(Table):
 
 
 class BatchTable(BatchPredictor):
-    """The same in the batch form, with attention that depends on the last token."""
+    """A `Table` in the batch form, with attention that depends on the last token."""
 
     def __init__(self, table: npt.ArrayLike) -> None:
         self._simple = Table(table)
@@ -112,10 +112,10 @@ class BatchTable(BatchPredictor):
 
 
 class Lattice(Predictor):
-    """A deterministic acyclic automaton: sparse and restricting.
+    """A deterministic acyclic automaton, with sparse restricting rows.
 
-    ``arcs``: for each state its tokens, each with its score and the state it leads to, which is never entered
-    by ``</s>``.
+    ``arcs``: for each state its tokens, each with its score and the next state. The next state after ``</s>`` is not
+    used.
     """
 
     def __init__(self, arcs: Mapping[int, Mapping[int, tuple[float, int]]], start: int = 0) -> None:
@@ -151,7 +151,7 @@ class Lattice(Predictor):
         return list(states)
 
     def _remaining(self, sign: int, state: int) -> float:
-        """The best path to the end of sign x score; -inf if there is none."""
+        """The highest sum of sign x score over all paths from ``state`` to the end; -inf if there is none."""
         again = self._best if sign == 1 else self._worst
         return max(
             (
@@ -163,7 +163,7 @@ class Lattice(Predictor):
 
 
 class Bonus(Predictor):
-    """The same scores after every prefix: sparse and open, or restricting with a default of -inf."""
+    """The same scores after every prefix, in a sparse row: open, or restricting if the default is -inf."""
 
     def __init__(self, scores: Mapping[int, float], default: float = 0.0) -> None:
         self._scores = Scores.sparse(tuple(scores), tuple(scores.values()), default)
@@ -198,10 +198,10 @@ class Bonus(Predictor):
 
 
 class Forced(Predictor):
-    """One given hypothesis and nothing else, with score 0: every other predictor then scores just that."""
+    """Allows only one given hypothesis, with score 0, so that the other predictors score this hypothesis."""
 
     def __init__(self, tokens: Sequence[int]) -> None:
-        """``tokens``: without ``</s>``."""
+        """``tokens``: the hypothesis without ``</s>``."""
         self._tokens = (*tokens, EOS)
         self._position = 0
 
@@ -222,7 +222,7 @@ class Forced(Predictor):
 
 
 class Sealed:
-    """A state that can be kept and handed back, and nothing else."""
+    """A state that can only be stored and passed back; any other use raises AssertionError."""
 
     __slots__ = ("inner",)
 
@@ -230,7 +230,7 @@ class Sealed:
         self.inner = inner
 
     def _refuse(self, *_: object) -> Any:
-        raise AssertionError("a state must be left alone: not compared, hashed, ordered, or taken for true or false")
+        raise AssertionError("code must not inspect a state: not compare, hash, order, iterate or test it for truth")
 
     __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __bool__ = __len__ = __iter__ = __contains__ = _refuse
     __hash__ = _refuse
@@ -238,15 +238,14 @@ class Sealed:
 
 @final
 class PassThrough(BatchPredictor):
-    """The least wrapper: says what its inner predictor says, through explicit states only.
+    """The simplest wrapper: it returns what its inner predictor returns, and its states are `Sealed`.
 
-    Its states are `Sealed`, as strict as a predictor's states can be: `PassThrough(lift(Mine()))` shows whether
-    code that receives a `Mine` must not change its states.
+    `PassThrough(lift(Mine()))` shows whether code that uses a `Mine` leaves the states of predictors alone.
     """
 
     def __init__(self, inner: BatchPredictor) -> None:
         self.inner = inner
-        # What is wrapped says the same of itself.
+        # The traits are those of the inner predictor.
         self.on_demand = inner.on_demand
         self.independent_rows = inner.independent_rows
         self.max_score = inner.max_score
@@ -272,13 +271,13 @@ def _left(source: Source) -> float:
 
 
 def _extremes(table: npt.NDArray[np.float64], sign: int) -> Callable[[int, float], float]:
-    """The best completion of sign x score after a token, with ``left`` tokens left; -inf if there is none."""
+    """A function (last token, tokens left) -> the highest sum of sign x score of a completion; -inf without one."""
     values = np.where(table == FORBIDDEN, FORBIDDEN, sign * table)
     inner = np.delete(values, EOS, axis=1)
     followers = np.delete(np.arange(len(values)), EOS)
 
     @cache
-    def best(left: int) -> npt.NDArray[np.float64]:  # [V], by last token
+    def best(left: int) -> npt.NDArray[np.float64]:  # [V]: one value per last token
         if left == 0:
             return np.asarray(values[:, EOS])
         longer: npt.NDArray[np.float64] = (inner + best(left - 1)[followers]).max(axis=1)

@@ -1,4 +1,4 @@
-"""Walking through what a predictor allows: random prefixes, and random ways from a prefix to ``</s>``."""
+"""Random walks through the tokens that a predictor allows: prefixes, and completions of a prefix up to ``</s>``."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from sgdec.protocol import FORBIDDEN, BatchPredictor, Predictor, Source, State
 from sgdec.testing.reading import Row, ask, read_row
 
 FAR = 40
-"""The length of walks that go far."""
+"""The length of long walks."""
 
 
 class Visit(NamedTuple):
-    """A prefix that a walk comes to."""
+    """A prefix on a walk, with the predictor's state and scores after it."""
 
     prefix: tuple[int, ...]
     state: State
@@ -24,7 +24,7 @@ class Visit(NamedTuple):
 
 
 Next: TypeAlias = Callable[[Row, int], int | None]
-"""The token after a prefix, by its row and its length; None = no further."""
+"""A function that chooses the token after a prefix, given its row and its length; None = stop."""
 
 
 def can_follow(row: Row, tokens: Collection[int] | None) -> list[int]:
@@ -44,7 +44,7 @@ def random_prefix(
     rng: np.random.Generator,
     tokens: Collection[int] | None = None,
 ) -> tuple[int, ...]:
-    """At most ``length`` tokens that the predictor allows one after the other, without ``</s>``."""
+    """A random prefix of at most ``length`` tokens that the predictor allows, without ``</s>``."""
     predictor.initialize(source)
     prefix: list[int] = []
     while len(prefix) < length:
@@ -57,7 +57,7 @@ def random_prefix(
 
 
 def visits(predictor: BatchPredictor, source: Source, choose: Next, vocab_size: int) -> Iterator[Visit]:
-    """From the empty prefix on, as far as the predictor and the length limit allow."""
+    """A walk from the empty prefix. It ends if ``choose`` returns None or the token is not allowed."""
     prefix: tuple[int, ...] = ()
     (state,) = predictor.initialize_batch([source])
     while True:
@@ -71,12 +71,12 @@ def visits(predictor: BatchPredictor, source: Source, choose: Next, vocab_size: 
 
 
 def follow(tokens: Sequence[int]) -> Next:
-    """Along these tokens."""
+    """A walk along these tokens."""
     return lambda row, length: tokens[length] if length < len(tokens) else None
 
 
 def go_far(rng: np.random.Generator, sign: int, tokens: Collection[int] | None = None) -> Next:
-    """`FAR` tokens, three of four the one with the highest (``sign`` = 1) or lowest (-1) score, others any."""
+    """A walk of `FAR` tokens: three out of four have the highest (``sign`` = 1) or lowest (-1) score, others any."""
 
     def choose(row: Row, length: int) -> int | None:
         choice = can_follow(row, tokens) if length < FAR else []
@@ -98,10 +98,11 @@ def completions(
     tries: int,
     tokens: Collection[int] | None = None,
 ) -> Iterator[list[float | None]]:
-    """For each state what one way to ``</s>`` adds, ``tries`` times; None where a walk came to no end.
+    """For each state the score that one random completion adds, ``tries`` times; None if a walk found no ``</s>``.
 
-    ``left``: the most tokens before ``</s>``. The first walk always takes the highest (``sign`` = 1) or lowest
-    (-1) score, half of the others do so at every second step or so, and half of them tend to end early.
+    ``left``: for each state the most tokens before ``</s>``. The first walk always takes the token with the highest
+    (``sign`` = 1) or lowest (-1) score. Half of the other walks do so at about every second step, and half of them
+    tend to end early.
     """
     for attempt in range(tries):
         added: list[float | None] = [0.0] * len(states)

@@ -116,7 +116,7 @@ def test_a_search_without_end_fails_in_one_line() -> None:
 
 def test_a_sentence_left_in_the_middle_must_be_forgotten_too() -> None:
     found = breach(KeepsItsPlaceContract().test_initialize_starts_a_sentence_afresh)
-    assert found is not None and found.startswith("initialize must forget the sentence before")
+    assert found is not None and found.startswith("initialize must forget the previous sentence")
 
 
 def fails() -> None:
