@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("sgdec", "predictors", "decoders")
+ROOMS = ("sgdec", "predictors", "decoders", "docs", "examples", "benchmarks", "fuzz", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", ".github")
 LONGEST = 40
 """Words in a sentence, at most. A colon or semicolon ends a sentence here."""
 
