@@ -1,4 +1,4 @@
-"""The promises of every predictor (``docs/explanation/architecture.md``, "The seams"), each as one test.
+"""The promises of every predictor (``docs/explanation/architecture.md``, "The interfaces"), each as one test.
 
 The kit tests predictors of both forms: the simple form is also tested in batches, and the batch form also one prefix
 at a time. Like every search, it never consumes ``</s>`` and never calls a predictor after it. The promises of the
