@@ -1,9 +1,9 @@
 """What do vocabulary clusters gain, and what do they miss?
 
-Two commands. Everything that clusters need is inside their time: finding centroids, the union of active sets, the
-products, the mask, scattering. Weights are packed on both sides where packing is possible (the full projection, and
-what clusters always multiply). Sides alternate in one process; medians with the range in brackets. ``--clock cpu``
-counts the seconds of all threads, and is fairer to both sides on a machine that has other work too.
+Two commands. The time of the clusters includes everything that they need: finding centroids, the union of active
+sets, the products, the mask, scattering. Weights are packed on both sides if packing is possible (the full
+projection, and the columns that clusters always multiply). The sides alternate in one process; medians with the range
+in brackets. ``--clock cpu`` counts the seconds of all threads, and is fairer to both sides on a busy machine.
 
     python benchmarks/clusters.py shapes [--vocab-size 128000 250000 --active 0.16 0.124]
         One projection at the shapes of "Fast Vocabulary Projection Method via Clustering", Table 2: d = 1024, 40 rows
@@ -54,7 +54,7 @@ from sgdec.training.validation import bleu
 
 WIDTH, ROWS, CENTROIDS = 1024, 40, 2000
 OWN_SHARE = 0.02
-"""Of the vocabulary, active for one cluster: Figure 4, K = 1."""
+"""The share of the vocabulary that is active for one cluster: Figure 4, K = 1."""
 CLOCKS = {"wall": time.perf_counter, "cpu": time.process_time}
 DECODERS = {"beam": BeamDecoder, "vanilla": VanillaDecoder}
 MIB = 2**20
@@ -73,7 +73,7 @@ def main() -> None:
     model = commands.add_parser("model")
     model.add_argument("--model", required=True)
     model.add_argument("--text", required=True, help="unlabelled source text to build clusters from")
-    model.add_argument("--lines", type=int, help="of the text, from its first; default: all")
+    model.add_argument("--lines", type=int, help="number of lines of the text to use; default: all")
     model.add_argument("--test", required=True, nargs=2, metavar=("SRC", "REF"))
     model.add_argument("--centroids", type=int, nargs="+", default=[100, 300, 1000])
     model.add_argument("--k", type=int, default=10, help="the largest K of the plot")
@@ -91,7 +91,7 @@ def main() -> None:
 
 
 def alternate(sides: Mapping[str, Callable[[], object]], runs: int, clock: str) -> dict[str, list[float]]:
-    """Seconds of each side, run in turn; the first round warms up."""
+    """Seconds of each side, run alternately; the first round is a warm-up."""
     now = CLOCKS[clock]
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     for run in range(-1, runs):
@@ -132,7 +132,7 @@ def measure_shapes(given: argparse.Namespace) -> None:
 
 
 def projecting(project: Callable[[Tensor], Tensor], outputs: list[Tensor]) -> Callable[[], Tensor]:
-    """Another output at each call."""
+    """A function that projects another output at each call."""
     waiting = iter(outputs)
     return lambda: project(next(waiting))
 
@@ -189,7 +189,7 @@ def measure_model(given: argparse.Namespace) -> None:
 
 
 def build_all(given: argparse.Namespace) -> dict[int, Clusters]:
-    """Clusters by number of centroids, 1 among them; what they miss is printed and drawn."""
+    """Clusters by number of centroids, including 1; prints and plots their miss rates."""
     model, vocabularies = load_model(given.model)
     assert vocabularies.target is not None
 
@@ -221,7 +221,7 @@ def label(r: int) -> str:
 
 
 def compare(given: argparse.Namespace, sides: Mapping[str, str | None]) -> None:
-    """Decode the test with each predictor: clusters in these folders, None for `nmt`."""
+    """Decode the test set with each predictor: the folder of its clusters, or None for `nmt`."""
     predictors = {name: predictor(given.model, folder, given.decode_k) for name, folder in sides.items()}
     source, target = predictors["nmt"].vocabularies
     assert source is not None and target is not None
@@ -284,7 +284,8 @@ def resident_here(given: argparse.Namespace, folder: str | None, sources: Sequen
 
 
 def draw(rates: dict[int, list[float]], shares: dict[int, list[float]], file: str) -> None:
-    """Miss rate by K, and by the mean active share, a line for each number of centroids; PNG or SVG by the name."""
+    """Plot the miss rate against K and against the mean active share, one line per number of centroids; PNG or SVG by
+    file name."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -1,8 +1,8 @@
-"""What benchmarks with random weights share: a GNMT model in memory as `nmt`, sentences, timed decoding.
+"""Shared code of benchmarks with random weights: a GNMT model in memory as `nmt`, sentences, timed decoding.
 
-Random weights say nothing of quality but cost what trained ones cost, if outputs are as long. So the bias of ``</s>``
-is as low as logits can be, -25: no beam prefers it to thousands of tokens with logits near 0, and every output ends
-at its length limit, where ``</s>`` is the only candidate. All lengths are then known beforehand.
+Random weights have no quality, but cost the same time as trained ones if outputs are equally long. So the bias of
+``</s>`` is the lowest possible logit, -25: no beam prefers it to thousands of tokens with logits near 0, and every
+output ends at its length limit, where ``</s>`` is the only candidate. So all lengths are known in advance.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sgdec.search.constellation import Constellation
 from sgdec.search.scheduler import Scheduler
 
 SPREAD = 2.0
-"""Initial weights are uniform in +-SPREAD / sqrt(width): outputs of all widths tell tokens apart equally well."""
+"""Initial weights are uniform in +-SPREAD / sqrt(width): the logits of all widths then differ equally."""
 
 
 class Numbers:
@@ -51,7 +51,8 @@ class Numbers:
 
 
 def random_gnmt(layers: int, width: int, vocabulary: int, *, constrained: bool = False, seed: int = 1) -> GNMT:
-    """``layers`` + ``layers`` of ``width`` units with an ``</s>`` that waits; can be quantised if ``constrained``."""
+    """A model of ``layers`` + ``layers`` with ``width`` units that ends only at the length limit; can be quantised if
+    ``constrained``."""
     torch.manual_seed(seed)
     context = ModelContext(vocabulary, vocabulary)
     model = GNMT(context, layers=layers, width=width, init=SPREAD / width**0.5, constrained=constrained).eval()
@@ -69,10 +70,10 @@ def frozen(model: GNMT, kernels: Kernels | None = None) -> GNMT:
 
 
 def nmt(model: GNMT, device: str = "cpu") -> NmtPredictor:
-    """The predictor, through its own constructor, around a model that is in no file."""
+    """The predictor `nmt`, made by its own constructor, with a model that is in memory only."""
     size = model.softmax.out_features
     loaded = model, Vocabularies(Numbers(size), Numbers(size))
-    loading = import_module("sgdec.checkpoints.loading")  # in a tree from before it has this name only (`former`)
+    loading = import_module("sgdec.checkpoints.loading")  # older trees have only this name (`former`)
     with patch.object(loading, "load_model", return_value=loaded):
         return NmtPredictor("in memory", Context(device=device, vocab_size=size))
 
@@ -93,7 +94,7 @@ def decode(
     batch_size: int,
     clock: Callable[[], float] = time.perf_counter,
 ) -> tuple[float, list[tuple[int, ...]]]:
-    """Seconds, and the best output of each sentence; asserts that its length is what it should be."""
+    """The seconds and the best output of each sentence; asserts that each output has the expected length."""
     started = clock()
     outcomes = list(Scheduler(constellation, decoder, batch_size=batch_size).run(sources))
     spent = clock() - started
@@ -117,7 +118,7 @@ def share_of_equals(found: Mapping[str, list[tuple[int, ...]]]) -> float:
 
 
 def settle() -> None:
-    """What is there now is no garbage, as `sgdec decode` has it; what was there before may be."""
+    """Collect garbage once, then exclude the remaining objects from later collections, as `sgdec decode` does."""
     gc.unfreeze()
     gc.collect()
     gc.freeze()
@@ -125,6 +126,6 @@ def settle() -> None:
 
 
 def signature(**settings: object) -> str:
-    """What reproduces a run."""
+    """The line that reproduces a run: versions and settings."""
     given = "|".join(f"{name}:{value}" for name, value in settings.items())
     return f"signature: torch:{torch.__version__}|python:{platform.python_version()}|{given}"

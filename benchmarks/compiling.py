@@ -1,8 +1,9 @@
-"""Does ``sgdec train --compile`` pay? The time of a loss and its gradient, for several shapes, plain and compiled.
+"""Does ``sgdec train --compile`` make training faster? The time of a loss and its gradient, for several shapes, plain
+and compiled.
 
-First asserts that the losses are equal up to rounding, dropout included. Prints what compilation took, then the
-median and the range of the ratio of plain to compiled time (above 1: it pays): of the process's own time on a CPU, of
-the clock on a GPU. The sides alternate.
+First asserts that the losses are equal up to rounding, dropout included. Prints the time of the compilation, then the
+median and the range of the ratio of plain to compiled time (above 1: compiled code is faster). The time is that of
+the process on a CPU, and wall-clock time on a GPU. The sides alternate.
 
     python benchmarks/compiling.py [--model transformer] [--width 128] [--device cpu] [--rounds 5]
 """

@@ -2,8 +2,8 @@
 
 Cases alternate in one process, each over the same sentences, model loading excluded and lattice loading included;
 medians of output tokens/s and sentences/s with the range in brackets, and the time of each case divided by that of
-``vanilla`` or ``beam``. The floor is what `floor` says: the matrix products of the decoder alone, with packed
-weights. Run it on a quiet machine:
+``vanilla`` or ``beam``. The floor is computed by `floor`: the matrix products of the decoder alone, with packed
+weights. Run it on an idle machine:
 
     python benchmarks/decoding.py --model run/best --input test.en.gz [--sentences 1000] [--runs 3] [--threads 2]
         [--lattices 'lattices/{id}.fst'] [--lm lm.arpa]
@@ -91,7 +91,7 @@ def main() -> None:
 
 
 def decode(case: Run, sources: list[Source], batch_size: int) -> tuple[float, float]:
-    """Seconds in all, and output tokens a sentence."""
+    """The total seconds, and the mean number of output tokens per sentence."""
     started = time.perf_counter()
     outcomes = list(Scheduler(case.constellation, case.decoder, batch_size=batch_size).run(sources))
     spent = time.perf_counter() - started

@@ -1,11 +1,11 @@
-"""How near is decoding with GNMT 8+8 x 1024 and 32,000 words to the matrix products that it cannot do without?
+"""How close is decoding with GNMT 8+8 x 1024 and 32,000 words to the time of its matrix products alone?
 
 A model with random weights whose outputs are as long as their sources (see `common`), `vanilla` and `beam` through
 the scheduler, beam 5. The floor: the products of one decoder step for all hypotheses of a batch, in the same run and
-with the same packed weights, so that it is what decoding would take if encoder, attention, gates, softmax, search and
-bookkeeping were free. First both decoders have to find the same; then all sides run in turn: median output tokens/s
-with the range in brackets, and the share of the floor. On a CPU the model has the constraints that int8 needs; on a
-GPU it has none, because they keep cuDNN's LSTM from use.
+with the same packed weights, so it is the time that decoding would take if encoder, attention, gates, softmax, search
+and bookkeeping were free. First the outputs of both decoders are compared; then all sides run alternately: median
+output tokens/s with the range in brackets, and the share of the floor. On a CPU the model has the constraints that
+int8 needs; on a GPU it has none, because cuDNN's LSTM cannot be used with them.
 
 On a CPU, 16 and 64 sentences of 20 tokens, fp32 and int8:
 
@@ -41,9 +41,10 @@ from sgdec.protocol import Decoder, Source
 from sgdec.search.constellation import Constellation
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "int8": torch.float32}
-"""What is not in 8 bits then is in fp32."""
+"""The type of the parts of the model that are not in 8 bits."""
 MEAN, SPREAD, LONGEST = 27, 14, 100
-"""Of the lengths of WMT's news sentences in subwords, about: mean and standard deviation of a gamma distribution."""
+"""Approximate lengths of WMT's news sentences in subwords: mean and standard deviation of a gamma distribution, and
+the maximum."""
 
 
 def main() -> None:
@@ -51,7 +52,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", nargs="+", choices=DTYPES, default=["fp32", "int8"])
     parser.add_argument("--batch-size", type=int, nargs="+", default=[16, 64])
-    parser.add_argument("--sentences", type=int, help="of random lengths; by default a batch of --length tokens each")
+    parser.add_argument("--sentences", type=int, help="number, with random lengths; default: one batch of --length tokens each")
     parser.add_argument("--length", type=int, default=20)
     parser.add_argument("--beam", type=int, default=5)
     parser.add_argument("--layers", type=int, default=8)
@@ -60,7 +61,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--profile", action="store_true")
-    parser.add_argument("--cpu-time", action="store_true", help="of this process, not of the clock; for one thread")
+    parser.add_argument("--cpu-time", action="store_true", help="measure CPU time, not wall-clock time; for one thread")
     given = parser.parse_args()
     if given.device != "cpu" and "int8" in given.precision:
         parser.error("int8 runs on a CPU only: give --precision fp32 bf16")
@@ -81,7 +82,7 @@ def main() -> None:
 
 
 def kernels_for(device: str, precision: str) -> Kernels:
-    """Those with which `load_model` predicts."""
+    """The kernels that `load_model` uses for prediction."""
     if precision == "int8":
         return Int8()
     return Kernels() if device == "cpu" and precision == "fp32" else Plain()
@@ -128,7 +129,7 @@ def measure(
 
 
 def news_lengths(count: int) -> list[int]:
-    """As long as news sentences are, seeded."""
+    """Random lengths like those of news sentences, with a fixed seed."""
     generator = random.Random(1)
     scale = SPREAD**2 / MEAN
     return [min(max(1, round(generator.gammavariate(MEAN / scale, scale))), LONGEST) for _ in range(count)]
@@ -144,7 +145,7 @@ def step_products(model: GNMT, kernels: Kernels) -> list[tuple[Product, int]]:
 
 
 def floor(work: Sequence[tuple[Product, int]], inputs: Sequence[Tensor], clock: Callable[[], float]) -> float:
-    """Seconds of all products once."""
+    """The seconds to compute all products once."""
     times = []
     with torch.inference_mode():
         for _ in range(8):
@@ -158,7 +159,7 @@ def floor(work: Sequence[tuple[Product, int]], inputs: Sequence[Tensor], clock: 
 
 
 def synchronise(device: torch.device) -> None:
-    """Wait for what a GPU still has to do."""
+    """Wait until the GPU has finished."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
 
@@ -166,7 +167,7 @@ def synchronise(device: torch.device) -> None:
 def profile(
     what: str, constellation: Constellation, decoder: Decoder, sources: Sequence[Source], device: torch.device
 ) -> None:
-    """Print in which operators the time of one batch goes."""
+    """Print the time of one batch by operator."""
     from torch.profiler import ProfilerActivity
     from torch.profiler import profile as profiler
 

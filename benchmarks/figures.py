@@ -184,7 +184,7 @@ def free_predictor(sizes: Sizes) -> float:
     return in_turn({"beam": beam}, sizes.repeats)["beam"] / made * 1e6
 
 
-@figure("fst,ngram", "sentences a second", "higher")
+@figure("fst,ngram", "sentences per second", "higher")
 def lattices_with_ngram(sizes: Sizes) -> float:
     """Beam search, one sentence at a time, lattices read."""
     from sgdec_decoders.beam import BeamDecoder
@@ -219,7 +219,7 @@ def training_by_products(sizes: Sizes) -> float:
 
 @figure("astar", "microseconds an expansion", "lower")
 def astar(sizes: Sizes) -> float:
-    """An exact search over rows of 32,000 scores that cost nothing but to be copied."""
+    """An exact search over rows of 32,000 scores, whose only cost is a copy."""
     from memory import search_exactly
 
     def search() -> float:
@@ -232,7 +232,7 @@ def astar(sizes: Sizes) -> float:
 
 @figure("astar, memory", "bytes an expansion", "lower")
 def astar_memory(sizes: Sizes) -> float:
-    """What an open prefix keeps, over rows of 32,000 scores."""
+    """The memory that an open prefix keeps, over rows of 32,000 scores."""
     from memory import bytes_an_expansion
 
     return bytes_an_expansion("astar", sizes.wide_vocab_size, 1, sizes.expansions // 4, sizes.expansions // 2)

@@ -1,9 +1,9 @@
-"""How many tokens a second can the core combine when the predictor costs nothing?
+"""How many tokens per second can the core combine if the predictor costs nothing?
 
-The question: the price of the framework itself. One predictor answers every prefix with the same 32,000 scores
-(no model, no arithmetic); beam search with 4 hypotheses runs over it on one core, one sentence at a time. SGNMT's
-dictionaries reach 180 to 235 tokens/s on this constellation, so 2,350 is asked for here. Beside it the floor: finding
-the best 4 of 32,000 in 4 rows a token, by a plain partial sort and by our top-k of block maxima.
+This measures the cost of the framework itself. One predictor returns the same 32,000 scores for every prefix (no
+model, no arithmetic); beam search with 4 hypotheses runs over it on one core, one sentence at a time. SGNMT's
+dictionaries reach 180 to 235 tokens/s on this constellation, so the target here is 2,350. The floor is printed beside
+it: finding the best 4 of 32,000 scores in 4 rows per token, by a plain partial sort and by our top-k of block maxima.
 
 First the beam's result is compared with the one that plain sorting gives.
 
@@ -59,7 +59,7 @@ def free_scores(vocab_size: int) -> np.ndarray:
 
 
 def search(constellation: Constellation, size: int, length: int, sentences: int, batch: int) -> list[Outcome]:
-    """What a beam of this size finds of sentences whose outputs are all ``length`` tokens long."""
+    """The results of a beam of this size for sentences whose outputs are all ``length`` tokens long."""
     sources = [Source(i, (3,) * 5, max_length=length) for i in range(1, sentences + 1)]
     return list(Scheduler(constellation, BeamDecoder(size=size), batch_size=batch).run(sources))
 

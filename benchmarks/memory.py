@@ -6,9 +6,9 @@
         at most, how many that pool has, and what all states ever made would take if none were freed.
 
     python benchmarks/memory.py expansions [--expansions 200 600] [--vocab-size 32000] [--batch-size 1 64]
-        What each exact decoder keeps: bytes an expansion, over rows of 32,000 scores that a predictor makes anew for
-        every prefix. It is the growth of the peak that Python and NumPy have allocated (tracemalloc) from searches
-        of 200 expansions to searches of 600, so that constants cancel; with a batch of 64 sentences from 25 to 75.
+        The bytes per expansion that each exact decoder keeps, over rows of 32,000 scores that a predictor makes for
+        every prefix. The figure is the growth of the peak memory of Python and NumPy (tracemalloc) from searches of
+        200 expansions to searches of 600, so that constants cancel; with a batch of 64 sentences from 25 to 75.
         Beside it the expansions a second, not traced.
 
     python benchmarks/memory.py input [--lines 1000000]

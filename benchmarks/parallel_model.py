@@ -1,12 +1,14 @@
-"""How many times as fast as one device do four train, in each mode? A calculator, checked against a published table.
+"""How many times faster than one device do four devices train, in each mode? A calculator, checked against a
+published table.
 
     python benchmarks/parallel_model.py                            the paper's V100s, from a data sheet
     python benchmarks/parallel_model.py --measure cpu --width 256 --vocabulary 8000 --steps 12 [--save times.json]
     python benchmarks/parallel_model.py --times times.json --link 25 --latency 10
 
-The table is the third of "Hybrid Data-Model Parallel Training" (Ono et al. 2019). Of a model with L layers in encoder
-and decoder, n source and m target steps, the times of one step of B sentences, forward and backward, are: layer e(B),
-attention a(B), or a'(B) where all steps are computed at once, softmax s(B). W devices.
+The table is Table 3 of "Hybrid Data-Model Parallel Training" (Ono et al. 2019). The model has L layers in encoder and
+decoder, n source and m target steps. The times of one step of B sentences, forward and backward, are e(B) for a
+layer, a(B) for attention, or a'(B) if all steps are computed at once, and s(B) for the softmax. W is the number of
+devices.
 
 | mode | seconds of an update |
 |---|---|
@@ -16,11 +18,11 @@ attention a(B), or a'(B) where all steps are computed at once, softmax s(B). W d
 | HybridNMTIF | wave(n) + m (L e + a + messages) + m s(B/W), H_c handed out, the softmax's gradients, + update |
 | HybridNMT | wave(n) + wave(m) + m (a' + s)(B/W), S and H handed out, gradients of attention and softmax, + update |
 
-A wave of steps through stages takes the sum of one step's times, and once more the longest of them for every further
-step; messages between ranks are stages too. The factor is that of sentences a second. Mini-batches are those of
-Table 3: what fits into the memory of the devices.
+A wave of steps through stages takes the sum of one step's times, plus the longest of them for every further step;
+messages between ranks are stages too. The factor is the ratio of sentences per second. Mini-batches are those of
+Table 3: the largest that fit into the memory of the devices.
 
-What is known of the paper's V100s, and what is assumed:
+Known and assumed facts about the paper's V100s:
 
 - 15.7 TFLOP/s in fp32, 900 GB/s, NVLink 25 GB/s a direction (NVIDIA's data sheet); 10 microseconds a message.
 - Products reach 0.7 of that (assumed), and read and write an LSTM's weights four times per step: forward, for the
@@ -29,14 +31,14 @@ What is known of the paper's V100s, and what is assumed:
   gates, 6 operations), attention 9 (2 products, 2 batched ones, mask, softmax, concatenation, tanh, dropout), and
   twice as many backward. A kernel costs at least a dispatch, whatever the batch: one number, *fitted to the row of
   model parallelism*.
-- 28 tokens a sentence on both sides (assumed); layers 1, 1, 2 on three devices, attention and softmax on the fourth,
-  softmax after the decoder; Adam reads and writes seven numbers a parameter.
+- 28 tokens per sentence on both sides (assumed); layers 1, 1, 2 on three devices, attention and softmax on the
+  fourth, softmax after the decoder; Adam reads and writes seven numbers a parameter.
 - Replicas are kept in step at a speed *fitted to the row of data parallelism*; the sums of hybrid parallelism go over
   NVLink as a ring. (The paper says no more than that a root collects and sends out.)
 
 So two rows are fitted, by one number each, and the other two are predicted; WMT17's column is fitted by nothing. An
-efficiency of 0.5 or 0.9, 20 or 35 tokens a sentence change the predictions by about 0.1, since the fit makes up for
-it.
+efficiency of 0.5 or 0.9, or 20 or 35 tokens per sentence, change the predictions by about 0.1, since the fit
+compensates for it.
 """
 
 from __future__ import annotations
@@ -211,7 +213,7 @@ def check_the_paper(shape: Shape) -> None:
 
 
 def explain(fitted: Prediction) -> None:
-    """What the fitted calculator says of the paper's figures, and what it cannot."""
+    """Print which of the paper's figures the fitted calculator explains, and which it does not."""
     shape, times, link = fitted.shape, fitted.times, fitted.link
     gain = ALL_MODEL / SINGLE * times.layer(SINGLE) / times.layer(ALL_MODEL)
     four = replace(fitted, layers_on=(1,) * WORLD).factors()["HybridNMT"]

@@ -1,6 +1,7 @@
 """How long the parts of an attentional LSTM model take on a device: measured, or from a data sheet.
 
-What `parallel_model.py` predicts from. All times are seconds, forward and backward, of one time step of a mini-batch.
+The inputs of the predictions of `parallel_model.py`. All times are seconds, forward and backward, of one time step of
+a mini-batch.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ FLOAT = 4
 
 @dataclass(frozen=True)
 class Shape:
-    """Of the model and its sentences; the defaults are the paper's, Table 2."""
+    """The sizes of the model and its sentences; the defaults are the paper's, Table 2."""
 
     layers: int = 4
     width: int = 1024
@@ -44,7 +45,7 @@ class Shape:
 
 
 class Times(ABC):
-    """Seconds, forward and backward, of a step of so many sentences."""
+    """Seconds, forward and backward, of a step as a function of the number of sentences."""
 
     @abstractmethod
     def layer(self, sentences: float) -> float:
@@ -64,7 +65,7 @@ class Times(ABC):
 
     @abstractmethod
     def update(self, parameters: float) -> float:
-        """Of the optimiser."""
+        """The seconds of the optimiser's update."""
 
 
 @dataclass(frozen=True)

@@ -109,7 +109,7 @@ WORSE = (FELL, GONE)
 
 
 def verdict(figure: Figure, here: Side, base: Side) -> str:
-    """What became of a figure, in a word or two."""
+    """The verdict on a figure, in a word or two."""
     if not here.runs(figure.name):
         return GONE if base.runs(figure.name) else "does not run"
     if not base.runs(figure.name):
@@ -118,7 +118,7 @@ def verdict(figure: Figure, here: Side, base: Side) -> str:
 
 
 def ratios(here: Side, base: Side, name: str) -> list[float]:
-    """Of each round."""
+    """The ratio of the two sides in each round."""
     return [ours / theirs for ours, theirs in zip(here.values[name], base.values[name], strict=True)]
 
 
@@ -170,7 +170,7 @@ def short(value: float) -> str:
 
 
 def machine() -> str:
-    """What the figures belong to."""
+    """The processor and versions of the measurement."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     versions = " ".join(f"{name} {_version(name)}" for name in LIBRARIES)
     return f"{processor()}, {cores} cores, 1 thread, CPU time; Python {platform.python_version()}, {versions}"
@@ -195,7 +195,7 @@ def _version(name: str) -> str:
 
 
 def git(*arguments: str) -> str:
-    """What it prints; nothing where it fails."""
+    """The output of a git command; empty if it fails."""
     command = ["git", "-C", str(ROOT), *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=False).stdout.strip()
 

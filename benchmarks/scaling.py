@@ -50,12 +50,13 @@ class Case:
 
 @dataclass(frozen=True)
 class Axis:
-    """One field of a case, varied."""
+    """One field of a case that is varied."""
 
     label: str
     sizes: Sequence[int]
     per_token: bool
-    """Whether twice the size should cost each output token twice the time, or twice as many tokens come out."""
+    """Whether doubling the size should double the time per output token; if not, it doubles the number of output
+    tokens."""
 
 
 AXES: Mapping[str, Axis] = {
@@ -66,7 +67,7 @@ AXES: Mapping[str, Axis] = {
     "length": Axis("sentence length (tokens)", (5, 10, 20, 40, 80), False),
 }
 Seconds = dict[str, list[float]]
-"""By decoder, for each size the time of one output token."""
+"""By decoder, the time of one output token for each size."""
 
 
 def main() -> None:
@@ -77,8 +78,8 @@ def main() -> None:
     parser.add_argument("--axes", nargs="+", choices=AXES, default=list(AXES))
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--width", type=int, default=512)
-    parser.add_argument("--batch-size", type=int, default=32, help="of all axes but its own")
-    parser.add_argument("--cpu-time", action="store_true", help="of this process, not of the clock; for one thread")
+    parser.add_argument("--batch-size", type=int, default=32, help="for all axes except the batch size itself")
+    parser.add_argument("--cpu-time", action="store_true", help="measure CPU time, not wall-clock time; for one thread")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     clock = time.process_time if given.cpu_time else time.perf_counter
@@ -114,7 +115,8 @@ def main() -> None:
 def measure(
     constellation: Constellation, case: Case, runs: int, clock: Callable[[], float]
 ) -> dict[str, list[float]]:
-    """Seconds of an output token by decoder, ``runs`` of each in turn; the first round warms up and is compared."""
+    """Seconds per output token by decoder, ``runs`` of each alternately; the first round is a warm-up, and its
+    outputs are compared."""
     sources = sentences([case.length] * max(case.batch_size, FEWEST), case.vocabulary)
     decoders: dict[str, Decoder] = {name: make(size=case.beam) for name, make in DECODERS.items()}
     settle()
@@ -137,7 +139,7 @@ def exponents(axis: Axis, seconds: Sequence[float]) -> tuple[float, float]:
 
 
 def draw(measured: Mapping[str, Seconds], middle: Case, file: str) -> None:
-    """One panel an axis: tokens/s by size, both logarithmic."""
+    """One panel per axis: tokens/s by size, both logarithmic."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter

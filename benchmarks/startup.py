@@ -1,6 +1,6 @@
-"""How soon do the commands that load nothing answer?
+"""How fast are the commands that load no model?
 
-Whole processes, alternating; medians with the range in brackets. 0.4 s is asked for.
+Whole processes, alternating; medians with the range in brackets. The target is 0.4 s.
 
     python benchmarks/startup.py [--runs 9]
 """

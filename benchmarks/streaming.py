@@ -1,10 +1,10 @@
 """What does training text cost in memory and time, held in memory and streamed from shards on disk?
 
-Makes a corpus of N line pairs (those given, again and again, with their words in another order each time) in a folder
+Makes a corpus of N line pairs (the given pairs, repeated with their words in another order each time) in a folder
 that is removed afterwards. Three ways, each in a process of its own: all in memory; prepared and streamed; streamed
-from what was prepared. Each opens the text and goes through the batches of one epoch. Reports the peak of resident
-memory beyond that of the imports, and lines per second of the process's own time; asserts that all ways meet as many
-target tokens.
+from what was prepared. Each process opens the text and goes through the batches of one epoch. Reports the peak of
+resident memory beyond that of the imports, and lines per second of CPU time; asserts that all ways read the same
+number of target tokens.
 
     python benchmarks/streaming.py SRC TGT TOKENIZER --lines 100000 1000000 [--shard-tokens 5000000]
         [--ways memory prepare again]
@@ -32,7 +32,7 @@ def main() -> None:
     parser.add_argument("tokenizer")
     parser.add_argument("--lines", type=int, nargs="+", default=[1_000_000])
     parser.add_argument("--shard-tokens", type=int, default=5_000_000)
-    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS, help="memory takes 1.4 KiB a line")
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=WAYS, help="the way memory takes 1.4 KiB per line")
     parser.add_argument("--measure", choices=WAYS, help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     given = parser.parse_args()
@@ -59,7 +59,7 @@ def main() -> None:
 
 
 def write_corpus(folder: Path, paths: tuple[str, str], lines: int) -> list[str]:
-    """Pairs of the text again and again, with their words in another order each time."""
+    """The pairs of the text, repeated with their words in another order each time."""
     from sgdec.text.lines import read_lines
 
     pairs = list(zip(*map(read_lines, paths), strict=True))
@@ -103,7 +103,7 @@ def measure(given: argparse.Namespace) -> None:
 
 
 def peak() -> float:
-    """MiB of resident memory, at the most so far."""
+    """The peak of resident memory so far, in MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 

@@ -2,13 +2,13 @@
 
 200 random acyclic lattices of 60 states and about 110 arcs, and a trigram model of random paths through them, both
 seeded, in one process, one thread. Approximate and exact decoders, one sentence at a time and some in batches. An
-expansion is one prefix whose continuations are asked for; beside each rate is what SGNMT 1.1 makes of lattices and
-models of this kind on a quiet machine. The 1-best of an exact search takes few expansions here, since the lattice's
+expansion is one prefix whose continuations are asked for; beside each rate is that of SGNMT 1.1 for lattices and
+models of this kind on an idle machine. The 1-best of an exact search takes few expansions here, since the lattice's
 distances to its end bound it, so that reading the lattice counts; a list of 100 takes as many as SGNMT's 1-best.
 
-First all hypotheses and totals are compared with those of batches. Then the cases are timed in turn, in seconds of
-CPU time, so that other work on the machine does not count. Reading the lattices is part of every run, and timed once
-more by itself; each run begins with a language model from which nothing is remembered.
+First all hypotheses and totals are compared with those of batches. Then the cases are timed alternately, in seconds
+of CPU time, so that other work on the machine does not count. Reading the lattices is part of every run, and is also
+timed separately; each run begins with a language model without cached states.
 
     python benchmarks/symbolic.py [--runs 7] [--profile "dfs"]
 """
@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--profile", metavar="CASE", help="where the time of one case goes")
+    parser.add_argument("--profile", metavar="CASE", help="profile one case")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         arcs = write_inputs(Path(folder), given.sentences, given.states, given.seed)
@@ -153,14 +153,14 @@ def compare(folder: Path, given: argparse.Namespace) -> None:
 
 
 def sentences(count: int) -> list[Source]:
-    """Of `LENGTH` tokens each; which ones does not matter."""
+    """Sources of `LENGTH` tokens each; the predictors ignore the tokens."""
     return [Source(i, (3,) * LENGTH, max_length=2 * LENGTH) for i in range(1, count + 1)]
 
 
 def search(
     folder: Path, sources: Sequence[Source], decoder: Decoder, batch_size: int = 1, nbest: int = 1
 ) -> tuple[float, list[Outcome]]:
-    """Seconds of CPU time, lattices read but the language model there before, and what was found."""
+    """The seconds of CPU time, including reading the lattices but not the language model, and the outcomes."""
     ngram = NGram(str(folder / "lm.arpa"))
     constellation = Constellation.of({"fst": FstPredictor(str(folder / "{id}.fst")), "ngram": ngram})
     scheduler = Scheduler(constellation, decoder, batch_size=batch_size, nbest=nbest)
@@ -174,7 +174,7 @@ def found(outcomes: Iterable[Outcome]) -> list[list[tuple[tuple[int, ...], float
 
 
 def write_inputs(folder: Path, sentences: int, states: int, seed: int) -> int:
-    """Lattices ``1.fst``, ``2.fst``, ... and ``lm.arpa``; how many arcs there are in all."""
+    """Write lattices ``1.fst``, ``2.fst``, ... and ``lm.arpa``; return the total number of arcs."""
     rng = random.Random(seed)
     lattices = [random_lattice(rng, states) for _ in range(sentences)]
     for number, lattice in enumerate(lattices, start=1):
@@ -195,7 +195,7 @@ def write_inputs(folder: Path, sentences: int, states: int, seed: int) -> int:
 def random_lattice(rng: random.Random, states: int) -> Arcs:
     """From state 0 with ``<s>``, then with one to four arcs a state into the next eight, to the last with ``</s>``.
 
-    The costs of the arcs of a state are those of a distribution.
+    The probabilities of the arcs of a state sum to 1.
     """
     lattice: Arcs = [[(BOS, 0.0, 1)]]
     for state in range(1, states - 1):

@@ -1,9 +1,9 @@
-"""Is ``max_seconds`` kept? How much longer than asked for do exact searches take, one sentence at a time?
+"""Is ``max_seconds`` kept? By how much do exact searches exceed their time limit, one sentence at a time?
 
-Two spaces that no search gets through in time: a random lattice of 400 states with a trigram model, for a list of
-100, and the trigram model alone over 32,000 tokens, where a single expansion is dense. Wall time from the start of
-the search to its result, as `sgdec decode` reports it; the worst and the median of ``--runs``. Other work on the
-machine shows up here as it would for a user.
+Two spaces that no search can finish in time: a random lattice of 400 states with a trigram model, for a list of 100,
+and the trigram model alone over 32,000 tokens, where a single expansion is dense. Wall time from the start of the
+search to its result, as `sgdec decode` reports it; the worst and the median of ``--runs``. Other work on the machine
+shows up here as it would for a user.
 
     python benchmarks/time_limits.py [--seconds 1.0] [--runs 5]
 """

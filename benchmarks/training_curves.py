@@ -1,7 +1,8 @@
-"""Do the constraints of quantised inference cost training anything? GNMT's Figure 4: log-perplexity against steps.
+"""Do the constraints of quantised inference slow down the progress of training? GNMT's Figure 4: log-perplexity
+against steps.
 
 Reads the metrics.jsonl of two or more runs (with the same data, settings and seed, one of them with
-``--gnmt.constrained true``; they may still be going on) and draws two panels: the training objective in nats a
+``--gnmt.constrained true``; they may still be running) and draws two panels: the training objective in nats per
 target token, as logged and as its running mean; and the log-perplexity of the validation set, for which there is
 neither label smoothing nor dropout. Prints the validations side by side, and the mean training loss of the last rows
 of the log that all runs have.
@@ -45,7 +46,7 @@ def main() -> None:
 
 
 def objective(runs: Sequence[str]) -> str:
-    """What the training loss is, as the checkpoints tell; a run without one yet has not told."""
+    """The name of the training loss, according to the checkpoints of the runs that have one already."""
     folders = [Path(run) / "last" for run in runs]
     smoothing = {read_config(folder)["training"]["label_smoothing"] for folder in folders if folder.exists()}
     smoothings = " or ".join(f"{value:g}" for value in sorted(smoothing))
@@ -53,17 +54,17 @@ def objective(runs: Sequence[str]) -> str:
 
 
 def training(rows: Sequence[Row]) -> Curve:
-    """The mean objective of a target token since the row before."""
+    """The mean objective per target token since the previous row."""
     return [(row["step"], row["loss"]) for row in rows if "loss" in row]
 
 
 def validation(rows: Sequence[Row]) -> Curve:
-    """The mean -ln P of a validation token."""
+    """The mean -ln P per validation token."""
     return [(row["step"], math.log(row["perplexity"])) for row in rows if "perplexity" in row]
 
 
 def smoothed(curve: Curve, width: int) -> Curve:
-    """The mean of each value and its neighbours, ``width`` of them; of fewer at the ends, so that it stays centred.
+    """The running mean over windows of ``width`` values; windows at the ends are smaller, so that they stay centred.
 
     >>> smoothed([(1, 3.0), (2, 6.0), (3, 0.0), (4, 3.0)], 3)
     [(1, 3.0), (2, 3.0), (3, 3.0), (4, 3.0)]
@@ -77,7 +78,7 @@ def smoothed(curve: Curve, width: int) -> Curve:
 
 
 def report(losses: Mapping[str, Curve], valid: Mapping[str, Curve], width: int) -> None:
-    """Numbers at the steps that all runs share."""
+    """Print the numbers at the steps that all runs share."""
     print("step    " + "".join(f"{label:>16}" for label in losses) + "   validation log-perplexity")
     for step in shared(valid):
         print(f"{step:<8}" + "".join(f"{dict(curve)[step]:>16.4f}" for curve in valid.values()))

@@ -1,13 +1,13 @@
-"""How fast does `sgdec train` train, beside Marian and beside what the processor can do?
+"""How fast does `sgdec train` train, compared with Marian and with the peak speed of the processor?
 
 Both sides train GNMT's shape, 2+2 LSTM layers x 512 with a vocabulary of 8,000 (Marian: type ``s2s`` with LSTM
 cells), on the same parallel text with the same SentencePiece model: whole runs of a few dozen updates with dropout,
-label smoothing, clipping and Adam, about 64 pairs an update, in turn. Target tokens/s as each of them reports it
-(Marian's words/s), the first updates left out. `pymarian` is looked for on the PATH, or named; without it our side
-runs alone.
+label smoothing, clipping and Adam, about 64 pairs per update, alternately. Target tokens/s are as each side reports
+them (Marian's words/s), without the first updates. `pymarian` is searched on the PATH, unless given; without it only
+sgdec runs.
 
-The shape costs about 110 MFLOP a target token, forward and backward; the processor's GFLOP/s are those of one large
-fp32 matrix product. Run it on a quiet machine:
+The model costs about 110 MFLOP per target token, forward and backward; the processor's GFLOP/s are those of one large
+fp32 matrix product. Run it on an idle machine:
 
     python benchmarks/training_peer.py --train train.en train.de --tokenizer tok.spm [--marian pymarian]
         [--threads 2] [--repeats 3] [--precision fp32 bf16]
@@ -35,7 +35,7 @@ from sgdec.text.lines import read_lines
 
 MFLOP_PER_TOKEN = 110
 WARM_UP, UPDATES = 50, 100
-"""Updates left out, and updates in all: our log has a row for 50."""
+"""The number of updates left out, and of all updates: the log of sgdec has one row per 50 updates."""
 MARIAN_UPDATES, MARIAN_EVERY = 20, 10
 
 
@@ -97,7 +97,7 @@ def ours(texts: list[str], args: argparse.Namespace, precision: str, folder: str
 
 
 def marian(texts: list[str], args: argparse.Namespace, folder: str) -> float:
-    """Words/s of a run of Marian, which are target tokens."""
+    """Words/s of a run of Marian; its words are target tokens."""
     model = Path(folder, "marian", "model.npz")
     shutil.rmtree(model.parent, ignore_errors=True)
     model.parent.mkdir()

@@ -1,4 +1,4 @@
-"""How fast is a training step, and what is gained by doing all target steps at once?
+"""How fast is a training step, and how much faster is it to compute all target steps at once?
 
 Two comparisons in one process, sides alternating, medians with the range in brackets:
 
@@ -6,7 +6,7 @@ Two comparisons in one process, sides alternating, medians with the range in bra
   of 15 tokens, with dropout: target tokens/s;
 - the same update with the step loop of decoding in place of GNMT's layer-by-layer forward.
 
-Both sides first have to give the same loss. Run it on a quiet machine:
+First both sides must compute the same loss. Run it on an idle machine:
 
     python benchmarks/training_step.py [--threads 2] [--repeats 5] [--device cpu|cuda]
 """

@@ -40,7 +40,8 @@ def fuzz(
         return
     targets = [target for target in TARGETS if not wanted or any(part in target.name for part in wanted)]
     if not targets:
-        raise click.UsageError(f"no target has such a name: {', '.join(target.name for target in TARGETS)}")
+        names = ", ".join(target.name for target in TARGETS)
+        raise click.UsageError(f"no target has this name; expected one of {names}")
     started = time.monotonic()
     work = [(target, number, size) for target, number, size in shared_out(targets, inputs) if only in (None, number)]
     total: dict[str, Chunk] = {target.name: Chunk(target.name) for target in targets}

@@ -36,9 +36,9 @@ WAYS = ("plugin option",) * 4 + ("option",) * 3 + ("list", "word")
 FITTING = ("0", "1", "2", "3", "7", "0.5", "1.5", "-1")
 """Numbers that many options take."""
 SLOW = ("compile",)
-"""What takes long whatever it is given."""
+"""Options that take long with any value."""
 MUCH = 40
-"""A larger number is too much of that."""
+"""The largest number for these options."""
 SMALL_FILES = (10, 200, 1000, 4000)
 """Bytes on a full disk."""
 
@@ -110,7 +110,7 @@ class CallTarget:
             args += draw(st.sampled_from(([flag, value], [f"{flag}={value}"])))
 
     def _plugins(self, args: Sequence[str]) -> list[str]:
-        """Of whose options one is changed: those of the call, then any."""
+        """The plugins one of whose options is changed: first those of the call, then any."""
         named = {word for arg in args for word in re.split(r"[,:=]", arg)}
         used = [name for name in _plugin_options() if name in named]
         default = ("beam",) if self.command == ("decode",) else ()
@@ -137,12 +137,12 @@ def mostly(usual: st.SearchStrategy[str], other: st.SearchStrategy[str]) -> st.S
 
 
 def arguments(words: Sequence[str]) -> st.SearchStrategy[str]:
-    """What an operating system lets through: no NUL."""
+    """Arguments that an operating system accepts: without NUL."""
     return st.sampled_from([word for word in words if "\0" not in word])
 
 
 def numbers(name: str, kind: Callable[[str], float] | None = None) -> st.SearchStrategy[str]:
-    """Of this kind, or any; not those that ask for a lot of work."""
+    """Numbers of this kind, or of any; without those that ask for a lot of work."""
     found = [number for number in NUMBERS if not (WORK.fullmatch(name) and _is_much(name, number))]
     if kind is None:
         return arguments(found)
@@ -163,7 +163,7 @@ def _is_much(name: str, number: str) -> bool:
         value = float(number)
     except ValueError:
         return False
-    no_limit = name == "max-length" and value == 0  # 10,000 tokens a sentence
+    no_limit = name == "max-length" and value == 0  # 10,000 tokens per sentence
     return no_limit or MUCH < value < float("inf")
 
 

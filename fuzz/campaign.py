@@ -30,7 +30,7 @@ ROUNDS = 4
 """Hypothesis ends early where it finds no other case; it is asked so many times."""
 
 Key: TypeAlias = tuple[str, str]
-"""Of equal findings: kind and place."""
+"""The key of equal findings: kind and place."""
 
 
 class Target(Protocol):
@@ -48,7 +48,7 @@ class Target(Protocol):
 
 @dataclass
 class Chunk:
-    """What became of some cases."""
+    """The outcomes of some cases."""
 
     target: str
     outcomes: Counter[str] = field(default_factory=Counter)
@@ -67,7 +67,7 @@ class Chunk:
 
 
 class _Found(AssertionError):
-    """Tells hypothesis that a case is to be made smaller."""
+    """Tells hypothesis to shrink a case."""
 
 
 def run_chunk(

@@ -18,12 +18,12 @@ CORPUS = Path(__file__).parent / "corpus"
 """A tiny correct file of each format."""
 
 Content: TypeAlias = bytes | Path
-"""Of a file; a path is what a symbolic link points at."""
+"""The content of a file; a path is the target of a symbolic link."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """What is run, and what is promised of it beside what is promised of every run."""
+    """One run, and its promises in addition to those of every run."""
 
     target: str
     """Which part of the program it tests."""

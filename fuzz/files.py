@@ -29,7 +29,8 @@ class FileTarget:
     files: Mapping[str, str]
     """By path where the command runs, the file or folder of the corpus."""
     damaged: Mapping[str, str]
-    """Of these (or of files in these folders) one is damaged, according to its kind (`fuzz.mutations.KINDS`)."""
+    """One of these files (or of the files in these folders) is damaged, according to its kind
+    (`fuzz.mutations.KINDS`)."""
     others: Sequence[str] = ()
     """Files of the corpus that may take the place of the damaged one first: the same in other forms."""
     rows: int | None = None
@@ -76,7 +77,7 @@ class FileTarget:
 
 
 def _lines(data: bytes, path: str) -> list[bytes] | None:
-    """Of a text, which may be packed; None for what cannot be unpacked, or only to something very large."""
+    """The lines of a text, which may be packed; None if it cannot be unpacked, or is very large unpacked."""
     if path.endswith(".gz"):
         if len(data) > MOST_UNPACKED:
             return None
@@ -91,7 +92,7 @@ def _lines(data: bytes, path: str) -> list[bytes] | None:
 def target(name: str, command: str, files: str, **more: Any) -> FileTarget:
     """``files``: words ``PATH``, or ``PATH=CORPUS`` for another name there; ``:KIND`` is behind what is damaged.
 
-    What has a kind and is not in the corpus by this name is a part of a folder that is named before.
+    A word with a kind that is not the name of a corpus file names a part of an earlier folder.
     """
     found, damaged = {}, {}
     for word in files.split():
@@ -132,7 +133,7 @@ TRAIN = (
     "--gnmt.layers 2 --batch-tokens 24 --quiet --threads 1 --max-steps 1"
 )
 ANY = {"statuses": (0, 1, 2)}
-"""What is wrong with a file may be said of the call."""
+"""A file error may also be reported as a wrong call."""
 
 TARGETS: tuple[FileTarget, ...] = (
     # Sources.
@@ -171,7 +172,7 @@ TARGETS: tuple[FileTarget, ...] = (
            "model=gnmt clusters clusters/clusters.json:json clusters/clusters.safetensors:safetensors"),
     decode("clusternmt model", "clusternmt --clusternmt.model model --clusternmt.clusters clusters",
            f"clusters model=gnmt {MODEL}"),
-    # What other predictors read.
+    # Files of other predictors.
     decode("lrhiero", "lrhiero --lrhiero.path rules.txt", "rules.txt:text"),
     decode("forcedlst", "forcedlst --forcedlst.path list.nbest", "list.nbest:text"),
     decode("forcedlst lines", "forcedlst --forcedlst.path lists/{id}.txt", LISTS, sentence=2),
@@ -206,7 +207,7 @@ TARGETS: tuple[FileTarget, ...] = (
            "list.nbest letters.spm:binary"),
     target("evaluate", "evaluate --reference outputs.txt in.txt", "outputs.txt:text in.txt:text"),
     target("evaluate zst", "evaluate --reference outputs.txt.zst in.txt", "in.txt outputs.txt.zst:packed"),
-    # What makes models.
+    # Commands that make models.
     target("lm", "lm --input train.de --output out --order 3 --discount-fallback", "train.de:text", **ANY),
     target("lm of tokens", "lm --input train.de --output out --order 2 --discount-fallback --tokenizer words.vocab",
            "train.de words.vocab:json", **ANY),

@@ -1,6 +1,6 @@
-"""What is a finding: a run that did something else than its work, or say in one line what is wrong.
+"""Decides what is a finding: a run that neither did its work nor said in one line what is wrong.
 
-The rules hold for every command; what is known of one case beside them, `Case` says.
+The rules hold for every command; `Case` has the additional promises of one case.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fuzz.zygote import CPU_SECONDS, MEMORY
 LONGEST_ERROR = 2100
 """Characters of a line that somebody still reads."""
 NOISE = re.compile(r"\w+Warning: |^(ERROR|FATAL|WARNING): |^terminate called|^libgomp|^\[W|Exception ignored", re.M)
-"""What libraries write on standard error by themselves."""
+"""Text that libraries write on standard error."""
 NO_MEMORY = re.compile(r"MemoryError|bad_alloc|can't allocate memory|cannot allocate|unable to allocate", re.I)
 FRAME = re.compile(r'File ".*?/((?:sgdec|predictors|decoders)/[^"]+)", line \d+,? in (\S+)')
 EXCEPTION = re.compile(r"^([\w.]*(?:Error|Exception|Interrupt|Warning|Exit|Iteration))\b(: .*)?$")
@@ -24,7 +24,7 @@ CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
 class Finding(NamedTuple):
-    """What is wrong with a run."""
+    """A broken promise of a run."""
 
     kind: str
     """traceback, signal, slow, memory, incomplete, lost, overwritten, unclear, status or noise."""

@@ -1,6 +1,7 @@
-"""Writes `fuzz/corpus`: one tiny file of each format that sgdec reads. `python -m fuzz.make_corpus` makes all anew.
+"""Writes `fuzz/corpus`: one tiny file of each format that sgdec reads. `python -m fuzz.make_corpus` writes all of
+them.
 
-The files are in the repository, so that inputs do not depend on the machine that makes them; run this only where a
+The files are in the repository, so that inputs do not depend on the machine that makes them; run this only if a
 format is added or changes. Three sentences over the letters a, b, c: as tokens 4, 5, 6, in a vocabulary of 7.
 """
 

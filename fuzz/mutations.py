@@ -24,9 +24,9 @@ SEPARATORS = re.compile(rb"(\s+|\|\|\||[=:,_\[\]{}\"])")
 BETWEEN = (b"", b" ", b"\t", b"\n", b"\r\n", b"\xc2\xa0", b"\xe2\x80\xa8", b"  ", b"|||")
 """In the place of a separator."""
 HOW_MANY = (1, 1, 1, 2, 2, 4)
-"""Mutations of one file: after many it is hardly ever read to its end."""
+"""The number of mutations of one file: after many mutations a file is rarely read to its end."""
 DEPTH = 100_000
-"""Brackets around a value: more than any recursion bears."""
+"""The number of brackets around a value: more than any recursion limit."""
 MOST_UNPACKED = 10_000
 """Bytes of a packed file that is unpacked here."""
 BOMB = 3 << 10
@@ -212,7 +212,8 @@ def nest_json(draw: st.DrawFn, data: bytes) -> bytes:
 
 
 def change_header(draw: st.DrawFn, data: bytes) -> bytes:
-    """Of a safetensors file: eight bytes with the length of a header in JSON, the header, the numbers."""
+    """Change the header of a safetensors file: eight bytes with the length of a JSON header, the header, the
+    numbers."""
     length = int.from_bytes(data[:8], "little")
     try:
         tree = json.loads(data[8 : 8 + length])

@@ -1,4 +1,4 @@
-"""What can be given on command lines: options of commands, as click has them, and of plugins, as their host does."""
+"""The options of command lines: those of commands, from click, and those of plugins, from their host."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def takes_text(annotation: Any) -> bool:
 
 
 def _types(annotation: Any) -> int | None:
-    """Of ``Annotated`` the first argument alone is a type."""
+    """The number of arguments that are types: only the first argument of ``Annotated`` is one."""
     return 1 if hasattr(annotation, "__metadata__") else None
 
 

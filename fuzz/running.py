@@ -20,7 +20,7 @@ MEMORY_FOLDER = Path("/dev/shm")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What one command did."""
+    """The outcome of one command."""
 
     status: int
     """Its exit status; negative = the signal that ended it."""

@@ -23,9 +23,10 @@ from pathlib import Path
 from typing import Any
 
 CPU_SECONDS = 10
-"""Of one command."""
+"""The limit on the processor time of one command."""
 WALL_SECONDS = 120
-"""One that only waits uses no processor. On a machine that is busy with other work, every command is slow."""
+"""The limit on wall-clock time: a command that only waits uses no processor time. It is high because every command is
+slow on a busy machine."""
 MEMORY = 2 << 30
 """Bytes of address space that a command may use beyond what is loaded."""
 MOST_ERRORS = 1 << 20
@@ -62,7 +63,7 @@ def serve() -> None:
 
 
 def run(request: dict[str, Any]) -> dict[str, Any]:
-    """What became of one command. ``status`` is negative after a signal, as in `subprocess`."""
+    """The outcome of one command. ``status`` is negative after a signal, as in `subprocess`."""
     started = time.monotonic()
     err, written = os.pipe()
     child = os.fork()
@@ -111,7 +112,7 @@ def _wait(child: int, err: int, until: float) -> tuple[bool, bytes]:
 
 
 def _become(request: dict[str, Any], err: int) -> None:
-    """What the console script does, from the folder of the case; never returns."""
+    """Run the console script in the folder of the case; never returns."""
     os.setsid()
     os.dup2(os.open(request["stdin"], os.O_RDONLY), 0)
     os.dup2(os.open(request["stdout"], os.O_WRONLY | os.O_CREAT), 1)

@@ -1,7 +1,8 @@
-"""Docstrings as reStructuredText. They are written to be read in the source, where ``|Y|`` is a length.
+"""Convert docstrings to reStructuredText. Docstrings are written for readers of the source, where ``|Y|`` is a
+length.
 
-What the source indents below a paragraph is code. Bars, stars and trailing underscores are themselves, unless they
-mark emphasis. A name in backticks with an ``s`` behind it is still a name. Options of the command line are code.
+Indented lines below a paragraph are code. Bars, stars and trailing underscores are literal, unless they mark
+emphasis. A name in backticks followed by an ``s`` is still a name. Options of the command line are code.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ MARKED = re.compile(
     re.DOTALL,
 )
 PLAIN = "\b\n"
-"""What click writes as it stands begins with this."""
+"""Paragraphs that click does not rewrap begin with this."""
 OPTION = re.compile(r"(?<![\w`'\"/=-])(--[A-Za-z][\w-]*(?:\.[A-Za-z_]\w*)?)(?![\w`'\"=])")
 ITEM = re.compile(r"\s*(?:[-*+]|\d+\.) ")
 
@@ -49,7 +50,7 @@ def _blocks(blocks: list[str]) -> Iterator[str]:
 
 
 def inline(text: str) -> str:
-    """Running text with everything escaped that only looks like markup.
+    """Running text in which characters that are not markup are escaped.
 
     >>> print(inline("|Y| of `Node`s, *not* f_ or 2 * 3"))
     \\|Y\\| of `Node`\\ s, *not* f\\_ or 2 \\* 3
@@ -76,7 +77,7 @@ def _escaped(text: str) -> str:
 
 
 def drop_object(app: Sphinx, name: str, obj: object, options: object, bases: list[Any]) -> None:
-    """That a class derives from object need not be said."""
+    """Do not list ``object`` as a base class."""
     if bases == [object]:
         bases.clear()
 

@@ -1,4 +1,4 @@
-"""Formulas as MathML, made while the site is built: readers need no script, no fonts and no network."""
+"""Formulas as MathML, generated when the site is built, so that readers need no script, no fonts and no network."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Links to files of the repository that are no pages of the site, such as ``../../examples/plugin/README.md``.
+"""Links to files of the repository that are not pages of the site, such as ``../../examples/plugin/README.md``.
 
-Read the Docs and GitHub say where the repository is, and the links lead there; elsewhere they download the file. A
-file that does not exist is a warning, and so the build fails.
+On Read the Docs and GitHub the links lead to the repository, whose address the environment gives; elsewhere they
+download the file. A link to a missing file is a warning, so the build fails.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ LINK = re.compile(r"\]\((\.\.?/[^)#\s]*)((?:#[^)\s]*)?)\)")
 
 
 def repository() -> str:
-    """Where Read the Docs or GitHub keep the files of this build, or nothing."""
+    """The address of the files of this build on Read the Docs or GitHub, or an empty string."""
     if url := os.environ.get("READTHEDOCS_GIT_CLONE_URL"):
         return f"{url.removesuffix('.git')}/blob/{os.environ['READTHEDOCS_GIT_COMMIT_HASH']}"
     if name := os.environ.get("GITHUB_REPOSITORY"):

@@ -1,6 +1,6 @@
-"""The pages that are written from sgdec itself before Sphinx reads any: commands, plugins and public modules.
+"""Generate the reference pages from sgdec itself before Sphinx reads the pages: commands, plugins and public modules.
 
-They are files of ``docs/reference/{commands,predictors,decoders,models,api}``, which git ignores.
+The files are in ``docs/reference/{commands,predictors,decoders,models,api}``, which git ignores.
 """
 
 from __future__ import annotations
@@ -25,11 +25,12 @@ from sgdec.plugins.summaries import summaries
 
 ROOT = Path(__file__).parents[2]
 KIT = ("sgdec.testing", "sgdec.testing.seq2seq_contract", "sgdec.testing.language_model_contract")
-"""Public, too: for the tests of plugins."""
+"""Modules that are also public, for the tests of plugins."""
 
 
 def public_modules() -> list[str]:
-    """What plugins may import, as import-linter knows it, and what their tests may."""
+    """The modules that plugins may import, according to import-linter's contract, and those that their tests may
+    import."""
     with open(ROOT / "pyproject.toml", "rb") as file:
         contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
     (contract,) = (contract for contract in contracts if contract["name"] == "Plugins import public names only")
@@ -79,7 +80,7 @@ def _command(command: click.Command, context: click.Context, line: str) -> Itera
 
 
 def plugin_page(host: Host, entry: Entry) -> str:
-    """A plugin: where it is, what its module and its class say, its options and presets."""
+    """The page of a plugin: its class, the docstrings of its module and class, its options and presets."""
     cls = host.load(entry.kind, entry.name)
     documents = [vars(thing).get("__doc__") for thing in (sys.modules[cls.__module__], cls)]
     options = describe(cls)
@@ -111,7 +112,7 @@ def _table(name: str, options: list[Option]) -> str:
 
 
 def _default(option: Option) -> str:
-    """As one would type it."""
+    """The default as it would be typed on the command line."""
     if option.required:
         return "required"
     if option.default is None or option.default == ():
@@ -132,7 +133,7 @@ def list_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 
 
 def module_page(name: str) -> str:
-    """What a public module defines; ``sgdec.testing`` also what it passes on of its private modules."""
+    """The members of a public module; for ``sgdec.testing`` also those that it imports from its private modules."""
     options = [":members:", ":undoc-members:", ":show-inheritance:"]
     if name != "sgdec.testing":
         options.append(":ignore-module-all:")
@@ -140,7 +141,8 @@ def module_page(name: str) -> str:
 
 
 def package_page() -> str:
-    """``import sgdec``: each name with its home; in full those whose home is no public module."""
+    """The page of ``import sgdec``: each name with its module; names that are in no other public module are
+    documented here."""
     modules = public_modules()
     rows, here = [], []
     for name in sorted(set(sgdec.__all__) - {"__version__"}, key=str.lower):
@@ -168,7 +170,7 @@ def package_page() -> str:
 
 
 def pages() -> Iterator[tuple[str, str]]:
-    """Path below ``docs/reference``, and text."""
+    """The path below ``docs/reference`` and the text of each page."""
     for name in COMMANDS:
         yield f"commands/{name}.rst", command_page(name)
     host = Host(autoload=False)
@@ -195,7 +197,7 @@ def _first_line(module: str) -> str:
 
 
 def write(app: Sphinx) -> None:
-    """Only what changed is written, so that a second build is quick; what is no page any more is removed."""
+    """Write only changed pages, so that a second build is fast, and remove obsolete pages."""
     folder = Path(app.srcdir) / "reference"
     written = dict(pages())
     for path, text in written.items():

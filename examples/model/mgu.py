@@ -1,7 +1,7 @@
-"""A translation model of one's own: one inference step around the minimal gated unit.
+"""A complete translation model: one inference step with the minimal gated unit.
 
-With the embedding x of the last target token and the state h of one gate instead of a GRU's two (Zhou et al. 2016,
-"Minimal Gated Unit for Recurrent Neural Networks"):
+The unit has one gate instead of a GRU's two (Zhou et al. 2016, "Minimal Gated Unit for Recurrent Neural Networks").
+With the embedding x of the last target token and the state h:
 
     f = sigmoid(W_f [h; x])        h' = (1 - f) * h + f * tanh(W_h [f * h; x])
 

@@ -5,12 +5,11 @@
     -1 if w completes an n-gram that y already contains, else 0
 
 so that its weight is the price of a repetition (the soft form of the trigram blocking of Paulus et al. 2018,
-"A deep reinforced model for abstractive summarization", section 2.5). State: the prefix. Cost: one pass over
-the prefix a token.
+"A deep reinforced model for abstractive summarization", section 2.5). State: the prefix. Cost: one pass over the
+prefix per token.
 
 `Lookahead` is greedy search over pairs: it takes the token whose own best continuation has the highest total.
-Guarantee: none, but it does not walk into a dead end that is one token away. Cost: 1 + width expansions a
-token.
+Guarantee: none, but it avoids dead ends that are one token away. Cost: 1 + width expansions per token.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ class Repeat(Predictor):
     (-1.0, 0.0)
     """
 
-    max_score = 0.0  # nothing need be repeated
+    max_score = 0.0  # the best score, if no n-gram is repeated
 
     def __init__(
         self,
@@ -93,7 +92,7 @@ class Lookahead(Decoder):
         return Result([space.finish(node)])
 
     def _look_ahead(self, space: SearchSpace, children: Sequence[Node]) -> list[tuple[float, Node]]:
-        """Each child that is no dead end, behind the best total that it leads to."""
+        """Pairs of the best total that a child leads to, and the child; without dead ends."""
         ahead = [(child.total, child) for child in children if child.finished]
         going_on = [child for child in children if not child.finished]
         for child, best in zip(going_on, space.expand(going_on, limit=1), strict=True):  # one batch

@@ -2,8 +2,8 @@
 
     python corrupt.py < text.de > worse.de
 
-Of each line's words one in eight is lost, one in ten is another word of the line before, one in ten stands twice.
-What was lost is in no source but the original in the other language.
+In each line one word in eight is dropped, one in ten is replaced by a word of the previous line, and one in ten is
+doubled. Only the original in the other language still has the information of the dropped words.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from sgdec import Hypothesis, Node, Result, SearchSpace
 from tests.course_solutions.my_beam import MyBeam
 
 GREEDY = "of size 1 it is greedy search (Algorithm 1)"
-NBEST = "the n best hypotheses go on, whoever they come from (line 11)"
+NBEST = "the n best hypotheses go on, whichever parents they come from (line 11)"
 TIES = "of equal totals the first in the beam goes on, then the lower token (line 11)"
 FINISHED = "finished hypotheses keep their places in the beam, and are remembered when pushed out (lines 11 to 15)"
 STOP = "it stops as soon as the best of the beam ends with </s> (line 16)"

@@ -1,4 +1,4 @@
-"""What assignment ``bag`` is graded for. The formulas are worked out from the whole prefix, without any state."""
+"""The checks that grade assignment ``bag``. The formulas are computed from the whole prefix, without any state."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def visits(
 
 
 def compare_scores(make: Make, rng: np.random.Generator, subsets: bool) -> None:
-    """Of the tokens that are left in the bag."""
+    """Compare the scores of the tokens that are left in the bag with the formula."""
     for source, prefix, row in visits(make, rng, subsets):
         for token, expected in formula(source, prefix, subsets).items():
             assert token == EOS or math.isclose(row[token], expected, abs_tol=1e-9), (
@@ -153,7 +153,7 @@ def _(make: Make, rng: np.random.Generator) -> None:
 
 
 def find_the_best_order(make: Make, rng: np.random.Generator, decoder: Decoder) -> None:
-    """Of all orders of a bag, under a random bigram table."""
+    """The decoder has to find the best of all orders of a bag, under a random bigram table."""
     for unlimited in random_sources(rng, 6):
         source = replace(unlimited, max_length=2 * len(unlimited.tokens))
         table = rng.normal(-1.0, 1.0, (V, V))

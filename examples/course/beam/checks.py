@@ -1,4 +1,4 @@
-"""What assignment ``beam`` is graded for.
+"""The checks that grade assignment ``beam``.
 
 The bundled `greedy` and `beam` say what should be found, on random spaces of a kind that isolates one line of
 Algorithm 2 each: all hypotheses equally long (what is kept), many equal totals (ties), scores that never rise (what
@@ -85,7 +85,7 @@ def space_of(lattice: Lattice, name: str) -> TinySpace:
 
 
 def search(decoder: Decoder, tiny: TinySpace, nbest: int = 1) -> tuple[Result, int]:
-    """What is found, and for how many expansions."""
+    """The result, and the number of expansions."""
     space = tiny.open(ranking=decoder.ranking, nbest=nbest, most=1_000)
     return decoder.decode(space), space.expansions
 
@@ -115,7 +115,7 @@ def _(make: Make, rng: np.random.Generator) -> None:
             compare(make(size=1), GreedyDecoder(), space)
 
 
-@ASSIGNMENT.check("the n best hypotheses go on, whoever they come from (line 11)", points=3)
+@ASSIGNMENT.check("the n best hypotheses go on, whichever parents they come from (line 11)", points=3)
 def _(make: Make, rng: np.random.Generator) -> None:
     for length in (1, 2, 3, 4, 5) * 3:
         space = layered(rng, length)

@@ -1,4 +1,4 @@
-"""What an assignment is: the name of the plugin that students write, and the promises that it is tested for.
+"""An assignment: the name of the plugin that students write, and the promises that it is tested for.
 
 An assignment is a folder beside this package with a ``checks.py`` that defines ``ASSIGNMENT``.
 """
@@ -21,12 +21,12 @@ COURSE = Path(__file__).resolve().parent.parent
 Make: TypeAlias = Callable[..., Any]
 """The submitted class: called with options, it gives a new predictor or decoder."""
 Test: TypeAlias = Callable[[Make, np.random.Generator], None]
-"""Raises AssertionError where the promise is broken. All that is random in it comes from the generator."""
+"""Raises AssertionError if the promise is broken. All its random numbers come from the generator."""
 
 
 @dataclass(frozen=True)
 class Check:
-    """One promise, what it is worth, and how it is tested."""
+    """One promise with its points and its test."""
 
     promise: str
     points: int
@@ -35,7 +35,7 @@ class Check:
 
 @dataclass
 class Assignment:
-    """What is asked for, and how it is graded."""
+    """The required plugin, and the checks that grade it."""
 
     kind: str
     """``predictor`` or ``decoder``."""

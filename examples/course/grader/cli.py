@@ -1,4 +1,5 @@
-"""``grade.py ASSIGNMENT FILE``: each promise with its points, a line for each that is broken, and the sum."""
+"""``grade.py ASSIGNMENT FILE`` prints each promise with its points, one more line for each broken promise, and the
+sum."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ from sgdec.errors import SgdecError, UsageError
 @click.command()
 @click.argument("assignment")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Of all that is random.")
-@click.option("--seconds", type=click.FloatRange(min=0.1), default=10.0, show_default=True, help="A check's time.")
-@click.option("--debug", metavar="TEXT", help="Run the checks that contain TEXT here, up to the first traceback.")
+@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Seed.")
+@click.option("--seconds", type=click.FloatRange(min=0.1), default=10.0, show_default=True, help="Limit of a check.")
+@click.option("--debug", metavar="TEXT", help="Run the checks that contain TEXT, up to the first traceback.")
 @click.option("--worker", type=int, hidden=True)
 def command(
     assignment: str, file: Path, seed: int, seconds: float, debug: str | None, worker: int | None
@@ -39,7 +40,7 @@ def command(
 
 
 def _report(name: str, asked: Assignment, file: Path, seed: int, failed: Sequence[str | None]) -> int:
-    """Prints the points; 0 for full marks."""
+    """Print the points; return 0 for full marks, otherwise 1."""
     click.echo(f"{name}: {file} (seed {seed})")
     if len(set(failed)) == 1 and failed[0] is not None:
         click.echo(f"  every check: {failed[0]}")  # such as a file that does not import
@@ -54,7 +55,7 @@ def _report(name: str, asked: Assignment, file: Path, seed: int, failed: Sequenc
 
 
 def _debug(asked: Assignment, file: Path, seed: int, text: str) -> int:
-    """Runs checks in this process, with all that they print; the first that fails ends with its traceback."""
+    """Run checks in this process and show their output; the first failure ends the run with its traceback."""
     chosen = [check for check in asked.checks if text.lower() in check.promise.lower()]
     if not chosen:
         raise UsageError(f"--debug {text}: no promise contains that. Expected part of a line of the report.")
@@ -66,7 +67,7 @@ def _debug(asked: Assignment, file: Path, seed: int, text: str) -> int:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Runs the command; mistakes of the caller are one line and status 2."""
+    """Run the command; a wrong call gives one line and exit status 2."""
     try:
         return int(command.main(args, standalone_mode=False) or 0)
     except (SgdecError, click.ClickException) as error:

@@ -1,10 +1,10 @@
-"""Checks in a process of their own: whatever a submission does, it costs only the check in which it does it.
+"""Checks in a separate process: a crash or an endless loop of a submission fails only the current check.
 
-A worker goes through the checks and writes a line about each. Where it dies, or where a check takes longer than it
-may, that check is lost, and a fresh worker goes on with the next one. Each check begins with a generator of its own,
-so that its outcome depends on nothing but the file and the seed.
+A worker goes through the checks and writes a line about each. If it dies, or if a check exceeds its time limit, that
+check fails, and a new worker continues with the next one. Each check begins with its own random generator, so that
+its outcome depends only on the file and the seed.
 
-This is no sandbox: a file that wants to cheat can. It protects from mistakes.
+This is not a sandbox: it protects from mistakes, not from files that want to cheat.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from grader.submission import load_submission
 from sgdec.testing import breach
 
 MEMORY = 4 << 30
-"""Bytes of address space that a worker may take, where the system can limit that."""
+"""The limit on the address space of a worker in bytes, on systems that can limit it."""
 
 
 def failures(name: str, path: Path, seed: int, seconds: float) -> list[str | None]:
-    """For each check of an assignment what went wrong, in one line, or None; ``seconds``: what a check may take."""
+    """For each check of an assignment the failure in one line, or None; ``seconds`` is the time limit of a check."""
     checks = load_assignment(name).checks
     found: list[str | None] = []
     while len(found) < len(checks):
@@ -51,7 +51,8 @@ def failures(name: str, path: Path, seed: int, seconds: float) -> list[str | Non
 
 
 def work(name: str, path: Path, seed: int, seconds: float, first: int) -> None:
-    """What a worker does: says that the file is loaded, or why not; then a line a check, from the ``first`` on."""
+    """The work of a worker: report that the file is loaded, or the error; then report one line per check, from
+    ``first`` on."""
     report = os.fdopen(os.dup(1), "w", buffering=1)
     with open(os.devnull, "w") as nowhere:
         os.dup2(nowhere.fileno(), 1)  # what a submission prints is not part of the report
@@ -84,7 +85,7 @@ def _run_worker(name: str, path: Path, seed: int, seconds: float, first: int) ->
 
 
 def _watch(seconds: float, report: TextIO) -> None:
-    """Ends this process in so many seconds from now, wherever it is, and says where that was."""
+    """End this process after ``seconds``, and report the stack at that time."""
     faulthandler.dump_traceback_later(seconds, exit=True, file=report)
 
 
@@ -93,7 +94,7 @@ def _say(report: TextIO, what: dict[str, Any]) -> None:
 
 
 def _last_words(lines: Sequence[str], path: Path, seconds: float) -> str:
-    """Why a worker ended before its time."""
+    """The reason why a worker ended early."""
     if not any(line.startswith("Timeout") for line in lines):
         return f"the process died ({lines[-1]})"
     place = re.compile(rf'File "{re.escape(str(path.resolve()))}", line \d+ in (\S+)')

@@ -1,4 +1,4 @@
-"""How a student's file becomes the class that is tested."""
+"""Load the class that is tested from a student's file."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from sgdec.errors import SgdecError
 from sgdec.plugins.host import Host
 
 CLOSED = ("sgdec_decoders", "sgdec_predictors", "sgdec.testing")
-"""What an assignment asks for may be in there."""
+"""Closed modules, because they may contain solutions."""
 
 
 def load_submission(path: Path, assignment: Assignment) -> Make:
     """The class that a file offers, as ``sgdec decode --plugin-file`` finds it.
 
-    Raises SgdecError for a file that is none, does not import, offers something else or imports what it is to write.
+    Raises SgdecError if the file does not exist, cannot be imported, defines something else, or imports a closed
+    module.
     """
     for module, line in _imports(path):
         if any(f"{module}.".startswith(f"{closed}.") for closed in CLOSED):

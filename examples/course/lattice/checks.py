@@ -1,7 +1,7 @@
-"""What assignment ``lattice`` is graded for.
+"""The checks that grade assignment ``lattice``.
 
-Random lattices are written to files for the submission; what is true of them is found by trying all paths of
-`sgdec.testing.Lattice`, which reads no file and is asked for no bound.
+Random lattices are written to files for the submission. The correct answers come from trying all paths of
+`sgdec.testing.Lattice`, which neither reads files nor computes bounds.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ Arcs: TypeAlias = Mapping[int, Mapping[int, tuple[float, int]]]
 
 
 def random_arcs(rng: np.random.Generator, *, ends: bool = False, dead: bool = False) -> Arcs:
-    """Six states, scores of both signs. ``</s>`` scores 0, but with ``ends``; every state leads to the last one, but
-    with ``dead`` some arcs lead to where there is no end."""
+    """Six states, scores of both signs. ``</s>`` scores 0 unless ``ends`` is set. Every state leads to the last one,
+    but with ``dead`` some arcs lead to dead ends."""
     last, nowhere = 5, 6
     arcs: dict[int, dict[int, tuple[float, int]]] = {}
     for state in range(last):
@@ -73,11 +73,11 @@ class Visit(NamedTuple):
 
     prefix: tuple[int, ...]
     score: float
-    """Of its last token."""
+    """The score of the last token."""
     parent: int
     """The place of the prefix without it, in the list of visits."""
     remaining: tuple[float, ...]
-    """What each way to the end adds; none = there is no way."""
+    """The score that each path to the end adds; empty = there is no path."""
 
     @property
     def best(self) -> float:
@@ -105,7 +105,7 @@ def visit(arcs: Arcs) -> list[Visit]:
 
 
 def bounds(make: Make, arcs: Arcs, visits: Sequence[Visit], name: str = "best_remaining") -> list[float]:
-    """What the submission says after each prefix."""
+    """The bounds of the submission after each prefix."""
     with files([arcs]) as path:
         predictor = lift(make(path=path))
         states: list[State] = predictor.initialize_batch([Source(1, (3,))])
@@ -208,7 +208,7 @@ def _(make: Make, rng: np.random.Generator) -> None:
 def spaces(
     make: Make, rng: np.random.Generator, count: int, weights: Sequence[float], *, dead: bool = True
 ) -> Iterator[tuple[TinySpace, TinySpace, str]]:
-    """The submission, and what it stands for, alone and beside a bigram table; with these weights."""
+    """The submission and the true lattice, alone and with a bigram table, with these weights."""
     for number in range(count):
         arcs = random_arcs(rng, ends=True, dead=dead and number % 3 == 0)
         table = Table(rng.normal(0.0, 0.5, (V, V)))
