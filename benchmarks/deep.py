@@ -52,7 +52,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--precision", nargs="+", choices=DTYPES, default=["fp32", "int8"])
     parser.add_argument("--batch-size", type=int, nargs="+", default=[16, 64])
-    parser.add_argument("--sentences", type=int, help="number, with random lengths; default: one batch of --length tokens each")
+    parser.add_argument("--sentences", type=int, help="of random lengths; default: a batch of --length tokens")
     parser.add_argument("--length", type=int, default=20)
     parser.add_argument("--beam", type=int, default=5)
     parser.add_argument("--layers", type=int, default=8)
@@ -61,7 +61,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--runs", type=int, default=3)
     parser.add_argument("--profile", action="store_true")
-    parser.add_argument("--cpu-time", action="store_true", help="measure CPU time, not wall-clock time; for one thread")
+    parser.add_argument("--cpu-time", action="store_true", help="measure CPU time of one thread")
     given = parser.parse_args()
     if given.device != "cpu" and "int8" in given.precision:
         parser.error("int8 runs on a CPU only: give --precision fp32 bf16")

@@ -79,7 +79,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--width", type=int, default=512)
     parser.add_argument("--batch-size", type=int, default=32, help="for all axes except the batch size itself")
-    parser.add_argument("--cpu-time", action="store_true", help="measure CPU time, not wall-clock time; for one thread")
+    parser.add_argument("--cpu-time", action="store_true", help="measure CPU time of one thread")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     clock = time.process_time if given.cpu_time else time.perf_counter

@@ -11,7 +11,7 @@ step turns the matrix of their combined scores ``[R, V]`` into C = min(size, V) 
 the matrix is; only these ``[R, C]`` come back, because states are gathered by the caller. A sentence that is done has
 no hypotheses left, and so no rows.
 
-Guarantee: that of `beam`. Cost: one batch a predictor and target position, R <= sentences x ``size``; besides, one
+Guarantee: that of `beam`. Cost: one batch per predictor and target position, R <= sentences x ``size``; besides, one
 pass over ``[R, V]`` and a number of array operations that depends on neither V nor R. ``recombine`` is not offered.
 """
 

@@ -95,7 +95,7 @@ class ScoreWriter:
         return _Rescored(found.rank_score + old / penalty, found.score + old, features, entry)
 
     def _features(self, entry: NbestEntry, found: Hypothesis | None) -> str:
-        """The old features, and one a predictor; a name that is taken is numbered."""
+        """The old features, and one per predictor; a name that is taken is numbered."""
         old = [f"{name}= {' '.join(f'{value:g}' for value in values)}" for name, values in entry.features.items()]
         taken = set(entry.features)
         scores = found.scores if found is not None else [UNSCORED] * len(self._names)

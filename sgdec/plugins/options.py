@@ -92,7 +92,7 @@ def split_dotted(args: Sequence[str]) -> dict[str, dict[str, str]]:
 
 
 def load_config(path: str | Path) -> dict[str, Any]:
-    """A TOML file: options of the run at the top, one table a plugin. Hyphens in keys become underscores.
+    """A TOML file: options of the run at the top, one table per plugin. Hyphens in keys become underscores.
 
     Raises UsageError naming the file, the line where the file says what TOML does not, and a key that names code:
     a file of options may come from anywhere, and must not decide what is executed.

@@ -1,9 +1,9 @@
 """The style rules of English that a pattern can check: ``python -m tests.helpers.style [PATH]...``.
 
-The rules read docstrings, comments, help texts and messages of Python files, and the prose of Markdown files. Each
-rule has the phrase that it finds, the reason, what to write instead, and an example that it must find. A pattern is
-narrow enough to have no false positive in the repository, so there is no list of exceptions. `PENDING` lists rooms
-that do not keep a rule yet: take a room out when it is clean, and never add one.
+The rules read docstrings, comments, help texts and messages of Python files, the prose of Markdown files, and the
+issue templates. Each rule has the phrase that it finds, the reason, what to write instead, and an example that it
+must find. A pattern is narrow enough to have no false positive in the repository, so there is no list of
+exceptions. `PENDING` lists rooms that do not keep a rule yet: take a room out when it is clean, and never add one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
-ROOMS = ("sgdec", "predictors", "decoders", "docs", "examples", "benchmarks", "fuzz", "README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md", ".github")
+ROOMS = ("sgdec", "predictors", "decoders", "docs", "examples", "benchmarks", "fuzz", ".github/ISSUE_TEMPLATE")
+PAGES = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md")
 LONGEST = 40
 """Words in a sentence, at most. A colon or semicolon ends a sentence here."""
 
@@ -43,8 +44,9 @@ RULES = [
     ),
     Rule(
         "one X a Y",
-        r"\b(?:lines?|tokens|sentences|hypotheses|rows|scores?|times|once|one) an? "
-        r"(?:line|sentence|token|step|row|word|second|source|hypothesis|batch|update)\b(?! (?:of|that|with|which)\b)",
+        r"\b(?:lines?|tokens|sentences|hypotheses|rows|scores?|times|once|one(?: (?!without)\w+)?) an? "
+        r"(?:line|sentence|token|step|row|word|second|source|hypothesis|batch|update|prefix|predictor|plugin)\b"
+        r"(?! (?:of|that|with|which)\b)",
         "The reader takes the second noun for an apposition.",
         "Write 'per': 'one line per sentence'.",
         "lengths, one line a sentence",
@@ -207,8 +209,8 @@ class Finding(NamedTuple):
 
 def findings(path: Path) -> Iterator[Finding]:
     """What the rules find in one file."""
-    text = path.read_text("utf-8")
-    for line, passage in python_passages(text) if path.suffix == ".py" else markdown_passages(text):
+    passages = {".py": python_passages, ".yml": yaml_passages}.get(path.suffix, markdown_passages)
+    for line, passage in passages(path.read_text("utf-8")):
         for rule, excerpt, offset, instead in breaches(passage):
             if not str(path).startswith(PENDING.get(rule, ())):
                 yield Finding(path, line + passage[:offset].count("\n"), rule, excerpt, instead)
@@ -258,6 +260,12 @@ def markdown_passages(text: str) -> Iterator[tuple[int, str]]:
     yield from paragraphs(1, fenced.sub(lambda block: "\n" * block[0].count("\n"), text))
 
 
+def yaml_passages(text: str) -> Iterator[tuple[int, str]]:
+    """The values, each of which is in one line."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        yield number, re.sub(r"^[\s-]*\w+: *", "", line).strip("\"'")
+
+
 def paragraphs(line: int, text: str) -> Iterator[tuple[int, str]]:
     """Pieces between empty lines; an item of a list or a row of a table is a piece of its own."""
     lines: list[str] = []
@@ -271,10 +279,11 @@ def paragraphs(line: int, text: str) -> Iterator[tuple[int, str]]:
 
 
 def prose() -> Iterator[Path]:
-    """The files that the rules hold for."""
+    """The files that the rules hold for, without the pages of the reference that `make docs` generates."""
+    yield from map(Path, PAGES)
     for room in ROOMS:
         for path in sorted((ROOT / room).rglob("*")):
-            if path.suffix in (".py", ".md"):
+            if path.suffix in (".py", ".md", ".yml") and path.parent.parent != ROOT / "docs" / "reference":
                 yield path.relative_to(ROOT)
 
 

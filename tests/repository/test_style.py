@@ -6,7 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.helpers.style import PENDING, RULES, Rule, breaches, findings, markdown_passages, prose, python_passages
+from tests.helpers.style import (
+    PENDING,
+    RULES,
+    Rule,
+    breaches,
+    findings,
+    markdown_passages,
+    prose,
+    python_passages,
+    yaml_passages,
+)
 
 
 def test_the_prose_of_the_repository_keeps_the_rules() -> None:
@@ -47,3 +57,13 @@ def test_markdown_is_read_without_its_code_blocks() -> None:
 
 def test_neighbouring_comments_are_one_passage() -> None:
     assert list(python_passages("# one\n# two\n\n# three\n")) == [(1, "one\ntwo"), (4, "three")]
+
+
+def test_values_of_issue_templates_are_read() -> None:
+    text = 'body:\n  - type: input\n    attributes:\n      label: "Train anew: what?"\n'
+    assert list(yaml_passages(text))[-1] == (4, "Train anew: what?")
+
+
+def test_all_rooms_that_people_read_are_read() -> None:
+    read = {path.as_posix() for path in prose()}
+    assert {"README.md", "docs/index.md", "docs/conf.py", "fuzz/judge.py", ".github/ISSUE_TEMPLATE/wish.yml"} <= read

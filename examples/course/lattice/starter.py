@@ -31,7 +31,7 @@ class Lattice:
 
 
 class MyLattice(Predictor):
-    """Scores along the paths of one lattice a sentence."""
+    """Scores along the paths of one lattice per sentence."""
 
     def __init__(
         self, path: Annotated[str, Field(description="lattice as text; {id} is the sentence number")]
