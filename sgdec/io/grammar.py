@@ -1,4 +1,4 @@
-"""Synchronous grammars (Chiang 2007): one rule per line, ``LHS SOURCE TARGET SCORE...``, as SGNMT and HiFST have them.
+"""Synchronous grammars (Chiang 2007): one rule per line, ``LHS SOURCE TARGET SCORE...``, as in SGNMT and HiFST.
 
 The two sides are symbols joined by ``_``: token ids (``<oov>`` is 0), and non-terminals, a name of letters and a
 number that links the two sides: ``X 10_X1_12 X1_29 -0.5``. An empty side is ``<dr>``. Lines that begin with ``#``
