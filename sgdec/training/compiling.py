@@ -1,9 +1,9 @@
-"""``--compile``: the passes of training made into fused kernels by torch.compile, for lengths of any size.
+"""``--compile``: torch.compile turns the forward and backward pass of training into fused kernels for all lengths.
 
-Only the pass over whole batches is compiled: validation's search and decoding take the model as it is. Numbers differ
-from those without by rounding alone, dropout has the same draws. The first steps take half a minute or more. On a CPU
-that is not won back: there large products and the softmax take the time, which libraries make as fast.
-`benchmarks/compiling.py` measures it.
+Only the pass over whole batches is compiled. The search of validation and decoding use the uncompiled model. The
+results differ from those of an uncompiled run by rounding only; dropout draws the same numbers. The first steps take
+half a minute or more. On a CPU this time is not regained: there, large matrix products and the softmax take most of
+the time, and PyTorch's libraries compute them equally fast. `benchmarks/compiling.py` measures this.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from sgdec.training.config import TrainConfig
 
 
 def compile_model(model: Model, config: TrainConfig) -> None:
-    """Have ``model(...)`` compiled when it is first called; its weights and their names stay as they are.
+    """Have ``model(...)`` compiled when it is first called; its weights and their names do not change.
 
-    Raises `UsageError` if that cannot work.
+    Raises `UsageError` if there is no C++ compiler, or no triton for a GPU.
     """
     compiler = os.environ.get("CXX", "g++")
     if shutil.which(compiler) is None:
         raise UsageError(
-            f"--compile takes a C++ compiler, and there is no {compiler}. Install one, or leave the option out."
+            f"--compile needs a C++ compiler, and there is no {compiler}. Install one, or leave the option out."
         )
     if torch.device(config.device).type == "cuda" and find_spec("triton") is None:
-        raise UsageError("--compile on a GPU takes the package triton. Install it, or leave the option out.")
-    model.compile(dynamic=True, options={"fallback_random": True})  # the draws of dropout without compilation
+        raise UsageError("--compile on a GPU needs the package triton. Install it, or leave the option out.")
+    model.compile(dynamic=True, options={"fallback_random": True})  # dropout draws as in the uncompiled model

@@ -1,4 +1,4 @@
-"""The settings of one training run: the options of `sgdec train`, and what a checkpoint remembers of it."""
+"""The settings of one training run: the options of `sgdec train`, which each checkpoint stores."""
 
 from __future__ import annotations
 
@@ -28,31 +28,31 @@ IDLE_WITHOUT = {
     "plateau_factor": ("plateau",),
     "source_noise_kind": ("source_noise",),
 }
-"""Settings that do nothing where none of these others is set."""
+"""Settings that have no effect unless one of the listed settings is set."""
 
 BOTH_START = {
     "start": ("unigram_bias", "embeddings_source", "embeddings_target", "embeddings_output", "start_decoder"),
     "start_decoder": ("unigram_bias", "embeddings_target", "embeddings_output"),
 }
-"""Settings that say how the same parameters start."""
+"""Settings that exclude each other because they initialise the same parameters."""
 
 TAKES = (
     "language model and takes one text file",
     "translation model and takes two files, source and target",
     "model of two sources and takes three files, both sources and the target",
 )
-"""By the number of a model's sources."""
+"""The kind of a model and its files, for error messages; the index is the number of the model's sources."""
 
 
 @dataclass(frozen=True, config=ConfigDict(extra="forbid"))
 class TrainConfig:
-    """Everything that decides a run. Steps are updates of the parameters.
+    """All settings of a run. A step is one update of the parameters.
 
-    A line pair is one example; for a language model a line.
+    An example is one pair of lines, or one line for a language model.
     """
 
     train: tuple[str, ...]
-    """Source and target file, line by line, or one file for a language model; ``.gz`` and ``.zst`` too."""
+    """Source and target file, aligned line by line, or one file for a language model; also ``.gz`` and ``.zst``."""
     valid: tuple[str, ...]
     tokenizer: tuple[str, ...]
     """One vocabulary file for both sides, or one for the source and one for the target."""
@@ -60,7 +60,7 @@ class TrainConfig:
     """The folder of the run."""
     model: str = "gnmt"
     options: Mapping[str, Any] = field(default_factory=dict)
-    """The model's own options, see its constructor."""
+    """The model's own options: the parameters of its constructor."""
 
     epochs: Annotated[float, Field(gt=0, description="passes over the training data")] = 20.0
     max_steps: Annotated[int, Field(ge=0, description="limit on training steps; 0 = as --epochs says")] = 0
@@ -68,7 +68,7 @@ class TrainConfig:
         int,
         Field(
             ge=1,
-            description="size of a batch: examples x tokens of the longest side; one longer example is a batch",
+            description="size of a batch: examples x tokens of the longest side; a longer example has its own batch",
         ),
     ] = 1024
     workspace: Annotated[
@@ -99,7 +99,7 @@ class TrainConfig:
             ge=0, lt=1, description="probability mass spread over all tokens; default: 0.1, with expected-reward 0"
         ),
     ] = None
-    """A number once the settings are made."""
+    """Never None in a finished object: the default is filled in."""
     right_left: Annotated[
         bool, Field(description="train on reversed targets; decoding restores their order")
     ] = False
@@ -112,7 +112,7 @@ class TrainConfig:
     token_weights: Annotated[
         str,
         Field(
-            description="file of weights, line by line as the training text: one per line, or one per target token"
+            description="file of weights, aligned with the training text: one per line, or one per target token"
         ),
     ] = ""
     edit_weight: Annotated[
@@ -216,7 +216,7 @@ class TrainConfig:
     @model_validator(mode="wrap")
     @classmethod
     def _in_one_line(cls, given: Any, check: ModelWrapValidatorHandler[Self]) -> Self:
-        """Raises `UsageError` for what is of the wrong kind or out of range, with the option as it is typed."""
+        """Raises `UsageError` for a value of the wrong type or out of range; names the option as it is typed."""
         for name, value in given.kwargs.items():
             if (unfit := flaw(value)) is not None:
                 raise UsageError(f"{flag(name)}: {unfit}.")
@@ -229,15 +229,15 @@ class TrainConfig:
 
     @model_validator(mode="after")
     def _settle(self) -> Self:
-        if self.label_smoothing is None:  # the reward's gradient is of the model's own probabilities
+        if self.label_smoothing is None:  # expected reward uses the model's own probabilities, without smoothing
             object.__setattr__(self, "label_smoothing", 0.0 if self.objective == "expected-reward" else 0.1)
         return self
 
     @model_validator(mode="after")
     def _fit_together(self) -> Self:
-        """Raises `UsageError` for settings that exclude each other, or that do nothing without others."""
+        """Raises `UsageError` for settings that exclude each other or have no effect without another setting."""
         if len(self.tokenizer) not in (1, 2, 3):
-            raise UsageError("--tokenizer: give it once for all sides, or for sources and target, or for each side.")
+            raise UsageError("--tokenizer: give one (all sides), two (sources, target) or three (one per side).")
         for name, others in IDLE_WITHOUT.items():
             if self.is_set(name) and not any(map(self.is_set, others)):
                 needed = " or ".join(map(flag, others))
@@ -245,42 +245,42 @@ class TrainConfig:
         for one, others in BOTH_START.items():
             for other in others:
                 if self.is_set(one) and self.is_set(other):
-                    raise UsageError(f"{flag(one)} and {flag(other)} both say how a run starts. Give one of them.")
+                    raise UsageError(f"{flag(one)} and {flag(other)} set the same weights. Give only one of them.")
         if self.compile and self.parallel != "none":
-            raise UsageError(f"--compile: not with --parallel {self.parallel}. Leave it out.")
+            raise UsageError(f"--compile: does not work with --parallel {self.parallel}. Leave it out.")
         if self.workspace and self.parallel in ("model", "hybrid"):
-            raise UsageError(f"--workspace: not with --parallel {self.parallel}. Give --batch-tokens.")
+            raise UsageError(f"--workspace: does not work with --parallel {self.parallel}. Give --batch-tokens.")
         return self
 
     @model_validator(mode="after")
     def _fit_the_objective(self) -> Self:
-        """Raises `UsageError` for settings that expected reward has no use for, or for want of what it needs."""
+        """Raises `UsageError` if expected reward cannot use a setting that is given, or lacks one that it needs."""
         if self.objective == "ml":
             return self
         if self.is_set("lr"):
-            raise UsageError("--lr is Adam's rate, and expected-reward takes SGD. Give --sgd-lr.")
+            raise UsageError("--lr is Adam's rate, and expected-reward uses SGD. Give --sgd-lr.")
         if not self.start:
             raise UsageError(
-                "--objective expected-reward refines a trained model: random outputs of an untrained one earn no "
-                "reward to learn from. Give --start-from MODEL."
+                "--objective expected-reward refines a trained model: the random outputs of an untrained one have "
+                "no reward to learn from. Give --start-from MODEL."
             )
         if self.parallel in ("model", "hybrid"):
             raise UsageError(
-                f"--parallel {self.parallel} takes maximum likelihood alone. For expected-reward use data, or none."
+                f"--parallel {self.parallel} supports maximum likelihood only. For expected-reward use data, or none."
             )
         if self.sgd_after:
             raise UsageError(
-                "--sgd-after: expected-reward takes plain SGD from the first step, at --sgd-lr. Leave --sgd-after "
+                "--sgd-after: expected-reward uses plain SGD from the first step, at --sgd-lr. Leave --sgd-after "
                 "out."
             )
         if self.token_weights or self.is_set("edit_weight"):
             raise UsageError(
-                "--objective expected-reward has no weights of tokens. Leave --token-weights and --edit-weight out."
+                "--objective expected-reward has no token weights. Leave --token-weights and --edit-weight out."
             )
         return self
 
     def require_fit(self, family: type[Model]) -> None:
-        """Raises `UsageError` if models of a family, called ``model``, cannot be trained with these settings."""
+        """Raises `UsageError` if these settings cannot train a model of class ``family``, whose name is ``model``."""
         sources = family.sources
         for option, files in (("--train", self.train), ("--valid", self.valid)):
             if len(files) != sources + 1:
@@ -297,29 +297,29 @@ class TrainConfig:
             if self.is_set(setting) and value in (None, found):
                 what, way_out = (f" {found}", f"Use {instead}") if instead else ("", "Leave it out")
                 raise UsageError(f"{flag(setting)}{what}: {self.model} {why}. {way_out}.")
-        # Not before the family is asked: to a language model this would be bad advice.
+        # The family's refusals come first: for a language model this advice would be wrong.
         if self.metric != "perplexity" and not self.bleu:
             raise UsageError(f"--metric {self.metric} needs translations, and --bleu 0 makes none. Give --bleu 1000.")
 
     def is_set(self, name: str) -> bool:
-        """Whether a setting is another than its default."""
+        """Whether a setting differs from its default."""
         return bool(getattr(self, name) != DEFAULTS[name])
 
     def to_json(self) -> dict[str, Any]:
-        """A readable copy of all settings."""
+        """All settings as values that JSON can store."""
         return asdict(self)
 
 
 def flag(name: str) -> str:
-    """A setting as it is typed.
+    """The option of a setting, as it is typed.
 
     >>> flag("max_steps"), flag("start")
     ('--max-steps', '--start-from')
     """
-    # torchrun reads whatever begins an option of its own as that option: --start as --start-method.
+    # torchrun completes a prefix of its own options: it would read --start as --start-method.
     return "--start-from" if name == "start" else f"--{name.replace('_', '-')}"
 
 
 DEFAULTS: dict[str, Any] = {f.name: f.default for f in fields(TrainConfig) if f.default is not MISSING}
 DEFAULTS["label_smoothing"] = 0.1
-"""What a run had whose sgdec did not yet know of a setting."""
+"""The defaults; also the values of settings that a checkpoint of an earlier version does not store."""

@@ -1,4 +1,4 @@
-"""In which precision the hardware multiplies fast."""
+"""The precision of training, chosen to suit the hardware."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from sgdec.errors import UsageError
 
 
 def choose_precision(device: str, precision: str) -> str:
-    """``auto`` made definite: bf16 where the device multiplies it in hardware, else fp32.
+    """The precision to train in: for ``auto``, bf16 if the device multiplies it in hardware, else fp32.
 
-    Raises `UsageError` for a device that is not there, or has no LSTM in bf16 at all.
+    Raises `UsageError` if the device is unavailable, or bf16 is asked for and the processor cannot train in it.
     """
     require_device(device)
     if precision == "bf16" and device == "cpu" and not trains_in_bf16():
         raise UsageError(
-            "--precision bf16: this processor cannot train in bf16, which takes AVX-512 at least. Use fp32, or auto."
+            "--precision bf16: this processor cannot train in bf16, which needs AVX-512. Use fp32, or auto."
         )
     if precision != "auto":
         return precision
@@ -28,6 +28,6 @@ def choose_precision(device: str, precision: str) -> str:
 
 
 def trains_in_bf16() -> bool:
-    """Whether this processor can, fast or not: the LSTM of PyTorch's autocast is oneDNN's, which needs AVX-512."""
+    """Whether this processor can train in bf16, fast or slow: autocast uses oneDNN's LSTM, which needs AVX-512."""
     available = torch.backends.mkldnn.is_available()  # type: ignore[no-untyped-call]
     return bool(available and torch.ops.mkldnn._is_mkldnn_bf16_supported())

@@ -1,4 +1,4 @@
-"""Training as a library call: the settings of ``sgdec train`` by name. The command line goes the same way."""
+"""Training as a library call: the settings of ``sgdec train`` as keyword arguments. The command uses it, too."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def train(
     """Train a model, as ``sgdec train`` does: all further settings are its options, such as ``max_steps=500``.
 
     ``train``, ``valid``: the files of both sides, or one for a language model. ``tokenizer``: a file for both sides,
-    or one per side. ``output``: the folder of the run. ``model``: a plugin's name, by default that of ``start``, or
-    gnmt; its options are given by that name: ``gnmt={"layers": 2}``. ``preset``: a named set of them. The
-    logger ``sgdec.training`` says what is going on; with ``quiet`` it does not.
+    or one per side. ``output``: the folder of the run. ``model``: the name of a model plugin; by default the model of
+    ``start``, or gnmt. The model's options are a mapping under its name: ``gnmt={"layers": 2}``. ``preset``: a named
+    set of these options. The logger ``sgdec.training`` reports progress; with ``quiet`` it reports only errors.
 
-    Returns where the best checkpoint is, with its scores. Raises UsageError and SgdecError for what the command line
-    would refuse.
+    Returns the path of the best checkpoint and its scores. Raises UsageError and SgdecError in the same cases as the
+    command line.
     """
     host = Host(_files(plugin_file))
     own = {name: value for name, value in settings.items() if not isinstance(value, Mapping)}
@@ -61,10 +61,11 @@ def make_config(
     resume: bool,
     host: Host,
 ) -> TrainConfig:
-    """A run's settings with all options of its model: those given over the preset's over those of ``start``.
+    """A run's settings with all options of its model.
 
-    ``settings``: by name, without ``model`` and ``options``; a missing setting has its default, or that of ``start``.
-    Raises UsageError for unknown names and invalid values.
+    A given option takes precedence over the preset's, and the preset's over that of ``start``. ``settings``: values
+    by name, without ``model`` and ``options``; a missing one has its default, except that ``right_left`` is taken
+    from ``start``. Raises UsageError for unknown names and invalid values.
     """
     settings = {name: plain(value) for name, value in settings.items()}
     known = [option.name for option in describe(TrainConfig) if option.name not in ("model", "options")]

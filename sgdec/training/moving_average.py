@@ -1,8 +1,8 @@
 """The exponential moving average of the weights (Marian, Junczys-Dowmunt et al. 2018, section 3.1.3).
 
-After update t the average is (1 - s) x average + s x weights, with s = max(share, 9 / (t + 10)): at first it follows
-quickly, as in Marian's code, and the random first weights are soon forgotten. It costs a second copy of the weights
-and one pass over them an update.
+After update t the average is (1 - s) x average + s x weights, with s = max(share, 9 / (t + 10)). At first the average
+follows quickly, as in Marian's code, so the random initial weights soon have no influence. It needs a second copy of
+the weights and one pass over them per update.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ from sgdec.models.base import Model
 
 
 class MovingAverage:
-    """Of the weights that a model has now, until `update` is told of others."""
+    """The average of a model's weights; it starts as a copy of the current weights."""
 
     def __init__(self, model: Model, share: float) -> None:
-        """``share``: of the weights of one update in the average."""
+        """``share``: the smallest s, the share of one update's weights in the average."""
         self.share = share
         self.tensors = {name: tensor.clone() for name, tensor in model_tensors(model).items()}
         self._learnt = {name for name, _ in model.named_parameters()}
 
     @torch.no_grad()
     def update(self, model: Model, step: int) -> None:
-        """Take in the weights after update ``step`` (from 1); tensors that are stored but not learnt are copied."""
+        """Add the weights after update ``step`` (from 1); tensors that are stored but not learnt are copied."""
         share = max(self.share, 9 / (step + 10))
         for name, tensor in model_tensors(model).items():
             if name in self._learnt:
@@ -37,7 +37,7 @@ class MovingAverage:
 
     @contextmanager
     def inside(self, model: Model) -> Iterator[None]:
-        """In the block the model has the averaged weights; after it, its own, bit for bit."""
+        """Inside the block the model has the averaged weights; after it, exactly its own again."""
         own = {name: tensor.clone() for name, tensor in model_tensors(model).items()}
         model.load_state_dict(self.tensors, strict=False)
         try:

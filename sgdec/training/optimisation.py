@@ -1,10 +1,15 @@
 """The optimiser of GNMT section 8.3: Adam, then plain SGD; the learning rate is a function of the step.
 
-The rate is that of the stage (Adam's or SGD's) times all of these: a linear rise over ``warmup`` steps; the root of
-``inverse_sqrt`` / step after that many steps; a half for every ``halve_every`` steps begun after ``anneal_after``;
-``plateau_factor`` for each plateau met so far; a linear fall to zero over the share ``cooldown`` of the last steps.
-The paper: Adam at 0.0002 for 60k steps, then SGD at 0.5, halved every 200k steps after 1.2M. Marian (Junczys-Dowmunt
-et al. 2018, section 3.1.3): Adam at 0.0003, ``warmup`` and ``inverse_sqrt`` of 16,000 steps.
+The learning rate is that of the stage (Adam's or SGD's) times all of these factors:
+
+- a linear rise from 0 over ``warmup`` steps
+- sqrt(``inverse_sqrt`` / step) after ``inverse_sqrt`` steps
+- 1/2 for each period of ``halve_every`` steps that has begun after ``anneal_after``
+- ``plateau_factor`` for each plateau so far
+- a linear fall to 0 over the share ``cooldown`` of the steps, at the end.
+
+The paper uses Adam at 0.0002 for 60k steps, then SGD at 0.5, halved every 200k steps after 1.2M. Marian
+(Junczys-Dowmunt et al. 2018, section 3.1.3) uses Adam at 0.0003 with ``warmup`` and ``inverse_sqrt`` of 16,000 steps.
 """
 
 from __future__ import annotations
@@ -21,12 +26,12 @@ from sgdec.training.config import TrainConfig
 
 
 def uses_sgd(config: TrainConfig, step: int) -> bool:
-    """Whether step (from 1) is one of the SGD stage; refinement by expected reward is that stage from its start."""
+    """Whether a step (from 1) belongs to the SGD stage; refinement by expected reward uses SGD in all steps."""
     return config.objective == "expected-reward" or 0 < config.sgd_after < step
 
 
 def learning_rate(config: TrainConfig, step: int, total_steps: int, plateaus: int = 0) -> float:
-    """The rate of a step (from 1) in a run of ``total_steps``, after ``plateaus`` validations without gain."""
+    """The learning rate of a step (from 1) in a run of ``total_steps``, after this many plateaus."""
     rate = config.sgd_lr if uses_sgd(config, step) else config.lr
     if step <= config.warmup:
         rate *= step / config.warmup
@@ -41,11 +46,11 @@ def learning_rate(config: TrainConfig, step: int, total_steps: int, plateaus: in
 
 
 def make_optimizer(config: TrainConfig, parameters: Iterable[nn.Parameter], step: int) -> torch.optim.Optimizer:
-    """The optimiser for the stage that ``step`` belongs to; its rate is set before each step."""
+    """The optimiser for the stage of ``step``; the trainer sets its learning rate before each step."""
     if uses_sgd(config, step):
         return torch.optim.SGD(parameters, lr=config.sgd_lr)
     adam = torch.optim.Adam(parameters, lr=config.lr, betas=(0.9, config.beta2), fused=True)
-    for parameter in adam.param_groups[0]["params"]:  # now, not in the first step: what memory is left is for batches
+    for parameter in adam.param_groups[0]["params"]:  # allocated now, so that the remaining memory is for batches
         if parameter.requires_grad:
             adam.state[parameter] = {
                 "step": torch.zeros((), device=parameter.device),
@@ -56,13 +61,13 @@ def make_optimizer(config: TrainConfig, parameters: Iterable[nn.Parameter], step
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """The optimiser's memory, as flat names that safetensors takes: ``3.exp_avg``."""
+    """The optimiser's state under flat names, as safetensors needs them: ``3.exp_avg``."""
     state = optimizer.state_dict()["state"]
     return {f"{index}.{name}": value for index, values in state.items() for name, value in values.items()}
 
 
 def require_whole(tensors: Mapping[str, Tensor], shapes: Sequence[torch.Size], where: str) -> None:
-    """SgdecError unless these are, of some of the parameters of these ``shapes``, all that Adam remembers."""
+    """Raises SgdecError unless the tensors are Adam's complete state for some parameters of these ``shapes``."""
     memories: dict[int, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         number = whole_number(key.partition(".")[0], len(shapes))
@@ -77,7 +82,7 @@ def require_whole(tensors: Mapping[str, Tensor], shapes: Sequence[torch.Size], w
     )
     if not sound:
         raise SgdecError(
-            f"{where}: not the memory of this model's optimiser. The checkpoint is damaged: go on from another one."
+            f"{where}: not the state of this model's optimiser. The checkpoint is damaged: resume from another one."
         )
 
 
@@ -87,5 +92,5 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tenso
     for key, value in tensors.items():
         index, _, name = key.partition(".")
         state.setdefault(int(index), {})[name] = value
-    optimizer.state.clear()  # never two of it at once
+    optimizer.state.clear()  # frees the old state before the new one is loaded
     optimizer.load_state_dict({**optimizer.state_dict(), "state": state})

@@ -1,16 +1,17 @@
-"""No run ends for want of memory: a batch that is too large is split, and its update is made again.
+"""Recovery from running out of memory: a batch that is too large is split, and its update is repeated.
 
-An update's loss is a sum over target tokens, divided by their number in all its batches; so with an example here or
-there in another batch it is the same update (but for rounding, and other draws of dropout). After a failure the
-*ceiling* is below the cost of the batch that failed, and all batches that cost more are halved, in this update and
-from then on. An example that is too large all by itself is left out, and counted; an update of which nothing is left
-is skipped, and counted as well. What is only scored (`in_halves`) is split for the moment.
+The loss of an update is a sum over target tokens, divided by their number in all its batches. So the update does not
+depend on how examples are divided into batches, except for rounding and the draws of dropout. After a failure the
+*ceiling* is set below the cost of the batch that failed. From then on, all batches that cost more are halved. An
+example that is too large on its own is left out and counted. An update without any remaining example is skipped and
+counted. A batch that is only scored is split for that one call (`in_halves`).
 
-What cannot be split ends the run in one line (`told`), and so do `IN_A_ROW` updates with nothing left: then memory is
-too small for the model, or another program has it, and to go on would be to leave out the whole text bit by bit.
+If a computation that cannot be split runs out of memory, the run ends with a one-line error (`told`). It also ends
+after `IN_A_ROW` skipped updates in a row: then memory is too small for the model, or another program uses it, and
+continuing would leave out the whole text bit by bit.
 
-This takes an allocator that says no, as that of a GPU does. A Linux machine may promise more than it has and end the
-process instead (see ``ulimit -v``).
+This works if the allocator raises an error, as that of a GPU does. Linux may grant more memory than there is, and end
+the process later instead; ``ulimit -v`` sets a limit that is reported.
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 SIGNS = ("DefaultCPUAllocator", "not enough memory", "bad_alloc", "out of memory", "STATUS_ALLOC_FAILED")
-"""What the errors of allocators say that have no class of their own."""
+"""Words in the messages of allocator errors that are plain `RuntimeError`."""
 SHARE = 0.9
-"""Of the cost of what did not fit: the most that may still."""
+"""The new ceiling, as a share of the cost of the batch that did not fit."""
 IN_A_ROW = 10
-"""Updates of which nothing fits: so many in a row are no accident of long lines, and end the run."""
+"""The run ends after this many skipped updates in a row: long lines alone do not explain them."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an allocator, of a GPU or the CPU, said no.
+    """Whether this is the error of an allocator, of a GPU or the CPU, that is out of memory.
 
     >>> is_out_of_memory(RuntimeError("... DefaultCPUAllocator: can't allocate memory")), is_out_of_memory(OSError())
     (True, False)
@@ -54,7 +55,7 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 
 def in_halves(compute: Callable[[Sequence[Item]], list[Result]], items: Sequence[Item]) -> list[Result]:
-    """``compute(items)``; where memory is out, what it gives for one half of the items, then for the other."""
+    """``compute(items)``; if that runs out of memory, the results of the first half, then those of the second."""
     try:
         return compute(items)
     except (RuntimeError, MemoryError) as error:
@@ -67,37 +68,40 @@ def in_halves(compute: Callable[[Sequence[Item]], list[Result]], items: Sequence
 
 @contextmanager
 def told(run: Path, when: Callable[[], str]) -> Iterator[None]:
-    """Have what is out of memory in the block end the ``run``, a folder, in one `SgdecError`; ``when`` begins it."""
+    """Turn an out-of-memory error in the block into an `SgdecError` that begins with ``when()``.
+
+    ``run``: the folder of the run, for the way out.
+    """
     try:
         yield
     except (RuntimeError, MemoryError) as error:
         if not is_out_of_memory(error):
             raise
         less = way_out(run, "smaller --batch-tokens or --workspace, or a smaller model")
-        raise SgdecError(f"{when()}: out of memory where no batch can be split; {less}") from None
+        raise SgdecError(f"{when()}: out of memory, and there is no batch to split; {less}") from None
 
 
 def way_out(run: Path, smaller: str) -> str:
-    """What is left of a ``run``, a folder, and how to go on, for an error."""
-    more = "Go on with --resume where there is more memory, or train again" if (run / "last").exists() else "Train"
+    """The last good checkpoint in the folder ``run`` and how to continue, for an error message."""
+    more = "Use --resume on a machine with more memory, or train again" if (run / "last").exists() else "Train"
     return f"{last_good(run)}. {more} with {smaller}."
 
 
 @dataclass
 class Splitter:
-    """What a run knows of the memory it has."""
+    """Splits batches that do not fit in memory, and records what had to be left out."""
 
     budget: Budget
     ceiling: float = math.inf
     """The largest cost of a batch that is not split."""
     unfit: list[int] = field(default_factory=list)
-    """Line numbers of examples that are left out."""
+    """Line numbers of the examples that are left out because one alone does not fit."""
     log: Logger = LOG
     skipped: list[int] = field(default_factory=list)
-    """Steps that were no updates, for nothing was left of them."""
+    """Steps without an update, because no example was left."""
 
     def split(self, batches: Sequence[Batch]) -> list[Batch]:
-        """The same examples, without those that are unfit, in batches below the ceiling or of one example."""
+        """The same examples without unfit ones, in batches within the ceiling or of one example."""
         return [part for batch in batches for part in self._split(batch)]
 
     def _split(self, batch: Batch) -> list[Batch]:
@@ -112,7 +116,7 @@ class Splitter:
         return [*self._split(take(batch, fit[:half])), *self._split(take(batch, fit[half:]))]
 
     def shrink(self, batch: Batch, step: int) -> None:
-        """Memory did not hold this batch: lower the ceiling, or leave an example out."""
+        """Lower the ceiling after this batch did not fit, or leave out its only example."""
         if len(batch.lines) > 1:
             self.ceiling = min(self.ceiling, SHARE * self._cost(batch))
             size = f"{len(batch.lines)} examples of up to {max(_longest(batch))} tokens"
@@ -124,10 +128,10 @@ class Splitter:
             self.log.warning(f"step {step}: out of memory with line {line} alone; it is left out ({so_far})")
 
     def skip(self, step: int) -> None:
-        """Nothing is left of this update."""
+        """Record a step that has no example left."""
         self.skipped.append(step)
         so_far = f"{len(self.skipped)} so far"
-        self.log.warning(f"step {step}: memory holds nothing of this update; it is skipped ({so_far})")
+        self.log.warning(f"step {step}: no example of this update fits in memory; it is skipped ({so_far})")
 
     def _cost(self, batch: Batch) -> float:
         return self.budget.cost(len(batch.lines), _longest(batch))

@@ -1,6 +1,6 @@
-"""From settings to a trainer, in an order that refuses whatever can be refused before anything large is read or made.
+"""From settings to a trainer. Everything is checked as early as possible, before anything large is read or allocated.
 
-A new run's weights are a function of its seed; a run that is resumed has those of its last checkpoint.
+The weights of a new run are a function of its seed; a resumed run has those of its last checkpoint.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from sgdec.training.updating import Updater
 
 
 def train(config: TrainConfig, *, resume: bool = False, host: Host | None = None, quiet: bool = False) -> Trained:
-    """Train a model as ``config`` says, or go on with the run in its folder.
+    """Train a model with the settings ``config``, or resume the run in its folder.
 
-    Raises `UsageError` for settings that cannot work, `SgdecError` for data or files that do not; in a run of several
-    processes (``config.parallel``) `SystemExit` in those that let another rank report the error.
+    Raises `UsageError` for settings that cannot work, `SgdecError` for unusable data or files. In a run of several
+    processes (``config.parallel``), raises `SystemExit` in the processes that let another rank report the error.
     """
     folder = Path(config.output)
     with joined(config) as group, alone(folder) if group.first else contextlib.nullcontext():
@@ -54,7 +54,7 @@ def prepare(
     quiet: bool = False,
     group: Group | None = None,
 ) -> Trainer:
-    """A trainer at the start of a new run, or at the last checkpoint of the one in the folder. Raises as `train`."""
+    """A trainer at the start of a new run, or at the last checkpoint of a resumed one. Raises errors as `train`."""
     folder, group, host = Path(config.output), group or Group(), host or Host()
     if config.threads:
         torch.set_num_threads(config.threads)
@@ -64,7 +64,7 @@ def prepare(
     source, target = read_vocabularies(config, family, earlier)
     model_config = describe_model(config, family, source, target)
     torch.manual_seed(config.seed)
-    model = loading.build_model(model_config, where="sgdec train", host=host)  # refuses options before text is read
+    model = loading.build_model(model_config, where="sgdec train", host=host)  # checks options before text is read
     log = QUIET if quiet or not group.first else LOG
     inputs = read_inputs(config, source, target, model_config, earlier, log)
 

@@ -1,4 +1,4 @@
-"""Makes quantised checkpoints (`sgdec.checkpoints.quantised`); ranges are measured on text, where need be."""
+"""Makes quantised checkpoints (`sgdec.checkpoints.quantised`); measures value ranges on text if necessary."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from sgdec.text.vocabulary import StoredVocabulary
 from sgdec.training.data.text import ParallelText
 
 CALIBRATION_LINES = 1000
-"""Limit on the pairs used to measure ranges."""
+"""Ranges are measured on about this many pairs at most."""
 
 
 def quantise_checkpoint(
     path: str | Path, output: str | Path, *, text: tuple[str, str] | None = None, host: Host | None = None
 ) -> Quantised:
-    """Write the 8-bit twin of a checkpoint to a new folder, and return what it holds.
+    """Write the 8-bit version of a checkpoint to a new folder, and return its contents.
 
-    ``text``: source and target file on which ranges are measured where the model does not know them. Raises
-    `SgdecError` and `UsageError` for what is missing, damaged, in the way or not possible.
+    ``text``: source and target file to measure the ranges of values that the model does not bound. Raises
+    `SgdecError` if a file is missing or damaged, `UsageError` if the model cannot be quantised or ``output`` exists.
     """
     folder, config, final = layout.find_checkpoint(path), layout.read_config(path), Path(output)
     if SECTION in config:
-        raise UsageError(f"{folder}: this model is quantised already. Give the model that it was made of.")
+        raise UsageError(f"{folder}: this model is quantised already. Give the model that it was made from.")
     files.require_new(final)
     vocabularies = layout.load_vocabularies(folder)
     source, target = (cast(StoredVocabulary, vocabulary) for vocabulary in vocabularies)
@@ -54,7 +54,7 @@ def quantise_checkpoint(
 
 @torch.inference_mode()
 def run(model: Seq2Seq, data: ParallelText) -> None:
-    """Predict some targets step by step."""
+    """Predict the targets of about `CALIBRATION_LINES` pairs step by step, as decoding does."""
     seen = 0
     for pairs in data.batches(1024):
         batch = data.batch(pairs)

@@ -1,10 +1,11 @@
 """Training by maximum likelihood (GNMT, Wu et al. 2016, equation 7 and section 8.3), step by step and resumable.
 
-Refinement by expected reward (equation 9) is the same loop around another loss, from the weights of another run.
+Refinement by expected reward (equation 9) is the same loop with another loss, starting from the weights of another
+run.
 
-Everything random is a function of the seed: the first weights of the seed, the order of epoch e of (seed, e),
-dropout in step s of (seed, s). So a killed run that is resumed at its last checkpoint repeats the lost
-steps number for number, and continues as if nothing had happened. `updating.py` defines a step.
+Everything random is a function of the seed: the initial weights of the seed, the order of epoch e of (seed, e), and
+the dropout of step s of (seed, s). So a killed run that is resumed at its last checkpoint repeats the lost steps with
+the same numbers, and continues as if it had never stopped. `updating.py` defines a step.
 """
 
 from __future__ import annotations
@@ -42,43 +43,43 @@ from sgdec.training.run.report import METRICS, Report, duration
 from sgdec.training.updating import Updater
 
 LOG_EVERY = 50
-"""Steps between rows of the log."""
+"""Number of steps between rows of the log."""
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What came of a run."""
+    """The result of a run."""
 
     best: Path
-    """The checkpoint folder to use."""
+    """The folder of the best checkpoint."""
     steps: int
     scores: Mapping[str, float]
-    """Of the last validation: perplexity, and bleu and gleu if asked for (of a translation model)."""
+    """Scores of the last validation: perplexity; for translation models also bleu and gleu if asked for."""
 
 
 @dataclass
 class Trainer:
-    """One run, of parts that `sgdec.training.preparing.prepare` makes of its settings.
+    """One run; `sgdec.training.preparing.prepare` makes its parts from the settings.
 
-    `run` trains to the end; a caller who wants to watch asks `steps` for one loss after another. In a parallel run
-    each rank of a `Group` has one. They do the same, but that rank 0 validates, writes and reports.
+    `run` trains to the end. A caller who wants to follow the training iterates over `steps`, which yields the losses.
+    In a parallel run each rank of a `Group` has a trainer. All do the same, except that only rank 0 validates, writes
+    and reports.
     """
 
     config: TrainConfig
     inputs: Inputs
     updater: Updater
     budget: Budget
-    """What a batch is filled to."""
+    """The limit on the cost of a batch."""
     steps_per_epoch: int
     progress: Progress
-    """Where the run is."""
     report: Report
     noise: SourceNoise
     volume: Volume
     started: Sequence[str] = ()
-    """What the weights were started from, one line each."""
+    """One line for the log per source of pretrained weights."""
     scores: Mapping[str, float] = field(default_factory=dict)
-    """Of the last validation."""
+    """The scores of the last validation."""
     log: Logger = LOG
 
     @property
@@ -102,7 +103,7 @@ class Trainer:
         return self.updater.strategy.group
 
     def run(self) -> Trained:
-        """Train until the last step or until patience ends; the best and the last model are in the folder."""
+        """Train until the last step or until patience ends; saves the best and the last model in the folder."""
         self._introduce()
         try:
             with told(self.folder, lambda: f"step {self.progress.step}"), self._bar() as bar:
@@ -113,11 +114,11 @@ class Trainer:
         except KeyboardInterrupt:
             self.log.info(f"interrupted at step {self.progress.step}; {resuming.last_good(self.folder)}")
             if (self.folder / "last").exists():
-                self.log.info("--resume goes on from there")
+                self.log.info("--resume continues from there")
             self.report.close()
             raise
         except BaseException:
-            with contextlib.suppress(Exception):  # on a full disk, say, this fails too; tell the first failure
+            with contextlib.suppress(Exception):  # may fail, too, as on a full disk; the first error is reported
                 self.report.close()
             raise
         for line in self.volume.lines():
@@ -130,10 +131,10 @@ class Trainer:
         return Trained((self.folder / "best").resolve(), self.progress.step, self.scores)
 
     def steps(self) -> Iterator[float]:
-        """Make updates to the end, with logs, validations and checkpoints; yields each loss, as `Updater.update`."""
+        """Make all updates, with logs, validations and checkpoints; yields each loss, as from `Updater.update`."""
         config, p = self.config, self.progress
         if config.start and p.best == -math.inf:
-            self._validate()  # the metric to improve on
+            self._validate()  # the score that training must improve on
         while p.step < self.total_steps and not self._out_of_patience():
             order = self.data.batches(self.budget, order=(config.seed, p.epoch))
             while p.batch < len(order) and p.step < self.total_steps and not self._out_of_patience():
@@ -143,7 +144,7 @@ class Trainer:
                 p.epoch, p.batch = p.epoch + 1, 0
 
     def _step(self, batches: Sequence[Batch], *, end_of_epoch: bool) -> float:
-        """One update, and what is due after it."""
+        """One update, and the log row, validation or checkpoint that is due after it."""
         config, p = self.config, self.progress
         started = time.monotonic()
         p.step, p.batch = p.step + 1, p.batch + len(batches)
@@ -174,7 +175,7 @@ class Trainer:
         return loss
 
     def _require_finite(self, rate: float) -> None:
-        """Raises `SgdecError` if the weights are not: they must not take the place of the last good ones."""
+        """Raises `SgdecError` if a weight is not finite: such weights must not replace the last good ones."""
         finite = all(bool(tensor.isfinite().all()) for tensor in self.updater.strategy.owned.values())
         if not all(self.group.agree(finite)):
             raise SgdecError(
@@ -183,14 +184,14 @@ class Trainer:
             )
 
     def _validate(self) -> None:
-        """Perplexity, and BLEU of translations, of held-out text; the rate and the checkpoints follow from them."""
+        """Score the model on held-out text; update best score, plateaus and patience; save checkpoints."""
         config, p = self.config, self.progress
         started = time.monotonic()
         with self.updater.averaged():
             self.scores = self.group.agree(self._score() if self.group.first else {})[0]
         value = self.scores[config.metric] * (-1 if config.metric == "perplexity" else 1)
         settled = self.model.unsettled is None
-        better = (settled, value) > (p.settled, p.best) or p.best == -math.inf  # there is always a best
+        better = (settled, value) > (p.settled, p.best) or p.best == -math.inf  # the first one is always the best
         if better:
             p.best, p.settled, p.since_best, p.since_halved = value, settled, 0, 0
         else:
@@ -214,7 +215,7 @@ class Trainer:
         return scores
 
     def _save(self, *links: str, scores: Mapping[str, float] = MappingProxyType({})) -> None:
-        """A checkpoint of this step, with all that training needs to go on."""
+        """Save a checkpoint of this step, with everything that is needed to resume."""
         save = self.updater.collect()
         if self.updater.splitter.ceiling < math.inf:
             self.progress.ceiling = self.updater.splitter.ceiling
@@ -240,21 +241,21 @@ class Trainer:
         return round(self.progress.step / self.steps_per_epoch, 3)
 
     def _introduce(self) -> None:
-        """What is trained on what."""
+        """Log the model, the text and the number of steps."""
         data, parameters = self.data, sum(parameter.numel() for parameter in self.model.parameters())
         count = f"{parameters / 1e6:.1f} M" if parameters >= 1e6 else f"{parameters / 1e3:.1f} k"
         skipped = [f"{count} {what} left out" for what, count in data.left_out.items() if count]
         self.log.info(
             f"{self.config.model}: {count} parameters, {self.updater.precision} on {self.config.device}; "
             f"{len(data)} {data.unit}{''.join(f', {text}' for text in skipped)}; "
-            f"{self.steps_per_epoch} steps an epoch, {self.total_steps} in all"
+            f"{self.steps_per_epoch} steps per epoch, {self.total_steps} in all"
         )
         for line in self.started:
             self.log.info(line)
         if self.progress.step:
             self.log.info(f"resumed after step {self.progress.step}")
         if self.progress.step >= self.total_steps:
-            self.log.info("this run has ended; it goes on with more --epochs or --max-steps")
+            self.log.info("this run has ended; continue it with more --epochs or --max-steps")
 
     def _log(self, rate: float, norm: float) -> None:
         p, speed = self.progress, self.progress.tokens / self.progress.update_seconds
@@ -274,7 +275,7 @@ class Trainer:
         return Bar("training", self.log, unit="steps", total=self.total_steps, done=self.progress.step)
 
     def _speed(self) -> str:
-        """Of the updates since the last row of the log."""
+        """Loss and speed of the updates since the last row of the log."""
         p = self.progress
         if not p.tokens:
             return f"epoch {self._epoch():.2f}"

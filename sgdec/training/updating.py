@@ -1,8 +1,8 @@
-"""One update of the weights: the gradient of a batch, or of several together, clipped; then the optimiser's step.
+"""One update of the weights: the gradient of one or several batches, clipped, and then the optimiser's step.
 
-The gradient is that of the mean loss of a target token over *all* batches of the update. A mean of the batches' means
-would give tokens of small batches more weight; so an update of several batches is that of one large batch.
-Where tokens have weights (`weights.py`), it is the weighted mean, over the sum of all weights.
+The gradient is that of the mean loss per target token over *all* batches of the update. So an update of several
+batches equals that of one large batch; a mean of the batches' means would give the tokens of small batches more
+weight. If tokens have weights (`weights.py`), the mean is weighted.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from sgdec.training.run.resuming import last_good
 
 OPTIMIZER, RAW = "optimizer.safetensors", "raw.safetensors"
 LINES_SHOWN = 100
-"""Line numbers in an error: enough for most batches, so that a bad line can be looked for."""
+"""Limit on the line numbers in an error; most batches have fewer lines."""
 
 
 class Updater:
@@ -49,9 +49,9 @@ class Updater:
         step: int = 0,
         group: Group | None = None,
     ) -> None:
-        """``step``: updates made so far, of ``total_steps``; ``precision``: not auto; ``group``: who shares the work.
+        """``step``: updates made so far, of ``total_steps``; ``precision``: not auto; ``group``: the run's ranks.
 
-        In a group of several every rank makes an updater and calls its methods, in the same order.
+        If the group has several ranks, each makes an updater and calls its methods in the same order.
         """
         self.config, self.model, self.precision, self.total_steps = config, model, precision, total_steps
         self.step = step
@@ -61,14 +61,14 @@ class Updater:
         self.average = MovingAverage(model, config.ema) if config.ema else None
         self.splitter = Splitter(Tokens(config.batch_tokens))
         self.made_of: Sequence[Batch] = []
-        """The batches of the last update, split as memory asked; none if it was skipped."""
+        """The batches of the last update, after splitting to fit in memory; empty if it was skipped."""
 
     def update(self, batches: Sequence[Batch], step: int, rate: float) -> tuple[float, float]:
-        """Make update ``step`` (from 1): mean loss of a target token, and the norm of the gradient before clipping.
+        """Make update ``step`` (from 1).
 
-        Both are NaN where memory holds none of the examples: such an update is skipped, and nothing changes. Raises
-        `SgdecError`, with the weights left as they were, where loss or norm is not finite, and after `IN_A_ROW`
-        updates that were skipped.
+        Returns the mean loss per target token and the norm of the gradient before clipping. If no example fits in
+        memory, the update is skipped: both are NaN and no weight changes. Raises `SgdecError`, without changing the
+        weights, if loss or norm is not finite, and after `IN_A_ROW` skipped updates in a row.
         """
         config = self.config
         if config.sgd_after and step == config.sgd_after + 1:
@@ -94,9 +94,10 @@ class Updater:
         return sum(values), norm
 
     def _backward(self, batches: Sequence[Batch]) -> tuple[list[Batch], list[torch.Tensor]]:
-        """Fill the gradients: the batches, split as memory asks, and what each adds to the mean loss of a token.
+        """Fill the gradients.
 
-        There are none if memory holds none of the examples.
+        Returns the batches, split to fit in memory, and the share of each in the mean loss per token. Both lists are
+        empty if no example fits in memory.
         """
         while parts := self.splitter.split(batches):
             tokens = torch.stack([batch.weight for batch in parts]).sum().to(self.config.device)
@@ -109,25 +110,25 @@ class Updater:
                     raise
             if self.config.parallel != "none":
                 raise SgdecError(
-                    f"step {self.step}: out of memory. With --parallel no batch is split; go on with --resume where "
-                    "there is more, or train again with smaller --batch-tokens."
+                    f"step {self.step}: out of memory. With --parallel no batch is split. Use --resume on machines "
+                    "with more memory, or train again with smaller --batch-tokens."
                 )
-            self.optimizer.zero_grad()  # what there is of gradients is of an update that was given up
+            self.optimizer.zero_grad()  # removes the gradients of the failed attempt
             if self.config.device != "cpu":
                 torch.cuda.empty_cache()
             if self.expected_reward is not None:
-                self.expected_reward.collect()  # these rewards are met again
+                self.expected_reward.collect()  # the repeated update collects these rewards again
             assert self.strategy.current is not None
             self.splitter.shrink(self.strategy.current, self.step)
         return [], []
 
     def _skip(self, step: int) -> None:
-        """Count an update without examples. Raises `SgdecError` if all of the last `IN_A_ROW` were such."""
+        """Record an update without examples. Raises `SgdecError` if the last `IN_A_ROW` updates were all skipped."""
         self.splitter.skip(step)
         row = min(IN_A_ROW, self.total_steps)
         if self.splitter.skipped[-row:] == [*range(step - row + 1, step + 1)]:
             raise SgdecError(
-                f"step {step}: memory held not one example of the last {row} updates; "
+                f"step {step}: no example of the last {row} updates fit in memory; "
                 + way_out(Path(self.config.output), "a smaller model, or a smaller --max-line")
             )
 
@@ -145,7 +146,7 @@ class Updater:
         return rewarded
 
     def _not_finite(self, batches: Sequence[Batch], values: Sequence[float], norm: float, step: int) -> SgdecError:
-        """The error that names the place of the failure and the last good checkpoint."""
+        """The error for a loss or norm that is not finite; names the lines and the last good checkpoint."""
         loss, guilty = sum(values), batches
         if math.isfinite(loss):
             what = f"the gradient's norm is {norm}"
@@ -163,7 +164,7 @@ class Updater:
 
     @contextmanager
     def averaged(self) -> Iterator[None]:
-        """In the block the model has its averaged weights, if there are such; on rank 0 all of them."""
+        """Inside the block the model has its averaged weights, if there are any; on rank 0 they are complete."""
         self._complete()
         if self.average is None:
             yield
@@ -172,7 +173,7 @@ class Updater:
                 yield
 
     def collect(self) -> Callable[[Path], None]:
-        """What, on rank 0, writes into a folder the weights to use, and what `restore` needs besides."""
+        """Collect all tensors of a checkpoint; returns a function that writes them to a folder, for rank 0."""
         self._complete()
         memory = collect_memory(self.strategy, self.optimizer)
 
@@ -188,14 +189,14 @@ class Updater:
 
     @torch.no_grad()
     def _complete(self) -> None:
-        """Bring up to date, on rank 0, the weights and averages that other ranks own."""
+        """Copy the weights and averages that other ranks own to the model of rank 0."""
         for tensors in [loading.model_tensors(self.model)] + ([self.average.tensors] if self.average else []):
             for name, tensor in self.strategy.collect(self.strategy.pieces(tensors)).items():
                 if tensor is not tensors[name]:
                     tensors[name].copy_(tensor)
 
     def restore(self, folder: Path, step: int) -> None:
-        """Take up the weights, the average and the optimiser that `save` wrote after update ``step``."""
+        """Load the weights, the average and the optimiser's state that were saved after update ``step``."""
         loading.load_weights(self.model, folder / layout.WEIGHTS)
         if self.average is not None:
             self.average = MovingAverage(self.model, self.config.ema)

@@ -1,4 +1,4 @@
-"""How good a model is: perplexity of held-out text, and BLEU and GLEU of real translations of it."""
+"""Evaluation of a model: the perplexity of held-out text, and BLEU and GLEU of greedy translations of it."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ class Scored(NamedTuple):
 
 
 def batch_nll(model: Model, batch: Batch, label_smoothing: float = 0.0) -> Tensor:
-    """Sum of -ln P over the target tokens of a batch, ``</s>`` included, each times its weight if there are weights.
+    """Sum of -ln P over the target tokens of a batch, including ``</s>``, each times its weight if there are weights.
 
-    Padding is not even projected.
+    No logits are computed for padding.
     """
     outputs = model(*batch.inputs)[batch.mask]  # [tokens, H]
     weights = None if batch.weights is None else batch.weights[batch.mask]
@@ -49,7 +49,7 @@ def batch_nll(model: Model, batch: Batch, label_smoothing: float = 0.0) -> Tenso
 
 
 def summed_nll(logits: Tensor, targets: Tensor, weights: Tensor | None, label_smoothing: float) -> Tensor:
-    """Sum of -ln P of tokens [tokens] with logits [tokens, V], each times its weight."""
+    """Sum of -ln P of the targets [tokens] under logits [tokens, V], each times its weight [tokens]."""
     logits = logits.float() if logits.dtype == torch.bfloat16 else logits
     if weights is None:
         return F.cross_entropy(logits, targets, reduction="sum", label_smoothing=label_smoothing)
@@ -61,7 +61,7 @@ def summed_nll(logits: Tensor, targets: Tensor, weights: Tensor | None, label_sm
 def perplexity(
     model: Model, data: Text, *, budget: int | Budget = 4096, device: str = "cpu", log: Logger = LOG
 ) -> float:
-    """exp of the mean -ln P of a target token, ``</s>`` included; in batches of the budget, or smaller ones."""
+    """exp of the mean -ln P per target token, including ``</s>``; a batch that does not fit in memory is split."""
 
     def nll(batch: Batch) -> float:
         rows = range(len(batch.lines))
@@ -87,7 +87,7 @@ def translate(
     device: str = "cpu",
     batch_size: int = 64,
 ) -> list[str]:
-    """`greedy` translations of lines of text, in their order; an empty line stays empty."""
+    """The `greedy` translations of lines of text, in their order; an empty line stays empty."""
     assert vocabularies.source is not None and vocabularies.target is not None
     sources = [vocabularies.source.encode(line) for line in lines]
     return [
@@ -104,10 +104,10 @@ def greedy(
     batch_size: int = 64,
     log: Logger = LOG,
 ) -> list[list[int]]:
-    """The likeliest token at every step, for sources in any order; nothing for an empty one.
+    """Greedy search: the most probable token at every step. Sources may be in any order; an empty one stays empty.
 
-    A translation ends with ``</s>`` or after twice as many tokens as its source, and steps if it has such; ``<unk>``
-    is never chosen.
+    A translation ends with ``</s>`` or after `LENGTH_FACTOR` times as many tokens as its source. Models with step
+    symbols (`Model.steps`) may generate one more symbol per source token. ``<unk>`` is never chosen.
     """
 
     def choose(logits: Tensor, rows: Tensor, length: int) -> Tensor:
@@ -134,10 +134,11 @@ def greedy(
 def unroll(
     model: Seq2Seq, memory: Memory, limits: Tensor, choose: Callable[[Tensor, Tensor, int], Tensor]
 ) -> list[list[int]]:
-    """An output for each of the R rows of ``memory``, one inference step after the other; rows leave as they end.
+    """An output for each of the R rows of ``memory``, step by step; a row is removed from the batch when it ends.
 
-    ``choose`` is given logits [r, V], which rows they belong to [r] and how many tokens these have; it answers with
-    tokens [r]. An output ends before ``</s>``, or when it has as many tokens as its limit [R], which is on the CPU.
+    ``choose`` receives logits [r, V], the rows that they belong to [r], and the number of tokens of these outputs so
+    far. It returns the next tokens [r]. An output ends before ``</s>``, or when it reaches its limit of tokens
+    (``limits`` [R], on the CPU).
     """
     device = memory.values.device
     state = model.start(memory)
@@ -176,7 +177,10 @@ def bleu_and_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[
 def of_translations(
     model: Seq2Seq, target: Vocabulary, text: ParallelText, count: int, *, device: str = "cpu", log: Logger = LOG
 ) -> dict[str, float]:
-    """BLEU (0 to 100) and mean GLEU in tokens (0 to 1) of `greedy` of the first ``count`` sources; none of none."""
+    """BLEU (0 to 100) and mean token GLEU (0 to 1) of greedy translations of the first ``count`` sources.
+
+    Empty if ``count`` is 0.
+    """
     if not count:
         return {}
     outputs, references = greedy(model, text.sources[:count], device=device, log=log), text.targets[:count]
@@ -187,5 +191,5 @@ def of_translations(
 
 
 def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """`bleu_and_chrf`'s BLEU alone, 0 to 100."""
+    """The BLEU of `bleu_and_chrf` alone, from 0 to 100."""
     return bleu_and_chrf(hypotheses, references)[0].value

@@ -23,25 +23,28 @@ REWARD = {"objective": "expected-reward", "start": "ml"}
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"compile": True, "parallel": "data"}, "--compile: not with --parallel data. Leave it out."),
-        ({"workspace": 9, "parallel": "model"}, "--workspace: not with --parallel model. Give --batch-tokens."),
+        ({"compile": True, "parallel": "data"}, "--compile: does not work with --parallel data. Leave it out."),
+        (
+            {"workspace": 9, "parallel": "model"},
+            "--workspace: does not work with --parallel model. Give --batch-tokens.",
+        ),
         (
             {"start": "run", "unigram_bias": True},
-            "--start-from and --unigram-bias both say how a run starts. Give one of them.",
+            "--start-from and --unigram-bias set the same weights. Give only one of them.",
         ),
         (
             {"start_decoder": "lm", "embeddings_target": "vectors"},
-            "--start-decoder and --embeddings-target both say how a run starts. Give one of them.",
+            "--start-decoder and --embeddings-target set the same weights. Give only one of them.",
         ),
         (
             {**REWARD, "token_weights": "w"},
-            "--objective expected-reward has no weights of tokens. Leave --token-weights and --edit-weight out.",
+            "--objective expected-reward has no token weights. Leave --token-weights and --edit-weight out.",
         ),
         ({"epochs": "many"}, "--epochs: 'many' should be a valid number, unable to parse string as a number."),
         ({"lr": float("nan")}, "--lr: nan should be a finite number."),
         ({"train": "a"}, "--train: 'a' should be a valid tuple."),
         ({"start": 3}, "--start-from: 3 should be a valid string."),
-        ({"tokenizer": ()}, "--tokenizer: give it once for all sides, or for sources and target, or for each side."),
+        ({"tokenizer": ()}, "--tokenizer: give one (all sides), two (sources, target) or three (one per side)."),
     ],
     ids=str,
 )

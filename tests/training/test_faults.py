@@ -165,7 +165,7 @@ def test_other_text_and_another_tokenizer_of_the_same_size_are_refused_wherever_
     swapped = train_vocabulary([word[::-1] for pair in PAIRS for word in " ".join(pair).split()], 20, kind="word")
     (moved / "tok.spm").write_bytes(swapped.serialized)
     with pytest.raises(
-        UsageError, match=r"--resume: the source tokenizer is not the one of .*run\. Give that one again"
+        UsageError, match=r"--resume: the source tokenizer is not the one of .*run\. Give the same tokenizer"
     ):
         prepare(make_config(tmp_path, max_steps=4, **paths), resume=True, quiet=True)
 

@@ -120,7 +120,7 @@ def test_a_run_that_had_ended_says_its_scores_again(tmp_path: Path) -> None:
         ({"plateau_factor": 0.7}, "--plateau-factor does nothing without --plateau. Leave it out."),
         (
             {"objective": "expected-reward", "lr": 0.1},
-            "--lr is Adam's rate, and expected-reward takes SGD. Give --sgd-lr.",
+            "--lr is Adam's rate, and expected-reward uses SGD. Give --sgd-lr.",
         ),
     ],
     ids=str,
@@ -173,7 +173,7 @@ def test_what_was_interrupted_and_what_had_ended_say_so(
     train(config, resume=True)
     assert "has ended" not in "\n".join(caplog.messages)
     train(config, resume=True)
-    assert "this run has ended; it goes on with more --epochs or --max-steps" in "\n".join(caplog.messages)
+    assert "this run has ended; continue it with more --epochs or --max-steps" in "\n".join(caplog.messages)
 
 
 def test_a_run_goes_on_from_an_earlier_checkpoint_that_last_points_at(tmp_path: Path) -> None:

@@ -54,6 +54,6 @@ def test_whatever_is_wrong_is_said_of_the_file(damage: str) -> None:
     model, memory = model_and_memory()
     DAMAGE[damage](memory)
     with pytest.raises(
-        SgdecError, match=r"^run/last/optimizer.safetensors: not the memory of this model"
+        SgdecError, match=r"^run/last/optimizer.safetensors: not the state of this model"
     ):
         check(model, memory)

@@ -136,7 +136,7 @@ def test_an_update_of_which_nothing_fits_is_skipped_counted_and_remembered(
     config = make_config(tmp_path, **settings)
     made = list(prepare(config).steps())
     assert [step for step, loss in enumerate(made, start=1) if math.isnan(loss)] == [5]
-    assert "step 5: memory holds nothing of this update; it is skipped (1 so far)" in "\n".join(caplog.messages)
+    assert "step 5: no example of this update fits in memory; it is skipped (1 so far)" in "\n".join(caplog.messages)
     progress = progress_of(tmp_path / "run")
     assert progress["skipped"] == [5] and sorted(progress["unfit"]) == sorted(bad)
     before, after, later = (
@@ -219,7 +219,7 @@ def test_a_run_of_which_nothing_fits_ends_in_one_line(
 ) -> None:
     say_no(monkeypatch, lambda batch: True)
     last = min(steps, IN_A_ROW)
-    expected = rf"^step {last}: memory held not one example of the last {last} updates.*there is no checkpoint yet"
+    expected = rf"^step {last}: no example of the last {last} updates fit in memory.*there is no checkpoint yet"
     with pytest.raises(SgdecError, match=expected):
         losses(make_config(tmp_path, max_steps=steps, validate_every=50))
 

@@ -1,1 +1,1 @@
-"""From files to batches: lines are read, checked, tokenised, shuffled and cut; what one step sees."""
+"""From files to the batches of a step: lines are read, checked, tokenised, shuffled and cut into batches."""

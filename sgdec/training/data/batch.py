@@ -11,16 +11,16 @@ from torch import Tensor
 from sgdec.context import BOS, EOS
 
 STAND_IN = 0
-"""The line number of an example that is there because there has to be one, and counts nothing."""
+"""The line number of a placeholder example, which has weight 0: no share of a batch may be empty."""
 
 
 class Batch(NamedTuple):
-    """Some examples; what lies behind a line's length is padding."""
+    """Some examples; the positions beyond a line's length are padding."""
 
     source: Tensor | None
     """[B, S] without ``<s>`` and ``</s>``; None for a language model"""
     lengths: Tensor | None
-    """[B] of the sources, on the CPU"""
+    """[B] tokens of each source, on the CPU; None for a language model"""
     target_in: Tensor
     """[B, T] ``<s> y_1 ... y_n``"""
     target_out: Tensor
@@ -30,7 +30,7 @@ class Batch(NamedTuple):
     lines: list[int]
     """[B] line numbers from 1, in the files"""
     weights: Tensor | None = None
-    """[B, T] what target tokens count in the objective (`weights.py`); None: 1 each"""
+    """[B, T] weights of the target tokens in the objective (`weights.py`); None: 1 each"""
 
     @property
     def weight(self) -> Tensor:
@@ -39,13 +39,13 @@ class Batch(NamedTuple):
 
     @property
     def inputs(self) -> tuple[Tensor, ...]:
-        """What a model's ``forward`` takes."""
+        """The arguments of a model's ``forward``."""
         if self.source is None or self.lengths is None:
             return (self.target_in,)
         return self.source, self.lengths, self.target_in
 
     def to(self, device: str) -> Batch:
-        """The same on a device; the lengths stay where packing needs them."""
+        """The batch on a device; the lengths stay on the CPU, where PyTorch's packing needs them."""
         source = None if self.source is None else self.source.to(device)
         weights = None if self.weights is None else self.weights.to(device)
         moved = {name: getattr(self, name).to(device) for name in ("target_in", "target_out", "mask")}
@@ -53,13 +53,13 @@ class Batch(NamedTuple):
 
 
 def make_batch(lines: list[int], targets: Sequence[Sequence[int]], sources: Sequence[Sequence[int]] = ()) -> Batch:
-    """The tensors of examples; without sources for a language model."""
+    """The tensors of some examples; no sources are given for a language model."""
     source, lengths = pad(sources) if sources else (None, None)
     return Batch(source, lengths, *pad_targets(targets), lines)
 
 
 def take(batch: Batch, rows: Sequence[int]) -> Batch:
-    """Some sentences of a batch, without padding that they do not need."""
+    """The batch of these rows, with as little padding as they need."""
     chosen = torch.tensor(rows)
     width = int(batch.mask[chosen].sum(1).max())
     source, lengths = batch.source, batch.lengths

@@ -1,4 +1,4 @@
-"""How much goes into a batch: what a batch costs, the room there is, and batches filled to it."""
+"""The size of a batch: its cost, the largest cost allowed, and cutting examples into batches within it."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ import numpy.typing as npt
 
 
 class Budget(Protocol):
-    """Batches are filled as long as their cost is within the room."""
+    """A limit on the cost of a batch: examples are added as long as the cost is at most ``room``."""
 
     @property
     def room(self) -> float:
-        """The largest cost."""
+        """The largest cost that a batch may have."""
 
     def cost(self, examples: int, longest: Sequence[int]) -> float:
-        """The cost of this many examples; their longest target has ``longest[0]`` tokens, then come the longest
-        sources.
+        """The cost of a batch with this many examples.
 
-        Never falls as examples or lengths grow.
+        ``longest``: the tokens of the longest target, then those of the longest sources. The cost never decreases as
+        the number of examples or the lengths grow.
         """
 
 
 class Tokens(NamedTuple):
-    """Tokens of the longer side, with padding and ``</s>``.
+    """A budget in tokens of the longest side, with padding and ``</s>``.
 
     >>> Tokens(1024).cost(10, (20, 25))
     260
@@ -40,7 +40,10 @@ class Tokens(NamedTuple):
 def cut(
     lengths: npt.NDArray[np.int64], budget: int | Budget, generator: np.random.Generator | None
 ) -> list[list[int]]:
-    """Examples with these lengths [examples, sides] in batches, as `Text.batches` says; shuffled by a generator."""
+    """Cut examples with these lengths [examples, sides] into batches, as `Text.batches` describes.
+
+    With a generator, both the examples of equal lengths and the batches are shuffled.
+    """
     budget = Tokens(budget) if isinstance(budget, int) else budget
     ties = np.arange(len(lengths)) if generator is None else generator.permutation(len(lengths))
     rows = lengths.tolist()

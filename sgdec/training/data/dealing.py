@@ -1,12 +1,13 @@
-"""Writing the shards of `shards.py`: examples are dealt to them at random, some millions of tokens at a time.
+"""Writing the shards of `shards.py`: examples are dealt to the shards at random, some millions of tokens at a time.
 
-The text goes to disk as it comes, in stretches of about a shard's tokens. When all of it is tokenised, it is known
-how many shards it takes, and one stretch after the other is dealt to all of them.
+First the tokenised text is written to disk in its own order, in stretches of about a shard's tokens each. Once all of
+it is tokenised, the number of shards is known, and the examples of each stretch in turn are dealt to all shards.
 
-Whatever the order of the text, an example is as likely to come to one shard as to any other. So a shard is expected
-to have at most ``shard_tokens`` tokens, and has more by chance alone. The standard deviation is below
-sqrt(shard_tokens L), with L the tokens of the longest example: so much it would be if each example drew its shard by
-itself, and the equal shares of a stretch vary less. It is 1 % for 5 million tokens and L = 500.
+Whatever the order of the text, each example is equally likely to be dealt to any shard. The expected size of a shard
+is therefore at most ``shard_tokens`` tokens; only chance makes one larger. The standard deviation is below
+sqrt(shard_tokens L), with L the number of tokens of the longest example. This is the standard deviation if each
+example drew its shard independently; a stretch is dealt in equal shares, which vary less. For 5 million tokens and
+L = 500 it is 1 %.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Examples(NamedTuple):
     rows: npt.NDArray[Any]
     """[n, 1 + sides] line number and lengths, the target's first"""
     tokens: list[npt.NDArray[Any]]
-    """A flat array a side, the target's first"""
+    """One flat array of token ids per side, the target's first"""
 
 
 def write_shards(
@@ -48,9 +49,9 @@ def write_shards(
 ) -> None:
     """Write all examples into shards of at most ``shard_tokens`` tokens on average, and ``facts`` into the manifest.
 
-    ``vocab_sizes``: of the sides, in the order of the blocks. Where examples go depends on the text and
-    ``shard_tokens`` alone. Memory holds about as many tokens, and the disk all of them once, with a stretch besides.
-    Raises OSError if the disk is full.
+    ``vocab_sizes``: the vocabulary size of each side, in the order of the blocks. The shard of an example depends
+    only on the text and ``shard_tokens``. Memory holds about ``shard_tokens`` tokens; the disk holds the whole text
+    once, and one more stretch. Raises OSError if the disk is full.
     """
     kinds = [np.dtype("<u2" if size <= 1 << 16 else "<u4") for size in _target_first(vocab_sizes)]
     parts = ["examples", *(f"side-{side}" for side in range(len(kinds)))]
@@ -65,7 +66,7 @@ def write_shards(
     for number in range(shards):
         for part in parts:
             shard_file(folder, number, part).touch()
-    totals = np.zeros((len(parts), shards), dtype=np.int64)  # examples, then tokens a side
+    totals = np.zeros((len(parts), shards), dtype=np.int64)  # examples, then tokens of each side
     digest, generator = hashlib.sha256(), np.random.default_rng(shards)
     for number in track(range(stretches), f"dealing to {shards} shards", log, unit="parts", total=stretches):
         examples = _take(_stretch(folder, number))
@@ -91,7 +92,7 @@ def _target_first(sides: Sequence[Any]) -> list[Any]:
 def _gathered(
     blocks: Iterable[Block], kinds: Sequence[np.dtype[Any]], hold: int, left_out: Counter[str]
 ) -> Iterator[Examples]:
-    """Blocks together until they have ``hold`` tokens; counts what they left out."""
+    """The examples of consecutive blocks, joined until they have ``hold`` tokens; adds to the counts ``left_out``."""
     waiting: list[Examples] = []
     tokens = 0
     for block in blocks:
@@ -114,7 +115,7 @@ def _store(file: Path, examples: Examples) -> None:
 
 
 def _take(file: Path) -> Examples:
-    """What was stored; the file is gone then."""
+    """Read the stored examples and remove the file."""
     with np.load(file) as stored:
         rows, *tokens = (stored[name] for name in stored.files)
     file.unlink()
@@ -133,16 +134,19 @@ def _together(parts: Sequence[Examples]) -> Examples:
 
 
 def _deal(folder: Path, examples: Examples, shard_of: npt.NDArray[np.int64], shards: int) -> npt.NDArray[np.int64]:
-    """Append each example to its shard: [1 + sides, shards] how many examples, and tokens a side, went to each."""
+    """Append each example to its shard.
+
+    Returns [1 + sides, shards]: the number of examples that each shard received, then of its tokens per side.
+    """
     order = np.argsort(shard_of, kind="stable")
     rows = examples.rows[order]
-    ends = np.searchsorted(shard_of[order], np.arange(shards), "right")  # [shards] in the order
+    ends = np.searchsorted(shard_of[order], np.arange(shards), "right")  # [shards] positions in ``order``
     _append(folder, "examples", rows, ends)
     totals = [np.diff(ends, prepend=0)]
     for side, tokens in enumerate(examples.tokens):
         before = examples.rows[:, 1 + side].astype(np.int64)
         lengths, starts = before[order], (np.cumsum(before) - before)[order]
-        placed = np.cumsum(lengths)  # where the tokens of an example end, in the order
+        placed = np.cumsum(lengths)  # end of each example's tokens, in ``order``
         dealt = tokens[np.repeat(starts - (placed - lengths), lengths) + np.arange(len(tokens))]
         token_ends = np.concatenate([[0], placed])[ends]
         _append(folder, f"side-{side}", dealt, token_ends)

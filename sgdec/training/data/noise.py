@@ -1,19 +1,20 @@
-"""Source-side noise: each time an example is seen, some of its source tokens are lost (Marian, Junczys-Dowmunt et al.
-2018, section 3.3).
+"""Source-side noise: each time an example is seen, some of its source tokens are dropped (Marian, Junczys-Dowmunt et
+al. 2018, section 3.3).
 
-Every token is lost with probability p, all independently of each other:
+Each token is dropped independently with probability p:
 
-    unknown     it is replaced by <unk>, as the filler token of Edunov et al. 2018 ("Understanding Back-Translation at
-                Scale") replaces words: what the model reads is as long as before
-    deletion    it is left out, and what follows moves up (Edunov et al. 2018; Lample et al. 2018); the last token
-                that a source has is never left out
+    unknown     the token is replaced by <unk>, as the filler token of Edunov et al. 2018 ("Understanding
+                Back-Translation at Scale") replaces words: the length of the source does not change
+    deletion    the token is deleted, and later tokens move forward (Edunov et al. 2018; Lample et al. 2018); if all
+                tokens would be deleted, one of them is kept
 
-This is done to the training text, so it works with every model. The option ``source_dropout`` that most models have
-is another noise, inside the model: a token's embedding becomes zero and the others grow by 1 / (1 - p). It is what
-"Approaching Neural Grammatical Error Correction as a Low-Resource Machine Translation Task" (Junczys-Dowmunt et al.
-2018) trains with. Here <unk> has an embedding that is learnt, and the model may read the same in a real text.
+The noise changes the training text, so it works with every model. The option ``source_dropout`` of most models is a
+different noise, inside the model: the embedding of a dropped token becomes zero, and the others are scaled by
+1 / (1 - p). "Approaching Neural Grammatical Error Correction as a Low-Resource Machine Translation Task"
+(Junczys-Dowmunt et al. 2018) trains with that one. Here, in contrast, <unk> has a learnt embedding and also occurs in
+real text.
 
-Which tokens are lost is a function of seed, step, line and position alone: a run that is resumed loses the same ones,
+Seed, step, line and position alone decide which tokens are dropped. A resumed run therefore drops the same tokens,
 however its batches are cut or shared among processes.
 """
 
@@ -32,21 +33,21 @@ NoiseKind = Literal["unknown", "deletion"]
 
 
 class SourceNoise(NamedTuple):
-    """What is done to the sources of a step's batches."""
+    """The noise applied to the sources of a step's batches."""
 
     p: float
-    """The probability of a token to be lost."""
+    """The probability that a token is dropped."""
     kind: NoiseKind
     seed: int
 
     def __call__(self, batch: Batch, step: int) -> Batch:
-        """The batch as update ``step`` sees it; targets and their weights are as they were."""
+        """The batch with the noise of update ``step``; targets and their weights do not change."""
         if not self.p or batch.source is None or batch.lengths is None:
             return batch
         draws = torch.from_numpy(uniform(self.seed, step, batch.lines, batch.source.size(1)))  # [B, S]
         inside = torch.arange(batch.source.size(1)) < batch.lengths[:, None]
         if self.kind == "unknown":
-            lost = (draws < self.p) & inside & (batch.source != EOS)  # which stands between two sources
+            lost = (draws < self.p) & inside & (batch.source != EOS)  # </s> separates two sources
             return batch._replace(source=batch.source.masked_fill(lost, UNK))
         draws = draws.masked_fill(~inside, -1.0)
         kept = (draws >= self.p) | (draws == draws.amax(1, keepdim=True))
@@ -55,10 +56,10 @@ class SourceNoise(NamedTuple):
 
 
 def uniform(seed: int, step: int, lines: list[int], length: int) -> npt.NDArray[np.float64]:
-    """Numbers in [0, 1), one for each line and position: [lines, ``length``], whatever other lines there are.
+    """Numbers in [0, 1), one for each line and position: [lines, ``length``]. They do not depend on the other lines.
 
-    SplitMix64 (Steele, Lea and Flood 2014, "Fast Splittable Pseudorandom Number Generators") gives its n-th number at
-    once; it starts from seed and step, and n is made of line and position.
+    SplitMix64 (Steele, Lea and Flood 2014, "Fast Splittable Pseudorandom Number Generators") computes its n-th number
+    directly. Its start is derived from seed and step, and n from line and position.
 
     >>> both = uniform(1, 7, [12, 5], 3)
     >>> np.array_equal(both[1], uniform(1, 7, [5], 4)[0, :3]), np.array_equal(both[1], uniform(1, 8, [5], 3)[0])

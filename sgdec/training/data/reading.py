@@ -1,8 +1,8 @@
-"""Training text, read once from its beginning to its end: lines to token ids, a block of lines at a time.
+"""Reading training text in one pass: lines become token ids, one block of lines at a time.
 
-A text has one file a *side*: the target, and before it the source, if any. Line N of each side belongs to
-example N. Bad training lines are left out and counted, by the reason (`Limits`); in held-out text, where each line
-counts, only empty ones are, and a line that is not UTF-8 is an error.
+A text has one file per *side*: the target, and before it the source, if any. Line N of each side belongs to
+example N. Bad training lines are left out and counted by reason (`Limits`). In held-out text only empty lines are
+left out, because every line counts there; a line that is not UTF-8 is an error.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from sgdec.text.lines import raw_lines, read_lines
 from sgdec.text.vocabulary import StoredVocabulary
 
 EMPTY, LONG, UNEVEN, UNDECODABLE = "empty", "too long", "of absurd lengths", "not UTF-8"
-"""Why examples are left out."""
+"""The reasons why examples are left out."""
 
 BLOCK = 10_000
-"""Lines that are tokenised together."""
+"""The number of lines that are tokenised together."""
 
 
 class Limits(NamedTuple):
-    """Of training examples; what is beyond them is left out, and so are lines that are not UTF-8."""
+    """Limits on training examples: those beyond a limit are left out, and so are lines that are not UTF-8."""
 
     max_line: int
-    """Tokens on a side."""
+    """The largest number of tokens on a side."""
     max_ratio: float = 0.0
-    """Tokens on one side for each on the other; 0 = no limit."""
+    """The largest ratio of the lengths of two sides; 0 = no limit."""
 
     def fault(self, *lengths: int) -> str | None:
-        """What is wrong with an example whose sides have so many tokens, none of them 0.
+        """The reason to leave out an example whose sides have these lengths in tokens (all > 0), or None.
 
         >>> Limits(9).fault(8, 10), Limits(9, 3.0).fault(2, 7), Limits(9, 3.0).fault(2, 6)
         ('too long', 'of absurd lengths', None)
@@ -44,25 +44,25 @@ class Limits(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Some examples in the order of the text, and what was left out among them."""
+    """Some examples in the order of the text, and the number of those left out among them."""
 
     lines: list[int]
     """The line number of each example, from 1."""
     texts: tuple[list[str], ...]
-    """A list per side: the lines themselves."""
+    """One list per side: the lines themselves."""
     sides: tuple[list[list[int]], ...]
-    """A list per side: token ids."""
+    """One list per side: the token ids of each line."""
     left_out: Counter[str]
-    """How many lines for which reason."""
+    """The number of lines left out for each reason."""
 
     @property
     def size(self) -> int:
-        """Lines read, whatever became of them."""
+        """The number of lines read, including those left out."""
         return len(self.lines) + self.left_out.total()
 
     @property
     def tokens(self) -> int:
-        """Of all sides."""
+        """The number of tokens on all sides."""
         return sum(len(tokens) for side in self.sides for tokens in side)
 
 
@@ -71,7 +71,7 @@ def read_blocks(
 ) -> Iterator[Block]:
     """Read one file per side, two for `TwoSources`, with their vocabularies; with ``limits`` leave bad lines out.
 
-    Raises `SgdecError` if a file cannot be read, or the files have not equally many lines.
+    Raises `SgdecError` if a file cannot be read or the files differ in their number of lines.
     """
     examples = zip_longest(*(_lines(path, limits) for path in paths), fillvalue=_END)
     first = 1
@@ -108,7 +108,7 @@ def require_some(examples: int, left_out: Mapping[str, int], paths: Sequence[str
 
 
 def count_lines(paths: Sequence[str]) -> int:
-    """How many lines each of the files has. Raises `SgdecError` if they have not equally many, or cannot be read."""
+    """The number of lines of each file. Raises `SgdecError` if the files differ in it or cannot be read."""
     counts = [_count(path) for path in paths]
     if len(set(counts)) > 1:
         raise _unequal(paths, counts)
@@ -116,11 +116,11 @@ def count_lines(paths: Sequence[str]) -> int:
 
 
 _END = "\n"
-"""What no line can be: another file has more."""
+"""Stands for the missing lines of a shorter file. No line can be equal to it."""
 
 
 def _lines(path: str, limits: Limits | None) -> Iterator[str | None]:
-    """The lines of a file; of training text, None for one that is not UTF-8."""
+    """The lines of a file; with ``limits``, None for a line that is not UTF-8."""
     if limits is None:
         yield from read_lines(path)
         return
@@ -132,7 +132,7 @@ def _lines(path: str, limits: Limits | None) -> Iterator[str | None]:
 
 
 def _fault(limits: Limits | None, *lengths: int) -> str | None:
-    """Why an example is left out, or None."""
+    """The reason why an example is left out, or None."""
     if not all(lengths):
         return EMPTY
     return None if limits is None else limits.fault(*lengths)

@@ -1,4 +1,4 @@
-"""Seeds made of other numbers."""
+"""Seeds derived from other numbers."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 
 def hash_seed(seed: int, other: int) -> int:
-    """The seed of a step's dropout, or of a rank's: 63 bits, far apart for neighbours.
+    """A 63-bit seed derived from ``seed`` and a step or rank; consecutive numbers give unrelated seeds.
 
     >>> hash_seed(1, 2) == hash_seed(1, 2), hash_seed(1, 2) == hash_seed(2, 1)
     (True, False)

@@ -1,16 +1,16 @@
-"""Text on disk, for corpora that memory does not hold: token ids in shards, each a random sample of the whole text.
+"""Text on disk, for corpora larger than memory: token ids in shards, each a random sample of the whole text.
 
-    TEXT/shard-00000.examples    a row per example, uint32: line number, tokens of the target, tokens of the source
+    TEXT/shard-00000.examples    one row per example, uint32: line number, tokens of the target, tokens of the source
          shard-00000.side-0      the target's token ids, one example after the other: uint16 or uint32
-         shard-00000.side-1      the source's, if any
-         manifest.json           what it was made of, how much there is; written last
-         batches.json            how many batches each shard has, once that was counted
+         shard-00000.side-1      the source's token ids, if any
+         manifest.json           the files and settings it was made from, and sizes; written last
+         batches.json            the number of batches of each shard, once they are counted
 
-All numbers are little-endian. `dealing.py` deals examples to shards at random, so a shard holds something of every
-part of the text, however its files are sorted, and it is enough to have one at a time in memory: an epoch takes the
-shards in a random order, and each is cut into batches as a text in memory is. A shard has equally many batches in
-every order, so it is known in which shard batch n of an epoch is, and those before it need not be made. They are
-counted once, which takes some seconds a million examples.
+All numbers are little-endian. `dealing.py` deals examples to shards at random, so each shard has examples from all
+parts of the text, even if the files are sorted. Therefore one shard at a time in memory is enough: an epoch visits
+the shards in random order and cuts each into batches as it cuts a text in memory. The number of batches of a shard is
+the same in every order. So the shard of batch n of an epoch is known without cutting the shards before it. The
+batches are counted once, which takes some seconds per million examples.
 """
 
 from __future__ import annotations
@@ -45,21 +45,21 @@ class Shard(NamedTuple):
     lengths: npt.NDArray[np.int64]
     """[n, sides] tokens, the target first"""
     starts: npt.NDArray[np.int64]
-    """[n, sides] where an example's tokens begin"""
+    """[n, sides] position of an example's first token"""
     tokens: tuple[npt.NDArray[Any], ...]
-    """A flat array a side"""
+    """One flat array of token ids per side"""
 
     def rows(self, side: int, examples: Sequence[int]) -> list[list[int]]:
-        """The token ids of some examples."""
+        """The token ids of one side of some examples."""
         starts, lengths = self.starts[examples, side].tolist(), self.lengths[examples, side].tolist()
         return [self.tokens[side][s : s + n].tolist() for s, n in zip(starts, lengths, strict=True)]
 
 
 class ShardedText(Text):
-    """A text in a folder. Its examples are numbered shard after shard."""
+    """A text in a folder. Its examples are numbered consecutively through the shards."""
 
     def __init__(self, folder: Path) -> None:
-        """Raises `SgdecError` if the folder does not hold all that its manifest says."""
+        """Raises `SgdecError` if a file that the manifest lists is missing or has another size."""
         self.folder = folder
         self.manifest = files.read_json(folder / MANIFEST)
         if self.manifest.get("format") != FORMAT:
@@ -105,7 +105,7 @@ class ShardedText(Text):
         return counts
 
     def counts(self, budget: Budget) -> npt.NDArray[np.int64]:
-        """[shards] how many batches each has. Kept in the folder, for the budget that was asked for last."""
+        """[shards] the number of batches of each shard. The folder stores the counts for the latest budget."""
         if budget not in self._counts:
             counts = self._stored_counts(budget)
             if counts is None:
@@ -115,7 +115,7 @@ class ShardedText(Text):
         return self._counts[budget]
 
     def _stored_counts(self, budget: Budget) -> list[int] | None:
-        """None where they are missing, damaged, or of something else."""
+        """The counts in the folder; None if they are missing, damaged, or of another text or budget."""
         try:
             stored = files.read_json(self.folder / COUNTS)
         except SgdecError:
@@ -125,7 +125,10 @@ class ShardedText(Text):
         return counts if same and isinstance(counts, list) and len(counts) == len(self.examples) else None
 
     def _store_counts(self, budget: Budget, counts: list[int]) -> None:
-        """In one operation: ranks may do so at once, all with the same content. On a full disk it is left out."""
+        """Write the counts in one atomic operation, because ranks may write the same content at the same time.
+
+        On a full disk nothing is stored.
+        """
         stored = {"text": self.fingerprint, "budget": repr(budget), "batches": counts}
         with contextlib.suppress(OSError), tempfile.TemporaryDirectory(dir=self.folder) as folder:
             files.write_json(Path(folder) / COUNTS, stored)
@@ -169,7 +172,7 @@ class ShardedText(Text):
 
 
 class ShardedBatches(Sequence[list[int]]):
-    """The batches of one epoch, with examples numbered as in the text. A shard's are made when one is asked for."""
+    """The batches of one epoch, with examples numbered as in the text. A shard is cut when a batch of it is read."""
 
     def __init__(self, text: ShardedText, budget: Budget, order: tuple[int, int] | None) -> None:
         self.text, self.budget, self.order = text, budget, order
@@ -202,11 +205,11 @@ class ShardedBatches(Sequence[list[int]]):
         if len(batches) != self.counts[number]:
             raise SgdecError(
                 f"{self.text.folder / COUNTS}: {self.counts[number]} batches for shard {number}, but it has "
-                f"{len(batches)}. Remove the file: they are counted again."
+                f"{len(batches)}. Remove the file: the batches are then counted again."
             )
         return [[first + n for n in batch] for batch in batches]
 
 
 def shard_file(folder: Path, number: int, part: str) -> Path:
-    """Where a part of a shard is."""
+    """The file of one part of a shard."""
     return folder / f"shard-{number:05}.{part}"

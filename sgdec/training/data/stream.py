@@ -1,8 +1,9 @@
-"""Training text of any length: in memory where it is short, else tokenised once into shards on disk (`shards.py`).
+"""Training text of any length: short text is held in memory, long text is tokenised once into shards on disk.
 
-Memory then holds about one shard's tokens and a block of lines. The shards are in the run's folder, and are used
-again, when the run is resumed, as long as files, tokenizers and limits are the same. Else they are made again, beside
-the others, and take their place only where the run accepts them. When nothing trains they can be removed.
+With shards (`shards.py`), memory holds about one shard's tokens and one block of lines. The shards are in the run's
+folder, and a resumed run uses them again if files, tokenizers and limits are the same. Otherwise new shards are made
+beside the old ones and replace them only if the run accepts the new text. The shards can be removed while no training
+is running.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from sgdec.training.data.text import MonolingualText, ParallelText, Text
 from sgdec.training.run.alone import in_turn
 
 FOLDER = "text"
-"""In the folder of a run."""
+"""The folder of the shards, inside the folder of a run."""
 
 
 def open_text(
@@ -40,11 +41,11 @@ def open_text(
     log: Logger,
     accept: Callable[[Text], None] = lambda text: None,
 ) -> Text:
-    """What `read_text` gives for a text of at most ``shard_tokens`` tokens (0: for any); else a `ShardedText`.
+    """The text in memory, as from `read_text`, if it has at most ``shard_tokens`` tokens (0: always); else in shards.
 
-    ``accept`` raises an error for a text that is not to be used; fresh shards it sees before they take the place of
-    others. Raises `SgdecError` as `read_text` does, and if the disk is full; `UsageError` for a long text that is no
-    file.
+    ``accept`` raises an error for a text that must not be used. It is called for new shards before they replace
+    earlier ones. Raises `SgdecError` as `read_text` does, and if the disk is full. Raises `UsageError` for a long
+    text that does not come from regular files.
     """
     vocabularies = (target,) if source is None else (source, target)
     unit = "lines" if source is None else "pairs"
@@ -54,7 +55,7 @@ def open_text(
         "limits": list(limits),
         "shard_tokens": shard_tokens,
     }
-    if shard_tokens and files.unsettled(run / FOLDER):  # another process is at it, or died
+    if shard_tokens and files.unsettled(run / FOLDER):  # another process is writing the shards, or died while writing
         with _in_turn(run, log):
             files.settle(run / FOLDER)
     if shard_tokens and (found := _find(run / FOLDER, made_of, accept)):
@@ -75,8 +76,8 @@ def open_text(
 
     if not all(Path(path).is_file() for path in paths):
         raise UsageError(
-            f"--train: a text of more than {shard_tokens} tokens is put into shards, and its lines are counted "
-            "before, which takes files. Give files, or --shard-tokens 0 to hold all in memory."
+            f"--train: a text of more than {shard_tokens} tokens is read twice to write it into shards, which needs "
+            "regular files. Give files, or --shard-tokens 0 to hold the text in memory."
         )
     with _in_turn(run, log):
         if found := _find(run / FOLDER, made_of, accept):
@@ -96,7 +97,7 @@ def open_text(
 
 
 def _identity(path: str) -> list[Any]:
-    """What changes when a file does."""
+    """Path, size and time of the last change of a file, to notice that it changed."""
     try:
         status = os.stat(path)
     except OSError:  # its reader reports the error
@@ -105,7 +106,7 @@ def _identity(path: str) -> list[Any]:
 
 
 def _find(folder: Path, made_of: dict[str, Any], accept: Callable[[Text], None]) -> ShardedText | None:
-    """The shards that are there already, if they are whole and of the same text."""
+    """The existing shards, if they are complete and of the same text, else None."""
     if not folder.is_dir():
         return None
     try:
@@ -123,14 +124,14 @@ def _in_turn(run: Path, log: Logger) -> AbstractContextManager[None]:
 
 
 def _emptying(blocks: list[Block]) -> Iterator[Block]:
-    """The blocks in order, each forgotten when it was taken."""
+    """The blocks in order; each is removed from the list when it is yielded, which frees its memory."""
     blocks.reverse()
     while blocks:
         yield blocks.pop()
 
 
 def _shown(blocks: Iterable[Block], lines: int, log: Logger) -> Iterator[Block]:
-    """The blocks, with progress on a terminal."""
+    """The blocks, with a progress bar on a terminal."""
     with Bar("preparing text", log, unit="lines", total=lines) as bar:
         for block in blocks:
             yield block

@@ -1,8 +1,8 @@
 """Text as token ids, cut into batches of similar lengths: pairs of lines for translation, lines for a language model.
 
-The order of an epoch is a function of (seed, epoch) alone, so that a run can be resumed at any batch. A batch
-holds examples of nearly equal lengths: little is computed for padding. `reading.py` defines which lines are
-left out. Texts here are held in memory; `shards.py` has those that are too long for that.
+The order of an epoch is a function of (seed, epoch) alone, so a run can be resumed at any batch. A batch holds
+examples of nearly equal lengths, so little is computed for padding. `reading.py` defines which lines are left out.
+The texts here are held in memory; `shards.py` is for texts that are too long for that.
 """
 
 from __future__ import annotations
@@ -31,54 +31,54 @@ A = TypeVar("A")
 
 
 class Text(ABC):
-    """Examples as token ids, by number from 0, and what was left out. Each has a target, and a source or none."""
+    """Examples as token ids, numbered from 0. Each has a target and, except for a language model, a source."""
 
     left_out: Mapping[str, int]
-    """How many examples for which reason."""
+    """The number of examples left out for each reason."""
 
     @property
     @abstractmethod
     def unit(self) -> str:
-        """What an example is called, in the plural."""
+        """The plural noun for examples in messages, such as "pairs"."""
 
     @property
     @abstractmethod
     def fingerprint(self) -> str:
-        """How many examples there are, and a hash of their tokens: the text, whatever its files are called."""
+        """The number of examples and a hash of their tokens: it identifies the text, whatever its file names."""
 
     @abstractmethod
     def __len__(self) -> int:
-        """How many examples there are."""
+        """The number of examples."""
 
     @abstractmethod
     def batches(self, budget: int | Budget, *, order: tuple[int, int] | None = None) -> Sequence[Sequence[int]]:
-        """Numbers of examples, cut such that each batch is within the budget (an int: of `Tokens`) or one example.
+        """The example numbers of each batch; a batch is within the budget or has one example.
 
-        With ``order`` = (seed, epoch) both equal lengths among themselves and the batches are shuffled. Their number
-        is that of every other order.
+        ``budget``: an int means `Tokens`. ``order``: (seed, epoch), shuffles the examples of equal lengths, and the
+        batches. The number of batches is the same in every order.
         """
 
     @abstractmethod
     def batch(self, examples: Sequence[int]) -> Batch:
-        """The tensors of these examples, which one of `batches` holds."""
+        """The tensors of these examples, which must be one of the `batches` or a part of one."""
 
     @abstractmethod
     def sample(self) -> tuple[Sequence[int], npt.NDArray[np.int64]]:
-        """Some examples to know the text by: their numbers, and their lengths [examples, sides], the target first."""
+        """A representative sample: the numbers of its examples and their lengths [examples, sides], target first."""
 
     @abstractmethod
     def target_counts(self, vocab_size: int) -> npt.NDArray[np.int64]:
-        """[V] how often each token is in the targets, without ``</s>``."""
+        """[V] the number of occurrences of each token in the targets, without ``</s>``."""
 
     def log_frequencies(self, vocab_size: int) -> Tensor:
-        """log of the share of each target token, ``</s>`` included, each counted once more than it occurs: [V]."""
+        """[V] ln of the relative frequency of each target token, including ``</s>``, with add-one smoothing."""
         counts = self.target_counts(vocab_size) + 1
         counts[EOS] += len(self)
         return torch.from_numpy(np.log(counts / counts.sum())).float()
 
 
 class TextInMemory(Text):
-    """Examples in lists."""
+    """Examples in lists in memory."""
 
     targets: list[list[int]]
     lines: list[int]
@@ -86,11 +86,11 @@ class TextInMemory(Text):
 
     @abstractmethod
     def lengths(self) -> npt.NDArray[np.int64]:
-        """[examples, sides] in tokens, the target first."""
+        """[examples, sides] the lengths in tokens, the target first."""
 
     @abstractmethod
     def _tokens(self) -> Iterator[Sequence[int]]:
-        """All sides of all examples."""
+        """The token ids of all lines of all sides."""
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -132,9 +132,9 @@ class ParallelText(TextInMemory):
         target: StoredVocabulary,
         limits: Limits | None = None,
     ) -> ParallelText:
-        """Read files of equally many lines, the target last; leave out bad pairs, which are fewer without limits.
+        """Read files with the same number of lines, the target last, and leave out bad pairs (`reading.py`).
 
-        Raises `SgdecError` if the files do not fit each other, cannot be read or nothing is left.
+        Raises `SgdecError` if the files differ in their number of lines, one cannot be read, or no pair is left.
         """
         text = cls.of(list(read_blocks(paths, (source, target), limits)))
         require_some(len(text), text.left_out, paths, "pair")
@@ -142,7 +142,7 @@ class ParallelText(TextInMemory):
 
     @classmethod
     def of(cls, blocks: Sequence[Block]) -> ParallelText:
-        """What has been read already."""
+        """The text of blocks that have been read already."""
         return cls(
             _joined(block.sides[0] for block in blocks),
             _joined(block.sides[1] for block in blocks),
@@ -175,14 +175,14 @@ class MonolingualText(TextInMemory):
 
     @classmethod
     def read(cls, path: str, vocabulary: StoredVocabulary, limits: Limits | None = None) -> MonolingualText:
-        """Read a file; leave out bad lines, which are fewer without limits. Raises `SgdecError` as for pairs."""
+        """Read a file and leave out bad lines (`reading.py`). Raises `SgdecError` as `ParallelText.read` does."""
         text = cls.of(list(read_blocks([path], [vocabulary], limits)))
         require_some(len(text), text.left_out, [path], "line")
         return text
 
     @classmethod
     def of(cls, blocks: Sequence[Block]) -> MonolingualText:
-        """What has been read already."""
+        """The text of blocks that have been read already."""
         return cls(
             _joined(block.sides[0] for block in blocks),
             _joined(block.lines for block in blocks),
@@ -205,9 +205,9 @@ def read_text(
     target: StoredVocabulary,
     limits: Limits | None = None,
 ) -> Text:
-    """Pairs from two files, three where there are two sources, or lines from one without a source.
+    """Pairs from two files, or three for two sources; with ``source`` None, the lines of one file.
 
-    Raises `SgdecError` as their readers do.
+    Raises `SgdecError` as `ParallelText.read` does.
     """
     if source is None:
         (path,) = paths

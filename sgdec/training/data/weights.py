@@ -1,21 +1,21 @@
-"""The weighted objective: how much each target token counts (Marian, Junczys-Dowmunt et al. 2018, section 3.3).
+"""The weighted objective: a weight for each target token (Marian, Junczys-Dowmunt et al. 2018, section 3.3).
 
-The loss of an update is the mean over all its target tokens, ``</s>`` included, weighted by w:
+The loss of an update is the weighted mean over all its target tokens, including ``</s>``, with weights w:
 
     loss = sum_t w_t (-ln P(y_t | y_<t, x)) / sum_t w_t
 
-Both sums go over all batches of the update. So an example whose tokens weigh 2 is the example seen twice, and weights
-that are all alike change nothing. Held-out text is never weighted.
+Both sums are over all batches of the update. So weight 2 equals seeing the example twice, and equal weights for all
+tokens change nothing. Held-out text is never weighted.
 
-The weights come from a file, line by line: one for all tokens of a line, or one for each target token, and where a
-line has one more that of ``</s>``. Or they come from the edits of "Approaching Neural Grammatical Error Correction as
-a Low-Resource Machine Translation Task" (Junczys-Dowmunt et al. 2018): a target token that differs from the source
-token that it is aligned to weighs Lambda, others weigh 1. Where both are given their product counts.
+The weights can come from a file that is aligned with the text line by line. A line has one weight for all its tokens,
+or one for each target token and optionally one more for ``</s>``. Weights can also come from edits, as in
+"Approaching Neural Grammatical Error Correction as a Low-Resource Machine Translation Task" (Junczys-Dowmunt et al.
+2018): a target token that differs from its aligned source token has weight Lambda, other tokens have weight 1. If
+both are given, the weights are multiplied.
 
-The paper aligns words with a statistical model, and its software with a diff; here the alignment is one with the
-fewest edits (Levenshtein), of these one that keeps the most tokens. The numerator is the paper's objective; that it
-is divided by the sum of the weights, and not by the number of tokens, keeps gradients of the same size whatever
-Lambda is.
+The paper aligns words with a statistical model, and its software with a diff. Here the alignment has the fewest edits
+(Levenshtein) and, among those, keeps the most tokens. The numerator is the paper's objective. It is divided by the
+sum of the weights instead of the number of tokens, so that Lambda does not change the size of the gradients.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from sgdec.training.data.batch import Batch
 from sgdec.training.data.text import Text, TextInMemory
 
 TOKEN_WEIGHTS = "training_weights"
-"""The key of config.json that holds the fingerprint of the weights' file."""
+"""The key of config.json that holds the fingerprint of the file of weights."""
 
 
 class Weighting:
-    """What a run's settings say about the weights of target tokens."""
+    """Assigns the weights of target tokens that a run's settings ask for."""
 
     def __init__(self, config: TrainConfig, vocabularies: Vocabularies, data: Text) -> None:
         """Raises `UsageError` for settings that cannot work, `SgdecError` for a file that does not fit the text."""
@@ -60,7 +60,7 @@ class Weighting:
             )
 
     def __call__(self, batch: Batch) -> Batch:
-        """The batch with its weights; without, where all tokens weigh the same."""
+        """The batch with its weights; the batch itself if the settings give no weights."""
         weights = []
         if self.file is not None:
             weights.append(self.file.of(batch, right_left=self.right_left))
@@ -70,11 +70,11 @@ class Weighting:
 
     @property
     def fingerprint(self) -> str | None:
-        """Of the file, if there is one."""
+        """The fingerprint of the file of weights; None without a file."""
         return None if self.file is None else self.file.fingerprint
 
     def refuse_others(self, config: TrainConfig, earlier: Mapping[str, Any]) -> None:
-        """Raises `UsageError` if the run to be resumed had other weights; their file may have moved."""
+        """Raises `UsageError` if the resumed run had other weights; the path of their file may differ."""
         before, now = earlier.get(TOKEN_WEIGHTS), self.fingerprint
         if before != now:
             raise UsageError(
@@ -84,20 +84,20 @@ class Weighting:
 
 
 class TokenWeights:
-    """The weights of a file, in memory: 4 bytes each, and 16 a line."""
+    """The weights of a file, in memory: 4 bytes per weight and 16 per line."""
 
     def __init__(self, path: str, values: npt.NDArray[np.float32], counts: npt.NDArray[np.int64]) -> None:
-        """``values``: all weights, of which line n has ``counts[n - 1]``."""
+        """``values``: the weights of all lines; ``counts``: the number of weights of each line."""
         self.path, self.values, self.counts = path, values, counts
         self.first = np.cumsum(counts) - counts
         self.of_lines = bool((counts <= 1).all())
-        """One weight a line, for all tokens of the line."""
+        """Whether each line has one weight for all its tokens."""
         digest = hashlib.sha256(counts.tobytes() + values.tobytes()).hexdigest()
         self.fingerprint = f"{len(counts)} lines {digest[:12]}"
 
     @classmethod
     def read(cls, path: str) -> TokenWeights:
-        """Numbers >= 0, separated by blanks: in each line one for the line, or else in each one for each token.
+        """Read a file of numbers >= 0, separated by blanks: one per line in all lines, or one per token in all lines.
 
         Raises `SgdecError` for anything else.
         """
@@ -110,9 +110,9 @@ class TokenWeights:
         return cls(path, np.array(values, dtype=np.float32), np.array(counts, dtype=np.int64))
 
     def check(self, data: Text) -> None:
-        """Raises `SgdecError`, naming the line, unless there are as many weights as the text has tokens.
+        """Raises `SgdecError`, naming the line, if the number of weights does not fit the text.
 
-        Raises `UsageError` for a text that is not in memory.
+        Raises `UsageError` if the text is not in memory.
         """
         if not isinstance(data, TextInMemory):
             raise UsageError("--token-weights needs the training text in memory. Give --shard-tokens 0.")
@@ -120,7 +120,7 @@ class TokenWeights:
         if len(self.counts) != lines:
             raise SgdecError(
                 f"{self.path} has {len(self.counts)} lines, but the training text has {lines}. "
-                "Line N must have the weights of line N."
+                "Line N must have the weights of the text's line N."
             )
         used = np.array(data.lines) - 1
         given = self.counts[used]
@@ -133,16 +133,16 @@ class TokenWeights:
                 f"{self.path}:{data.lines[bad]}: {given[bad]} weights for a target of {tokens[bad]} tokens, "
                 f"expected {expected}. Tokens are those of the --tokenizer."
             )
-        positive = np.concatenate([[0], np.cumsum(self.values > 0)])  # up to each weight
+        positive = np.concatenate([[0], np.cumsum(self.values > 0)])  # number of positive weights before each weight
         nothing = positive[self.first[used] + given] == positive[self.first[used]]
         if nothing.any():
             line = data.lines[int(np.flatnonzero(nothing)[0])]
             raise SgdecError(f"{self.path}:{line}: no weight is above 0. Leave the line out of the training text.")
 
     def of(self, batch: Batch, *, right_left: bool = False) -> Tensor:
-        """[B, T] for a batch of the text that was checked; ``</s>`` weighs 1 where a line does not say.
+        """[B, T] the weights of a batch of the checked text; ``</s>`` has weight 1 if its line gives none.
 
-        The file is in the order of the text also where targets are learnt from ``right_left``.
+        The file is in the order of the text even if the targets are reversed (``right_left``).
         """
         weights = torch.ones(batch.target_out.shape)
         lengths = batch.mask.sum(1) - 1  # without </s>
@@ -157,10 +157,10 @@ class TokenWeights:
 
 
 def edit_weights(batch: Batch, weight: float, *, right_left: bool = False) -> Tensor:
-    """[B, T]: ``weight`` for a target token that the alignment does not keep, 1 for others and for ``</s>``."""
+    """[B, T] ``weight`` for target tokens that the alignment does not keep, 1 for other tokens and ``</s>``."""
     assert batch.source is not None and batch.lengths is not None
     source, lengths = batch.source.numpy(), batch.lengths.numpy()
-    if right_left:  # as the target is; what lies behind the length does not matter
+    if right_left:  # reverse the source like the target; positions beyond the length do not matter
         columns = (lengths[:, None] - 1 - np.arange(source.shape[1])) % source.shape[1]
         source = np.take_along_axis(source, columns, 1)
     target, tokens = batch.target_out.numpy(), batch.mask.sum(1).numpy() - 1
@@ -174,17 +174,17 @@ def kept_tokens(
     target: npt.NDArray[np.int64],
     target_lengths: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.bool_]:
-    """[B, T]: the tokens of ``target`` [B, T] that a cheapest way to it from ``source`` [B, S] keeps.
+    """[B, T] whether the cheapest edit script from ``source`` [B, S] to ``target`` [B, T] keeps a target token.
 
-    The fewest insertions, deletions and replacements; of ways with equally many the one that keeps most; where these
-    are several, what is kept lies as far to the right as can be.
+    The script has the fewest insertions, deletions and replacements; among those it keeps the most tokens. Among
+    those, the kept tokens are as far to the right as possible.
 
     >>> lengths = np.array([3])
     >>> kept_tokens(np.array([[5, 6, 7]]), lengths, np.array([[5, 9, 7]]), lengths)
     array([[ True, False,  True]])
     """
     (rows, sources), targets = source.shape, target.shape[1]
-    edit = max(sources, targets) + 1  # dearer than all that keeping can gain, at 1 each
+    edit = max(sources, targets) + 1  # costs more than all kept tokens gain together, at 1 each
     inserted = edit * np.arange(targets + 1)
     table = np.empty((sources + 1, rows, targets + 1), dtype=np.int64)  # cost from s source to t target tokens
     table[0] = inserted
@@ -196,7 +196,7 @@ def kept_tokens(
 
     kept = np.zeros(target.shape, dtype=bool)
     s, t = source_lengths.copy(), target_lengths.copy()
-    while len(row := np.flatnonzero((s > 0) & (t > 0))):  # back from the end; what is left after that is edited
+    while len(row := np.flatnonzero((s > 0) & (t > 0))):  # backwards from the end; remaining tokens are edits
         here, i, j = table[s[row], row, t[row]], s[row] - 1, t[row] - 1
         diagonal = table[i, row, j]
         keeps = (source[row, i] == target[row, j]) & (here == diagonal - 1)
@@ -219,6 +219,6 @@ def _weight(word: str, where: str) -> float:
         value = float(word)
     except ValueError:
         value = math.nan
-    if not 0 <= value < 1e30:  # NaN is not either
-        raise SgdecError(f"{where}: {word!r} is no weight. Expected numbers from 0 on, separated by blanks.")
+    if not 0 <= value < 1e30:  # true for NaN, too
+        raise SgdecError(f"{where}: {word!r} is not a weight. Expected numbers >= 0, separated by blanks.")
     return value

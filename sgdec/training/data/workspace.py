@@ -1,22 +1,26 @@
-"""Batches as large as memory allows, without being told a size: Marian's workspace (Junczys-Dowmunt et al. 2018).
+"""Batches as large as memory allows, without a given size: Marian's workspace (Junczys-Dowmunt et al. 2018).
 
-What an update of n examples takes, with at most T target tokens (``</s>`` is one) and S source tokens, is modelled as
+The memory of an update of n examples, with at most T target tokens (including ``</s>``) and S source tokens, is
+modelled as
 
     bytes = max(c, n (t T + s S + a T T + b T S + d S S))
 
-The linear terms are the memory of each token until the backward pass, the square ones are attention. c, the
-gradients, is there when that pass ends, whatever the batch. (Gradients are allocated while activations are freed, so
-the peak is the maximum, not the sum.) c fits, so the cost of a batch to its budget is n (...) alone: half a batch
-costs half. No coefficient is negative, so a larger batch never costs less. They are fitted to updates that are
-measured at the start of a run, for a few lengths of the text, with batches that grow until they take `GROWTH` times
-what the smallest took; and scaled until no measurement is above the model. After that the size of a batch depends on
-lengths and coefficients alone. A checkpoint holds these, so a resumed run has the same batches. If ranks share each
-batch (``--parallel data``) the budget is that of one rank, and n are the examples of its share.
+The linear terms are the activations of each token, kept until the backward pass; the quadratic terms are attention.
+c is the size of the gradients, which exist at the end of the backward pass and do not depend on the batch. (Gradients
+are allocated while activations are freed, so the peak is the maximum, not the sum.) c is checked to fit, so the cost
+of a batch is n (...) alone, and half a batch costs half. No coefficient is negative, so a larger batch never costs
+less.
 
-On a GPU the measure is the peak of PyTorch's caching allocator. On a CPU it is the peak of what PyTorch's allocator
-gave out and took back, as its profiler records it: tensors and buffers of operations, without Python's own memory and
-without what libraries allocate for themselves. The weights, their average and the optimiser's memory, which are there
-before the first update, come on top.
+The coefficients are fitted to updates that are measured at the start of a run. For a few lengths of the text, the
+measured batches grow until they take `GROWTH` times the memory of the smallest. Then the coefficients are scaled so
+that no measurement exceeds the model. From then on the size of a batch depends only on lengths and coefficients. A
+checkpoint stores the coefficients, so a resumed run has the same batches. If ranks share each batch (``--parallel
+data``), the budget is that of one rank, and n is the number of examples in its share.
+
+On a GPU the measure is the peak of PyTorch's caching allocator. On a CPU it is the peak of the memory that PyTorch's
+allocator has given out, as its profiler records it. This includes tensors and the buffers of operations, but neither
+Python's own memory nor what libraries allocate for themselves. The weights, their average and the optimiser's state
+are not included: they exist before the first update.
 
 Experimental: tried on CPUs, never on a GPU.
 """
@@ -48,15 +52,15 @@ WORKSPACE = "workspace"
 
 GROWTH = 3.0
 ABOVE = 2.0
-"""Times what the smallest batch takes: from here on a measurement is taken to show the linear part."""
+"""Measurements above this many times that of the smallest batch are assumed to lie above c, where cost is linear."""
 START_TOKENS = 128
-"""Of the first batch that is measured."""
+"""The size of the first batch that is measured."""
 SCORED_TOKENS = 4096
-"""The most in a batch that is only scored, where the budget is not one of memory."""
+"""The largest batch that is only scored, in tokens, if the budget is in tokens."""
 MIB = 1 << 20
 
 Measure = Callable[[list[int]], float]
-"""Bytes that an update of these examples takes, at its peak; raises as PyTorch does where there are not so many."""
+"""The peak memory of an update of these examples, in bytes; raises PyTorch's error if memory does not suffice."""
 
 
 def make_budget(
@@ -67,10 +71,10 @@ def make_budget(
     log: Logger,
     group: Group,
 ) -> Budget:
-    """What the batches of a run are filled to; ``earlier``: the config of the checkpoint that it goes on from.
+    """The budget of a run's batches; ``earlier``: the config of the checkpoint that the run is resumed from.
 
-    Where ranks share batches each measures, and rank 0's measurements hold for all. Raises `UsageError` as
-    `measure_workspace` does.
+    If ranks share batches, every rank measures and rank 0's result is used by all. Raises `UsageError` and
+    `SgdecError` as `measure_workspace` does.
     """
     if not config.workspace:
         return Tokens(config.batch_tokens)
@@ -86,32 +90,32 @@ def make_budget(
 
 
 class Workspace(NamedTuple):
-    """A memory budget and what batches cost: a `Budget`. The floor is within the room."""
+    """A `Budget` in bytes of memory, with the fitted cost of batches; ``floor`` <= ``room``."""
 
     room: float
-    """Bytes."""
+    """The memory budget in bytes."""
     floor: float
-    """Bytes: c."""
+    """c, in bytes."""
     terms: tuple[float, ...]
     """The coefficients of `features`."""
     ranks: int = 1
-    """Among which each batch is divided."""
+    """The number of ranks that share each batch."""
 
     def cost(self, examples: int, longest: Sequence[int]) -> float:
-        """Bytes that a rank takes for its share, as far as they grow with it."""
+        """The bytes of one rank's share, without the constant c."""
         share = math.ceil(examples / self.ranks)
         return share * sum(term * value for term, value in zip(self.terms, features(longest), strict=True))
 
 
 def for_scoring(budget: Budget) -> Budget:
-    """What one process may take to score text, where an update, perhaps of several processes, has this budget."""
+    """The budget of one process for scoring text, derived from the budget of an update."""
     if isinstance(budget, Workspace):
         return budget._replace(ranks=1)
     return Tokens(min(budget.room, SCORED_TOKENS))
 
 
 def features(longest: Sequence[int]) -> list[int]:
-    """What the cost of an example is linear in: each length, and the product of each two.
+    """The quantities in which the cost of an example is linear: each length, and the product of each two.
 
     >>> features((4, 3))
     [5, 3, 25, 15, 9]
@@ -121,9 +125,9 @@ def features(longest: Sequence[int]) -> list[int]:
 
 
 def measure_workspace(room_mib: int, text: Text, measure: Measure, log: Logger) -> Workspace:
-    """Fit the costs of the text's batches to measured ones.
+    """Measure the memory of some batches of the text and fit the cost of all batches to it.
 
-    Raises `UsageError` if not even a small one has room, `SgdecError` if memory does not hold one.
+    Raises `UsageError` if the budget is too small for the smallest batch, `SgdecError` if memory itself is.
     """
     room = float(room_mib * MIB)
     measured: list[tuple[int, list[int]]] = []
@@ -142,7 +146,7 @@ def measure_workspace(room_mib: int, text: Text, measure: Measure, log: Logger) 
                     if not taken:
                         raise SgdecError(
                             f"--workspace {room_mib}: memory does not hold {examples} examples of "
-                            f"{' and '.join(map(str, longest))} tokens. Take a smaller model, or give --batch-tokens."
+                            f"{' and '.join(map(str, longest))} tokens. Use a smaller model, or give --batch-tokens."
                         ) from None
                     break
                 measured.append((examples, longest))
@@ -172,7 +176,7 @@ def _picks(lengths: npt.NDArray[np.int64]) -> list[int]:
 
 
 def _growing(longest: Sequence[int]) -> Iterator[int]:
-    """Numbers of examples: of `START_TOKENS`, then twice as many again and again."""
+    """Numbers of examples for a batch of `START_TOKENS`, then doubled again and again."""
     examples = max(1, START_TOKENS // Tokens(0).cost(1, longest))
     while True:
         yield examples
@@ -180,10 +184,10 @@ def _growing(longest: Sequence[int]) -> Iterator[int]:
 
 
 def _fitted(rows: npt.NDArray[np.float64], taken: npt.NDArray[np.float64], floor: float) -> tuple[float, ...]:
-    """The coefficients >= 0 with the least squares of relative errors, scaled such that no measurement is above.
+    """The coefficients >= 0 with the smallest sum of squared relative errors, scaled to bound every measurement.
 
-    Of what is well above the floor. By coordinate descent: each coefficient in turn takes its best value, given the
-    others.
+    Only measurements well above the floor (`ABOVE`) are used. The fit is by coordinate descent: each coefficient in
+    turn is set to its best value, given the others.
     """
     above = taken > ABOVE * floor if (taken > ABOVE * floor).any() else taken > 0
     relative = rows[above] / taken[above, None]
@@ -200,16 +204,16 @@ def _fitted(rows: npt.NDArray[np.float64], taken: npt.NDArray[np.float64], floor
 
 
 def _update_bytes(strategy: Strategy, batch: Batch, device: str) -> float:
-    """What an update of one batch takes at its peak, beyond weights and optimiser. Nothing of it is kept."""
+    """The peak memory of an update of one batch in bytes, without weights and optimiser. The update is discarded."""
     try:
         return peak_bytes(lambda: strategy.backward([batch], batch.weight.to(device)), device)
     finally:
         strategy.model.zero_grad()
-        strategy.current = None  # else the next update would be credited with its memory
+        strategy.current = None  # else its memory would be freed during the next measurement and reduce the result
 
 
 def peak_bytes(update: Callable[[], Any], device: str) -> float:
-    """The most memory that tensors take while ``update`` runs, beyond what they take before."""
+    """The peak memory of tensors while ``update`` runs, in bytes, minus their memory before it."""
     if torch.device(device).type == "cuda":
         torch.cuda.synchronize(device)
         torch.cuda.reset_peak_memory_stats(device)
@@ -221,9 +225,9 @@ def peak_bytes(update: Callable[[], Any], device: str) -> float:
 
 
 def _cpu_allocations(update: Callable[[], Any]) -> list[int]:
-    """What the CPU allocator gave (> 0) and took back (< 0), in order.
+    """The bytes that the CPU allocator allocated (> 0) and freed (< 0), in order.
 
-    From PyTorch's first profiler: the second one writes messages of its own to standard error.
+    PyTorch's legacy profiler records them, because the newer one writes messages to standard error.
     """
     from torch._C._profiler import _ExperimentalConfig
 

@@ -1,1 +1,1 @@
-"""What an update makes smaller."""
+"""The objectives of training: the losses that an update minimises."""

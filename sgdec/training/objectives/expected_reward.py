@@ -1,26 +1,28 @@
-"""Refinement by expected reward (GNMT, Wu et al. 2016, section 5): what is rewarded is what the model would say.
+"""Refinement by expected reward (GNMT, Wu et al. 2016, section 5): the model's own outputs are rewarded.
 
-For a source X with reference Y* the objective, which is to grow, is
+For a source X with reference Y*, the objective to maximise is
 
     O = alpha log P(Y*|X) + sum_Y P(Y|X) r(Y, Y*)                                      (equations 7, 8 and 9)
 
-with r = sentence GLEU in the model's tokens (`sgdec.text.gleu`). Y goes over all outputs of at most twice as many
-tokens as X; one that has not ended by then is cut there, with the probability of what it has. The gradient of the sum
-is estimated (REINFORCE, Williams 1992) from N outputs Y_1 ... Y_N drawn from P(.|X), at temperature 1:
+with r = sentence GLEU in the model's tokens (`sgdec.text.gleu`). The sum is over all outputs Y of at most twice as
+many tokens as X; a longer output is cut at that length and has the probability of the remaining prefix. The gradient
+of the sum is estimated (REINFORCE, Williams 1992) from N outputs Y_1 ... Y_N drawn from P(.|X), at temperature 1:
 
     g = 1/(N-1) sum_n (r_n - mean r) grad log P(Y_n|X)
 
-The mean is that of the same N samples, as in the paper. As it contains r_n itself, dividing by N would give
-(N-1)/N of the gradient; divided by N-1 the estimate has no bias (it is that of the mean of the *other* samples).
-Without baseline it is 1/N sum_n r_n grad log P(Y_n|X): without bias as well, and far noisier.
+The mean is over the same N samples, as in the paper. It contains r_n itself, so division by N would give (N-1)/N of
+the gradient. Division by N-1 makes the estimate unbiased: it equals 1/N times the sum with the mean of the *other*
+samples as baseline. Without baseline the estimate is 1/N sum_n r_n grad log P(Y_n|X), which is unbiased as well but
+much noisier.
 
-Scale: sums over sentences, as in the equations, divided by the number of target tokens of the references, as in
-maximum likelihood training. So alpha weighs what the paper's alpha weighs, and a rate of SGD means the same in both.
-There is no dropout (section 8.3): outputs are drawn from the model whose probabilities are learnt.
+Scale: the objective is summed over sentences, as in the equations, and divided by the number of target tokens of the
+references, as in maximum likelihood training. So alpha has the same meaning as in the paper, and a learning rate of
+SGD means the same in both objectives. There is no dropout (section 8.3), so the outputs are drawn from the same
+distribution whose gradient is computed.
 
-An update costs a translation of N outputs a source, all at once by the model's inference step, and a forward and
-backward pass over them; memory is that of a batch N times as large. An update of several small batches
-(``accumulate``) is that of one large one: what is drawn for a pair depends on seed, update and line alone.
+An update costs the translation of each source into N outputs, all at once by the model's inference step, and a
+forward and backward pass over them. The memory is that of a batch N times as large. The samples of a pair depend only
+on seed, update and line, so an update of several small batches (``accumulate``) equals that of one large batch.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ Outputs = list[list[list[int]]]
 
 
 class ExpectedReward:
-    """The objective of a run, and how much reward it has met."""
+    """The objective of a run, which also records the mean reward of its samples."""
 
     def __init__(self, config: TrainConfig) -> None:
         self.samples, self.alpha, self.baseline = config.samples, config.alpha, config.baseline
@@ -51,7 +53,7 @@ class ExpectedReward:
         self._rewards, self._sources = 0.0, 0
 
     def loss(self, model: Model, batch: Batch, step: int) -> Tensor:
-        """-O summed over the pairs of a batch, as estimated from samples; its gradient is the estimate of -O's."""
+        """-O summed over the pairs of a batch, estimated from samples; its gradient estimates that of -O."""
         seq2seq = cast(Seq2Seq, model)
         without_dropout(model)
         outputs = draw(seq2seq, batch, self.samples, seed=self.seed, step=step)
@@ -65,14 +67,17 @@ class ExpectedReward:
         return loss
 
     def collect(self) -> dict[str, float]:
-        """Since it was last asked: the "rewards" of all "sources", each the mean of its samples, and their number."""
+        """The sum of "rewards" and the number of "sources" since the last call.
+
+        The reward of a source is the mean over its samples.
+        """
         collected = {"rewards": self._rewards, "sources": self._sources}
         self._rewards, self._sources = 0.0, 0
         return collected
 
 
 def without_dropout(model: Model) -> None:
-    """Evaluation mode, but for LSTMs and GRUs, which cuDNN differentiates in training mode alone."""
+    """Set evaluation mode, except in LSTMs and GRUs, whose gradients cuDNN computes only in training mode."""
     model.eval()
     for module in model.modules():
         if isinstance(module, nn.RNNBase):
@@ -82,7 +87,7 @@ def without_dropout(model: Model) -> None:
 
 @torch.no_grad()
 def draw(model: Seq2Seq, batch: Batch, count: int, *, seed: int, step: int) -> Outputs:
-    """``count`` outputs for each source from P(.|X), token by token, all rows at once."""
+    """Draw ``count`` outputs for each source from P(.|X), token by token, all rows at once."""
     assert batch.source is not None and batch.lengths is not None
     limits = LENGTH_FACTOR * batch.lengths
     uniforms = np.zeros((len(limits), count, int(limits.max())))  # [B, N, longest]
@@ -96,12 +101,12 @@ def draw(model: Seq2Seq, batch: Batch, count: int, *, seed: int, step: int) -> O
     owners = torch.arange(len(limits), device=batch.source.device).repeat_interleave(count)
     memory = model.encode(batch.source, batch.lengths).at(owners)
     outputs = unroll(model, memory, limits.repeat_interleave(count), choose)
-    torch.clear_autocast_cache()  # it holds weights without gradient, which the pass to come would use
+    torch.clear_autocast_cache()  # it holds weights without gradient, which the next pass would otherwise use
     return [outputs[first : first + count] for first in range(0, len(outputs), count)]
 
 
 def pick(logits: Tensor, uniforms: Tensor) -> Tensor:
-    """Tokens [R] from softmax(logits [R, V]): where the cumulative probability passes the number [R] in [0, 1).
+    """Tokens [R] drawn from softmax(logits [R, V]) by inverse transform sampling, with ``uniforms`` [R] in [0, 1).
 
     >>> pick(torch.zeros(5, 4), torch.tensor([0.0, 0.24, 0.26, 0.74, 0.99]).double()).tolist()
     [0, 0, 1, 2, 3]
@@ -113,14 +118,14 @@ def pick(logits: Tensor, uniforms: Tensor) -> Tensor:
 
 
 def gleu_rewards(outputs: Outputs, batch: Batch) -> Tensor:
-    """[B, N] the GLEU of each output."""
+    """[B, N] the sentence GLEU of each output."""
     lengths = (batch.mask.sum(1) - 1).tolist()  # without </s>
     references = [row[:length] for row, length in zip(batch.target_out.tolist(), lengths, strict=True)]
     return torch.tensor([gleu_of_each(*pair) for pair in zip(outputs, references, strict=True)], dtype=torch.float64)
 
 
 def advantages(rewards: Tensor, *, baseline: bool) -> Tensor:
-    """What each sample's grad log P counts in the estimate g, of rewards [B, N].
+    """The weights [B, N] of each sample's grad log P in the estimate g, from rewards [B, N].
 
     >>> advantages(torch.tensor([[0.0, 0.5, 1.0]]), baseline=True)
     tensor([[-0.2500,  0.0000,  0.2500]])
@@ -130,16 +135,16 @@ def advantages(rewards: Tensor, *, baseline: bool) -> Tensor:
 
 
 def sampled_loss(model: Seq2Seq, batch: Batch, outputs: Outputs, rewards: Tensor, *, baseline: bool) -> Tensor:
-    """Minus the samples' mean reward [B, N], summed over the pairs; its gradient is -g."""
+    """Minus the mean reward of each pair's samples (rewards [B, N]), summed over the pairs; its gradient is -g."""
     surrogate = batch_nll(model, as_batch(batch, outputs, advantages(rewards, baseline=baseline)))
     value = -rewards.mean(1).sum()
     return surrogate + (value - surrogate.detach())
 
 
 def as_batch(batch: Batch, outputs: Outputs, weights: Tensor) -> Batch:
-    """The outputs as targets of their sources, all tokens of an output with its weight [B, N].
+    """The outputs as targets of their sources; all tokens of an output have its weight, from ``weights`` [B, N].
 
-    The end counts only where an output was free to go on: at its limit it ends with probability 1.
+    ``</s>`` counts only for outputs below the length limit: at the limit an output ends with probability 1.
     """
     assert batch.source is not None and batch.lengths is not None
     count = weights.size(1)

@@ -1,4 +1,4 @@
-"""Maximum likelihood as a value: the loss of a batch, with what decides it, for those who compute it in parts."""
+"""Maximum likelihood: the loss of a batch as an object with its settings, which model parallelism needs, too."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ class Likelihood:
             return batch_nll(self.model, batch.to(self.device), self.label_smoothing)
 
     def autocast(self) -> AbstractContextManager[object]:
-        """Inside, products are computed in bf16 where the precision says so."""
+        """A context in which products are computed in bf16 if that is the precision."""
         return torch.autocast(torch.device(self.device).type, torch.bfloat16, enabled=self.precision == "bf16")
 
     @property
     def dtype(self) -> torch.dtype:
-        """What layers put out."""
+        """The type of the outputs of layers."""
         return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp64": torch.float64}[self.precision]

@@ -1,15 +1,15 @@
 """Training by several processes, started by torchrun: ``sgdec train --parallel data|model|hybrid``.
 
-What all modes share:
+Shared by all modes:
 
-`group.py`     the processes, and what they send each other, counted
-`strategy.py`  the seam: how the work of an update is shared; one process does it all
-`memory.py`    the optimiser's memory, in checkpoints that know nothing of ranks
-`volume.py`    what is sent in a step, beside the formula
-`launch.py`    who starts a run's processes, and what happens when one of them dies; `farewell.py` tells it
+- `group.py`: the processes of a run; counts the bytes that they send
+- `strategy.py`: the interface between the trainer and the modes, and training in one process
+- `memory.py`: the optimiser's state in checkpoints, which do not depend on the number of ranks
+- `volume.py`: the bytes sent per step, compared with a formula
+- `launch.py`: joining the processes of a run, and errors when one of them dies; `farewell.py` reports them on SIGTERM
 
 The modes:
 
-`data.py`      every rank has the whole model and a share of each batch
-`modes.py`     which models can be spread over ranks; `staged.py` and the files it names do it
+- `data.py`: every rank has the whole model and a share of each batch
+- `modes.py`: the models that can be spread over ranks; implemented in `staged.py` and the files that it names
 """

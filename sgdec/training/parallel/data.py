@@ -1,16 +1,17 @@
 """``--parallel data``: every rank has the whole model and computes the gradient of its share of each batch.
 
-The sentences of each batch, which are in order of length, are dealt to the ranks in turn, so that shares are alike
-in number and lengths, and so in time and memory. The gradients are summed over the ranks while they are computed
-(PyTorch's `DistributedDataParallel`), and all ranks make the same update. It goes with any model. The batch, and so
-the run, is that of a single process: with W ranks one gives W times ``--batch-tokens``.
+The sentences of each batch, which are in order of length, are dealt to the ranks in turn. So the shares have similar
+numbers of sentences and similar lengths, and need similar time and memory. The gradients are summed over the ranks
+while they are computed (PyTorch's `DistributedDataParallel`, DDP), and all ranks make the same update. This works
+with every model. A batch is that of a single process, and so is the run: with W ranks, users give W times
+``--batch-tokens``.
 
-Each rank divides its losses by the tokens of the whole update and the gradients are *summed*: a mean of the ranks'
-means, which is DDP's habit, would give the tokens of a small share more weight. A rank without a sentence takes part
-with any sentence of the batch, times zero.
+Each rank divides its losses by the number of tokens of the whole update, and the gradients are *summed*. DDP's
+default is the mean of the ranks' means, which would give the tokens of a small share more weight. A rank without a
+sentence computes the loss of the batch's first sentence, times zero.
 
-Sent by each rank in a step: the gradients once, as a ring, 2 (W-1)/W times their bytes, however many batches a step
-has; and one number per batch, its loss.
+In each step a rank sends its gradients once, whatever the number of batches, in a ring: 2 (W-1)/W times their bytes.
+It also sends one number per batch, its loss.
 """
 
 from __future__ import annotations
@@ -34,20 +35,20 @@ GRADIENTS, LOSSES = "gradients", "losses"
 
 
 class DataParallel(Strategy):
-    """Replicas of one model."""
+    """Data parallelism: each rank has a replica of the model."""
 
-    formula = "each rank 2 (W-1)/W x bytes of the gradients, and of a loss a batch"
+    formula = "each rank 2 (W-1)/W x (bytes of the gradients + bytes of one loss per batch)"
 
     def __init__(self, group: Group, model: Model, loss: Loss) -> None:
         super().__init__(group, model, loss)
         self._objective: nn.Module = _Objective(model, loss)
         self._replica: DistributedDataParallel | None = None
-        """Made after the first update, which shows whether the model has parameters that stay without gradient."""
+        """Made after the first update, which shows whether some parameters have no gradient."""
         self._summed = 0
-        """Gradients that DDP has sent in this update."""
+        """Number of gradient elements that DDP has sent in this update."""
 
     def seed(self, seed: int) -> int:
-        """Other dropout on each rank; on rank 0 that of a single process."""
+        """A different dropout seed on each rank; on rank 0 that of a single process."""
         return seed if self.group.first else hash_seed(seed, self.group.rank)
 
     def backward(self, batches: Sequence[Batch], total: Tensor) -> list[Tensor]:
@@ -70,7 +71,10 @@ class DataParallel(Strategy):
         return list(together.unbind())
 
     def _sum_gradients(self) -> bool:
-        """What DDP does, one parameter after another; whether on some rank a parameter has no gradient."""
+        """Sum the gradients as DDP does, but parameter by parameter.
+
+        Returns whether any rank has a parameter without gradient.
+        """
         learnt = {name: parameter for name, parameter in self.owned.items() if parameter.requires_grad}
         reached = self.group.agree([name for name, parameter in learnt.items() if parameter.grad is not None])
         for name, parameter in learnt.items():
@@ -80,12 +84,12 @@ class DataParallel(Strategy):
         return any(len(names) < len(learnt) for names in reached)
 
     def _refuse_partial(self) -> None:
-        """Raises `SgdecError` if DDP is still waiting for gradients that this update does not have."""
+        """Raises `SgdecError` if DDP is still waiting for gradients of parameters that this update did not use."""
         summed, self._summed = self._summed, 0
         if summed != sum(parameter.numel() for parameter in self.owned.values() if parameter.requires_grad):
             raise SgdecError(
-                f"--parallel data: {type(self.model).__name__} had a gradient for each of its parameters at first, "
-                "and now has none for some. Train it in one process."
+                f"--parallel data: {type(self.model).__name__} had gradients for all its parameters in the first "
+                "step, but not in this one. Train it in one process."
             )
 
     def _replicate(self, unused: bool) -> None:
@@ -96,9 +100,9 @@ class DataParallel(Strategy):
         self._replica = replica
 
     def _sum(self, bucket: Tensor) -> Future[Tensor]:
-        """What DDP does with some of the gradients as soon as they are there: it sums, and does not take a mean."""
+        """DDP's hook for a bucket of finished gradients: sum them over the ranks instead of averaging."""
         work = self.group.all_reduce(bucket, GRADIENTS, wait=False)
-        assert work is not None  # DDP is there for more than one rank only
+        assert work is not None  # DDP is used with more than one rank only
         self._summed += bucket.numel()
         return work.get_future().then(lambda future: future.value()[0])
 
@@ -109,7 +113,7 @@ class DataParallel(Strategy):
 
 
 class _Objective(nn.Module):
-    """A model with its loss: what DDP takes for a model."""
+    """A model and its loss as one module, as DDP needs it."""
 
     def __init__(self, model: Model, loss: Loss) -> None:
         super().__init__()
@@ -120,5 +124,5 @@ class _Objective(nn.Module):
 
 
 def own_rows(batch: Batch, group: Group) -> list[int]:
-    """Which sentences of a batch are this rank's; perhaps none."""
+    """The rows of a batch that belong to this rank; may be empty."""
     return list(range(group.rank, len(batch.lines), group.size))

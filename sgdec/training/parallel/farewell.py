@@ -1,7 +1,8 @@
-"""A last word of a process that is told to end (SIGTERM) while it waits for others.
+"""An error message from a process that receives SIGTERM while it waits for other processes.
 
-torchrun sends SIGTERM to the processes that are left when one has died. A handler in Python would run only when the
-main thread comes back from whatever it waits for in C++, on a GPU perhaps never. So the signal wakes a thread.
+When a process has died, torchrun sends SIGTERM to the remaining ones. A signal handler in Python runs only when the
+main thread returns from C++, where it may be waiting for another rank; on a GPU it may never return. So the signal
+wakes a thread instead.
 """
 
 from __future__ import annotations
@@ -14,37 +15,37 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 GRACE_SECONDS = 10.0
-"""For the main thread to say itself what it has met."""
+"""Time for the main thread to report its own error."""
 
 
 @contextmanager
 def farewell(last_word: Callable[[], BaseException]) -> Iterator[None]:
-    """In the block, and after an error in it, SIGTERM ends this process when it has told ``last_word()``.
+    """In the block, and after an error in it, SIGTERM makes this process print the error ``last_word()`` and end.
 
-    A `SystemExit` is a word that is told elsewhere.
-    Works only in the main thread, which alone may handle signals.
+    If ``last_word`` returns `SystemExit`, nothing is printed: another thread or process reports the error. Works only
+    in the main thread, because only that may handle signals; in other threads it does nothing.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     ear, mouth = os.pipe()
-    os.set_blocking(mouth, False)  # as signal handlers ask
+    os.set_blocking(mouth, False)  # set_wakeup_fd requires it
     before = signal.signal(signal.SIGTERM, lambda number, frame: None)
     signal.set_wakeup_fd(mouth)
     threading.Thread(target=_listen, args=(ear, last_word), daemon=True).start()
     yield
-    # not after an error: until the process has told it, SIGTERM is not to end it
+    # Not restored after an error: SIGTERM must not end the process before the error is printed.
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGTERM, before)
     os.close(mouth)
 
 
 def _listen(ear: int, last_word: Callable[[], BaseException]) -> None:
-    """Wait for the number of SIGTERM, or for the end of the block."""
+    """Read signal numbers from the pipe until SIGTERM arrives or the block ends."""
     while signals := os.read(ear, 1):
         if signals[0] == signal.SIGTERM:
             word = last_word()
-            if isinstance(word, SystemExit):  # it is told elsewhere, perhaps by our own main thread
+            if isinstance(word, SystemExit):  # reported elsewhere, perhaps by this process's main thread
                 threading.Event().wait(GRACE_SECONDS)
             else:
                 print(f"Error: {word}", file=sys.stderr, flush=True)

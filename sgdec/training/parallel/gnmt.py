@@ -1,20 +1,20 @@
-"""`gnmt` over several ranks, by depth, with a softmax partitioned over symbols: Wu et al. 2016, section 3.3.
+"""Model parallelism for `gnmt`: layers by depth, a softmax partitioned over symbols (Wu et al. 2016, section 3.3).
 
-Encoder and decoder layers of the same depth are on the same rank. The bottom encoder layer reads in both directions:
-nothing above it can start before it has ended. From there on the stacks are wavefronts (`wavefront.py`). The top of
-the encoder goes to rank 0, for attention belongs to the bottom decoder layer; its contexts climb along with the
-outputs of the layers, to each of which they go. What the top decoder layer puts out goes to all ranks, each of which
-has the logits of V / W symbols (`partitioned.py`).
+Encoder and decoder layers of the same depth are on the same rank. The bottom encoder layer reads in both directions,
+so the layers above it start only after it has ended. The stacks above run as wavefronts (`wavefront.py`). The output
+of the top encoder layer is sent to rank 0, because attention belongs to the bottom decoder layer. Every decoder layer
+reads the attention contexts, so they are sent upwards together with the outputs of the layers. The output of the top
+decoder layer is sent to all ranks, each of which computes the logits of V / W symbols (`partitioned.py`).
 
-Numbers sent, for n source and m target tokens, W ranks, K the LSTMs' width, M the encoder's output (K, or 2 K where
-it is the bottom layer alone); all but the last row go back as gradients:
+Numbers sent, for n source and m target tokens, W ranks, LSTMs of width K, and encoder outputs of width M (K, or 2 K
+if the encoder has only the bottom layer). All except the last row are sent back as gradients:
 
 | what | how many |
 |---|---|
-| encoder, upwards | for each rank above which there are encoder layers n K, or 2 n K above the bottom layer |
-| its top, to rank 0 | n M, where it is on another |
+| encoder, upwards | n K, or 2 n K above the bottom layer, from each rank that has encoder layers above it |
+| encoder output, to rank 0 | n M, unless the top encoder layer is on rank 0 |
 | decoder, upwards | (W-1) m (K + M) |
-| outputs, to all ranks | (W-1) m K |
+| decoder output, to all ranks | (W-1) m K |
 | softmax | 4 m, summed over all ranks: 2 (W-1) 4 m |
 
 Experimental: tried on the CPUs of one machine, never on GPUs.
@@ -43,16 +43,16 @@ from sgdec.training.parallel.strategy import Loss
 from sgdec.training.parallel.wavefront import LayerRun, Packed, pack_chunk, pad_chunk, spread
 
 Run = tuple[int, LayerRun]
-"""A layer, and its depth from 0."""
+"""The depth of a layer, from 0, and its run."""
 
 
 class GNMTModel(Staged):
-    """Model parallelism by depth."""
+    """``--parallel model`` for `gnmt`: layers by depth."""
 
     mode = "model"
     formula = (
-        "2 [n K a link of the encoder, 2 n K above its bottom, n M to rank 0, (W-1) m (2 K + M)] numbers forward and "
-        "backward: n, m tokens, K width, M encoder's output, W ranks; softmax 2 (W-1) 4 m"
+        "2 [n K per link of the encoder, 2 n K above its bottom, n M to rank 0, (W-1) m (2 K + M)] numbers forward "
+        "and backward: n, m tokens, K width, M encoder's output, W ranks; softmax 2 (W-1) 4 m"
     )
     counts_everywhere = False
 
@@ -90,7 +90,10 @@ class GNMTModel(Staged):
         return self._nll(outputs, batch, target)
 
     def _encode(self, source: Packed, target: Packed) -> dict[int, tuple[Tensor, Tensor]]:
-        """This rank's encoder layers; m and c [B, width] by depth from which decoder layers start."""
+        """Run this rank's encoder layers.
+
+        Returns the states m and c [B, width] from which the decoder layers start, by depth.
+        """
         rank, rows = self.group.rank, len(source.order)
         zeros = self._zeros(rows)
         last: dict[int, tuple[Tensor, Tensor]] = {}
@@ -121,7 +124,7 @@ class GNMTModel(Staged):
         return {depth: (hidden[order], cell[order]) for depth, (hidden, cell) in last.items()}
 
     def _bottom_layer(self, source: Packed, last: dict[int, tuple[Tensor, Tensor]]) -> Tensor:
-        """Both directions of the bottom encoder layer, [rows, 2 width], and its last states."""
+        """The outputs [rows, 2 width] of the bidirectional bottom layer; stores its last states in ``last``."""
         gnmt, same = self.gnmt, torch.arange(len(source.order), device=self.group.device)
         x = gnmt.dropout(gnmt.source_embedding(source.tokens))
         output, hidden, cell = gnmt.encoder_layer(0, PackedSequence(x, source.batch_sizes, same, same))
@@ -129,7 +132,7 @@ class GNMTModel(Staged):
         return output.data
 
     def _receive_memory(self, source: Packed, target: Packed) -> Memory:
-        """On rank 0: the sources, in the order of the targets."""
+        """On rank 0: the attention memory of the encoded sources, in the order of the targets."""
         rows = self.transfers.receive((len(source), self.memory_width), self.encoder_top)
         values = source.pad(rows)[target.order.to(self.group.device)]  # [B, S, M]
         lengths = source.lengths[source.places[target.order]].to(values.device)
@@ -139,7 +142,7 @@ class GNMTModel(Staged):
     def _decode(
         self, target: Packed, starts: dict[int, tuple[Tensor, Tensor]], memory: Memory | None
     ) -> Tensor | None:
-        """This rank's decoder layers; on the top rank their outputs [rows, width]."""
+        """Run this rank's decoder layers. Returns the outputs [rows, width] on the top rank, None elsewhere."""
         gnmt, rank, zeros = self.gnmt, self.group.rank, self._zeros(len(target.order))
         if rank > self.decoder_top:
             return None
@@ -168,12 +171,12 @@ class GNMTModel(Staged):
         return gnmt.dropout(torch.cat(done)) if rank == self.decoder_top else None
 
     def _attend(self, query: Tensor, memory: Memory, sizes: Sequence[int]) -> Tensor:
-        """Contexts [rows, M] of a chunk, for queries [rows, width]."""
+        """The attention contexts [rows, M] of a chunk, for queries [rows, width]."""
         contexts, _ = self.gnmt.attend(pad_chunk(query, sizes), memory.at(slice(0, sizes[0])))
         return pack_chunk(contexts, sizes)
 
     def _through(self, runs: Sequence[Run], x: Tensor, context: Tensor | None, sizes: Sequence[int]) -> Tensor:
-        """A chunk through some layers above the bottom one."""
+        """The outputs [rows, width] of some layers above the bottom one, for a chunk."""
         for depth, run in runs:
             below = x if context is None else torch.cat([x, context], -1)
             hidden = run(self.gnmt.dropout(below), sizes)
@@ -192,7 +195,7 @@ class GNMTModel(Staged):
         return losses.sum() if batch.weights is None else (losses * target.pack(batch.weights)).sum()
 
     def _width_above(self, depth: int) -> int:
-        """How wide the outputs of an encoder layer are."""
+        """The width of the outputs of an encoder layer."""
         return self.gnmt.width * (2 if depth == 0 else 1)
 
     def _zeros(self, rows: int) -> Tensor:
@@ -218,11 +221,11 @@ class GNMTModel(Staged):
             backward += m * together * (0 < rank <= self.decoder_top)
             forward += m * width * (self.group.size - 1) * (rank == self.decoder_top)
             backward += m * width * (rank != self.decoder_top)
-        size = max(4, self.objective.dtype.itemsize)  # logits of bf16 are summed in fp32
+        size = max(4, self.objective.dtype.itemsize)  # bf16 logits are summed in fp32
         sums = {SOFTMAX: ring(self.group.size, targets * (1 + SUMS) * size)}
         return self.both_ways(forward, backward) | sums | self.expected_besides(batches)
 
 
 def width_of_step(gnmt: GNMT) -> int:
-    """What climbs from one decoder layer to the next: x and the context."""
+    """The width of what one decoder layer sends to the next: x and the context."""
     return gnmt.width + gnmt.key.in_features

@@ -1,20 +1,20 @@
-"""The processes of one parallel run, and what they send each other, counted by purpose.
+"""The processes of one parallel run, and the bytes that they send each other, counted by purpose.
 
-`torchrun` starts W processes ("ranks") and tells each who it is by environment variables; `Group.join` reads them and
+`torchrun` starts W processes ("ranks") and passes each its rank in environment variables. `Group.join` reads them and
 connects the ranks through torch.distributed: gloo between CPUs, NCCL between GPUs. A group of one needs neither.
 
-**What is counted.** Each operation is charged, to the rank that sends, the bytes of the usual algorithm for it, N
-being the bytes of the tensor and W the ranks. It is the algorithm's volume, not the wire's: no headers, no padding.
+**What is counted.** For each operation, the sending rank counts the bytes that the usual algorithm sends, with N the
+bytes of the tensor and W the number of ranks. This is the volume of the algorithm, without headers and padding.
 
 | operation | bytes sent |
 |---|---|
 | `all_reduce`, as a ring | 2 (W-1)/W N by each rank |
-| `all_gather`, as a ring | (W-1) N by each rank, N being its own part |
+| `all_gather`, as a ring | (W-1) N by each rank, with N the bytes of its own part |
 | `broadcast` | (W-1) N by the root |
 | `gather` | N by each rank but the root |
 | `send`, `isend` | N |
 
-What controls a run and is no tensor (`agree`, `barrier`) is not counted: some hundred bytes.
+Control messages (`agree`, `barrier`), of some hundred bytes, are not counted.
 """
 
 from __future__ import annotations
@@ -35,31 +35,32 @@ from sgdec.errors import UsageError
 
 T = TypeVar("T")
 TIMEOUT = timedelta(minutes=30)
-"""Of an operation. The others wait as long for rank 0 to validate; a rank that has died is noticed at once."""
+"""Time limit of an operation. It also limits a validation, for which the other ranks wait for rank 0. The death of a
+rank is noticed at once."""
 
 
 @dataclass
 class Group:
-    """One rank's view of all ranks. The default is a group of one, in which nothing is ever sent.
+    """One rank's view of all ranks. The default is a group of one, which never sends anything.
 
-    Operations are collective unless they name a peer: every rank calls them, in the same order, with tensors of one
-    shape and type. They raise `RuntimeError` if a rank has died.
+    Operations without a peer are collective: every rank calls them in the same order, with tensors of the same shape
+    and type. Operations raise `RuntimeError` if a rank has died.
     """
 
     rank: int = 0
     size: int = 1
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
-    """Of this rank: where the tensors are that it sends."""
+    """The device of this rank, on which the tensors are that it sends."""
     sent: dict[str, float] = field(default_factory=dict)
     """Bytes sent by this rank for each purpose, such as "gradients" or "hidden states"; may be cleared."""
     store: Any = None
-    """torchrun's, where a rank can leave a word for others that do not listen; None in a group of one."""
+    """torchrun's key-value store, which needs no other rank to take part; None in a group of one."""
 
     @classmethod
     def join(cls, device: str) -> Group:
-        """Meet the other ranks that torchrun started; returns when all are there. Call `leave` at the end.
+        """Connect to the other ranks that torchrun started; returns when all have joined. Call `leave` at the end.
 
-        ``device``: cpu, or cuda for the GPU of this rank, which becomes the process's current one. Raises
+        ``device``: cpu, or cuda for the GPU of this rank, which becomes the current device of the process. Raises
         `UsageError` if there are more ranks than GPUs.
         """
         rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -70,14 +71,14 @@ class Group:
         if size == 1:
             return cls(device=place)
         store, _, _ = next(rendezvous("env://", timeout=TIMEOUT))
-        # torchrun keeps its store when it starts a run again, with the addresses of those who died.
+        # When torchrun restarts a run, it keeps its store, with the addresses of the dead processes.
         store = PrefixStore(f"start {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
         backend, own = ("nccl", place) if place.type == "cuda" else ("gloo", None)
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT, device_id=own)
         return cls(rank, size, place, store=store)
 
     def leave(self) -> None:
-        """Disconnect. The group is of no use afterwards."""
+        """Disconnect. The group cannot be used afterwards."""
         if self.size > 1 and dist.is_initialized():
             dist.destroy_process_group()
 
@@ -89,7 +90,10 @@ class Group:
     def all_reduce(
         self, tensor: Tensor, purpose: str, *, wait: bool = True, largest: bool = False
     ) -> dist.Work | None:
-        """The sum over all ranks, or the ``largest``, in place; without ``wait``, once the `Work` is waited for."""
+        """Compute the sum over all ranks, or the maximum if ``largest``, in place.
+
+        Without ``wait``, the result is there after waiting for the returned `Work`.
+        """
         self._count(purpose, ring(self.size, tensor.nbytes))
         if self.size == 1:
             return None
@@ -98,14 +102,14 @@ class Group:
         return work
 
     def broadcast(self, tensor: Tensor, root: int, purpose: str) -> None:
-        """The root's tensor everywhere, in place."""
+        """Copy the root's tensor to all ranks, in place."""
         if self.rank == root:
             self._count(purpose, (self.size - 1) * tensor.nbytes)
         if self.size > 1:
             dist.broadcast(tensor, root)
 
     def all_gather(self, tensor: Tensor, purpose: str) -> list[Tensor]:
-        """Every rank's tensor, in the order of the ranks, everywhere."""
+        """The tensors of all ranks in their order, on every rank."""
         self._count(purpose, (self.size - 1) * tensor.nbytes)
         if self.size == 1:
             return [tensor]
@@ -115,7 +119,7 @@ class Group:
         return parts
 
     def gather(self, tensor: Tensor, root: int, purpose: str) -> list[Tensor]:
-        """Every rank's tensor, in the order of the ranks, on the root; an empty list elsewhere."""
+        """The tensors of all ranks in their order, on the root; an empty list on other ranks."""
         if self.rank != root:
             self._count(purpose, tensor.nbytes)
         if self.size == 1:
@@ -126,7 +130,10 @@ class Group:
         return parts
 
     def gather_named(self, tensors: Mapping[str, Tensor], purpose: str) -> list[dict[str, Tensor]]:
-        """What every rank has under whatever names, of whatever shapes, on rank 0; an empty list elsewhere."""
+        """The named tensors of all ranks, on rank 0; an empty list on other ranks.
+
+        The ranks may have different names, shapes and types.
+        """
         kinds = self.agree({name: (tensor.shape, tensor.dtype) for name, tensor in tensors.items()})
         if not self.first:
             for tensor in tensors.values():
@@ -141,30 +148,30 @@ class Group:
         return gathered
 
     def send(self, tensor: Tensor, to: int, purpose: str) -> None:
-        """Hand a tensor to a rank that calls `recv`."""
+        """Send a tensor to a rank that calls `recv`."""
         self._count(purpose, tensor.nbytes)
         dist.send(tensor.to(self.device).contiguous(), to)
 
     def recv(self, tensor: Tensor, source: int) -> Tensor:
-        """Fill a tensor with what rank ``source`` sends, and return it."""
+        """Receive from rank ``source`` into a tensor, and return it."""
         dist.recv(tensor, source)
         return tensor
 
     def isend(self, tensor: Tensor, to: int, purpose: str, *, tag: int = 0) -> dist.Work:
-        """`send` that returns at once: leave the tensor, which is contiguous, as it is until the `Work` is done."""
+        """`send` that returns at once. The tensor must be contiguous and must not change until the `Work` is done."""
         self._count(purpose, tensor.nbytes)
         work = dist.isend(tensor, to, tag=tag)
-        assert work is not None  # only a process outside of the group gets none
+        assert work is not None  # None only in a process outside the group
         return work
 
     def irecv(self, tensor: Tensor, source: int, *, tag: int = 0) -> dist.Work:
-        """`recv` that returns at once: the tensor is filled when the `Work` is done."""
+        """`recv` that returns at once. The tensor is filled when the `Work` is done."""
         work = dist.irecv(tensor, source, tag=tag)
         assert work is not None
         return work
 
     def agree(self, value: T) -> list[T]:
-        """Every rank's value, small and plain, everywhere. Not counted."""
+        """The values of all ranks in their order, on every rank; for small picklable values. Not counted."""
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
@@ -177,11 +184,11 @@ class Group:
             dist.barrier()
 
     def claim(self, name: str) -> bool:
-        """Whether this rank is the first to ask for this name. Not collective, and not counted."""
+        """Whether this rank is the first to claim this name. Neither collective nor counted."""
         return self.store is None or int(self.store.add(f"sgdec/{name}", 1)) == 1
 
     def total(self, counts: Mapping[str, float]) -> dict[str, float]:
-        """Such counts as `sent`, summed over all ranks, everywhere."""
+        """Counts by purpose, such as `sent`, summed over all ranks, on every rank. Collective."""
         together: dict[str, float] = {}
         for part in self.agree(dict(counts)):
             for purpose, amount in part.items():
@@ -202,9 +209,9 @@ def ring(size: int, volume: float) -> float:
 
 
 def _own_gpu(device: str) -> int:
-    """The number of this rank's GPU on its machine."""
+    """The index of this rank's GPU on its machine."""
     if device != "cuda":
-        raise UsageError(f"--device {device}: each process of --parallel takes its own GPU. Give --device cuda.")
+        raise UsageError(f"--device {device}: each process of --parallel uses its own GPU. Give --device cuda.")
     ranks, gpus = int(os.environ.get("LOCAL_WORLD_SIZE", "1")), torch.cuda.device_count()
     if ranks > gpus:
         raise UsageError(

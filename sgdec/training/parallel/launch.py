@@ -1,11 +1,11 @@
-"""Who starts the processes of a run, and what becomes of it when one of them dies.
+"""Joining the processes of a run, and reporting errors once when one of them fails.
 
-torchrun starts them, watches them, and ends all when one ends with an error; with ``--max-restarts N`` it then starts
-them again, up to N times, and the run goes on after its last checkpoint. No checkpoint is harmed by that, since each
-is written under another name first.
+torchrun starts the processes, watches them, and ends all when one ends with an error. With ``--max-restarts N`` it
+then starts them again, up to N times, and the run continues after its last checkpoint. A death cannot damage a
+checkpoint, because each is written under another name first.
 
-Only rank 0 talks; but of an error the rank that meets it first, and no other: what others meet then is the same, or
-that this one has gone.
+Normally only rank 0 prints. An error is reported by the rank that encounters it first, and only by that rank: the
+errors of the others are then the same, or only say that this rank is gone.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from sgdec.training.parallel.group import TIMEOUT, Group
 
 @contextmanager
 def joined(config: TrainConfig) -> Iterator[Group]:
-    """In the block this process is a rank of the run that ``config`` asks for; a group of one without torchrun.
+    """Make this process a rank of the run in the block; without torchrun the run is a group of one.
 
-    Raises `UsageError` if `--parallel` and the way in which this process was started do not fit each other, and
-    `SgdecError` if another rank dies. `SystemExit` stands for an error that another rank reports.
+    Raises `UsageError` if ``--parallel`` does not fit the way in which the process was started, `SgdecError` if
+    another rank dies, and `SystemExit` in place of an error that another rank reports.
     """
     started, size = "TORCHELASTIC_RUN_ID" in os.environ, int(os.environ.get("WORLD_SIZE", "1"))
     if config.parallel == "none" and not (started and size > 1):
@@ -36,12 +36,12 @@ def joined(config: TrainConfig) -> Iterator[Group]:
         return
     if config.parallel == "none":
         raise UsageError(
-            f"--parallel none: torchrun started {size} processes, and each would train the same model. "
+            f"--parallel none: torchrun started {size} processes, which would all train the same model. "
             "Give --parallel data, model or hybrid, or start without torchrun."
         )
     if not started:
         raise UsageError(
-            f"--parallel {config.parallel}: torchrun starts its processes: "
+            f"--parallel {config.parallel}: start the processes with torchrun: "
             f"torchrun --standalone --nproc-per-node 4 -m sgdec.cli train --parallel {config.parallel} ..."
         )
     group = Group.join(config.device)
@@ -54,7 +54,7 @@ def joined(config: TrainConfig) -> Iterator[Group]:
             if not _lost(error):
                 raise
             raise _told_once(group, _loss(config)) from None
-        group.leave()  # after an error the process ends, and to part in good order could take forever
+        group.leave()  # not after an error: the process ends then, and leaving could block forever
 
 
 def is_first() -> bool:
@@ -63,22 +63,25 @@ def is_first() -> bool:
 
 
 def restarted(config: TrainConfig) -> bool:
-    """Whether torchrun has started this run again after a failure, and there is a checkpoint to go on from."""
+    """Whether torchrun has restarted this run after a failure, and it has a checkpoint to resume from."""
     again = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) > 0
     return again and config.parallel != "none" and (Path(config.output) / "last").exists()
 
 
 class Told(SgdecError):
-    """An error that this process is to tell, although it is not the first of its machine."""
+    """An error that this process must report, although it is not the first of its machine."""
 
 
 def said_by_another(error: SgdecError) -> bool:
-    """Whether the first process of this machine says it: what went wrong before the ranks met is the same for all."""
+    """Whether the first process of this machine reports the error.
+
+    Errors before the ranks are connected are the same in all processes.
+    """
     return os.environ.get("LOCAL_RANK", "0") != "0" and not isinstance(error, Told)
 
 
 def _told_once(group: Group, error: SgdecError) -> BaseException:
-    """The error, or a quiet end if another rank tells one."""
+    """The error, or `SystemExit` if another rank reports an error."""
     if group.size == 1:
         return error
     if not group.claim("error"):
@@ -89,16 +92,16 @@ def _told_once(group: Group, error: SgdecError) -> BaseException:
 
 
 def _lost(error: RuntimeError) -> bool:
-    """Whether this is what torch.distributed raises where a rank has gone."""
+    """Whether torch.distributed raised this error because a rank is gone."""
     names = ("gloo", "NCCL", "Connection closed by peer", "Connection reset by peer")
     return isinstance(error, dist.DistError) or any(name in str(error) for name in names)
 
 
 def _loss(config: TrainConfig) -> SgdecError:
     last = Path(config.output) / "last"
-    good = f"go on after {last.resolve()} with --resume" if last.exists() else "there is no checkpoint yet"
+    good = f"continue after {last.resolve()} with --resume" if last.exists() else "there is no checkpoint yet"
     return SgdecError(
-        "another process of this run has died, or the run was told to end, or a process could not be reached for "
-        f"{TIMEOUT.seconds // 60} minutes; torchrun says more. No checkpoint is damaged: {good}. "
-        "torchrun --max-restarts 1 does so by itself."
+        "another process of this run has died, or the run was terminated, or a process could not be reached for "
+        f"{TIMEOUT.seconds // 60} minutes; see the output of torchrun. No checkpoint is damaged: {good}. "
+        "torchrun --max-restarts 1 restarts it automatically."
     )

@@ -1,26 +1,27 @@
-"""`luong` over several ranks: Ono et al. 2019, sections 3.1 (model parallelism) and 3.2 (hybrid), Figures 2 and 3.
+"""Model and hybrid parallelism for `luong`: Ono et al. 2019, sections 3.1 (model) and 3.2 (hybrid), Figures 2 and 3.
 
-Encoder and decoder layers of the same depth are on the same rank, where the one leaves the states from which the
-other starts. Words enter at the bottom, on rank 0; the states S and H leave at the top. Both stacks are wavefronts
-(`wavefront.py`). Then:
+Encoder and decoder layers of the same depth are on the same rank, so the decoder layer starts from the encoder
+layer's last state without sending it. Rank 0, at the bottom, embeds the words; the rank at the top computes the
+states S of the encoder and H of the decoder. Both stacks run as wavefronts (`wavefront.py`). Then:
 
-| mode | layers on | S and H go | attention and softmax | their gradients |
+| mode | ranks with layers | S and H are sent | attention and softmax | gradients of attention and softmax |
 |---|---|---|---|---|
-| model | all ranks but the last | to the last rank | on the last rank | stay there |
-| hybrid | all ranks | by sentences to all ranks | on every rank, for its sentences | are summed over all ranks |
+| model | all but the last | to the last rank | on the last rank | stay on the last rank |
+| hybrid | all | to all ranks, by sentences | on every rank, for its sentences | are summed over all ranks |
 
-With input feeding the decoder's steps wait for each other: H_c of a step goes from the rank of the attention to rank
-0 before the next step can begin (Figure 2). Hybrid then is the paper's HybridNMTIF, which it describes no further:
-here the top rank attends, and what need not be known for the next step, the softmax, is shared among all ranks by
-target tokens.
+With input feeding, the decoder's steps are sequential: the rank of the attention sends H_c of a step to rank 0 before
+the next step can begin (Figure 2). Hybrid with input feeding is the paper's HybridNMTIF, which the paper does not
+describe in detail. Here the top rank computes attention. The next step does not need the softmax, so its target
+tokens are shared among all ranks.
 
-Numbers sent, for n source and m target tokens, B sentences, W ranks, K the LSTMs' width; all go back as gradients:
+Numbers sent, for n source and m target tokens, B sentences, W ranks, and LSTMs of width K. All are sent back as
+gradients. "own" stands for the tokens that the top rank keeps:
 
 | what | model | hybrid |
 |---|---|---|
 | states, upwards | (W-1)(n+m) K | (W-1)(n+m) K |
-| S and H of the sentences that are not the top rank's own | | (n+m-own) K, fed (m-own) K |
-| H_c of all steps but the last of each sentence, where it is fed | (m-B) K | (m-B) K |
+| S and H of the other ranks' sentences | | (n+m-own) K, with input feeding (m-own) K |
+| H_c of all steps but each sentence's last, with input feeding | (m-B) K | (m-B) K |
 
 Experimental: tried on the CPUs of one machine, never on GPUs.
 """
@@ -49,12 +50,12 @@ Start = tuple[Tensor, Tensor]
 
 
 class LuongStages(Staged):
-    """What the modes have in common: the stacks, and attention step by step."""
+    """The base class of both modes: the stacks, and attention step by step."""
 
     stack_ranks: int
-    """How many ranks, from 0 on, have layers; the last of them is the top rank."""
+    """The number of ranks, from 0 on, that have layers; the last of them is the top rank."""
     attention_rank: int
-    """Who attends where steps wait for it."""
+    """The rank that computes attention if there is input feeding."""
 
     def place(self) -> dict[str, Place]:
         model, rank = cast(Luong, self.model), self.group.rank
@@ -91,11 +92,14 @@ class LuongStages(Staged):
         return places
 
     def ranks_of(self, name: str) -> tuple[int, ...]:
-        """Where a parameter of attention or softmax lives."""
+        """The ranks that hold a parameter of attention or softmax."""
         raise NotImplementedError
 
     def encode(self, source: Packed, target: Packed) -> tuple[list[Tensor], list[Start]]:
-        """This rank's layers over the sources: chunks of its top one's outputs; where its decoder layers start."""
+        """Run this rank's encoder layers.
+
+        Returns the top one's outputs in chunks [rows, width], and the state from which each decoder layer starts.
+        """
         model, zeros = self.luong, self.zeros(len(source.order))
         runs = [LayerRun(layer, (zeros, zeros)) for layer in self.encoder_layers]
         outputs = self.climb(source, runs, self.enter(source, model.source_embedding, model.source_words))
@@ -105,12 +109,12 @@ class LuongStages(Staged):
         return outputs, [(hidden[order], cell[order]) for hidden, cell in (run.last() for run in runs)]
 
     def decode(self, target: Packed, starts: Sequence[Start]) -> list[Tensor]:
-        """The same over the targets, without input feeding."""
+        """Run this rank's decoder layers without input feeding; returns the outputs in chunks [rows, width]."""
         runs, model = self.decoder_runs(starts), self.luong
         return self.climb(target, runs, self.enter(target, model.target_embedding, model.target_words))
 
     def decode_fed(self, target: Packed, starts: Sequence[Start]) -> Iterator[Tensor]:
-        """The same step by step, with input feeding: [rows, width]."""
+        """Run this rank's decoder layers with input feeding; yields the output [rows, width] of each step."""
         runs, model = self.decoder_runs(starts), self.luong
         embedded = self.enter(target, model.target_embedding, model.target_words)
         words = [None] * len(target.sizes) if embedded is None else list(torch.split(embedded, target.sizes))
@@ -125,11 +129,14 @@ class LuongStages(Staged):
             yield x
 
     def decoder_runs(self, starts: Sequence[Start]) -> list[LayerRun]:
-        """The decoder's layers of this rank."""
+        """A `LayerRun` for each decoder layer of this rank."""
         return [LayerRun(layer, start) for layer, start in zip(self.decoder_layers, starts, strict=True)]
 
     def climb(self, sentences: Packed, runs: Sequence[LayerRun], embedded: Tensor | None) -> list[Tensor]:
-        """A wave through this rank's layers; ``embedded`` [rows, E] at the bottom, elsewhere None."""
+        """Run all chunks through this rank's layers; returns the outputs in chunks [rows, width].
+
+        ``embedded``: the words [rows, E] on rank 0, None on other ranks.
+        """
         done, first = [], 0
         for sizes in sentences.chunks(self.steps):
             rows = sum(sizes)
@@ -142,23 +149,26 @@ class LuongStages(Staged):
         return done
 
     def enter(self, sentences: Packed, embedding: nn.Module, words: nn.Module) -> Tensor | None:
-        """What the bottom layer reads, [rows, E], on rank 0."""
+        """The input [rows, E] of the bottom layer on rank 0; None on other ranks."""
         if not self.group.first:
             return None
         embedded: Tensor = words(embedding(sentences.tokens))
         return embedded
 
     def from_below(self, rows: int) -> Tensor:
-        """[rows, width] of the rank below."""
+        """Receive the outputs [rows, width] of the rank below."""
         return self.transfers.receive((rows, self.width), self.group.rank - 1)
 
     def to_above(self, x: Tensor) -> None:
-        """To the rank above, if there is one."""
+        """Send outputs to the rank above, if there is one."""
         if self.group.rank + 1 < self.group.size:
             self.transfers.send(x, self.group.rank + 1)
 
     def attend_fed(self, states: Iterator[Tensor], memory: Memory, target: Packed) -> Tensor:
-        """Step by step, feeding rank 0: H_c of all steps [rows, width]. ``memory`` is in the order of sentences."""
+        """Compute H_c of all steps [rows, width], and send it to rank 0 after each step.
+
+        ``states``: H of each step [rows, width]; ``memory`` is in the batch's order of sentences.
+        """
         memory, outputs = memory.at(target.order.to(memory.values.device)), []
         for step, (rows, hidden) in enumerate(zip(target.sizes, states, strict=True)):
             if rows < len(memory.values):
@@ -170,22 +180,22 @@ class LuongStages(Staged):
         return torch.cat(outputs)
 
     def remember(self, source: Packed, values: Tensor, lengths: Tensor) -> Memory:
-        """What attention needs, of S [rows, width]."""
+        """The attention memory of the states S, ``values`` [rows, width]."""
         padded = source.pad(values)
         positions = torch.arange(source.steps, device=padded.device)
         return self.decoder.remember(Encoded(padded, positions < lengths.to(padded.device)[:, None]))
 
     def nll(self, outputs: Tensor, targets: Tensor, weights: Tensor | None) -> Tensor:
-        """Equation 5, of outputs [tokens, width]: a sum."""
+        """Equation 5: the summed loss of outputs [tokens, width]."""
         logits = self.luong.project(outputs)
         return summed_nll(logits, targets, weights, self.objective.label_smoothing)
 
     def zeros(self, rows: int) -> Tensor:
-        """A state before the first step."""
+        """The zero state [rows, width] before the first step."""
         dtype = next(self.model.parameters()).dtype
         return torch.zeros(rows, self.width, dtype=dtype, device=self.group.device)
 
     def packed(self, batch: Batch) -> tuple[Packed, Packed]:
-        """Sources and targets."""
+        """The packed sources and targets of a batch."""
         assert batch.source is not None and batch.lengths is not None
         return Packed(batch.source, batch.lengths), Packed(batch.target_in, batch.mask.sum(1))

@@ -1,4 +1,4 @@
-"""The two modes of `luong`, as tabulated in `luong.py`."""
+"""The two modes of `luong`; `luong.py` compares them in a table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sgdec.training.parallel.wavefront import Packed
 
 
 class LuongModel(LuongStages):
-    """Figure 2: attention and softmax have a rank of their own."""
+    """Figure 2: attention and softmax are on a separate rank."""
 
     mode = "model"
     formula = (
@@ -43,7 +43,7 @@ class LuongModel(LuongStages):
         return None
 
     def _answer(self, batch: Batch, source: Packed, target: Packed) -> Tensor:
-        """Equations 1 to 6 from what comes from below."""
+        """The loss by equations 1 to 6, from the states that the rank below sends."""
         assert batch.lengths is not None
         values = torch.cat([self.from_below(sum(sizes)) for sizes in source.chunks(self.steps)])
         memory = self.remember(source, values, batch.lengths)
@@ -71,12 +71,12 @@ class LuongModel(LuongStages):
 
 
 class LuongHybrid(LuongStages):
-    """Figure 3; with input feeding HybridNMTIF."""
+    """Figure 3; with input feeding, HybridNMTIF."""
 
     mode = "hybrid"
     formula = (
-        "2 K [(W-1)(n+m) + (n+m-own, fed m-own) + (m-B if fed)] numbers forward and backward: n, m tokens, own: "
-        "the top rank's, B sentences, K width, W ranks; 2 (W-1) x parameters of attention (but if fed) and softmax"
+        "2 K [(W-1)(n+m) + (n+m-own, fed m-own) + (m-B if fed)] numbers forward and backward: n, m tokens, own: the "
+        "top rank's, B sentences, K width, W ranks; 2 (W-1) x parameters of attention (unless fed) and softmax"
     )
 
     def __init__(self, group: Group, model: Model, loss: Loss) -> None:
@@ -102,18 +102,21 @@ class LuongHybrid(LuongStages):
         return self._answer(take(batch, own)) if own else None
 
     def _owners(self, target: Packed) -> Tensor:
-        """[B] which rank gets a sentence: they are dealt, the longest first."""
+        """[B] the rank of each sentence: sentences are dealt to the ranks in turn, the longest first."""
         return target.places % self.group.size
 
     def _hand_out(self, states: tuple[Tensor, Tensor], owners: tuple[Tensor, Tensor]) -> None:
-        """S and H [rows, width] of each rank's sentences, to it, as one message; ``owners`` [rows]: its number."""
+        """Send S and H [rows, width] of its sentences to each rank, as one message.
+
+        ``states``: S and H; ``owners``: the rank of each of their rows [rows].
+        """
         for rank in range(self.group.size):
             own = [(whose == rank).nonzero()[:, 0].to(self.group.device) for whose in owners]
             if len(own[0]):
                 self.transfers.send(torch.cat([part[rows] for part, rows in zip(states, own, strict=True)]), rank)
 
     def _answer(self, own: Batch) -> Tensor:
-        """Equations 1 to 6 for this rank's sentences."""
+        """The loss of this rank's sentences, by equations 1 to 6."""
         assert own.lengths is not None
         source, target = self.packed(own)
         rows = self.transfers.receive((len(source) + len(target), self.width), self.top)
@@ -144,7 +147,7 @@ class LuongHybrid(LuongStages):
         return self.nll(self.decoder.dropout(outputs), target.pack(batch.target_out)[own], weights)
 
     def _tokens_of(self, tokens: int, rank: int) -> slice:
-        """The target tokens of a rank's softmax, where they are shared one by one."""
+        """With input feeding: the target tokens whose softmax a rank computes."""
         return slice(tokens * rank // self.group.size, tokens * (rank + 1) // self.group.size)
 
     def expected(self, batches: Sequence[Batch]) -> dict[str, float]:
@@ -171,7 +174,7 @@ class LuongHybrid(LuongStages):
 
 
 def sizes_of(batch: Batch) -> tuple[int, int, int]:
-    """Source tokens, target tokens, and target tokens whose H_c is fed to a next step."""
+    """The numbers of source tokens, of target tokens, and of target tokens whose H_c is fed to the next step."""
     assert batch.lengths is not None
     targets = int(batch.mask.sum())
     return int(batch.lengths.sum()), targets, targets - len(batch.mask)

@@ -1,4 +1,4 @@
-"""Which models can be spread over ranks, and how: ``--parallel model`` and ``--parallel hybrid``."""
+"""The models that can be spread over ranks with ``--parallel model`` and ``--parallel hybrid``."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ HYBRID: dict[type[Model], type[Staged]] = {Luong: LuongHybrid}
 
 
 def model_parallel(group: Group, model: Model, loss: Loss) -> Strategy:
-    """Layers on ranks. Raises `UsageError` if that cannot be done with this model or number of ranks."""
+    """Each rank has some layers. Raises `UsageError` if this model or number of ranks does not allow it."""
     return _choose("model", MODEL, group, model, loss)
 
 
 def hybrid_parallel(group: Group, model: Model, loss: Loss) -> Strategy:
-    """Layers on ranks, attention and softmax on all. Raises `UsageError` as `model_parallel` does."""
+    """Each rank has some layers, and attention and softmax. Raises `UsageError` as `model_parallel` does."""
     return _choose("hybrid", HYBRID, group, model, loss)
 
 
@@ -32,8 +32,7 @@ def _choose(mode: str, modes: dict[type[Model], type[Staged]], group: Group, mod
         possible = ["data", *(other for other, has in (("model", MODEL), ("hybrid", HYBRID)) if type(model) in has)]
         able = ", ".join(sorted(kind.__name__.lower() for kind in modes))
         raise UsageError(
-            f"--parallel {mode}: {name} cannot be trained so; it can with --parallel {' or '.join(possible)}. "
-            f"--parallel {mode} is for {able}."
+            f"--parallel {mode} works with {able} only. For {name} give --parallel {' or '.join(possible)}."
         )
     if group.size < 2:
         raise UsageError(f"--parallel {mode} needs at least 2 ranks. Start it with torchrun --nproc-per-node 2.")

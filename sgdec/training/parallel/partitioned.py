@@ -1,11 +1,11 @@
 """A softmax partitioned over symbols: each rank has the logits of some of the V symbols (GNMT, Wu et al. 2016, 3.3).
 
-With z the logits of a token whose symbol is y, and label smoothing e, its loss is
+With the logits z of a target token y, and label smoothing e, the loss of the token is
 
     ln sum_v exp z_v - (1 - e) z_y - e/V sum_v z_v
 
-Each sum over symbols is a sum of the ranks' sums, so that a token costs four numbers of all ranks, not V: the largest
-logit, which keeps exp within range, and then the three sums.
+Each sum over symbols is the sum of the ranks' partial sums. So each rank sends four numbers per token instead of its
+logits: the largest logit, which keeps exp within range, and then the three partial sums.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from torch import Tensor
 from sgdec.training.parallel.transfer import Transfers
 
 SOFTMAX = "softmax"
-"""What is counted: per token a largest logit and `SUMS`."""
+"""The purpose under which bytes are counted: per token, the largest logit and `SUMS` sums."""
 SUMS = 3
 
 
 def partitioned_nll(
     logits: Tensor, targets: Tensor, own: slice, symbols: int, transfers: Transfers, smoothing: float = 0.0
 ) -> Tensor:
-    """-ln P [tokens] of the targets, the same on every rank, from logits [tokens, own symbols].
+    """-ln P [tokens] of the targets from logits [tokens, own symbols]; the result is the same on every rank.
 
     ``own``: the symbols of this rank; ``symbols``: V. Collective.
     """

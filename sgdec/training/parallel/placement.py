@@ -1,8 +1,12 @@
-"""Where the parameters of a model live, when its layers are spread over ranks.
+"""The ranks that hold each parameter of a model whose layers are spread over ranks.
 
-A parameter is whole on one rank, or on several which then all need the sum of their gradients (the attention of
-hybrid parallelism; embeddings tied to an output layer on another rank), or cut into as many runs of rows as there are
-ranks (the output layer, partitioned over symbols). Of several ranks that hold the same the lowest speaks for it.
+There are three cases:
+
+- One rank holds the whole parameter.
+- Several ranks hold the whole parameter, and their gradients must be summed: the attention of hybrid parallelism, or
+  embeddings tied to an output layer on another rank. The lowest of these ranks supplies the parameter when the whole
+  model is put together.
+- Every rank holds a range of the rows: the output layer that is partitioned over symbols.
 """
 
 from __future__ import annotations
@@ -18,27 +22,27 @@ from sgdec.training.parallel.group import Group
 
 @dataclass(frozen=True)
 class Place:
-    """Of one parameter."""
+    """The placement of one parameter."""
 
     ranks: tuple[int, ...]
-    """Who holds it, in rising order."""
+    """The ranks that hold the parameter, in ascending order."""
     split: bool = False
-    """Each of them has some of its rows, none has all."""
+    """Whether each rank holds only a range of the rows."""
 
     def rows(self, number: int, rank: int) -> slice:
-        """Which of ``number`` rows a rank holds."""
+        """The rows that a rank holds, of ``number`` rows."""
         if not self.split:
             return slice(0, number)
         place = self.ranks.index(rank)
         return slice(number * place // len(self.ranks), number * (place + 1) // len(self.ranks))
 
     def speaks(self, rank: int, tensor: Tensor) -> bool:
-        """Whether this rank hands over its piece when the whole is put together."""
+        """Whether this rank supplies its piece when the whole parameter is put together."""
         return rank in self.ranks if self.split and tensor.dim() else rank == self.ranks[0]
 
 
 def pieces(whole: Mapping[str, Tensor], places: Mapping[str, Place], rank: int) -> dict[str, Tensor]:
-    """`Strategy.pieces`; what has no place, a buffer, is everywhere."""
+    """Implements `Strategy.pieces`; a tensor without a place, such as a buffer, is on every rank."""
     own = {}
     for name, tensor in whole.items():
         place = places.get(name)
@@ -50,7 +54,7 @@ def pieces(whole: Mapping[str, Tensor], places: Mapping[str, Place], rank: int) 
 
 
 def collect(own: Mapping[str, Tensor], places: Mapping[str, Place], group: Group) -> dict[str, Tensor]:
-    """`Strategy.collect`."""
+    """Implements `Strategy.collect`."""
     mine = {
         name: tensor
         for name, tensor in own.items()

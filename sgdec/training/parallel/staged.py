@@ -1,17 +1,17 @@
-"""Strategies in which each rank computes a stage of the model, not all of it: what the modes model and hybrid share.
+"""The base class of the modes model and hybrid, in which each rank computes only a stage of the model.
 
-| file | what |
+| file | contents |
 |---|---|
 | `transfer.py` | sending and receiving, forward and backward |
-| `wavefront.py` | layers over chunks of packed sentences; which layers a rank has |
-| `placement.py` | where parameters live; checkpoints put together and taken apart |
+| `wavefront.py` | layers over chunks of packed sentences; the layers of each rank |
+| `placement.py` | the ranks that hold each parameter; joining and dividing the tensors of checkpoints |
 | `luong.py`, `luong_modes.py` | luong: model and hybrid |
 | `gnmt.py`, `partitioned.py` | gnmt: model, with a softmax partitioned over symbols |
 
-A mode of a model is a subclass: it says where parameters live (`place`), and what a rank does with a batch
-(`forward`). All ranks read the same batches, so no words are ever sent, only vectors. Each rank has gradients and the
-optimiser's memory of what it owns, and nothing else; parameters of others are kept in the host's memory, stale, for
-the shape of a checkpoint. (Rank 0, which validates, has them all on its device.)
+A mode of a model is a subclass that defines the ranks of each parameter (`place`) and a rank's work on a batch
+(`forward`). All ranks read the same batches, so they send only vectors and no words. A rank has gradients and the
+optimiser's state only for the parameters that it owns. It keeps the other parameters in the host's memory, with
+outdated values, for the shapes in a checkpoint. Rank 0, which validates, has all parameters on its device.
 """
 
 from __future__ import annotations
@@ -35,25 +35,25 @@ from sgdec.training.parallel.strategy import Loss, Strategy
 from sgdec.training.parallel.transfer import ACTIVATIONS, GRADIENTS, Transfers
 
 SHARED, LOSS, NORM = "gradients", "loss", "gradient norm"
-"""What is counted besides what `Transfers` sends."""
+"""The purposes under which bytes are counted, besides those of `Transfers`."""
 NORM_BYTES = 8
 
 
 class Staged(Strategy, ABC):
-    """Each rank has some layers."""
+    """A strategy in which each rank has some layers."""
 
     mode: ClassVar[str]
-    """As ``--parallel`` names it, for messages."""
+    """The value of ``--parallel``, for messages."""
     steps: int = 8
-    """Of a chunk of the wavefront."""
+    """The number of time steps in a chunk of the wavefront."""
     counts_everywhere = True
-    """Whether the batch's loss is the sum of what `forward` gives on all ranks, or the same on each."""
+    """True: the loss of a batch is the sum of `forward` over all ranks. False: every rank's `forward` is the loss."""
 
     def __init__(self, group: Group, model: Model, loss: Loss) -> None:
         super().__init__(group, model, loss)
         if not isinstance(loss, Likelihood):
             raise UsageError(
-                f"--parallel {self.mode}: stages of a model are trained with maximum likelihood alone. "
+                f"--parallel {self.mode}: stages of a model can only be trained with maximum likelihood. "
                 "Give --parallel data, or none."
             )
         self.objective = loss
@@ -63,18 +63,21 @@ class Staged(Strategy, ABC):
 
     @abstractmethod
     def place(self) -> dict[str, Place]:
-        """Where each parameter lives. Raises `UsageError` if the model has too few layers for the ranks."""
+        """The placement of each parameter. Raises `UsageError` if the model has fewer layers than ranks."""
 
     @abstractmethod
     def forward(self, batch: Batch) -> Tensor | None:
-        """This rank's part of a batch, with `transfers`; the loss, or its part, of a rank that has one."""
+        """Compute this rank's part of a batch, with `transfers`.
+
+        Returns the loss or this rank's part of it (`counts_everywhere`); None if this rank computes no loss.
+        """
 
     @property
     def owned(self) -> dict[str, nn.Parameter]:
         return self._owned
 
     def seed(self, seed: int) -> int:
-        """Another one for each rank: their layers are different ones, so shall be their dropout."""
+        """A different seed for each rank, because different layers need different dropout."""
         return hash_seed(seed, self.group.rank)
 
     def backward(self, batches: Sequence[Batch], total: Tensor) -> list[Tensor]:
@@ -113,12 +116,12 @@ class Staged(Strategy, ABC):
         return placement.collect(pieces, self.places, self.group)
 
     def held_by_several(self) -> dict[str, Place]:
-        """Parameters whose gradients are sums over ranks."""
+        """The parameters that several ranks hold whole, and whose gradients are summed over them."""
         learnt = {name for name, parameter in self.model.named_parameters() if parameter.requires_grad}
         return {name: p for name, p in self.places.items() if len(p.ranks) > 1 and not p.split and name in learnt}
 
     def expected_besides(self, batches: Sequence[Batch]) -> dict[str, float]:
-        """What is sent for the sums of gradients, for the losses and for the norm."""
+        """Bytes that this rank sends for sums of gradients, losses and the gradient norm, by purpose."""
         size = self._dtype().itemsize
         volumes = {
             LOSS: ring(self.group.size, len(batches) * size),
@@ -138,13 +141,13 @@ class Staged(Strategy, ABC):
         return volumes
 
     def both_ways(self, forward: float, backward: float) -> dict[str, float]:
-        """The bytes of numbers sent as activations and as their gradients, by name if there are any."""
+        """The bytes of this many numbers, sent as activations and as gradients; a purpose with 0 is left out."""
         size = self.objective.dtype.itemsize
         volumes = {ACTIVATIONS: forward * size, GRADIENTS: backward * size}
         return {purpose: volume for purpose, volume in volumes.items() if volume}
 
     def _add_up_gradients(self) -> None:
-        """Of parameters that several ranks hold: their sum everywhere, in one message if all ranks do."""
+        """Sum the gradients of parameters that several ranks hold; those on all ranks are sent as one message."""
         everywhere = []
         for name, place in self.held_by_several().items():
             if self.group.rank not in place.ranks:
@@ -163,7 +166,7 @@ class Staged(Strategy, ABC):
                 gradient.copy_(part.view_as(gradient))
 
     def _add_up(self, gradient: Tensor, ranks: Sequence[int]) -> None:
-        """The sum over some of the ranks, in place, made by the lowest."""
+        """Replace a gradient by its sum over some of the ranks; the lowest of them computes it."""
         first, *others = ranks
         if self.group.rank != first:
             self.group.send(gradient, first, SHARED)
@@ -175,7 +178,7 @@ class Staged(Strategy, ABC):
             self.group.send(gradient, rank, SHARED)
 
     def _dtype(self) -> torch.dtype:
-        """Of the weights."""
+        """The type of the weights."""
         return next(self.model.parameters()).dtype
 
     def _make_owned(self) -> dict[str, nn.Parameter]:

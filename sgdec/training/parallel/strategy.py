@@ -1,17 +1,17 @@
-"""How the work of one update is shared among the ranks of a `Group`: the seam between the trainer and the modes.
+"""How the ranks of a `Group` share the work of one update: the interface between the trainer and the parallel modes.
 
-Every rank reads the same text, makes the same batches in the same order, and holds the whole model, equal weights to
-begin with. For an update the trainer asks, on every rank and in this order: `seed`, `backward`, `gradient_norm`; then
-it clips and lets the optimiser change `owned`. Losses and norm are those of the whole update, the same numbers on
-every rank, so that all ranks come to the same decisions (NaN, clipping) by themselves.
+Every rank reads the same text, makes the same batches in the same order, and holds the whole model with the same
+initial weights. For an update the trainer calls, on every rank and in this order, `seed`, `backward` and
+`gradient_norm`. Then it clips the gradients, and the optimiser changes `owned`. Losses and norm are those of the
+whole update and are equal on all ranks, so all ranks make the same decisions (NaN, clipping) independently.
 
-**Ownership.** `owned` maps names of the model's parameters to what this rank's optimiser changes: whole parameters,
-or some rows of one, as a `Parameter` that shares its memory with the model's (``nn.Parameter(weight.data[a:b])``).
-What a rank does not own may be out of date in its model. `pieces` and `collect` translate between a rank's own and
-the whole, for weights, averages and the optimiser's memory alike; they make a checkpoint of any mode that of one
-process, and let a run be resumed with other ranks or in another mode.
+**Ownership.** `owned` maps the names of model parameters to what this rank's optimiser changes: a whole parameter, or
+some rows of one, as a `Parameter` that shares its memory with the model's (``nn.Parameter(weight.data[a:b])``).
+Parameters that a rank does not own may be out of date in its model. `pieces` and `collect` convert between a rank's
+own tensors and the whole ones, for weights, averages and the optimiser's state. So a checkpoint of any mode equals
+that of one process, and a run can be resumed with another number of ranks or in another mode.
 
-Rank 0 alone validates, reports and writes, with the whole weights collected before; the others wait for its scores.
+Only rank 0 validates, reports and writes, after collecting the whole weights; the other ranks wait for its scores.
 """
 
 from __future__ import annotations
@@ -28,14 +28,15 @@ from sgdec.training.data.batch import Batch
 from sgdec.training.parallel.group import Group
 
 Loss = Callable[[Batch], Tensor]
-"""The loss of a batch, on the model's device: a sum over its target tokens (an update divides it by their number)."""
+"""Computes the loss of a batch on the model's device: a sum over target tokens, which an update divides by their
+number."""
 
 MODES = {
     "data": ("sgdec.training.parallel.data", "DataParallel"),
     "model": ("sgdec.training.parallel.modes", "model_parallel"),
     "hybrid": ("sgdec.training.parallel.modes", "hybrid_parallel"),
 }
-"""The modes of ``--parallel``: each one's module and class, a `Strategy` of the same constructor."""
+"""The modes of ``--parallel``: the module of each, and its class or function with the arguments of `Strategy`."""
 
 
 def make_strategy(mode: str, group: Group, model: Model, loss: Loss) -> Strategy:
@@ -48,31 +49,31 @@ def make_strategy(mode: str, group: Group, model: Model, loss: Loss) -> Strategy
 
 
 class Strategy:
-    """One process does it all: what the modes start from, and must be equal to."""
+    """Training in one process, and the base class of the parallel modes, whose results must be equal."""
 
     formula: ClassVar[str] = "nothing is sent"
-    """What `expected` computes, for people: ``2 (W-1)/W x 4 bytes x parameters``."""
+    """The formula that `expected` computes, for messages: ``2 (W-1)/W x 4 bytes x parameters``."""
 
     def __init__(self, group: Group, model: Model, loss: Loss) -> None:
         """Called on every rank with the same model and weights. Raises `UsageError` as `make_strategy` says."""
         self.group, self.model, self.loss = group, model, loss
         self.current: Batch | None = None
-        """Where `backward` is, or was when it failed: to report the batch that did not fit in memory."""
+        """The batch that `backward` computes or failed at, to report a batch that did not fit in memory."""
 
     @property
     def owned(self) -> dict[str, nn.Parameter]:
-        """What this rank's optimiser changes, by the parameter's name in the model, in the model's order."""
+        """The parameters that this rank's optimiser changes, by their names in the model and in its order."""
         return dict(self.model.named_parameters())
 
     def seed(self, seed: int) -> int:
-        """What this rank seeds an update's dropout with, where a single process takes ``seed``."""
+        """This rank's seed for the dropout of an update, if a single process has ``seed``."""
         return seed
 
     def backward(self, batches: Sequence[Batch], total: Tensor) -> list[Tensor]:
-        """Fill the gradients of `owned`, empty before, with those of the sum of all losses divided by ``total``.
+        """Fill the empty gradients of `owned` with those of the sum of all losses, divided by ``total``.
 
-        Returns what each batch adds to that quotient, detached, the same on every rank. ``total``: usually the number
-        of target tokens in all batches, so that no batch's or rank's mean is ever taken.
+        Returns each batch's share of that quotient, detached and equal on every rank. ``total``: usually the number
+        of target tokens in all batches; the loss is never averaged per batch or per rank.
         """
         losses = []
         for batch in batches:
@@ -88,19 +89,19 @@ class Strategy:
         return torch.nn.utils.get_total_norm(gradients)
 
     def pieces(self, whole: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """Of tensors by parameters' names (buffers too), what this rank owns: views where it owns a part.
+        """This rank's part of tensors that are named after parameters or buffers; a view if it owns some rows.
 
-        A tensor without dimensions belongs to a parameter as a whole (Adam's ``step``) and is never cut.
+        A tensor without dimensions, such as Adam's ``step``, is never cut.
         """
         return dict(whole)
 
     def collect(self, pieces: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The inverse of `pieces` on rank 0; elsewhere an empty dict. Collective.
+        """The whole tensors on rank 0, from the `pieces` of all ranks; an empty dict on other ranks. Collective.
 
-        On rank 0 a tensor that was whole already may be returned as it is, without a copy.
+        On rank 0 a tensor that was whole already may be returned without a copy.
         """
         return dict(pieces) if self.group.first else {}
 
     def expected(self, batches: Sequence[Batch]) -> dict[str, float]:
-        """Bytes that this rank sends in an update of these batches, by purpose, as `formula` predicts them."""
+        """The bytes that this rank sends in an update of these batches, by purpose, as predicted by `formula`."""
         return {}

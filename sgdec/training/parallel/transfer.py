@@ -1,22 +1,22 @@
-"""Sending and receiving as functions that autograd knows: the forward pass sends a tensor, the backward pass its
-gradient the other way.
+"""Sending and receiving as autograd functions: the forward pass sends a tensor, and the backward pass sends its
+gradient back.
 
-With these the forward pass of one rank of a model is ordinary code, and one `Transfers.backward` a rank makes all
-gradients of all ranks:
+With these functions the forward pass of one rank of a model is ordinary code. One call of `Transfers.backward` per
+rank computes the gradients of all ranks:
 
 | operation | forward | backward |
 |---|---|---|
 | `send` and `receive` | x goes from one rank to another | its gradient comes back |
-| `broadcast` | the root's x everywhere | the sum of all gradients, on the root |
-| `sum` | the sum of all x everywhere | each rank's own gradient, for nothing: see there |
+| `broadcast` | the root's x on every rank | the sum of all gradients, on the root |
+| `sum` | the sum of all x on every rank | each rank's own gradient, without a message (see `sum`) |
 
-**Order.** Autograd runs the nodes of a rank in the reverse order of their making, on one thread for each device: a
-node is ready once all that used its result has run, and all that was made later; among those that are ready it takes
-the latest. So the backward pass is the forward pass of all ranks in a mirror. Where the one ends without a deadlock,
-the other does. Between two ranks messages go in the same order on both sides; nobody waits for a message to be taken
-until the whole pass is over.
+**Order.** On each device, autograd runs the nodes of a rank on one thread, in the reverse order of their creation: of
+the nodes whose results have no pending gradients, it runs the one created last. So the backward pass mirrors the
+forward pass of all ranks. If the forward pass ends without a deadlock, so does the backward pass. Between two ranks,
+messages are sent and received in the same order. A sender does not wait for its messages to be received until the
+whole pass is over.
 
-A tensor that was received must take part in what is differentiated, or its sender waits for its gradient for ever.
+The loss must depend on every received tensor; otherwise its sender waits for its gradient forever.
 """
 
 from __future__ import annotations
@@ -33,30 +33,30 @@ from torch.autograd.function import FunctionCtx
 from sgdec.training.parallel.group import Group
 
 ACTIVATIONS, GRADIENTS = "activations", "activation gradients"
-"""What is counted for the two directions."""
+"""The purposes under which bytes are counted, for the two directions."""
 
 
 class Transfers:
-    """All that one rank sends and receives in a pass forward over a batch and backward again."""
+    """Everything that one rank sends and receives in the forward and backward pass of a batch."""
 
     def __init__(self, group: Group) -> None:
         self.group = group
         self.dtype = torch.float32
-        """Of what is received: all ranks compute in one type."""
-        self._anchor = torch.zeros((), device=group.device, requires_grad=True)  # makes what is received a variable
+        """The type of received tensors; all ranks compute in the same type."""
+        self._anchor = torch.zeros((), device=group.device, requires_grad=True)  # gives received tensors a gradient
         self._starts: list[Tensor] = []
         self._under_way: list[tuple[dist.Work, Tensor]] = []
         self._own: deque[Tensor] = deque()
 
     def send(self, x: Tensor, to: int) -> None:
-        """Give x to rank ``to``, which receives it; to oneself too."""
+        """Send x to rank ``to``, which calls `receive`; a rank may send to itself."""
         if to == self.group.rank:
             self._own.append(x)
         else:
             self._starts.append(_Send.apply(x.to(self.dtype), self, to))  # type: ignore[no-untyped-call]
 
     def receive(self, shape: Sequence[int], source: int) -> Tensor:
-        """What rank ``source`` sends next: it has this shape."""
+        """The next tensor from rank ``source``, which has this shape."""
         if source == self.group.rank:
             return self._own.popleft()
         received: Tensor = _Receive.apply(self._anchor, self, tuple(shape), source)  # type: ignore[no-untyped-call]
@@ -69,22 +69,22 @@ class Transfers:
         return everywhere
 
     def sum(self, x: Tensor, purpose: str) -> Tensor:
-        """The sum of all ranks' x, on every rank, where each goes on to compute *the same* result from it.
+        """The sum of all ranks' x, on every rank. Every rank must compute *the same* result from it.
 
-        That result is one number, not one a rank, so its derivative by the sum, which every rank finds by itself, is
-        its derivative by the rank's own x.
+        The result counts once, not once per rank. So its derivative with respect to the sum, which every rank
+        computes itself, is also its derivative with respect to the rank's own x.
         """
         total: Tensor = _Sum.apply(x, self, purpose)  # type: ignore[no-untyped-call]
         return total
 
     def largest(self, x: Tensor, purpose: str) -> Tensor:
-        """The largest of all ranks' x, by elements; nothing is differentiated by it."""
+        """The elementwise maximum of all ranks' x, without gradient."""
         most = x.detach().clone()
         self.group.all_reduce(most, purpose, largest=True)
         return most
 
     def backward(self, losses: Sequence[Tensor]) -> None:
-        """All gradients, of these losses and of what the other ranks make of what was sent; ends the pass."""
+        """Compute all gradients, from these losses and from the results of other ranks; ends the pass."""
         roots = [*losses, *self._starts]
         self._starts = []
         if roots:
@@ -100,12 +100,12 @@ class Transfers:
         self._under_way.append((self.group.isend(x, to, purpose), x))
 
     def take(self, shape: Sequence[int], source: int, dtype: torch.dtype) -> Tensor:
-        """Wait for what comes next from a rank."""
+        """Wait for the next tensor from a rank."""
         return self.group.recv(torch.empty(shape, dtype=dtype, device=self.group.device), source)
 
 
 class _Send(torch.autograd.Function):
-    """Gives a scalar from which `Transfers.backward` starts."""
+    """Returns a scalar from which `Transfers.backward` starts."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, transfers: Transfers, to: int) -> Tensor:

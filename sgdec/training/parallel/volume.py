@@ -1,4 +1,4 @@
-"""How much is sent in a step, measured, beside what the strategy's formula predicts."""
+"""The bytes sent per step, measured, next to the prediction of the strategy's formula."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from sgdec.training.parallel.strategy import Strategy
 
 
 class Volume:
-    """Bytes by purpose over the updates that it is told of; nothing in a group of one."""
+    """The bytes sent by purpose in the updates that `add` records; empty in a group of one."""
 
     def __init__(self, strategy: Strategy) -> None:
-        """What was sent before is not counted."""
+        """Start counting: bytes sent earlier are dropped."""
         self._strategy, self._group = strategy, strategy.group
         self._steps = 0
         self._expected: dict[str, float] = {}
         self._group.sent.clear()
 
     def add(self, batches: Sequence[Batch]) -> None:
-        """There was an update of these batches."""
+        """Record an update of these batches."""
         self._steps += 1
         for purpose, amount in self._strategy.expected(batches).items():
             self._expected[purpose] = self._expected.get(purpose, 0.0) + amount
 
     @property
     def row(self) -> dict[str, float]:
-        """For the log: megabytes that this rank has sent a step, of all that the formula speaks of."""
+        """For the log: the megabytes per step that this rank has sent for the purposes that the formula covers."""
         if self._group.size == 1 or not self._steps:
             return {}
         sent = sum(self._group.sent.get(purpose, 0.0) for purpose in self._expected)
         return {"sent_mb_per_step": round(sent / 1e6 / self._steps, 3)}
 
     def lines(self) -> list[str]:
-        """One for each purpose, for people: what all ranks together sent a step. Collective."""
+        """Lines for the log: what all ranks together sent per step, one line per purpose. Collective."""
         if self._group.size == 1 or not self._steps:
             return []
         sent, expected = self._group.total(self._group.sent), self._group.total(self._expected)
-        header = f"sent a step by {self._group.size} ranks together, and by the formula ({self._strategy.formula}):"
+        header = f"sent per step by {self._group.size} ranks together, and by the formula ({self._strategy.formula}):"
         return [header] + [
             f"  {purpose}: {_megabytes(amount / self._steps)}"
             + (f", formula {_megabytes(expected[purpose] / self._steps)}" if purpose in expected else ", no formula")
@@ -46,7 +46,7 @@ class Volume:
 
 
 def _megabytes(volume: float) -> str:
-    """Bytes for people.
+    """A number of bytes in readable form.
 
     >>> _megabytes(1234567.0), _megabytes(42.0)
     ('1.235 MB', '0.000042 MB')

@@ -1,13 +1,14 @@
 """Layers of LSTMs on different ranks, as a wavefront over time steps.
 
-A layer's step needs the step before of the same layer and the same step of the layer below. So while layer 1 is at
-step t, layer 2 can be at step t - 1, and layer 3 at t - 2: on as many ranks as there are layers, all work at once
-once the wave is under way (the arrows to the upper right in Figure 2 of Ono et al. 2019). Here the unit is a *chunk*
-of several steps, so that products are of some size and messages few: a rank starts on a chunk of its layer as soon as
-it has that chunk of the layer below. With R ranks and N chunks a wave takes N + R - 1 times a chunk's time.
+A step of a layer needs the previous step of the same layer and the same step of the layer below. So while layer 1 is
+at step t, layer 2 can be at step t - 1, and layer 3 at t - 2. With one layer per rank, all ranks work at the same
+time except at the beginning and the end (the arrows to the upper right in Figure 2 of Ono et al. 2019). Here the unit
+is a *chunk* of several steps, so that matrix products are larger and messages fewer. A rank computes a chunk of its
+layers as soon as it has received that chunk from the rank below. With R ranks and N chunks, all chunks take N + R - 1
+times the time of one chunk.
 
-Sentences are packed step by step (`torch.nn.utils.rnn.PackedSequence`): the rows of step t are those sentences that
-are not at their end yet, longest first. Nothing is computed and nothing is sent for padding.
+Sentences are packed step by step (`torch.nn.utils.rnn.PackedSequence`): the rows of step t are the sentences that
+have not ended yet, longest first. Nothing is computed or sent for padding.
 
 Experimental: tried on the CPUs of one machine, never on GPUs.
 """
@@ -25,12 +26,12 @@ from sgdec.models.lstm import run_lstm, unpacked
 
 
 class Packed:
-    """Sentences [B, T] as rows step by step, the longest sentence first; of equally long ones the first."""
+    """Sentences [B, T] as rows, step by step; within a step the longest sentence first, then in the batch's order."""
 
     def __init__(self, tokens: Tensor, lengths: Tensor) -> None:
-        """``lengths`` [B] >= 1; behind them is padding."""
+        """``tokens`` [B, T]; ``lengths`` [B] >= 1, beyond which there is padding."""
         self.order = torch.argsort(lengths.cpu(), descending=True, stable=True)  # [B] sentences, longest first
-        self.places = torch.argsort(self.order)  # [B] where each sentence is in that order
+        self.places = torch.argsort(self.order)  # [B] the position of each sentence in that order
         self.lengths, self.steps = lengths.cpu()[self.order], tokens.size(1)
         packed = pack_padded_sequence(tokens[self.order], self.lengths, batch_first=True)
         self.tokens, self.batch_sizes = packed.data, packed.batch_sizes  # [rows]; rows of each step, falling from B
@@ -40,7 +41,7 @@ class Packed:
         return len(self.tokens)
 
     def chunks(self, steps: int) -> list[list[int]]:
-        """The rows of each step, cut into chunks of this length."""
+        """The number of rows of each step, cut into chunks of this many steps."""
         return [self.sizes[first : first + steps] for first in range(0, len(self.sizes), steps)]
 
     def pack(self, padded: Tensor) -> Tensor:
@@ -53,7 +54,7 @@ class Packed:
         return pad_packed_sequence(packed, batch_first=True, total_length=self.steps)[0][self.places]
 
     def of_sentences(self, values: Tensor) -> Tensor:
-        """[rows] what belongs to each row's sentence, of values [B]."""
+        """[rows] for each row the value of its sentence, from values [B]."""
         return self.pack(values[:, None].expand(-1, self.steps))
 
 
@@ -69,7 +70,7 @@ def pack_chunk(padded: Tensor, sizes: Sequence[int]) -> Tensor:
 
 
 class LayerRun:
-    """One layer on its way from left to right through packed sentences: its state between chunks."""
+    """One layer that runs over packed sentences chunk by chunk, with its state between chunks."""
 
     def __init__(self, lstm: nn.LSTM, first: tuple[Tensor, Tensor], delta: float | None = None) -> None:
         """``first``: m and c [B, width] before the first step, longest sentence first; ``delta`` as in `lstm.py`."""
@@ -100,10 +101,11 @@ class LayerRun:
 
 
 def spread(layers: int, ranks: int, where: str, others: int = 0) -> list[range]:
-    """Which layers, counted from 0 at the bottom, each rank has: neighbours, as evenly as can be.
+    """The layers of each rank, counted from 0 at the bottom: consecutive layers, spread as evenly as possible.
 
-    Where that is not even, the lower ranks have one less: they have embeddings too. Raises `UsageError` if a rank
-    would have none; ``where`` says of what, and there are ``others`` besides these ranks.
+    If an even spread is impossible, the lower ranks have one layer less, because the embeddings are there as well.
+    Raises `UsageError` if a rank would have no layer. ``where``: the mode and model, for the message; ``others``: the
+    number of ranks without layers.
 
     >>> spread(4, 3, "luong"), spread(4, 4, "luong")
     ([range(0, 1), range(1, 2), range(2, 4)], [range(0, 1), range(1, 2), range(2, 3), range(3, 4)])

@@ -1,1 +1,1 @@
-"""What a run is made of, how it begins and goes on, and what it tells."""
+"""One run of training: its inputs, its initial weights, its progress, resuming, and its logs."""

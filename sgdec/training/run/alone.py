@@ -1,4 +1,4 @@
-"""Locks on a run's folder. They are the system's (flock), so they end with the process, however that ends."""
+"""Locks on a run's folder. The operating system (flock) releases them when the process ends for any reason."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from sgdec.errors import SgdecError
 
 LOCK, TEXT_LOCK = ".lock", ".text.lock"
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP)
-"""What file systems say that know no locks, as some network file systems do."""
+"""The errors of file systems without locks, such as some network file systems."""
 
 
 @contextmanager
 def alone(run: Path) -> Iterator[None]:
-    """In the block no other process trains in the folder: two would write over each other's checkpoints.
+    """Lock the folder of a run in the block: two processes that train in it would overwrite each other's checkpoints.
 
-    A file system without locks is taken for one that nobody else uses. Raises `SgdecError` if another process is
-    there, or nothing can be written; a folder that was made for nothing is gone then.
+    On a file system without locks, other processes are assumed not to use the folder. Raises `SgdecError` if another
+    process trains in the folder, or nothing can be written. A new folder is removed at the end if it is empty.
     """
     fresh = not run.exists()
     lock = _lock(run, LOCK)
@@ -42,15 +42,15 @@ def alone(run: Path) -> Iterator[None]:
     finally:
         _release(lock)
         if fresh:
-            with contextlib.suppress(OSError):  # there is something in it
+            with contextlib.suppress(OSError):  # fails if the folder is not empty
                 run.rmdir()
 
 
 @contextmanager
 def in_turn(run: Path, waiting: Callable[[], None]) -> Iterator[None]:
-    """Processes that prepare text in one run's folder, as the ranks of a run do, enter the block one by one.
+    """Let only one process at a time, such as the ranks of a run, prepare text in a run's folder in the block.
 
-    ``waiting`` is called where another is in it. Raises `SgdecError` if nothing can be written or locked.
+    ``waiting`` is called if another process is in its block. Raises `SgdecError` if nothing can be written or locked.
     """
     lock = _lock(run, TEXT_LOCK)
     try:
@@ -64,7 +64,7 @@ def in_turn(run: Path, waiting: Callable[[], None]) -> Iterator[None]:
             raise _unwritable(run, error) from None
         raise SgdecError(
             f"{run}: cannot be locked while text is prepared there ({error.strerror}). "
-            "Give another --output, or --shard-tokens 0 to hold all in memory."
+            "Give another --output, or --shard-tokens 0 to hold the text in memory."
         ) from None
     try:
         yield
@@ -73,7 +73,7 @@ def in_turn(run: Path, waiting: Callable[[], None]) -> Iterator[None]:
 
 
 def _lock(run: Path, name: str) -> FileLock:
-    """A lock that is not held yet, in a folder that is made if need be."""
+    """A lock, not yet acquired, on a file in the run's folder, which is created if necessary."""
 
     def sign(descriptor: int) -> None:
         os.ftruncate(descriptor, 0)
@@ -83,12 +83,12 @@ def _lock(run: Path, name: str) -> FileLock:
         run.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise _unwritable(run, error) from None
-    # Without locks filelock would take a file's existence for one, which outlives a process that is killed.
+    # Without system locks, filelock would treat an existing file as a lock, which remains if the process is killed.
     return FileLock(run / name, fallback_to_soft=False, on_acquired=sign)
 
 
 def _release(lock: FileLock) -> None:
-    """Removes the file first: a process that waits for it notices, and locks the next one."""
+    """Removes the file before the lock: a waiting process notices that, and locks a new file."""
     with contextlib.suppress(OSError):
         os.unlink(lock.lock_file)
     lock.release()

@@ -1,4 +1,4 @@
-"""What a run reads: tokenizers, training and held-out text, weights of tokens; refused where a run had others."""
+"""Reads the inputs of a run: tokenizers, training and held-out text, token weights. A resumed run needs the same."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Inputs:
     valid: Text
     weighting: Weighting
     model_config: Mapping[str, Any]
-    """What config.json says of the model: enough to make it, with fresh weights."""
+    """The model's part of config.json, from which the model can be built with new weights."""
 
     @property
     def vocabularies(self) -> Vocabularies:
@@ -40,7 +40,7 @@ class Inputs:
 
     @property
     def fingerprints(self) -> dict[str, str | None]:
-        """What config.json says of the texts; of weights None if there are none."""
+        """The fingerprints of texts and token weights for config.json; None without token weights."""
         return {
             resuming.TEXT: self.train.fingerprint,
             resuming.VALID: self.valid.fingerprint,
@@ -51,10 +51,11 @@ class Inputs:
 def read_vocabularies(
     config: TrainConfig, family: type[Model], earlier: Mapping[str, Any]
 ) -> tuple[StoredVocabulary | None, StoredVocabulary]:
-    """Of source and target, from the tokenizers; before them, whatever can be refused is.
+    """The vocabularies of source and target, from the tokenizers.
 
-    ``earlier``: the config of the run that goes on; empty for a new one. Raises `UsageError` for settings that cannot
-    work with a family of models, or that the earlier run did not have; `SgdecError` for files that cannot be read.
+    ``earlier``: the config of the resumed run; empty for a new run. Raises `UsageError` for settings that do not work
+    with this class of models (``family``) or differ from the earlier run's; `SgdecError` for files that cannot be
+    read.
     """
     config.require_fit(family)
     tokenizers = [load_vocabulary(path) for path in config.tokenizer]
@@ -76,7 +77,7 @@ def read_inputs(
 ) -> Inputs:
     """Read the texts that ``config`` names. ``earlier``: as for `read_vocabularies`.
 
-    Raises `UsageError` for texts that the earlier run did not have; `SgdecError` for files that cannot be read.
+    Raises `UsageError` if the texts differ from the earlier run's; `SgdecError` for files that cannot be read.
     """
     vocabularies = Vocabularies(source, target)
     valid = read_text(config.valid, source, target)
@@ -101,7 +102,7 @@ def read_inputs(
 def describe_model(
     config: TrainConfig, family: type[Model], source: StoredVocabulary | None, target: StoredVocabulary
 ) -> dict[str, Any]:
-    """What config.json says of the model."""
+    """The model's part of config.json."""
     return {
         "format": layout.FORMAT,
         "model": config.model,

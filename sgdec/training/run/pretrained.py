@@ -1,15 +1,16 @@
-"""What a run can start from besides chance: embeddings that were trained elsewhere, and a decoder that was trained as
-a language model (Marian, Junczys-Dowmunt et al. 2018, section 3.3, after Ramachandran, Liu and Le 2017, "Unsupervised
-Pretraining for Sequence to Sequence Learning").
+"""Pretrained initial weights: embeddings that were trained elsewhere, and a decoder that was trained as a language
+model. Marian has both (Junczys-Dowmunt et al. 2018, section 3.3), after Ramachandran, Liu and Le 2017, "Unsupervised
+Pretraining for Sequence to Sequence Learning".
 
-Embeddings come as text, as word2vec, GloVe and fastText write it: a row for each piece, its numbers behind it, with
-or without a first row of their count and size. Rows of pieces that the vocabulary does not have are passed over, and
-so are all of one piece but the first; pieces without a row start as they would have anyway.
+Embeddings are read from text in the format of word2vec, GloVe and fastText: one row per piece, the piece followed by
+its numbers, optionally after a header row with their count and size. Rows of pieces that the vocabulary does not have
+are ignored, and so is every row of a piece after its first. Pieces without a row are initialised at random as usual.
 
-A decoder takes all parameters of a language model: which is which the model says (`Seq2Seq.language_models`). What
-only the decoder has, above all its attention to the source, starts as it would have anyway.
+A decoder receives all parameters of a language model; the model class says which parameters correspond
+(`Seq2Seq.language_models`). Parameters that only the decoder has, above all its attention to the source, are
+initialised at random as usual.
 
-All this is the start of a new run. One that is resumed has its weights from its checkpoint, and reads nothing here.
+This applies to new runs only: a resumed run has its weights from its checkpoint and reads none of these files.
 """
 
 from __future__ import annotations
@@ -33,13 +34,13 @@ from sgdec.text.lines import read_lines
 from sgdec.training.config import TrainConfig, flag
 
 TABLES = ("embeddings_source", "embeddings_target", "embeddings_output")
-"""Settings, each a file of rows."""
+"""The settings that name a file of embeddings."""
 
 
 def start(config: TrainConfig, model: Model, vocabularies: Vocabularies, host: Host) -> Iterator[str]:
-    """Give a new model what the settings say, one after the other; yields what was taken, in words.
+    """Initialise a new model from the files that the settings name; yields a line for the log per file.
 
-    Raises `SgdecError` for files that cannot be read or do not fit, `UsageError` for models that cannot take them.
+    Raises `SgdecError` for files that cannot be read or do not fit, `UsageError` if the model cannot use them.
     """
     filled: dict[int, str] = {}
     for setting in TABLES:
@@ -47,7 +48,7 @@ def start(config: TrainConfig, model: Model, vocabularies: Vocabularies, host: H
             side = setting.removeprefix("embeddings_")
             table = model.output_layer()[0].weight if side == "output" else model.embedding_layer(side).weight
             if before := filled.get(id(table)):
-                raise UsageError(f"{flag(before)} and {flag(setting)}: the model ties both. Give one of them.")
+                raise UsageError(f"{flag(before)} and {flag(setting)}: the model ties both. Give only one of them.")
             filled[id(table)] = setting
             vocabulary = vocabularies.source if side == "source" else vocabularies.target
             assert vocabulary is not None
@@ -58,7 +59,10 @@ def start(config: TrainConfig, model: Model, vocabularies: Vocabularies, host: H
 
 
 def fill_rows(table: Tensor, path: str, vocabulary: Vocabulary) -> str:
-    """Copy the rows of a file into a table [V, width], and say how many. Raises `SgdecError` as `read_rows` does."""
+    """Copy the rows of a file into a table [V, width]; returns a line for the log.
+
+    Raises `SgdecError` as `read_rows` does, and if no row is of a piece of the vocabulary.
+    """
     rows = dict(read_rows(path, vocabulary, table.size(1)))
     if not rows:
         raise SgdecError(
@@ -72,7 +76,7 @@ def fill_rows(table: Tensor, path: str, vocabulary: Vocabulary) -> str:
 
 
 def read_rows(path: str, vocabulary: Vocabulary, width: int) -> Iterator[tuple[int, npt.NDArray[np.float64]]]:
-    """Tokens and their vectors [``width``], each token once.
+    """The tokens of a file and their vectors [``width``], each token once.
 
     Raises `SgdecError`, naming the line, for vectors of another size and for invalid numbers.
     """
@@ -91,7 +95,7 @@ def read_rows(path: str, vocabulary: Vocabulary, width: int) -> Iterator[tuple[i
             continue
         if len(fields) != width:
             if len(fields) > width and _numbers(fields[: len(fields) - width]) is None:
-                continue  # a word of several words, which is no piece
+                continue  # a row for several words, which are not a piece
             raise _unequal(f"{path}:{number}", len(fields), width)
         vector = _numbers(fields)
         if vector is None or not np.isfinite(vector).all():
@@ -102,10 +106,11 @@ def read_rows(path: str, vocabulary: Vocabulary, width: int) -> Iterator[tuple[i
 
 
 def start_decoder(path: str, model: Seq2Seq, name: str, vocabularies: Vocabularies, host: Host) -> str:
-    """Copy the parameters of a language model to those of a decoder that are the same; say which had none to take.
+    """Copy the parameters of a language model to the corresponding ones of a decoder.
 
-    ``name``: of the model, for messages. Nothing is copied unless all fit. Raises `UsageError` for a language model
-    that is not of the right kind, sizes and vocabulary, `SgdecError` for a checkpoint that is missing or damaged.
+    Returns a line for the log that names the remaining parameters. ``name``: the model's name, for messages. Nothing
+    is copied unless all parameters fit. Raises `UsageError` for a language model of another kind, size or vocabulary,
+    `SgdecError` for a checkpoint that is missing or damaged.
     """
     where = f"--start-decoder {path}"
     folder = layout.find_checkpoint(path)
@@ -117,8 +122,8 @@ def start_decoder(path: str, model: Seq2Seq, name: str, vocabularies: Vocabulari
     assert stored is not None and target is not None
     if stored.fingerprint != target.fingerprint:
         raise UsageError(
-            f"{where}: it has another tokenizer, or another direction, than the target side. Train the language "
-            "model with the --tokenizer, and the --right-left, of the translation model."
+            f"{where}: its tokenizer or direction differs from the target side's. Train the language model with the "
+            "--tokenizer, and the --right-left, of the translation model."
         )
     given = _language_model_tensors(folder, config, host)
     own = model.state_dict(keep_vars=True)
@@ -135,14 +140,16 @@ def start_decoder(path: str, model: Seq2Seq, name: str, vocabularies: Vocabulari
 
 
 class _Row(NamedTuple):
-    """Two parameters that are the same."""
+    """The names of two corresponding parameters."""
 
     there: str
+    """In the language model."""
     here: str
+    """In the translation model."""
 
 
 def _language_model_tensors(folder: Any, config: Mapping[str, Any], host: Host) -> dict[str, Tensor]:
-    """All parameters by name, tied ones under each of their names."""
+    """All parameters of a language model by name; a tied parameter is listed under each of its names."""
     weights = folder / layout.WEIGHTS
     lm = loading.build_model(config, where=str(folder / layout.CONFIG), host=host, weights=weights)
     loading.load_weights(lm, weights)
@@ -152,11 +159,14 @@ def _language_model_tensors(folder: Any, config: Mapping[str, Any], host: Host) 
 def _pairs(
     where: str, given: Mapping[str, Tensor], own: Mapping[str, Tensor], same: Correspondence
 ) -> Iterator[_Row]:
-    """For each tensor of the language model the one that it starts. Raises `UsageError` for the first without."""
+    """For each tensor of the language model, the corresponding one of the decoder.
+
+    Raises `UsageError` for the first tensor that has none, or one of another size.
+    """
     for there, tensor in given.items():
         here = next(match.expand(to) for pattern, to in same.names.items() if (match := re.fullmatch(pattern, there)))
         if here not in own:
-            raise UsageError(f"{where}: the decoder has no place for its {there}. Give both equally many layers.")
+            raise UsageError(f"{where}: the decoder has no parameter for its {there}. Give both as many layers.")
         shape = own[here].shape
         reads_more = re.fullmatch(same.wider, here) and shape[0] == tensor.size(0) and shape[1] > tensor.size(1)
         if shape != tensor.shape and not reads_more:
@@ -174,12 +184,12 @@ def _refuse_unequal_ties(
         other = first.setdefault(id(own[here]), there)
         if not torch.equal(given[other], given[there]):
             raise UsageError(
-                f"{where}: its {other} and {there} differ, which the model ties. Tie them in both, or none."
+                f"{where}: its {other} and {there} differ, but the model ties them. Tie them in both or in none."
             )
 
 
 def _part(name: str) -> str:
-    """What a parameter belongs to, for a list that can be read: layers together, an encoder as a whole.
+    """The module of a parameter, for a readable list: all layers share a name, and so does the whole encoder.
 
     >>> _part("encoder.layers.0.attention.query.bias"), _part("decoder.layers.3.source.query.bias")
     ('encoder', 'decoder.layers.*.source.query')
@@ -191,13 +201,13 @@ def _part(name: str) -> str:
 
 def _unequal(where: str, given: int, width: int) -> SgdecError:
     return SgdecError(
-        f"{where}: vectors of {given} numbers, but the model's have {width}. Train vectors of that size, or set the "
-        "model's (its option embedding or width)."
+        f"{where}: vectors of {given} numbers, but the model's have {width}. Train vectors of that size, or change "
+        "the model's (its option embedding or width)."
     )
 
 
 def _numbers(fields: list[str]) -> npt.NDArray[np.float64] | None:
-    """These as numbers, if they are."""
+    """The fields as numbers; None if one is not a number."""
     try:
         return np.array(fields, dtype=np.float64)
     except ValueError:

@@ -1,4 +1,4 @@
-"""Where a run is: all that its checkpoints keep besides weights and optimiser."""
+"""The progress of a run: everything that its checkpoints store besides weights and optimiser."""
 
 from __future__ import annotations
 
@@ -17,41 +17,43 @@ PROGRESS = "progress.json"
 
 @dataclass
 class Progress:
-    """Counts and sums; plain numbers, so that JSON holds them."""
+    """Counts and sums as plain numbers, which JSON can store."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     step: int = 0
-    """Updates made."""
+    """Number of updates made."""
     epoch: int = 0
     batch: int = 0
     """The next batch of this epoch."""
     plateaus: int = 0
-    """How often the rate was lowered for want of gain."""
+    """How often the learning rate was lowered because validation did not improve."""
     best: float = -math.inf
-    """The best validation so far; higher is better."""
+    """The best validation score so far; higher is better."""
     settled: bool = True
     """Whether the best model was settled (`Model.unsettled`)."""
     since_best: int = 0
-    """Validations since then."""
+    """Validations since the best one."""
     since_halved: int = 0
+    """Validations since the best one or since the learning rate was last lowered, whichever is later."""
     seconds: float = 0.0
-    """Of training, validations included."""
+    """Time spent on training, including validations."""
     loss_sum: float = 0.0
-    """Over the target tokens since the last row of the log."""
+    """Sum of the loss over the target tokens since the last row of the log."""
     tokens: int = 0
+    """Target tokens since the last row of the log."""
     update_seconds: float = 0.0
-    """Of the updates since then."""
+    """Time spent on updates since the last row of the log."""
     rewards: float = 0.0
-    """Of samples since then, the mean of each source's (expected reward)."""
+    """Sum of each source's mean reward since the last row of the log (expected reward)."""
     sources: int = 0
-    """Of which samples were drawn since then."""
+    """Sources whose outputs were sampled since the last row of the log."""
     ceiling: float = 0.0
-    """The largest cost of a batch that memory holds, learnt by failure; 0 = none failed."""
+    """The largest cost of a batch that is not split; 0 = no batch ran out of memory."""
     unfit: list[int] = field(default_factory=list)
-    """Line numbers of examples that memory does not hold at all."""
+    """Line numbers of examples that do not fit in memory on their own."""
     skipped: list[int] = field(default_factory=list)
-    """Steps that were no updates: memory held none of their examples."""
+    """Steps without an update, because none of their examples fit in memory."""
 
     @classmethod
     def read(cls, file: Path) -> Progress:

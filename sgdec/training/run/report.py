@@ -1,4 +1,4 @@
-"""What a run writes down: metrics.jsonl, TensorBoard events, and a learning curve."""
+"""The logs of a run: metrics.jsonl, TensorBoard events, and a learning curve."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ METRICS, CURVE = "metrics.jsonl", "curve.png"
 
 
 class Report:
-    """The log of one run. Rows have a ``step`` and numbers; validations have a ``perplexity`` too."""
+    """The log of one run. A row has a ``step`` and other numbers; the row of a validation has a ``perplexity``."""
 
     def __init__(self, run: Path, *, step: int = 0) -> None:
-        """Continue the log of ``run`` after ``step``; what an interrupted run wrote beyond it is dropped."""
+        """Continue the log of ``run`` after ``step``; later rows of an interrupted run are dropped."""
         from torch.utils.tensorboard.writer import SummaryWriter
 
         self.run = run
@@ -50,20 +50,20 @@ class Report:
 
 
 class Silence(Report):
-    """The report of a process that leaves it to another."""
+    """The report of a rank that writes no logs."""
 
     def __init__(self) -> None:
         self.rows = []
 
     def add(self, row: Row) -> None:
-        """Nothing."""
+        """Does nothing."""
 
     def close(self) -> None:
-        """Nothing."""
+        """Does nothing."""
 
 
 def _leave_to_writers() -> None:
-    """Stops threads of TensorBoard from printing their exceptions: the next write raises and reports them."""
+    """Stop TensorBoard's threads from printing their exceptions: the next write raises and reports them."""
     others = threading.excepthook
     if getattr(others, "leaves_to_writers", False):
         return
@@ -77,9 +77,9 @@ def _leave_to_writers() -> None:
 
 
 def read_metrics(file: Path) -> list[Row]:
-    """The complete rows of a metrics.jsonl; none if there is no such file.
+    """The complete rows of a metrics.jsonl; an empty list if the file does not exist.
 
-    A last line that a kill cut short is left out. Raises `SgdecError` if another line is no row.
+    An incomplete last line, left by a killed run, is ignored. Raises `SgdecError` if another line is not a row.
     """
     try:
         lines = file.read_bytes().splitlines(keepends=True)
@@ -100,8 +100,8 @@ def _row(line: bytes, where: str) -> Row:
     except (ValueError, RecursionError):
         pass
     raise SgdecError(
-        f"{where}: expected a JSON object of numbers with a step. The log is damaged: put the copy in the folder of "
-        "the last checkpoint in its place, or remove it."
+        f"{where}: expected a JSON object of numbers with a step. The log is damaged: replace it with the copy in "
+        "the folder of the last checkpoint, or remove it."
     )
 
 
@@ -110,12 +110,12 @@ def _is_number(value: object) -> bool:
 
 
 def draw_curve(rows: list[Row], file: Path) -> None:
-    """A PNG: training loss, validation perplexity and BLEU by step."""
+    """Draw a PNG of training loss, validation scores and mean reward by step, as far as the rows have them."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     panels = [
-        ("loss", "training loss (nats a token)"),
+        ("loss", "training loss (nats per token)"),
         ("perplexity", "validation perplexity"),
         ("bleu", "validation BLEU"),
         ("gleu", "validation GLEU"),

@@ -35,7 +35,7 @@ CHANGEABLE = frozenset(
         "token_weights",
     }
 )
-"""What a resumed run may set otherwise than the run that it continues. What files hold is compared by itself."""
+"""The settings that a resumed run may change. The contents of files are compared separately."""
 
 PATHS = frozenset(
     {
@@ -50,18 +50,18 @@ PATHS = frozenset(
         "embeddings_output",
     }
 )
-"""Files that may lie elsewhere by then; but a run that had none may not get one."""
+"""Files that may have moved when the run is resumed; but a file may not be added or left out."""
 
 
 def earlier_config(folder: Path, resume: bool) -> dict[str, Any]:
-    """What a run's folder holds: nothing for a new run, the config of the last checkpoint for one to be resumed.
+    """The config of the last checkpoint in a run's folder; empty for a new run.
 
-    Raises `UsageError` if it should be the other way round.
+    Raises `UsageError` if a new run's folder has a checkpoint, or a resumed run's has none.
     """
     last = folder / "last"
     if not resume:
         if last.exists():
-            raise UsageError(f"{folder} holds a run already. Go on with it: --resume, or give another --output.")
+            raise UsageError(f"{folder} holds a run already. Continue it with --resume, or give another --output.")
         return {}
     if not last.exists():
         raise UsageError(f"--resume: {folder} holds no checkpoint yet. Start without --resume.")
@@ -69,7 +69,7 @@ def earlier_config(folder: Path, resume: bool) -> dict[str, Any]:
 
 
 def refuse_other_settings(config: TrainConfig, earlier: Mapping[str, Any]) -> None:
-    """Raises `UsageError` with every setting that may not change and did."""
+    """Raises `UsageError`, listing every setting that changed although it must not."""
     changed = list(_differences(config, earlier.get("training", {})))
     if changed:
         (name, before, now), *rest = changed
@@ -81,7 +81,7 @@ def refuse_other_settings(config: TrainConfig, earlier: Mapping[str, Any]) -> No
 
 
 def _differences(config: TrainConfig, earlier: Mapping[str, Any]) -> Iterator[tuple[str, Any, Any]]:
-    """Name, earlier and present value; of the same model's options, each by itself."""
+    """Name, earlier and present value of each changed setting; options of the same model are compared one by one."""
     free = CHANGEABLE - {"bleu"} if config.metric != "perplexity" else CHANGEABLE
     stored = {**DEFAULTS, **earlier}
     for name in [field.name for field in fields(config) if field.name in stored.keys() - free]:
@@ -99,9 +99,9 @@ def _differences(config: TrainConfig, earlier: Mapping[str, Any]) -> Iterator[tu
 def refuse_other_files(
     config: TrainConfig, earlier: Mapping[str, Any], vocabularies: Vocabularies, valid: Text
 ) -> None:
-    """Raises `UsageError` if a tokenizer or the held-out text is another; only the paths of files may change.
+    """Raises `UsageError` if the contents of a tokenizer or of the held-out text changed; their paths may change.
 
-    And for what tells of another training text before that is read, which can take hours.
+    Also raises it if ``--shard-tokens`` shows that the training text changed, because reading it can take hours.
     """
     folder = Path(config.output)
     stored = layout.load_vocabularies(folder / "last")
@@ -110,23 +110,23 @@ def refuse_other_files(
         ("target", stored.target, vocabularies.target),
     ):
         if now is not None and (before is None or before.fingerprint != now.fingerprint):
-            raise UsageError(f"--resume: the {side} tokenizer is not the one of {folder}. Give that one again.")
+            raise UsageError(f"--resume: the {side} tokenizer is not the one of {folder}. Give the same tokenizer.")
     if earlier.get(VALID, valid.fingerprint) != valid.fingerprint:
         raise UsageError(
             f"--resume: the held-out text is not the one of {folder}: it was {earlier[VALID]}, now it is "
-            f"{valid.fingerprint}, and scores of two texts do not compare. Give the same, or another --output."
+            f"{valid.fingerprint}. Scores on two texts cannot be compared. Give the same text, or another --output."
         )
     shard_tokens = earlier.get("training", {}).get("shard_tokens", config.shard_tokens)
     if earlier.get(TEXT, "").endswith(" shards") and shard_tokens != config.shard_tokens:
         raise UsageError(
-            f"--resume: the training text of {folder} is in shards, of which each has an order of its own: "
+            f"--resume: the training text of {folder} is in shards, whose size decides the order of examples: "
             f"--shard-tokens was {shard_tokens}, now it is {config.shard_tokens}. Give the same, or another --output."
         )
 
 
 def refuse_other_text(config: TrainConfig, earlier: Mapping[str, Any], data: Text) -> None:
-    """Raises `UsageError` if the training text is another."""
-    text = earlier.get(TEXT, data.fingerprint)  # a new run has none, and sgdec once stored none
+    """Raises `UsageError` if the training text is not that of the earlier run."""
+    text = earlier.get(TEXT, data.fingerprint)  # missing in a new run and in checkpoints of early versions
     if text != data.fingerprint:
         raise UsageError(
             f"--resume: the training text is not the one of {config.output}: it was {text}, now it is "
@@ -135,17 +135,17 @@ def refuse_other_text(config: TrainConfig, earlier: Mapping[str, Any], data: Tex
 
 
 def precision(config: TrainConfig, earlier: Mapping[str, Any]) -> str:
-    """That of the settings; where they leave it open, that of the run so far, whatever this machine would choose."""
+    """The precision of the settings; for auto, that of the resumed run, even if this machine would choose another."""
     stored: str = earlier.get("precision", "auto")
     return stored if config.precision == "auto" else config.precision
 
 
 def scores(earlier: Mapping[str, Any]) -> dict[str, float]:
-    """Of the last validation, if the last checkpoint was one."""
+    """The scores of the last checkpoint; empty if it was saved without a validation."""
     return {name: earlier[name] for name in get_args(Metric) if name in earlier}
 
 
 def last_good(folder: Path) -> str:
-    """Names the last good checkpoint, for error messages."""
+    """A clause that names the last good checkpoint, for error messages."""
     last = folder / "last"
     return f"the last good checkpoint is {last.resolve()}" if last.exists() else "there is no checkpoint yet"

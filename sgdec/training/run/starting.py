@@ -1,7 +1,7 @@
-"""A run that starts from the weights of another: for refinement by another objective, on other text, at other rates.
+"""Starting a run from the weights of another, to refine it with another objective, text or learning rate.
 
-The model must be the same function of the same weights: its kind, options, vocabularies and direction. Options of
-dropout are not part of the function and may be others.
+The model must compute the same function of the same weights: the same kind, options, vocabularies and direction.
+Dropout options are not part of this function and may differ.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 def config_of(path: str | Path, *, resumed: str | Path | None = None, host: Host | None = None) -> dict[str, Any]:
-    """The config of a checkpoint, which says what the model is; of a run to be ``resumed``, the one it has by now.
+    """The config of the checkpoint ``path``, or of the last checkpoint of the ``resumed`` run if it has one.
 
-    Raises `SgdecError` if there is no checkpoint, or its config is not that of its weights.
+    Raises `SgdecError` if there is no checkpoint, or its config does not fit its weights.
     """
     last = None if resumed is None else Path(resumed) / "last"
     folder = layout.find_checkpoint(last if last is not None and last.exists() else path)
@@ -36,29 +36,33 @@ def config_of(path: str | Path, *, resumed: str | Path | None = None, host: Host
 
 
 def start_from(path: str | Path, model: Model, config: Mapping[str, Any], vocabularies: Vocabularies) -> None:
-    """Give a new model, which ``config`` describes as config.json does, the weights of a checkpoint.
+    """Load the weights of a checkpoint into a new model. ``config``: the model's part of config.json.
 
-    Raises `UsageError` with every difference if it is another model, `SgdecError` for what is missing or damaged.
+    Raises `UsageError`, listing all differences, if the checkpoint is of another model; `SgdecError` for files that
+    are missing or damaged.
     """
     folder = layout.find_checkpoint(path)
     earlier = layout.read_config(folder)
     if SECTION in earlier:
-        raise UsageError(f"--start-from {path}: this model is quantised. Start from the one that it was made of.")
+        raise UsageError(f"--start-from {path}: this model is quantised. Start from the one that it was made from.")
     differences = _differences(earlier, config, {option.name: option.default for option in describe(type(model))})
     different = [f"{name} is {before} there, here {now}" for name, before, now in differences]
     if different:
-        raise UsageError(f"--start-from {path}: {'; '.join(different)}. Weights are of use to the same model only.")
+        raise UsageError(f"--start-from {path}: {'; '.join(different)}. The weights fit only the same model.")
     stored = layout.load_vocabularies(folder)
     for side, before, now in zip(("source", "target"), stored, vocabularies, strict=True):
         if now is not None and (before is None or before.fingerprint != now.fingerprint):
-            raise UsageError(f"--start-from {path}: the {side} tokenizer is not the one here. Give that --tokenizer.")
+            raise UsageError(f"--start-from {path}: its {side} tokenizer is another. Give that one to --tokenizer.")
     loading.load_weights(model, folder / layout.WEIGHTS)
 
 
 def _differences(
     earlier: Mapping[str, Any], config: Mapping[str, Any], defaults: Mapping[str, Any]
 ) -> Iterator[tuple[str, Any, Any]]:
-    """Name, value there and value here; options only of models of one kind, those not stored being ``defaults``."""
+    """Name, value in ``earlier`` and value in ``config`` of each difference.
+
+    Options are compared only between models of the same kind; an option that is not stored has its default.
+    """
     for name in SAME:
         before, now = earlier.get(name, False), config.get(name, False)
         if name != "options":

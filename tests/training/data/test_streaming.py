@@ -216,7 +216,7 @@ def test_bad_files_are_one_line_in_shards_too(tmp_path: Path, vocabulary: Senten
     if not child:
         pipe.write_bytes(Path(source).read_bytes())
         os._exit(0)
-    with pytest.raises(UsageError, match=r"--train: .* which takes files\. Give files, or --shard-tokens 0"):
+    with pytest.raises(UsageError, match=r"--train: .* which needs regular files\. Give files, or --shard-tokens 0"):
         opened(tmp_path / "run", (str(pipe),), vocabulary)
     os.waitpid(child, 0)
 

@@ -218,10 +218,10 @@ def test_a_run_of_an_sgdec_that_knew_no_weights_had_none(tmp_path: Path) -> None
 
 BAD = {
     "too few lines": (["1"] * 5, r"weights has 5 lines, but the training text has 109\. Line N must have"),
-    "a word": (["1", "heavy", *["1"] * 107], r"weights:2: 'heavy' is no weight\. Expected numbers from 0 on"),
-    "below 0": (["1", "1", "-1", *["1"] * 106], r"weights:3: '-1' is no weight"),
-    "no number": (["nan", *["1"] * 108], r"weights:1: 'nan' is no weight"),
-    "infinite": (["inf", *["1"] * 108], r"weights:1: 'inf' is no weight"),
+    "a word": (["1", "heavy", *["1"] * 107], r"weights:2: 'heavy' is not a weight\. Expected numbers >= 0"),
+    "below 0": (["1", "1", "-1", *["1"] * 106], r"weights:3: '-1' is not a weight"),
+    "no number": (["nan", *["1"] * 108], r"weights:1: 'nan' is not a weight"),
+    "infinite": (["inf", *["1"] * 108], r"weights:1: 'inf' is not a weight"),
     "a count": (
         [*[" ".join(["1"] * tokens) for tokens in LENGTHS[:-1]], "1 1"],
         r"weights:109: 2 weights for a target of 5 tokens, expected 5, or 6 with that of </s>\. Tokens are those of",
@@ -254,7 +254,7 @@ def test_edit_weights_need_one_vocabulary_and_a_source(tmp_path: Path) -> None:
         make_config(tmp_path, edit_weight=0.0)
     with pytest.raises(UsageError, match="--edit-weight: gnmt does not read one source token by token"):
         make_config(tmp_path, edit_weight=3.0).require_fit(HardAttention)
-    with pytest.raises(UsageError, match="--objective expected-reward has no weights of tokens"):
+    with pytest.raises(UsageError, match="--objective expected-reward has no token weights"):
         make_config(tmp_path, edit_weight=3.0, objective="expected-reward", start="a")
     alone = {"model": "rnnlm", "train": (config.train[1],), "valid": (config.valid[1],), "options": {"width": 8}}
     with pytest.raises(UsageError, match="--edit-weight: rnnlm is a language model and has no source"):

@@ -67,7 +67,7 @@ def test_a_parameter_that_nothing_depends_on_stays_as_it_is(ranks: Ranks) -> Non
 def test_gradients_that_are_missing_in_some_updates_are_refused_and_never_left_unsummed(ranks: Ranks) -> None:
     for rank in ranks:
         assert rank["forgetful"].startswith(
-            "--parallel data: GNMT had a gradient for each of its parameters at first"
+            "--parallel data: GNMT had gradients for all its parameters in the first step"
         )
 
 

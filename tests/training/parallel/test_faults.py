@@ -91,7 +91,7 @@ def test_a_killed_rank_is_started_again_and_the_run_ends_as_if_nothing_had_happe
     assert run.returncode == 0, run.stderr
     errors = [line for line in run.stderr.splitlines() if line.startswith("Error: ")]
     assert len(errors) == 1 and "another process of this run has died" in errors[0]
-    assert f"go on after {tmp_path}/killed/step-8 with --resume" in errors[0]
+    assert f"continue after {tmp_path}/killed/step-8 with --resume" in errors[0]
     assert "Traceback" not in run.stderr
     assert run.stderr.count("resumed after step 8") == 1
     assert run.stderr.count("the best model, after 12 steps") == 1, "only rank 0 talks"
@@ -109,7 +109,7 @@ def test_without_restarts_the_job_ends_and_one_process_can_go_on(tmp_path: Path)
     run = torchrun(config)
     assert run.returncode != 0
     errors = [line for line in run.stderr.splitlines() if line.startswith("Error: ")]
-    assert len(errors) == 1 and "torchrun --max-restarts 1 does so by itself" in errors[0]
+    assert len(errors) == 1 and "torchrun --max-restarts 1 restarts it automatically" in errors[0]
     options = {**describe_defaults(), "width": 16, "dropout": 0.1}
     alone = replace(config, parallel="none", model="fragile", options=options)
     trainer = prepare(alone, resume=True, host=Host((str(tmp_path / "fragile.py"),)), quiet=True)
@@ -125,7 +125,7 @@ def refusal(config: TrainConfig) -> str:
 
 
 def test_parallel_training_that_torchrun_did_not_start_is_refused(tmp_path: Path) -> None:
-    said = "--parallel data: torchrun starts its processes: torchrun --standalone --nproc-per-node 4 -m sgdec"
+    said = "--parallel data: start the processes with torchrun: torchrun --standalone --nproc-per-node 4 -m sgdec"
     assert refusal(settings(tmp_path, "run")).startswith(said)
 
 
@@ -149,7 +149,7 @@ def test_more_ranks_than_gpus_are_refused(tmp_path: Path, monkeypatch: pytest.Mo
         "--device cuda: 4 processes, but this machine has 2 GPUs. Give torchrun --nproc-per-node 2, or --device cpu."
     )
     assert refusal(settings(tmp_path, "run", device="cuda")) == said
-    said = "--device cuda:1: each process of --parallel takes its own GPU. Give --device cuda."
+    said = "--device cuda:1: each process of --parallel uses its own GPU. Give --device cuda."
     assert refusal(settings(tmp_path, "run", device="cuda:1")) == said
 
 

@@ -248,14 +248,14 @@ def test_what_does_not_fit_is_one_line_and_names_both(tmp_path: Path) -> None:
         "--start-decoder LM: this is a rnnlm; transformer can start from transformer-lm."
     )
     assert refusal(model="shallow", options={"width": 8}).endswith("shallow can start from no language model.")
-    assert "it has another tokenizer, or another direction, than the target" in refusal(right_left=True)
+    assert "its tokenizer or direction differs from the target" in refusal(right_left=True)
     deep = train_lm(tmp_path, "rnnlm", "deep", options={"layers": 3})
     assert refusal(deep) == (
-        "--start-decoder LM: the decoder has no place for its lstm.weight_ih_l2. Give both equally many layers."
+        "--start-decoder LM: the decoder has no parameter for its lstm.weight_ih_l2. Give both as many layers."
     )
     assert refusal(options={"width": 16, "tied": "target"}) == (
-        "--start-decoder LM: its embedding.weight and softmax.weight differ, which the model ties. "
-        "Tie them in both, or none."
+        "--start-decoder LM: its embedding.weight and softmax.weight differ, but the model ties them. "
+        "Tie them in both or in none."
     )
     tied = train_lm(tmp_path, "rnnlm", "tied", options={"tied": True})
     for ties in ("target", "none"):
@@ -265,8 +265,8 @@ def test_what_does_not_fit_is_one_line_and_names_both(tmp_path: Path) -> None:
         assert torch.equal(model.output_layer()[0].weight, expected)
     for name in ("embeddings_target", "embeddings_output"):
         flag = "--" + name.replace("_", "-")
-        assert refusal(**{name: "vec"}) == f"--start-decoder and {flag} both say how a run starts. Give one of them."
-    assert refusal(unigram_bias=True).startswith("--start-decoder and --unigram-bias both say how a run starts")
+        assert refusal(**{name: "vec"}) == f"--start-decoder and {flag} set the same weights. Give only one of them."
+    assert refusal(unigram_bias=True).startswith("--start-decoder and --unigram-bias set the same weights")
     train(make_config(tmp_path, max_steps=1, bleu=0), quiet=True)
     assert refusal(str(tmp_path / "run")).endswith("this is a gnmt; gnmt can start from rnnlm.")
     with pytest.raises(SgdecError, match="nowhere: no such folder"):

@@ -78,7 +78,7 @@ def test_the_model_and_its_direction_are_those_of_the_start_too(folder: Path, ru
 
 
 def test_another_model_is_refused_with_the_difference(run: Run) -> None:
-    of_use = "Weights are of use to the same model only."
+    of_use = "The weights fit only the same model."
     assert error(run("--start-from", "ml", "--gnmt.width", "24", "--gnmt.normed", "true")) == (
         f"--start-from ml: gnmt.width is 16 there, here 24; gnmt.normed is False there, here True. {of_use}"
     )
@@ -96,7 +96,7 @@ def test_another_tokenizer_is_refused_even_of_the_same_size(run: Run) -> None:
     size = layout.load_vocabularies("ml").target.size  # type: ignore[union-attr]
     assert train_vocabulary(lines, 20, kind="word").size == size
     assert error(run("--start-from", "ml", "--tokenizer", "other.spm")) == (
-        "--start-from ml: the source tokenizer is not the one here. Give that --tokenizer."
+        "--start-from ml: its source tokenizer is another. Give that one to --tokenizer."
     )
 
 
@@ -115,18 +115,18 @@ def test_a_quantised_start_is_refused(run: Run) -> None:
     config = files.read_json(Path("small/config.json"))
     files.write_json(Path("small/config.json"), {**config, "quantised": {"bounds": {}, "from": "ml"}})
     assert error(run("--start-from", "small")) == (
-        "--start-from small: this model is quantised. Start from the one that it was made of."
+        "--start-from small: this model is quantised. Start from the one that it was made from."
     )
 
 
 def test_expected_reward_says_what_it_needs(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     reward = ("--objective", "expected-reward")
     assert error(run(*reward)) == (
-        "--objective expected-reward refines a trained model: random outputs of an untrained one earn no reward to "
-        "learn from. Give --start-from MODEL."
+        "--objective expected-reward refines a trained model: the random outputs of an untrained one have no reward "
+        "to learn from. Give --start-from MODEL."
     )
     assert error(run(*reward, "--start-from", "ml", "--sgd-after", "3")) == (
-        "--sgd-after: expected-reward takes plain SGD from the first step, at --sgd-lr. Leave --sgd-after out."
+        "--sgd-after: expected-reward uses plain SGD from the first step, at --sgd-lr. Leave --sgd-after out."
     )
     assert error(run(*reward, "--start-from", "ml", "--samples", "1")).startswith("--samples: 1 ")
     assert error(run(*reward, "--start-from", "ml", "--alpha", "-1")).startswith("--alpha: -1.0 ")
@@ -134,7 +134,7 @@ def test_expected_reward_says_what_it_needs(run: Run, monkeypatch: pytest.Monkey
     for name, value in {"TORCHELASTIC_RUN_ID": "1", "RANK": "0", "WORLD_SIZE": "1"}.items():  # as torchrun does
         monkeypatch.setenv(name, value)
     assert error(run(*reward, "--start-from", "ml", "--parallel", "model")) == (
-        "--parallel model takes maximum likelihood alone. For expected-reward use data, or none."
+        "--parallel model supports maximum likelihood only. For expected-reward use data, or none."
     )
 
 
