@@ -148,14 +148,18 @@ class Scores:
     def dense(cls, values: Array) -> DenseScores:
         """Every token's score: ``[V]`` for one prefix, ``[rows, V]`` for many. Integers are converted to floats.
 
-        Raises TypeError unless ``values`` is an array or tensor, ValueError for another shape.
+        Raises TypeError unless ``values`` is an array or tensor of real numbers, ValueError for another shape.
         """
         if not hasattr(values, "ndim"):
             raise TypeError(f"Scores.dense takes an array or a tensor, not a {type(values).__name__}: np.array(...)")
         if values.ndim not in (1, 2):
             raise ValueError(f"Scores.dense takes [V] or [rows, V], not an array of shape {list(values.shape)}")
         if isinstance(values, np.ndarray):
+            if values.dtype.kind not in "fiub":
+                raise TypeError(f"Scores.dense takes real numbers, not an array of type {values.dtype}")
             values = values if values.dtype.kind == "f" else values.astype(np.float64)
+        elif values.is_complex():
+            raise TypeError(f"Scores.dense takes real numbers, not a tensor of type {values.dtype}")
         elif not values.is_floating_point():
             values = values.double()
         return DenseScores(values[None] if values.ndim == 1 else values)

@@ -6,6 +6,7 @@ far from its origin, or give one hypothesis the values of another.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sgdec.errors import SgdecError
-from sgdec.protocol import BatchDecoder, Decoder, Result, Scores
+from sgdec.protocol import BatchDecoder, Decoder, Hypothesis, Result, Scores
 
 Floats = npt.NDArray[np.float64]
 
@@ -41,6 +42,32 @@ def require_one_each(name: str, method: str, found: Any, expected: int) -> None:
         raise SgdecError(f"predictor {name!r}: {method} returned {len(found)} items; expected {expected}.")
 
 
+def bounds_given(name: str, ability: str, found: Sequence[Any]) -> list[float]:
+    """The bounds that predictor ``name`` gave, one number per state; SgdecError if one is NaN or not a number."""
+    for bound in found:
+        try:
+            valid = not math.isnan(bound)
+        except TypeError:
+            raise SgdecError(
+                f"predictor {name!r}: {ability} returned {described(bound)} for a state; expected a number."
+            ) from None
+        if not valid:
+            raise SgdecError(f"predictor {name!r}: {ability} returned NaN; expected a number, inf or -inf.")
+    return list(found)
+
+
+def require_hashable(name: str, keys: Sequence[Any]) -> None:
+    """Raise SgdecError unless every key that ``state_key`` of predictor ``name`` returned is hashable."""
+    for key in keys:
+        try:
+            hash(key)
+        except TypeError:
+            raise SgdecError(
+                f"predictor {name!r}: state_key returned {described(key)} for a state; expected a hashable value, "
+                "such as a tuple."
+            ) from None
+
+
 def attention_rows(name: str, found: Sequence[Any]) -> list[Floats]:
     """The attention that predictor ``name`` gave, one row ``[source]`` per state; SgdecError if it is not finite."""
     rows = [np.array(row, dtype=np.float64) for row in found]  # copies, so that the batch's matrix can be freed
@@ -57,6 +84,14 @@ def require_result(decoder: Decoder, found: object) -> Result:
         raise SgdecError(
             f"{type(decoder).__name__}.{method} returned {listed}{described(found)}; expected {listed}a Result."
         )
+    for hypothesis in found.hypotheses:
+        if not isinstance(hypothesis, Hypothesis):
+            raise SgdecError(
+                f"{type(decoder).__name__}: its Result lists {described(hypothesis)}; expected hypotheses, such as "
+                "space.finish(node) of a node that ends with </s>."
+            )
+        if math.isnan(hypothesis.rank_score):
+            raise SgdecError(f"{type(decoder).__name__}: a hypothesis has the rank_score NaN; expected a number.")
     return found
 
 

@@ -22,8 +22,9 @@ from sgdec.context import EOS
 from sgdec.errors import SgdecError
 from sgdec.protocol import FORBIDDEN, Candidates, State, Steps
 from sgdec.ranking import Ranking
+from sgdec.search.answers import bounds_given
 from sgdec.search.blame import blamed
-from sgdec.search.bounds import Bounds, total_bound
+from sgdec.search.bounds import Bounds, bound_of, total_bound
 from sgdec.search.columns import not_in_vocabulary, outside
 from sgdec.search.faults import fault, forbids
 from sgdec.search.node import Node, require_finite
@@ -164,7 +165,9 @@ class JointAutomaton:
 
     def _remaining(self, tokens: Candidates, after: Sequence[Sequence[State]]) -> Iterable[float]:
         """Upper bounds on what continuations can still add after each of these tokens."""
-        columns = [method(after[k]) for k, _, method in self._bounds.own]
+        columns = [
+            bounds_given(self._names[k], bound_of(weight), method(after[k])) for k, weight, method in self._bounds.own
+        ]
         weights = [weight for _, weight, _ in self._bounds.own]
         others = self._bounds.per_token
         remaining: Sequence[float]

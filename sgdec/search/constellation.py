@@ -17,7 +17,7 @@ from sgdec.lifting import lift
 from sgdec.protocol import FORBIDDEN, BatchPredictor, Candidates, Predictor, Source, SparseRow, State, ability
 from sgdec.ranking import Coverage, Ranking, add_attention
 from sgdec.search import lazily
-from sgdec.search.answers import Floats, attention_rows
+from sgdec.search.answers import Floats, attention_rows, bounds_given, require_hashable
 from sgdec.search.automata import JointAutomaton, StepsOf
 from sgdec.search.bounds import Bounds, bound_of, max_score
 from sgdec.search.columns import Column, candidates_of
@@ -238,6 +238,7 @@ class Constellation:
             chosen = [i for i in known if nodes[i].weights[k] is not None]
             if method is not None and chosen:
                 found = self.members[k].ask("state_key", self.states(k, [nodes[i] for i in chosen]))
+                require_hashable(self.names[k], found)
                 for i, key in zip(chosen, found, strict=True):
                     parts[i].append(key)
         for i, part in parts.items():
@@ -256,7 +257,10 @@ class Constellation:
 
     def _remaining(self, bounds: Bounds, nodes: Sequence[Node]) -> list[tuple[float, ...]]:
         """For each node the bounds of the predictors with a bound for each state, in the order of ``bounds.own``."""
-        columns = [self.members[k].ask(bound_of(weight), self.states(k, nodes)) for k, weight, _ in bounds.own]
+        columns = []
+        for k, weight, _ in bounds.own:
+            found = self.members[k].ask(bound_of(weight), self.states(k, nodes))
+            columns.append(bounds_given(self.names[k], bound_of(weight), found))
         return list(zip(*columns, strict=True)) if columns else [()] * len(nodes)
 
     def _joint_automaton(self) -> JointAutomaton | None:

@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from sgdec_decoders.astar import AStarDecoder
 from sgdec_decoders.beam import BeamDecoder
+from sgdec_decoders.dfs import DfsDecoder
 from sgdec_decoders.greedy import GreedyDecoder
 from sgdec_decoders.vanilla import VanillaDecoder
 
 from sgdec.cli.main import main
 from sgdec.errors import SgdecError
-from sgdec.protocol import BatchPredictor, Candidates, Decoder, Predictor, Scores, Source, State, Steps
+from sgdec.protocol import BatchPredictor, Candidates, Decoder, Predictor, Result, Scores, Source, State, Steps
 from sgdec.search.constellation import Constellation
+from sgdec.search.node import Node
 from sgdec.search.scheduler import Scheduler
+from sgdec.search.space import SearchSpace
 from sgdec.testing import Table
 from tests.helpers.plugin_files import decode, write_plugin
 
@@ -172,3 +179,87 @@ def test_a_batch_decoder_that_answers_something_else(
     run = ["decode", "--plugin-file", str(tmp_path / "d.py"), "--predictors", "wc", "--vocab-size", "5"]
     assert main([*run, "--input-format", "ids", "--decoder", "d", str(tmp_path / "in")]) == 1
     assert said in capsys.readouterr().err
+
+
+class Bounded(Answers):
+    """Says what it is told to of every state."""
+
+    def __init__(self, bound: Any = 0.0, key: Any = 0) -> None:
+        super().__init__(Scores.dense(np.zeros(V)))
+        self.bound, self.key = bound, key
+
+    def best_remaining(self, states: Sequence[State]) -> list[Any]:
+        return [self.bound] * len(states)
+
+    def state_key(self, states: Sequence[State]) -> list[Any]:
+        return [self.key] * len(states)
+
+
+class BoundedAutomaton(Chain):
+    def best_remaining(self, states: Sequence[State]) -> list[float]:
+        return [math.nan] * len(states)
+
+
+@pytest.mark.parametrize("decoder", [AStarDecoder(), DfsDecoder(), BeamDecoder(stop="proven")], ids=str)
+@pytest.mark.parametrize(
+    ("bound", "said"),
+    [
+        (math.nan, "NaN; expected a number, inf or -inf."),
+        (np.float32("nan"), "NaN; expected a number, inf or -inf."),
+        ("high", "a str for a state; expected a number."),
+        (None, "None for a state; expected a number."),
+        (np.zeros(2), "a ndarray of shape [2] for a state; expected a number."),
+    ],
+    ids=str,
+)
+def test_a_bound_that_is_no_number(bound: Any, said: str, decoder: Decoder) -> None:
+    found = failure(decoder, first=Table(np.zeros((V, V))), mine=Bounded(bound))
+    assert found == f"predictor 'mine': best_remaining returned {said}"
+
+
+@pytest.mark.parametrize("decoder", [AStarDecoder(), DfsDecoder()], ids=str)
+def test_a_bound_of_an_automaton_that_is_no_number(decoder: Decoder) -> None:
+    assert failure(decoder, mine=BoundedAutomaton()).startswith("predictor 'mine': best_remaining returned NaN")
+
+
+def test_a_bound_may_be_infinite() -> None:
+    constellation = Constellation.of({"mine": Bounded(math.inf)}, vocab_size=V)
+    (outcome,) = Scheduler(constellation, AStarDecoder()).run([Source(1, (3,), max_length=2)])
+    assert outcome.error is None and outcome.result.proven
+
+
+@pytest.mark.parametrize("key", [[1], {}, {1}])
+def test_a_key_that_is_not_hashable(key: Any) -> None:
+    found = failure(BeamDecoder(recombine=True), mine=Bounded(key=key))
+    assert found.startswith(f"predictor 'mine': state_key returned a {type(key).__name__} for a state; expected a ha")
+
+
+class Lists(Decoder):
+    """Lists what it is told to make of the best node."""
+
+    def __init__(self, made: Callable[[SearchSpace, Node], Any]) -> None:
+        self.made = made
+
+    def decode(self, space: SearchSpace) -> Result:
+        node = space.root
+        while not node.finished:
+            ((node,),) = space.expand([node], limit=1)
+        return Result([self.made(space, node)])
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda space, node: node, "Lists: its Result lists a Node; expected hypotheses, such as space.finish(node)"),
+        (lambda space, node: node.tokens, "Lists: its Result lists a tuple; expected hypotheses"),
+        (lambda space, node: replace(space.finish(node), rank_score=math.nan), "Lists: a hypothesis has the rank_sc"),
+    ],
+)
+def test_a_result_without_hypotheses(made: Callable[[SearchSpace, Node], Any], said: str) -> None:
+    assert failure(Lists(made), mine=Table(np.zeros((V, V)))).startswith(said)
+
+
+@pytest.mark.parametrize("values", [np.zeros(V, complex), np.full(V, "x"), np.zeros(V, object), torch.zeros(V) * 1j])
+def test_dense_scores_are_real_numbers(values: Any) -> None:
+    with pytest.raises(TypeError, match=r"Scores\.dense takes real numbers, not an? (array|tensor) of type"):
+        Scores.dense(values)
