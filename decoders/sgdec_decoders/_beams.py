@@ -49,7 +49,7 @@ class BeamSearch(Decoder):
         """The reason why a search that ends as ``stop best`` can end too early; None if it cannot."""
         reasons = {
             "alpha or beta is not 0": self.ranking.uses_length or self.ranking.uses_coverage,
-            "scores can rise": not never_rises,
+            "totals can rise": not never_rises,
             "more than one hypothesis is asked for": nbest > 1,
         }
         return " and ".join(reason for reason, holds in reasons.items() if holds) or None
@@ -85,7 +85,9 @@ class StoppingBeamSearch(BeamSearch):
 
     def caveat(self, nbest: int, never_rises: bool) -> str | None:
         why = self.losses_of_stop_best(nbest, never_rises) if self.stop == "best" else None
-        return why and f"stop best can end too early, because {why}; stop length and stop proven cannot."
+        return why and (
+            f"with stop best the search can end too early, because {why}; with stop length or stop proven it cannot."
+        )
 
 
 def prune_local(children: list[Node], width: float) -> list[Node]:

@@ -224,9 +224,9 @@ class _AllWays(dict[int, Ways]):
         self._start = lattice.start
         self._first: list[int] = first.tolist()
         self._tokens: list[int] = labels.tolist()
-        self._scores: list[float] = (-costs).tolist()
+        self._scores: list[float] = (0.0 - costs).tolist()  # not -costs: a cost of 0 would become -0.0
         self._targets: list[int] = targets.tolist()
-        self._final: list[float] = (-lattice.final).tolist()
+        self._final: list[float] = (0.0 - lattice.final).tolist()
         self._use_weights = use_weights
         self._normalize = normalize
 

@@ -97,6 +97,6 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
                 for problem in (outcome.error, warning):
                     if problem is not None:
                         tally.warn(outcome.source.id, problem)
-    log.info(str(tally))
+    tally.report()
     running.summarise(run, scheduler, signature)
     return 1 if tally.failed or rows.failed else 0

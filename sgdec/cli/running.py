@@ -15,6 +15,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from sgdec.cli.paths import Command, Read, Written
+from sgdec.context import UNK
 from sgdec.errors import SgdecError, UsageError, one_line
 from sgdec.io.writing import write_whole
 from sgdec.plugins.options import (
@@ -251,7 +252,8 @@ class Tally:
         self._decoder = decoder
         self.failed = 0
         self._started = time.monotonic()
-        self._sentences = self._tokens = self._expansions = 0
+        self._sentences = self._tokens = self._expansions = self._unknown = 0
+        self._text = given["input_format"] == "text"
         in_sight = given["output"] is None and sys.stdout.isatty()  # results on the same terminal show the progress
         self._bar = Bar(work, log, unit="sentences", hidden=in_sight)
 
@@ -265,6 +267,7 @@ class Tally:
         self._sentences += 1
         self._expansions += outcome.result.expansions
         self.failed += outcome.error is not None
+        self._unknown += UNK in outcome.source.tokens
         for hypothesis in outcome.result.hypotheses[:1]:
             self._tokens += len(hypothesis.tokens) + 1
         if self._bar.live:
@@ -278,6 +281,15 @@ class Tally:
         text = told(problem, self._decoder) if isinstance(problem, Exception) else one_line(problem)
         defect = None if isinstance(problem, (str, SgdecError)) else problem
         log.warning(f"sentence {sentence}: {text}", exc_info=defect)
+
+    def report(self) -> None:
+        """Logs the summary."""
+        if self._text and self._unknown:
+            log.info(
+                f"Note: {self._unknown} of {self._sentences} sentences have words or characters that the source "
+                "vocabulary does not know; models read each as <unk>."
+            )
+        log.info(str(self))
 
     def __str__(self) -> str:
         seconds = max(time.monotonic() - self._started, 1e-9)

@@ -108,7 +108,7 @@ def score(given: dict[str, Any], dotted: running.Options) -> int:
                     tally.warn(outcome.source.id, outcome.error)
                 writer.write(outputs.asked.popleft(), outcome)
         writer.finish(outputs.sentences)
-    log.info(str(tally))
+    tally.report()
     if given["nbest_list"] and outputs.listed < outputs.sentences:
         missing = f"{outputs.sentences - outputs.listed} of {outputs.sentences} sentences"
         log.warning(f"{missing} of {outputs.read_from} have no entry in {given['target']}.")

@@ -150,7 +150,8 @@ class PredictorContract(AbilityChecks):
 
     def test_a_batch_of_single_prefixes_says_what_single_prefixes_say(self) -> None:
         predictor = lift(Lowered(lift(self.make())))
-        self._compare(self._walk(predictor), "a predictor must return the same after it is lowered and lifted again")
+        promise = "a predictor must return the same through its simple form and its batch form"
+        self._compare(self._walk(predictor), promise)
 
     def test_inside_a_wrapper_it_says_the_same(self) -> None:
         predictor = PassThrough(lift(self.make()))

@@ -31,7 +31,7 @@ class Promise:
 def promises(
     contract: PredictorContract | PredictorSearchContract | DecoderContract | ModelContract[Any],
 ) -> list[Promise]:
-    """All promises of a contract, sorted by name.
+    """All promises of a contract, in the order of its file, after those that it inherits.
 
     >>> import numpy as np
     >>> from sgdec.testing import Table
@@ -41,10 +41,11 @@ def promises(
     ...         return Table(np.zeros((4, 4)))
     >>> first = promises(Bigram())[0]
     >>> first.text
-    'a batch of single prefixes says what single prefixes say'
+    'best remaining is never exceeded'
     >>> first.check()
     """
-    names = [name for name in dir(contract) if name.startswith(_PREFIX)]
+    defined = (name for cls in reversed(type(contract).__mro__) for name in vars(cls))
+    names = dict.fromkeys(name for name in defined if name.startswith(_PREFIX))
     return [Promise(name.removeprefix(_PREFIX).replace("_", " "), getattr(contract, name)) for name in names]
 
 

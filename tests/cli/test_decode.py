@@ -228,6 +228,17 @@ def test_the_summary_counts_what_was_done(decode: Decode) -> None:
     assert summary.startswith("3 sentences, 8 tokens, ") and "sentences/s" in summary
 
 
+def test_the_summary_counts_sentences_with_words_or_characters_that_the_vocabulary_does_not_know(
+    decode: Decode, model: str, tmp_path: Path
+) -> None:
+    (tmp_path / "in.txt").write_text("ab\naxyb\nz\n")
+    (tmp_path / "known.txt").write_text("ab\nc\n")
+    run = ["--predictors", "nmt", "--nmt.model", model]
+    note, *_ = (line for line in decode(*run, "in.txt").err.splitlines() if line.startswith("Note: "))
+    assert note.startswith("Note: 2 of 3 sentences have words or characters that the source vocabulary does not know")
+    assert "Note: " not in decode(*run, "known.txt").err
+
+
 @pytest.mark.usefixtures("lattices")
 def test_lines_never_shift_whatever_fails(decode: Decode, tmp_path: Path) -> None:
     (tmp_path / "in.ids").write_bytes(b"7\n\n9\n\xff\n4\nx\n")

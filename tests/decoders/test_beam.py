@@ -208,10 +208,10 @@ def test_where_a_stop_rule_can_lose_the_best_the_decoder_says_so_and_names_a_saf
 
     assert said() == said(alpha=1.0, stop="full") == said(alpha=1.0, stop="length") == [None]
     assert said(nbest=3, falls=False, beta=0.5, stop="proven") == [None]
-    early = "stop best can end too early, because {}; stop length and stop proven cannot."
+    early = "with stop best the search can end too early, because {}; with stop length or stop proven it cannot."
     assert said(alpha=0.6) == said(beta=0.6) == [early.format("alpha or beta is not 0")]
-    assert said(falls=False) == [early.format("scores can rise")]
-    assert said(nbest=2, falls=False) == [early.format("scores can rise and more than one hypothesis is asked for")]
+    assert said(falls=False) == [early.format("totals can rise")]
+    assert said(nbest=2, falls=False) == [early.format("totals can rise and more than one hypothesis is asked for")]
     (first,) = {BestFirstDecoder(alpha=0.5).caveat(1, True)}
     assert first is not None and "beam with stop length or stop proven" in first
     assert BestFirstDecoder().caveat(1, True) is GreedyDecoder().caveat(5, False) is None
@@ -225,10 +225,10 @@ def test_the_command_says_once_what_a_search_can_lose(tmp_path: Path, capsys: py
         assert main(["decode", *options, *run]) == 0
         return [line for line in capsys.readouterr().err.splitlines() if line.startswith("Note: ")]
 
-    early = "stop best can end too early, because {}; stop length and stop proven cannot."
+    early = "with stop best the search can end too early, because {}; with stop length or stop proven it cannot."
     assert noted() == noted("--beam.alpha", "0.6", "--beam.stop", "length") == []
     assert noted("--beam.alpha", "0.6") == ["Note: beam: " + early.format("alpha or beta is not 0")]
-    assert noted("--decoder", "vanilla", "--wc.weight", "-1") == ["Note: vanilla: " + early.format("scores can rise")]
+    assert noted("--decoder", "vanilla", "--wc.weight", "-1") == ["Note: vanilla: " + early.format("totals can rise")]
     assert len(noted("--decoder", "bestfirst", "--nbest", "2")) == 1
 
 

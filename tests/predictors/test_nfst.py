@@ -129,6 +129,13 @@ def test_on_a_deterministic_lattice_it_says_what_fst_says(
             assert spaces[0].bound([spaces[0].root]) == pytest.approx(spaces[1].bound([spaces[1].root]), abs=1e-9)
 
 
+@pytest.mark.parametrize("make", [FstPredictor, NfstPredictor])
+def test_a_cost_of_zero_is_a_score_without_a_sign(tmp_path: Path, make: type[FstPredictor | NfstPredictor]) -> None:
+    Automaton([(0, 1, 3, 0.0), (1, 2, 4, 0.0)], {2: 0.0}).write(tmp_path / "all.fst")
+    _, *nodes = nodes_of(space_of(make(str(tmp_path / "all.fst"))))
+    assert [str(node.scores[0]) for node in nodes] == ["0.0", "0.0", "0.0"]
+
+
 @pytest.mark.parametrize("semiring", ["tropical", "log"])
 @pytest.mark.parametrize("weight", [1.0, -0.5])
 @pytest.mark.parametrize("options", [{}, {"use_weights": False}, {"normalize": True}])

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from sgdec_decoders.beam import BeamDecoder
 
-from sgdec import Decoder, Result, SearchSpace, Source
+from sgdec import Decoder, Predictor, Result, Scores, SearchSpace, Source
+from sgdec.protocol import Candidates
 from sgdec.testing import (
     DecoderContract,
     PredictorContract,
@@ -61,10 +62,42 @@ class KeepsItsPlaceContract(PredictorContract):
 
 def test_every_promise_of_a_contract_is_listed_and_can_be_checked() -> None:
     listed = promises(BeamContract())
-    assert [f"test_{promise.text.replace(' ', '_')}" for promise in listed] == [
+    assert sorted(f"test_{promise.text.replace(' ', '_')}" for promise in listed) == [
         name for name in dir(DecoderContract) if name.startswith("test_")
     ]
     assert [promise.text for promise in listed if breach(promise.check)] == []
+
+
+class ChangesItsState(Predictor):
+    """The state is a list that `consume` changes, so states of other prefixes change, too."""
+
+    def initialize(self, source: Source) -> None:
+        self.tokens: list[int] = []
+
+    def predict_next(self, candidates: Candidates | None = None) -> Scores:
+        return Scores.dense(np.full(5, -1.0 - len(self.tokens)))
+
+    def consume(self, token: int) -> None:
+        self.tokens.append(token)
+
+    def get_state(self) -> list[int]:
+        return self.tokens
+
+    def set_state(self, state: list[int]) -> None:
+        self.tokens = state
+
+
+class ChangesItsStateContract(PredictorContract):
+    vocab_size = 5
+
+    def make(self) -> ChangesItsState:
+        return ChangesItsState()
+
+
+def test_the_first_broken_promise_is_the_simplest_that_tells_the_mistake() -> None:
+    broken = [promise.text for promise in promises(ChangesItsStateContract()) if breach(promise.check)]
+    assert broken[:2] == ["restoring a state restores its scores", "a state is a value that later calls leave alone"]
+    assert "a batch says what single prefixes say" in broken
 
 
 WITHOUT_PYTEST = """
