@@ -192,15 +192,15 @@ def test_whatever_the_scheduler_can_be_told_it_is_told(monkeypatch: pytest.Monke
         (lambda: sgdec.load("wc", nbset=3), "no setting 'nbset'. Did you mean 'nbest'?"),  # type: ignore[arg-type]
         (lambda: sgdec.load({}), "predictors: none is given."),
         (lambda: sgdec.load(["wc"]), "predictors: ['wc'] is neither a list, such as 'nmt,fst', nor a mapping"),  # type: ignore[arg-type]
-        (lambda: sgdec.load({"my lm": "wc"}), "predictors: 'my lm' is no name."),
+        (lambda: sgdec.load({"my lm": "wc"}), "predictors: 'my lm' is not a name."),
         (lambda: sgdec.load({"beam": "wc"}), "'beam' is the decoder."),
-        (lambda: sgdec.load({"copy": 3}), "3 is no predictor. Expected the name of a plugin, a class, or an object"),  # type: ignore[dict-item]
+        (lambda: sgdec.load({"copy": 3}), "3 is not a predictor. Expected the name of a plugin, a class, or an"),  # type: ignore[dict-item]
         (lambda: sgdec.load({"x": "rank"}), "'rank' wraps another predictor: write rank:PREDICTOR."),
         (lambda: sgdec.load({"x": Around}), "wraps another predictor: give an object of it."),
-        (lambda: sgdec.load({"x": "wc:rank:wc"}), "'wc' wraps no other predictor; it cannot stand before 'wc'."),
+        (lambda: sgdec.load({"x": "wc:rank:wc"}), "'wc' is not a wrapper; it cannot come before 'wc'."),
         (lambda: sgdec.load({"copy": Copy()}, copy={"other": 1}), "no option --copy.other: 'copy' is an object"),
         (lambda: sgdec.load("wc", Threes(), Threes={"times": 1}), "no option --Threes.times: 'Threes' is an object"),
-        (lambda: sgdec.load("wc", Copy), "is no decoder."),  # type: ignore[arg-type]
+        (lambda: sgdec.load("wc", Copy), "is not a decoder."),  # type: ignore[arg-type]
         (lambda: sgdec.load("wc", plugin_file="none.py"), "--plugin-file none.py: no such file."),
         (lambda: list(sgdec.load("wc", vocab_size=V).decode(["a b"])), "source 1 is text, and no predictor has a"),
         (lambda: list(sgdec.load("wc", vocab_size=V).decode([b"ab"])), "source 1 is b'ab'; expected a string or a"),

@@ -1,1 +1,1 @@
-"""Plugins: how they are found, configured, held against the protocol and put together."""
+"""Plugins: how they are found, configured, checked against the protocol, and assembled into a run."""

@@ -1,13 +1,14 @@
-"""From names and options to a constellation and a decoder: what ``sgdec decode`` and `sgdec.load` put together.
+"""Assembly of a run, for ``sgdec decode`` and `sgdec.load`: from names and options to a constellation and a decoder.
 
-Classes come from the plugin host, options from their constructors, vocabularies from whichever predictor brings
-one (a class with a classmethod ``read_vocabularies``, called with its options, that reads them without loading
-weights; that of a wrapper may name a parameter ``inner`` for those of what it wraps). All vocabularies of one side
-have to be the same. A wrapper whose inside speaks other vocabularies than the run has a classmethod
-``inner_context``, called with the context and its options, that gives the context for what it wraps.
+Classes come from the plugin host, and options are defined by their constructors. Vocabularies come from the
+predictors: the classmethod ``read_vocabularies``, called with the options, reads them without loading weights. In a
+wrapper it may have a parameter ``inner``, for the vocabularies of the inner predictor. All source vocabularies must
+be equal, and all target vocabularies must be equal. If the inner predictor of a wrapper has other vocabularies than
+the run, the wrapper has a classmethod ``inner_context``, which derives the inner context from the context and its
+options.
 
-In place of a plugin's name a library call may give a class, which is configured like a plugin's, or an object, which
-is taken as it is: its only option is its weight, and it brings the vocabularies in its attribute ``vocabularies``.
+A library call can give a class or an object in place of a plugin's name. A class is configured like a plugin's. An
+object is used as it is: its only option is its weight, and its vocabularies are in its attribute ``vocabularies``.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ class RunConfig:
     """The parts of a run."""
 
     predictors: str | Mapping[str, Any]
-    """``[NAME=][WRAPPER:]...PREDICTOR``, separated by commas; or by name, see `entries_of`."""
+    """``[NAME=][WRAPPER:]...PREDICTOR``, separated by commas; or a mapping by name, see `entries_of`."""
     decoder: str | type[Decoder] | Decoder = "beam"
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """By name of a part, then by option; ``weight`` for each entry of the list."""
+    """The options of each part, by the part's name; ``weight`` is an option of each entry of the list."""
     tokenizer: str | None = None
     vocab_size: int | None = None
     device: str = "cpu"
@@ -52,7 +53,7 @@ class RunConfig:
 
     @property
     def decoder_name(self) -> str:
-        """The name of the decoder's options: its own name, or that of its class."""
+        """The name that the decoder's options belong to: its own name, or that of its class."""
         if isinstance(self.decoder, str):
             return self.decoder
         return (self.decoder if isinstance(self.decoder, type) else type(self.decoder)).__name__
@@ -60,7 +61,7 @@ class RunConfig:
 
 @dataclass(frozen=True)
 class Run:
-    """All parts, ready to decode."""
+    """All parts of a run, ready to decode."""
 
     constellation: Constellation
     decoder: Decoder
@@ -68,16 +69,16 @@ class Run:
     config: RunConfig
     host: Host
     entries: tuple[tuple[float, ListEntry], ...]
-    """The predictors by weight."""
+    """The weight and the list entry of each predictor."""
     options: Mapping[str, Mapping[str, Any]]
-    """The options given to the constructors of parts, by name of the part."""
+    """The options of each part as its constructor received them, by the part's name."""
 
     @cached_property
     def signature(self) -> dict[str, str]:
         """The signature that reproduces the run: versions, predictors with weights and options, decoder with options,
         seed.
 
-        Reads all files that options name, for their hashes; where torch is loaded, it is asked for its threads.
+        Reads all files that options name, to hash them. Includes the number of threads if torch is loaded.
         """
         from sgdec import signature
 
@@ -111,11 +112,11 @@ class _Part:
     cls: type[Any]
     options: Mapping[str, Any]
     made: Any = None
-    """The object itself, where one was given."""
+    """The object itself, if the caller gave one in place of a name or class."""
 
 
 def assemble(config: RunConfig, host: Host) -> Run:
-    """Raises UsageError for unknown names and options, vocabularies that differ, or wrappers around nothing."""
+    """Assemble a run. Raises UsageError for unknown names or options, different vocabularies, or an empty wrapper."""
     require_device(config.device)
     decoder_name = config.decoder_name
     decoder_class = _class("decoder", config.decoder, host)
@@ -148,23 +149,23 @@ def assemble(config: RunConfig, host: Host) -> Run:
 
 
 def _class(kind: str, given: Any, host: Host) -> type[Any]:
-    """The class behind a name, or of what was given in its place."""
+    """The class of a plugin, or of the class or object given in its place."""
     if isinstance(given, str):
         return host.load(kind, given)
     cls = given if isinstance(given, type) else type(given)
     if not issubclass(cls, Decoder if kind == "decoder" else (Predictor, BatchPredictor)):
-        raise UsageError(f"{given!r} is no {kind}. Expected the name of a plugin, a class, or an object of one.")
+        raise UsageError(f"{given!r} is not a {kind}. Expected the name of a plugin, a class, or an object of one.")
     require_sound(cls)
     return cls
 
 
 def _part(name: str, plugin: Any, cls: type[Any], given: Mapping[str, Mapping[str, Any]]) -> _Part:
-    """A part with its options checked. An object has its own already."""
+    """A part with checked options. An object must have no options, because it was created with its own."""
     if isinstance(plugin, (str, type)):
         return _Part(name, cls, configure(cls, given[name], name=name))
     if given[name]:
         option = next(iter(given[name]))
-        raise UsageError(f"no option --{name}.{option}: {name!r} is an object, which was made with its own options.")
+        raise UsageError(f"no option --{name}.{option}: {name!r} is an object, and its options are already set.")
     return _Part(name, cls, {}, plugin)
 
 
@@ -179,7 +180,7 @@ def _weight(value: Any, name: str) -> float:
 
 
 def _chain(entry: ListEntry, classes: Mapping[str, type[Any]], given: Mapping[str, Any]) -> list[_Part]:
-    """An entry's parts from the outside in, with their options checked."""
+    """The parts of an entry with checked options, outermost wrapper first."""
     chain = []
     for place, (name, plugin) in enumerate(entry.parts):
         cls = classes[name]
@@ -192,7 +193,7 @@ def _chain(entry: ListEntry, classes: Mapping[str, type[Any]], given: Mapping[st
             raise UsageError(f"{plugin!r} wraps another predictor: {better}.")
         if not wraps and not last:
             raise UsageError(
-                f"{plugin!r} wraps no other predictor; it cannot stand before {entry.parts[-1].plugin!r}."
+                f"{plugin!r} is not a wrapper; it cannot come before {entry.parts[-1].plugin!r}."
             )
         chain.append(_part(name, plugin, cls, given))
     return chain
@@ -207,13 +208,13 @@ def _construct(part: _Part, context: Context, **extra: Any) -> Any:
         with no_exit(part.name):
             return part.cls(**part.options, **extra)
     except (SgdecError, OSError, ImportError):
-        raise  # a message, a file, a dependency: told as they are
+        raise  # these messages are clear to users as they are
     except Exception as error:
         raise PredictorFault(f"{part.name!r}: {said(error, *packages_of(part.cls))}") from error
 
 
 def _wrap(chain: list[_Part], context: Context) -> BatchPredictor:
-    """The innermost predictor, and each wrapper around it in the batch form."""
+    """Construct the innermost predictor and each wrapper around it, all in the batch form."""
     part, *inside = chain
     if not inside:
         return lift(_construct(part, context))
@@ -248,24 +249,24 @@ def _vocabularies(chains: list[list[_Part]], tokenizer: str | None) -> Vocabular
                         "sgdec score --nbest-list."
                     )
                 raise UsageError(
-                    f"{first} and {who} have different {side} vocabularies ({sizes}). Predictors decode together "
-                    "only over one: use models with the same tokenizer."
+                    f"{first} and {who} have different {side} vocabularies ({sizes}). All predictors of a run must "
+                    "share one: use models with the same tokenizer."
                 )
     source, target = (found[side][1] if side in found else None for side in ("source", "target"))
     return Vocabularies(source, target)
 
 
 def _forwards(vocabulary: Vocabulary) -> Vocabulary:
-    """The vocabulary itself, or the one that a right-to-left model reads backwards."""
+    """The vocabulary itself, or for a right-to-left model the same vocabulary in left-to-right order."""
     forwards: Vocabulary = getattr(vocabulary, "forwards", vocabulary)
     return forwards
 
 
 def _brought(chain: list[_Part]) -> Vocabularies:
-    """The vocabularies of one entry. A wrapper may replace those of its inner predictor."""
+    """The vocabularies of one entry. A wrapper may replace the vocabularies of its inner predictor."""
     part, *inside = chain
     if part.made is not None:
-        other = hasattr(part.cls, "inner_context")  # then what it wraps speaks other tokens than the run
+        other = hasattr(part.cls, "inner_context")  # then its inner predictor has other tokens than the run
         return Vocabularies() if other else part.made.vocabularies
     read = getattr(part.cls, "read_vocabularies", None)
     if read is None:
@@ -281,5 +282,5 @@ def _vocab_size(given: int | None, target: Vocabulary | None) -> int | None:
     if given is not None and target is not None and given != target.size:
         raise UsageError(f"--vocab-size {given}, but the target vocabulary has {target.size} tokens; leave it out.")
     if given is not None and given > VOCABULARY.value:
-        raise UsageError(f"--vocab-size {given}: a row of scores would have as many numbers. {VOCABULARY.raising}")
+        raise UsageError(f"--vocab-size {given}: each row of scores would have this length. {VOCABULARY.raising}")
     return given if target is None else target.size

@@ -1,14 +1,14 @@
-"""The whole surface that a plugin extends: three functions, each of which names classes.
+"""All hooks that a plugin can implement: three functions, each of which returns classes by name.
 
-A plugin is a module with one or more of them, marked with ``@sgdec.hookimpl``; an entry point ``KIND.NAME``
-of the group ``sgdec`` names that module (or ``--plugin-file`` does):
+A plugin is a module with one or more of these functions, marked with ``@sgdec.hookimpl``. An entry point
+``KIND.NAME`` of the group ``sgdec`` (or the option ``--plugin-file``) names that module:
 
     [project.entry-points.sgdec]
     "predictor.repeat" = "sgdec_repeat"
 
-The constructor of each class is its configuration (`sgdec.plugins.options`); what else a class can declare is on one
-page, `sgdec.protocol`. A module may state the version of that page which it was written for (``sgdec_api = 1``); it
-is then refused, with the way out, by an sgdec that has another.
+The constructor of each class is its configuration (`sgdec.plugins.options`). Everything else that a class can declare
+is in `sgdec.protocol`. A module may state the version of the protocol that it was written for (``sgdec_api = 1``); an
+sgdec with another version then refuses it, with a message that says what to install.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 hookspec = pluggy.HookspecMarker("sgdec")
 hookimpl = pluggy.HookimplMarker("sgdec")
-"""Marks the functions of a plugin that answer the hooks below."""
+"""Marks the functions of a plugin that implement the hooks below."""
 
 
 @hookspec
 def sgdec_predictors() -> dict[str, type[Predictor] | type[BatchPredictor]]:  # type: ignore[empty-body]
-    """Predictors by name. One with a constructor parameter ``inner`` is a wrapper."""
+    """Predictors by name. A predictor with a constructor parameter ``inner`` is a wrapper."""
 
 
 @hookspec
@@ -38,4 +38,4 @@ def sgdec_decoders() -> dict[str, type[Decoder]]:  # type: ignore[empty-body]
 
 @hookspec
 def sgdec_models() -> dict[str, type[Model]]:  # type: ignore[empty-body]
-    """Trainable models by name; their constructor takes the vocabulary sizes beside its options."""
+    """Trainable models by name. Their constructors take the vocabulary sizes besides the options."""

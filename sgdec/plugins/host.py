@@ -1,8 +1,8 @@
 """The plugin host: finds predictors, decoders and models by name, and imports only those that a run names.
 
-Names come from the entry points of the group ``sgdec``, each called ``KIND.NAME``; reading them imports
-nothing. The bundled plugins are found exactly like those of strangers. Two plugins of one name, one that does
-not import, one whose dependency is missing: each is an error for who asks for that name, and for nobody else.
+Names come from the entry points of the group ``sgdec``, each called ``KIND.NAME``; reading them imports no plugin.
+Bundled and third-party plugins are found in the same way. If two plugins share a name, or one cannot be imported,
+for example because a dependency is missing, only a run that names it fails.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sgdec.suggest import suggest
 
 KINDS = ("predictor", "decoder", "model")
 BUNDLED = "sgdec"
-"""The distribution whose plugins are always there; all others are third parties."""
+"""The distribution whose plugins are always available; all others are third parties."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 """The form of a plugin's name: its options are ``--NAME.OPTION``."""
 _EXTRA = re.compile(r"""extra\s*==\s*["']([^"']+)["']""")
@@ -38,17 +38,17 @@ class Entry(NamedTuple):
     kind: str
     name: str
     distribution: str
-    """Which distribution brings it, or the path of a plugin file."""
+    """The distribution that provides it, or the path of a plugin file."""
     value: str
-    """The module with the hooks."""
+    """The name of the module with the hooks."""
 
 
 class Host:
     """All plugins of one run.
 
-    ``plugin_files``: modules to load besides the installed ones. ``autoload``: whether third parties take
-    part; None = unless the environment says ``SGDEC_DISABLE_PLUGIN_AUTOLOAD=1``. Raises SgdecError for a
-    plugin file that does not import or offers nothing.
+    ``plugin_files``: modules to load besides the installed ones. ``autoload``: whether to include installed
+    third-party plugins; None = yes, unless the environment has ``SGDEC_DISABLE_PLUGIN_AUTOLOAD=1``. Raises SgdecError
+    for a plugin file that cannot be imported or has no plugin.
 
     >>> [entry.name for entry in Host(autoload=False).names("decoder") if entry.name == "beam"]
     ['beam']
@@ -74,9 +74,9 @@ class Host:
         )
 
     def load(self, kind: str, name: str) -> type[Any]:
-        """The class behind a name; only the plugin that offers it is imported.
+        """The class of the plugin ``name``; no other plugin is imported.
 
-        Raises UsageError for a name that nobody or that several offer, SgdecError for a broken plugin.
+        Raises UsageError if no plugin or several plugins have this name, SgdecError for a broken plugin.
         """
         found = [entry for entry in self.names(kind) if entry.name == name]
         if not found:
@@ -88,7 +88,7 @@ class Host:
         return self._class(found[0])
 
     def problems(self) -> Iterator[str]:
-        """Imports everything; a line for each entry that cannot be used."""
+        """Import all plugins; yield one line for each entry that cannot be used."""
         for entry in self._entries:
             if entry.kind not in KINDS or not NAME.fullmatch(entry.name):
                 expected = ", ".join(f"{kind}.NAME" for kind in KINDS)
@@ -104,7 +104,7 @@ class Host:
 
     def _unknown(self, kind: str, name: str) -> str:
         if not self._entries:
-            return f"no {kind} named {name!r}, nor any plugin: sgdec itself is not installed (pip install .)."
+            return f"no {kind} named {name!r}, and no plugins at all: sgdec is not installed (pip install .)."
         names = [entry.name for entry in self.names(kind)]
         elsewhere = [entry.kind for entry in self.names() if entry.name == name]
         note = f" ({name!r} is a {elsewhere[0]})" if elsewhere else ""
@@ -117,7 +117,7 @@ class Host:
             classes = self._classes(plugin, entry.kind)
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # whatever a stranger's module may raise, sys.exit too
+        except BaseException as error:  # a third-party module can raise anything, also SystemExit
             reason = _reason(error, entry.distribution)
             raise SgdecError(f"{entry.kind} {entry.name!r} is installed but did not import: {reason}") from error
         if entry.name not in classes:
@@ -125,7 +125,7 @@ class Host:
             raise SgdecError(f"{what}: {hook} does not return it. {suggest(entry.name, classes)}")
         found = classes[entry.name]
         if not _is_a(entry.kind, found):
-            raise SgdecError(f"{what}: {found!r} is no subclass of sgdec's {entry.kind.capitalize()}.")
+            raise SgdecError(f"{what}: {found!r} is not a subclass of sgdec's {entry.kind.capitalize()}.")
         from sgdec.plugins.surface import require_sound
 
         try:
@@ -135,7 +135,7 @@ class Host:
         return found
 
     def _plugin(self, entry: Entry) -> Any:
-        """The module of an entry, registered; imported when first asked for."""
+        """The module of an entry; imported and registered at the first call."""
         plugin = self._manager.get_plugin(entry.value)
         if plugin is None:
             plugin = EntryPoint(entry.name, entry.value, "sgdec").load()
@@ -146,7 +146,7 @@ class Host:
         _require_api(plugin)
         self._manager.register(plugin, name)
         try:
-            self._manager.check_pending()  # a hook that does not exist: a slip of the pen in its name
+            self._manager.check_pending()  # finds misspelt hook names
         except pluggy.PluginValidationError:
             self._manager.unregister(plugin)
             raise
@@ -177,7 +177,7 @@ class Host:
 
 
 def install_hint(module: str, distribution: str = BUNDLED) -> str:
-    """The command that installs a missing module, with the smallest extra that declares it; else an empty string.
+    """The command that installs a missing module by the smallest extra with it; "" if no extra declares the module.
 
     >>> install_hint("kenlm")
     ' (pip install "sgdec[kenlm]")'
@@ -202,7 +202,7 @@ def install_hint(module: str, distribution: str = BUNDLED) -> str:
 
 
 def _installed() -> Iterator[Entry]:
-    names: dict[Distribution | None, str] = {None: "?"}  # a name is parsed from a file each time it is asked for
+    names: dict[Distribution | None, str] = {None: "?"}  # cached, because .name parses a file at each access
     for point in entry_points(group="sgdec"):
         kind, _, name = point.name.partition(".")
         if point.dist is not None and point.dist not in names:
@@ -228,14 +228,14 @@ def _import_file(path: Path) -> Any:
 
 
 def _require_api(plugin: Any) -> None:
-    """ImportError for a module that states another version of the protocol (``sgdec_api``) than this one's."""
+    """Raise ImportError if a module states another version of the protocol (``sgdec_api``) than `API`."""
     from sgdec.protocol import API
 
     stated = getattr(plugin, "sgdec_api", API)
     if stated != API:
         newer = isinstance(stated, int) and stated > API
         raise ImportError(
-            f"its sgdec_api is {stated!r}, and this sgdec has version {API} of the protocol: "
+            f"its sgdec_api is {stated!r}, but this sgdec has version {API} of the protocol: "
             f"install {'a newer sgdec' if newer else 'another version of the plugin'}"
         )
 
@@ -255,9 +255,9 @@ def _clash(entries: Sequence[Entry]) -> str:
 
 @contextmanager
 def no_exit(what: str) -> Iterator[None]:
-    """While a stranger's code runs: what would end the process, such as `sys.exit`, becomes a SgdecError.
+    """Context manager for third-party code: exceptions that end the process, such as SystemExit, become SgdecError.
 
-    Ctrl-C alone still ends it, and other exceptions pass. ``what`` names the code in the error.
+    KeyboardInterrupt and ordinary exceptions pass unchanged. ``what`` names the code in the error.
     """
     try:
         yield
@@ -268,7 +268,7 @@ def no_exit(what: str) -> Iterator[None]:
 
 
 def _reason(error: BaseException, distribution: str) -> str:
-    """The error of a third-party module in one line: the message, and the way out or the place."""
+    """The error of a third-party module in one line: the message, and the command to fix it or the file and line."""
     message = " ".join(str(error).split())
     if isinstance(error, ModuleNotFoundError):
         hint = install_hint(error.name or "", distribution)
@@ -283,7 +283,7 @@ def _reason(error: BaseException, distribution: str) -> str:
 
 def _place(error: BaseException) -> str:
     if isinstance(error, SyntaxError):
-        return ""  # its message says it
+        return ""  # its message names the file and line
     frames = traceback.extract_tb(error.__traceback__)
     outside = [frame for frame in frames if frame.filename != __file__ and not _is_machinery(frame.filename)]
     return f" ({outside[-1].filename}, line {outside[-1].lineno})" if outside else ""

@@ -2,9 +2,9 @@
 
     def __init__(self, size: Annotated[int, Field(ge=1, description="hypotheses kept a step")] = 4): ...
 
-is ``--beam.size 5`` on the command line, ``size = 5`` under ``[beam]`` in a TOML file, a line of the help,
-and the check that -1 is refused: nothing is registered twice. The fields of a dataclass are such parameters, too. The
-parameters `NEVER` come from the framework.
+defines ``--beam.size 5`` on the command line, ``size = 5`` under ``[beam]`` in a TOML file, a line of the help, and
+the check that refuses -1. Nothing else has to be registered. The fields of a dataclass are options as well. The
+parameters in `NEVER` come from the framework and are not options.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from sgdec.errors import SgdecError, UsageError
 from sgdec.suggest import suggest
 
 NEVER = frozenset({"self", "inner", "context"})
-"""Parameters that are no options: a wrapper's predictor, and what all parts of a run share."""
+"""Parameters that are not options. ``inner`` is a wrapper's predictor; all parts of a run share the ``context``."""
 
 _SEQUENCES = ("list_type", "tuple_type", "set_type", "frozen_set_type", "sequence_str", "iterable_type")
-"""Pydantic's error types for a string in place of a collection."""
+"""Pydantic's error types for a string where a collection is expected."""
 
 
 class Option(NamedTuple):
@@ -34,9 +34,9 @@ class Option(NamedTuple):
 
     name: str
     type: str
-    """In words: ``int >= 1``, ``gnmt | length``, ``true | false``."""
+    """The type in words: ``int >= 1``, ``gnmt | length``, ``true | false``."""
     default: Any
-    """`inspect.Parameter.empty` if it has to be given."""
+    """`inspect.Parameter.empty` if the option is required."""
     description: str
 
     @property
@@ -50,7 +50,7 @@ def is_dotted(argument: str) -> bool:
 
 
 def separate_dotted(args: Sequence[str]) -> tuple[list[str], list[str]]:
-    """A command line without its plugin options, and these with their values; ``--`` ends them.
+    """A command line without its plugin options, and the plugin options with their values. ``--`` ends the options.
 
     >>> separate_dotted(["--nbest", "3", "--beam.size", "5", "input.txt", "--fst.path=a.fst"])
     (['--nbest', '3', 'input.txt'], ['--beam.size', '5', '--fst.path=a.fst'])
@@ -71,7 +71,7 @@ def separate_dotted(args: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def split_dotted(args: Sequence[str]) -> dict[str, dict[str, str]]:
-    """Plugin options by plugin; the last of equal ones counts. Raises UsageError for anything else.
+    """Plugin options by plugin; if an option is repeated, the last one counts. Raises UsageError for other words.
 
     >>> split_dotted(["--beam.size", "5", "--fst.use-weights=false", "--beam.alpha", "-0.5"])
     {'beam': {'size': '5', 'alpha': '-0.5'}, 'fst': {'use_weights': 'false'}}
@@ -92,10 +92,10 @@ def split_dotted(args: Sequence[str]) -> dict[str, dict[str, str]]:
 
 
 def load_config(path: str | Path) -> dict[str, Any]:
-    """A TOML file: options of the run at the top, one table per plugin. Hyphens in keys become underscores.
+    """Read a TOML file with the options of the run at the top and one table per plugin.
 
-    Raises UsageError naming the file, the line where the file says what TOML does not, and a key that names code:
-    a file of options may come from anywhere, and must not decide what is executed.
+    Hyphens in keys become underscores. Raises UsageError that names the file, and the line of a syntax error. A key
+    that would load code is an error, too: a config file may come from an untrusted source.
     """
     from sgdec.io.documents import parse_toml, read_document
     from sgdec.io.limits import CONFIG
@@ -107,7 +107,7 @@ def load_config(path: str | Path) -> dict[str, Any]:
     except SgdecError as error:
         raise UsageError(f"--config {error}") from None
     except ValueError as error:
-        raise UsageError(f"--config {path} is no TOML file: {' '.join(str(error).split())}.") from error
+        raise UsageError(f"--config {path} is not a TOML file: {' '.join(str(error).split())}.") from error
     if (key := _code_in(config)) is not None:
         raise UsageError(
             f"--config {path}: {key!r} would execute code, which a config file must not. "
@@ -130,7 +130,7 @@ def split_config(config: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, d
 def merge_options(
     config: Mapping[str, Mapping[str, Any]], given: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, dict[str, Any]]:
-    """The plugin options of a file under those of the command line, which win.
+    """The plugin options of a config file and of the command line together; the command line wins.
 
     >>> merge_options({"beam": {"size": 4, "alpha": 1.0}}, {"beam": {"size": "8"}, "fst": {"path": "a"}})
     {'beam': {'size': '8', 'alpha': 1.0}, 'fst': {'path': 'a'}}
@@ -140,7 +140,7 @@ def merge_options(
 
 
 def refuse_unused(given: Iterable[str], used: Iterable[str]) -> None:
-    """Raises UsageError if options were given to a name that this run does not have."""
+    """Raise UsageError if options are given for a name that this run does not use."""
     used = list(used)
     for name in given:
         if name not in used:
@@ -150,9 +150,9 @@ def refuse_unused(given: Iterable[str], used: Iterable[str]) -> None:
 def configure(cls: type[Any], given: Mapping[str, Any], *, name: str | None) -> dict[str, Any]:
     """Keyword arguments for ``cls``: the given values, checked and converted to the types of its constructor.
 
-    Values are strings of a command line or values of TOML. Where a collection is expected a string is split
-    at its commas. ``name`` is what the user calls the plugin; None: the options are those of the run itself.
-    Raises UsageError for an unknown or missing option, and for a value that does not fit.
+    Values are strings from a command line, or TOML values. A string is split at commas if a collection is expected.
+    ``name``: the user's name for the plugin; None = the options are those of the run itself. Raises UsageError for an
+    unknown or missing option, and for an invalid value.
     """
     annotations = {key: hint for key, _, hint in parameters(cls)}
     for key in given:
@@ -167,7 +167,7 @@ def configure(cls: type[Any], given: Mapping[str, Any], *, name: str | None) -> 
 
 
 def flag(option: str, name: str | None) -> str:
-    """An option as it is typed: that of the part ``name``, or of the run.
+    """An option as the user types it: an option of the part ``name``, or of the run if ``name`` is None.
 
     >>> flag("size", "beam"), flag("batch_size", None)
     ('--beam.size', '--batch-size')
@@ -188,12 +188,12 @@ def describe(cls: type[Any]) -> list[Option]:
 
 
 def parameters(cls: type[Any]) -> list[tuple[str, Any, Any]]:
-    """Name, default and annotation of each constructor parameter that is an option."""
+    """The name, default and annotation of each constructor parameter that is an option."""
     constructor: Callable[..., None] = cls.__init__
     if constructor is object.__init__:
         return []
     owner = next(base for base in cls.__mro__ if "__init__" in vars(base))
-    says = owner if "__signature__" in vars(owner) else constructor  # a dataclass of pydantic's takes *args
+    says = owner if "__signature__" in vars(owner) else constructor  # pydantic's dataclasses take *args
     parameters = [
         parameter
         for parameter in inspect.signature(says).parameters.values()
@@ -203,12 +203,12 @@ def parameters(cls: type[Any]) -> list[tuple[str, Any, Any]]:
 
 
 def _hint(cls: type[Any], constructor: Callable[..., None], parameter: inspect.Parameter) -> Any:
-    """The annotation of one option. Only options are looked up: other types may exist for the type checker alone."""
+    """The annotation of one option. Others are not resolved, because only the type checker may know their names."""
     if parameter.annotation is parameter.empty:
         return Any
     scope = getattr(inspect.unwrap(constructor), "__globals__", {})
     field = getattr(cls, "__dataclass_fields__", {}).get(parameter.name)
-    if field is not None and field.type == parameter.annotation:  # perhaps inherited from a class of another module
+    if field is not None and field.type == parameter.annotation:  # its class may be in another module
         owner = next(base for base in cls.__mro__ if parameter.name in vars(base).get("__annotations__", {}))
         scope = {**scope, **getattr(sys.modules.get(owner.__module__), "__dict__", {})}
     wanted = types.SimpleNamespace(__annotations__={parameter.name: parameter.annotation})
@@ -232,7 +232,7 @@ def _convert(value: Any, annotation: Any, flag: str, option: Option) -> Any:
             converted = adapter.validate_python([item.strip() for item in value.split(",")])
     except ValidationError as error:
         errors = error.errors()
-        of_items = [e for e in errors if e["type"] != "too_short"]  # an item that is wrong is missing, too
+        of_items = [e for e in errors if e["type"] != "too_short"]  # an invalid item also counts as missing
         complaint = " or ".join(dict.fromkeys(_complaint(e) for e in of_items or errors))
         raise UsageError(f"{flag}: {complaint} ({_explain(option)}).") from error
     if (unfit := flaw(converted)) is not None:
@@ -241,7 +241,7 @@ def _convert(value: Any, annotation: Any, flag: str, option: Option) -> Any:
 
 
 def flaw(value: Any) -> str | None:
-    """Why a value can be no option, or None: NaN, infinite, more than 64 bits, a NUL character; also inside a list.
+    """Why a value is invalid for any option, or None: NaN, infinity, over 64 bits, a NUL character; also in lists.
 
     >>> flaw((0.5, float("inf"))), flaw(1 << 63), flaw(-3)
     ('inf should be a finite number', '9223372036854775808 should be less than 2^63', None)
@@ -259,7 +259,7 @@ def flaw(value: Any) -> str | None:
 
 
 def _complaint(error: Mapping[str, Any]) -> str:
-    """pydantic's words behind what was given: ``'x' should be a valid integer, ...``."""
+    """The given value, followed by pydantic's message: ``'x' should be a valid integer, ...``."""
     given = repr(error["input"])
     if error["type"].startswith("bool_"):
         return f"{given} should be true or false"
@@ -303,7 +303,7 @@ def _constraint(constraint: object) -> str:
 
 
 def _code_in(table: Any) -> str | None:
-    """The first key, at any depth, that spells the option which loads code."""
+    """The first key, at any depth and in any spelling, that is the option ``plugin_file``, which loads code."""
     if isinstance(table, list):
         return next(filter(None, map(_code_in, table)), None)
     if not isinstance(table, dict):
@@ -313,5 +313,5 @@ def _code_in(table: Any) -> str | None:
 
 
 def _underscored(table: Mapping[str, Any]) -> dict[str, Any]:
-    """Keys as parameters are spelled; the names of tables stay."""
+    """Replace hyphens in keys by underscores, except in the names of tables."""
     return {key if isinstance(item, dict) else key.replace("-", "_"): item for key, item in table.items()}

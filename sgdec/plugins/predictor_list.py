@@ -1,7 +1,7 @@
 """The syntax of ``--predictors``: a comma list of ``[NAME=][WRAPPER:]...PREDICTOR``.
 
-NAME is what the options of a part are called by. It is the plugin's own name; repeats of a name are numbered
-from left to right, wrappers included; ``NAME=`` names the innermost predictor of its entry instead:
+NAME is the prefix of a part's options. By default it is the plugin's name, and repeated names are numbered from left
+to right, including those of wrappers. ``NAME=`` gives another name to the innermost predictor of its entry:
 
 >>> for entry in parse_predictors("nmt,l2r=nmt,fsttok:nmt,fsttok:fst"):
 ...     print(entry.name, entry.parts)
@@ -24,26 +24,26 @@ _EXPECTED = "Expected a comma list of [NAME=][WRAPPER:]...PREDICTOR, such as 'nm
 
 
 class Part(NamedTuple):
-    """One plugin of the list: what its options are called by, and which plugin it is."""
+    """One plugin of the list: the name that its options belong to, and the plugin."""
 
     name: str
     plugin: Any
-    """The name of a plugin; or, from a library call, a class or an object in its place."""
+    """The name of a plugin; a library call can also give a class or an object."""
 
 
 class ListEntry(NamedTuple):
-    """One entry of the list: wrappers from the outside in, then the predictor."""
+    """One entry of the list: its wrappers, outermost first, then the predictor."""
 
     parts: tuple[Part, ...]
 
     @property
     def name(self) -> str:
-        """The entry's column in the ledger, and the NAME of its ``--NAME.weight``: its outermost name."""
+        """The name of the entry's outermost part, which names its ledger column and its ``--NAME.weight``."""
         return self.parts[0].name
 
 
 def parse_predictors(text: str, taken: Iterable[str] = ()) -> tuple[ListEntry, ...]:
-    """The entries of a list. ``taken``: names that options already belong to, such as the decoder's.
+    """The entries of a list. ``taken``: names that other parts already have, such as the decoder.
 
     Raises UsageError for a malformed list, and for two parts with the same name.
     """
@@ -55,7 +55,7 @@ def parse_predictors(text: str, taken: Iterable[str] = ()) -> tuple[ListEntry, .
         given = given.strip()
         for word in [*wrappers, innermost, *([given] if equals else [])]:
             if not NAME.fullmatch(word):
-                what = f"{word!r} is no name" if word else "a name is missing"
+                what = f"{word!r} is not a name" if word else "a name is missing"
                 raise UsageError(f"--predictors {text!r}: {what} in entry {number}. {_EXPECTED}")
         parts = [_numbered(wrapper, counts) for wrapper in wrappers]
         parts.append(Part(given, innermost) if equals else _numbered(innermost, counts))
@@ -65,7 +65,7 @@ def parse_predictors(text: str, taken: Iterable[str] = ()) -> tuple[ListEntry, .
 
 
 def entries_of(predictors: str | Mapping[str, Any], taken: Iterable[str] = ()) -> tuple[ListEntry, ...]:
-    """Likewise of a list, or of a mapping from names of entries to ``[WRAPPER:]...PREDICTOR``, classes or objects.
+    """The entries of a list, or of a mapping from names to ``[WRAPPER:]...PREDICTOR``, classes or objects.
 
     >>> [entry.parts for entry in entries_of({"spelled": "fsttok:nmt"})]
     [(Part(name='spelled', plugin='fsttok'), Part(name='nmt', plugin='nmt'))]
@@ -80,7 +80,7 @@ def entries_of(predictors: str | Mapping[str, Any], taken: Iterable[str] = ()) -
         plugins = [plugin.strip() for plugin in given.split(":")] if isinstance(given, str) else [given]
         for word in [name, *(plugin for plugin in plugins if isinstance(plugin, str))]:
             if not isinstance(word, str) or not NAME.fullmatch(word):
-                raise UsageError(f"predictors: {word!r} is no name. Expected one such as 'nmt2' or 'lm'.")
+                raise UsageError(f"predictors: {word!r} is not a name. Expected a name such as 'nmt2' or 'lm'.")
         inside = [_numbered(plugin, counts) for plugin in plugins[1:]]
         entries.append(ListEntry((Part(name, plugins[0]), *inside)))
     if not entries:

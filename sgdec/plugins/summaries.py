@@ -1,7 +1,7 @@
-"""One line on each plugin, read from its source: no plugin is imported to list it.
+"""A one-line summary of each plugin, read from its source, so that no plugin is imported to list it.
 
-The line is the first paragraph of the module's docstring. Where a module brings several plugins, it is that of the
-class that its hook returns under the plugin's name.
+The line is the first paragraph of the module's docstring. If a module has several plugins, the docstring is that of
+the class that the module's hook returns for the plugin's name.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from sgdec.plugins.host import Entry
 
 
 def summaries(entries: Sequence[Entry]) -> Iterator[str]:
-    """A line for each entry; an empty one where the source says nothing or cannot be read."""
+    """Yield one line for each entry; it is empty if there is no docstring or the source cannot be read."""
     plugins = Counter(entry.value for entry in entries)
     for entry in entries:
         try:
             source = read_source(entry.value)
             document = class_docstring(source, entry) if plugins[entry.value] > 1 else None
             document = document or module_docstring(source)
-        except Exception:  # a stranger's file, or a stranger's way to find it
+        except Exception:  # third-party files and import finders can raise anything
             document = ""
         yield " ".join(inspect.cleandoc(document).partition("\n\n")[0].replace("`", "").split())
 
 
 def read_source(module: str) -> str:
-    """The text of a module, or of a file that ends in .py. Raises ImportError or OSError if there is none."""
+    """The source of a module, or of a file that ends in .py. Raises ImportError or OSError if there is none."""
     if module.endswith(".py"):
         return Path(module).read_text(encoding="utf-8")
     spec = _spec(module)
@@ -45,7 +45,7 @@ def read_source(module: str) -> str:
 
 
 def _spec(module: str) -> ModuleSpec | None:
-    """As `importlib.util.find_spec`, which would import the packages that the module is in."""
+    """The same as `importlib.util.find_spec`, but without importing the packages that contain the module."""
     names = module.split(".")
     spec, path = None, None
     for depth in range(1, len(names) + 1):
@@ -57,7 +57,7 @@ def _spec(module: str) -> ModuleSpec | None:
 
 
 def module_docstring(source: str) -> str:
-    """The docstring, found without parsing what follows.
+    """The docstring of a module, found without parsing the rest of the source; "" if there is none.
 
     >>> module_docstring("# A comment.\\n\\n'''What it is.'''\\nimport torch")
     'What it is.'
@@ -72,7 +72,10 @@ def module_docstring(source: str) -> str:
 
 
 def class_docstring(source: str, entry: Entry) -> str | None:
-    """The docstring of the class that the hook names in a dict literal, where the module defines it."""
+    """The docstring of an entry's class, or None.
+
+    The class must be defined in the module, and named in a dict literal in the module's hook.
+    """
     tree = ast.parse(source)
     hooks = [node for node in tree.body if isinstance(node, ast.FunctionDef) and node.name == f"sgdec_{entry.kind}s"]
     literals = [node for hook in hooks for node in ast.walk(hook) if isinstance(node, ast.Dict)]

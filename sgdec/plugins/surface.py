@@ -1,7 +1,7 @@
-"""Holds the class of a plugin against the page of what it can answer (`sgdec.protocol`).
+"""Checks of a plugin's class against the protocol (`sgdec.protocol`).
 
-Abilities, traits and class hooks are optional, so a misspelt one would be absent without a word; and a predictor
-whose state cannot be saved would score the wrong prefix. A class is checked once, when it is loaded or lifted.
+Abilities, traits and class hooks are optional, so a misspelt name would be ignored silently. A predictor whose state
+cannot be saved would score the wrong prefix. A class is checked once, when it is loaded or lifted.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from sgdec.errors import SgdecError
 from sgdec.protocol import BatchDecoder, BatchPredictor, Decoder, Predictor, Traits
 
 Methods = Mapping[str, tuple[int, ...]]
-"""By name, with how many arguments each is called."""
+"""For each method the numbers of arguments that it can be called with."""
 
 
 def _methods(*pages: type[Any]) -> Methods:
-    """The members that these classes of the protocol declare."""
+    """The public methods that these classes of the protocol declare."""
     found = {}
     for name, method in (each for page in pages for each in vars(page).items()):
         if inspect.isfunction(method) and not name.startswith("_"):
@@ -43,16 +43,16 @@ PAGES: Mapping[type[Any], tuple[Methods, tuple[str, ...]]] = {
     Decoder: (_methods(Decoder, BatchDecoder), tuple(Decoder.__annotations__)),
 }
 """Methods and traits of each kind of plugin."""
-FORMER = {"never_positive": "say max_score = 0.0 (or another highest score of any token)"}
-"""Names that once meant something, and what to do instead."""
+FORMER = {"never_positive": "set max_score = 0.0 (or another highest score of any token)"}
+"""Names that are no longer used, and their replacements."""
 NEAR = 0.85
-"""How much a name has to be like a known one to be taken for a slip of the pen."""
+"""A name with at least this similarity to a known one is reported as misspelt."""
 _SOUND: WeakSet[type[Any]] = WeakSet()
-"""Classes that were checked before."""
+"""Classes that have passed the check."""
 
 
 def require_sound(cls: type[Any]) -> None:
-    """SgdecError, with class, file and line, for a predictor's or decoder's class that cannot mean what it says."""
+    """Raise SgdecError, with class, file and line, if the class of a predictor or decoder breaks the protocol."""
     if cls in _SOUND:
         return
     problem = next(_problems(cls), None)
@@ -76,7 +76,7 @@ def _problems(cls: type[Any]) -> Iterator[str]:
     for name in HOOKS:
         hook = inspect.getattr_static(cls, name, None)
         if hook is not None and not isinstance(hook, classmethod):
-            yield f"{name} has to be a classmethod: it is called before there is an instance."
+            yield f"{name} has to be a classmethod: it is called before an instance is created."
     if page is Predictor:
         yield from _half_a_state(cls)
 
@@ -89,11 +89,11 @@ def _declared(cls: type[Any]) -> list[str]:
 
 def _misspelt(cls: type[Any], name: str, methods: Methods, traits: tuple[str, ...]) -> Iterator[str]:
     if name in FORMER:
-        yield f"{name} means nothing any more: {FORMER[name]}."
+        yield f"{name} is no longer used: {FORMER[name]}."
     known = (*methods, *HOOKS) if callable(getattr(cls, name, None)) else traits
     near = get_close_matches(name, known, n=1, cutoff=NEAR)
     if near and name not in (*methods, *HOOKS, *traits):
-        yield f"it has {name!r}, which nobody asks for. Did you mean {near[0]!r}? If not, call it otherwise."
+        yield f"it has {name!r}, which sgdec never uses. Did you mean {near[0]!r}? If not, choose another name."
 
 
 def _wrong_arguments(cls: type[Any], name: str, counts: tuple[int, ...]) -> Iterator[str]:
@@ -115,14 +115,14 @@ def _half_a_state(cls: type[Any]) -> Iterator[str]:
     missing = {"get_state", "set_state"} - own
     if own and missing:
         yield (
-            f"it has {' and '.join(sorted(own))}, but no {' and no '.join(sorted(missing))}. A search goes from "
-            "prefix to prefix, so a predictor with memory needs consume, get_state and set_state."
+            f"it has {' and '.join(sorted(own))}, but no {' and no '.join(sorted(missing))}. A search switches "
+            "between prefixes, so a predictor with memory needs consume, get_state and set_state."
         )
 
 
 def _place(cls: type[Any]) -> str:
     try:
         line = inspect.getsourcelines(cls)[1]
-    except (OSError, TypeError):  # typed in by hand, say
+    except (OSError, TypeError):  # for example, the class was typed at a prompt
         return ""
     return f" ({inspect.getsourcefile(cls)}, line {line})"

@@ -200,7 +200,7 @@ def test_a_configuration_says_what_the_command_line_says_and_the_command_line_wi
         ('config = "other.toml"', "--config run.toml: no option 'config'."),
         ("nbest = 0", "--config run.toml: --nbest: '0' should be greater than or equal to 1 (int >= 1: "),
         ('nbest = "many"', "--config run.toml: --nbest: 'many' should be a valid integer, unable to"),
-        ("nbest = ", "--config run.toml is no TOML file"),
+        ("nbest = ", "--config run.toml is not a TOML file"),
         ("[beem]\nsize = 3", "options for 'beem', which this run does not use. Did you mean 'beam'?"),
         ("[beam]\nsize = 0", "--beam.size: 0 should be greater than or equal to 1"),
         ("[beam]\nsice = 3", "no option --beam.sice. Did you mean '--beam.size'?"),

@@ -300,7 +300,7 @@ def test_plugins_check_reports_each_broken_plugin_and_fails(tmp_path: Path) -> N
     done = run("plugins", "--check", "--plugin-file", str(clash))
     assert done.returncode == 1
     assert f"decoder 'greedy' is offered by {clash} and sgdec." in done.stdout
-    assert "is no subclass of sgdec's Decoder" in done.stdout
+    assert "is not a subclass of sgdec's Decoder" in done.stdout
 
 
 def test_plugins_check_is_content_with_what_is_bundled(

@@ -165,7 +165,7 @@ def test_a_tokenizer_is_the_vocabulary_of_both_sides(host: Host, tmp_path: Path)
     ("predictors", "rest", "message"),
     [
         ("twice", {}, "'twice' wraps another predictor: write twice:PREDICTOR"),
-        ("plain:twice:plain", {}, "'plain' wraps no other predictor; it cannot stand before 'plain'"),
+        ("plain:twice:plain", {}, "'plain' is not a wrapper; it cannot come before 'plain'"),
         ("plain", {"given": {"plain": {"weight": "much"}}}, "--plain.weight much: expected a number, such as 0.5"),
         ("plain", {"given": {"plain": {"weight": "nan"}}}, "--plain.weight nan: expected a number"),
         ("plain", {"given": {"plain": {"weight": "-inf"}}}, "--plain.weight -inf: expected a number"),
@@ -177,7 +177,7 @@ def test_a_tokenizer_is_the_vocabulary_of_both_sides(host: Host, tmp_path: Path)
             "speaking,speaking",
             {"given": {"speaking": {"target": "8a"}, "speaking2": {"target": "8b"}}},
             "predictor 'speaking' and predictor 'speaking2' have different target vocabularies (8 tokens each, but "
-            "not the same ones). Predictors decode together only over one: use models with the same tokenizer",
+            "not the same ones). All predictors of a run must share one: use models with the same tokenizer",
         ),
         (
             "speaking,speaking",

@@ -164,7 +164,7 @@ def test_a_module_without_the_promised_class_is_an_error(site: Site) -> None:
 def test_a_class_that_is_no_predictor_is_an_error(site: Site) -> None:
     module = "import sgdec\n@sgdec.hookimpl\ndef sgdec_predictors():\n    return {'x': dict}\n"
     site.install("party", {"predictor.x": "plugin_x"}, {"plugin_x": module})
-    assert "is no subclass of sgdec's Predictor" in failure(Host(), "predictor", "x")
+    assert "is not a subclass of sgdec's Predictor" in failure(Host(), "predictor", "x")
 
 
 def test_a_misspelt_hook_is_an_error_and_leaves_the_others_alone(site: Site) -> None:

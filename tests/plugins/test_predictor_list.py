@@ -47,10 +47,10 @@ def test_the_outermost_name_is_the_ledgers() -> None:
         ("nmt,", "a name is missing in entry 2"),
         ("nmt:", "a name is missing in entry 1"),
         ("=nmt", "a name is missing in entry 1"),
-        ("a=b=nmt", "'a=b' is no name in entry 1"),
-        ("a:b=nmt", "'a:b' is no name in entry 1"),
-        ("n mt", "'n mt' is no name in entry 1"),
-        ("nmt,a.b=fst", "'a.b' is no name in entry 2"),
+        ("a=b=nmt", "'a=b' is not a name in entry 1"),
+        ("a:b=nmt", "'a:b' is not a name in entry 1"),
+        ("n mt", "'n mt' is not a name in entry 1"),
+        ("nmt,a.b=fst", "'a.b' is not a name in entry 2"),
     ],
 )
 def test_what_is_no_list_says_which_entry_and_what_was_expected(text: str, message: str) -> None:
