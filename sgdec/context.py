@@ -27,7 +27,7 @@ class Vocabulary(Protocol):
         """The tokens of a line, without ``<s>`` and ``</s>``."""
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The line that these tokens spell."""
+        """The text of these tokens."""
 
     def piece(self, token: int) -> str:
         """The string of one token; IndexError outside the vocabulary."""

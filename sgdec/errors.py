@@ -12,7 +12,7 @@ LONGEST = 2000
 
 
 class SgdecError(Exception):
-    """A failed run. The message states the given value, the expected one and the way out, in one line."""
+    """A failed run. The message states in one line what was given, what was expected, and how to correct it."""
 
     exit_status = 1
 

@@ -162,7 +162,7 @@ class BatchPredictor(Traits, ABC):
         """The states after one more token each; the given states stay valid."""
 
 
-# Abilities. A predictor without one is treated as unknown. The first four return one value per state.
+# Abilities. If a predictor lacks one, its value counts as unknown. The first four return one value per state.
 
 
 class BestRemaining(Protocol):

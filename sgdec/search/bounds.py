@@ -82,7 +82,7 @@ class Bounds:
         names = " and ".join(repr(self._names[k]) for k in sorted(endless))
         raise UsageError(
             f"{names} can add to a score without end, so without a length limit no bound ends this search: give "
-            "--max-length N, or a budget (max_expansions or max_seconds) where the decoder has one."
+            "--max-length N, or a budget (max_expansions or max_seconds) if the decoder has one."
         )
 
 
@@ -135,6 +135,6 @@ def _nothing_declared(name: str, ability: str, weight: float) -> UsageError:
     or_max_score = " or max_score" if weight > 0 else ""
     way_out = f"give --{name}.max_score if it has that option, or " if weight > 0 else ""
     return UsageError(
-        f"predictor {name!r} does not declare {ability}{or_max_score}, so no search with a proof can use it with "
-        f"weight {weight:g}: {way_out}choose another decoder or stopping rule."
+        f"predictor {name!r} does not declare {ability}{or_max_score}, so a search that needs a bound cannot use it "
+        f"with weight {weight:g}: {way_out}choose another decoder or stopping rule."
     )

@@ -249,7 +249,7 @@ class Constellation:
         consulted = [name for name, weight in zip(self.names, weights, strict=True) if weight is not None]
         return UsageError(
             f"a coverage penalty ({beta}) needs a predictor with attention; none of {', '.join(consulted)} has it: "
-            "set beta to 0, or add an nmt model (with weight 0 it gives its attention alone)."
+            "set beta to 0, or add an nmt model (with weight 0 it contributes only its attention)."
         )
 
     def _bounds_under(self, weights: tuple[float | None, ...]) -> Bounds:

@@ -24,7 +24,7 @@ def fault(
     >>> print(fault(7, ["a", "b"], [1.0, 2.0], [-3.0, math.nan]))
     predictor 'b' gave NaN as the score of token 7; its model is broken (NaN weights?).
     >>> print(fault(7, ["a", "b"], [1.0, 1e308], [-3.0, -40.0]))
-    the total overflows at token 7: predictor 'b' scores -40 with weight 1e+308; lower the weight, or mend its model.
+    the total overflows at token 7: predictor 'b' scores -40 with weight 1e+308; lower the weight, or fix its model.
     """
     consulted = [each for each in zip(names, weights, scores, strict=True) if each[1] is not None]
     for name, _, score in consulted:
@@ -40,7 +40,7 @@ def fault(
     name, weight, score = max(consulted, key=lambda each: abs((each[1] or 0.0) * each[2]))
     return SgdecError(
         f"the total overflows at token {token}: predictor {name!r} scores {score:g} with weight {weight:g}; lower "
-        "the weight, or mend its model."
+        "the weight, or fix its model."
     )
 
 

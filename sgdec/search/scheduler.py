@@ -68,7 +68,7 @@ class Scheduler:
         `BatchDecoder`, which calls the predictors itself.
         """
         if max_rows is not None and isinstance(decoder, BatchDecoder):
-            raise UsageError("--max-rows cannot hold for a decoder over whole batches; lower --batch-size instead.")
+            raise UsageError("--max-rows does not work with decoders over whole batches; lower --batch-size instead.")
         self._constellation = constellation
         self._decoder = decoder
         self._nbest = nbest
@@ -81,8 +81,8 @@ class Scheduler:
         self._rounds = self._jobs = 0
 
     def summary(self) -> str | None:
-        """The cost of ``deterministic`` so far; None unless it prevents that requests are batched."""
-        return f"deterministic: {self._jobs:,} jobs in place of {self._rounds:,}" if self._alone else None
+        """The cost of ``deterministic`` so far; None unless it prevents batching."""
+        return f"deterministic: {self._jobs:,} batches instead of {self._rounds:,}" if self._alone else None
 
     def run(self, sentences: Iterable[Source | Unreadable]) -> Generator[Outcome, None, None]:
         """Yield outcomes in the order of the sentences, each as soon as it and all earlier ones are available.

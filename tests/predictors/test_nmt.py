@@ -178,7 +178,7 @@ def test_a_deterministic_run_says_what_it_costs(models: list[str]) -> None:
     outcomes = list(scheduler.run(SOURCES))
     jobs = len(SOURCES) + sum(outcome.result.expansions for outcome in outcomes)
     rounds = 1 + max(outcome.result.expansions for outcome in outcomes)
-    assert other.summary() is None and scheduler.summary() == f"deterministic: {jobs} jobs in place of {rounds}"
+    assert other.summary() is None and scheduler.summary() == f"deterministic: {jobs} batches instead of {rounds}"
 
 
 @pytest.mark.slow
