@@ -1,4 +1,4 @@
-"""sgdec: predictors score the next token, and decoders search the space that the predictors define together.
+"""sgdec: predictors score the next token, decoders search the space they span together.
 
 This module has the public names. Each is imported when it is first used, so ``import sgdec`` is fast:
 
