@@ -1,6 +1,6 @@
 """The constructor is the configuration: typed parameters of ``__init__`` are the options of a plugin.
 
-    def __init__(self, size: Annotated[int, Field(ge=1, description="hypotheses kept a step")] = 4): ...
+    def __init__(self, size: Annotated[int, Field(ge=1, description="hypotheses kept per step")] = 4): ...
 
 defines ``--beam.size 5`` on the command line, ``size = 5`` under ``[beam]`` in a TOML file, a line of the help, and
 the check that refuses -1. Nothing else has to be registered. The fields of a dataclass are options as well. The
@@ -180,9 +180,9 @@ def describe(cls: type[Any]) -> list[Option]:
 
     >>> from pydantic import Field
     >>> class Beam:
-    ...     def __init__(self, size: Annotated[int, Field(ge=1, description="kept a step")] = 4): ...
+    ...     def __init__(self, size: Annotated[int, Field(ge=1, description="kept per step")] = 4): ...
     >>> describe(Beam)
-    [Option(name='size', type='int >= 1', default=4, description='kept a step')]
+    [Option(name='size', type='int >= 1', default=4, description='kept per step')]
     """
     return [Option(key, _type_text(hint), default, _description(hint)) for key, default, hint in parameters(cls)]
 

@@ -90,14 +90,14 @@ class AbilityChecks(Subject):
                     )
                     said = np.full(self.vocab_size, -np.inf)
                     said[list(tokens)] = scores
-                    what = "steps must score what predicting scores"
+                    what = "steps must give the scores that predicting gives"
                     self._same(row, said, what, source, prefix, candidates)
                     for token, found in zip(tokens, after, strict=True):
                         if row[token] > -np.inf and token != EOS:
                             hash(found)  # raises TypeError: states of an automaton must be hashable
                             both = [*predictor.consume_batch([state], [token]), found]
                             first, second = (read_row(predictor.predict_batch([s]), 0, self.vocab_size) for s in both)
-                            what = f"steps must lead where consuming {token} leads"
+                            what = f"steps must give the state that consuming {token} gives"
                             self._same(first, second, what, source, (*prefix, token))
 
     def test_abilities_answer_each_state_on_its_own(self) -> None:
@@ -126,8 +126,8 @@ class AbilityChecks(Subject):
                     if method is not None:
                         method([state])
                 after = read_row(predictor.predict_batch([state]), 0, self.vocab_size)
-                self._same(before, after, "asking for abilities must change nothing", source, prefix)
-                assert snapshot(state) == image, f"asking for abilities must change no state {where(source, prefix)}"
+                self._same(before, after, "calling abilities must not change scores", source, prefix)
+                assert snapshot(state) == image, f"calling abilities must not change states {where(source, prefix)}"
 
     def _alike(self, name: str, first: Any, second: Any) -> bool:
         if name == "state_key":
@@ -153,8 +153,8 @@ class AbilityChecks(Subject):
                     if reached is not None:
                         slack = self.tolerance * (1 + abs(reached))
                         assert sign * bound >= sign * reached - slack, (
-                            f"{name} must bound all that can still be added: it says {bound:g}, but one way "
-                            f"to </s> adds {reached:g} {where(source, prefix)}"
+                            f"{name} must bound the score of every completion: it is {bound:g}, but one "
+                            f"completion adds {reached:g} {where(source, prefix)}"
                         )
 
             for way in self._ways(predictor, source, sign):
@@ -179,8 +179,8 @@ class AbilityChecks(Subject):
         self, name: str, sign: int, bound: float, reached: float, source: Source, prefix: tuple[int, ...]
     ) -> None:
         assert sign * bound >= sign * reached - self.tolerance * (1 + abs(reached)), (
-            f"{name} must bound all that can still be added: it says {bound:g}, but one way "
-            f"to </s> adds {reached:g} {where(source, prefix)}"
+            f"{name} must bound the score of every completion: it is {bound:g}, but one "
+            f"completion adds {reached:g} {where(source, prefix)}"
         )
 
     def _ways(self, predictor: BatchPredictor, source: Source, sign: int) -> Iterator[list[Visit]]:

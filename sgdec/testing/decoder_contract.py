@@ -35,7 +35,7 @@ from sgdec.testing.toys import Forced, PassThrough, Table
 
 
 class DecoderContract(ABC):
-    """Subclass it, name the subclass ``Test...``, and give `make`; pytest does the rest.
+    """Subclass it, name the subclass ``Test...``, and implement `make`; pytest runs the tests.
 
     >>> from sgdec_decoders.greedy import GreedyDecoder
     >>> class TestGreedy(DecoderContract):

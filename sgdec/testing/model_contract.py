@@ -55,14 +55,14 @@ class ModelContract(ABC, Generic[AnyModel]):
         for name, gradient in gradients[0].items():
             learns = gradient is not None and bool(gradient.isfinite().all()) and float(gradient.abs().sum()) > 0
             assert learns, f"a parameter must have a finite gradient that is not 0: {name}"
-            promise = f"forward must have the gradient of the loop of step, at {name}"
+            promise = f"forward must have the same gradient as the loop of step, at {name}"
             self._same(gradient, gradients[1][name], promise, tolerance=1e-9, relative=1e-8)
 
     def test_a_later_target_token_changes_nothing_before_it(self) -> None:
         model, changed = self._model(), TARGETS.clone()
         changed[:, 3:] = 6
         before, after = self._outputs(model), self._outputs(model, changed)
-        self._same(after[:, :3], before[:, :3], "an output must depend on the tokens before it only", tolerance=1e-12)
+        self._same(after[:, :3], before[:, :3], "an output must depend only on the tokens before it", tolerance=1e-12)
         assert not torch.allclose(after[:, 3:], before[:, 3:]), "an output must depend on the last token consumed"
 
     def test_the_output_layer_is_what_projects_and_can_start_from_frequencies(self) -> None:
