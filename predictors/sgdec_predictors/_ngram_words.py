@@ -7,6 +7,7 @@ from itertools import islice
 
 from sgdec import BOS, EOS, Context, SgdecError, UsageError
 from sgdec.io.limits import whole_number
+from sgdec.io.symbols import misnumbered
 from sgdec.text.lines import read_lines
 from sgdec_predictors._backoff import END, START, UNKNOWN
 
@@ -38,7 +39,10 @@ def spelling(words: str, context: Context) -> tuple[Callable[[int], str], Sequen
 
 
 def _read_word_map(path: str) -> dict[int, str]:
-    """A file with a word and its token on each line."""
+    """A file with a word and its token on each line, such as a symbol table of OpenFst.
+
+    Raises SgdecError for other lines, and for a table that gives ``<s>``, ``</s>``, 1 or 2 another meaning.
+    """
     words: dict[int, str] = {}
     for number, line in enumerate(read_lines(path), 1):
         if not line.strip():
@@ -48,6 +52,12 @@ def _read_word_map(path: str) -> dict[int, str]:
             raise SgdecError(f"{path}: line {number}: expected 'word id', not {line!r}.")
         if words.setdefault(int(token), word) != word:
             raise SgdecError(f"{path}: line {number}: token {token} is already {words[int(token)]!r}.")
+    departure = misnumbered(words)
+    if departure:
+        raise SgdecError(
+            f"{path}: {departure}. In all files of token ids 1 is <s>, 2 is </s>, and words begin at 3. Number the "
+            "lattices and this file alike."
+        )
     return words
 
 

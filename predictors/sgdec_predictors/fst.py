@@ -23,7 +23,7 @@ from pydantic import Field
 
 import sgdec
 from sgdec import BOS, EOS, BatchPredictor, Context, Scores, SgdecError, Source
-from sgdec.io.lattice import Lattice, read_lattice
+from sgdec.io.lattice import Lattice, read_lattice, require_ends
 from sgdec.io.openfst import LatticeError
 from sgdec.protocol import FORBIDDEN, Candidates, SparseRow, Steps
 
@@ -120,6 +120,7 @@ class FstPredictor(BatchPredictor):
     def _load(self, path: str, sentence: str) -> _Graph:
         try:
             lattice = read_lattice(path)
+            require_ends(lattice, path)
             _require_deterministic(lattice, path, self._vocab_size)
             return _Graph(lattice, path, self._use_weights, self._normalize)
         except LatticeError as error:

@@ -19,7 +19,7 @@ from pydantic import Field
 
 import sgdec
 from sgdec import EOS, BatchPredictor, Context, SgdecError, Source
-from sgdec.io.lattice import read_lattice
+from sgdec.io.lattice import read_lattice, require_ends
 from sgdec.io.openfst import LatticeError
 from sgdec.protocol import FORBIDDEN
 from sgdec_predictors._networks import Arc, Network, Paths, refuse_unfit
@@ -68,7 +68,9 @@ class NfstPredictor(SubsetPredictor):
 
     def _load(self, path: str, sentence: str) -> Prefixes:
         try:
-            network = Network.of(read_lattice(path), self._use_weights)
+            lattice = read_lattice(path)
+            require_ends(lattice, path)
+            network = Network.of(lattice, self._use_weights)
             refuse_unfit(network, path, self._semiring, self._vocab_size)
             return Prefixes(_Automaton(network, self._semiring), path, self._semiring, self._normalize)
         except LatticeError as error:

@@ -114,14 +114,16 @@ def _missing(input: str, first: int, last: int) -> int:
 
 def from_lattices(pattern: str, first: int, last: int | None, order: int, scale: float, counts: bool) -> Extracted:
     """The n-grams of all lattices, or of those in a range. SgdecError if one is missing or unusable."""
-    from sgdec.io.lattice import read_lattice
+    from sgdec.io.lattice import read_lattice, require_ends
     from sgdec.io.openfst import LatticeError
     from sgdec.tasks.posteriors import lattice_posteriors
 
     for number in _present(pattern, first) if last is None else range(first, last + 1):
         path = pattern.replace("{id}", str(number))
         try:
-            yield number, lattice_posteriors(read_lattice(path), order, scale=scale, counts=counts)
+            lattice = read_lattice(path)
+            require_ends(lattice, path)
+            yield number, lattice_posteriors(lattice, order, scale=scale, counts=counts)
         except LatticeError as error:
             raise SgdecError(f"{path}: {error.what} (sentence {number}). {error.way_out}".rstrip()) from None
         except SgdecError as error:

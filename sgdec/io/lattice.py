@@ -20,6 +20,7 @@ import numpy.typing as npt
 from sgdec.context import BOS, EOS, UNK
 from sgdec.errors import SgdecError
 from sgdec.io.openfst import Automaton, LatticeError, first_arc, read_openfst
+from sgdec.io.symbols import misnumbered
 from sgdec.io.writing import write_whole
 from sgdec.protocol import Hypothesis
 
@@ -63,11 +64,13 @@ class Lattice:
 def read_lattice(path: str | Path) -> Lattice:
     """Reads an OpenFst binary, plain or gzipped, with standard (tropical) or log arcs.
 
-    Raises LatticeError for a file that is missing, damaged or no lattice, and for a transducer.
+    Raises LatticeError for a file that is missing, damaged or no lattice, for a transducer, and for a symbol table
+    with other words than ``<s>`` and ``</s>`` as 1 and 2.
     """
     found = read_openfst(path)
     _check_acceptor(path, found)
-    start, first, arcs, final = found
+    _check_symbols(path, found)
+    start, first, arcs, final, _ = found
     states = np.repeat(np.arange(len(final)), first[1:] - first[:-1])
     places = (states << 32) + arcs["label"]
     order = np.argsort(places, kind="stable")
@@ -77,6 +80,25 @@ def read_lattice(path: str | Path) -> Lattice:
     return Lattice(
         start, first, arcs["label"], arcs["cost"].astype(np.float64), arcs["target"], final.astype(np.float64)
     )
+
+
+def require_ends(lattice: Lattice, path: str | Path) -> None:
+    """Raise LatticeError for an arc ``</s>`` after which paths have to go on.
+
+    Such paths would be left out without any sign of it. Mostly the labels are those of another numbering.
+    """
+    arcs = np.diff(lattice.first)  # [states]
+    goes_on = (arcs > 0) & (lattice.final == np.inf)
+    goes_on[np.repeat(np.arange(len(arcs)), arcs)[lattice.labels == 0]] = False  # epsilon may lead to a final state
+    wrong = (lattice.labels == EOS) & goes_on[lattice.targets]
+    if wrong.any():
+        arc = int(wrong.argmax())
+        raise LatticeError(
+            path,
+            f"goes on after </s>: state {lattice.state_of(arc)} has an arc with label 2 to state "
+            f"{lattice.targets[arc]}, which is not final",
+            "If 2 is a word in it, number the words from 3: 0 is epsilon, 1 is <s>, 2 is </s>.",
+        )
 
 
 def write_nbest(path: str | Path, hypotheses: Sequence[Hypothesis]) -> int:
@@ -147,6 +169,18 @@ def _check_acceptor(path: str | Path, found: Automaton) -> None:
             path,
             f"is a transducer: state {where} has an arc {arc['label']}:{arc['output']}",
             "Expected an acceptor; keep one side, for example with pynini.project(fst, 'output').",
+        )
+
+
+def _check_symbols(path: str | Path, found: Automaton) -> None:
+    """LatticeError for a symbol table of another numbering."""
+    departure = misnumbered(found.symbols)
+    if departure:
+        raise LatticeError(
+            path,
+            f"has a symbol table in which {departure}",
+            "Compile it with a table that has <eps> 0, <s> 1, </s> 2 and the words from 3; if its labels follow such "
+            "a table, remove this one with set_input_symbols(None).",
         )
 
 

@@ -24,11 +24,13 @@ import numpy.typing as npt
 
 from sgdec.errors import SgdecError
 from sgdec.io.limits import FILE, GZIP, gunzipped, read_all
+from sgdec.io.symbols import RESERVED
 
 COSTS = {"standard": "<f4", "log": "<f4", "log64": "<f8"}
 """Types of arcs, and how their costs are stored."""
 _MAGIC, _SYMBOLS_MAGIC = 2125659606, 2125658996
 """How a file and how a symbol table begins."""
+_RESERVED_NAMES = {name.encode() for name in RESERVED.values()}
 _INPUT_SYMBOLS, _OUTPUT_SYMBOLS, _ALIGNED = 1, 2, 4
 _ALIGNED_VERSION = 1
 _ALIGNMENT = 16
@@ -56,6 +58,8 @@ class Automaton(NamedTuple):
     """``[arcs]``: ``label`` (of the input), ``output``, ``cost``, ``target``."""
     final: npt.NDArray[Any]
     """``[states]``: final costs; infinite = not final."""
+    symbols: dict[int, str]
+    """Entries of the input labels' symbol table: those of 1 and 2, and those named ``<s>`` and ``</s>``."""
 
 
 class _Header(NamedTuple):
@@ -68,8 +72,10 @@ class _Header(NamedTuple):
     states: int
     """-1 = as many as there are."""
     arcs: int
+    symbols: dict[int, str]
+    """As in `Automaton`."""
     end: int
-    """Where the states begin, symbol tables left behind."""
+    """Where the states begin, after the symbol tables."""
 
 
 class _Damaged(Exception):
@@ -127,12 +133,14 @@ def _header(data: bytes) -> _Header:
     arc_type, at = _string(data, at)
     version, flags, _, start, states, arcs = struct.unpack_from("<iiQqqq", data, at)
     at += struct.calcsize("<iiQqqq")
-    for flag in (_INPUT_SYMBOLS, _OUTPUT_SYMBOLS):
-        if flags & flag:
-            at = _after_symbols(data, at)
+    symbols: dict[int, str] = {}
+    if flags & _INPUT_SYMBOLS:
+        symbols, at = _symbols(data, at)
+    if flags & _OUTPUT_SYMBOLS:
+        _, at = _symbols(data, at)
     if version == _ALIGNED_VERSION:
         flags |= _ALIGNED
-    return _Header(format.decode("latin-1"), arc_type.decode("latin-1"), flags, start, states, arcs, at)
+    return _Header(format.decode("latin-1"), arc_type.decode("latin-1"), flags, start, states, arcs, symbols, at)
 
 
 def _string(data: bytes, at: int) -> tuple[bytes, int]:
@@ -144,8 +152,11 @@ def _string(data: bytes, at: int) -> tuple[bytes, int]:
     return data[at + 4 : end], end
 
 
-def _after_symbols(data: bytes, at: int) -> int:
-    """The end of a symbol table: a number, its name, the next free key, its size n, and n symbols with keys."""
+def _symbols(data: bytes, at: int) -> tuple[dict[int, str], int]:
+    """The reserved symbols of a table, and the end of the table.
+
+    A table is a number, its name, the next free key, its size n, and n symbols with keys.
+    """
     (magic,) = struct.unpack_from("<i", data, at)
     if magic != _SYMBOLS_MAGIC:
         raise _Damaged
@@ -154,10 +165,14 @@ def _after_symbols(data: bytes, at: int) -> int:
     at += 16
     if size > (len(data) - at) // 12:  # a symbol takes 12 bytes and more
         raise _Damaged
+    found = {}
     for _ in range(size):
-        _, at = _string(data, at)
+        symbol, at = _string(data, at)
+        (key,) = struct.unpack_from("<q", data, at)
         at += 8
-    return at
+        if key in RESERVED or symbol in _RESERVED_NAMES:
+            found[key] = symbol.decode("utf-8", "replace")
+    return found, at
 
 
 def _vector(data: bytes, header: _Header) -> Automaton:
@@ -188,7 +203,7 @@ def _vector(data: bytes, header: _Header) -> Automaton:
     bodies = arc * np.arange(len(of_arcs)) + head * (of_arcs + 1)
     final = content[places[:-1, None] + np.arange(width)].view(cost).ravel()
     arcs = content[bodies[:, None] + np.arange(arc)].view(_arc_type(cost)).ravel()
-    return Automaton(header.start, first, arcs, final)
+    return Automaton(header.start, first, arcs, final, header.symbols)
 
 
 def _const(data: bytes, header: _Header) -> Automaton:
@@ -200,7 +215,7 @@ def _const(data: bytes, header: _Header) -> Automaton:
     first = np.concatenate([[0], np.cumsum(states["arcs"], dtype=np.int64)])
     if first[-1] != len(arcs) or (states["first"] != first[:-1])[states["arcs"] > 0].any():
         raise _Damaged
-    return Automaton(header.start, first, arcs.astype(_arc_type(cost)), states["final"])
+    return Automaton(header.start, first, arcs.astype(_arc_type(cost)), states["final"], header.symbols)
 
 
 def _table(data: bytes, at: int, rows: int, kind: np.dtype[Any], flags: int) -> tuple[npt.NDArray[Any], int]:

@@ -74,7 +74,7 @@ def read_transducer(path: str | Path) -> Transducer:
 
     Raises LatticeError for a file that is missing, damaged or no transducer.
     """
-    start, first, arcs, final = read_openfst(path)
+    start, first, arcs, final, _ = read_openfst(path)
     states = np.repeat(np.arange(len(final)), np.diff(first))
     arcs = arcs[np.lexsort((arcs["target"], arcs["cost"], arcs["output"], arcs["label"], states))]
     costs, final = arcs["cost"].astype(np.float64), final.astype(np.float64)

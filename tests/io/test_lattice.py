@@ -20,7 +20,7 @@ from sgdec_predictors.fst import FstPredictor
 
 from sgdec.context import BOS, EOS
 from sgdec.errors import SgdecError
-from sgdec.io.lattice import Arc, read_lattice, write_nbest
+from sgdec.io.lattice import Arc, read_lattice, require_ends, write_nbest
 from sgdec.io.openfst import LatticeError
 from sgdec.protocol import Hypothesis, Source
 from sgdec.search.constellation import Constellation
@@ -261,3 +261,58 @@ def test_equal_lists_are_equal_files(tmp_path: Path) -> None:
     first, second = ((tmp_path / name).read_bytes() for name in ("a.fst.gz", "b.fst.gz"))
     assert first == second
     assert first[4:8] == bytes(4)  # gzip would keep the time of writing there
+
+
+def read_and_required(path: Path) -> None:
+    require_ends(read_lattice(path), path)
+
+
+WORDS = ("the", "cat", "sat", "on", "mat")
+
+
+@pytest.mark.parametrize("names", [("<eps>", *WORDS), ("<eps>", "<s>", *WORDS), ("<s>", "<pad>", "</s>", *WORDS)])
+@pytest.mark.parametrize("text", ["the cat sat on mat", "on mat", "mat the cat"])
+def test_a_lattice_whose_own_symbols_number_words_otherwise_is_refused(
+    tmp_path: Path, names: tuple[str, ...], text: str
+) -> None:
+    """Whether 1 and 2 are in it or not: the next lattice of the same table has them."""
+    table = pynini.SymbolTable()
+    for name in names:
+        table.add_symbol(name)
+    fst = pynini.accep(text, token_type=table)
+    fst.set_input_symbols(table)
+    fst.set_output_symbols(table)
+    fst.write(str(tmp_path / "a.fst"))
+    with pytest.raises(LatticeError, match=r"has a symbol table in which .* set_input_symbols\(None\)\.$"):
+        read_lattice(tmp_path / "a.fst")
+    fst.set_input_symbols(None)
+    fst.write(str(tmp_path / "a.fst"))
+    read_lattice(tmp_path / "a.fst")
+
+
+@pytest.mark.parametrize("names", [("<eps>", "<s>", "</s>", *WORDS), ("-", "<BOS>", "<EOS>", *WORDS), ("<unk>",)])
+def test_a_symbol_table_of_our_numbering_is_accepted(tmp_path: Path, names: tuple[str, ...]) -> None:
+    table = pynini.SymbolTable()
+    for name in names:
+        table.add_symbol(name)
+    fst = pynini.accep("[3][4]")
+    fst.set_input_symbols(table)
+    fst.write(str(tmp_path / "a.fst"))
+    read_and_required(tmp_path / "a.fst")
+
+
+@pytest.mark.parametrize("path", [(1, 2, 3, 4, 5), (5, 1, 2, 3), (3, 2, 4)])
+def test_a_lattice_in_which_2_is_a_word_is_refused(tmp_path: Path, path: tuple[int, ...]) -> None:
+    """Beside a path that ends properly: without this check it would be the only one."""
+    whole = pynini.accep("".join(f"[{label}]" for label in path))
+    lattice = pynini.determinize(pynini.rmepsilon(pynini.union(whole, "[6][7]")))
+    lattice.write(str(tmp_path / "a.fst"))
+    with pytest.raises(LatticeError, match=r"goes on after </s>: state \d+ has an arc with label 2"):
+        read_and_required(tmp_path / "a.fst")
+
+
+@pytest.mark.parametrize("text", ["0 1 3\n1 2 2\n2\n", "0 1 2\n1\n1 2 3\n2\n", "0 1 2\n1 2 0\n1 3 4\n2\n3\n"])
+def test_paths_may_end_at_an_arc_of_the_end_of_sentence(tmp_path: Path, text: str) -> None:
+    """In a final state, in one with arcs, and by epsilon."""
+    compiled(text, acceptor=True).write(str(tmp_path / "a.fst"))
+    read_and_required(tmp_path / "a.fst")

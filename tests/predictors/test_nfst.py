@@ -60,13 +60,13 @@ def test_the_space_is_the_set_of_paths_and_totals_are_all_their_scores_together(
 @pytest.mark.parametrize(("semiring", "arc_type"), [("tropical", "standard"), ("log", "log64")])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_cyclic_lattices_score_what_pynini_composes(tmp_path: Path, seed: int, semiring: str, arc_type: str) -> None:
-    """Five states with any arcs between them; costs are high enough for sums to converge."""
+    """Five states with any arcs between them, ``</s>`` to final ones; costs are high enough for sums to converge."""
     rng = np.random.default_rng(seed)
-    arcs = [
-        (origin, int(rng.integers(5)), int(rng.choice([0, 0, 3, 4, 2])), float(rng.uniform(1.2, 3.0)))
-        for origin in range(5)
-        for _ in range(3)
-    ]
+    arcs = []
+    for origin in [state for state in range(5) for _ in range(3)]:
+        label = int(rng.choice([0, 0, 3, 4, EOS]))
+        target = int(rng.choice([2, 4]) if label == EOS else rng.integers(5))
+        arcs.append((origin, target, label, float(rng.uniform(1.2, 3.0))))
     fst = Automaton(arcs, {4: 0.5, 2: 0.1})
     path = fst.write(tmp_path / "all.fst", arc_type)
     try:
@@ -301,7 +301,7 @@ MISTAKES = {
     ),
     "label outside the vocabulary": ("tropical", "0 1 100 1\n1 0\n", "label 100, but there are 100 target tokens"),
     "no final state": ("tropical", "0 1 3 1\n", "is empty: no path leads to a final state"),
-    "only tokens after </s>": ("tropical", "0 1 2 1\n1 2 3 0\n2 0\n", "is empty: no path leads to a final state"),
+    "only tokens after </s>": ("tropical", "0 1 2 1\n1 2 3 0\n2 0\n", "goes on after </s>: state 0 has an arc"),
     "no state at all": ("tropical", "", "is empty: no path leads to a final state"),
     "<s> on some paths only": ("tropical", "0 1 1 0\n0 2 3 1\n1 2 3 1\n2 0\n", "has paths with and without <s>"),
     "<s> or the end": ("tropical", "0 1 1 0\n0 1\n1 2 3 1\n2 0\n", "has paths with and without <s>"),

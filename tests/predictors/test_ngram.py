@@ -358,6 +358,23 @@ def test_a_wrong_word_map_is_named_with_its_line(tmp_path: Path, line: str, comp
         NGram(str(TINY), words=str(wmap), context=Context(vocab_size=9))
 
 
+@pytest.mark.parametrize(
+    ("table", "complaint"),
+    [
+        ("<eps> 1\n<s> 2\n</s> 3\nthe 4\n", "<s> is 2, not 1"),
+        ("<s> 0\n<pad> 1\n</s> 2\nthe 4\n", "<s> is 0, not 1"),
+        ("<pad> 0\n</s> 1\n<unk> 2\nthe 3\n", "</s> is 1, not 2"),
+        ("<eps> 0\nthe 1\ncat 2\n", "1 is 'the', not <s>"),
+        ("<eps> 0\n<s> 1\nthe 2\n", "2 is 'the', not </s>"),
+    ],
+)
+def test_a_word_map_of_another_numbering_is_refused(tmp_path: Path, table: str, complaint: str) -> None:
+    wmap = tmp_path / "wmap"
+    wmap.write_text(table)
+    with pytest.raises(SgdecError, match=rf"^{wmap}: {complaint}\. .* 1 is <s>, 2 is </s>, and words begin at 3\."):
+        NGram(str(word_model(tmp_path / "words.arpa")), words=str(wmap))
+
+
 def test_a_model_over_something_else_is_refused(tmp_path: Path) -> None:
     path = word_model(tmp_path / "words.arpa")
     with pytest.raises(UsageError, match=r"shares no entry .* Looked for token ids such as '8' .* it lists '▁the'"):

@@ -32,7 +32,11 @@ Networks = Mapping[int, Automaton]
 
 
 def random_networks(seed: int, *, cyclic: bool = False, coarse: bool = False) -> dict[int, Automaton]:
-    """With epsilons, tokens and calls; now and then </s> in a network that is called; costs of both signs."""
+    """With epsilons, tokens and calls, and costs of both signs; now and then </s>, also in a network that is called.
+
+    Cyclic ones have </s> only at the end of the root: `nfst` reads their expansion, and refuses paths that go on
+    after </s>.
+    """
     rng = np.random.default_rng(seed)
 
     def cost() -> float:
@@ -49,7 +53,7 @@ def random_networks(seed: int, *, cyclic: bool = False, coarse: bool = False) ->
             for _ in range(rng.integers(1, 3)):
                 target = int(rng.integers(0 if cyclic else origin + 1, states + 1))
                 arcs.append((origin, target, int(rng.choice(labels)), cost()))
-        if rng.random() < 0.25:
+        if rng.random() < 0.25 and not cyclic:
             arcs.append((states - 1, states, EOS, cost()))
         final = {state: cost() for state in range(states) if rng.random() < 0.3}
         networks[name] = Automaton(arcs, final | {states: cost()})
