@@ -60,7 +60,7 @@ class LanguageModel(Protocol):
 
 
 class NGram(BatchPredictor):
-    r"""ln p of a token under an n-gram model.
+    r"""N-gram language model: ln p of a token, from an ARPA file or a KenLM binary.
 
     >>> import math, tempfile
     >>> from pathlib import Path

@@ -86,9 +86,14 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
     ):
         if rows.complete:
             return 1 if rows.failed else 0
+        if given["nbest"] > 1 and given["output_format"] in ("text", "ids"):
+            log.info(
+                f"Note: --output-format {given['output_format']} writes only the best hypothesis; "
+                f"nbest and jsonl write all {given['nbest']}."
+            )
         target, names = run.vocabularies.target, run.constellation.names
         writer = make_writer(given["output_format"], given["output"], rows, target, names, ledger=given["ledger"])
-        sentences = reader.read(lines, " and ".join(inputs), max(first, rows.done + 1), last)
+        sentences = reader.read(lines, " and ".join(inputs), first, last, done=rows.done)
         with running.Tally("decoding", given, given["decoder"]) as tally:
             for outcome in scheduler.run(sentence for sentence in sentences if sentence.id > rows.done):
                 warning = writer.write(loaded.respelled(outcome))

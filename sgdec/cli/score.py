@@ -124,7 +124,7 @@ class _Outputs:
     ) -> None:
         """``done``: the number of sentences that an earlier run has scored."""
         self.read_from = " and ".join(given["source"])
-        sources = reader.read(lines, self.read_from, done + 1)
+        sources = reader.read(lines, self.read_from, done=done)
         self._reader, self._sources = reader, (source for source in sources if source.id > done)
         self._path = given["target"]
         self._vocabulary = vocabulary

@@ -88,22 +88,29 @@ class SourceReader:
             files = [bounded_lines(stack.enter_context(open_input(path))) for path in paths]
             yield files[0] if len(files) == 1 else _side_by_side(files, paths, BETWEEN[self.format])
 
-    def read(self, lines: Lines, name: str, first: int = 1, last: int | None = None) -> Iterator[Source | Unreadable]:
+    def read(
+        self, lines: Lines, name: str, first: int = 1, last: int | None = None, *, done: int = 0
+    ) -> Iterator[Source | Unreadable]:
         """Sentences ``first`` to ``last`` (1-based, inclusive) of a file called ``name`` in messages.
 
         A file that breaks off ends with one `Unreadable`.
         """
+        number = 0
         for number, line in enumerate(_guarded(lines), start=1):
             if last is not None and number > last:
                 return
             try:
-                if number < first and not isinstance(line, _BrokenOff):
+                if number <= max(first - 1, done) and not isinstance(line, _BrokenOff):
                     continue
                 if isinstance(line, SgdecError):
                     raise line
                 yield self._source(number, line)
             except SgdecError as error:
                 yield Unreadable(number, SgdecError(f"{name}, line {number}: {error}"))
+                if isinstance(error, _BrokenOff):
+                    return
+        if first > max(number, 1):
+            raise UsageError(f"--range begins at {first}, but {name} has {number} line{'s' * (number != 1)}.")
 
     def _source(self, number: int, line: bytes) -> Source:
         try:

@@ -122,7 +122,7 @@ def assemble(config: RunConfig, host: Host) -> Run:
     decoder_class = _class("decoder", config.decoder, host)
     entries = entries_of(config.predictors, taken=[decoder_name])
     parts = {part.name: _class("predictor", part.plugin, host) for entry in entries for part in entry.parts}
-    refuse_unused(config.options, [*parts, decoder_name])
+    refuse_unused(config.options, [*parts, decoder_name], partial(_how_to_use, host))
     given = {name: dict(config.options.get(name, {})) for name in [*parts, decoder_name]}
     weights = [_weight(given[entry.name].pop("weight", 1.0), entry.name) for entry in entries]
     chains = [_chain(entry, parts, given) for entry in entries]
@@ -146,6 +146,16 @@ def assemble(config: RunConfig, host: Host) -> Run:
     constellation.require_attention(decoder.ranking)
     checked = {part.name: part.options for chain in chains for part in [*chain, decoding]}
     return Run(constellation, decoder, vocabularies, config, host, tuple(zip(weights, entries, strict=True)), checked)
+
+
+def _how_to_use(host: Host, name: str) -> str | None:
+    """How a run uses the plugin called ``name``; None if there is none."""
+    kinds = {entry.kind for entry in host.names() if entry.name == name}
+    if "decoder" in kinds:
+        return f"It is a decoder: give --decoder {name}, or omit its options."
+    if "predictor" in kinds:
+        return f"It is a predictor: add {name} to --predictors, or omit its options."
+    return None
 
 
 def _class(kind: str, given: Any, host: Host) -> type[Any]:

@@ -139,12 +139,18 @@ def merge_options(
     return {name: {**config.get(name, {}), **given.get(name, {})} for name in names}
 
 
-def refuse_unused(given: Iterable[str], used: Iterable[str]) -> None:
-    """Raise UsageError if options are given for a name that this run does not use."""
+def refuse_unused(
+    given: Iterable[str], used: Iterable[str], way_out: Callable[[str], str | None] = lambda name: None
+) -> None:
+    """Raise UsageError if options are given for a name that this run does not use.
+
+    ``way_out``: returns advice for a name, or None; without advice the error suggests names that are used.
+    """
     used = list(used)
     for name in given:
         if name not in used:
-            raise UsageError(f"options for {name!r}, which this run does not use. {suggest(name, used)}")
+            advice = way_out(name) or suggest(name, used)
+            raise UsageError(f"options for {name!r}, which this run does not use. {advice}")
 
 
 def configure(cls: type[Any], given: Mapping[str, Any], *, name: str | None) -> dict[str, Any]:

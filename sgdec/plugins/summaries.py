@@ -1,7 +1,7 @@
 """A one-line summary of each plugin, read from its source, so that no plugin is imported to list it.
 
 The line is the first paragraph of the module's docstring. If a module has several plugins, the docstring is that of
-the class that the module's hook returns for the plugin's name.
+the class that the module's hook returns for the plugin's name. A second name of one class refers to the first.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def module_docstring(source: str) -> str:
 
 
 def class_docstring(source: str, entry: Entry) -> str | None:
-    """The docstring of an entry's class, or None.
+    """The docstring of an entry's class, or None; a reference to the first name if the class has several.
 
     The class must be defined in the module, and named in a dict literal in the module's hook.
     """
@@ -81,8 +81,10 @@ def class_docstring(source: str, entry: Entry) -> str | None:
     literals = [node for hook in hooks for node in ast.walk(hook) if isinstance(node, ast.Dict)]
     classes = {node.name: node for node in tree.body if isinstance(node, ast.ClassDef)}
     for literal in literals:
+        first: dict[str, object] = {}  # by class, its first name
         for key, value in zip(literal.keys, literal.values, strict=True):
-            named = isinstance(key, ast.Constant) and key.value == entry.name
-            if named and isinstance(value, ast.Name) and value.id in classes:
-                return ast.get_docstring(classes[value.id])
+            if isinstance(key, ast.Constant) and isinstance(value, ast.Name) and value.id in classes:
+                known = first.setdefault(value.id, key.value)
+                if key.value == entry.name:
+                    return ast.get_docstring(classes[value.id]) if known == key.value else f"Another name of {known}."
     return None

@@ -37,7 +37,7 @@ WINDOW = 16
 
 WHY_NONE = {
     True: "no path{limit} satisfies all predictors",
-    False: "the search was cut short before it found one",
+    False: "the search was cut short before it found one; give it a larger budget",
     None: "the search found no path{limit} that satisfies all predictors",
 }
 """The reason for an empty n-best list, by `Result.proven`. It names the length limit, which users easily forget."""

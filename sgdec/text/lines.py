@@ -7,6 +7,7 @@ shift a parallel corpus.
 from __future__ import annotations
 
 import gzip
+import logging
 import sys
 import zlib
 from collections.abc import Callable, Iterator
@@ -17,6 +18,8 @@ from typing import IO, cast
 
 from sgdec.errors import SgdecError
 from sgdec.io.limits import bounded_lines, unpacking
+
+log = logging.getLogger(__name__)
 
 ZSTD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
 """The module of the standard library, or its backport."""
@@ -50,6 +53,8 @@ def raw_lines(path: str | Path) -> Iterator[bytes]:
 def open_bytes(path: str | Path) -> IO[bytes]:
     """A file, unpacked as `read_lines` does. Raises OSError, and while it is read `unpacking_errors` too."""
     if str(path) == "-":
+        if sys.stdin.buffer.isatty():
+            log.info("Note: reading standard input, from the terminal; Ctrl-D ends it.")
         return sys.stdin.buffer
     if str(path).endswith(".gz"):
         return unpacking(open(path, "rb"), _gzip, str(path))

@@ -131,6 +131,38 @@ def test_a_range_keeps_the_numbers_of_its_sentences(decode: Decode) -> None:
     ran = decode(*FST, "--range", "2:3", "--output-format", "nbest", "in.ids")
     assert [line.split(" ||| ")[:2] for line in ran.lines] == [["2", "4"], ["3", "5 5"]]
     assert decode(*FST, "--range", "2", "in.ids").lines == ["4"]
+    assert decode(*FST, "--range", "3:9", "in.ids").lines == ["5 5"]
+
+
+@pytest.mark.usefixtures("lattices")
+def test_a_range_that_begins_after_the_input_is_refused(decode: Decode, tmp_path: Path) -> None:
+    refused = decode(*FST, "--range", "4:5", "--output", "out", "in.ids", status=2)
+    assert "Error: --range begins at 4, but in.ids has 3 lines." in refused.err
+    assert not (tmp_path / "out").exists()
+    assert decode(*FST, "--range", "3", "--output", "out", "in.ids").out == ""  # nothing stands in its way
+
+
+@pytest.mark.parametrize(("form", "told"), [("text", True), ("ids", True), ("nbest", False), ("jsonl", False)])
+@pytest.mark.usefixtures("lattices")
+def test_a_format_that_holds_one_hypothesis_says_so(
+    decode: Decode, tmp_path: Path, form: str, told: bool
+) -> None:
+    (tmp_path / "letters.spm").write_bytes(characters("abcdef").serialized)
+    run = [*FST, "--tokenizer", "letters.spm", "--beam.stop", "full", "--output-format", form, "in.ids"]
+    assert "Note: " not in decode(*run).err
+    note = f"Note: --output-format {form} writes only the best hypothesis; nbest and jsonl write all 3."
+    assert (note in decode(*run, "--nbest", "3").err) is told
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+@pytest.mark.usefixtures("lattices")
+def test_a_run_that_waits_for_a_terminal_says_so(
+    decode: Decode, monkeypatch: pytest.MonkeyPatch, terminal: bool
+) -> None:
+    typed = io.BytesIO(b"7\n")
+    typed.isatty = lambda: terminal  # type: ignore[method-assign]
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=typed))
+    assert ("Note: reading standard input" in decode(*FST).err) is terminal
 
 
 @pytest.mark.usefixtures("lattices")

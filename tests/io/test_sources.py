@@ -113,10 +113,19 @@ LINES = [b"3\n", b"4\n", b"x\n", b"\n", b"7\n"]
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [(None, [1, 2, 3, 4, 5]), ("2:4", [2, 3, 4]), ("5", [5]), ("4:", [4, 5]), (":2", [1, 2]), ("6:9", [])],
+    [(None, [1, 2, 3, 4, 5]), ("2:4", [2, 3, 4]), ("5", [5]), ("4:", [4, 5]), (":2", [1, 2]), ("5:9", [5])],
 )
 def test_sentences_keep_their_numbers_whatever_lies_between(text: str | None, expected: list[int]) -> None:
     assert [sentence.id for sentence in IDS.read(LINES, "in.txt", *parse_range(text))] == expected
+
+
+@pytest.mark.parametrize(("lines", "count"), [(LINES, "5 lines"), (LINES[:1], "1 line"), ([], "0 lines")])
+def test_a_range_behind_the_last_line_is_refused_but_not_a_run_that_was_complete(
+    lines: list[bytes], count: str
+) -> None:
+    with pytest.raises(UsageError, match=f"--range begins at 6, but in.txt has {count}\\."):
+        list(IDS.read(lines, "in.txt", *parse_range("6:9")))
+    assert list(IDS.read(lines, "in.txt", done=len(lines))) == []
 
 
 def test_lines_behind_the_range_are_not_read() -> None:

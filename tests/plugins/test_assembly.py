@@ -170,6 +170,8 @@ def test_a_tokenizer_is_the_vocabulary_of_both_sides(host: Host, tmp_path: Path)
         ("plain", {"given": {"plain": {"weight": "nan"}}}, "--plain.weight nan: expected a number"),
         ("plain", {"given": {"plain": {"weight": "-inf"}}}, "--plain.weight -inf: expected a number"),
         ("plain", {"given": {"plane": {"bonus": "1"}}}, "options for 'plane', which this run does not use. Did you"),
+        ("plain", {"given": {"dfs": {"alpha": "1"}}}, "'dfs', which this run does not use. It is a decoder: give"),
+        ("plain", {"given": {"wc": {"weight": "1"}}}, "It is a predictor: add wc to --predictors, or omit"),
         ("plain", {"given": {"mine": {"weight": "1"}}}, "no option --mine.weight."),
         ("twice:plain", {"given": {"plain": {"weight": "1"}}}, "no option --plain.weight."),
         ("mine=plain", {}, "'mine' is the decoder. Rename it: NAME=PREDICTOR."),

@@ -263,10 +263,10 @@ def test_what_a_plugin_is_is_read_without_importing_it(site: Site) -> None:
             "'''Two plugins.'''\n"
             f"{raising}"
             "class A:\n    '''The `first`.'''\nclass B:\n    pass\n"
-            "def sgdec_predictors():\n    return {'a': A, 'b': B}\n"
+            "def sgdec_predictors():\n    return {'a': A, 'b': B, 'c': A}\n"
         ),
     }
-    names = {"in": "package.inside", "a": "several", "b": "several", "none": "none", "wrong": "wrong", "no": "no"}
+    names = dict.fromkeys("abc", "several") | {"in": "package.inside", "none": "none", "wrong": "wrong", "no": "no"}
     site.install("stranger", {f"predictor.{name}": module for name, module in names.items()}, modules)
     entries = [entry for entry in Host().names() if entry.distribution == "stranger"]
     assert {entry.name: line for entry, line in zip(entries, summaries(entries), strict=True)} == {
@@ -275,6 +275,7 @@ def test_what_a_plugin_is_is_read_without_importing_it(site: Site) -> None:
         "wrong": "",
         "a": "The first.",
         "b": "Two plugins.",
+        "c": "Another name of a.",
         "no": "",
     }
 

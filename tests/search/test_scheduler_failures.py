@@ -85,7 +85,7 @@ def test_an_error_of_the_call_is_raised_and_not_repeated_for_each_sentence(verb:
     [
         (BeamDecoder(), "the search found no path that satisfies all predictors"),
         (DfsDecoder(), "no path satisfies all predictors"),
-        (DfsDecoder(max_expansions=1), "the search was cut short before it found one"),
+        (DfsDecoder(max_expansions=1), "the search was cut short before it found one; give it a larger budget"),
     ],
 )
 def test_a_sentence_without_any_hypothesis_says_no_more_than_is_known(decoder: Decoder, why: str) -> None:
