@@ -1,1 +1,1 @@
-"""Estimated, not trained: n-gram models, distributions of length, clusters of states."""
+"""Models that are estimated without neural training: n-gram models, length distributions, clusters of states."""

@@ -1,13 +1,13 @@
-"""Building vocabulary clusters offline, and measuring what they miss (`sgdec.models.clusters` says what they are).
+"""Building vocabulary clusters offline, and measuring their miss rate (`sgdec.models.clusters` defines clusters).
 
-Section 2.2 of "Fast Vocabulary Projection Method via Clustering": record the context vectors of a model on
-unlabelled text with the K tokens that it finds likeliest after each; k-means over the vectors; a cluster's active
-set is the union of its members' tokens. The text is what the model itself makes of source sentences, so that
-contexts are those that a search meets; the model is then run over it in one go, with the targets forced.
+Section 2.2 of "Fast Vocabulary Projection Method via Clustering": record the context vectors of a model on unlabelled
+text, each with its K most probable next tokens; cluster the vectors with k-means; the active set of a cluster is the
+union of its members' tokens. The targets of the text are the model's own translations of source sentences, so the
+contexts are those of a search. The model is then run over all target positions at once, with forced targets.
 
-Memory is bounded: k-means sees a sample of at most `POINTS_PER_CENTROID` vectors a centroid (Faiss's own limit), and
-the active sets are collected in a second pass that keeps no vectors. With enough memory a caller can record all
-contexts once, as a list, and uses it as often as needed.
+Memory is bounded: k-means uses a sample of at most `POINTS_PER_CENTROID` vectors per centroid (Faiss's own limit),
+and the active sets are collected in a second pass that stores no vectors. With enough memory a caller can record all
+contexts once, as a list, and reuse it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from sgdec.models.clusters import NEVER, Clusters, Nearest
 from sgdec.training.data.text import ParallelText
 
 Recorded = tuple[Tensor, Tensor]
-"""Context vectors [n, d], and the likeliest tokens [n, k] after each, the best first."""
+"""Context vectors [n, d], and the most probable next tokens [n, k] of each, the best first."""
 
 POINTS_PER_CENTROID = 256
 BATCH_TOKENS = 1024
@@ -34,9 +34,9 @@ BATCH_TOKENS = 1024
 def contexts(
     model: Seq2Seq, data: ParallelText, k: int, *, order: tuple[int, int] | None = None, device: str = "cpu"
 ) -> Iterator[Recorded]:
-    """Batch by batch the context vectors [n, d] before each target token, and the k likeliest tokens [n, k] there.
+    """Yield, batch by batch, the context vectors [n, d] of all target tokens, and the k most probable tokens [n, k].
 
-    ``</s>`` is a target token. With ``order`` = (seed, epoch) the batches are shuffled; k may be 0.
+    The target tokens include ``</s>``. With ``order`` = (seed, epoch) the batches are shuffled; k may be 0.
     """
     model.eval()
     for pairs in data.batches(BATCH_TOKENS, order=order):
@@ -57,21 +57,21 @@ def build_clusters(
     device: str = "cpu",
     report: Callable[[str], None] = lambda message: None,
 ) -> Clusters:
-    """Clusters of the contexts in ``data``, whose targets are outputs of the model (several a source if you like).
+    """Clusters of the contexts in ``data``, whose targets are outputs of the model (one or several per source).
 
-    Centroids that no context is nearest to are left out. ``report`` is told what is being done. Raises UsageError as
-    `kmeans` does.
+    A centroid that is nearest to no context is left out. ``report`` receives a message at each stage. Raises
+    UsageError as `kmeans` does.
     """
     report("recording a sample of contexts")
     sample = _sample(model, data, centroids * POINTS_PER_CENTROID, seed, device)
     report(f"k-means of {len(sample):,} contexts")
     found = kmeans(sample, centroids, iterations=iterations, seed=seed)
-    report("collecting the likeliest tokens of all contexts")
+    report("collecting the most probable tokens of all contexts")
     return collect(contexts(model, data, k, device=device), found, vocab_size)
 
 
 def collect(recorded: Iterable[Recorded], centroids: Tensor, vocab_size: int) -> Clusters:
-    """The clusters around given centroids [r, d]: active sets and members, from all that `contexts` gave."""
+    """The clusters around given centroids [r, d], with active sets and numbers of members from recorded contexts."""
     r, nearest = len(centroids), Nearest(centroids)
     best = torch.full((r, vocab_size), NEVER, dtype=torch.uint8, device=centroids.device)
     members = torch.zeros(r, dtype=torch.long, device=centroids.device)
@@ -91,10 +91,10 @@ def collect(recorded: Iterable[Recorded], centroids: Tensor, vocab_size: int) ->
 
 
 def miss_rates(clusters: Clusters, recorded: Iterable[Recorded]) -> tuple[list[float], list[float]]:
-    """For k = 1, ..., K on contexts of held-out text: the miss rate, and the mean share of the vocabulary active.
+    """For k = 1, ..., K on contexts of held-out text: the miss rate, and the mean active share of the vocabulary.
 
-    The miss rate is how often the true arg-max token is outside the active set of its context's cluster; the
-    share is that of each context's own active set.
+    The miss rate is the share of contexts whose most probable token is not in the active set of their cluster. The
+    active share is the mean, over the contexts, of the size of their active set divided by that of the vocabulary.
     """
     nearest = Nearest(clusters.centroids)
     sizes = [clusters.active(k).starts.diff() for k in range(1, clusters.k + 1)]  # K x [r]
@@ -111,7 +111,7 @@ def miss_rates(clusters: Clusters, recorded: Iterable[Recorded]) -> tuple[list[f
 
 
 def _sample(model: Seq2Seq, data: ParallelText, wanted: int, seed: int, device: str) -> Tensor:
-    """At most ``wanted`` context vectors [n, d] of batches drawn at random."""
+    """At most ``wanted`` context vectors [n, d], from batches in random order."""
     parts, points = [], 0
     for outputs, _ in contexts(model, data, 0, order=(seed, 0), device=device):
         parts.append(outputs[: wanted - points].float())

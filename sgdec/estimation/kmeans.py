@@ -1,7 +1,7 @@
-"""k-means clustering: Lloyd's algorithm by Faiss, from points drawn without repetition.
+"""k-means clustering: Faiss's implementation of Lloyd's algorithm, which starts from points drawn without repetition.
 
-A centroid without points takes half of the largest cluster's. The result is a function of points and seed, whatever
-the number of threads. Faiss computes on the CPU: points on a GPU are copied.
+A centroid without points receives half of the largest cluster's. The result depends only on points and seed, not on
+the number of threads. Faiss computes on the CPU; points on a GPU are copied.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sgdec.errors import UsageError
 
 
 def require_faiss() -> None:
-    """Raises UsageError if Faiss is not installed; to call before long work that ends in `kmeans`."""
+    """Raises UsageError if Faiss is not installed; callers use it before long work that ends in `kmeans`."""
     if find_spec("faiss") is None:
         raise UsageError('k-means needs Faiss, which is not installed (pip install "sgdec[clusters]").')
 
@@ -23,10 +23,13 @@ def require_faiss() -> None:
 def kmeans(points: Tensor, r: int, *, iterations: int = 20, seed: int = 0) -> Tensor:
     """Centroids [r, d] of points [n, d] after ``iterations`` of Lloyd's algorithm.
 
-    Raises UsageError for fewer points than centroids, and as `require_faiss`.
+    Raises UsageError if there are fewer points than centroids, or Faiss is not installed.
     """
     if len(points) < r:
-        raise UsageError(f"{r} clusters of {len(points)} context vectors; give more text, or fewer --centroids.")
+        raise UsageError(
+            f"{r} clusters need at least as many context vectors, not {len(points)}. Give more text, or fewer "
+            "--centroids."
+        )
     require_faiss()
     import faiss
 
@@ -35,8 +38,8 @@ def kmeans(points: Tensor, r: int, *, iterations: int = 20, seed: int = 0) -> Te
         r,
         niter=iterations,
         seed=seed,
-        min_points_per_centroid=1,  # it would warn,
-        max_points_per_centroid=len(points),  # and it would draw a sample: the caller has done so
+        min_points_per_centroid=1,  # suppresses a warning
+        max_points_per_centroid=len(points),  # prevents sampling: the caller gives a sample
     )
     clustering.train(points.float().cpu().numpy())
     return torch.from_numpy(clustering.centroids).to(points.device)

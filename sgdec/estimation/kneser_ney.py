@@ -1,20 +1,22 @@
-"""Interpolated modified Kneser-Ney: an n-gram language model from text, with arrays (Chen & Goodman 1998).
+"""Interpolated modified Kneser-Ney: estimates an n-gram language model from text, with arrays (Chen & Goodman 1998).
 
     p(w | h)  = max(a(h w) - D(a(h w)), 0) / A(h) + gamma(h) p(w | suffix of h)
     gamma(h)  = sum over w of D(a(h w)) / A(h),             A(h) = sum over w of a(h w)
     p(w)      = max(a(w) - D(a(w)), 0) / A + gamma / |V|
 
-a is the adjusted count: how often an n-gram of the highest order, or one that begins with ``<s>``, occurs; for all
-others how many different words occur before it. D is D1, D2 or D3+ of its order, for adjusted counts 1, 2, >= 3:
+a is the adjusted count. For an n-gram of the highest order, or one that begins with ``<s>``, it is the number of
+occurrences; for other n-grams it is the number of different words that occur before it. D is the discount D1, D2 or
+D3+ of the n-gram's order, for adjusted counts 1, 2 and >= 3:
 
-    Y = n1 / (n1 + 2 n2),    D_k = k - (k + 1) Y n_(k+1) / n_k,    n_k = how many n-grams have adjusted count k
+    Y = n1 / (n1 + 2 n2),    D_k = k - (k + 1) Y n_(k+1) / n_k,    n_k = number of n-grams with adjusted count k
 
-V is the whole vocabulary without ``<s>``: every token, seen or not, ``<unk>`` too, gets its own unigram with the
-share gamma / |V|. So the probabilities after any history sum to one over V, no token of the vocabulary is unknown,
-and an unseen one is as probable as ``<unk>`` (unless the text itself has unknown tokens: they count like words).
+V is the whole vocabulary without ``<s>``: every token, seen or not, including ``<unk>``, has its own unigram with the
+share gamma / |V|. So the probabilities after any history sum to one over V, and no token of the vocabulary is
+unknown. An unseen token is as probable as ``<unk>``, unless the text itself contains unknown tokens: they count like
+words.
 
-Pruning is lmplz's (Heafield et al. 2013): an n-gram that occurs at most as often as its order's threshold is left
-out and all of its adjusted count goes to gamma(h); counts and discounts are taken before pruning.
+Pruning is that of lmplz (Heafield et al. 2013): an n-gram that occurs at most as often as its order's threshold is
+left out, and its whole adjusted count is added to gamma(h). Counts and discounts are computed before pruning.
 """
 
 from __future__ import annotations
@@ -34,35 +36,35 @@ Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 
 FALLBACK = (0.5, 1.0, 1.5)
-"""lmplz's discounts where the counts of counts give none."""
+"""lmplz's discounts if they cannot be computed from the counts of counts."""
 NEVER = -99 * LN_10
 """The value that ARPA files have for ln 0."""
 
 
 class Estimate(NamedTuple):
-    """A model, and D1, D2, D3+ for each of its orders."""
+    """A model, and the discounts D1, D2, D3+ of each order."""
 
     model: Arpa
     discounts: list[tuple[float, float, float]]
 
 
 class _Counts(NamedTuple):
-    """The n-grams of one order, each once. ``count`` of them."""
+    """The ``count`` different n-grams of one order."""
 
     history: Ints
-    """``[count]``: the number of its first n - 1 words among the (n - 1)-grams."""
+    """``[count]``: the index of the n-gram's first n - 1 words among the (n - 1)-grams."""
     last: Ints
-    """``[count]``: its last token."""
+    """``[count]``: the n-gram's last token."""
     suffix: Ints
-    """``[count]``: the number of its last n - 1 words among the (n - 1)-grams."""
+    """``[count]``: the index of the n-gram's last n - 1 words among the (n - 1)-grams."""
     occurs: Ints
-    """``[count]``: how often."""
+    """``[count]``: the number of occurrences."""
     at_start: npt.NDArray[np.bool_]
-    """``[count]``: whether it begins with ``<s>``."""
+    """``[count]``: whether the n-gram begins with ``<s>``."""
 
 
 def join(sentences: Iterable[Sequence[int]]) -> Ints:
-    """All sentences in one array, each as ``<s> tokens </s>``; an empty one is left out."""
+    """All sentences in one array, each as ``<s> tokens </s>``; empty sentences are left out."""
     text = array("i")
     for sentence in sentences:
         if len(sentence):
@@ -82,14 +84,14 @@ def estimate(
     fallback: bool = False,
     report: Callable[[str], None] = lambda message: None,
 ) -> Estimate:
-    """The model of a text, from `join`.
+    """Estimate the model of a text, which `join` has prepared.
 
-    ``words[token]`` is the token's word in the model, ``<unk>``, ``<s>``, ``</s>`` for 0, 1, 2. ``prune``: for each
-    order the count up to which n-grams are left out, the last one for all higher orders. ``discounts``: D1, D2, D3+
-    for each order, or once for all, instead of those of the text. ``fallback``: use `FALLBACK` for an order whose
-    discounts the text does not determine. ``report`` is told what is being done.
+    ``words[token]`` is the token's word in the model; tokens 0, 1, 2 are ``<unk>``, ``<s>``, ``</s>``. ``prune``: for
+    each order the count up to which n-grams are left out; the last value holds for all higher orders. ``discounts``:
+    D1, D2, D3+ for each order, or once for all orders, instead of those of the text. ``fallback``: use `FALLBACK` for
+    an order whose discounts the text does not determine. ``report`` receives a message at each stage.
 
-    Raises UsageError if the text is too small or too regular for what is asked.
+    Raises UsageError if the text is too small for the order, or does not determine the discounts.
     """
     thresholds = _thresholds(prune, order)
     _check_given(discounts, order)
@@ -99,7 +101,7 @@ def estimate(
     model: list[NGrams] = []
     used: list[tuple[float, float, float]] = []
     tokens = np.arange(len(words), dtype=np.int32)[:, None]  # [count, n]
-    lower = np.full(1, 1.0 / (len(words) - 1))  # p of each n-gram of the order below; below the unigrams 1 / |V|
+    lower = np.full(1, 1.0 / (len(words) - 1))  # p of each n-gram of the order below; for unigrams 1 / |V|
     lower_kept = np.ones(1, bool)
     for n, level in enumerate(levels, 1):
         report(f"estimating {n}-grams")
@@ -122,19 +124,19 @@ def estimate(
             model[-1] = model[-1]._replace(backoffs=_ln(gamma[lower_kept]))
         model.append(NGrams(tokens[kept], _ln(p[kept]), np.zeros(np.count_nonzero(kept))))
         lower, lower_kept = p, kept
-    while not len(model[-1].scores):  # an order that was pruned away altogether
+    while not len(model[-1].scores):  # an order whose n-grams were all pruned
         model.pop()
     return Estimate(Arpa(list(words), model), used)
 
 
 def _count(text: Ints, size: int, order: int, report: Callable[[str], None]) -> list[_Counts]:
-    """The n-grams of every order, none across a sentence's end."""
+    """The n-grams of every order within sentences."""
     tokens = np.arange(size)
     nothing = np.zeros(size, np.int64)
     levels = [_Counts(nothing, tokens, nothing, np.bincount(text, minlength=size), tokens == BOS)]
     starts = np.flatnonzero(text == BOS)
-    depth = np.arange(len(text)) - np.repeat(starts, np.diff(np.append(starts, len(text))))  # words before it
-    number = text  # at each position: the number of the n-gram that ends there
+    depth = np.arange(len(text)) - np.repeat(starts, np.diff(np.append(starts, len(text))))  # words before a position
+    number = text  # at each position: the index of the n-gram that ends there
     for n in range(2, order + 1):
         report(f"counting {n}-grams")
         ends = np.flatnonzero(depth >= n - 1)
@@ -152,21 +154,21 @@ def _count(text: Ints, size: int, order: int, report: Callable[[str], None]) -> 
 
 
 def _adjusted(level: _Counts, higher: _Counts | None) -> Ints:
-    """The adjusted counts of one order, given the next."""
+    """The adjusted counts of one order, given the n-grams of the next higher order."""
     if higher is None:
         return level.occurs
-    different = np.bincount(higher.suffix, minlength=len(level.last))  # words before each n-gram
+    different = np.bincount(higher.suffix, minlength=len(level.last))  # number of different words before each n-gram
     return np.where(level.at_start, level.occurs, different)
 
 
 def _discounts(
     n: int, adjusted: Ints, given: Sequence[Sequence[float]], fallback: bool
 ) -> tuple[float, float, float, float]:
-    """D(0) = 0, D1, D2, D3+ of the n-grams."""
+    """The discounts D(0) = 0, D1, D2, D3+ of the n-grams of one order."""
     if given:
         d1, d2, d3 = given[n - 1 if len(given) > 1 else 0]
         return 0.0, d1, d2, d3
-    having = np.bincount(np.minimum(adjusted, 5), minlength=6).tolist()  # n_k, as in the paper
+    having = np.bincount(np.minimum(adjusted, 5), minlength=6).tolist()  # n_k of the paper
     missing = [k for k in (1, 2, 3) if not having[k]]
     if not missing:
         y = having[1] / (having[1] + 2 * having[2])
@@ -175,7 +177,7 @@ def _discounts(
             return 0.0, d1, d2, d3
     if fallback:
         return 0.0, *FALLBACK
-    reason = f"none has adjusted count {missing[0]}" if missing else f"they come out as {d1:.2f}, {d2:.2f}, {d3:.2f}"
+    reason = f"none has adjusted count {missing[0]}" if missing else f"the formula gives {d1:.2f}, {d2:.2f}, {d3:.2f}"
     raise UsageError(
         f"the text does not determine the discounts of {n}-grams: {reason}; it may be small or artificial. "
         f"Set --discount-fallback for {FALLBACK[0]:g}, {FALLBACK[1]:g}, {FALLBACK[2]:g}, or give --discounts."
@@ -183,13 +185,13 @@ def _discounts(
 
 
 def _thresholds(prune: Sequence[int], order: int) -> list[int]:
-    """One threshold an order."""
+    """The pruning threshold of each order."""
     given = list(prune) or [0]
     thresholds = given + given[-1:] * (order - len(given))
     if len(given) > order or thresholds[0] != 0 or thresholds != sorted(thresholds):
         raise UsageError(
-            f"--prune {' '.join(map(str, given))}: expected at most {order} counts, the first 0 "
-            "(unigrams stay), none below the one before it, such as --prune 0 0 1."
+            f"--prune {' '.join(map(str, given))}: expected at most {order} counts that start with 0 "
+            "(unigrams are never pruned) and do not decrease, such as --prune 0 0 1."
         )
     return thresholds
 

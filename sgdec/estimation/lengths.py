@@ -1,12 +1,13 @@
 """Fitting a length model (`sgdec.models.length`) by maximum likelihood on pairs of a source line and a target length.
 
-Optimised are not the weights themselves. With features that have mean 0 and variance 1, and a scale s,
+The weights are optimised in another parametrisation, with features of mean 0 and variance 1, and a scale s:
 
     r = max(0.1, e^s (w_r . features + b_r))        log p / (1 - p) = w_p . features - s
 
-so that e^s moves r and p together and leaves the mean where it is: without it, lengths that vary hardly more than a
-Poisson distribution's lead along a narrow, curved valley. L-BFGS with a line search (Nocedal and Wright 2006,
-algorithm 7.5), in double precision; the result is turned back into weights of the plain features.
+A change of s changes r and p together but not the mean. Without s, if the lengths vary little more than those of a
+Poisson distribution, the optimiser has to follow a narrow, curved valley. The optimiser is L-BFGS with a line search
+(Nocedal and Wright 2006, algorithm 7.5), in double precision. The result is converted to weights of the original
+features.
 """
 
 from __future__ import annotations
@@ -22,23 +23,23 @@ from sgdec.errors import SgdecError
 from sgdec.models.length import FEATURES, LEAST_P, LEAST_R, LengthWeights, features_of
 
 STEPS = 1000
-"""L-BFGS ends before that where it converges."""
+"""Limit on the number of L-BFGS iterations; it ends earlier if it converges."""
 LARGEST_SCALE = 8.0
-"""Limit of e^s, as a multiple of its start: there p is below its bound, and P a Poisson distribution."""
+"""Limit on s minus its first value; at this limit p is below its bound, and P is a Poisson distribution."""
 
 
 @dataclass(frozen=True)
 class FittedLengths:
-    """A length model, and how well it fits."""
+    """A length model and its fit to the data."""
 
     weights: LengthWeights
     pairs: int
     log_probability: float
-    """Natural log of the probability of one target length, on average."""
+    """The mean natural log of the probability of a target length."""
     by_mean: float
-    """The same, if every target length had one Poisson distribution, the source unseen."""
+    """The same for a baseline: one Poisson distribution for all target lengths, whatever the source."""
     gradient: float
-    """The largest component of the gradient of `log_probability` where the optimiser ended; 0 = an optimum."""
+    """The largest component of the gradient of `log_probability` at the end; 0 at an optimum."""
     evaluations: int
     """The number of evaluations of the likelihood and its gradient."""
 
@@ -46,12 +47,12 @@ class FittedLengths:
 def fit_lengths(
     lines: Sequence[str], lengths: Sequence[int], report: Callable[[str], None] = lambda message: None
 ) -> FittedLengths:
-    """The weights under which the target ``lengths`` are most probable, given the source ``lines``.
+    """The weights that maximise the probability of the target ``lengths`` given the source ``lines``.
 
-    Raises SgdecError for fewer than two pairs, and where all lengths are 0.
+    Raises SgdecError if there are fewer than two pairs, or all lengths are 0.
     """
     if len(lines) < 2 or not any(lengths):
-        raise SgdecError("expected at least two sentence pairs, not all with an empty target side.")
+        raise SgdecError("expected at least two sentence pairs, and at least one target line that is not empty.")
     model = _Model([features_of(line) for line in lines], lengths)
     optimizer = torch.optim.LBFGS(
         [model.parameters],
@@ -68,7 +69,7 @@ def fit_lengths(
         nonlocal evaluations
         evaluations += 1
         loss = model.backward()
-        report(f"evaluation {evaluations}: log-probability {-float(loss):.6f} a sentence")
+        report(f"evaluation {evaluations}: log-probability {-float(loss):.6f} per sentence")
         return loss
 
     optimizer.step(evaluate)  # type: ignore[no-untyped-call]
@@ -82,7 +83,7 @@ def fit_lengths(
 
 
 class _Model:
-    """Parameters ``[12]``: w_r, b_r, w_p, s."""
+    """The likelihood as a function of the parameters ``[12]``: w_r, b_r, w_p, s."""
 
     def __init__(self, features: Sequence[Sequence[float]], lengths: Sequence[int]) -> None:
         plain = torch.tensor(features, dtype=torch.float64)  # [pairs, 5]
@@ -92,7 +93,7 @@ class _Model:
         self._deviation = torch.where(deviation > 1e-9, deviation, torch.inf)  # a constant feature gets weight 0
         self._features = (plain - self._mean) / self._deviation
         mean, variance = float(self._n.mean()), float(self._n.var())
-        p = min(max(1 - mean / max(variance, 1e-9), 0.2), 0.9)  # what the moments of all lengths together say
+        p = min(max(1 - mean / max(variance, 1e-9), 0.2), 0.9)  # method of moments on all lengths
         self._first_scale = math.log((1 - p) / p)
         self.parameters = torch.zeros(2 * len(FEATURES) + 2, dtype=torch.float64)
         self.parameters[len(FEATURES)] = mean
@@ -100,7 +101,7 @@ class _Model:
         self.parameters.requires_grad_()
 
     def backward(self) -> torch.Tensor:
-        """Minus the log-probability of a length, on average; its gradient goes to the parameters."""
+        """Minus the mean log-probability of a length; sets the gradient of the parameters."""
         self.parameters.grad = None
         r_weights, p_weights, scale = self._parts()
         r = ((self._features @ r_weights[:-1] + r_weights[-1]) * scale.exp()).clamp(min=LEAST_R)
@@ -114,7 +115,7 @@ class _Model:
         return loss.detach()
 
     def weights(self) -> LengthWeights:
-        """For features as they are."""
+        """The weights of the original features."""
         with torch.no_grad():
             r_weights, p_weights, scale = self._parts()
             r = r_weights[:-1] * scale.exp() / self._deviation
@@ -124,7 +125,7 @@ class _Model:
             return LengthWeights((*r.tolist(), float(r_bias)), (*p.tolist(), float(p_bias)))
 
     def _parts(self) -> tuple[Any, Any, Any]:
-        """w_r with b_r ``[6]``, w_p ``[5]``, s."""
+        """The parts of the parameters: w_r with b_r ``[6]``, w_p ``[5]``, s."""
         count = len(FEATURES)
         scale = self.parameters[-1].clamp(max=self._first_scale + LARGEST_SCALE)
         return self.parameters[: count + 1], self.parameters[count + 1 : -1], scale

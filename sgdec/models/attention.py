@@ -1,4 +1,4 @@
-"""Attention between what a decoder asks and what an encoder says: scores, a softmax, a weighted mean.
+"""Attention between the queries of a decoder and the outputs of an encoder: scores, a softmax, a weighted mean.
 
     weights = softmax over the source of score(query, value)        context = sum of weights x values
 
@@ -7,8 +7,8 @@
 | `AdditiveAttention` | v . tanh(W q + U x + b) | Bahdanau, Cho and Bengio 2015 |
 | `BilinearAttention` | q . W x | Luong, Pham and Manning 2015, "general" |
 
-Keys, what of a score depends on the value alone, are computed once per sentence: `keys`. (The Transformer's attention
-is in `transformer_layers.py`.)
+The part of a score that depends only on the value, the key, is computed once per sentence: `keys`. (The Transformer's
+attention is in `transformer_layers.py`.)
 """
 
 from __future__ import annotations
@@ -23,25 +23,25 @@ from sgdec.models.layers import Dense, norm_or_nothing
 
 
 def by_sentence(query: Tensor, rows: Rows | None) -> Tensor:
-    """Queries of prefixes [R, ...], those of a sentence beside each other: [B, most, ...]."""
+    """Group the queries of prefixes [R, ...] by sentence: [B, most, ...], for at most ``most`` prefixes each."""
     return query[:, None] if rows is None else query[rows.grid]
 
 
 def by_prefix(answers: Tensor, rows: Rows | None) -> Tensor:
-    """The inverse: [B, most, ...] to [R, ...]."""
+    """The inverse of `by_sentence`: [B, most, ...] to [R, ...]."""
     return answers[:, 0] if rows is None else answers.flatten(0, 1)[rows.cell]
 
 
 class Attention(nn.Module, ABC):
-    """Queries [B, T, Q] to contexts [B, T, H] and weights [B, T, S]; T are steps, or prefixes of one sentence."""
+    """Maps queries [B, T, Q] to contexts [B, T, H] and weights [B, T, S]; T: steps, or prefixes of one sentence."""
 
     @abstractmethod
     def keys(self, values: Tensor) -> Tensor:
-        """[B, S, A] of values [B, S, H]."""
+        """The keys [B, S, A] of values [B, S, H]."""
 
     @abstractmethod
     def score(self, query: Tensor, keys: Tensor) -> Tensor:
-        """[B, T, S] of queries [B, T, Q] and keys [B, S, A]."""
+        """The scores [B, T, S] of queries [B, T, Q] and keys [B, S, A]."""
 
     def forward(self, query: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
         scores = self.score(query, memory.keys).masked_fill(~memory.mask[:, None], float("-inf"))
@@ -49,7 +49,7 @@ class Attention(nn.Module, ABC):
         return weights.to(memory.values.dtype) @ memory.values, weights
 
     def once(self, query: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
-        """One query [R, Q] a prefix: contexts [R, H] and weights [R, S]."""
+        """Contexts [R, H] and weights [R, S] for one query per prefix [R, Q]."""
         contexts, weights = self(by_sentence(query, memory.rows), memory)
         return by_prefix(contexts, memory.rows), by_prefix(weights, memory.rows)
 

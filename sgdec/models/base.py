@@ -1,8 +1,9 @@
-"""What a model offers: the one inference step that decoding and training share.
+"""The interface of models: one inference step, which decoding and training share.
 
-A model is a torch module that predicts one target token after another: a `Seq2Seq` after it has encoded a source, a
-`LanguageModel` without one. It never normalises: `project` gives logits, and callers that want log-probabilities take
-their log-softmax. A new model is one file with one inference step; what kind it is decides what `sgdec train` reads.
+A model is a torch module that predicts one target token after another: a `Seq2Seq` after encoding a source, a
+`LanguageModel` without a source. It does not normalise: `project` returns logits, and callers that need
+log-probabilities apply a log-softmax. A new model is one file with one inference step. The kind of a model decides
+which files `sgdec train` reads.
 """
 
 from __future__ import annotations
@@ -19,115 +20,118 @@ from sgdec.errors import UsageError
 from sgdec.models.kernels import Kernels
 
 State = tuple[Tensor, ...]
-"""What a model knows about each prefix: row i of every tensor belongs to prefix i."""
+"""A model's state for each prefix: row i of every tensor belongs to prefix i."""
 
 
 class Rows(NamedTuple):
-    """Which of R prefixes belong to which of B sentences."""
+    """The assignment of R prefixes to B sentences."""
 
     grid: Tensor
-    """[B, most] the prefixes of each sentence beside each other; where it has fewer, any prefix"""
+    """[B, most] the numbers of each sentence's prefixes; a sentence with fewer is filled up with any number"""
     cell: Tensor
-    """[R] the place of each prefix in the flattened grid"""
+    """[R] the position of each prefix in the flattened grid"""
 
 
 class Memory(NamedTuple):
     """The encoded sources; dimension 0 of every tensor is the sentence."""
 
     values: Tensor
-    """[B, S, H] what attention averages."""
+    """[B, S, H] the values that attention averages."""
     keys: Tensor
-    """[B, S, A] what attention compares with, computed once per sentence."""
+    """[B, S, A] the keys that attention compares with queries, computed once per sentence."""
     mask: Tensor
-    """[B, S] true where there is a source token, false where there is padding."""
+    """[B, S] true at source tokens, false at padding."""
     first: Tensor
-    """[B, ...] what `Seq2Seq.start` needs."""
+    """[B, ...] data for `Seq2Seq.start`."""
     rows: Rows | None = None
-    """For `Seq2Seq.step`; None: prefix i belongs to sentence i."""
+    """The sentence of each prefix, for `Seq2Seq.step`; None: prefix i belongs to sentence i."""
 
     def at(self, sentences: Tensor | slice) -> Memory:
-        """Some of the sentences, in that order; one may be taken more than once."""
+        """The memory of some sentences in the given order; a sentence may be given more than once."""
         return Memory(self.values[sentences], self.keys[sentences], self.mask[sentences], self.first[sentences])
 
 
 class Correspondence(NamedTuple):
-    """Which parameters of a translation model are those of a language model."""
+    """The parameters of a translation model that correspond to those of a language model."""
 
     names: Mapping[str, str]
-    """Regular expressions for their names there, of which each fits one, and what `re.Match.expand` makes of them."""
+    """Regular expressions for names in the language model, and templates for `re.Match.expand` that give the names in
+    the translation model. Every parameter of the language model must match one expression."""
     wider: str = r"(?!)"
-    """Names of matrices here that may read more besides: the language model's are their first columns."""
+    """A regular expression for matrices of the translation model that may read additional inputs: the language
+    model's matrix fills their first columns."""
 
 
 class Refusal(NamedTuple):
-    """A setting of ``sgdec train`` that models of a family cannot be trained with."""
+    """A setting of ``sgdec train`` that a class of models does not support."""
 
     setting: str
-    """A name of `sgdec.training.TrainConfig`."""
+    """The name of a field of `sgdec.training.TrainConfig`."""
     why: str
-    """Behind the model's name: ``has no source``."""
+    """The reason, which follows the model's name in the message: ``has no source``."""
     value: Any = None
-    """The one that is refused; None = all but the default."""
+    """The refused value; None = every value except the default."""
     instead: str = ""
-    """The value to take; none = omit the setting."""
+    """The value to use instead; empty = leave the setting out."""
 
 
 @dataclass(frozen=True)
 class ModelContext:
-    """What the framework tells a model; never an option."""
+    """Facts that the framework passes to a model's constructor; they are not options."""
 
     source_vocab_size: int
     """0 for a `LanguageModel`."""
     target_vocab_size: int
     shared: bool = False
-    """Source and target have one vocabulary."""
+    """Whether source and target have the same vocabulary."""
 
 
 class Model(nn.Module, ABC):
-    """What both kinds of models have in common.
+    """The base class of both kinds of models.
 
-    A subclass of either has a constructor ``__init__(self, context: ModelContext, ...)`` whose other parameters,
-    typed and described, are its options (``--gnmt.width 512``), and may name sets of them in `presets`.
+    A subclass of either kind has a constructor ``__init__(self, context: ModelContext, ...)``. The other parameters
+    of the constructor, typed and described, are the model's options (``--gnmt.width 512``). `presets` may name sets
+    of options.
     """
 
     kind: ClassVar[str]
-    """In words, for messages."""
+    """The kind of model in words, for messages."""
     sources: ClassVar[int] = 0
-    """How many it reads. Two are one sequence of tokens, with ``</s>`` between (`sgdec.text.two_sources`)."""
+    """The number of sources. Two are one sequence of tokens with ``</s>`` between (`sgdec.text.two_sources`)."""
     steps: ClassVar[bool] = False
     """Whether the last target token is the step of a monotone attention (`sgdec.text.steps`)."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     replaced: ClassVar[tuple[str, ...]] = ()
-    """How the names of those parameters begin that `freeze` hands to `Kernels.bounded` and needs no more."""
+    """Prefixes of the names of parameters that `freeze` passes to `Kernels.bounded` and does not use afterwards."""
     kernels: Kernels | None = None
-    """What computes the products of a frozen model, if that matters to its users."""
+    """The kernels of a frozen model, if its users need to know them."""
     histories: int = 0
-    """How many tensors at the end of a state are histories [R, T, ...]. A step appends one entry per row, the last.
-    If prefixes of different lengths meet, shorter histories are padded in front with any finite numbers: a model with
-    histories counts each row's entries."""
+    """The number of tensors at the end of a state that are histories [R, T, ...]. A step appends one entry per row.
+    If prefixes of different lengths share a batch, shorter histories are padded in front with arbitrary finite
+    numbers. Therefore a model with histories must count the entries of each row."""
 
     @classmethod
     def refusals(cls) -> Iterator[Refusal]:
-        """Settings of a training that do not go with models of this family.
+        """The training settings that this class of models does not support.
 
-        An override begins with ``yield from super().refusals()``. Options of the model itself that do not
-        go together are refused by its constructor, with UsageError; it is called before any text is read.
+        An override begins with ``yield from super().refusals()``. If options of the model itself exclude each other,
+        its constructor raises UsageError; it is called before any text is read.
         """
         yield from ()
 
     @abstractmethod
     def project(self, output: Tensor) -> Tensor:
-        """Logits [..., V] of outputs [..., H]."""
+        """The logits [..., V] of outputs [..., H]."""
 
     def output_layer(self) -> tuple[nn.Linear, float | None]:
-        """The layer that `project` is, weight [V, H] and bias [V], and the bound to which it clips logits, if any.
+        """The linear layer of `project` (weight [V, H], bias [V]), and the bound to which it clips logits, or None.
 
-        For callers that compute only some logits, or initialise it. Raises UsageError if a model has no such
-        layer, or only in 8 bits.
+        For callers that compute only some logits or initialise the layer. Raises UsageError if a model does not have
+        a linear output layer, or has it only in 8 bits.
         """
         raise UsageError(
-            f"{type(self).__name__} has no output layer in floating point: its vocabulary cannot be reduced, nor can "
-            "training start from given weights or a bias. Predict with nmt, or leave the option out."
+            f"{type(self).__name__} has no output layer in floating point: its vocabulary cannot be reduced, and "
+            "training cannot start from given weights or a bias. Use the predictor nmt, or leave the option out."
         )
 
     def embedding_layer(self, side: str) -> nn.Embedding:
@@ -141,35 +145,34 @@ class Model(nn.Module, ABC):
         return layer
 
     def bias_output(self, log_probabilities: Tensor) -> None:
-        """Start from these scores [V] of target tokens, before anything is learnt.
+        """Initialise the output bias with these scores [V] of target tokens.
 
-        Otherwise the first steps push whole layers into saturation to tell frequent tokens from rare ones, and
-        a recurrent encoder that is saturated learns no attention. Raises UsageError as `output_layer` does.
+        Otherwise the first training steps saturate whole layers to distinguish frequent from rare tokens, and a
+        saturated recurrent encoder does not learn attention. Raises UsageError as `output_layer` does.
         """
         layer, _ = self.output_layer()
         with torch.no_grad():
             layer.bias.copy_(log_probabilities)
 
     def anneal(self, update: float, last: int) -> None:
-        """Called before each ``update`` of a training, 0 to ``last``: for what a model changes on the way.
+        """Change what the model varies during training; called before each ``update``, from 0 to ``last``.
 
-        An infinite ``update`` refines a model whose training is over. ``last`` can change when a training is resumed;
-        what was reached by then must not be undone.
+        ``update`` is infinite if a trained model is refined. ``last`` may change when a run is resumed; the model
+        must not go back to an earlier stage then.
         """
 
     @property
     def unsettled(self) -> str | None:
-        """What `anneal` has not brought to its end yet, in words for a message; None where everything is.
+        """A description of what `anneal` has not finished yet, for a message; None if the model is settled.
 
-        A checkpoint of a settled model is better than any before it, and patience begins to count with it.
+        The first checkpoint of a settled model counts as better than all earlier ones, and patience starts with it.
         """
         return None
 
     def freeze(self, kernels: Kernels) -> None:
-        """Predict with products that ``kernels`` makes of the parameters, which do not change any more.
+        """Use matrix products that ``kernels`` makes from the final parameters, in all predictions from now on.
 
-        All that predicts then uses these. A model that does not override this stays as it is, and cannot be
-        quantised.
+        A model that does not override this method does not change, and cannot be quantised.
         """
 
 
@@ -179,13 +182,13 @@ class Seq2Seq(Model):
     kind = "translation model"
     sources = 1
     language_models: ClassVar[Mapping[str, Correspondence]] = {}
-    """By the names of language models: how a decoder starts from one (`sgdec.training.run.pretrained`)."""
+    """The language models that a decoder can start from, by name (`sgdec.training.run.pretrained`)."""
 
     @classmethod
     def refusals(cls) -> Iterator[Refusal]:
         yield from super().refusals()
         if cls.steps:
-            yield Refusal("right_left", "goes through the source from left to right")
+            yield Refusal("right_left", "moves through the source from left to right")
             yield Refusal("source_noise_kind", "steps over each source token", "deletion", instead="unknown")
             yield Refusal(
                 "objective", "predicts steps between tokens, which GLEU would count as words", instead="ml"
@@ -198,25 +201,25 @@ class Seq2Seq(Model):
 
     @abstractmethod
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
-        """Source tokens [B, S] without ``<s>`` and ``</s>``; behind their ``lengths`` [B] >= 1 is padding."""
+        """Encode source tokens [B, S] without ``<s>`` and ``</s>``; beyond the ``lengths`` [B] >= 1 is padding."""
 
     @abstractmethod
     def start(self, memory: Memory) -> State:
-        """The states before anything is consumed, one row per sentence; the first token consumed is ``<s>``."""
+        """The states before the first token, one row per sentence; the first token consumed is ``<s>``."""
 
     @abstractmethod
     def step(self, memory: Memory, state: State, tokens: Tensor) -> tuple[State, Tensor, Tensor]:
-        """Consume one token [R] a prefix: the states after it, the output [R, H], the attention [R, S].
+        """Consume one token per prefix [R]; returns the new states, the output [R, H] and the attention [R, S].
 
-        ``memory.rows`` says which prefix belongs to which sentence. The output gives, through `project`, the scores
-        of the next token; the attention is the one with which that next token is predicted.
+        ``memory.rows`` assigns prefixes to sentences. `project` turns the output into the scores of the next token.
+        The attention is the one that predicts that next token.
         """
 
     def forward(self, source: Tensor, lengths: Tensor, target_in: Tensor) -> Tensor:
-        """Outputs [B, T, H] for the target prefixes ``<s> y_1 ... y_{T-1}`` [B, T], all steps.
+        """The outputs [B, T, H] of all steps, for target prefixes ``<s> y_1 ... y_{T-1}`` [B, T].
 
-        This is the loop over `step`; a model that can do all steps at once overrides it and must agree with
-        the loop.
+        The default is the loop over `step`. A model that can compute all steps at once overrides this method, and
+        the result must be equal to that of the loop.
         """
         memory = self.encode(source, lengths)
         state, outputs = self.start(memory), []
@@ -227,7 +230,7 @@ class Seq2Seq(Model):
 
 
 class LanguageModel(Model):
-    """A model P(target), one token at a time: it has no source."""
+    """A model P(target), one token at a time, without a source."""
 
     kind = "language model"
 
@@ -241,17 +244,17 @@ class LanguageModel(Model):
 
     @abstractmethod
     def start(self, rows: int) -> State:
-        """The states before anything is consumed; the first token consumed is ``<s>``."""
+        """The states of ``rows`` prefixes before the first token; the first token consumed is ``<s>``."""
 
     @abstractmethod
     def step(self, state: State, tokens: Tensor) -> tuple[State, Tensor]:
-        """Consume one token [R] a prefix: the states after it, and the output [R, H].
+        """Consume one token per prefix [R]; returns the new states and the output [R, H].
 
-        The output gives, through `project`, the scores of the next token.
+        `project` turns the output into the scores of the next token.
         """
 
     def forward(self, target_in: Tensor) -> Tensor:
-        """Outputs [B, T, H] for the prefixes ``<s> y_1 ... y_{T-1}`` [B, T]; the loop, as for `Seq2Seq`."""
+        """The outputs [B, T, H] for the prefixes ``<s> y_1 ... y_{T-1}`` [B, T]; see `Seq2Seq.forward`."""
         state, outputs = self.start(len(target_in)), []
         for tokens in target_in.unbind(1):
             state, output = self.step(state, tokens)

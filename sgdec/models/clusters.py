@@ -1,16 +1,17 @@
-"""Vocabulary clusters: which columns of the output projection a context vector can need.
+"""Vocabulary clusters: the output projection of a context vector computes only the tokens of its cluster.
 
 "Fast Vocabulary Projection Method via Clustering for Multilingual Machine Translation on GPU", section 2. The context
-vectors h of a model (what `Seq2Seq.project` takes) fall into r clusters; the active set of a cluster holds the tokens
-that were among the K likeliest for one of its members. To score h, find its centroid (equation 2)
+vectors h of a model (the inputs of `Seq2Seq.project`) are divided into r clusters. The active set of a cluster holds
+the tokens that were among the K most probable ones for one of its members. To score h, find its centroid (equation 2)
 
     G = arg min_j |C_j|^2 - 2 h C_j
 
-and project onto the active set of G alone; no other token can follow. Here are the clusters as a value, and the
-arithmetic of that projection. `sgdec.estimation.clusters` builds them, `sgdec.checkpoints.clusters` keeps them.
+and project onto the active set of G only; all other tokens have probability 0. This file defines the clusters and the
+arithmetic of the projection. `sgdec.estimation.clusters` builds clusters, and `sgdec.checkpoints.clusters` stores
+them.
 
-For each cluster and token the best rank is kept (1 = it was some member's arg-max), so that the same clusters serve
-every k up to the K they were built with.
+For each cluster and token the best rank is stored (1: the token was some member's arg-max). So the same clusters can
+be used with every k up to the K they were built with.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ from sgdec.models.base import Seq2Seq
 from sgdec.models.kernels import packed_linear
 
 NEVER = 0
-"""The rank of a token that no member of a cluster had among its K likeliest."""
+"""The rank of a token that was not among the K most probable for any member of a cluster."""
 COMMON = 1 / 16
-"""A token that is active for this share of the contexts or more is always multiplied: its column, packed, costs no
-more for all rows than its logit, computed alone, for this share of them."""
+"""The logits of a token that is active for at least this share of the contexts are computed for all rows. As part of
+a packed product this costs no more than computing the logits one by one for this share of the rows."""
 
 
 class ActiveSets(NamedTuple):
@@ -43,12 +44,12 @@ class ActiveSets(NamedTuple):
     """[n]"""
 
     def where(self, kept: Tensor) -> ActiveSets:
-        """Those of the tokens that are kept [n]."""
+        """The active sets reduced to the tokens for which ``kept`` [n] is true."""
         before = torch.cat([kept.new_zeros(1, dtype=torch.long), kept.cumsum(0)])
         return ActiveSets(before[self.starts], self.tokens[kept])
 
     def of(self, clusters: Tensor) -> tuple[Tensor, Tensor]:
-        """The active tokens of these clusters [rows], one set after the other: their rows [m], and the tokens [m].
+        """The active tokens of these clusters [rows], one set after the other: each one's row [m] and token [m].
 
         >>> sets = ActiveSets(torch.tensor([0, 2, 5]), torch.tensor([2, 4, 2, 8, 9]))
         >>> [part.tolist() for part in sets.of(torch.tensor([1, 0, 0]))]
@@ -56,37 +57,37 @@ class ActiveSets(NamedTuple):
         """
         first, sizes = self.starts[clusters], self.starts.diff()[clusters]  # [rows]
         row = torch.repeat_interleave(torch.arange(len(clusters), device=clusters.device), sizes)  # [m]
-        before = sizes.cumsum(0) - sizes  # [rows] where each set begins in the result
+        before = sizes.cumsum(0) - sizes  # [rows] the start of each set in the result
         return row, self.tokens[(first - before)[row] + torch.arange(len(row), device=row.device)]
 
 
 @dataclass(frozen=True)
 class Clusters:
-    """r clusters of context vectors, and for each the tokens that its members had among their K likeliest."""
+    """r clusters of context vectors, each with the tokens that were among the K most probable for a member."""
 
     centroids: Tensor
     """[r, d]"""
     starts: Tensor
-    """[r + 1] cluster j has the entries starts[j] to starts[j + 1]"""
+    """[r + 1] cluster j has the entries from starts[j] to starts[j + 1] - 1"""
     tokens: Tensor
     """[n] ascending within a cluster"""
     ranks: Tensor
-    """[n] the token's best rank with a member of the cluster, from 1; ``</s>`` has 1 in every cluster"""
+    """[n] the token's best rank for a member of the cluster, from 1; ``</s>`` has rank 1 in every cluster"""
     members: Tensor
-    """[r] how many context vectors a cluster was built from"""
+    """[r] the number of context vectors that a cluster was built from"""
     vocab_size: int
 
     @property
     def k(self) -> int:
-        """K, the largest k that these clusters can serve."""
+        """K, the largest k that these clusters can be used with."""
         return int(self.ranks.max())
 
     def active(self, k: int) -> ActiveSets:
-        """The active sets for the k likeliest tokens, 1 <= k <= K."""
+        """The active sets for the k most probable tokens, 1 <= k <= K."""
         return ActiveSets(self.starts, self.tokens).where(self.ranks <= k)
 
     def rank(self, clusters: Tensor, tokens: Tensor) -> Tensor:
-        """Each token's [m] best rank in each cluster [m]; `NEVER` where it is in no active set of it."""
+        """The best rank [m] of each token [m] in its given cluster [m]; `NEVER` if it is never active there."""
         cluster = torch.repeat_interleave(torch.arange(len(self.centroids)), self.starts.diff())
         keys = cluster * self.vocab_size + self.tokens  # [n] ascending
         wanted = clusters * self.vocab_size + tokens
@@ -95,7 +96,7 @@ class Clusters:
 
 
 class Nearest:
-    """Equation 2 with the centroids' squared norms computed once.
+    """Finds the nearest centroid by equation 2, with the centroids' squared norms computed once.
 
     >>> nearest = Nearest(torch.tensor([[0.0, 0.0], [4.0, 0.0]]))
     >>> nearest(torch.tensor([[1.0, 1.0], [3.0, -9.0]])).tolist()
@@ -103,17 +104,17 @@ class Nearest:
     """
 
     def __init__(self, centroids: Tensor) -> None:
-        """Centroids [r, d]."""
+        """``centroids`` [r, d]."""
         self._norms = centroids.square().sum(1)  # [r]
         self._doubled = (-2 * centroids).t().contiguous()  # [d, r]
 
     def __call__(self, vectors: Tensor) -> Tensor:
-        """The nearest centroid [rows] of each vector [rows, d]."""
+        """The number of the nearest centroid [rows] for each vector [rows, d]."""
         return torch.addmm(self._norms, vectors.to(self._doubled.dtype), self._doubled).argmin(1)
 
 
 class OutputLayer(NamedTuple):
-    """What a model does in `Seq2Seq.project`: x W^T + b, perhaps clipped."""
+    """The computation of `Seq2Seq.project`: x W^T + b, optionally clipped."""
 
     weight: Tensor
     """[V, d]"""
@@ -123,10 +124,10 @@ class OutputLayer(NamedTuple):
     """Logits are clipped to [-bound, bound] (GNMT, Wu et al. 2016, equation 13)."""
 
     def sampled(self, output: Tensor, row: Tensor, tokens: Tensor) -> Tensor:
-        """Some logits [m] of outputs [rows, d], not clipped: of token tokens[i] [m] in row row[i] [m], which ascends.
+        """Some logits [m] of outputs [rows, d], without clipping: logit i is of token tokens[i] in row row[i].
 
-        Each is one dot product with the column as it lies in memory (where `samples`): nothing is gathered, and
-        no row depends on another.
+        ``row`` [m] ascends. Each logit is one dot product with a row of the weight in its place: no weights are
+        copied, and no row depends on another. Only if `samples` is true.
         """
         sizes = row.bincount(minlength=len(output))
         starts = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
@@ -136,7 +137,7 @@ class OutputLayer(NamedTuple):
         return logits
 
     def gathered(self, output: Tensor, row: Tensor, tokens: Tensor) -> Tensor:
-        """The same by equation 1 with the reduced weights: the columns of all these tokens, with all rows."""
+        """The same logits by equation 1: copies the weights of all these tokens and multiplies them with all rows."""
         columns, place = torch.unique(tokens, return_inverse=True)  # [u], [m]
         return F.linear(output, self.weight[columns], self.bias[columns])[row, place]
 
@@ -147,31 +148,32 @@ class OutputLayer(NamedTuple):
         return exact and self.weight.device.type == "cpu" and _samples()
 
     def finish(self, logits: Tensor) -> Tensor:
-        """Logits clipped, and at least in fp32."""
+        """The logits, clipped if there is a bound, in fp32 or higher precision."""
         logits = logits if self.bound is None else logits.clamp(-self.bound, self.bound)
         return logits.to(torch.promote_types(logits.dtype, torch.float32))
 
 
 class ClusterProjection:
-    """From outputs to log-probabilities by the steps of section 2.3.
+    """Maps outputs to log-probabilities by the steps of section 2.3.
 
-    The paper gathers the columns of the union over all rows, and multiplies each with every row. But only few tokens
-    are active for many contexts, and most of a union is active for one row or two. So the columns of the few are
-    packed once, always multiplied, and masked; for the others only what a row itself needs is computed. With one
-    cluster the few are all there are: the model with its never-used columns removed.
+    The paper gathers the weights of the union of all rows' active sets and multiplies them with every row. But only
+    few tokens are active for many contexts, and most of a union is active for one or two rows. So the weights of the
+    few common tokens are packed once and multiplied with all rows, and the results are masked. For other tokens, only
+    the logits that a row needs are computed. With one cluster all active tokens are common: the model without the
+    tokens that are never active.
     """
 
     def __init__(self, clusters: Clusters, k: int, layer: OutputLayer, *, shared: bool = False) -> None:
-        """``shared``: a row uses the union of the active sets of all rows, else its own alone."""
+        """``shared``: each row uses the union of the active sets of all rows instead of its own active set."""
         device, self.vocab_size = layer.weight.device, clusters.vocab_size
         sets = clusters.active(k)
         cluster = torch.repeat_interleave(torch.arange(len(clusters.members)), sets.starts.diff())  # [n]
         weights = (clusters.members / clusters.members.sum())[cluster]
-        share = torch.zeros(self.vocab_size).index_add_(0, sets.tokens, weights)  # [V] of the contexts
-        self.common = (share >= COMMON).nonzero().squeeze(1).to(device)  # [c], with </s>
+        share = torch.zeros(self.vocab_size).index_add_(0, sets.tokens, weights)  # [V] share of the contexts
+        self.common = (share >= COMMON).nonzero().squeeze(1).to(device)  # [c], includes </s>
         has = torch.zeros(len(clusters.members), self.vocab_size, dtype=torch.bool)
         has[cluster, sets.tokens] = True
-        self._has = has[:, share >= COMMON].to(device)  # [r, c] which common tokens are active for a cluster
+        self._has = has[:, share >= COMMON].to(device)  # [r, c] whether a common token is active for a cluster
         others = sets.where(share[sets.tokens] < COMMON)
         self._others = ActiveSets(others.starts.to(device), others.tokens.to(device))
         self._nearest = Nearest(clusters.centroids.to(device))
@@ -180,14 +182,14 @@ class ClusterProjection:
         self._layer, self._shared = layer, shared
 
     def __call__(self, output: Tensor) -> tuple[Tensor, int]:
-        """Outputs [rows, d] to log-probabilities [rows, V], and how many tokens are active for any row."""
+        """Log-probabilities [rows, V] of outputs [rows, d], and the number of tokens that are active for any row."""
         rows = len(output)
         nearest = self._nearest(output)  # step 1
         mask = self._has[nearest]  # [rows, c]
         row, tokens = self._others.of(nearest)  # [m] each
         active = torch.zeros(self.vocab_size, dtype=torch.bool, device=output.device)
         active[tokens] = True
-        union = active.nonzero().squeeze(1)  # step 2, beside the common ones
+        union = active.nonzero().squeeze(1)  # step 2, without the common tokens
         size = len(union) + int(mask.any(0).sum())
         if self._shared:
             mask = mask.any(0)
@@ -204,7 +206,9 @@ class ClusterProjection:
 
 
 def _logsumexp(common: Tensor, others: Tensor, row: Tensor) -> Tensor:
-    """log sum exp [rows] of common logits [rows, c] and others [m], whose rows [m] ascend; some row may have none.
+    """log sum exp [rows] of common logits [rows, c] and other logits [m].
+
+    ``row`` [m]: the row of each other logit, ascending; a row may have no other logits.
 
     >>> _logsumexp(torch.zeros(2, 1), torch.zeros(1), torch.tensor([1])).exp().tolist()
     [1.0, 2.0]
@@ -217,16 +221,16 @@ def _logsumexp(common: Tensor, others: Tensor, row: Tensor) -> Tensor:
 
 
 def output_layer(model: Seq2Seq) -> OutputLayer:
-    """The projection onto the vocabulary. Raises UsageError as `Seq2Seq.output_layer` does."""
+    """A model's projection onto the vocabulary. Raises UsageError as `Seq2Seq.output_layer` does."""
     layer, bound = model.output_layer()
     return OutputLayer(layer.weight.detach(), layer.bias.detach(), bound)
 
 
 @cache
 def _samples() -> bool:
-    """Whether `torch.sparse.sampled_addmm` works here. It is tried out once: its sparse tensors are in beta.
+    """Whether `torch.sparse.sampled_addmm` works here. It is tried once, because sparse tensors are in beta.
 
-    PyTorch warns of that at the first of them, which is this one.
+    PyTorch warns of that when the first sparse tensor is made, which happens here.
     """
     layer = OutputLayer(torch.linspace(-1, 1, 336).view(7, 48), torch.arange(7.0))
     output, row, tokens = torch.linspace(-1, 1, 96).view(2, 48), torch.tensor([0, 0, 1]), torch.tensor([2, 5, 0])

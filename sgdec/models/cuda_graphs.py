@@ -1,11 +1,12 @@
-"""One inference step as CUDA graphs: the kernels of a step recorded once and launched together from then on.
+"""Inference steps as CUDA graphs: the kernels of a step are recorded once and then launched together.
 
-At decoding's small batches a GPU waits for its launches, not for its arithmetic. A graph is recorded for shapes, but
-in a search shapes change at every step, so the inputs are padded to few of them: prefixes to powers of two and
-multiples of 64, sentences likewise, the source to multiples of 16. What is added belongs to no prefix, and is masked
-or cut off. A shape is recorded when it comes up for the second time; of those recorded, the latest are kept.
+With the small batches of decoding, launching kernels takes longer than the arithmetic. A graph is recorded for fixed
+shapes, but the shapes of a search change at every step. So the inputs are padded to few shapes: the numbers of
+prefixes and sentences to powers of two and multiples of 64, the source length to multiples of 16. Padded rows belong
+to no prefix; they are masked or cut off. A shape is recorded when it occurs for the second time; the most recently
+used recordings are kept.
 
-How it is recorded is a parameter, so that everything but the recording itself runs, and is tested, without a GPU.
+The recorder is a parameter, so everything except the recording itself can run, and is tested, without a GPU.
 
 Experimental: tried on CPUs, never on a GPU.
 """
@@ -25,14 +26,14 @@ from sgdec.models.base import Memory, Rows, State
 Step: TypeAlias = Callable[[Memory, State, Tensor], tuple[State, Tensor, Tensor]]
 """`sgdec.models.base.Seq2Seq.step`."""
 Replay: TypeAlias = Callable[[], tuple[State, Tensor, Tensor]]
-"""Runs the recorded step on what its inputs hold now."""
+"""Runs the recorded step on the current contents of its inputs."""
 Recorder: TypeAlias = Callable[[Callable[[], tuple[State, Tensor, Tensor]]], Replay]
 
 BLOCK, SOURCE_BLOCK = 64, 16
 LARGEST = 32
-"""Graphs kept; each holds its inputs and outputs."""
+"""The number of graphs that are kept; each holds its inputs and outputs."""
 WARM_UP = 3
-"""Runs before the recording, in which libraries choose their algorithms and allocate their workspaces."""
+"""The number of runs before the recording, in which libraries choose algorithms and allocate workspaces."""
 
 
 class Inputs(NamedTuple):
@@ -44,7 +45,7 @@ class Inputs(NamedTuple):
 
     @property
     def tensors(self) -> list[Tensor]:
-        """All of them, the memory's own first."""
+        """All tensors of the inputs, those of the memory first."""
         values, keys, mask, first, rows = self.memory
         return [values, keys, mask, first, *(rows or ()), *self.state, self.tokens]
 
@@ -62,17 +63,17 @@ class _Graph(NamedTuple):
 
 
 class GraphedStep:
-    """A model's step, recorded for each padded shape. Outputs are the caller's own: later steps leave them alone."""
+    """A model's step, recorded for each padded shape. Outputs are copies, which later steps do not change."""
 
     def __init__(self, step: Step, recorder: Recorder | None = None) -> None:
         """``recorder``: `CudaRecorder` by default."""
         self._step = step
         self._record = recorder or CudaRecorder()
         self._graphs: OrderedDict[Any, _Graph | None] = OrderedDict()
-        """By shape; None: seen once."""
+        """The graph of each shape; None: the shape has occurred once."""
 
     def __call__(self, memory: Memory, state: State, tokens: Tensor) -> tuple[State, Tensor, Tensor]:
-        """As the step itself."""
+        """The result of the step itself."""
         rows, source = len(tokens), memory.mask.shape[1]
         inputs = padded(memory, state, tokens)
         replay = self._replay(inputs)
@@ -80,7 +81,7 @@ class GraphedStep:
         return tuple(part[:rows].clone() for part in new), output[:rows].clone(), attention[:rows, :source].clone()
 
     def _replay(self, inputs: Inputs) -> Replay | None:
-        """The recorded step, with these inputs in place; None where the shape is new."""
+        """The recorded step, after copying these inputs into its own; None if the shape is new."""
         shape = tuple((tuple(part.shape), part.dtype) for part in inputs.tensors)
         if shape not in self._graphs:
             self._graphs[shape] = None
@@ -98,7 +99,7 @@ class GraphedStep:
 
 
 class CudaRecorder:
-    """Records on the current GPU; all graphs share one pool of memory, since none runs beside another."""
+    """Records on the current GPU. All graphs share one memory pool, because they never run at the same time."""
 
     def __init__(self) -> None:
         self._pool: Any = None
@@ -123,7 +124,7 @@ class CudaRecorder:
 
 
 def padded(memory: Memory, state: State, tokens: Tensor) -> Inputs:
-    """The same step over a few more prefixes, sentences and source positions.
+    """The inputs of a step, padded with additional prefixes, sentences and source positions.
 
     >>> memory = Memory(torch.ones(3, 5, 2), torch.ones(3, 5, 2), torch.ones(3, 5) > 0, torch.ones(3, 0, 2))
     >>> inputs = padded(memory, (torch.ones(3, 2),), torch.tensor([7, 8, 9]))
@@ -134,7 +135,7 @@ def padded(memory: Memory, state: State, tokens: Tensor) -> Inputs:
     more_sentences = block(len(memory.values)) - len(memory.values)
     more_source = -memory.mask.shape[1] % SOURCE_BLOCK
     mask = pad(memory.mask, (0, more_source, 0, more_sentences))
-    mask[len(memory.mask) :, 0] = True  # a sentence of nothing would have no softmax
+    mask[len(memory.mask) :, 0] = True  # the softmax of a sentence without tokens would be NaN
     larger = Memory(
         pad(memory.values, (0, 0, 0, more_source, 0, more_sentences)),
         pad(memory.keys, (0, 0, 0, more_source, 0, more_sentences)),
@@ -146,7 +147,7 @@ def padded(memory: Memory, state: State, tokens: Tensor) -> Inputs:
 
 
 def block(count: int) -> int:
-    """The size to which so many are padded.
+    """The size to which ``count`` rows are padded.
 
     >>> [block(count) for count in (1, 3, 33, 64, 65, 200)]
     [1, 4, 64, 64, 128, 256]
@@ -155,7 +156,7 @@ def block(count: int) -> int:
 
 
 def _padded_rows(rows: Rows, more_sentences: int, more_rows: int) -> Rows:
-    """A wider grid: cells move with its rows; prefixes that are added look at cell 0."""
+    """The rows in a wider grid; added prefixes refer to cell 0."""
     most = rows.grid.shape[1]
     wider = block(most)
     grid = pad(rows.grid, (0, wider - most, 0, more_sentences))
@@ -164,5 +165,5 @@ def _padded_rows(rows: Rows, more_sentences: int, more_rows: int) -> Rows:
 
 
 def _with_rows(part: Tensor, more: int) -> Tensor:
-    """Zeros behind the rows of a tensor."""
+    """A tensor with additional rows of zeros at the end."""
     return torch.cat([part, part.new_zeros(more, *part.shape[1:])]) if more else part

@@ -1,15 +1,15 @@
 """Deep transition GRUs with attention: Marian (Junczys-Dowmunt et al. 2018), section 3.1.1, after "The University of
 Edinburgh's Neural MT Systems for WMT17" (Sennrich et al. 2017).
 
-One recurrent layer in encoder (both directions) and decoder, whose cell is a chain of GRU blocks: 4 in the encoder, 8
-in the decoder, with the attention between the decoder's first and second. `gru.py` has the equations. Layer
-normalisation and variational dropout of 0.1 act inside blocks and attention.
+Encoder (in both directions) and decoder have one recurrent layer each, whose cell is a chain of GRU blocks: 4 in the
+encoder, 8 in the decoder. The attention is between the first and the second block of the decoder. `gru.py` has the
+equations. Layer normalisation and variational dropout of 0.1 act inside blocks and attention.
 
-A step needs the one before it, attention included, so training goes step by step too; what does not wait, the
-products with embeddings and all of the output, is computed for all steps at once.
+A step needs the previous one, including its attention, so training also proceeds step by step. The computations that
+do not depend on the previous step, the products with embeddings and the whole output, are done for all steps at once.
 
-Cost of a step per row, in multiplications: 3 width^2 a block, 3 embedding x width and 6 width^2 for the two that read
-something, S x attention for scores, embedding x V for the softmax.
+Cost of a step per row, in multiplications: 3 width^2 per block, 3 embedding x width and 6 width^2 for the two blocks
+with inputs, S x attention for scores, embedding x V for the softmax.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from sgdec.models.gru import GRUDecoder, GRUEncoder
 
 
 class DeepTransition(EncoderDecoder):
-    """One recurrent layer with tall cells.
+    """An encoder-decoder with one recurrent layer each, whose cells are chains of GRU blocks.
 
     >>> import torch
     >>> model = DeepTransition(ModelContext(source_vocab_size=20, target_vocab_size=30), width=8, embedding=6)
@@ -53,7 +53,7 @@ class DeepTransition(EncoderDecoder):
         source_dropout: SourceDropout = 0.0,
         target_dropout: TargetDropout = 0.0,
         tied: Tied = "none",
-        encoder: Annotated[EncoderKind, Field(description="what reads the source")] = "gru",
+        encoder: Annotated[EncoderKind, Field(description="kind of encoder")] = "gru",
     ) -> None:
         if encoder == "gru":
             reader: Encoder = GRUEncoder(embedding, width, blocks=encoder_depth, norm=layer_norm, dropout=dropout)

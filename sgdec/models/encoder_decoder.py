@@ -1,11 +1,11 @@
-"""The seam between encoders and decoders: any of the one goes with any of the other (Marian, section 2.2).
+"""The interface between encoders and decoders: every encoder works with every decoder (Marian, section 2.2).
 
     source tokens -> embeddings [B, S, E] -> Encoder -> Encoded [B, S, H] -> Decoder.remember -> Memory
     target token  -> embedding [R, E] -> Decoder.step -> output [R, width] -> output layer -> logits [R, V]
 
-What a decoder needs of the source that stays the same for a sentence, such as keys of its attention, it computes once
-in `remember`. All else that makes a model is here: embeddings and output layer, tied or not, dropout of whole
-words, and the fast products of a model that is only read. A new model is a decoder with its one inference step:
+In `remember`, a decoder computes once what it needs from the source in all steps of a sentence, such as the keys of
+its attention. The other parts of a model are here: embeddings and output layer, tied or not, dropout of whole words,
+and the fast products of a frozen model. A new model is a decoder with one inference step:
 
     class Mine(EncoderDecoder):
         def __init__(self, context: ModelContext, *, width: int = 256) -> None:
@@ -36,19 +36,19 @@ TargetDropout: TypeAlias = Annotated[float, Field(ge=0, lt=1, description="dropo
 
 
 class Encoded(NamedTuple):
-    """What an encoder makes of the sources."""
+    """The output of an encoder."""
 
     values: Tensor
-    """[B, S, H]; what is at padding does not matter, but is finite."""
+    """[B, S, H] one vector per source token; at padding the numbers are arbitrary but finite."""
     mask: Tensor
-    """[B, S] true where there is a source token."""
+    """[B, S] true at source tokens."""
     last: Tensor | None = None
-    """[B, layers, 2, width] the last m and c of each layer, bottom first, of a stack of LSTMs."""
+    """[B, layers, 2, width] the last m and c of each layer of an LSTM stack, bottom first."""
     second: Tensor | None = None
     """[B, S] true at the tokens of the second of two sources."""
 
     def mean(self) -> Tensor:
-        """[B, H] of the values at source tokens."""
+        """[B, H] the mean of the values at source tokens."""
         weights = self.mask / self.mask.sum(1, keepdim=True)  # [B, S]
         return (weights.to(self.values.dtype)[:, None] @ self.values)[:, 0]
 
@@ -57,24 +57,24 @@ class Encoder(nn.Module, ABC):
     """Reads whole sources."""
 
     width: int
-    """H of what it puts out."""
+    """H, the width of the encoder's outputs."""
 
     @abstractmethod
     def forward(self, embedded: Tensor, mask: Tensor) -> Encoded:
-        """Embeddings [B, S, E]; ``mask`` [B, S] is true at source tokens, false at the padding behind them."""
+        """Encode embeddings [B, S, E]; ``mask`` [B, S] is true at source tokens, false at the padding after them."""
 
 
 class Decoder(nn.Module, ABC):
     """Predicts one target token after the other."""
 
     width: int
-    """Of its outputs."""
+    """The width of the decoder's outputs."""
     histories: int = 0
     """As `Seq2Seq.histories`."""
 
     @abstractmethod
     def remember(self, encoded: Encoded) -> Memory:
-        """What `start` and `step` need of the sources."""
+        """The data of the sources that `start` and `step` need."""
 
     @abstractmethod
     def start(self, memory: Memory) -> State:
@@ -85,7 +85,7 @@ class Decoder(nn.Module, ABC):
         """As `Seq2Seq.step`, for embeddings [R, E] of the tokens."""
 
     def forward(self, memory: Memory, embedded: Tensor) -> Tensor:
-        """Outputs [B, T, width] for embeddings [B, T, E]; one step after the other unless a decoder knows better."""
+        """The outputs [B, T, width] for embeddings [B, T, E]; by default the loop over `step`."""
         state, outputs = self.start(memory), []
         for step in embedded.unbind(1):
             state, output, _ = self.step(memory, state, step)
@@ -94,7 +94,7 @@ class Decoder(nn.Module, ABC):
 
 
 class EncoderDecoder(Seq2Seq):
-    """A model made of an encoder and a decoder."""
+    """A model that consists of an encoder and a decoder."""
 
     def __init__(
         self,
@@ -107,7 +107,7 @@ class EncoderDecoder(Seq2Seq):
         source_dropout: SourceDropout = 0.0,
         target_dropout: TargetDropout = 0.0,
     ) -> None:
-        """``embedding``: E of both sides. Raises UsageError for a tie that cannot be made."""
+        """``embedding``: E of both sides. Raises UsageError if the matrices cannot be tied."""
         super().__init__()
         self.encoder, self.decoder, self.histories = encoder, decoder, decoder.histories
         self.source_embedding = nn.Embedding(context.source_vocab_size, embedding)
@@ -144,11 +144,11 @@ class EncoderDecoder(Seq2Seq):
         return self.softmax, None
 
     def freeze(self, kernels: Kernels) -> None:
-        """All layers that can be packed are."""
+        """Pack all layers that can be packed."""
         pack_layers(self, kernels)
 
     def _tie(self, tied: str, context: ModelContext) -> None:
-        """Press and Wolf 2017: matrices [V, E] that are one parameter."""
+        """Let several matrices [V, E] be one parameter (Press and Wolf 2017)."""
         target = self.target_embedding.weight
         if tied in ("source", "all"):
             if not context.shared:
@@ -157,7 +157,7 @@ class EncoderDecoder(Seq2Seq):
         if tied in ("target", "all"):
             if self.softmax.in_features != target.size(1):
                 raise UsageError(
-                    f"tied={tied} needs embeddings as wide as what the output layer reads: {target.size(1)} is not "
+                    f"tied={tied} needs embeddings as wide as the input of the output layer: {target.size(1)} is not "
                     f"{self.softmax.in_features}. Give equal sizes, or tied=none."
                 )
             self.softmax.weight = target

@@ -1,4 +1,4 @@
-"""Encoders by name, for models that let one choose: any goes with any decoder."""
+"""Encoders by name, for models that offer a choice; every encoder works with every decoder."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ EncoderKind: TypeAlias = Literal["gru", "lstm", "transformer"]
 
 
 def make_encoder(kind: EncoderKind, *, embedding: int, width: int, layers: int, dropout: float) -> Encoder:
-    """An encoder with no options of its own.
+    """An encoder of a given kind, which has no options of its own.
 
-    gru: both directions, cells of ``layers`` blocks. lstm: a stack from left to right. transformer: normalised before
-    each sublayer, feed-forward of 4 x ``width``, 8 heads (raises UsageError if they do not divide the width).
+    gru: both directions, cells of ``layers`` blocks. lstm: a stack from left to right. transformer: normalisation
+    before each sublayer, feed-forward layers of 4 x ``width`` units, 8 heads. Raises UsageError if 8 does not divide
+    the width of a transformer.
     """
     if kind == "gru":
         return GRUEncoder(embedding, width, blocks=layers, dropout=dropout)

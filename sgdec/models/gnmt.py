@@ -1,41 +1,44 @@
 """GNMT's stacked LSTM with attention: Wu et al. 2016, "Google's Neural Machine Translation System", section 3.
 
-Encoder: a bi-directional bottom layer, both directions concatenated, then uni-directional layers. Decoder: a
-bottom layer whose output is the query of the attention, then layers that each read the layer below and the
-context. Layers count from 1 at the bottom. Residual connections start at layer 3, in encoder and decoder:
+Encoder: a bi-directional bottom layer, whose directions are concatenated, then uni-directional layers. Decoder: a
+bottom layer whose output is the query of the attention, then layers that read the layer below and the context. Layers
+are counted from 1 at the bottom. Residual connections start at layer 3, in encoder and decoder:
 
     x^i = m^i                  for i = 1, 2      (equation 5)
     x^i = m^i + x^{i-1}        for i >= 3        (equation 6)
 
-m^i is the output of layer i, x^i what the layer above reads; in the decoder that is [x^i; context], and only x^i is
-added. Attention (equation 4) is a feed-forward network with one hidden layer, between a query y and the top encoder
-outputs x_t:
+m^i is the output of layer i, and x^i is the input of the layer above. In the decoder that input is [x^i; context],
+and only x^i takes part in the sum. Attention (equation 4) is a feed-forward network with one hidden layer, between a
+query y and the top encoder outputs x_t:
 
     s_t = v . tanh(W y + U x_t + b)        p = softmax(s)        a = sum_t p_t x_t
 
 With ``normed``, v is replaced by g v / |v| with a learned gain g that starts at 1 / sqrt(size of v) (Salimans and
-Kingma 2016): scores start near zero, so that attention starts soft and does not settle on one position before it has
-learned where to look. On small data this decides whether it ever looks elsewhere than at the first word.
+Kingma 2016). Then scores start near zero and the attention weights nearly uniform, so attention does not concentrate
+on one position before the model has learned where to look. On small data this decides whether attention ever leaves
+the first word.
 
-Which y: the paper takes the bottom decoder layer's output "from the past decoding time step", and its Figure 1 sends
-the context "directly to all the remaining decoder layers". Read here as: the query for target word i is the bottom
-layer's output after consuming word i-1, in the very step that predicts word i, and the context enters every layer
-above the bottom but not the bottom layer. So the bottom layer never waits for the attention: training runs it over
-all steps, then the attention for all steps, then the stack above, each as one fused kernel.
+The choice of y: the paper uses the bottom decoder layer's output "from the past decoding time step", and its Figure 1
+sends the context "directly to all the remaining decoder layers". Our interpretation: the query for target word i is
+the bottom layer's output after consuming word i-1, in the step that predicts word i. The context is an input of every
+layer above the bottom layer, but not of the bottom layer itself. So the bottom layer does not depend on the
+attention. Training runs the bottom layer over all steps, then the attention for all steps, then the stack above, each
+as one fused kernel.
 
-The paper leaves open where the decoder starts: here from zeros, so that all it knows of the source comes through
-the attention; with ``bridge`` layer i starts from the final state of encoder layer i (the bottom one: of the
-right-to-left direction). Dropout acts on what enters a layer or the softmax, never on recurrent connections (section
-8.3). The source gets no ``</s>``: attention and source tokens correspond one to one.
+The paper does not say from which state the decoder starts. Here it starts from zeros, so all its information about
+the source comes through the attention. With ``bridge``, layer i starts from the final state of encoder layer i (for
+the bottom layer, of the right-to-left direction). Dropout acts on the inputs of layers and of the softmax, never on
+recurrent connections (section 8.3). The source has no ``</s>``: each attention weight belongs to one source token.
 
 With ``constrained`` the model can be quantised (section 6): cells c and residual sums x are clipped to [-delta,
-delta] (equation 10) and logits to [-gamma, gamma] (equation 13), in training and after it. `anneal` narrows delta
-from 8 to 1, by the same factor at each of the first ``anneal_updates`` updates, and never widens it, whatever a
-resumed training plans. The paper fixes delta at 1 for inference, so the first checkpoint with a delta of 1 counts as
-better than all before it.
+delta] (equation 10) and logits to [-gamma, gamma] (equation 13), both in training and in inference. `anneal` reduces
+delta from 8 to 1, by the same factor at each of the first ``anneal_updates`` updates. It never increases delta, even
+if a resumed run plans more updates. The paper fixes delta at 1 for inference, so the first checkpoint with a delta of
+1 counts as better than all earlier ones.
 
-Cost of a step per row, in multiplications: 4 width (embedding + width) for the bottom layer (once frozen, what the
-embedding adds is looked up), 12 width^2 for each layer above, S x attention for scores, width x V for the softmax.
+Cost of a step per row, in multiplications: 4 width (embedding + width) for the bottom layer (in a frozen model, the
+products with embeddings are looked up), 12 width^2 for each layer above, S x attention for scores, width x V for the
+softmax.
 """
 
 from __future__ import annotations
@@ -56,7 +59,7 @@ from sgdec.models.kernels import Kernels
 from sgdec.models.lstm import lstm_cell, run_lstm, unpacked
 
 WIDEST_DELTA, FINAL_DELTA, GAMMA = 8.0, 1.0, 25.0
-"""Section 6: where delta starts and ends, and the bound of logits."""
+"""Section 6: the first and the last delta, and the bound of logits."""
 ANNEALED = 0.8
 """Without ``anneal_updates``: the share of the planned updates after which delta is final ("towards the end")."""
 
@@ -81,7 +84,7 @@ class GNMT(Seq2Seq):
                 r"lstm\.(\w+)_l(\d+)": r"decoder.\2.\1_l0",
                 r"softmax\.(\w+)": r"softmax.\1",
             },
-            wider=r"decoder\.\d+\.weight_ih_l0",  # above the bottom: the context behind x
+            wider=r"decoder\.\d+\.weight_ih_l0",  # layers above the bottom read the context after x
         )
     }
 
@@ -90,8 +93,8 @@ class GNMT(Seq2Seq):
         context: ModelContext,
         *,
         layers: Annotated[int, Field(ge=2, description="layers of encoder and decoder each")] = 2,
-        encoder_layers: Annotated[int | None, Field(ge=1, description="if other than layers")] = None,
-        decoder_layers: Annotated[int | None, Field(ge=2, description="if other than layers")] = None,
+        encoder_layers: Annotated[int | None, Field(ge=1, description="encoder layers; default: layers")] = None,
+        decoder_layers: Annotated[int | None, Field(ge=2, description="decoder layers; default: layers")] = None,
         width: Annotated[
             int, Field(ge=1, description="LSTM units of a layer (of each direction at the bottom)")
         ] = 512,
@@ -106,9 +109,9 @@ class GNMT(Seq2Seq):
         ] = False,
         tied: Annotated[
             Literal["none", "target", "all"],
-            Field(description="softmax weights = target embeddings (target), = source embeddings too (all)"),
+            Field(description="softmax weights = target embeddings (target), also = source embeddings (all)"),
         ] = "none",
-        init: Annotated[float, Field(gt=0, description="parameters start uniformly in [-init, init]")] = 0.04,
+        init: Annotated[float, Field(gt=0, description="initial parameters are uniform in [-init, init]")] = 0.04,
         forget_bias: Annotated[float, Field(description="added to the initial forget gate biases")] = 0.0,
         constrained: Annotated[
             bool, Field(description="clip cells, sums and logits, so that the model can be quantised")
@@ -158,7 +161,7 @@ class GNMT(Seq2Seq):
         self._initialise(init, forget_bias)
 
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
-        """Source [B, S] to memory; padding is packed away, so that nothing is computed for it."""
+        """Encode sources [B, S]; they are packed, so nothing is computed for padding."""
         embedded = self.source_embedding(source)
         packed = pack_padded_sequence(embedded, lengths.cpu(), batch_first=True, enforce_sorted=False)
         final: list[Tensor] = []
@@ -174,14 +177,14 @@ class GNMT(Seq2Seq):
         return Memory(values, keys, mask, torch.stack(final, 1)[:, : None if self.bridge else 0])
 
     def start(self, memory: Memory) -> State:
-        """Hidden and cell state [B, width] of each decoder layer, bottom first: (h_1, c_1, h_2, c_2, ...)."""
+        """The hidden and cell state [B, width] of each decoder layer, bottom first: (h_1, c_1, h_2, c_2, ...)."""
         wanted = 2 * len(self.decoder)
         given = memory.first[:, :wanted].unbind(1)
         zeros = memory.values.new_zeros(len(memory.values), self.width)
         return (*given, *[zeros] * (wanted - len(given)))
 
     def step(self, memory: Memory, state: State, tokens: Tensor) -> tuple[State, Tensor, Tensor]:
-        """Consume ``tokens`` [R]: new state, output [R, width], attention [R, S]."""
+        """Consume ``tokens`` [R]; returns the new state, the output [R, width] and the attention [R, S]."""
         hidden, cell = lstm_cell(self._bottom_gates(tokens, state[0]), state[1], self.delta)
         new, x = [hidden, cell], hidden
         context, attention = self._attend_once(hidden, memory)
@@ -193,19 +196,19 @@ class GNMT(Seq2Seq):
         return tuple(new), self.dropout(x), attention
 
     def project(self, output: Tensor) -> Tensor:
-        """Logits [..., V]."""
+        """The logits [..., V]."""
         logits: Tensor = self.softmax(output) if self._products is None else self._products.softmax(output)
         return logits.clamp_(-GAMMA, GAMMA) if self.constrained else logits  # equation 13
 
     def output_layer(self) -> tuple[nn.Linear, float | None]:
         """The softmax layer, and gamma of equation 13 for a constrained model."""
-        if self.softmax.weight.is_meta:  # only the quantised product is here
+        if self.softmax.weight.is_meta:  # only the quantised product was loaded
             return super().output_layer()
         return self.softmax, GAMMA if self.constrained else None
 
     def forward(self, source: Tensor, lengths: Tensor, target_in: Tensor) -> Tensor:
-        """Outputs [B, T, width], layer by layer over all steps; equal to the loop over `step`."""
-        if self.softmax.weight.is_meta:  # only the quantised products are here
+        """The outputs [B, T, width], layer by layer over all steps; equal to the loop over `step`."""
+        if self.softmax.weight.is_meta:  # only the quantised products were loaded
             return super().forward(source, lengths, target_in)
         memory = self.encode(source, lengths)
         state = self.start(memory)
@@ -221,19 +224,19 @@ class GNMT(Seq2Seq):
         return output
 
     def attend(self, query: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
-        """Equation 4 for queries [B, T, width]: contexts [B, T, H] and weights [B, T, S]."""
+        """Contexts [B, T, H] and weights [B, T, S] of equation 4, for queries [B, T, width]."""
         products = self._products
         if products is None:
             hidden = torch.tanh_(self.query(query)[:, :, None] + memory.keys[:, None])  # [B, T, S, A]
             scores = hidden @ self.score_weight[0]
-        else:  # 2 v . sigmoid(2 x) is v . tanh(x) and a constant, which the softmax does not see
+        else:  # 2 v . sigmoid(2 x) is v . tanh(x) plus a constant, which the softmax cancels
             hidden = torch.sigmoid_(2 * products.query(query)[:, :, None] + 2 * memory.keys[:, None])
             scores = 2 * products.score(hidden)[..., 0]
         weights = torch.softmax(scores.masked_fill(~memory.mask[:, None], float("-inf")), -1)  # [B, T, S]
         return weights @ memory.values, weights
 
     def _attend_once(self, query: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
-        """Equation 4 for one query [R, width] a prefix: contexts [R, H] and weights [R, S]."""
+        """Contexts [R, H] and weights [R, S] of equation 4, for one query per prefix [R, width]."""
         if memory.rows is None:
             contexts, weights = self.attend(query[:, None], memory)
             return contexts[:, 0], weights[:, 0]
@@ -242,35 +245,35 @@ class GNMT(Seq2Seq):
         return contexts.flatten(0, 1)[cell], weights.flatten(0, 1)[cell]
 
     def anneal(self, update: float, last: int) -> None:
-        """Section 6: delta from 8 down to 1, by the same factor in equal times."""
+        """Reduce delta from 8 to 1 by the same factor at each update (section 6)."""
         if self.constrained:
             annealed = min(1.0, update / (self.anneal_updates or max(1, last) * ANNEALED))
             self._narrow(WIDEST_DELTA * (FINAL_DELTA / WIDEST_DELTA) ** annealed)
 
     @property
     def unsettled(self) -> str | None:
-        """Says so where delta is wider than inference takes it."""
+        """A message if delta is larger than in inference."""
         if self.delta is None or self.delta <= FINAL_DELTA:
             return None
         return (
-            f"cells are clipped to {self.delta:.3g}, not yet to the {FINAL_DELTA:g} that 8-bit inference takes "
+            f"cells are clipped to {self.delta:.3g}, not yet to the {FINAL_DELTA:g} of 8-bit inference "
             "(Wu et al. 2016, section 6)"
         )
 
     def _narrow(self, delta: float) -> None:
-        """Clip to ``delta``, or as closely as before."""
+        """Clip to ``delta`` from now on, unless the present delta is smaller."""
         assert self.delta is not None
         self.delta = min(self.delta, delta)
         cast(Tensor, self.stored_delta).fill_(self.delta)
 
     @torch.no_grad()
     def freeze(self, kernels: Kernels) -> None:
-        """Equations 11 and 13 with products of ``kernels``."""
+        """Compute equations 11 and 13 with products of ``kernels``."""
         self._products = make_products(self, kernels)
-        self.requires_grad_(False)  # an attempt to train it fails
+        self.requires_grad_(False)  # so that an attempt to train the model fails
 
     def encoder_layer(self, layer: int, x: PackedSequence) -> tuple[PackedSequence, Tensor, Tensor]:
-        """Outputs, both directions side by side, and the last m and c [B, width] of the last direction."""
+        """The outputs, with both directions concatenated, and the last m and c [B, width] of the last direction."""
         lstm = cast(nn.LSTM, self.encoder[layer])
         if self._products is None and self.delta is None:
             output, (hidden, cell) = lstm(x)
@@ -285,7 +288,7 @@ class GNMT(Seq2Seq):
         return with_data(x, torch.cat([run[0] for run in runs], -1)), hidden[order], cell[order]
 
     def _decoder_layer(self, layer: int, below: Tensor, first: tuple[Tensor, Tensor]) -> Tensor:
-        """Outputs [B, T, width] over all steps, from m and c [B, width]."""
+        """The outputs [B, T, width] of all steps, from the first m and c [B, width]."""
         lstm = cast(nn.LSTM, self.decoder[layer])
         if self.delta is None:
             hidden: Tensor = lstm(below, tuple(part[None].contiguous() for part in first))[0]
@@ -309,17 +312,17 @@ class GNMT(Seq2Seq):
         return inputs(self.dropout(torch.cat(below, -1))) + recurrent(hidden)
 
     def clip(self, x: Tensor) -> Tensor:
-        """Equation 10: a residual sum."""
+        """Clip a residual sum (equation 10)."""
         return x if self.delta is None else x.clamp(-self.delta, self.delta)
 
     @property
     def score_weight(self) -> Tensor:
-        """v of equation 4: [1, A]."""
+        """v of equation 4 [1, A]."""
         v = self.score.weight
         return v if self.gain is None else self.gain * v / v.norm()
 
     def _initialise(self, init: float, forget_bias: float) -> None:
-        """Section 8.3: every parameter uniform in [-init, init]."""
+        """Initialise every parameter uniformly in [-init, init] (section 8.3)."""
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -init, init)
         with torch.no_grad():
@@ -332,17 +335,17 @@ class GNMT(Seq2Seq):
 
 
 def with_data(packed: PackedSequence, data: Tensor) -> PackedSequence:
-    """The same sentences, with other vectors at their tokens."""
+    """The same packed sentences with other vectors at their tokens."""
     return PackedSequence(data, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
 
 
 def _restore_delta(module: nn.Module, _: object) -> None:
-    """After weights were loaded: delta is what was stored with them."""
+    """Set delta to the value that was stored with the loaded weights."""
     gnmt = cast(GNMT, module)
     gnmt.delta = float(cast(Tensor, gnmt.stored_delta))
 
 
 @hookimpl
 def sgdec_models() -> dict[str, type[Seq2Seq]]:
-    """GNMT, as a plugin like any other."""
+    """The model plugin gnmt."""
     return {"gnmt": GNMT}

@@ -1,12 +1,12 @@
-"""What a frozen GNMT multiplies with: the products of equations 11 and 13 and of the attention, made once.
+"""The matrix products of a frozen GNMT: those of equations 11 and 13 and of the attention, made once.
 
-A decoder layer has one product, over [x; context; hidden]. In the bottom layer only the hidden state is multiplied:
-its other input is one of V embeddings, so their products are a table, made once and looked up. The encoder's layers
-have two products each, because their inputs are multiplied for all steps at once.
+A decoder layer has one product, over [x; context; hidden]. The bottom layer multiplies only the hidden state: its
+other input is one of V embeddings, so their products are computed once and stored in a table. An encoder layer has
+two products, because its inputs are multiplied for all steps at once.
 
-In what range inputs are, which decides how finely section 6 can represent them: an LSTM's output is within
-tanh(delta), a residual sum within delta, without the constraints 1 and unknown. Embeddings are a table, and a context
-is a mean of the encoder's outputs.
+The range of the inputs decides how finely section 6 can represent them. The output of an LSTM is within tanh(delta)
+and a residual sum within delta; without the constraints these bounds are 1 and unknown. Embeddings are in a table, so
+their bound is known. A context is a mean of encoder outputs and has their bound.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from sgdec.models.kernels import Kernels, Product
 from sgdec.models.lstm import Recurrence
 
 LARGEST_TABLE = 1 << 26
-"""Numbers that the table of the bottom layer's products may hold: 256 MiB of fp32."""
+"""The largest size of the table of the bottom layer's products, in numbers: 256 MiB of fp32."""
 FIRST_RESIDUAL = 2
 """Index from 0 of the first layer with a residual connection: "the layer third from the bottom"."""
 
 
 class Parts(Protocol):
-    """What of a GNMT its products are made of."""
+    """The parts of a GNMT from which its products are made."""
 
     encoder: nn.ModuleList
     decoder: nn.ModuleList
@@ -46,14 +46,14 @@ class Parts(Protocol):
 
 
 class Products(NamedTuple):
-    """Ready to multiply."""
+    """The products of a GNMT."""
 
     encoder: list[list[Recurrence]]
-    """By layer, then direction."""
+    """The products of the encoder, by layer, then by direction."""
     bottom: Recurrence
-    """Of the decoder; its inputs are token numbers."""
+    """The products of the decoder's bottom layer, whose inputs are tokens."""
     layers: list[Product]
-    """Of the decoder's layers above: [x; context; hidden] to pre-activations."""
+    """The products of the decoder's other layers: [x; context; hidden] to pre-activations."""
     key: Product
     query: Product
     score: Product
@@ -61,7 +61,7 @@ class Products(NamedTuple):
 
 
 def make_products(model: Parts, kernels: Kernels) -> Products:
-    """The products of a model; those of the attention stay in floating point, as section 6 says."""
+    """The products of a model; those of the attention stay in floating point (section 6)."""
     output = 1.0 if model.delta is None else math.tanh(model.delta)
 
     def above(layers: int) -> float | None:
@@ -100,7 +100,7 @@ def make_products(model: Parts, kernels: Kernels) -> Products:
 
 
 def _of_tokens(product: Product, embedding: nn.Embedding, outputs: int) -> Product:
-    """The product with the embeddings of tokens [R]: looked up, unless its table [V, outputs] would be too large."""
+    """The product with the embeddings of tokens [R], from a table [V, outputs] unless that would be too large."""
     if embedding.num_embeddings * outputs > LARGEST_TABLE:
         return lambda tokens: product(embedding(tokens))
     table = product(embedding.weight)

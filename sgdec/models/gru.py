@@ -1,25 +1,26 @@
 """GRU encoder and decoder whose cells are chains of blocks (deep transitions): Marian, section 3.1.1.
 
-A block (Cho et al. 2014; gates in the order of `torch.nn.GRU`, which it equals without layer normalisation):
+A block (Cho et al. 2014) has its gates in the order of `torch.nn.GRU`, to which it is equal without layer
+normalisation:
 
     r, z = sigmoid(W x + U h)      n = tanh(W_n x + r * (U_n h))      h' = (1 - z) * n + z * h
 
-The cell of a recurrent step is a chain of L blocks: only the first reads the input x_t, the others, transitions, have
-no W x at all, and the state that the last puts out is what the first reads at the next step (Miceli Barone et al.
+The cell of a recurrent step is a chain of L blocks. Only the first block reads the input x_t; the others, called
+transitions, have no W x. The first block of the next step reads the state of the last block (Miceli Barone et al.
 2017):
 
     h_1 = block_1(x_t, h of step t-1)        h_k = block_k(h_{k-1}),  k = 2..L        h of step t = h_L
 
-Encoder: two such cells, one from left to right and one from right to left; their states side by side are its output.
-Decoder: the attention stands between its first and its second block (Sennrich et al. 2017):
+Encoder: two cells, one from left to right and one from right to left; the output concatenates their states.
+Decoder: the attention is between its first and its second block (Sennrich et al. 2017):
 
     s_1 = block_1(y_{t-1}, s of step t-1)    c_t = attention(s_1)    s_2 = block_2(c_t, s_1)    s_k = block_k(s_{k-1})
     output = tanh(R [s_L; y_{t-1}; c_t])     s of step 0 = tanh(I mean(encoder outputs))
 
-With ``norm`` each product W x, U h, R[...], I mean and those of the attention is normalised over all its outputs,
-the gates of a block together (Ba, Kiros and Hinton 2016, as Marian does it). Dropout is variational (Gal and
-Ghahramani 2016): what enters a product of a block, the attention's query and the output have one mask for all steps
-of a sentence. It acts in `forward`, where training takes all steps; `step` alone has none.
+With ``norm``, layer normalisation is applied to each product: W x, U h, R[...], I mean, and those of the attention.
+The gates of a block are normalised together (Ba, Kiros and Hinton 2016, as in Marian). Dropout is variational (Gal
+and Ghahramani 2016): the inputs of a block's products, the attention's query and the output have one mask for all
+steps of a sentence. Dropout acts only in `forward`, which training uses, not in `step`.
 """
 
 from __future__ import annotations
@@ -50,13 +51,16 @@ class GRUBlock(nn.Module):
         self.recurrent = product(width)  # U
 
     def read(self, x: Tensor) -> Tensor:
-        """W x [..., 3 width] of inputs [..., K]: for all steps at once where they are known."""
+        """W x [..., 3 width] of inputs [..., K]; may be called for all steps at once."""
         assert self.inputs is not None
         gates: Tensor = self.inputs(x)
         return gates
 
     def forward(self, gates: Tensor | None, hidden: Tensor, mask: Tensor | None = None) -> Tensor:
-        """W x [B, 3 width] (None for a transition) and h [B, width] to h'; ``mask`` [B, width]: dropout in U h."""
+        """The new state h' [B, width], from W x [B, 3 width] (None for a transition) and h [B, width].
+
+        ``mask`` [B, width]: the dropout mask of h in U h.
+        """
         recurrent = self.recurrent(hidden if mask is None else hidden * mask)
         r, z, n = recurrent.chunk(3, -1)
         if gates is None:
@@ -68,23 +72,23 @@ class GRUBlock(nn.Module):
 
 
 class Masks(NamedTuple):
-    """Variational dropout of one pass over sentences."""
+    """The masks of variational dropout for one pass over sentences."""
 
     states: Sequence[Tensor | None]
-    """For each block [B, width]."""
+    """The mask [B, width] of each block's state."""
     inputs: Sequence[Tensor | None]
-    """For each input that is not the state."""
+    """The mask of each other input."""
 
 
 class VariationalDropout(nn.Module):
-    """Draws the masks of one pass: for ``blocks`` states of one width, and for inputs of these sizes."""
+    """Draws the masks of one pass, for the states of ``blocks`` blocks and for inputs of the given sizes."""
 
     def __init__(self, p: float, blocks: int, width: int, *inputs: int) -> None:
         super().__init__()
         self.p, self._states, self._inputs = p, [width] * blocks, inputs
 
     def forward(self, like: Tensor) -> Masks:
-        """For as many sentences as ``like`` [B, ...] has."""
+        """The masks for the B sentences of ``like`` [B, ...]."""
         if not self.training or not self.p:
             return Masks([None] * len(self._states), [None] * len(self._inputs))
         states, inputs = (
@@ -95,17 +99,17 @@ class VariationalDropout(nn.Module):
 
 
 def masked(x: Tensor, mask: Tensor | None) -> Tensor:
-    """x [B, T, K] with one mask [B, K] at all steps."""
+    """x [B, T, K] times one mask [B, K] at all steps."""
     return x if mask is None else x * mask[:, None]
 
 
 class GRUEncoder(Encoder):
-    """Both directions, ``blocks`` deep."""
+    """A bidirectional GRU whose cells have ``blocks`` blocks."""
 
     def __init__(
         self, embedding: int, width: int, *, blocks: int = 1, norm: bool = False, dropout: float = 0.0
     ) -> None:
-        """``width``: of one direction; the outputs are twice as wide."""
+        """``width``: the width of one direction; the outputs are twice as wide."""
         super().__init__()
         self.width = 2 * width
         self.directions = nn.ModuleList(
@@ -119,7 +123,7 @@ class GRUEncoder(Encoder):
         return Encoded(torch.cat([ahead, back], -1), mask)
 
     def _run(self, direction: int, embedded: Tensor, mask: Tensor) -> Tensor:
-        """States [B, S, width]; in padding the state stays as it is, so a sentence is what it would be alone."""
+        """The states [B, S, width] of one direction. Padding does not change the state, and so not the results."""
         first, *transitions = cast("list[GRUBlock]", list(cast(nn.ModuleList, self.directions[direction])))
         masks: Masks = self.dropout(embedded)
         gates = first.read(masked(embedded, masks.inputs[0])).unbind(1)
@@ -135,7 +139,7 @@ class GRUEncoder(Encoder):
 
 
 class GRUDecoder(Decoder):
-    """``blocks`` deep, with the attention between the first and the second. State: s [R, width]."""
+    """A GRU whose cell has ``blocks`` blocks and attention after the first. State: s [R, width]."""
 
     def __init__(
         self,
@@ -149,10 +153,10 @@ class GRUDecoder(Decoder):
         norm: bool = False,
         dropout: float = 0.0,
     ) -> None:
-        """``values``: H of contexts; ``blocks`` >= 2.
+        """``values``: H, the width of contexts; ``blocks`` >= 2.
 
-        ``inputs``: size of what a step reads, ``embedding`` by default; ``attention``: its hidden units, ``width`` by
-        default, or the attention itself.
+        ``inputs``: the size of a step's input, ``embedding`` by default; ``attention``: the attention's number of
+        hidden units, ``width`` by default, or the attention itself.
         """
         super().__init__()
         self.width, inputs = embedding, inputs or embedding
@@ -181,7 +185,7 @@ class GRUDecoder(Decoder):
         return (hidden,), self._output(hidden, embedded, context), attention
 
     def attend(self, query: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
-        """What the first block asks [R, width]: contexts [R, H] and weights [R, S]."""
+        """Contexts [R, H] and weights [R, S] for the first block's state as query [R, width]."""
         return self.attention.once(query, memory)
 
     def forward(self, memory: Memory, embedded: Tensor) -> Tensor:
@@ -196,7 +200,7 @@ class GRUDecoder(Decoder):
         return masked(self._output(torch.stack(states, 1), embedded, torch.stack(contexts, 1)), last)
 
     def _cell(self, memory: Memory, hidden: Tensor, gates: Tensor, masks: Masks) -> tuple[Tensor, Tensor, Tensor]:
-        """One step from s [R, width]: the new s, the context [R, H] and the attention [R, S]."""
+        """One step from s [R, width]; returns the new s, the context [R, H] and the attention [R, S]."""
         _, asked, read, _ = masks.inputs
         hidden = self.first(gates, hidden, masks.states[0])
         context, attention = self.attend(hidden if asked is None else hidden * asked, memory)
@@ -207,5 +211,5 @@ class GRUDecoder(Decoder):
         return hidden, context, attention
 
     def _output(self, hidden: Tensor, embedded: Tensor, context: Tensor) -> Tensor:
-        """[..., E]"""
+        """The output [..., E] of a step or of all steps."""
         return torch.tanh(self.readout(torch.cat([hidden, embedded.to(hidden.dtype), context], -1)))

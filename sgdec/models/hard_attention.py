@@ -1,20 +1,22 @@
 """Monotone hard attention: Aharoni and Goldberg 2016; Marian (Junczys-Dowmunt et al. 2018), sections 2.2 and 3.2.
 
-The decoder attends to one source position a, from the first to the last, and the target says when it moves on: the
-last token of the target vocabulary is the step. With encoder outputs h (Junczys-Dowmunt and Grundkiewicz 2017):
+The decoder attends to one source position a, which moves from the first to the last. The target decides when it
+moves: the last token of the target vocabulary is the step symbol. With encoder outputs h (Junczys-Dowmunt and
+Grundkiewicz 2017):
 
-    a_1 = 1        a_t = a_{t-1} + 1 if y_{t-1} is the step, else a_{t-1}; a step at the end stays there
+    a_1 = 1        a_t = a_{t-1} + 1 if y_{t-1} is the step symbol, else a_{t-1}; a never exceeds the last position
     s_t = block([y_{t-1}; h_{a_t}], s of step t-1)        output = tanh(R [s_t; y_{t-1}; h_{a_t}])
 
-With ``soft``, the combination of both attentions, s_t is of the conditional GRU of `shallow`, which then reads
-[y_{t-1}; h_{a_t}] for y_{t-1}: a soft attention stands between its two blocks, and c_t enters the output too.
+``soft`` combines both attentions: s_t is the state of the conditional GRU of `shallow`, which reads
+[y_{t-1}; h_{a_t}] instead of y_{t-1}. A soft attention is between its two blocks, and its context c_t is an input of
+the output as well.
 
-For tasks whose two sides are almost one text in one order: post-editing, spelling, normalisation, inflection. Where
-words change places, as in translation, no such attention can follow. Steps come into training text by alignment, and
-a text that is written has none (`sgdec.text.steps`); in a search a step is a token as any other, so a source of S
-tokens adds S - 1 to the output: search with ``--max-length-factor 3``.
+The model is for tasks whose two sides are similar texts in the same order: post-editing, spelling, normalisation,
+inflection. A monotone attention cannot follow reordering, as in translation. An alignment inserts step symbols into
+training text, and they are removed from output text (`sgdec.text.steps`). In a search the step symbol is an ordinary
+token, so a source of S tokens adds S - 1 tokens to the output: search with ``--max-length-factor 3``.
 
-The attention that a step tells is 1 at its position. In training all positions are known before the first step.
+The attention that `step` returns is 1 at the position a. In training all positions are known before the first step.
 
 Cost of a step per row, in multiplications: 3 width (embedding + 3 width), with ``soft`` 9 width^2 and S x attention
 more; embedding x V for the softmax.
@@ -43,12 +45,12 @@ from sgdec.models.layers import Dense, norm_or_nothing
 
 
 class ReadingGRU(Decoder):
-    """One GRU block that reads what it is given at each step, and no attention of its own. State: s [R, width]."""
+    """One GRU block without attention; the caller adds the attended state to its inputs. State: s [R, width]."""
 
     def __init__(
         self, inputs: int, values: int, width: int, output: int, *, norm: bool = False, dropout: float = 0.0
     ) -> None:
-        """``inputs``: size of what a step reads; ``values``: H of the encoder."""
+        """``inputs``: the size of a step's input; ``values``: H of the encoder."""
         super().__init__()
         self.width = output
         self.block = GRUBlock(inputs, width, norm=norm)
@@ -64,7 +66,7 @@ class ReadingGRU(Decoder):
         return (memory.first,)
 
     def step(self, memory: Memory, state: State, embedded: Tensor) -> tuple[State, Tensor, Tensor]:
-        """There is no attention: [R, 0]."""
+        """As `Decoder.step`; the attention is empty [R, 0]."""
         hidden = self.block(self.block.read(embedded), state[0])
         return (hidden,), self._output(hidden, embedded), embedded[:, :0]
 
@@ -83,9 +85,9 @@ class ReadingGRU(Decoder):
 
 
 class Monotone(EncoderDecoder):
-    """Gives its decoder, beside each target token, what the encoder says at the attended position.
+    """A model whose decoder reads each target token together with the encoder's output at the attended position.
 
-    State: that of the decoder, and the position [R], from 0.
+    State: the decoder's state, and the position [R], from 0.
     """
 
     steps: ClassVar[bool] = True
@@ -96,12 +98,12 @@ class Monotone(EncoderDecoder):
         return self.target_embedding.num_embeddings - 1
 
     def span(self, memory: Memory) -> tuple[Tensor, Tensor]:
-        """The first and the last position [B] of what the attention goes through: all of the source."""
+        """The first and the last position [B] of the attention; here those of the whole source."""
         count = memory.mask.sum(1)
         return torch.zeros_like(count), count - 1
 
     def positions(self, memory: Memory, target_in: Tensor) -> Tensor:
-        """[B, T] what is attended to after each token of target prefixes [B, T]."""
+        """[B, T] the attended position after each token of target prefixes [B, T]."""
         first, last = self.span(memory)
         steps = (target_in == self.step_token).long().cumsum(1)
         return torch.minimum(first[:, None] + steps, last[:, None])
@@ -134,7 +136,7 @@ class Monotone(EncoderDecoder):
 
 
 class HardAttention(Monotone):
-    """A decoder that reads the source from left to right.
+    """A model with monotone hard attention, optionally combined with soft attention.
 
     >>> model = HardAttention(ModelContext(source_vocab_size=20, target_vocab_size=30), width=8, embedding=6)
     >>> source, lengths, step = torch.tensor([[5, 6, 7]]), torch.tensor([3]), 29
@@ -146,7 +148,7 @@ class HardAttention(Monotone):
         self,
         context: ModelContext,
         *,
-        soft: Annotated[bool, Field(description="a soft attention besides, between two blocks")] = False,
+        soft: Annotated[bool, Field(description="add a soft attention between two blocks")] = False,
         width: Annotated[int, Field(ge=1, description="GRU units of a block (of each direction)")] = 512,
         embedding: Annotated[int, Field(ge=1, description="size of embeddings and of the output")] = 512,
         attention: Annotated[

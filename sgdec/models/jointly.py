@@ -1,12 +1,12 @@
-"""Computations that share their matrix products and nothing else: batches whose rows do not depend on each other.
+"""Computations that share only their matrix products, so that a sentence's results do not depend on its batch.
 
-In a batch, a sentence's numbers can depend in the last bit on what is beside it: sums run over padding, functions
-are vectorised, but for the end of an array. `jointly` therefore runs the computation of each sentence by itself, on
-its own arrays, in a coroutine. Where it comes to a product, which is where most of the time goes, it waits for the
-others, and one product is made of the rows of all.
+In an ordinary batch, the last bits of a sentence's numbers can depend on the other sentences: sums include padding,
+and functions are vectorised except at the end of an array. `jointly` therefore runs the computation of each sentence
+separately, on its own arrays, in a coroutine. At a matrix product, where most of the time is spent, the coroutine
+waits for the others, and one product is computed for the rows of all.
 
-That is exact if a row of a product does not depend on how many rows there are. Whether it does is not promised by any
-library, so `JointKernels.independent` tries it, for each product and every number of rows that is ever used.
+This is exact if a row of a product does not depend on the number of rows. No library promises that, so
+`JointKernels.independent` tests it, for each product and every number of rows that can occur.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from torch import Tensor
 from sgdec.models.kernels import Kernels, Product
 
 BLOCK = 32
-"""The most rows that are multiplied at a time."""
+"""The largest number of rows that are multiplied at a time."""
 
 Found = TypeVar("Found")
 
 
 class JointKernels(Kernels):
-    """Makes the products that other kernels make, such that `jointly` can share them."""
+    """Wraps the products of other kernels, so that `jointly` can share them."""
 
     def __init__(self, kernels: Kernels) -> None:
         self._kernels = kernels
@@ -41,9 +41,9 @@ class JointKernels(Kernels):
         return self._joint(self._kernels.bounded(name, weight, bias, bound), weight)
 
     def independent(self) -> bool:
-        """Whether a row of each product is the same, bit for bit, among 1 to `BLOCK` rows, wherever it stands.
+        """Whether a row of each product is bit-equal in any position among 1 to `BLOCK` rows.
 
-        With as many threads as torch has now.
+        The test uses PyTorch's present number of threads.
         """
         return all(product.independent() for product in self.products)
 
@@ -54,7 +54,7 @@ class JointKernels(Kernels):
 
 
 class JointProduct:
-    """A product x [..., K] to [..., N]; in a computation of `jointly`, made together with those of the others."""
+    """A product x [..., K] to [..., N]; the computations of `jointly` compute it together."""
 
     def __init__(self, product: Product, inputs: int, number: int) -> None:
         self._product = product
@@ -70,42 +70,42 @@ class JointProduct:
         return result
 
     def all(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """The products of several arrays [..., K]; at most `BLOCK` rows at a time, whosever they are."""
+        """The products of several arrays [..., K], computed for at most `BLOCK` rows at a time."""
         rows = [x.reshape(-1, self._inputs) for x in inputs]
         blocks = torch.split(torch.cat(rows), BLOCK)
         parts = torch.split(torch.cat([self._product(block) for block in blocks]), [len(part) for part in rows])
         return [part.view(*x.shape[:-1], -1) for part, x in zip(parts, inputs, strict=True)]
 
     def independent(self) -> bool:
-        """As `JointKernels.independent` says, for this product."""
+        """As `JointKernels.independent`, for this product."""
         row = torch.linspace(-1, 1, self._inputs)
         alone = self._product(row[None])
         return all(bool((self._product(row.repeat(n, 1)) == alone).all()) for n in range(2, BLOCK + 1))
 
 
 class _Computation(greenlet):  # type: ignore[misc]  # greenlet is untyped
-    """Suspended at a product, until it has come to its result."""
+    """A coroutine that is suspended at each product until the result is there."""
 
 
 class Stopwatch:
-    """Where the time of `jointly` went."""
+    """The time that `jointly` spent on shared products and on everything else."""
 
     def __init__(self) -> None:
         self.shared = self.alone = 0.0
         """Seconds."""
 
     def __str__(self) -> str:
-        return f"products shared, {self.shared:.1f} s; all else sentence by sentence, {self.alone:.1f} s"
+        return f"shared products {self.shared:.1f} s; the rest, sentence by sentence, {self.alone:.1f} s"
 
 
 def jointly(computations: Sequence[Callable[[], Found]], watch: Stopwatch) -> list[Found]:
-    """The result of each computation, as if it had been alone. An exception of one ends all.
+    """The result of each computation, equal to that of running it alone. An exception in one ends all.
 
-    Computations that wait for the earliest product are served first, so that faster ones wait for the others.
+    The earliest product that computations wait for is computed first, so that later computations catch up.
     """
     running = [_Computation(computation) for computation in computations]
     started = time.perf_counter()
-    found = [computation.switch() for computation in running]  # results, and (product, input) of those suspended
+    found = [computation.switch() for computation in running]  # result, or (product, input) if suspended
     while waiting := [place for place, computation in enumerate(running) if not computation.dead]:
         product = min((found[place][0] for place in waiting), key=lambda asked: asked.number)
         served = [place for place in waiting if found[place][0] is product]

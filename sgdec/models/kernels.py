@@ -1,22 +1,22 @@
 """Matrix products with weights that no longer change: packed once for the processor, in fp32 or in 8 bits.
 
-A `Product` maps x [..., K] to x W^T + b [..., N]. Makers of products, from the plain to the fast:
+A `Product` maps x [..., K] to x W^T + b [..., N]. The functions that make products, from the simplest to the fastest:
 
-- `plain_linear`: what `torch.nn.functional.linear` does; any device and precision;
-- `packed_linear`: fp32 weights laid out once as oneDNN wants them. Here that is 1.3 to 2 times as fast, and row i of
-  a product does not depend on how many rows there are. `torch.utils.mkldnn`, the public way to packed weights, gains
-  nothing: it converts every input and output;
-- `int8_linear`: weights and inputs in 8 bits, summed in 32: GNMT (Wu et al. 2016) section 6. The input's range is
-  fixed beforehand, never measured over a batch, so a row's result depends, bit for bit, on that row alone.
+- `plain_linear`: computes `torch.nn.functional.linear`, on any device in any precision;
+- `packed_linear`: packs fp32 weights once in oneDNN's layout. This was measured to be 1.3 to 2 times as fast, and row
+  i of a product does not depend on the number of rows. PyTorch's public interface to packed weights,
+  `torch.utils.mkldnn`, is no faster than the plain product, because it converts every input and output;
+- `int8_linear`: weights and inputs in 8 bits, summed in 32 bits (GNMT, Wu et al. 2016, section 6). The range of the
+  input is fixed beforehand, never measured over a batch, so a row's result depends, bit for bit, on that row alone.
 
-The fast ones use operators of PyTorch that only its compiler is meant to call (``torch.ops.mkldnn``,
-``torch.ops.onednn``) or that it will drop together with its quantised tensors (``torch.ops.quantized``). They are
-tried out once, on small products; where one is missing or wrong (another processor, another PyTorch) the next takes
-its place, at last the plain way, slower but right.
+The fast products use operators that only PyTorch's compiler is meant to call (``torch.ops.mkldnn``,
+``torch.ops.onednn``), or that PyTorch will remove together with its quantised tensors (``torch.ops.quantized``). Each
+operator is tested once, on small products. If it is missing or wrong (on another processor or with another PyTorch),
+the next one is used, and finally the plain product, which is slower but correct.
 
-Which 8-bit operator: oneDNN's where the processor has instructions for it (VNNI). Elsewhere FBGEMM's, because oneDNN
-lays weights out for VNNI only. Measured with AVX2 on one core, FBGEMM takes 0.3 to 0.5 of oneDNN's time for 5 rows,
-and 0.85 to 1.15 for 80 and 320 (``benchmarks/quantised.py --operators``).
+8 bits use oneDNN's operator if the processor has VNNI instructions, otherwise FBGEMM's, because oneDNN's layout of
+weights is for VNNI only. Measured with AVX2 on one core, FBGEMM takes 0.3 to 0.5 of oneDNN's time for 5 rows, and
+0.85 to 1.15 for 80 and 320 rows (``benchmarks/quantised.py --operators``).
 """
 
 from __future__ import annotations
@@ -33,20 +33,21 @@ from torch import Tensor
 Product = Callable[[Tensor], Tensor]
 """x [..., K] to [..., N]."""
 Int8Maker = Callable[[Tensor, Tensor, Tensor | None, float, int], Product]
-"""int8 weight [N, K], what its steps are worth [N], bias, the inputs' bound, and how many steps that is."""
+"""Arguments: int8 weight [N, K], the value of one weight step per row [N], bias, the bound of inputs, and the number
+of input steps up to that bound."""
 
 LEVELS = 127
-"""Equation 12: weights are integers in [-127, 127]; inputs are too, where the processor adds without overflow."""
+"""Equation 12: weights are integers in [-127, 127], and so are inputs if the processor adds without overflow."""
 NARROW_LEVELS = 63
-"""Processors without VNNI add two products of 8 bits in 16: with unsigned inputs of 7 bits they always fit."""
+"""Processors without VNNI add two 8-bit products in 16 bits; with unsigned inputs of 7 bits the sum always fits."""
 ROWS = 64
-"""The number of rows for which fp32 weights are laid out; any number can be multiplied."""
+"""The number of rows for which fp32 weights are packed; any number of rows can be multiplied."""
 
 
 class Kernels:
-    """Who makes the products of a frozen model; `Seq2Seq.freeze` asks for each. Here all are in fp32.
+    """Makes the products of a frozen model, called by `Seq2Seq.freeze` for each product. Here all are in fp32.
 
-    A subclass decides otherwise for the products that GNMT section 6 quantises: all but those of the attention.
+    A subclass may override `bounded`, for the products that GNMT section 6 quantises: all except the attention's.
     """
 
     def linear(self, weight: Tensor, bias: Tensor | None = None) -> Product:
@@ -54,20 +55,20 @@ class Kernels:
         return packed_linear(weight, bias)
 
     def bounded(self, name: str, weight: Tensor, bias: Tensor | None, bound: float | None) -> Product:
-        """A product that may be quantised: no input's absolute value is above ``bound``; None: nobody knows.
+        """A product that may be quantised: no input's absolute value is above ``bound`` (None: unknown).
 
-        ``name`` is unique within the model and stays the same from version to version.
+        ``name`` is unique within the model and does not change between versions.
         """
         return self.linear(weight, bias)
 
 
 def plain_linear(weight: Tensor, bias: Tensor | None = None) -> Product:
-    """x W^T + b for weight [N, K] and bias [N], as they are at the time of each call."""
+    """x W^T + b for weight [N, K] and bias [N], with their current values at each call."""
     return lambda x: F.linear(x, weight, bias)
 
 
 def packed_linear(weight: Tensor, bias: Tensor | None = None) -> Product:
-    """The same for weights that will not change, packed where they are fp32 on a CPU that gains by it."""
+    """x W^T + b for weights that will not change; packed if they are fp32 and on a CPU whose operator works."""
     weight, bias = weight.detach(), None if bias is None else bias.detach().clone()
     if weight.device.type != "cpu" or weight.dtype != torch.float32 or not _packs():
         return plain_linear(weight.clone(), bias)
@@ -75,9 +76,9 @@ def packed_linear(weight: Tensor, bias: Tensor | None = None) -> Product:
 
 
 def quantise_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Equation 12: int8 WQ [N, K] and fp32 s [N] with W[i, j] = WQ[i, j] s_i / 127, for finite W [N, K].
+    """Equation 12: int8 WQ [N, K] and fp32 s [N] with W[i, j] = WQ[i, j] s_i / 127, rounded, for finite W [N, K].
 
-    s_i is the largest absolute value of row i, so that its WQ is 127 or -127; a row of zeros has s_i = 0.
+    s_i is the largest absolute value of row i, whose WQ becomes 127 or -127; a row of zeros has s_i = 0.
 
     >>> quantise_rows(torch.tensor([[0.5, -2.0, 0.1], [0.0, 0.0, 0.0]]))
     (tensor([[  32, -127,    6],
@@ -91,17 +92,17 @@ def quantise_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
 def int8_linear(weight: Tensor, scale: Tensor, bias: Tensor | None, bound: float) -> Product:
     """The product with int8 ``weight`` [N, K] of equation 12 and its ``scale`` [N], for inputs in [-bound, bound].
 
-    Inputs are rounded to the nearest of 255 steps (of 127, on processors without VNNI); one beyond the bound counts
-    as the bound. The products are summed exactly, in 32 bits; fp32 comes out. CPU only.
+    Inputs are rounded to the nearest of 255 steps (of 127 on processors without VNNI) and clipped to the bound. The
+    products are summed exactly, in 32 bits; the result is fp32. CPU only.
     """
     make, levels = int8_way()
     return make(weight, scale / LEVELS, bias, bound, levels)
 
 
 def quantise_input(x: Tensor, bound: float, levels: int = LEVELS) -> Tensor:
-    """x in [-bound, bound] to the nearest of its steps: unsigned integers, as processors want them.
+    """x in [-bound, bound], rounded to the nearest step, as unsigned integers, which processors need.
 
-    0 becomes ``levels`` + 1. The conversion cuts off what follows the point.
+    0 becomes ``levels`` + 1. The conversion to integers truncates, so 1/2 is added before it.
 
     >>> quantise_input(torch.tensor([0.0, 1.0, -1.0, 0.012, -5.0]), 1.0).tolist()
     [128, 255, 1, 130, 1]
@@ -117,7 +118,7 @@ def _packed(weight: Tensor, bias: Tensor | None) -> Product:
 
 
 def onednn_int8(weight: Tensor, scale: Tensor, bias: Tensor | None, bound: float, levels: int) -> Product:
-    """A product of oneDNN."""
+    """The 8-bit product of oneDNN."""
     packed = torch.ops.onednn.qlinear_prepack(weight.contiguous(), [ROWS, weight.size(1)])
     no_zero_points = torch.zeros(len(weight), dtype=torch.long)
     multiply = torch.ops.onednn.qlinear_pointwise
@@ -133,12 +134,12 @@ def onednn_int8(weight: Tensor, scale: Tensor, bias: Tensor | None, bound: float
 
 
 def fbgemm_int8(weight: Tensor, scale: Tensor, bias: Tensor | None, bound: float, levels: int) -> Product:
-    """The same of FBGEMM, which quantises its inputs itself, a half to the even step."""
+    """The 8-bit product of FBGEMM, which quantises its inputs itself and rounds a half to the even step."""
     quantised, engine = torch.backends.quantized, torch.backends.quantized.engine
     try:
-        quantised.engine = "fbgemm"  # decides what the weights are packed for
+        quantised.engine = "fbgemm"  # decides for which operator the weights are packed
         with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "torch.quantize_per_tensor")  # deprecated: see above
+            warnings.filterwarnings("ignore", "torch.quantize_per_tensor")  # deprecated, see the module docstring
             tensor = torch._make_per_channel_quantized_tensor(
                 weight.contiguous(), scale.double(), torch.zeros(len(weight), dtype=torch.long), 0
             )
@@ -151,7 +152,7 @@ def fbgemm_int8(weight: Tensor, scale: Tensor, bias: Tensor | None, bound: float
 
 
 def plain_int8(weight: Tensor, scale: Tensor, bias: Tensor | None, bound: float, levels: int) -> Product:
-    """The same sums of whole numbers, in float64, which holds them exactly."""
+    """The 8-bit product with sums in float64, which represents these integers exactly."""
     wide = weight.double()
 
     def product(x: Tensor) -> Tensor:
@@ -167,7 +168,7 @@ INT8_WAYS: tuple[tuple[Int8Maker, int], ...] = (
     (fbgemm_int8, NARROW_LEVELS),
     (onednn_int8, NARROW_LEVELS),
 )
-"""How to multiply in 8 bits and with how many steps of the input, the best first."""
+"""The 8-bit products and their numbers of input steps, the best first."""
 
 
 @cache
@@ -183,12 +184,12 @@ def _packs() -> bool:
 
 @cache
 def int8_way() -> tuple[Int8Maker, int]:
-    """The first of `INT8_WAYS` that is right here, or `plain_int8`."""
+    """The first of `INT8_WAYS` that is correct on this machine, or `plain_int8`."""
     return next((way for way in INT8_WAYS if is_right(*way)), (plain_int8, LEVELS))
 
 
 def is_right(make: Int8Maker, levels: int) -> bool:
-    """Whether an 8-bit operator is here and adds without overflow: the products tried are the largest there are."""
+    """Whether an 8-bit operator exists here and adds without overflow; tested on the largest possible products."""
     inputs, weight, scale = 512, torch.full((32, 512), LEVELS, dtype=torch.int8), torch.ones(32)
     try:
         results = [make(weight, scale, None, 1.0, levels)(torch.ones(rows, inputs)) for rows in (1, ROWS)]

@@ -1,4 +1,4 @@
-"""Small parts that several models are made of."""
+"""Small layers that several models use."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from sgdec.models.kernels import Kernels, Product
 
 
 class Packable(nn.Module):
-    """A layer whose products can be made by `Kernels` once its parameters do not change any more."""
+    """A layer that can use products of `Kernels` once its parameters no longer change."""
 
     @abstractmethod
     def pack(self, kernels: Kernels) -> None:
-        """From here on compute with products of ``kernels``."""
+        """Use products of ``kernels`` from now on."""
 
 
 class Dense(nn.Linear, Packable):
-    """y = x W^T + b, initialised as Glorot and Bengio (2010): weights uniform, by the sizes of both sides; b = 0.
+    """y = x W^T + b, initialised as in Glorot and Bengio (2010): weights uniform by input and output size, b = 0.
 
     >>> Dense(3, 8)(torch.ones(2, 5, 3)).shape
     torch.Size([2, 5, 8])
     """
 
     def __init__(self, inputs: int, outputs: int, *, bias: bool = True, parts: int = 1) -> None:
-        """``parts``: so many matrices lie one above the other in W, each initialised by its own sizes."""
+        """``parts``: W consists of this many matrices, one above the other, each initialised by its own sizes."""
         super().__init__(inputs, outputs, bias=bias)
         for matrix in self.weight.chunk(parts):
             nn.init.xavier_uniform_(matrix)
@@ -44,15 +44,15 @@ class Dense(nn.Linear, Packable):
 
 @torch.no_grad()
 def pack_layers(model: nn.Module, kernels: Kernels) -> None:
-    """What `Model.freeze` does for a model of such layers: all that can be packed are."""
+    """Pack all `Packable` layers of a model; implements `Model.freeze`."""
     for module in model.modules():
         if isinstance(module, Packable):
             module.pack(kernels)
-    model.requires_grad_(False)  # an attempt to train it fails
+    model.requires_grad_(False)  # so that an attempt to train the model fails
 
 
 class WordDropout(nn.Module):
-    """Leaves out whole words in training: all of an embedding is zero, or none of it (Gal and Ghahramani 2016)."""
+    """Drops whole words in training, by setting their embedding to zero (Gal and Ghahramani 2016)."""
 
     def __init__(self, p: float) -> None:
         super().__init__()
@@ -66,7 +66,8 @@ class WordDropout(nn.Module):
 
 
 def dropout_mask(like: Tensor, p: float) -> Tensor:
-    """Zeros with probability ``p``, 1 / (1 - p) elsewhere, of the same shape: to be used more than once."""
+    """A dropout mask of the shape of ``like``, which can be used several times: 0 with probability ``p``, else
+    1 / (1 - p)."""
     return F.dropout(torch.ones_like(like), p)
 
 

@@ -1,13 +1,13 @@
-"""How long a target sentence is: a negative binomial distribution that depends on the source sentence.
+"""The length of a target sentence: a negative binomial distribution that depends on the source sentence.
 
     P(n) = Gamma(n + r) / (n! Gamma(r)) p^n (1 - p)^r,    n = 0, 1, 2, ...
 
-Both parameters are functions of five features of the source line: its characters, its words, its punctuation marks,
-characters a word, marks a word. r is linear in them, p logistic:
+Both parameters are functions of five features of the source line: its numbers of characters, words and punctuation
+marks, and the numbers of characters and marks per word. r is linear in the features, p is logistic:
 
     r = max(0.1, w_r . features + b_r)        p = 1 / (1 + exp(-(w_p . features + b_p)))
 
-The mean is r p / (1 - p), the variance 1 / (1 - p) times that. Plain Python: nothing here needs arrays.
+The mean is r p / (1 - p), and the variance is the mean times 1 / (1 - p). The code is plain Python without arrays.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FEATURES = ("characters", "words", "punctuation", "characters_per_word", "punctu
 PUNCTUATION = ",.:;-"
 LEAST_R = 0.1
 LEAST_P = 1e-5
-"""p lies between this and 1 minus this."""
+"""p is limited to the range from this to 1 minus this."""
 _TINY = 1e-300
 _PRECISION = 1e-14
 
@@ -36,7 +36,7 @@ def features_of(line: str) -> tuple[float, ...]:
 
 
 class LengthWeights(NamedTuple):
-    """What makes r and p of the features: one weight each, then the bias."""
+    """The weights that compute r and p from the features: one per feature, then the bias."""
 
     r: tuple[float, ...]
     """``[6]``"""
@@ -45,20 +45,20 @@ class LengthWeights(NamedTuple):
 
     @classmethod
     def of_numbers(cls, numbers: Sequence[float]) -> LengthWeights:
-        """From SGNMT's order: five of r, five of p, and the biases of r and p, which may both be missing.
+        """The weights from numbers in SGNMT's order: five of r, five of p, optionally the biases of r and p.
 
-        Raises SgdecError for any other number of them, and for values that are not finite numbers.
+        Raises SgdecError for any other number of weights, and for weights that are not finite.
         """
         count = len(FEATURES)
         if len(numbers) not in (2 * count, 2 * count + 2):
             raise SgdecError(f"{len(numbers)} weights; expected {2 * count}, or {2 * count + 2} with biases.")
         if not all(map(math.isfinite, numbers)):
-            raise SgdecError("a weight is infinite or no number; expected finite ones.")
+            raise SgdecError("a weight is infinite or not a number; expected finite weights.")
         r, p, biases = numbers[:count], numbers[count : 2 * count], numbers[2 * count :] or (0.0, 0.0)
         return cls((*r, biases[0]), (*p, biases[1]))
 
     def distribution(self, line: str) -> NegativeBinomial:
-        """The lengths of the translation of a source line."""
+        """The distribution of the length of a source line's translation."""
         given = (*features_of(line), 1.0)
         r, logit = (math.fsum(w * f for w, f in zip(weights, given, strict=True)) for weights in self)
         p = 1 / (1 + math.exp(-logit)) if logit > -700 else 0.0
@@ -66,28 +66,28 @@ class LengthWeights(NamedTuple):
 
 
 class NegativeBinomial(NamedTuple):
-    """The distribution, with its tail to full relative precision."""
+    """The distribution, whose tail has full relative precision."""
 
     r: float
     p: float
 
     @property
     def mode(self) -> int:
-        """The most probable n: the probability grows up to here and falls from here."""
+        """The most probable n: the probability increases up to here and decreases from here on."""
         return max(math.floor(self.p * (self.r - 1) / (1 - self.p)), 0)
 
     def log_probability(self, n: int) -> float:
-        """log P(n); -inf below 0. Takes n steps: differences of log Gamma would cancel where r is large."""
+        """ln P(n); -inf for n < 0. Takes n steps: for large r, a difference of log Gammas would lose precision."""
         if n < 0:
             return -math.inf
         ways = math.fsum(math.log((self.r + k) / (k + 1)) for k in range(n))
         return ways + n * math.log(self.p) + self.r * math.log1p(-self.p)
 
     def log_tail(self, n: int) -> float:
-        """log of the probability of n or more.
+        """ln of the probability of n or more.
 
-        It is the regularised incomplete beta function I_p(n, r), by its continued fraction, whose first factor is
-        P(n). That converges fast below the mean; above, that of 1 - I_{1-p}(r, n) does.
+        The probability is the regularised incomplete beta function I_p(n, r), computed from P(n) and a continued
+        fraction. If that converges slowly, 1 - I_{1-p}(r, n) is computed instead.
         """
         if n <= 0:
             return 0.0
@@ -99,7 +99,7 @@ class NegativeBinomial(NamedTuple):
 
 
 def _fraction(a: float, b: float, x: float) -> float:
-    """I_x(a, b) a B(a, b) / (x^a (1-x)^b): the continued fraction 26.5.8 of Abramowitz and Stegun, by Lentz."""
+    """I_x(a, b) a B(a, b) / (x^a (1-x)^b): continued fraction 26.5.8 of Abramowitz and Stegun, by Lentz's method."""
     c, d = 1.0, 1 / _nonzero(1 - (a + b) * x / (a + 1))
     value, m = d, 0
     while True:

@@ -1,12 +1,12 @@
 """LSTM layers step by step, with the products separate from the gates: GNMT (Wu et al. 2016), equations 10 and 11.
 
-PyTorch's fused `torch.nn.LSTM` is used wherever it can be. It cannot clip the cell inside a sequence, and knows no
-products other than its own; then the steps are taken here, with the same gates
+PyTorch's fused `torch.nn.LSTM` is used wherever possible. But it cannot clip the cell inside a sequence, and it
+cannot use other matrix products. For these cases this file computes the steps, with the same gates
 
     c' = sigmoid(f) c + sigmoid(i) tanh(g)        c = max(-delta, min(delta, c'))        m = sigmoid(o) tanh(c)
 
-from pre-activations ordered i, f, g, o as in `torch.nn.LSTM`, whose m this is (equation 11 has m = c sigmoid(o)). So
-m is within [-1, 1], and within [-tanh(delta), tanh(delta)] where c is clipped.
+from pre-activations in the order i, f, g, o of `torch.nn.LSTM`. m is also defined as there (equation 11 has
+m = c sigmoid(o)). So m is within [-1, 1], and within [-tanh(delta), tanh(delta)] if c is clipped.
 """
 
 from __future__ import annotations
@@ -28,14 +28,17 @@ class Recurrence(NamedTuple):
 
 
 def unpacked(lstm: nn.LSTM) -> list[Recurrence]:
-    """The products of each direction, with the parameters as they are."""
+    """The products of each direction (and layer), with the current values of the parameters."""
     return [
         Recurrence(plain_linear(w_ih, b_ih), plain_linear(w_hh, b_hh)) for w_ih, w_hh, b_ih, b_hh in lstm.all_weights
     ]
 
 
 def lstm_cell(gates: Tensor, cell: Tensor, delta: float | None) -> tuple[Tensor, Tensor]:
-    """Pre-activations [B, 4 width] and cell [B, width] to the new output m and cell, clipped if there is a delta."""
+    """The new output m and cell [B, width], from pre-activations [B, 4 width] and cell [B, width].
+
+    The cell is clipped if there is a ``delta``.
+    """
     i, f, g, o = gates.chunk(4, -1)
     cell = torch.addcmul(torch.sigmoid(f) * cell, torch.sigmoid(i), tanh(g))
     if delta is not None:
@@ -44,9 +47,9 @@ def lstm_cell(gates: Tensor, cell: Tensor, delta: float | None) -> tuple[Tensor,
 
 
 def tanh(x: Tensor) -> Tensor:
-    """tanh x = 2 sigmoid(2 x) - 1: on a CPU, where PyTorch's sigmoid is several times as fast as its tanh.
+    """tanh x, on a CPU computed as 2 sigmoid(2 x) - 1, because PyTorch's sigmoid is several times as fast there.
 
-    Not in 16 bits: there the difference from 1/2 is lost where x is small.
+    In 16 bits it is tanh itself, because the difference of sigmoid from 1/2 would be lost for small x.
     """
     quick = x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
     return 2 * torch.sigmoid(2 * x) - 1 if quick else torch.tanh(x)
@@ -61,11 +64,11 @@ def run_lstm(
     *,
     reverse: bool = False,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """A layer over sequences packed step by step: outputs [tokens, width], and the last m and c [B, width].
+    """Run a layer over packed sequences; returns the outputs [tokens, width], and the last m and c [B, width].
 
-    ``x`` [tokens, K] holds, step after step, the rows that are not yet at their end: ``sizes`` of them, falling from
-    B (a `torch.nn.utils.rnn.PackedSequence`). ``first``: m and c [B, width] before. In reverse the steps are taken
-    from the end of each row to its beginning.
+    ``x`` [tokens, K]: for each step the rows that have not ended, as in `torch.nn.utils.rnn.PackedSequence`;
+    ``sizes``: the number of rows of each step, decreasing from B; ``first``: m and c [B, width] before the first
+    step. With ``reverse`` each row is processed from its end to its beginning.
     """
     steps = list(enumerate(torch.split(layer.inputs(x), list(sizes))))  # all input products at once
     outputs: list[Tensor] = [x] * len(steps)

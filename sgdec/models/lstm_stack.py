@@ -1,7 +1,7 @@
-"""Stacks of LSTM layers, one direction, in a stride or step by step.
+"""Stacks of unidirectional LSTM layers, over all steps at once or step by step.
 
-In a stride they are PyTorch's fused `torch.nn.LSTM`; a step has the same gates (`lstm.py`), from products that can be
-packed. Dropout acts on what enters a layer, never on recurrent connections.
+All steps at once are PyTorch's fused `torch.nn.LSTM`. A single step has the same gates (`lstm.py`), with products
+that can be packed. Dropout acts on the inputs of layers, never on recurrent connections.
 """
 
 from __future__ import annotations
@@ -17,24 +17,24 @@ from sgdec.models.lstm import Recurrence, lstm_cell, unpacked
 
 
 def make_lstm(inputs: int, width: int, layers: int, dropout: float) -> nn.LSTM:
-    """``layers`` of ``width`` units above each other, with dropout between them."""
+    """A stack of ``layers`` LSTM layers of ``width`` units, with dropout between them."""
     return nn.LSTM(inputs, width, layers, batch_first=True, dropout=dropout if layers > 1 else 0.0)
 
 
 def single_layers(lstm: nn.LSTM) -> list[nn.LSTM]:
-    """The layers of a stack, bottom first, as modules of one layer that have the stack's own parameters."""
+    """The layers of a stack, bottom first, as one-layer modules that share the stack's parameters."""
     layers = []
     for number in range(lstm.num_layers):
         layer = nn.LSTM(lstm.input_size if number == 0 else lstm.hidden_size, lstm.hidden_size, device="meta")
         for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh"):
             setattr(layer, f"{name}_l0", getattr(lstm, f"{name}_l{number}"))
-        layer.flatten_parameters()  # one piece of memory for each, as cuDNN wants it
+        layer.flatten_parameters()  # one block of memory per layer, as cuDNN needs it
         layers.append(layer)
     return layers
 
 
 class LSTMEncoder(Encoder):
-    """From left to right."""
+    """A stack of LSTM layers that reads the source from left to right."""
 
     def __init__(self, embedding: int, width: int, layers: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class LSTMEncoder(Encoder):
         self.lstm, self.dropout = make_lstm(embedding, width, layers, dropout), nn.Dropout(dropout)
 
     def forward(self, embedded: Tensor, mask: Tensor) -> Encoded:
-        """With the last m and c of each layer; padding is packed away, nothing is computed for it."""
+        """Encode, including the last m and c of each layer; sources are packed, so padding costs nothing."""
         lengths = mask.sum(1).cpu()
         packed = pack_padded_sequence(self.dropout(embedded), lengths, batch_first=True, enforce_sorted=False)
         outputs, last = self.lstm(packed)
@@ -51,7 +51,7 @@ class LSTMEncoder(Encoder):
 
 
 class LSTMStack(Packable):
-    """The layers of a decoder. Its states are m and c, [R, layers, width] each."""
+    """The LSTM layers of a decoder. The states are m and c, [R, layers, width] each."""
 
     def __init__(self, inputs: int, width: int, layers: int, dropout: float = 0.0) -> None:
         super().__init__()
@@ -59,13 +59,13 @@ class LSTMStack(Packable):
         self._packed: list[Recurrence] | None = None
 
     def forward(self, x: Tensor, hidden: Tensor, cell: Tensor) -> Tensor:
-        """All steps: x [B, T, K] to the top layer's outputs [B, T, width]."""
+        """The top layer's outputs [B, T, width] of all steps, for inputs x [B, T, K]."""
         first = hidden.transpose(0, 1).contiguous(), cell.transpose(0, 1).contiguous()
         outputs: Tensor = self.lstm(self.dropout(x), first)[0]
         return outputs
 
     def step(self, x: Tensor, hidden: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
-        """One step: x [R, K] to the new states; the output is the top layer's m."""
+        """The new states after one step with input x [R, K]; the output is the top layer's m."""
         new = []
         layers = unpacked(self.lstm) if self._packed is None else self._packed
         for layer, m, c in zip(layers, hidden.unbind(1), cell.unbind(1), strict=True):

@@ -1,20 +1,21 @@
 """Stacked LSTMs with global attention after the stack: Luong, Pham and Manning 2015, as in section 3 of "Hybrid
 Data-Model Parallel Training for Sequence-to-Sequence Recurrent Neural Network Machine Translation" (Ono et al. 2019).
 
-H are the top states of the decoder's stack, S those of the encoder's. The numbers are the paper's equations:
+H are the top states of the decoder's stack, S those of the encoder's. The numbers are those of the paper's equations:
 
     alpha = softmax(H W_a S)    (1, 2)        C = alpha S    (3)
     H_c = tanh(W_c [H; C])      (4)           P = softmax(F_c(H_c))    (5)
 
-Without input feeding (the paper's HybridNMT) no state depends on an attention: training runs the stack over all
-steps, as one fused kernel, then attention and softmax over all steps. With ``input_feeding`` (the baseline of its
-Figure 1, and HybridNMTIF) the first layer reads [y; H_c of the step before], so that steps wait for each other.
+Without input feeding (the paper's HybridNMT) no state depends on attention: training runs the stack over all steps,
+as one fused kernel, then attention and softmax over all steps. With ``input_feeding`` (the baseline of the paper's
+Figure 1, and HybridNMTIF) the first layer reads [y; H_c of the previous step], so training proceeds step by step.
 
-The decoder starts from the last states of the encoder's layers (``bridge``); where the encoder is no stack of as many
-LSTM layers, or without the bridge, from zeros. Parameters start in [-0.1, 0.1], as Luong et al. have it for 1000
-units; a stack of 64 units learnt a toy task only with a larger ``init`` and rate together (0.3 and 0.01).
+The decoder starts from the last states of the encoder's layers (``bridge``). It starts from zeros without the bridge,
+or if the encoder is not an LSTM stack of the same size. The initial parameters are in [-0.1, 0.1], as in Luong et al.
+for 1000 units. A stack of 64 units learnt a toy task only with both a larger ``init`` and a larger learning rate (0.3
+and 0.01).
 
-Cost of a step per row, in multiplications: 8 width^2 a layer (4 width (embedding + width) for the first, 4 width^2
+Cost of a step per row, in multiplications: 8 width^2 per layer (the first: 4 width (embedding + width), and 4 width^2
 more with input feeding), 2 S width for attention, 2 width^2 for equation 4, width x V for the softmax.
 """
 
@@ -90,12 +91,12 @@ class LuongDecoder(Decoder):
         return self.attend(self.stack(embedded, hidden, cell), memory)
 
     def attend(self, states: Tensor, memory: Memory) -> Tensor:
-        """Equations 1 to 4 for H of all steps [B, T, width]: H_c, with dropout for the softmax."""
+        """H_c [B, T, width] for the softmax, with dropout, from H of all steps [B, T, width]: equations 1 to 4."""
         outputs: Tensor = self.dropout(self.attentional(states, memory))
         return outputs
 
     def attentional(self, states: Tensor, memory: Memory) -> Tensor:
-        """Equations 1 to 4 for H of some steps [B, T, width]: H_c, as it is fed to the next step."""
+        """H_c [B, T, width] for input feeding, without dropout, from H [B, T, width]: equations 1 to 4."""
         contexts, _ = self.attention(states, memory)
         return self._combine(states, contexts)
 
@@ -124,7 +125,7 @@ class Luong(EncoderDecoder):
                 r"lstm\.(\w+)": r"decoder.stack.lstm.\1",
                 r"softmax\.(\w+)": r"softmax.\1",
             },
-            wider=r"decoder\.stack\.lstm\.weight_ih_l0",  # with input feeding: H_c behind y
+            wider=r"decoder\.stack\.lstm\.weight_ih_l0",  # with input feeding it reads H_c after y
         )
     }
 
@@ -136,15 +137,15 @@ class Luong(EncoderDecoder):
         width: Annotated[int, Field(ge=1, description="LSTM units of a layer")] = 512,
         embedding: Annotated[int | None, Field(ge=1, description="size of embeddings; width by default")] = None,
         input_feeding: Annotated[
-            bool, Field(description="the first layer reads what the attention made of the step before")
+            bool, Field(description="the first layer also reads H_c of the previous step")
         ] = False,
         bridge: Annotated[bool, Field(description="decoder starts from the encoder's last states")] = True,
         dropout: Annotated[float, Field(ge=0, lt=1, description="dropout of non-recurrent connections")] = 0.3,
         source_dropout: SourceDropout = 0.0,
         target_dropout: TargetDropout = 0.0,
         tied: Tied = "none",
-        init: Annotated[float, Field(gt=0, description="parameters start uniformly in [-init, init]")] = 0.1,
-        encoder: Annotated[EncoderKind, Field(description="what reads the source")] = "lstm",
+        init: Annotated[float, Field(gt=0, description="initial parameters are uniform in [-init, init]")] = 0.1,
+        encoder: Annotated[EncoderKind, Field(description="kind of encoder")] = "lstm",
     ) -> None:
         embedding = embedding or width
         reader = make_encoder(encoder, embedding=embedding, width=width, layers=layers, dropout=dropout)
@@ -161,7 +162,7 @@ class Luong(EncoderDecoder):
             target_dropout=target_dropout,
         )
         own = [decoder, self.softmax, self.source_embedding, self.target_embedding]
-        for part in [*own, reader] if encoder == "lstm" else own:  # other encoders have starts of their own
+        for part in [*own, reader] if encoder == "lstm" else own:  # other encoders initialise themselves
             for parameter in part.parameters():
                 nn.init.uniform_(parameter, -init, init)
 

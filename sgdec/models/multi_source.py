@@ -2,17 +2,17 @@
 
     P(target | first source, second source), such as post-editing: the source text and its machine translation
 
-The dual soft attention of Junczys-Dowmunt and Grundkiewicz 2017 ("An Exploration of Neural Sequence-to-Sequence
-Architectures for Automatic Post-Editing"), after the two encoders of Zoph and Knight 2016. The decoder's cell is that
-of `shallow`, with two attentions between its two GRU blocks, whose contexts stand beside each other:
+This is the dual soft attention of Junczys-Dowmunt and Grundkiewicz 2017 ("An Exploration of Neural
+Sequence-to-Sequence Architectures for Automatic Post-Editing"), after the two encoders of Zoph and Knight 2016. The
+decoder's cell is that of `shallow`, with two attentions between its two GRU blocks, whose contexts are concatenated:
 
     s_1 = block_1(y_{t-1}, s of step t-1)    c = [attention_1(s_1); attention_2(s_1)]    s = block_2(c, s_1)
     output = tanh(R [s; y_{t-1}; c])         s of step 0 = tanh(I [mean of encoder 1; mean of encoder 2])
 
-A source is one sequence of tokens, the first source, ``</s>``, the second: the first encoder reads up to ``</s>``,
-the second what is behind it. So a sentence has one memory [S1 + 1 + S2, H], and whatever serves other models serves
-this one; each attention sees its own part. The attention that a step tells is the mean of both, and a search's length
-limit counts the tokens of both.
+Both sources are one sequence of tokens: the first source, ``</s>``, the second source. The first encoder reads up to
+``</s>`` inclusively, the second encoder reads the rest. So a sentence has one memory [S1 + 1 + S2, H], as in other
+models, and each attention sees its own part of it. The attention that `step` returns is the mean of both, and the
+length limit of a search counts the tokens of both sources.
 
 Cost of a step per row, in multiplications: 3 width (embedding + 6 width) for the blocks, 2 S x attention for scores,
 embedding x V for the softmax.
@@ -42,53 +42,53 @@ from sgdec.models.gru import GRUDecoder, GRUEncoder
 
 
 class Part(NamedTuple):
-    """One of two sources, cut out of the sequence of both."""
+    """One of two sources, as a separate batch."""
 
     tokens: Tensor
     """[B, S_k]"""
     mask: Tensor
-    """[B, S_k] true at tokens, false at the padding behind them"""
+    """[B, S_k] true at tokens, false at the padding after them"""
 
 
 class Cut(NamedTuple):
-    """Where one source ends and the other begins."""
+    """Both sources of each sentence, separated."""
 
     first: Part
     second: Part
     mask: Tensor
-    """[B, S] of the whole sequence"""
+    """[B, S] true at tokens of the whole sequence"""
     in_second: Tensor
     """[B, S] true at tokens of the second source"""
     place: Tensor
-    """[B, S] where the token is in [B, S_1 + S_2], both parts beside each other"""
+    """[B, S] the position of the token in the concatenation of both parts, [B, S_1 + S_2]"""
 
     def join(self, first: Tensor, second: Tensor) -> Tensor:
-        """Values of both parts, [B, S_1, H] and [B, S_2, H], in the order of the sequence: [B, S, H]."""
+        """The values of both parts, [B, S_1, H] and [B, S_2, H], in the order of the sequence: [B, S, H]."""
         both = torch.cat([first, second], 1)
         return both.gather(1, self.place[..., None].expand(-1, -1, both.size(-1)))
 
 
 def cut(source: Tensor, lengths: Tensor) -> Cut:
-    """Sources [B, S] with their ``lengths`` [B] at their first ``</s>``, which belongs to the first part.
+    """Cut sources [B, S] with ``lengths`` [B] after their first ``</s>``, which belongs to the first part.
 
-    Raises SgdecError if there is none, or nothing before or behind it.
+    Raises SgdecError if a source has no ``</s>``, or no tokens before or after it.
 
     >>> cut(torch.tensor([[5, 6, 2, 7], [8, 2, 9, 2]]), torch.tensor([4, 3])).second.tokens.tolist()
     [[7], [9]]
     """
     lengths = lengths.to(source.device)
     positions = torch.arange(source.size(1), device=source.device)
-    ends = (source == EOS).int().argmax(1)  # [B] the place of the first </s>
+    ends = (source == EOS).int().argmax(1)  # [B] the position of the first </s>
     found = source.gather(1, ends[:, None])[:, 0] == EOS
     if not bool((found & (ends > 0) & (ends < lengths - 1)).all()):
         raise SgdecError(
-            "expected two sources as one sequence of tokens with </s> (2) between them; here one is missing. "
-            "In text a tab is between them."
+            "expected two sources as one sequence of tokens with </s> (2) between them, but one source is missing. "
+            "In text the sources are separated by a tab."
         )
     mask = positions < lengths[:, None]
     longest = int(ends.max()) + 1
     first = Part(source[:, :longest], positions[:longest] <= ends[:, None])
-    shifted = (ends + 1)[:, None] + positions[: int((lengths - ends).max()) - 1]  # [B, S_2] places in the sequence
+    shifted = (ends + 1)[:, None] + positions[: int((lengths - ends).max()) - 1]  # [B, S_2] positions in the sequence
     second = Part(source.gather(1, shifted.clamp(max=source.size(1) - 1)), shifted < lengths[:, None])
     in_second = mask & (positions > ends[:, None])
     place = torch.where(in_second, positions - (ends + 1)[:, None] + longest, positions)
@@ -109,16 +109,16 @@ class DualGRUDecoder(GRUDecoder):
         norm: bool = False,
         dropout: float = 0.0,
     ) -> None:
-        """``values``: H of both encoders; ``attention``: hidden units of each, ``width`` by default.
+        """``values``: H of both encoders; ``attention``: hidden units of each attention, ``width`` by default.
 
-        ``inputs``: size of what a step reads.
+        ``inputs``: the size of a step's input.
         """
         first, second = (AdditiveAttention(width, values, attention or width, norm=norm) for _ in range(2))
         super().__init__(embedding, 2 * values, width, inputs=inputs, attention=first, norm=norm, dropout=dropout)
         self.second_attention = second
 
     def remember(self, encoded: Encoded) -> Memory:
-        """The last number of a key is 1 for a token of the second source, and 0 for one of the first."""
+        """As `Decoder.remember`; the last number of a key is 1 for tokens of the second source, 0 for the first."""
         values, mask, in_second = encoded.values, encoded.mask, encoded.second
         assert in_second is not None
         means = [encoded._replace(mask=part).mean() for part in (mask & ~in_second, in_second)]
@@ -127,7 +127,7 @@ class DualGRUDecoder(GRUDecoder):
         return Memory(values, torch.cat([keys, marks], -1), mask, torch.tanh(self.initial(torch.cat(means, -1))))
 
     def attend(self, query: Tensor, memory: Memory) -> tuple[Tensor, Tensor]:
-        """Both contexts, [R, 2 H], and the mean of the weights [R, S]."""
+        """Both contexts, concatenated [R, 2 H], and the mean of both attentions' weights [R, S]."""
         in_second = of_second(memory)
         memory = memory._replace(keys=memory.keys[..., :-1])
         first, over_first = self.attention.once(query, memory._replace(mask=memory.mask & ~in_second))
@@ -136,12 +136,12 @@ class DualGRUDecoder(GRUDecoder):
 
 
 def of_second(memory: Memory) -> Tensor:
-    """[B, S] true at tokens of the second source, as `DualGRUDecoder.remember` marks them."""
+    """[B, S] true at tokens of the second source, which `DualGRUDecoder.remember` marks in the keys."""
     return memory.keys[..., -1] > 0.5
 
 
 class MultiSource(EncoderDecoder):
-    """A decoder that attends to two sources.
+    """A model with two encoders, whose decoder attends to both sources.
 
     >>> model = MultiSource(ModelContext(source_vocab_size=20, target_vocab_size=30), width=8, embedding=6)
     >>> source, lengths = torch.tensor([[5, 6, 7, EOS, 8, 9]]), torch.tensor([6])
@@ -168,12 +168,12 @@ class MultiSource(EncoderDecoder):
         target_dropout: TargetDropout = 0.0,
         tied: Tied = "none",
         own_embeddings: Annotated[
-            bool, Field(description="the second source has embeddings of its own, which are not tied")
+            bool, Field(description="the second source has its own embeddings, which are not tied")
         ] = False,
     ) -> None:
         readers = [GRUEncoder(embedding, width, norm=layer_norm, dropout=dropout) for _ in range(2)]
         values = readers[0].width
-        inputs = embedding + (values if self.steps else 0)  # with steps the attended state besides
+        inputs = embedding + (values if self.steps else 0)  # with steps, also the attended state
         super().__init__(
             context,
             readers[0],
@@ -191,7 +191,7 @@ class MultiSource(EncoderDecoder):
             nn.init.normal_(self.second_embedding.weight, std=embedding**-0.5)
 
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:
-        """Both sources of each sentence, as `cut` takes them, and raises SgdecError."""
+        """Encode both sources of each sentence. Raises SgdecError as `cut` does."""
         parts = cut(source, lengths)
         table = self.source_embedding if self.second_embedding is None else self.second_embedding
         first = self.encoder(self.source_words(self.source_embedding(parts.first.tokens)), parts.first.mask)

@@ -1,11 +1,12 @@
 """Dual soft attention, and monotone hard attention to the second source: Marian, section 3.2, after
 Junczys-Dowmunt and Grundkiewicz 2017.
 
-The model is `multi-source` whose decoder reads [y_{t-1}; h_{a_t}] for y_{t-1}, where h is what the second encoder
-says and a_t the position of `hard-attention` in the second source. For post-editing: the first source is the original
-text, the second the translation to correct, which the output follows from left to right.
+The model is `multi-source`, except that its decoder reads [y_{t-1}; h_{a_t}] instead of y_{t-1}. h are the outputs of
+the second encoder, and a_t is the position of `hard-attention` in the second source. The model is for post-editing:
+the first source is the original text, and the second is the translation to correct, which the output follows from
+left to right.
 
-Cost of a step per row: that of `multi-source`, and 6 width^2 multiplications more.
+Cost of a step per row: that of `multi-source`, plus 6 width^2 multiplications.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from sgdec.models.multi_source import MultiSource, of_second
 
 
 class MultiSourceHard(Monotone, MultiSource):
-    """A decoder that attends to two sources, and goes through the second from left to right.
+    """A model whose decoder attends to two sources, and moves through the second from left to right.
 
     >>> import torch
     >>> from sgdec.models.base import ModelContext

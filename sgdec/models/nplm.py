@@ -1,16 +1,16 @@
 """The feed-forward n-gram language model of Vaswani et al. 2013, "Decoding with Large-Scale Neural Language Models
 Improves Translation", section 2.
 
-The next token depends on the n - 1 tokens before it alone. Their embeddings, side by side, go through one or two
-hidden layers with a rectifier phi(x) = max(0, x), and the result is compared with each token's output embedding:
+The next token depends only on the n - 1 tokens before it. Their embeddings are concatenated and passed through one or
+two hidden layers with a rectifier phi(x) = max(0, x). The result is multiplied with each token's output embedding:
 
     h1 = phi(sum_j C_j D u_j + c1)    h2 = phi(M h1 + c2)    P(next token) = softmax(D' h2 + b)
 
-u_j is the j-th token of the context as a one-hot vector, D and D' are the input and output embeddings; the biases c
-are not in the paper, but in the model files of its software. Before a sentence stand n - 1 times ``<s>``. The paper
-trains by noise-contrastive estimation, because its vocabularies are large, and then does not normalise; here the
-softmax is over all of V, in training and after it, so that scores are log-probabilities. Dropout, which the paper
-does not have, acts on the embeddings and on h1 and h2.
+u_j is the j-th token of the context as a one-hot vector; D and D' are the input and output embeddings. The biases c
+are not in the paper, but in the model files of its software. A sentence is preceded by n - 1 times ``<s>``. The paper
+trains by noise-contrastive estimation, because its vocabularies are large, and does not normalise afterwards. Here
+the softmax is over the whole vocabulary, in training and in inference, so scores are log-probabilities. Dropout,
+which the paper does not use, acts on the embeddings and on h1 and h2.
 
 Cost of a step per row, in multiplications: (n - 1) embedding x hidden + hidden x output, and output x V for the
 softmax. The only state is the last n - 1 tokens.
@@ -41,7 +41,7 @@ PHI: dict[Activation, Callable[[Tensor], Tensor]] = {
 
 
 class NPLM(LanguageModel):
-    """A window of n - 1 tokens, and hidden layers.
+    """A feed-forward n-gram model over a window of n - 1 tokens.
 
     >>> context = ModelContext(source_vocab_size=0, target_vocab_size=30)
     >>> model = NPLM(context, order=3, embedding=4, hidden=5, output=4)
@@ -59,7 +59,7 @@ class NPLM(LanguageModel):
         output: Annotated[int, Field(ge=1, description="units of h2 = size of output embeddings")] = 150,
         activation: Annotated[Activation, Field(description="phi")] = "rectifier",
         dropout: Annotated[float, Field(ge=0, lt=1, description="dropout of embeddings and hidden layers")] = 0.0,
-        init: Annotated[float, Field(gt=0, description="parameters start uniformly in [-init, init]")] = 0.05,
+        init: Annotated[float, Field(gt=0, description="initial parameters are uniform in [-init, init]")] = 0.05,
     ) -> None:
         super().__init__()
         self.order = order
@@ -76,9 +76,10 @@ class NPLM(LanguageModel):
     @classmethod
     @torch.no_grad()
     def of_file(cls, file: NplmFile, words: Sequence[int]) -> NPLM:
-        """The model of a file, in float64; ``words`` [V]: for each token the place of its word among the input words.
+        """The model of a file, in float64.
 
-        `project` scores the file's output words, in their order.
+        ``words`` [V]: for each token the index of its word among the file's input words. `project` scores the file's
+        output words, in their order.
         """
         lower, *upper = file.hidden
         model = cls(
@@ -98,16 +99,16 @@ class NPLM(LanguageModel):
         return model
 
     def start(self, rows: int) -> State:
-        """The window [rows, n - 1], all ``<s>``."""
+        """The window [rows, n - 1] that is filled with ``<s>``."""
         return (torch.full((rows, self.order - 1), BOS, device=self.embedding.weight.device),)
 
     def step(self, state: State, tokens: Tensor) -> tuple[State, Tensor]:
-        """Consume ``tokens`` [R]: the next window, output [R, H]."""
+        """Consume ``tokens`` [R]; returns the next window and the output [R, H]."""
         window = torch.cat([state[0][:, 1:], tokens[:, None]], 1)
         return (window,), self.output(window)
 
     def forward(self, target_in: Tensor) -> Tensor:
-        """Outputs [B, T, H]; equal to the loop over `step`."""
+        """The outputs [B, T, H]; equal to the loop over `step`."""
         padded = F.pad(target_in, (self.order - 2, 0), value=BOS)  # [B, n - 2 + T]
         return self.output(padded.unfold(1, self.order - 1, 1))
 
@@ -119,29 +120,29 @@ class NPLM(LanguageModel):
         return x
 
     def project(self, output: Tensor) -> Tensor:
-        """Logits [..., V]."""
+        """The logits [..., V]."""
         return self._products[-1](output)
 
     def output_layer(self) -> tuple[nn.Linear, float | None]:
-        """The output embeddings and b; nothing is clipped."""
+        """The output embeddings and b; logits are not clipped."""
         return self.softmax, None
 
     def embedding_layer(self, side: str) -> nn.Embedding:
-        """There is one side."""
+        """The input embeddings, as those of the target."""
         return self.embedding if side == "target" else super().embedding_layer(side)
 
     @torch.no_grad()
     def freeze(self, kernels: Kernels) -> None:
-        """All layers, but for the embeddings."""
+        """Pack all layers except the embeddings."""
         layers = (*self.hidden, self.softmax)
         self._frozen = [
             kernels.linear(cast(nn.Linear, layer).weight, cast(nn.Linear, layer).bias) for layer in layers
         ]
-        self.requires_grad_(False)  # an attempt to train it fails
+        self.requires_grad_(False)  # so that an attempt to train the model fails
 
     @property
     def _products(self) -> list[Product]:
-        """Of the hidden layers, and of the softmax."""
+        """The products of the hidden layers, then that of the softmax."""
         return self._frozen or [*self.hidden, self.softmax]
 
 

@@ -1,8 +1,9 @@
 """Quantised inference: GNMT (Wu et al. 2016), section 6.
 
-What a model hands to `Kernels.bounded` when it is frozen becomes, once, 8-bit weights with a scale for each row
-(equation 12), a bias and the bound of its inputs: `quantise`. With these `Int8Kernels` freezes a model again, to
-predict. Cells and residual sums, for which the paper has 16 bits, stay in fp32; so do gates, attention and softmax.
+When a model is frozen, it passes its weights to `Kernels.bounded`. `quantise` converts them once to 8-bit weights
+with a scale per row (equation 12), a bias and the bound of their inputs. `Int8Kernels` uses these when the model is
+frozen again, for inference. Cells and residual sums, for which the paper uses 16 bits, stay in fp32, and so do gates,
+attention and softmax.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from sgdec.models.base import Seq2Seq
 from sgdec.models.kernels import Kernels, Product, int8_linear, quantise_rows
 
 WEIGHT, SCALE, BIAS = "int8", "scale", "bias"
-"""A product NAME is kept as the tensors NAME.int8 [N, K], NAME.scale [N] and, where it has one, NAME.bias [N]."""
+"""A product NAME is stored as the tensors NAME.int8 [N, K], NAME.scale [N] and, if it has a bias, NAME.bias [N]."""
 
 
 @dataclass(frozen=True)
@@ -27,26 +28,26 @@ class Quantised:
     """A model in 8 bits."""
 
     tensors: dict[str, Tensor]
-    """Its products, as named above."""
+    """The tensors of its products, under the names above."""
     rest: dict[str, Tensor]
     """Its other parameters: embeddings, attention."""
     bounds: dict[str, float]
-    """By product: the largest absolute value that its inputs have."""
+    """The largest absolute value of the inputs of each product."""
     unsettled: str | None
-    """What the model's training had not brought to its end (`Model.unsettled`)."""
+    """The model's `Model.unsettled`."""
 
 
 def quantise(model: Seq2Seq, calibrate: Callable[[Seq2Seq], object] | None = None) -> Quantised:
-    """A model in 8 bits; the model itself is frozen.
+    """Quantise a model to 8 bits; the model itself is frozen.
 
-    Inputs whose bound the model does not know (residual sums of one trained without constraints) are measured
-    while ``calibrate`` runs the model on some text. Raises `UsageError` if that is needed and not given, or if the
-    model cannot be quantised.
+    If the model does not know the bound of some inputs (such as residual sums of a model without constraints), they
+    are measured while ``calibrate`` runs the model on some text. Raises `UsageError` if ``calibrate`` is needed but
+    not given, or if the model cannot be quantised.
     """
     recorder = Recorder()
     model.freeze(recorder)
     if not recorder.products:
-        raise UsageError(f"{type(model).__name__} hands over no products when it is frozen; it cannot be quantised.")
+        raise UsageError(f"{type(model).__name__} has no products that can be quantised.")
     if recorder.measured:
         if calibrate is None:
             raise UsageError(
@@ -56,7 +57,7 @@ def quantise(model: Seq2Seq, calibrate: Callable[[Seq2Seq], object] | None = Non
         calibrate(model)
         for name, bound in recorder.measured.items():
             if not 0.0 < bound < math.inf:
-                raise SgdecError(f"the inputs of {name} were measured as {bound}; expected positive numbers.")
+                raise SgdecError(f"the inputs of {name} have the measured bound {bound}; expected a positive number.")
     tensors: dict[str, Tensor] = {}
     for name, (weight, bias) in recorder.products.items():
         tensors[f"{name}.{WEIGHT}"], tensors[f"{name}.{SCALE}"] = quantise_rows(weight)
@@ -67,7 +68,7 @@ def quantise(model: Seq2Seq, calibrate: Callable[[Seq2Seq], object] | None = Non
 
 
 class Recorder(Kernels):
-    """Notes what a model hands over, and measures inputs whose bound is not known; computes in fp32."""
+    """Records the weights that a model passes, and measures inputs of unknown bound; computes in fp32."""
 
     def __init__(self) -> None:
         self.products: dict[str, tuple[Tensor, Tensor | None]] = {}
@@ -90,14 +91,14 @@ class Recorder(Kernels):
 
 
 class Int8Kernels(Kernels):
-    """Products from 8-bit weights and stored bounds; the weights that the model itself has are not looked at."""
+    """Products from stored 8-bit weights and bounds; the model's own weights are ignored."""
 
     def __init__(self, tensors: Mapping[str, Tensor], bounds: Mapping[str, float], where: str) -> None:
-        """``where`` names the file in errors."""
+        """``where``: the name of the file, for errors."""
         self._tensors, self._bounds, self._where = tensors, bounds, where
 
     def bounded(self, name: str, weight: Tensor, bias: Tensor | None, bound: float | None) -> Product:
-        """Raises `SgdecError` for what is missing, of another size or kind, or not finite."""
+        """Raises `SgdecError` if a tensor is missing, has another shape or type, or is not finite."""
         rows, columns = weight.shape
         scale = self._tensor(f"{name}.{SCALE}", torch.float32, (rows,))
         stored = self._tensor(f"{name}.{WEIGHT}", torch.int8, (rows, columns))

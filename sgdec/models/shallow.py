@@ -1,8 +1,8 @@
 """The shallow model of Marian (Junczys-Dowmunt et al. 2018), sections 3.1.3 and 3.1.4: attention between GRU blocks.
 
-A bi-directional GRU of one block reads the source; the decoder's cell has two blocks, with the attention between them
-(Bahdanau, Cho and Bengio 2015, as Nematus has it: Sennrich et al. 2017b). It is `deep-transition` with the fewest
-blocks there can be, and with neither layer normalisation nor dropout unless asked for. `gru.py` has the equations.
+The encoder is a bi-directional GRU of one block. The decoder's cell has two blocks, with the attention between them
+(Bahdanau, Cho and Bengio 2015, as in Nematus: Sennrich et al. 2017b). This is `deep-transition` with the smallest
+number of blocks, by default without layer normalisation and dropout. `gru.py` has the equations.
 
 Cost of a step per row, in multiplications: 3 width (embedding + 4 width) for the blocks, S x attention for scores,
 embedding x V for the softmax.
@@ -22,7 +22,7 @@ from sgdec.models.encoders import EncoderKind
 
 
 class Shallow(DeepTransition):
-    """One GRU layer of one block in the encoder, of two in the decoder.
+    """A GRU encoder-decoder with one block in the encoder's cells and two blocks in the decoder's cell.
 
     >>> model = Shallow(ModelContext(source_vocab_size=20, target_vocab_size=30), width=8, embedding=6)
     >>> len(model.decoder.transitions)
@@ -45,7 +45,7 @@ class Shallow(DeepTransition):
         source_dropout: SourceDropout = 0.0,
         target_dropout: TargetDropout = 0.0,
         tied: Tied = "none",
-        encoder: Annotated[EncoderKind, Field(description="what reads the source")] = "gru",
+        encoder: Annotated[EncoderKind, Field(description="kind of encoder")] = "gru",
     ) -> None:
         super().__init__(
             context,

@@ -1,17 +1,19 @@
 """The Transformer: Vaswani et al. 2017, "Attention Is All You Need"; "base" as in Marian, section 3.1.2.
 
 Encoder and decoder are stacks of attention and feed-forward sublayers (`transformer_layers.py` has the equations).
-Training takes all target steps at once; a step of decoding computes its own position alone and looks back at the keys
-and values of those before it, which the state keeps.
+Training computes all target steps at once. A step of decoding computes only its own position; it attends to the keys
+and values of the positions before it, which are stored in the state.
 
-`attention`, which coverage and copying use, is the mean over the heads of the last layer's attention to the source.
+The attention that `step` returns, which coverage and copying use, is the mean over the heads of the last layer's
+attention to the source.
 
-Base: 6 layers, width 512, 8 heads, feed-forward 2048, normalised after each sublayer, dropout 0.1. It is trained with
-a rate that rises first (--warmup; 16,000 updates in Marian's recipe), which matters less with ``norm`` pre. ``small``
-is meant for corpora of some ten thousand sentences.
+The preset ``base`` has 6 layers, width 512, 8 heads, feed-forward layers of 2048 units, normalisation after each
+sublayer, and dropout 0.1. Train it with a learning rate that rises first (--warmup; 16,000 updates in Marian's
+recipe); this matters less with ``norm`` pre. The preset ``small`` is meant for corpora of some ten thousand
+sentences.
 
-Cost of a step per row with t tokens before it, in multiplications and a layer: 6 d^2 for the products of its two
-attentions, 2 d feed-forward, 2 t d and 2 S d to look back and at the source; d V for the softmax.
+Cost of a step per row with t tokens before it, in multiplications per layer: 6 d^2 for the products of both
+attentions, 2 d feed-forward, 2 t d for self-attention, 2 S d for attention to the source. The softmax costs d V.
 """
 
 from __future__ import annotations
@@ -50,10 +52,10 @@ class Transformer(EncoderDecoder):
         context: ModelContext,
         *,
         layers: Annotated[int, Field(ge=1, description="layers of encoder and decoder each")] = 6,
-        encoder_layers: Annotated[int | None, Field(ge=1, description="if other than layers")] = None,
-        decoder_layers: Annotated[int | None, Field(ge=1, description="if other than layers")] = None,
+        encoder_layers: Annotated[int | None, Field(ge=1, description="encoder layers; default: layers")] = None,
+        decoder_layers: Annotated[int | None, Field(ge=1, description="decoder layers; default: layers")] = None,
         width: Annotated[int, Field(ge=2, description="size of embeddings and of all layers: d")] = 512,
-        heads: Annotated[int, Field(ge=1, description="of each attention; they share the width")] = 8,
+        heads: Annotated[int, Field(ge=1, description="heads of each attention; they divide the width")] = 8,
         feed_forward: Annotated[int, Field(ge=1, description="hidden units of the feed-forward layers")] = 2048,
         norm: Annotated[Norm, Field(description="layer normalisation after each sublayer, or before it")] = "post",
         dropout: Annotated[float, Field(ge=0, lt=1, description="dropout of sublayers and embeddings")] = 0.1,
@@ -64,7 +66,7 @@ class Transformer(EncoderDecoder):
         source_dropout: SourceDropout = 0.0,
         target_dropout: TargetDropout = 0.0,
         tied: Tied = "none",
-        encoder: Annotated[EncoderKind, Field(description="what reads the source")] = "transformer",
+        encoder: Annotated[EncoderKind, Field(description="kind of encoder")] = "transformer",
     ) -> None:
         shape = Shape(width, heads, feed_forward, norm, dropout, attention_dropout, feed_forward_dropout)
         reading = encoder_layers or layers

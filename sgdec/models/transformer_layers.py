@@ -1,21 +1,21 @@
 """The Transformer's encoder and decoder: Vaswani et al. 2017, section 3.
 
-Attention of h heads between queries, keys and values of width d, each head with its own d / h of the columns:
+Attention of h heads between queries, keys and values of width d; each head has its own d / h columns:
 
     head = softmax(q k / sqrt(d / h)) v        multi-head = [head_1; ...; head_h] W        (section 3.2)
     feed-forward(x) = max(0, x W_1 + b_1) W_2 + b_2                                        (section 3.3)
 
-Each such sublayer f stands in a residual connection with layer normalisation, after it as in the paper, or before it
-(Wang et al. 2019), where one more normalisation ends the stack:
+Each sublayer f has a residual connection with layer normalisation, either after the sublayer as in the paper, or
+before it (Wang et al. 2019). In the second case the stack ends with one more normalisation:
 
     post: x = norm(x + dropout(f(x)))        pre: x = x + dropout(f(norm(x)))
 
 Inputs are embeddings times sqrt(d) plus positions (section 3.5), PE(pos, 2i) = sin(pos / 10000^(2i/d)) and
-PE(pos, 2i+1) = cos of the same, computed as they are needed, so there is no longest sentence.
+PE(pos, 2i+1) = cos of the same. Positions are computed when needed, so the length of sentences is not limited.
 
-The decoder's step and its pass over all steps are one computation, `TransformerDecoder.run`: T new positions look
-back at the positions before them, the history, and at each other. A pass over all steps has an empty history; a step
-has T = 1.
+The decoder's step and its pass over all steps are one computation, `TransformerDecoder.run`: T new positions attend
+to the positions before them, the history, and to each other. A pass over all steps has an empty history; a step has
+T = 1.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "base": {"layers": 6, "width": 512, "heads": 8, "feed_forward": 2048, "norm": "post", "dropout": 0.1},
     "small": {"layers": 3, "width": 256, "heads": 4, "feed_forward": 1024, "norm": "pre", "dropout": 0.2},
 }
-"""Of translation and language models alike: Vaswani et al. 2017, Table 3, and one for small data."""
+"""Presets of translation and language models: base of Vaswani et al. 2017, Table 3, and one for small data."""
 
 
 class Shape(NamedTuple):
-    """What all layers of a stack have in common."""
+    """The settings that all layers of a stack share."""
 
     width: int
     """d"""
@@ -52,23 +52,23 @@ class Shape(NamedTuple):
     feed_forward: int = 2048
     norm: Norm = "post"
     dropout: float = 0.1
-    """Of what each sublayer puts out, and of embeddings with their positions."""
+    """Dropout of each sublayer's output, and of embeddings with their positions."""
     attention_dropout: float = 0.0
-    """Of attention weights."""
+    """Dropout of attention weights."""
     feed_forward_dropout: float = 0.0
-    """Inside the feed-forward sublayers."""
+    """Dropout inside the feed-forward sublayers."""
 
     def check(self) -> None:
-        """Raises UsageError for a width that cannot be divided."""
+        """Raises UsageError unless the width is even and a multiple of the number of heads."""
         if self.width % self.heads or self.width % 2:
             raise UsageError(
-                f"a Transformer's width is even and a multiple of its heads; {self.width} is not, with {self.heads} "
-                "heads. Change one of them."
+                f"a Transformer's width must be even and a multiple of its number of heads; {self.width} is not, "
+                f"with {self.heads} heads. Change one of them."
             )
 
 
 def positions(first: Tensor, steps: int, width: int) -> Tensor:
-    """Section 3.5: [B, steps, width] for the positions from ``first`` [B] on.
+    """The position vectors [B, steps, width] of section 3.5, for the positions from ``first`` [B] on.
 
     >>> positions(torch.tensor([0]), 2, 4).round(decimals=2).tolist()
     [[[0.0, 1.0, 0.0, 1.0], [0.8399999737739563, 0.5400000214576721, 0.009999999776482582, 1.0]]]
@@ -80,7 +80,7 @@ def positions(first: Tensor, steps: int, width: int) -> Tensor:
 
 
 class Inputs(nn.Module):
-    """Embeddings [B, T, E] with their positions, [B, T, width]; another E is brought to the width first."""
+    """Adds positions to embeddings [B, T, E]: [B, T, width]; if E is not the width, a linear layer comes first."""
 
     def __init__(self, embedding: int, shape: Shape) -> None:
         super().__init__()
@@ -98,7 +98,7 @@ class Inputs(nn.Module):
 
 
 class MultiHead(nn.Module):
-    """Section 3.2 without the products that make keys and values."""
+    """Multi-head attention of section 3.2, without the products that compute keys and values."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -106,7 +106,10 @@ class MultiHead(nn.Module):
         self.query, self.output = Dense(shape.width, shape.width), Dense(shape.width, shape.width)
 
     def forward(self, x: Tensor, keys_values: Tensor, mask: Tensor) -> Tensor:
-        """x [N, T, d], keys and values side by side [N, S, 2 d], mask [N or 1, T or 1, S]: [N, T, d]."""
+        """The result [N, T, d] for x [N, T, d].
+
+        ``keys_values``: keys and values, concatenated [N, S, 2 d]; ``mask``: [N or 1, T or 1, S].
+        """
         keys, values = map(self._split, keys_values.chunk(2, -1))
         heads = F.scaled_dot_product_attention(
             self._split(self.query(x)), keys, values, mask[:, None], self.p if self.training else 0.0
@@ -115,7 +118,7 @@ class MultiHead(nn.Module):
         return result
 
     def weights(self, x: Tensor, keys_values: Tensor, mask: Tensor) -> Tensor:
-        """The mean over the heads of their softmaxes: [N, T, S]; rows sum to one."""
+        """The attention weights [N, T, S], averaged over the heads; rows sum to one."""
         keys, query = self._split(keys_values.chunk(2, -1)[0]), self._split(self.query(x))
         scores = query @ keys.mT / query.size(-1) ** 0.5  # [N, h, T, S]
         return torch.softmax(scores.masked_fill(~mask[:, None], float("-inf")), -1).mean(1)
@@ -126,7 +129,7 @@ class MultiHead(nn.Module):
 
 
 class FeedForward(nn.Sequential):
-    """Section 3.3."""
+    """The feed-forward sublayer of section 3.3."""
 
     def __init__(self, shape: Shape) -> None:
         inner, outer = Dense(shape.width, shape.feed_forward), Dense(shape.feed_forward, shape.width)
@@ -134,7 +137,7 @@ class FeedForward(nn.Sequential):
 
 
 class Residual(nn.Module):
-    """Around a sublayer: `before` gives what the sublayer reads, calling it adds what that puts out."""
+    """The residual connection of a sublayer: `before` returns the sublayer's input, a call adds its output."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -150,7 +153,7 @@ class Residual(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention to one's own side, then feed-forward: a layer of an encoder, or of a language model."""
+    """Self-attention, then feed-forward: a layer of an encoder or of a language model."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -159,15 +162,15 @@ class Layer(nn.Module):
         self.around_attention, self.around_feed_forward = Residual(shape), Residual(shape)
 
     def forward(self, x: Tensor, before: Tensor | None, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """x [N, T, d] after ``before`` [N, P, 2 d], keys and values of other positions; mask [N or 1, T or 1, P + T].
+        """The output [N, T, d] for x [N, T, d], and the keys and values of all positions [N, P + T, 2 d].
 
-        What it puts out [N, T, d], and keys and values of all positions [N, P + T, 2 d].
+        ``before``: keys and values of the positions before x [N, P, 2 d], if any; ``mask``: [N or 1, T or 1, P + T].
         """
         x, history = self.look_back(x, before, mask)
         return self.think(x), history
 
     def look_back(self, x: Tensor, before: Tensor | None, mask: Tensor) -> tuple[Tensor, Tensor]:
-        """The first sublayer."""
+        """The first sublayer, self-attention; arguments and result as in `forward`."""
         read = self.around_attention.before(x)
         history = self.keys_values(read)
         if before is not None:
@@ -175,14 +178,14 @@ class Layer(nn.Module):
         return self.around_attention(x, self.attention(read, history, mask)), history
 
     def think(self, x: Tensor) -> Tensor:
-        """The last sublayer."""
+        """The last sublayer, feed-forward: [N, T, d] to [N, T, d]."""
         around = self.around_feed_forward
         result: Tensor = around(x, self.feed_forward(around.before(x)))
         return result
 
 
 class TransformerEncoder(Encoder):
-    """Section 3.1, left side of Figure 1."""
+    """The encoder of section 3.1, left side of Figure 1."""
 
     def __init__(self, embedding: int, layers: int, shape: Shape) -> None:
         super().__init__()
@@ -199,7 +202,7 @@ class TransformerEncoder(Encoder):
 
 
 class DecoderLayer(Layer):
-    """Between the two sublayers, attention to the source."""
+    """A layer with attention to the source between the other two sublayers."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__(shape)
@@ -208,7 +211,10 @@ class DecoderLayer(Layer):
     def translate(
         self, x: Tensor, before: Tensor, mask: Tensor, memory: Memory, source: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """As `forward`, with the source's keys and values [B, S, 2 d]; also what the attention to them read."""
+        """As `forward`; also returns the input of the attention to the source [N, T, d].
+
+        ``source``: the keys and values of the source [B, S, 2 d].
+        """
         x, history = self.look_back(x, before, mask)
         asked = self.around_source.before(x)
         found = self.source(by_source(asked, memory), source, memory.mask[:, None])
@@ -217,10 +223,10 @@ class DecoderLayer(Layer):
 
 
 class TransformerDecoder(Decoder):
-    """Section 3.1, right side of Figure 1.
+    """The decoder of section 3.1, right side of Figure 1.
 
-    State: how many tokens each prefix has [R], and for each layer the keys and values of these [R, T, 2 d], the last
-    token's last; where prefixes are of different lengths, shorter ones are padded in front.
+    State: the number of tokens of each prefix [R], and for each layer their keys and values [R, T, 2 d], in the order
+    of the tokens. If prefixes have different lengths, shorter ones are padded in front.
     """
 
     def __init__(self, embedding: int, values: int, layers: int, shape: Shape) -> None:
@@ -233,7 +239,7 @@ class TransformerDecoder(Decoder):
         self.norm = final_norm(shape)
 
     def remember(self, encoded: Encoded) -> Memory:
-        """Keys [B, S, layers 2 d]: the source's keys and values for each layer, side by side."""
+        """As `Decoder.remember`; the keys [B, S, layers 2 d] are the source's keys and values for all layers."""
         nothing = encoded.values.new_zeros(len(encoded.values), 0)
         return Memory(encoded.values, self.source(encoded.values), encoded.mask, nothing)
 
@@ -257,10 +263,12 @@ class TransformerDecoder(Decoder):
     def run(
         self, memory: Memory, histories: Sequence[Tensor], first: Tensor, mask: Tensor, embedded: Tensor
     ) -> tuple[Tensor, list[Tensor], Tensor]:
-        """T more tokens [N, T, E] after P others, their histories [N, P, 2 d], from position ``first`` [N] on.
+        """Run the layers over T new tokens [N, T, E], which follow P others.
 
-        ``mask`` [N or 1, T, P + T] is true where a token may look. Outputs [N, T, d], histories [N, P + T, 2 d], and
-        what the last layer's attention to the source read [N, T, d].
+        ``histories``: the keys and values of the P tokens in each layer [N, P, 2 d]; ``first``: the position of the
+        first new token [N]; ``mask``: [N or 1, T, P + T] true at positions to which a token may attend. Returns the
+        outputs [N, T, d], the histories [N, P + T, 2 d], and the input of the last layer's attention to the source
+        [N, T, d].
         """
         x = asked = self.inputs(embedded, first)
         longer = []
@@ -270,18 +278,18 @@ class TransformerDecoder(Decoder):
         return self.norm(x), longer, asked
 
     def _source(self, memory: Memory) -> Sequence[Tensor]:
-        """For each layer the source's keys and values [B, S, 2 d]."""
+        """The source's keys and values [B, S, 2 d] for each layer."""
         return memory.keys.chunk(self.histories, -1)
 
 
 def causal(embedded: Tensor) -> Tensor:
-    """The mask [1, T, T] of a pass over all steps [B, T, E]: each sees itself and those before it."""
+    """The mask [1, T, T] of a pass over all steps [B, T, E]: each position sees itself and the ones before it."""
     steps = embedded.size(1)
     return torch.ones(1, steps, steps, dtype=torch.bool, device=embedded.device).tril()
 
 
 def seen(lengths: Tensor, history: Tensor) -> Tensor:
-    """The mask [R, 1, P + 1] of one more step: it sees itself and the last ``lengths`` [R] of a history [R, P, ...].
+    """The mask [R, 1, P + 1] of one step, which sees itself and the last ``lengths`` [R] of a history [R, P, ...].
 
     >>> seen(torch.tensor([2, 0]), torch.zeros(2, 2, 4))[:, 0].tolist()
     [[True, True, True], [False, False, True]]
@@ -292,15 +300,15 @@ def seen(lengths: Tensor, history: Tensor) -> Tensor:
 
 
 def final_norm(shape: Shape) -> nn.Module:
-    """What ends a stack: with "pre" nothing else has normalised the sum."""
+    """The last layer of a stack: with "pre" a normalisation of the residual sum, otherwise the identity."""
     return nn.LayerNorm(shape.width) if shape.norm == "pre" else nn.Identity()
 
 
 def by_source(x: Tensor, memory: Memory) -> Tensor:
-    """One position a prefix [R, 1, d], those of a sentence beside each other [B, most, d]; else unchanged."""
+    """Group one position per prefix [R, 1, d] by sentence [B, most, d]; without `Memory.rows`, x is unchanged."""
     return x if memory.rows is None else by_sentence(x[:, 0], memory.rows)
 
 
 def by_row(x: Tensor, memory: Memory) -> Tensor:
-    """The inverse."""
+    """The inverse of `by_source`."""
     return x if memory.rows is None else by_prefix(x, memory.rows)[:, None]

@@ -1,12 +1,12 @@
 """The Transformer as a language model: the decoder of Vaswani et al. 2017 without its attention to a source
 (Marian, Junczys-Dowmunt et al. 2018, section 3.3).
 
-Training takes all steps at once; a step looks back at the keys and values of those before it, which the state keeps.
-`transformer_layers.py` has the equations. Layers are named as those of a Transformer's decoder are, which has what
-these have, and its attention to the source besides.
+Training computes all steps at once. A step attends to the keys and values of the positions before it, which are
+stored in the state. `transformer_layers.py` has the equations. The parameters have the same names as those of a
+Transformer's decoder, which additionally has the attention to the source.
 
-Cost of a step per row with t tokens before it, in multiplications and a layer: 4 d^2 for the products of the
-attention, 2 d feed-forward, 2 t d to look back; d V for the softmax.
+Cost of a step per row with t tokens before it, in multiplications per layer: 4 d^2 for the products of the attention,
+2 d feed-forward, 2 t d for self-attention. The softmax costs d V.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class TransformerLM(LanguageModel):
         *,
         layers: Annotated[int, Field(ge=1, description="attention and feed-forward layers")] = 6,
         width: Annotated[int, Field(ge=2, description="size of embeddings and of all layers: d")] = 512,
-        heads: Annotated[int, Field(ge=1, description="of each attention; they share the width")] = 8,
+        heads: Annotated[int, Field(ge=1, description="heads of each attention; they divide the width")] = 8,
         feed_forward: Annotated[int, Field(ge=1, description="hidden units of the feed-forward layers")] = 2048,
         norm: Annotated[Norm, Field(description="layer normalisation after each sublayer, or before it")] = "post",
         dropout: Annotated[float, Field(ge=0, lt=1, description="dropout of sublayers and embeddings")] = 0.1,
@@ -64,18 +64,18 @@ class TransformerLM(LanguageModel):
             self.softmax.weight = self.target_embedding.weight
 
     def start(self, rows: int) -> State:
-        """How many tokens each prefix has [rows], and for each layer the keys and values of these [rows, 0, 2 d]."""
+        """The number of tokens of each prefix [rows], all 0, and empty keys and values per layer [rows, 0, 2 d]."""
         empty = self.target_embedding.weight.new_zeros(rows, 0, 2 * self.width)
         return (torch.zeros(rows, dtype=torch.long, device=empty.device), *[empty] * self.histories)
 
     def step(self, state: State, tokens: Tensor) -> tuple[State, Tensor]:
-        """Consume ``tokens`` [R]: new state, output [R, d]."""
+        """Consume ``tokens`` [R]; returns the new state and the output [R, d]."""
         lengths, *histories = state
         x, histories = self._run(histories, lengths, seen(lengths, histories[0]), tokens[:, None])
         return (lengths + 1, *histories), x[:, 0]
 
     def forward(self, target_in: Tensor) -> Tensor:
-        """Outputs [B, T, d], all steps at once; equal to the loop over `step`."""
+        """The outputs [B, T, d] of all steps at once; equal to the loop over `step`."""
         lengths, *_ = self.start(len(target_in))
         return self._run([None] * self.histories, lengths, causal(target_in), target_in)[0]
 
@@ -88,13 +88,13 @@ class TransformerLM(LanguageModel):
         return self.softmax, None
 
     def freeze(self, kernels: Kernels) -> None:
-        """All layers that can be packed are."""
+        """Pack all layers that can be packed."""
         pack_layers(self, kernels)
 
     def _run(
         self, histories: Sequence[Tensor | None], first: Tensor, mask: Tensor, tokens: Tensor
     ) -> tuple[Tensor, list[Tensor]]:
-        """Outputs [N, T, d] and histories, one longer for each of T more tokens [N, T] from ``first`` [N] on."""
+        """The outputs [N, T, d] and the longer histories, for T more tokens [N, T] from position ``first`` [N] on."""
         x, longer = self.inputs(self.target_embedding(tokens), first), []
         for layer, before in zip(self.layers, histories, strict=True):
             x, history = layer(x, before, mask)

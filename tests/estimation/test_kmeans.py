@@ -68,5 +68,5 @@ def test_a_cluster_that_loses_its_points_takes_some_of_the_largest() -> None:
 
 
 def test_more_centroids_than_points_are_refused() -> None:
-    with pytest.raises(UsageError, match="9 clusters of 8 context vectors"):
+    with pytest.raises(UsageError, match="9 clusters need at least as many context vectors, not 8"):
         kmeans(torch.zeros(8, 2), 9)

@@ -187,10 +187,7 @@ RULES = [
 ]
 
 
-PENDING = {
-    "begins with What": ("sgdec/models/",),
-    "sentence begins with Of": ("sgdec/models/",),
-}
+PENDING: dict[str, tuple[str, ...]] = {}
 """Rooms, by rule, that do not keep it yet."""
 
 

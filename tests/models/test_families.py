@@ -100,7 +100,7 @@ def test_tied_weights_are_one_parameter(family: str) -> None:
 
 
 def test_embeddings_that_are_not_as_wide_as_the_output_cannot_be_tied_to_it() -> None:
-    with pytest.raises(UsageError, match=r"tied=target needs embeddings as wide as what .* reads: 6 is not 8"):
+    with pytest.raises(UsageError, match=r"tied=target needs embeddings as wide as the input .* layer: 6 is not 8"):
         make("luong fed", tied="target")
 
 

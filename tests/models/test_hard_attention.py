@@ -285,5 +285,5 @@ def test_training_text_has_steps_and_a_resumed_run_is_the_same(tmp_path: Path) -
 
 
 def test_from_right_to_left_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--right-left: hard-attention goes through the source from left to right"):
+    with pytest.raises(UsageError, match="--right-left: hard-attention moves through the source from left to right"):
         train(config(tmp_path, "run", right_left=True), quiet=True)

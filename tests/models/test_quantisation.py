@@ -326,5 +326,5 @@ def test_a_model_that_hands_nothing_over_cannot_be_quantised() -> None:
         def freeze(self, kernels: Kernels) -> None:
             pass
 
-    with pytest.raises(UsageError, match="Plain hands over no products"):
+    with pytest.raises(UsageError, match="Plain has no products that can be quantised"):
         quantise(Plain(CONTEXT, width=8))

@@ -169,7 +169,7 @@ def test_initial_inputs_and_logits_are_of_the_size_of_one() -> None:
 
 @pytest.mark.parametrize(("width", "heads"), [(10, 4), (9, 3)])
 def test_a_width_that_cannot_be_divided_is_refused(width: int, heads: int) -> None:
-    with pytest.raises(UsageError, match=f"multiple of its heads; {width} is not, with {heads} heads"):
+    with pytest.raises(UsageError, match=f"multiple of its number of heads; {width} is not, with {heads} heads"):
         Transformer(ModelContext(9, 9), width=width, heads=heads)
 
 

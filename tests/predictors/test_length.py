@@ -221,7 +221,7 @@ def test_weights_are_a_file_or_numbers(tmp_path: Path) -> None:
     [
         ("1,2,3", "length: 3 weights; expected 10, or 12 with biases"),
         (tuple(map(float, range(11))), "length: 11 weights"),
-        (",".join(["nan"] * 10), "length: a weight is infinite or no number"),
+        (",".join(["nan"] * 10), "length: a weight is infinite or not a number"),
         ("{folder}/none", r"length: .*none: cannot be read \(No such file"),
         ("{folder}/words", "words: line 2: 'x' is no number"),
         ("{folder}/inf", "inf: line 1: 'inf' is no finite number"),

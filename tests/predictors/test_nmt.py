@@ -171,7 +171,7 @@ def test_a_deterministic_run_does_not_depend_on_the_batch_size_in_the_last_bit(
 def test_a_deterministic_run_says_what_it_costs(models: list[str]) -> None:
     shared = NmtPredictor(models[0], Context(deterministic=True))
     decode(Constellation.of({"nmt": shared}, vocab_size=V), BeamDecoder(), 64, deterministic=True)
-    said = r"deterministic: products shared, \d+\.\d s; all else sentence by sentence, \d+\.\d s"
+    said = r"deterministic: shared products \d+\.\d s; the rest, sentence by sentence, \d+\.\d s"
     assert re.fullmatch(said, shared.summary() or "")
     other = NmtPredictor(models[0])
     scheduler = Scheduler(Constellation.of({"nmt": other}, vocab_size=V), GreedyDecoder(), deterministic=True)

@@ -119,7 +119,7 @@ def test_a_run_without_a_final_checkpoint_and_a_model_quantised_from_it_say_so(
     caplog.set_level("INFO", "sgdec")
     config = make_config(tmp_path, options={**OPTIONS, "layers": 3, "anneal_updates": 100}, bleu=0, max_steps=3)
     prepare(config).run()
-    said = "cells are clipped to 7.67, not yet to the 1 that 8-bit inference takes"
+    said = "cells are clipped to 7.67, not yet to the 1 of 8-bit inference"
     assert any(message.startswith(f"no checkpoint is final: {said}") for message in caplog.messages)
     assert main(["quantize", str(tmp_path / "run"), "--output", str(tmp_path / "int8")]) == 0
     assert said in capsys.readouterr().err

@@ -27,7 +27,7 @@ class Progress:
     batch: int = 0
     """The next batch of this epoch."""
     plateaus: int = 0
-    """How often the learning rate was lowered because validation did not improve."""
+    """Number of times that the learning rate was lowered because validation did not improve."""
     best: float = -math.inf
     """The best validation score so far; higher is better."""
     settled: bool = True
