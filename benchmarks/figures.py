@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Sizes:
-    """How much work there is."""
+    """The sizes of the model and data in a benchmark."""
 
     layers: int
     width: int

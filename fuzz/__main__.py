@@ -25,7 +25,7 @@ FINDINGS = ROOT / "fuzz" / "findings"
 
 
 @click.group(invoke_without_command=True)
-@click.option("--inputs", type=click.IntRange(min=1), default=10_000, show_default=True, help="How many.")
+@click.option("--inputs", type=click.IntRange(min=1), default=10_000, show_default=True, help="Number of inputs.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Other inputs.")
 @click.option("--jobs", type=click.IntRange(min=1), default=2, show_default=True, help="Processes at work.")
 @click.option("--target", "wanted", multiple=True, metavar="NAME", help="These only (a part of a name will do).")
@@ -123,7 +123,7 @@ def report(finding: Finding, case: Case, folder: Path, again: str) -> Path:
 
 
 def table(chunks: Sequence[Chunk], findings: int, seconds: float) -> str:
-    """How many inputs ended how, by target."""
+    """A table with the number of inputs by target and outcome."""
     columns = ("done", "partly", "failed", "refused", "died")
     lines = [f"{'target':<28} {'inputs':>7} " + " ".join(f"{name:>7}" for name in columns) + "  findings  seconds"]
     whole: Counter[str] = Counter()

@@ -51,7 +51,7 @@ class CallTarget:
     command: tuple[str, ...]
     bases: tuple[Case, ...]
     plugins: tuple[str, ...] = ()
-    """Whose options are tried most."""
+    """The plugins whose options are tried most."""
 
     def undamaged(self) -> None:
         """Its bases are tried as `fuzz.files` damages them."""

@@ -52,9 +52,9 @@ class Chunk:
 
     target: str
     outcomes: Counter[str] = field(default_factory=Counter)
-    """How many ended how (`fuzz.judge.label`)."""
+    """The number of inputs by outcome (`fuzz.judge.label`)."""
     found: Counter[str] = field(default_factory=Counter)
-    """How many had a finding, by kind."""
+    """The number of inputs with a finding, by kind."""
     findings: dict[Key, tuple[Finding, Case]] = field(default_factory=dict)
     """The smallest case of each."""
     seconds: float = 0.0
