@@ -51,9 +51,7 @@ class Lifted(BatchPredictor):
         for i, (predictor, state) in enumerate(states):
             predictor.set_state(state)
             found = predictor.predict_next(None if candidates is None else candidates[i])
-            if not isinstance(found, Scores) or len(found) != 1:
-                raise WrongAnswer(f"predict_next returned {_wrong(found)}")
-            parts.append(found)
+            parts.append(_one_row(found, "predict_next"))
         return parts[0] if len(parts) == 1 else Scores.stack(parts)
 
     def consume_batch(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:
@@ -77,16 +75,30 @@ def lift(predictor: Predictor | BatchPredictor) -> BatchPredictor:
     return Lifted(predictor) if isinstance(predictor, Predictor) else predictor
 
 
-def _wrong(found: object) -> str:
-    """A description of a wrong return value of `predict_next`, and of the expected one."""
+def _one_row(found: object, verb: str) -> Scores:
+    """Return ``found``; raise WrongAnswer, with the expected value, unless it is `Scores` of one row."""
     from sgdec.search.answers import described
 
-    if isinstance(found, Scores):
-        return f"{len(found)} rows; expected one, such as Scores.dense(array) with an array [V]."
-    return (
-        f"{described(found)}; expected Scores: Scores.dense(array) of all V tokens, Scores.sparse(tokens, scores) "
-        "if only these can follow, or Scores.constant(score)."
-    )
+    if not isinstance(found, Scores):
+        raise WrongAnswer(
+            f"{verb} returned {described(found)}; expected Scores: Scores.dense(array) of all V tokens, "
+            "Scores.sparse(tokens, scores) if only these can follow, or Scores.constant(score)."
+        )
+    if len(found) != 1:
+        raise WrongAnswer(
+            f"{verb} returned {len(found)} rows; expected one, such as Scores.dense(array) with an array [V]."
+        )
+    return found
+
+
+def _one_state(found: Any, verb: str) -> State:
+    """The state in a list of one; raise WrongAnswer, with the expected value, for anything else."""
+    from sgdec.search.answers import described
+
+    if not hasattr(found, "__len__") or len(found) != 1:
+        returned = f"{len(found)} items" if hasattr(found, "__len__") else described(found)
+        raise WrongAnswer(f"{verb} returned {returned} for one prefix; expected a list of one state.")
+    return found[0]
 
 
 @final
@@ -98,13 +110,14 @@ class Lowered(Predictor):
         self._state: State = None
 
     def initialize(self, source: Source) -> None:
-        (self._state,) = self.predictor.initialize_batch([source])
+        self._state = _one_state(self.predictor.initialize_batch([source]), "initialize_batch")
 
     def predict_next(self, candidates: Candidates | None = None) -> Scores:
-        return self.predictor.predict_batch([self._state], None if candidates is None else [candidates])
+        found = self.predictor.predict_batch([self._state], None if candidates is None else [candidates])
+        return _one_row(found, "predict_batch")
 
     def consume(self, token: int) -> None:
-        (self._state,) = self.predictor.consume_batch([self._state], [token])
+        self._state = _one_state(self.predictor.consume_batch([self._state], [token]), "consume_batch")
 
     def get_state(self) -> State:
         return self._state

@@ -168,8 +168,10 @@ class Scores:
     def sparse(cls, tokens: Sequence[int], scores: Sequence[float], default: float = FORBIDDEN) -> SparseScores:
         """One prefix: the scores of some tokens, and a default for all others.
 
-        Raises ValueError unless there is one score per token.
+        Raises TypeError for tokens without an order, ValueError unless there is one score per token.
         """
+        if isinstance(tokens, (set, frozenset, dict)):
+            raise TypeError(f"Scores.sparse takes a sequence of tokens, not a {type(tokens).__name__}: sorted(...)")
         if len(tokens) != len(scores):
             raise ValueError(f"Scores.sparse needs one score per token: {len(tokens)} tokens, {len(scores)} scores")
         return SparseScores([SparseRow(tokens, scores, default)])

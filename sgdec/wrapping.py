@@ -57,6 +57,8 @@ class Wrapper(BatchPredictor):
             if name in self.forwards:
                 method = getattr(self.inner, name)
                 return lambda states: method(self.inner_states(states))
+        if name == "inner":
+            raise AttributeError(f"{type(self).__name__}.__init__ has to call super().__init__(inner)")
         raise AttributeError(f"{type(self).__name__} has no {name!r}")
 
     def inner_states(self, states: Sequence[State]) -> Sequence[State]:

@@ -27,6 +27,8 @@ from sgdec.suggest import suggest
 KINDS = ("predictor", "decoder", "model")
 BUNDLED = "sgdec"
 """The distribution whose plugins are always available; all others are third parties."""
+HOOKS = tuple(f"sgdec_{kind}s" for kind in KINDS)
+"""The functions of `sgdec.plugins.hookspecs`."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 """The form of a plugin's name: its options are ``--NAME.OPTION``."""
 _EXTRA = re.compile(r"""extra\s*==\s*["']([^"']+)["']""")
@@ -117,6 +119,8 @@ class Host:
             classes = self._classes(plugin, entry.kind)
         except KeyboardInterrupt:
             raise
+        except SgdecError as error:
+            raise SgdecError(f"{what}: {error}") from None
         except BaseException as error:  # a third-party module can raise anything, also SystemExit
             reason = _reason(error, entry.distribution)
             raise SgdecError(f"{entry.kind} {entry.name!r} is installed but did not import: {reason}") from error
@@ -125,7 +129,7 @@ class Host:
             raise SgdecError(f"{what}: {hook} does not return it. {suggest(entry.name, classes)}")
         found = classes[entry.name]
         if not _is_a(entry.kind, found):
-            raise SgdecError(f"{what}: {found!r} is not a subclass of sgdec's {entry.kind.capitalize()}.")
+            raise SgdecError(f"{what}: {_not_a(entry.kind, found)}")
         from sgdec.plugins.surface import require_sound
 
         try:
@@ -144,18 +148,25 @@ class Host:
 
     def _register(self, plugin: Any, name: str) -> None:
         _require_api(plugin)
+        for function in dir(plugin):
+            if function not in HOOKS and self._manager.parse_hookimpl_opts(plugin, function) is not None:
+                raise SgdecError(f"unknown hook {function!r}. {suggest(function, HOOKS)}")
         self._manager.register(plugin, name)
-        try:
-            self._manager.check_pending()  # finds misspelt hook names
-        except pluggy.PluginValidationError:
-            self._manager.unregister(plugin)
-            raise
 
     def _classes(self, plugin: Any, kind: str) -> dict[str, type[Any]]:
-        """The classes that one plugin returns from the hook of one kind."""
+        """The classes that one plugin returns from the hook of one kind; SgdecError unless it is a dict of names."""
+        hook = f"sgdec_{kind}s"
         others = [other for other in self._manager.get_plugins() if other is not plugin]
-        answers = self._manager.subset_hook_caller(f"sgdec_{kind}s", others)()
-        return dict(answers[0]) if answers else {}
+        answers = self._manager.subset_hook_caller(hook, others)()
+        found = answers[0] if answers else {}
+        if not isinstance(found, dict):
+            raise SgdecError(f"{hook}() returned a {type(found).__name__}; expected a dict of names and classes.")
+        for name in found:
+            if not isinstance(name, str) or not NAME.fullmatch(name):
+                raise SgdecError(
+                    f"{hook}() returned the name {name!r}; expected a letter or _, then letters, digits, _ and -."
+                )
+        return found
 
     def _offered_by_file(self, path: Path) -> list[Entry]:
         if not path.is_file():
@@ -166,6 +177,8 @@ class Host:
             offered = [(kind, name) for kind in KINDS for name in self._classes(plugin, kind)]
         except KeyboardInterrupt:
             raise
+        except SgdecError as error:
+            raise SgdecError(f"--plugin-file {path}: {error}") from None
         except BaseException as error:
             raise SgdecError(f"--plugin-file {path} did not import: {_reason(error, BUNDLED)}") from error
         if not offered:
@@ -245,6 +258,15 @@ def _is_a(kind: str, found: object) -> bool:
 
     bases = {"predictor": (Predictor, BatchPredictor), "decoder": (Decoder,), "model": (object,)}
     return isinstance(found, type) and issubclass(found, bases[kind])
+
+
+def _not_a(kind: str, found: object) -> str:
+    """Why an entry of a hook's dict is no class of this kind."""
+    from sgdec.plugins.surface import place
+
+    if isinstance(found, type):
+        return f"class {found.__qualname__}{place(found)} is not a subclass of sgdec's {kind.capitalize()}."
+    return f"sgdec_{kind}s() returned an object of type {type(found).__name__}; expected the class itself."
 
 
 def _clash(entries: Sequence[Entry]) -> str:

@@ -9,12 +9,16 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
+from functools import cached_property
+from numbers import Real
 from typing import Any
 from weakref import WeakSet
 
 from sgdec import protocol
 from sgdec.errors import SgdecError
 from sgdec.protocol import BatchDecoder, BatchPredictor, Decoder, Predictor, Traits
+from sgdec.suggest import suggest
+from sgdec.wrapping import Wrapper
 
 Methods = Mapping[str, tuple[int, ...]]
 """For each method the numbers of arguments that it can be called with."""
@@ -43,6 +47,15 @@ PAGES: Mapping[type[Any], tuple[Methods, tuple[str, ...]]] = {
     Decoder: (_methods(Decoder, BatchDecoder), tuple(Decoder.__annotations__)),
 }
 """Methods and traits of each kind of plugin."""
+TYPES: Mapping[str, tuple[type[Any], ...]] = {"on_demand": (bool,), "independent_rows": (bool,), "max_score": (Real,)}
+EXPECTED = {"on_demand": "True or False", "independent_rows": "True or False", "max_score": "a number"}
+_OF_PREDICTORS = {"weight": "every predictor has an option of this name, the factor of its scores"}
+RESERVED: Mapping[type[Any], Mapping[str, str]] = {
+    Predictor: _OF_PREDICTORS,
+    BatchPredictor: _OF_PREDICTORS,
+    Decoder: {"inner": "only wrappers of predictors have an inner part"},
+}
+"""Names of constructor parameters that no option can have, with the reasons."""
 FORMER = {"never_positive": "set max_score = 0.0 (or another highest score of any token)"}
 """Names that are no longer used, and their replacements."""
 NEAR = 0.85
@@ -57,7 +70,7 @@ def require_sound(cls: type[Any]) -> None:
         return
     problem = next(_problems(cls), None)
     if problem is not None:
-        raise SgdecError(f"class {cls.__qualname__}{_place(cls)}: {problem}")
+        raise SgdecError(f"class {cls.__qualname__}{place(cls)}: {problem}")
     _SOUND.add(cls)
 
 
@@ -73,12 +86,17 @@ def _problems(cls: type[Any]) -> Iterator[str]:
     for name in traits:
         if inspect.isfunction(inspect.getattr_static(cls, name, None)):
             yield f"{name} has to be a class attribute or a property, not a method."
+        else:
+            yield from _wrong_type(cls, name)
     for name in HOOKS:
         hook = inspect.getattr_static(cls, name, None)
         if hook is not None and not isinstance(hook, classmethod):
             yield f"{name} has to be a classmethod: it is called before an instance is created."
     if page is Predictor:
         yield from _half_a_state(cls)
+    yield from _never_given(cls, RESERVED[page])
+    if issubclass(cls, Wrapper):
+        yield from _wrong_forwards(cls)
 
 
 def _declared(cls: type[Any]) -> list[str]:
@@ -109,6 +127,30 @@ def _wrong_arguments(cls: type[Any], name: str, counts: tuple[int, ...]) -> Iter
             yield f"{name}{signature} is called with {arguments}, which it does not take ({error})."
 
 
+def _wrong_type(cls: type[Any], trait: str) -> Iterator[str]:
+    """A class attribute of another type than the trait's. Traits that are set in ``__init__`` are not seen here."""
+    value = inspect.getattr_static(cls, trait, None)
+    types = TYPES.get(trait)
+    if types is not None and not isinstance(value, (*types, property, cached_property)):
+        yield f"{trait} is {value!r}; expected {EXPECTED[trait]}."
+
+
+def _never_given(cls: type[Any], reserved: Mapping[str, str]) -> Iterator[str]:
+    """Constructor parameters whose names the framework uses for something else."""
+    for name in inspect.signature(cls.__init__).parameters:
+        if name in reserved:
+            yield f"its parameter {name!r} can never be given: {reserved[name]}. Call it otherwise."
+
+
+def _wrong_forwards(cls: type[Wrapper]) -> Iterator[str]:
+    if not isinstance(cls.forwards, tuple):
+        yield f"forwards is {cls.forwards!r}; expected a tuple of abilities, such as ('state_key',)."
+        return
+    for name in cls.forwards:
+        if name not in protocol.ABILITIES:
+            yield f"forwards names {name!r}. {suggest(name, protocol.ABILITIES)}"
+
+
 def _half_a_state(cls: type[Any]) -> Iterator[str]:
     verbs = ("consume", "get_state", "set_state")
     own = {name for name in verbs if getattr(cls, name) is not getattr(Predictor, name)}
@@ -120,7 +162,8 @@ def _half_a_state(cls: type[Any]) -> Iterator[str]:
         )
 
 
-def _place(cls: type[Any]) -> str:
+def place(cls: type[Any]) -> str:
+    """``(FILE, line N)`` of a class, with a leading space; empty if the source is unknown."""
     try:
         line = inspect.getsourcelines(cls)[1]
     except (OSError, TypeError):  # for example, the class was typed at a prompt

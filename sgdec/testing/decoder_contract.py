@@ -21,6 +21,7 @@ from sgdec.context import EOS
 from sgdec.errors import UsageError
 from sgdec.lifting import lift
 from sgdec.protocol import BatchDecoder, Decoder, Hypothesis, Result, Source, ability
+from sgdec.search.answers import require_result
 from sgdec.search.constellation import Constellation
 from sgdec.search.member import Member
 from sgdec.search.outcome import Outcome
@@ -29,7 +30,7 @@ from sgdec.search.scheduler import Scheduler
 from sgdec.search.space import SearchSpace
 from sgdec.testing import batches
 from sgdec.testing.enumeration import Path, enumerate_space, score_path
-from sgdec.testing.expectations import require_the_best
+from sgdec.testing.expectations import keeps_to_the_protocol, require_the_best
 from sgdec.testing.tiny_spaces import TinySpace, tiny_spaces
 from sgdec.testing.toys import Forced, PassThrough, Table
 
@@ -58,6 +59,10 @@ class DecoderContract(ABC):
     @abstractmethod
     def make(self) -> Decoder:
         """Return a new decoder at each call."""
+
+    def test_its_class_keeps_to_the_protocol(self) -> None:
+        """No misspelt method, no wrong signature (`sgdec.protocol`)."""
+        keeps_to_the_protocol(self.make())
 
     def test_hypotheses_come_best_first(self) -> None:
         for at, _, result in self._results():
@@ -242,7 +247,8 @@ class DecoderContract(ABC):
     def _results(self) -> Iterator[tuple[str, SearchSpace, Result]]:
         for tiny, nbest in self._cases():
             space = self._open(tiny, nbest)
-            yield _at(tiny, nbest), space, self.make().decode(space)
+            decoder = self.make()
+            yield _at(tiny, nbest), space, require_result(decoder, decoder.decode(space))
 
     def _hypotheses(self) -> Iterator[tuple[str, SearchSpace, Hypothesis]]:
         for at, space, result in self._results():

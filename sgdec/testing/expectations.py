@@ -7,9 +7,19 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from sgdec.protocol import Result
+from sgdec.errors import SgdecError
+from sgdec.plugins.surface import require_sound
+from sgdec.protocol import BatchPredictor, Decoder, Predictor, Result
 from sgdec.ranking import Ranking
 from sgdec.testing.enumeration import Path
+
+
+def keeps_to_the_protocol(plugin: Predictor | BatchPredictor | Decoder) -> None:
+    """AssertionError if the class of a plugin would be refused when it is loaded."""
+    try:
+        require_sound(type(plugin))
+    except SgdecError as error:
+        raise AssertionError(f"a plugin must keep to the protocol: {error}") from None
 
 
 def require_the_best(result: Result, best: Sequence[Path], ranking: Ranking, tolerance: float, at: str) -> None:

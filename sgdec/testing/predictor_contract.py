@@ -15,6 +15,7 @@ from sgdec.context import EOS
 from sgdec.lifting import Lowered, lift
 from sgdec.protocol import BatchPredictor, Predictor, Scores, Source, State
 from sgdec.testing.ability_checks import AbilityChecks
+from sgdec.testing.expectations import keeps_to_the_protocol
 from sgdec.testing.reading import Row, ask, plain, plain_tokens, read_row, sparse_rows, where
 from sgdec.testing.snapshot import snapshot
 from sgdec.testing.toys import PassThrough
@@ -30,6 +31,10 @@ class PredictorContract(AbilityChecks):
     ...         return Table(np.zeros((4, 4)))
     >>> TestTable().test_two_fresh_instances_agree()
     """
+
+    def test_its_class_keeps_to_the_protocol(self) -> None:
+        """No misspelt method, no wrong signature, no half of a state (`sgdec.protocol`)."""
+        keeps_to_the_protocol(self.make())
 
     def test_an_answer_has_one_row_a_state_and_fits_the_vocabulary(self) -> None:
         for source, prefix, scores in self._answers():

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sgdec.protocol import Predictor, Scores, Source, SparseRow
+from sgdec.search.answers import described
 
 Row: TypeAlias = npt.NDArray[np.float64]
 """``[V]``: the score of every token."""
@@ -26,6 +27,8 @@ def plain(values: Any) -> npt.NDArray[np.float64]:
 
 def read_row(scores: Scores, place: int, vocab_size: int) -> Row:
     """The scores ``[V]`` of all tokens in one row. Raises AssertionError if the row does not fit the vocabulary."""
+    assert isinstance(scores, Scores), f"a predictor must return Scores, not {described(scores)}"
+    assert place < len(scores), f"a batch must have one row per state: row {place} is missing, it has {len(scores)}"
     if scores.values is not None:
         assert not getattr(scores.values, "requires_grad", False), (
             "a predictor must compute its scores without gradients: torch.no_grad()"
@@ -47,7 +50,12 @@ def read_row(scores: Scores, place: int, vocab_size: int) -> Row:
 
 def plain_tokens(tokens: Sequence[int]) -> list[int]:
     """The tokens of a sparse row, as integers."""
-    return [int(token) for token in tokens]
+    values = np.asarray(tokens) if len(tokens) else np.zeros(0, dtype=np.int64)
+    assert values.ndim == 1 and values.dtype.kind in "iu", (
+        f"a sparse row must list its tokens as a sequence of integers, not {tokens!r}"
+    )
+    found: list[int] = values.tolist()
+    return found
 
 
 def sparse_rows(scores: Scores) -> list[SparseRow]:

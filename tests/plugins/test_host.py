@@ -30,6 +30,7 @@ class Flat(sgdec.Predictor):
 def sgdec_predictors():
     return {"flat": Flat, "plain": Flat}
 """
+HOOK = "import sgdec\n@sgdec.hookimpl\ndef sgdec"
 
 
 class Site:
@@ -167,6 +168,13 @@ def test_a_class_that_is_no_predictor_is_an_error(site: Site) -> None:
     assert "is not a subclass of sgdec's Predictor" in failure(Host(), "predictor", "x")
 
 
+def test_an_object_in_place_of_its_class_is_an_error(site: Site) -> None:
+    module = "import sgdec\n@sgdec.hookimpl\ndef sgdec_predictors():\n    return {'x': {}}\n"
+    site.install("party", {"predictor.x": "plugin_x"}, {"plugin_x": module})
+    found = failure(Host(), "predictor", "x")
+    assert found.endswith("sgdec_predictors() returned an object of type dict; expected the class itself.")
+
+
 def test_a_misspelt_hook_is_an_error_and_leaves_the_others_alone(site: Site) -> None:
     module = "import sgdec\n@sgdec.hookimpl\ndef sgdec_predictor():\n    return {}\n"
     site.install("party", {"predictor.x": "plugin_x"}, {"plugin_x": module})
@@ -210,6 +218,10 @@ def test_a_plugin_file_cannot_replace_an_installed_name(tmp_path: Path) -> None:
         ("1 / 0", "ZeroDivisionError: division by zero"),
         ("open('nothing')", "FileNotFoundError: .*mine.py, line 1"),
         (None, "no such file"),
+        (f"{HOOK}_predictor(): return {{}}", "unknown hook 'sgdec_predictor'. Did you mean 'sgdec_predictors'?"),
+        (f"{HOOK}_predictors(): return [dict]", r"sgdec_predictors\(\) returned a list; expected a dict of names"),
+        (f"{HOOK}_decoders(): return {{'a b': dict}}", r"sgdec_decoders\(\) returned the name 'a b'; expected a let"),
+        (f"{HOOK}_decoders(): return {{7: dict}}", r"sgdec_decoders\(\) returned the name 7; expected a letter"),
     ],
 )
 def test_a_bad_plugin_file_is_one_line(tmp_path: Path, text: str | None, message: str) -> None:

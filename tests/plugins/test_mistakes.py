@@ -5,18 +5,21 @@ Classes are checked when they are loaded or lifted, answers when they are given,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from sgdec_decoders.greedy import GreedyDecoder
 
 from sgdec.cli.main import main
 from sgdec.errors import SgdecError
 from sgdec.lifting import lift
 from sgdec.plugins.surface import require_sound
 from sgdec.protocol import BatchPredictor, Candidates, Predictor, Scores, Source
+from sgdec.wrapping import Wrapper
 from tests.helpers.plugin_files import HEAD, decode, write_plugin
 
 
@@ -38,6 +41,9 @@ from tests.helpers.plugin_files import HEAD, decode, write_plugin
         ("    def initialize(self): pass\n", "initialize(self) is called with 1 argument, which it does not take"),
         ("    def predict_next(self): pass\n", "predict_next(self) is called with 1 argument"),
         ("    def predict_next(self, candidates): pass\n", "predict_next(self, candidates) is called with 0 arg"),
+        ("    max_score = 'high'\n", "max_score is 'high'; expected a number."),
+        ("    on_demand = 'no'\n", "on_demand is 'no'; expected True or False."),
+        ("    def __init__(self, weight: float = 1.0): pass\n", "its parameter 'weight' can never be given"),
         ("    def read_vocabularies(self, **options): pass\n", "read_vocabularies has to be a classmethod"),
     ],
 )
@@ -51,6 +57,43 @@ def test_a_class_that_cannot_mean_what_it_says_is_refused_when_it_is_loaded(
     assert said in line
     assert main(["plugins", "--check", "--plugin-file", str(path)]) == 1
     assert said in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("forwards", "said"),
+    [
+        (("state_keys",), "forwards names 'state_keys'. Did you mean 'state_key'?"),
+        (("state_key"), "forwards is 'state_key'; expected a tuple of abilities, such as ('state_key',)."),
+        (("steps",), "forwards names 'steps'. Available: attention, best_remaining"),
+    ],
+)
+def test_what_a_wrapper_cannot_forward_is_refused(forwards: Any, said: str) -> None:
+    mine = type("Mine", (Wrapper,), {"forwards": forwards})
+    with pytest.raises(SgdecError, match=re.escape(said)):
+        require_sound(mine)
+
+
+def test_a_wrapper_without_its_inner_predictor_says_what_is_missing() -> None:
+    class Mine(Wrapper):
+        def __init__(self, inner: BatchPredictor) -> None:
+            self.other = inner
+
+    with pytest.raises(AttributeError, match=r"Mine.__init__ has to call super\(\).__init__\(inner\)"):
+        Mine(Answering(None)).initialize_batch([])
+
+
+def test_a_decoder_has_no_parameter_of_the_name_inner() -> None:
+    class Mine(GreedyDecoder):
+        def __init__(self, inner: str = "beam") -> None: ...
+
+    with pytest.raises(SgdecError, match="its parameter 'inner' can never be given: only wrappers of predictors"):
+        require_sound(Mine)
+
+
+@pytest.mark.parametrize("tokens", [{3}, {3: 0.0}, frozenset({3})])
+def test_sparse_tokens_have_an_order(tokens: Any) -> None:
+    with pytest.raises(TypeError, match=r"Scores\.sparse takes a sequence of tokens, not a (set|dict|frozenset)"):
+        Scores.sparse(tokens, [0.0])
 
 
 def test_helpers_of_other_names_are_nobodys_business() -> None:
@@ -137,7 +180,6 @@ def test_an_answer_that_is_none_says_what_it_is_whose_and_what_is_expected(
     ],
 )
 def test_answers_in_the_batch_form_are_checked_too(made: Answering, said: str) -> None:
-    from sgdec_decoders.greedy import GreedyDecoder
     from sgdec_decoders.vanilla import VanillaDecoder
 
     from sgdec.search.constellation import Constellation

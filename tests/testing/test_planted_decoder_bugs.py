@@ -37,6 +37,11 @@ def breaks(test: str) -> Callable[[type[Decoder]], type[Decoder]]:
     return mark
 
 
+@breaks("test_its_class_keeps_to_the_protocol")
+class MisspellsATrait(Exhaustive):
+    rank_by = "ranking"
+
+
 @breaks("test_hypotheses_come_best_first")
 class WorstFirst(Exhaustive):
     def decode(self, space: SearchSpace) -> Result:

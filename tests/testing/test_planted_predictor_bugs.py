@@ -61,6 +61,12 @@ class History(Predictor):
         self.history = state
 
 
+@breaks("test_its_class_keeps_to_the_protocol")
+class MisspellsAnAbility(Table):
+    def atention(self, states: Sequence[State]) -> list[Any]:
+        return []
+
+
 @breaks("test_an_answer_has_one_row_a_state_and_fits_the_vocabulary")
 class TooWide(Table):
     def predict_next(self, candidates: Candidates | None = None) -> Scores:
@@ -107,6 +113,12 @@ class InfiniteScore(Table):
 class TokenListedTwice(Table):
     def predict_next(self, candidates: Candidates | None = None) -> Scores:
         return Scores.sparse((3, 4, 3), (-1.0, -1.0, -1.0), default=0.0)
+
+
+@breaks("test_a_sparse_row_lists_each_token_once")
+class TokensAsText(Table):
+    def predict_next(self, candidates: Candidates | None = None) -> Scores:
+        return Scores.sparse(("3", "4"), (0.0, 0.0), default=-1.0)  # type: ignore[arg-type]
 
 
 @breaks("test_predict_next_may_be_called_never_once_or_often")
