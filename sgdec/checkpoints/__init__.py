@@ -1,1 +1,1 @@
-"""Checkpoints: what lies in their folders, written whole, checked, and made models again. Decoding reads them too."""
+"""Checkpoints: writing, checking and loading their folders, for training and for decoding."""

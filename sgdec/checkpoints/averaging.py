@@ -1,9 +1,11 @@
-"""Checkpoint averaging: one model whose weights are the mean of several's, usually the last ones of a run.
+"""Checkpoint averaging: one model whose weights are the mean of several models' weights, usually the last ones of a
+run.
 
     theta = 1/n sum_i theta_i                                          (Vaswani et al. 2017, section 6.1)
 
-The mean is taken in double precision. It is a model only if all are the same function of their weights: another
-architecture, vocabulary or direction is refused. What is stored but not learnt is that of the last checkpoint given.
+The mean is computed in double precision. All checkpoints must be the same function of their weights: different
+architectures, vocabularies or directions are refused. Stored data that is not learnt comes from the last checkpoint
+given.
 """
 
 from __future__ import annotations
@@ -30,11 +32,11 @@ ONE_MODEL = "Only checkpoints of one model have an average."
 def average_checkpoints(
     paths: Sequence[str | Path], output: str | Path, *, last: int = 0, host: Host | None = None
 ) -> list[Path]:
-    """Write the mean of checkpoints to a new folder; return those that it is of.
+    """Write the mean of checkpoints to a new folder; return the folders of these checkpoints.
 
-    ``paths``: checkpoints, and folders of runs, which stand for all checkpoints in them; with ``last`` only the so
-    many latest of each run. Raises `UsageError` and `SgdecError` for fewer than two, for different models, and for
-    what is missing, damaged or in the way.
+    ``paths`` are checkpoints, and folders of runs, which stand for all checkpoints in them, or for the ``last``
+    latest ones if ``last`` is not 0. Raises `UsageError` or `SgdecError` if there are fewer than two checkpoints, if
+    models differ, if a file is missing or damaged, and if the new folder exists.
     """
     final, folders = Path(output), list(dict.fromkeys(f for path in paths for f in _checkpoints(Path(path), last)))
     files.require_new(final)
@@ -65,7 +67,7 @@ def average_checkpoints(
 
 
 def _checkpoints(path: Path, last: int) -> list[Path]:
-    """The folders behind an argument, links followed: a checkpoint twice would count twice."""
+    """The folders that an argument stands for. Links are followed, so that no checkpoint counts twice."""
     steps = [] if (path / layout.CONFIG).is_file() else layout.step_folders(path)
     return [folder.resolve() for folder in steps[-last:] or [layout.find_checkpoint(path)]]
 
@@ -90,7 +92,7 @@ def _value(options: Mapping[str, Any], name: str) -> str:
 
 
 def _mean(folders: Sequence[Path], config: Mapping[str, Any], host: Host | None) -> dict[str, Tensor]:
-    """The averaged weights, in the precision in which they were stored."""
+    """The averaged weights, in their stored precision."""
     weights = folders[0] / layout.WEIGHTS
     model = loading.build_model(config, where=str(folders[0] / layout.CONFIG), host=host, weights=weights)
     learnt = {name for name, _ in model.named_parameters()}

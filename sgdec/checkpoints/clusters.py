@@ -1,4 +1,4 @@
-"""Vocabulary clusters on disk: a folder of tensors and a JSON file that a person can read; never a pickle.
+"""Vocabulary clusters on disk: a folder with tensors and a readable JSON file; no pickles.
 
 FOLDER/clusters.safetensors    centroids [r, d], starts [r + 1], tokens [n], ranks [n], members [r]
        clusters.json           sizes, what they were built from, the checksum of the model they belong to
@@ -25,10 +25,10 @@ TENSORS, DESCRIPTION = "clusters.safetensors", "clusters.json"
 
 
 def save_clusters(folder: str | Path, clusters: Clusters, *, model: str, about: Mapping[str, Any]) -> None:
-    """Write the folder. ``model``: the `checksum` of the model; ``about``: more for the reader of the JSON file.
+    """Write the folder. ``model`` is the `checksum` of the model; ``about`` has further entries for the JSON file.
 
-    Clusters that are there already are replaced, both files at once. Raises `UsageError` if the folder holds
-    anything else, `SgdecError` if it cannot be written.
+    Existing clusters are replaced, both files at once. Raises `UsageError` if the folder contains anything else,
+    `SgdecError` if it cannot be written.
     """
     folder = Path(folder)
     require_room(folder)
@@ -51,7 +51,7 @@ def save_clusters(folder: str | Path, clusters: Clusters, *, model: str, about: 
 
 
 def require_room(folder: str | Path) -> None:
-    """Raises `UsageError` if clusters would take the place of something else."""
+    """Raises `UsageError` if clusters would replace anything other than clusters."""
     folder = Path(folder)
     if folder.exists() and (
         not folder.is_dir() or {entry.name for entry in folder.iterdir()} - {TENSORS, DESCRIPTION}
@@ -62,7 +62,7 @@ def require_room(folder: str | Path) -> None:
 def load_clusters(folder: str | Path, *, model: str | Path | None = None) -> Clusters:
     """Read what `save_clusters` wrote.
 
-    Raises `SgdecError`, naming the file, for what is missing or damaged, and for clusters that do not belong to the
+    Raises `SgdecError`, naming the file, if a file is missing or damaged, and if the clusters do not belong to the
     checkpoint ``model``, if one is given.
     """
     folder = Path(folder)
@@ -85,7 +85,8 @@ def load_clusters(folder: str | Path, *, model: str | Path | None = None) -> Clu
 
 
 def checksum(model: str | Path) -> str:
-    """A hash of a checkpoint's weights, which identifies its clusters. Raises `SgdecError` if there is none."""
+    """A hash of a checkpoint's weights, which identifies its clusters. Raises `SgdecError` if there is no
+    checkpoint."""
     file = find_checkpoint(model) / WEIGHTS
     try:
         with open(file, "rb") as content:
@@ -95,7 +96,7 @@ def checksum(model: str | Path) -> str:
 
 
 def _check(clusters: Clusters) -> None:
-    """ValueError if the tensors do not belong together; what is broken otherwise raises by itself."""
+    """Raises ValueError if the tensors do not belong together; other damage raises errors elsewhere."""
     r, n = len(clusters.centroids), len(clusters.tokens)
     starts, tokens, ranks = clusters.starts, clusters.tokens, clusters.ranks
     if not (len(starts) == r + 1 and len(clusters.members) == r and len(ranks) == n):

@@ -1,4 +1,4 @@
-"""Files that training writes: safetensors, readable JSON, and folders that are there whole or not at all."""
+"""Files that training writes: safetensors, readable JSON, and folders that are complete or absent."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ INTACT = "The checkpoint before it is intact."
 
 
 def require_new(folder: Path) -> None:
-    """Raises `UsageError` if there is something already where a command is to write."""
+    """Raises `UsageError` if the folder that a command will write exists already."""
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"--output {folder}: there is something already. Give a new folder.")
 
 
 def write_folder(final: Path, write: Callable[[Path], None], *, advice: str = INTACT) -> None:
-    """Make ``final`` a complete folder with what ``write`` puts there, in place of one that may be there.
+    """Make ``final`` a complete folder with the files that ``write`` creates, replacing an existing folder.
 
-    Raises `SgdecError` if the disk is full or cannot be written, and what ``write`` raises; what was there is then
-    left as it was. After a death the old folder or the new one is there, whole, as soon as `settle` was called or
-    something is written there again.
+    Raises `SgdecError` if the disk is full or cannot be written, and the errors of ``write``; an existing folder is
+    then unchanged. If the process is killed, `settle` or the next write restores either the old folder or the new
+    one, complete.
     """
     from safetensors import SafetensorError
 
@@ -45,7 +45,7 @@ def write_folder(final: Path, write: Callable[[Path], None], *, advice: str = IN
         flush(*partial.iterdir(), partial)
         _replace(final, partial)
     except BaseException as error:
-        with contextlib.suppress(OSError):  # tell the first failure
+        with contextlib.suppress(OSError):  # only the first failure is reported
             settle(final)
         if isinstance(error, (OSError, SafetensorError)):
             raise unwritten(final, error, advice) from None
@@ -53,12 +53,13 @@ def write_folder(final: Path, write: Callable[[Path], None], *, advice: str = IN
 
 
 def unsettled(final: Path) -> bool:
-    """Whether `write_folder` is at work there, or died there."""
+    """Whether `write_folder` is running for this folder, or was killed."""
     return any(folder.exists() for folder in _beside(final))
 
 
 def settle(final: Path) -> None:
-    """Clean up after a death inside `write_folder`. Not while another process writes there."""
+    """Clean up after a process was killed inside `write_folder`. Must not be called while another process writes
+    there."""
     partial, before = _beside(final)
     if before.exists() and not final.exists():
         before.rename(final)
@@ -67,12 +68,12 @@ def settle(final: Path) -> None:
 
 
 def _beside(final: Path) -> tuple[Path, Path]:
-    """Where a folder is while it is written, and where the one before it is while that takes its place."""
+    """The path of a new folder while it is written, and that of the old folder while it is replaced."""
     return final.parent / f".{final.name}.partial", final.parent / f".{final.name}.before"
 
 
 def _replace(final: Path, partial: Path) -> None:
-    """Put a complete folder in its place; what was there goes when the new one is sure to stay."""
+    """Rename a complete folder to ``final``, and remove the old folder afterwards."""
     _, before = _beside(final)
     if final.exists():
         final.rename(before)
@@ -80,13 +81,13 @@ def _replace(final: Path, partial: Path) -> None:
     try:
         flush(final.parent)
     except BaseException:
-        final.rename(partial)  # the rest is for `settle`
+        final.rename(partial)  # `settle` does the rest
         raise
     shutil.rmtree(before, ignore_errors=True)
 
 
 def unwritten(final: Path, error: Exception, advice: str = INTACT) -> SgdecError:
-    """The error that says what could not be written, and why."""
+    """The error for a file or folder that could not be written, with the reason."""
     reason = getattr(error, "strerror", None) or str(error)
     return SgdecError(f"{final}: cannot be written ({reason}). {advice}")
 
@@ -99,7 +100,7 @@ def save_tensors(file: Path, tensors: Mapping[str, Tensor]) -> None:
 
 
 def load_tensors(file: Path) -> dict[str, Tensor]:
-    """Read a safetensors file; `SgdecError` if it is missing or damaged."""
+    """Read a safetensors file. Raises `SgdecError` if it is missing or damaged."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
@@ -120,14 +121,14 @@ class Stored(NamedTuple):
 
 
 def stored_in(file: Path) -> Stored:
-    """Read from the header alone. Raises as `load_tensors` does."""
+    """Read only the header of a safetensors file. Raises the errors of `load_tensors`."""
     try:
         with open(file, "rb") as content:
             length, size = int.from_bytes(content.read(8), "little"), os.fstat(content.fileno()).st_size
             header = parse_json(content.read(length)) if length <= min(size, DOCUMENT.value) else {}
         shapes = [entry["shape"] for name, entry in header.items() if name != "__metadata__"]
         numbers: int = sum(math.prod(shape) for shape in shapes)
-        if 0 < numbers <= size:  # a number takes a byte at least
+        if 0 < numbers <= size:  # a number takes at least one byte
             return Stored(len(shapes), numbers)
         reason = "its header does not fit its size"
     except FileNotFoundError:
@@ -144,7 +145,7 @@ def _no_tensors(file: Path) -> SgdecError:
 
 
 def read_json(file: Path) -> dict[str, Any]:
-    """Read a JSON object; `SgdecError` if it is missing or damaged."""
+    """Read a JSON object. Raises `SgdecError` if the file is missing or damaged."""
     try:
         value = parse_json(read_document(file))
     except OSError as error:
@@ -157,5 +158,5 @@ def read_json(file: Path) -> dict[str, Any]:
 
 
 def write_json(file: Path, value: Mapping[str, Any]) -> None:
-    """Write a JSON object, readable."""
+    """Write a JSON object, indented."""
     file.write_text(json.dumps(value, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Checkpoints: folders of safetensors, readable JSON and tokenizers; never a pickle.
+"""The layout of checkpoints: folders of safetensors, readable JSON and tokenizers; no pickles.
 
     RUN/best -> step-1900          links, replaced in one operation
     RUN/last -> step-2000
@@ -7,12 +7,12 @@
                                          training settings, scores so far
                   tokenizer.spm          or source.spm and target.spm; source2.spm where two sources differ
                   metrics.jsonl          the log up to here
-                  optimizer.safetensors  what training needs to go on
-                  raw.safetensors        likewise, where model.safetensors is the moving average (--ema)
+                  optimizer.safetensors  state that resumed training needs
+                  raw.safetensors        likewise, if model.safetensors is the moving average (--ema)
                   progress.json          likewise
 
-A checkpoint is written beside the others under a name that nobody reads and takes its place when it is
-complete: whatever interrupts the writing leaves the previous one intact.
+A checkpoint is written under a temporary name and renamed when it is complete, so an interruption leaves the previous
+one intact.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ LOADED = (WEIGHTS, CONFIG, SHARED, SOURCE, SECOND, TARGET)
 
 
 def find_checkpoint(path: str | Path) -> Path:
-    """The checkpoint folder behind a path: itself, or the best (else the last) of a run's folder.
+    """The checkpoint that a path names: the folder itself, or the best (otherwise the last) checkpoint of a run's
+    folder.
 
     Raises `SgdecError` if there is none.
     """
@@ -58,7 +59,7 @@ def find_checkpoint(path: str | Path) -> Path:
 
 
 def read_config(path: str | Path) -> dict[str, Any]:
-    """The content of config.json. Raises `SgdecError` if it is missing, damaged or of another format."""
+    """The content of config.json. Raises `SgdecError` if it is missing, damaged or has another format."""
     folder = find_checkpoint(path)
     config = read_json(folder / CONFIG)
     if config.get("format") != FORMAT:
@@ -94,7 +95,8 @@ KEYS: dict[str, Callable[[Any], bool]] = {
 
 
 def load_vocabularies(path: str | Path) -> Vocabularies:
-    """The tokenizers of a checkpoint, one value twice if it is shared; a language model has no source's.
+    """The tokenizers of a checkpoint; a shared one is both source and target, and a language model has no source
+    tokenizer.
 
     Imports no torch. Raises `SgdecError` if a file is missing, damaged, or of another size than the model's
     vocabulary.
@@ -119,7 +121,7 @@ def load_vocabularies(path: str | Path) -> Vocabularies:
 
 
 def save_vocabularies(folder: Path, source: StoredVocabulary | None, target: StoredVocabulary) -> None:
-    """Write one tokenizer, of a language model or shared, or two. The direction is for the config to say."""
+    """Write one tokenizer, shared or of a language model, or two. The direction is stored in config.json."""
     if source is None or sides.same_pieces(source, target):
         (folder / SHARED).write_bytes(target.serialized)
     else:
@@ -132,12 +134,12 @@ def save_vocabularies(folder: Path, source: StoredVocabulary | None, target: Sto
 def save_checkpoint(
     run: Path, name: str, write: Callable[[Path], None], links: tuple[str, ...], *, keep: int = 0
 ) -> None:
-    """Make ``run/name`` a complete folder with what ``write`` puts there, then point ``links`` at it, in their order.
+    """Make ``run/name`` a complete folder with the files that ``write`` creates, then point ``links`` at it, in
+    order.
 
-    The link that a run goes on from comes last: after a death between two links the run repeats the step, and makes
-    this folder again.
-    Folders of earlier steps that no link points at any more are removed, but for the ``keep`` latest. Raises
-    `SgdecError` if the disk is full or cannot be written; links then still point where they did.
+    The link that a resumed run uses comes last: if the process is killed between two links, the run repeats the step,
+    and makes this folder again. Folders of earlier steps without a link are removed, except the ``keep`` latest.
+    Raises `SgdecError` if the disk is full or cannot be written; links are then unchanged.
     """
     final = run / name
     write_folder(final, write)
@@ -152,7 +154,7 @@ def save_checkpoint(
         raise unwritten(final, error) from None
     used = {entry.resolve() for entry in run.iterdir() if entry.is_symlink()}
     steps = step_folders(run)
-    for before in run.glob(".step-*.before"):  # a death while a folder was replaced left both
+    for before in run.glob(".step-*.before"):  # left by a process that was killed while it replaced a folder
         settle(run / before.name.removeprefix(".").removesuffix(".before"))
     for folder in [*steps[: max(0, len(steps) - keep)], *run.glob(".step-*.partial")]:
         if folder.resolve() not in used:

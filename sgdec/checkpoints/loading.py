@@ -1,6 +1,6 @@
-"""From a checkpoint's folder to a model that is ready to predict.
+"""Load a checkpoint's model for prediction.
 
-A model's weights are checked before they are taken: names, shapes, and that they are finite.
+A model's weights are checked before they are used: their names and shapes, and that they are finite.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 SLACK = 4
 """Limit on the tensors and numbers of a model, as a multiple of those in its file: tied tables are stored once."""
 MOST_UPDATES = 10_000_000
-"""An option that counts no parts of a model counts updates, and is no larger."""
+"""The limit on options that do not affect the size of the model, such as numbers of updates."""
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp64": "float64"}
 """Precisions of weights, and torch's names for them."""
 
@@ -44,8 +44,8 @@ def load_model(
 
     ``precision`` is that of the weights: fp32, bf16, fp64, or int8 for a quantised checkpoint (on a CPU). In fp32 on
     a CPU the weights are packed (`Model.freeze`): they cannot be trained or changed. ``joint``: with
-    `JointKernels`, so that sentences can share products and nothing else. Raises `SgdecError`, naming the file, for
-    whatever is missing, damaged, of another kind or does not fit, and for weights that are not finite.
+    `JointKernels`, so that sentences can share only matrix products. Raises `SgdecError`, naming the file, if a file
+    is missing, damaged, of another kind or does not fit, and if weights are not finite.
     """
     from sgdec.models.base import Seq2Seq
 
@@ -60,7 +60,7 @@ def load_language_model(
     host: Plugins | None = None,
     joint: bool = False,
 ) -> tuple[LanguageModel, Vocabularies]:
-    """`load_model` for the checkpoint of a language model; there are none in 8 bits."""
+    """`load_model` for the checkpoint of a language model, which cannot have 8 bits."""
     from sgdec.models.base import LanguageModel
 
     if precision == "int8":
@@ -101,7 +101,7 @@ def _load_quantised(folder: Path, config: Mapping[str, Any], host: Plugins | Non
             f"Quantise it first: sgdec quantize {folder} --output FOLDER."
         )
     bounds = checkpoint_bounds(config[SECTION], str(folder / CONFIG))
-    with torch.device("meta"):  # the replaced parameters stay there, without memory
+    with torch.device("meta"):  # the replaced parameters stay on it, without memory
         model = build_model(config, where=str(folder / CONFIG), host=host, weights=file)
     tensors = load_tensors(file)
     products = {name for name in tensors if name.startswith(model.replaced)}
@@ -111,7 +111,7 @@ def _load_quantised(folder: Path, config: Mapping[str, Any], host: Plugins | Non
 
 
 def make_ready(model: AModel, *, device: str, precision: str, joint: bool = False) -> AModel:
-    """A model that has its weights, made such that it can predict; arguments as in `load_model`, without int8."""
+    """Prepare a model with its weights for prediction; arguments as in `load_model`, without int8."""
     import torch
 
     from sgdec.models.kernels import Kernels
@@ -131,7 +131,7 @@ def _of_kind(kind: type[AModel], model: Model, path: str | Path) -> AModel:
 
 
 def freeze(model: Model, kernels: Kernels, *, joint: bool) -> None:
-    """`Model.freeze`, such that sentences can share products if ``joint``."""
+    """Call `Model.freeze`; with ``joint`` sentences can share products."""
     from sgdec.models.jointly import JointKernels
 
     model.kernels = JointKernels(kernels) if joint else kernels
@@ -143,8 +143,8 @@ def build_model(
 ) -> Model:
     """The model that a config describes, with fresh weights.
 
-    With ``weights``, the file that is to fill it, the config is data: it cannot ask for a model that is much larger.
-    Raises `SgdecError` if a config has no such model.
+    ``weights`` is the file with its weights; if given, the config is untrusted, and its model must not be much larger
+    than the file. Raises `SgdecError` if the config does not describe a valid model.
     """
     from sgdec.models.base import ModelContext
     from sgdec.plugins.host import Host, no_exit
@@ -186,7 +186,7 @@ def _require_sizes(options: Mapping[str, Any], stored: Stored) -> None:
 
 @contextmanager
 def _at_most(stored: Stored) -> Iterator[None]:
-    """While a model is built: `_TooLarge` as soon as its parameters, or the numbers in them, are too many."""
+    """Raises `_TooLarge` while a model is built if it has too many parameters, or too many numbers in them."""
     from torch import nn
     from torch.nn.modules.module import register_module_parameter_registration_hook
 
@@ -207,14 +207,14 @@ def _at_most(stored: Stored) -> Iterator[None]:
 
 
 def load_weights(model: Model, file: Path) -> None:
-    """Fill a model from a safetensors file. Raises `SgdecError` as `load_model` says."""
+    """Load a model's weights from a safetensors file. Raises the errors of `load_model`."""
     fill(model, load_tensors(file), str(file))
 
 
 def fill(model: Model, tensors: Mapping[str, Tensor], where: str, *, assign: bool = False) -> None:
-    """Give a model these weights; ``where`` names them in errors. Raises `SgdecError` as `load_model` says.
+    """Give a model these weights; errors call them ``where``. Raises the errors of `load_model`.
 
-    With ``assign`` the tensors become the model's own, and those that `Model.replaced` names may be missing.
+    With ``assign`` the model uses the tensors without a copy, and those that `Model.replaced` names may be missing.
     """
     own = model.state_dict(keep_vars=True)
     for name, tensor in tensors.items():
@@ -234,7 +234,7 @@ def fill(model: Model, tensors: Mapping[str, Tensor], where: str, *, assign: boo
 
 
 def model_tensors(model: Model) -> dict[str, Tensor]:
-    """The weights by name, tied ones once, as `load_weights` takes them."""
+    """The weights by name, as `load_weights` reads them; tied weights only once."""
     seen: set[int] = set()
     tensors = {}
     for name, parameter in model.state_dict(keep_vars=True).items():

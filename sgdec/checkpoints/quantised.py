@@ -1,9 +1,9 @@
-"""Quantised checkpoints: like others (`sgdec.checkpoints.layout`), but for
+"""Quantised checkpoints: like others (`sgdec.checkpoints.layout`), except for
 
     model.safetensors    8-bit weights and their scales in place of those that the products need
     config.json          ``quantised``: ``bounds``, the range of each product's inputs, and ``from``, the original
 
-They load in precision int8 only, on a CPU; others never load in int8.
+They can be loaded only in precision int8, on a CPU; other checkpoints cannot be loaded in int8.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SECTION = "quantised"
 
 
 def checkpoint_bounds(section: Any, where: str) -> dict[str, float]:
-    """The bounds by product. Raises `SgdecError` if there are none, or other things than numbers."""
+    """The bounds by product. Raises `SgdecError` if there are none, or if they are not numbers."""
     bounds = section.get("bounds") if isinstance(section, dict) else None
     if not isinstance(bounds, dict) or not all(isinstance(bound, (int, float)) for bound in bounds.values()):
         raise SgdecError(f"{where}: {SECTION} holds no bounds. Quantise the model again.")

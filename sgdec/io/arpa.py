@@ -37,7 +37,7 @@ class NGrams(NamedTuple):
     scores: npt.NDArray[np.float64]
     """``[count]``: ln p of the last word after the others."""
     backoffs: npt.NDArray[np.float64]
-    """``[count]``: ln of the weight with which this n-gram, as a history, hands on to its suffix."""
+    """``[count]``: ln of the back-off weight of this n-gram as a history."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +53,8 @@ class Arpa:
 def read_arpa(path: str | Path) -> Arpa:
     """Read an ARPA file; a name that ends in ``.gz`` or ``.zst`` is unpacked.
 
-    Raises `SgdecError`, naming the line, for a file that cannot be read, is no ARPA file, ends early, or has a line
-    that is no n-gram of its section. Words need not be UTF-8: stray bytes become surrogates, as in file names.
+    Raises `SgdecError`, naming the line, if the file cannot be read, is not an ARPA file, ends early, or has a line
+    that is not an n-gram of its section. Words need not be UTF-8: stray bytes become surrogates, as in file names.
     """
     with reading(str(path)), open_bytes(path) as file:
         return _Reader(str(path), bounded_lines(file)).read()
@@ -86,7 +86,7 @@ def _lines(words: list[str], ngrams: NGrams, *, last: bool) -> Iterator[str]:
 
 
 def _packed(file: IO[bytes]) -> IO[bytes]:
-    """Equal models are equal files: neither the name nor the time is stored."""
+    """Gzip without name and time, so that equal models have equal files."""
     return cast(IO[bytes], gzip.GzipFile("", "wb", compresslevel=6, fileobj=file, mtime=0))
 
 
@@ -118,7 +118,7 @@ class _Reader:
                 raise self._error(f"the word {_text(twice)!r} is listed twice among the 1-grams")
             self.line += count
         self._expect(b"\\end\\")
-        for _ in self.lines:  # up to the checksum of a gzip file
+        for _ in self.lines:  # reads on to the checksum of a gzip file
             pass
         return Arpa([_text(word) for word in words], orders)
 
@@ -142,7 +142,7 @@ class _Reader:
         return counts
 
     def _expect(self, wanted: bytes, complaint: str = "") -> None:
-        """Skip blank lines up to this one."""
+        """Skip blank lines up to the line ``wanted``."""
         for raw in self.lines:
             self.line += 1
             found = raw.strip()
@@ -154,10 +154,10 @@ class _Reader:
         raise self._error(complaint or f"the file ends before {_text(wanted)!r}: it is cut short")
 
     def _section(self, lines: list[bytes], count: int, n: int, *, last: bool, index: dict[bytes, int]) -> NGrams:
-        """The n-grams of some lines. All fields lie in one list; every n-th and so on is a column."""
+        """The n-grams of some lines. All fields are put in one list, so that a column is a slice with a step."""
         width = n + 1 if last else n + 2
         fields = b"".join(lines).split()
-        if len(fields) != width * count:  # some lines leave the back-off out, or lines are missing
+        if len(fields) != width * count:  # some lines have no back-off weight, or lines are missing
             fields = b"".join([_with_backoff(line, n + 1) for line in lines]).split()
             width = n + 2
         try:
@@ -168,7 +168,7 @@ class _Reader:
             backoffs = np.zeros(count)
             if width == n + 2:
                 backoffs = np.fromiter(map(float, fields[n + 1 :: width]), np.float64, count)
-            with np.errstate(over="ignore"):  # log10 to natural logs; what is then no number is refused
+            with np.errstate(over="ignore"):  # log10 to natural logs; values that overflow are refused later
                 scores, backoffs = scores * LN_10, backoffs * LN_10
             if len(fields) != width * count or not (scores <= 0).all() or not np.isfinite(backoffs).all():
                 raise ValueError
@@ -177,7 +177,7 @@ class _Reader:
         return NGrams(np.stack(columns, axis=1), scores, backoffs)
 
     def _fault(self, lines: list[bytes], count: int, n: int, index: dict[bytes, int]) -> SgdecError:
-        """Which line of a section is wrong, and how."""
+        """The error about the first invalid line of a section."""
         for line in lines:
             self.line += 1
             fields = line.split()

@@ -1,4 +1,4 @@
-"""JSON and TOML from files that nobody vouches for: within limits of size and depth, and never another exception."""
+"""JSON and TOML from untrusted files, within limits of size and depth; only the documented exceptions are raised."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _DOTTED = re.compile(r"""[\w.\-"' \t]+""")
 
 
 def read_document(path: str | Path, limit: Limit = DOCUMENT) -> bytes:
-    """The content of a file. Raises OSError, and `SgdecError` beyond the limit."""
+    """The content of a file. Raises OSError if it cannot be read, and `SgdecError` if it exceeds the limit."""
     with open(path, "rb") as file:
         return read_all(file, str(path), limit)
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Raises ValueError for text that is not JSON, for numbers of thousands of digits, and for too much depth."""
+    """Parse JSON. Raises ValueError for invalid JSON, numbers of thousands of digits, and too deep nesting."""
     try:
         value = json.loads(text)
     except RecursionError:
@@ -30,7 +30,8 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def parse_toml(content: bytes) -> dict[str, Any]:
-    """Raises ValueError likewise. A dotted key takes the parser memory by the square, so it is looked for before."""
+    """Parse TOML. Raises ValueError as `parse_json` does. The parser's memory for a dotted key is quadratic in the
+    key's length, so the depth of keys is checked first."""
     import tomllib
 
     text = content.decode("utf-8")

@@ -27,7 +27,7 @@ class Gap(NamedTuple):
 
     name: str
     number: int
-    """Which of the rule's gaps it is, counted along the source side."""
+    """The number of the gap, counted along the source side."""
 
 
 Symbol: TypeAlias = int | Gap

@@ -1,14 +1,14 @@
-"""KenLM's binary files, checked before KenLM maps them: it trusts every size and reference in them, and dies of a
-wrong one, or searches a hash table without a free place for ever.
+"""Checks of KenLM's binary files before KenLM maps them. KenLM trusts every size and reference in a file: a wrong one
+crashes the process, or makes KenLM search a full hash table for ever.
 
 A file of KenLM's version 5 is a header, the vocabulary, and the n-grams (Heafield 2011, sections 3.1 and 3.2), in
 
-- ``probing``: hash tables. For each it is checked that there is a free place, and that words are numbered within the
-  unigrams;
-- ``trie``: sorted arrays packed by bits, in which an n-gram says where its extensions begin. It is checked that these
-  references ascend and stay inside the next array.
+- ``probing``: hash tables. The check requires that each table has a free slot, and that the numbers of words are
+  within the unigrams;
+- ``trie``: sorted, bit-packed arrays, in which each n-gram refers to the beginning of its extensions. The check
+  requires that these references ascend and stay inside the next array.
 
-Probabilities need no check: KenLM only adds them up. Cost: one pass over the file, and a few megabytes.
+Probabilities are not checked, because KenLM only adds them up. Cost: one pass over the file, and a few megabytes.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ import numpy.typing as npt
 from sgdec.errors import SgdecError
 
 MAGIC = b"mmap lm http://kheafield.com/code"
-"""How a KenLM binary begins."""
+"""The first bytes of a KenLM binary."""
 _SANITY = struct.pack("<56s3f3IQ", MAGIC + b" format version 5\n", 0.0, 1.0, -0.5, 1, 0xFFFFFFFF, 0, 1)
 _FIXED = struct.Struct("<B3xfi?3xI")
 """Order, multiplier of hash tables, type of model, whether words are stored, version of the search."""
 _PROBING, _REST_PROBING, _TRIE, _QUANTISED_TRIE = range(4)
 _MOST_ORDER = 16
 _ROWS = 1 << 18
-"""Rows of a table that are looked at together."""
+"""The number of rows of a table that are checked at a time."""
 
 
 class _Damaged(Exception):
-    """The defect, in words."""
+    """The description of a defect."""
 
 
 def check_kenlm(path: str | Path) -> None:
-    """Raises `SgdecError` for a file that is damaged, of another version, or packed in a way that is not checked."""
+    """Raises `SgdecError` if the file is damaged, of another version, or packed in an unsupported way."""
     try:
         _check(np.memmap(path, np.uint8, "r"))
     except (_Damaged, struct.error) as error:
@@ -71,7 +71,7 @@ def _check(data: Any) -> None:
 
 
 class _Bytes:
-    """The file from some place on; each part is taken off its beginning."""
+    """The rest of a file; `take` removes parts from its beginning."""
 
     def __init__(self, data: npt.NDArray[np.uint8], begin: int) -> None:
         self._data = data
@@ -131,8 +131,8 @@ def _check_trie(file: _Bytes, counts: Sequence[int], quantised: bool) -> None:
 
 
 def _unpacked(packed: npt.NDArray[np.uint8], rows: int, before: int, bits: int) -> Iterator[npt.NDArray[np.uint64]]:
-    """The last ``bits`` of each row, which has ``before`` others."""
-    words = np.ndarray((len(packed) - 7,), "<u8", packed, strides=(1,))  # eight bytes from each byte on
+    """The last ``bits`` bits of each row; each row begins with ``before`` other bits."""
+    words = np.ndarray((len(packed) - 7,), "<u8", packed, strides=(1,))  # eight bytes from each offset
     for first in range(0, rows, _ROWS):
         place = np.arange(first, min(rows, first + _ROWS)) * (before + bits) + before
         yield (words[place >> 3] >> (place & 7).astype(np.uint64)) & np.uint64((1 << bits) - 1)

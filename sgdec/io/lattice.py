@@ -1,7 +1,7 @@
 """Lattices: weighted acceptors over token ids, read from and written to OpenFst binary files.
 
-Weights are costs, as OpenFst keeps them: negated natural-log scores, lower is better, infinite = no way.
-Label 0 is epsilon, 1 ``<s>`` and 2 ``</s>``. To write, pynini is imported; reading (`sgdec.io.openfst`) does without.
+Weights are costs, as in OpenFst: negated natural-log scores, lower is better, infinite = no path. Label 0 is epsilon,
+1 ``<s>`` and 2 ``</s>``. Writing needs pynini; reading (`sgdec.io.openfst`) does not.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ class Arc(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Lattice:
-    """A weighted acceptor; states are 0..n-1, and their arcs follow each other, by ascending label."""
+    """A weighted acceptor with states 0..n-1. The arcs are sorted by state, then by label."""
 
     start: int
-    """-1 = there is no state at all."""
+    """The start state; -1 = the lattice has no state."""
     first: npt.NDArray[np.int64]
-    """``[states + 1]``: where the arcs of each state begin."""
+    """``[states + 1]``: the index of the first arc of each state."""
     labels: npt.NDArray[np.int32]
     """``[arcs]``"""
     costs: npt.NDArray[np.float64]
     """``[arcs]``"""
     targets: npt.NDArray[np.int32]
-    """``[arcs]``: the states that they lead to."""
+    """``[arcs]``: the target states."""
     final: npt.NDArray[np.float64]
     """``[states]``: final costs; infinite = not final."""
 
@@ -62,10 +62,10 @@ class Lattice:
 
 
 def read_lattice(path: str | Path) -> Lattice:
-    """Reads an OpenFst binary, plain or gzipped, with standard (tropical) or log arcs.
+    """Read an OpenFst binary, plain or gzipped, with standard (tropical) or log arcs.
 
-    Raises LatticeError for a file that is missing, damaged or no lattice, for a transducer, and for a symbol table
-    with other words than ``<s>`` and ``</s>`` as 1 and 2.
+    Raises LatticeError if the file is missing, damaged, not an OpenFst file, or a transducer, and if a symbol table has
+    other words than ``<s>`` and ``</s>`` as 1 and 2.
     """
     found = read_openfst(path)
     _check_acceptor(path, found)
@@ -102,13 +102,13 @@ def require_ends(lattice: Lattice, path: str | Path) -> None:
 
 
 def write_nbest(path: str | Path, hypotheses: Sequence[Hypothesis]) -> int:
-    """Writes one sentence's hypotheses as a deterministic acceptor, gzipped if ``path`` ends in ``.gz``.
+    """Write one sentence's hypotheses as a deterministic acceptor, gzipped if ``path`` ends in ``.gz``.
 
-    A prefix tree with ``<s>`` and ``</s>`` arcs. The cost of a path is minus the hypothesis' total, to single
-    precision; its arcs bear the weighted scores of its tokens, the ``</s>`` arc the rest of the total. Among
-    hypotheses with equal tokens the best one counts. Without hypotheses the lattice is empty.
+    The lattice is a prefix tree with ``<s>`` and ``</s>`` arcs. The cost of a path is minus the hypothesis' total, in
+    single precision. Each arc has the negated weighted score of its token, and the ``</s>`` arc has the rest of the
+    total. Among hypotheses with equal tokens only the best is written. Without hypotheses the lattice is empty.
 
-    Returns how many hypotheses are not in it since they contain token 0, which a lattice reads as epsilon.
+    Returns the number of hypotheses that are left out because they contain token 0, which is epsilon in a lattice.
     Raises SgdecError if the file cannot be written or pynini is not installed.
     """
     pynini = _pynini()
@@ -129,7 +129,7 @@ def write_nbest(path: str | Path, hypotheses: Sequence[Hypothesis]) -> int:
 
 
 def _prefix_tree(hypotheses: Sequence[Hypothesis]) -> tuple[list[dict[int, tuple[float, int]]], int]:
-    """For each state its arcs, label -> (cost, target); state 0 starts. And the state where all paths end."""
+    """For each state its arcs, label -> (cost, target), with start state 0; and the state where all paths end."""
     tree: list[dict[int, tuple[float, int]]] = [{BOS: (0.0, 1)}, {}, {}]
     end = 2
     for hypothesis in hypotheses:
@@ -148,7 +148,7 @@ def _prefix_tree(hypotheses: Sequence[Hypothesis]) -> tuple[list[dict[int, tuple
 
 
 def _weighted_scores(hypothesis: Hypothesis) -> list[float]:
-    """For each token, ``</s>`` last, its combined score; nothing where the ledger is not kept."""
+    """The combined score of each token, ``</s>`` last; empty if the ledger is not kept."""
     return [
         sum(weight * score for weight, score in zip(weights, scores, strict=True) if weight)
         for weights, scores in zip(hypothesis.weights, hypothesis.ledger, strict=True)
@@ -156,12 +156,12 @@ def _weighted_scores(hypothesis: Hypothesis) -> list[float]:
 
 
 def _single(cost: float) -> float:
-    """As a file keeps it, so that rounding does not add up along a path."""
+    """The cost rounded to single precision, as in a file, so that rounding errors do not add up along a path."""
     return float(np.float32(cost))
 
 
 def _check_acceptor(path: str | Path, found: Automaton) -> None:
-    """LatticeError for a transducer."""
+    """Raises LatticeError for a transducer."""
     wrong = found.arcs["label"] != found.arcs["output"]
     if wrong.any():
         where, arc = first_arc(wrong, found)

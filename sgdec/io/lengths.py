@@ -1,8 +1,8 @@
 """Files about target lengths: given scores, one line per sentence, and the weights of a length model.
 
 A line of length scores lists the allowed lengths, separated by blanks: ``7:-0.5 8:-1.2``, or ``7`` for ``7:0``. A
-file of weights, as ``sgdec fit-length`` writes it, has one weight per line: its name and its number; what is behind a
-``#`` is a comment.
+file of weights, as ``sgdec fit-length`` writes it, has one weight per line, a name and a number; text after a ``#``
+is a comment.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NAMES = tuple(f"{parameter}.{name}" for parameter in ("r", "p") for name in (*FE
 
 
 def read_length_scores(path: str | Path) -> list[dict[int, float]]:
-    """For each sentence its lengths, ascending, with their scores. Raises SgdecError naming the line."""
+    """For each sentence its lengths, ascending, with their scores. Raises SgdecError that names an invalid line."""
     return [_scores_of(line, f"{path}: line {number}") for number, line in enumerate(read_lines(path), 1)]
 
 
@@ -44,7 +44,7 @@ def _scores_of(line: str, where: str) -> dict[int, float]:
 
 
 def read_length_weights(path: str | Path) -> LengthWeights:
-    """Raises SgdecError naming the line, or the weight that is missing."""
+    """Read the weights of a length model. Raises SgdecError that names the invalid line or the missing weight."""
     found: dict[str, float] = {}
     for number, line in enumerate(read_lines(path), 1):
         words = line.partition("#")[0].split()
@@ -68,7 +68,8 @@ def read_length_weights(path: str | Path) -> LengthWeights:
 
 
 def write_length_weights(path: str | Path, weights: LengthWeights, about: str) -> None:
-    """``about``: one line that says what they were made of. Raises SgdecError if it cannot be written."""
+    """Write the weights of a length model. ``about`` is one line about their origin. Raises SgdecError if the file
+    cannot be written."""
     numbers = [*weights.r, *weights.p]
     lines = [f"# {about}", *(f"{name} {number!r}" for name, number in zip(NAMES, numbers, strict=True))]
     write_whole(path, "\n".join([*lines, ""]))

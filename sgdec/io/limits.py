@@ -1,4 +1,4 @@
-"""One rule for sizes: what a file claims is checked against the bytes that are there, and what is there has a limit.
+"""Limits on sizes: a size that a file declares is checked against its actual bytes, and actual sizes have limits.
 
 To raise a limit, set the environment variable that the error names:
 
@@ -6,8 +6,8 @@ To raise a limit, set the environment variable that the error names:
     SGDEC_MAX_CONFIG_BYTES      1 MiB     a TOML file of options
     SGDEC_MAX_DOCUMENT_BYTES   64 MiB     a JSON file, a SentencePiece model
     SGDEC_MAX_FILE_BYTES        1 GiB     a lattice or transducer, unpacked
-    SGDEC_MAX_UNPACKED_TIMES  100         a packed file, unpacked, by its own size; the first 16 MiB are free
-    SGDEC_MAX_NESTING         100         lists and objects inside each other in JSON and TOML
+    SGDEC_MAX_UNPACKED_TIMES  100         unpacked size / packed size; the first 16 MiB are always allowed
+    SGDEC_MAX_NESTING         100         depth of nested lists and objects in JSON and TOML
     SGDEC_MAX_VOCABULARY        5 million tokens of a vocabulary without a model
 """
 
@@ -23,17 +23,17 @@ from typing import IO, Any, NamedTuple
 from sgdec.errors import SgdecError, UsageError
 
 FREE = 16 << 20
-"""Bytes that any packed file may unpack to: short files of equal lines pack very well."""
+"""The number of bytes that any packed file may unpack to: short files of equal lines pack very well."""
 CHUNK = 1 << 16
-"""Bytes that are read at a time."""
+"""The number of bytes that are read at a time."""
 TOKENS = 1 << 31
-"""Token ids are less: OpenFst's labels have 32 bits."""
+"""Token ids are below this number: OpenFst's labels have 32 bits."""
 GZIP = b"\x1f\x8b"
-"""How a gzip file begins."""
+"""The first bytes of a gzip file."""
 
 
 class Limit(NamedTuple):
-    """How much there may be of something."""
+    """The limit on a size or number."""
 
     variable: str
     """The environment variable that sets it."""
@@ -41,7 +41,7 @@ class Limit(NamedTuple):
 
     @property
     def value(self) -> int:
-        """Raises `UsageError` if the variable holds something else than a whole number."""
+        """The limit in force. Raises `UsageError` if the environment variable is not a positive whole number."""
         given = os.environ.get(self.variable)
         if given is None:
             return self.default
@@ -52,7 +52,7 @@ class Limit(NamedTuple):
 
     @property
     def raising(self) -> str:
-        """The end of an error: how to raise this limit."""
+        """The end of an error message, which says how to raise this limit."""
         return f"The limit is {self.value}; set the environment variable {self.variable} to raise it."
 
 
@@ -66,7 +66,8 @@ VOCABULARY = Limit("SGDEC_MAX_VOCABULARY", 5_000_000)
 
 
 def whole_number(word: str, below: int = TOKENS) -> int | None:
-    """The number that ASCII digits spell, a token id for example; None for any other word, and from ``below`` on.
+    """The number that a word of ASCII digits denotes, such as a token id; None for other words, and for numbers of
+    ``below`` or more.
 
     >>> whole_number("17"), whole_number("-1"), whole_number("²"), whole_number("9" * 5000)
     (17, None, None, None)
@@ -77,7 +78,7 @@ def whole_number(word: str, below: int = TOKENS) -> int | None:
 
 
 def read_all(file: IO[bytes], name: str, limit: Limit) -> bytes:
-    """The rest of an open file; `SgdecError` for more than ``limit`` bytes."""
+    """The rest of an open file. Raises `SgdecError` if it has more than ``limit`` bytes."""
     most, chunks, size = limit.value, [], 0
     while chunk := file.read(CHUNK):
         chunks.append(chunk)
@@ -88,9 +89,10 @@ def read_all(file: IO[bytes], name: str, limit: Limit) -> bytes:
 
 
 def bounded_lines(file: IO[bytes]) -> Iterator[bytes | SgdecError]:
-    """The lines of an open file with their ends; in the place of one beyond the limit an error, without its file.
+    """Yields the lines of an open file with their line ends; for a line beyond the limit an error that does not name
+    the file.
 
-    After one that goes on for more bytes than a file may have (such as that of /dev/zero) no other is looked for.
+    If a line has more bytes than a file may have (such as that of /dev/zero), reading stops after it.
     """
     most = LINE.value
     for line in iter(partial(file.readline, most + 1), b""):
@@ -109,7 +111,8 @@ def bounded_lines(file: IO[bytes]) -> Iterator[bytes | SgdecError]:
 
 
 def gunzipped(data: bytes, name: str) -> bytes:
-    """All members of a gzip file. Raises `EOFError` or `zlib.error` for a damaged one, `SgdecError` beyond limits."""
+    """The unpacked members of a gzip file. Raises `EOFError` or `zlib.error` if it is damaged, `SgdecError` if it
+    exceeds a limit."""
     most = _allowance(len(data))
     parts, size = [], 0
     while data:
@@ -120,12 +123,12 @@ def gunzipped(data: bytes, name: str) -> bytes:
             raise _bomb(name, most)
         if not member.eof:
             raise EOFError("it is cut short")
-        data = member.unused_data.lstrip(b"\0")  # padding, as of tapes
+        data = member.unused_data.lstrip(b"\0")  # padding, as on tapes
     return b"".join(parts)
 
 
 def unpacking(packed: IO[bytes], unpack: Callable[[IO[bytes]], IO[bytes]], name: str) -> IO[bytes]:
-    """A packed file as ``unpack``, such as `gzip.open`, opens it; reading it beyond the limits raises `SgdecError`.
+    """A packed file opened by ``unpack``, such as `gzip.open`; reading beyond the limits raises `SgdecError`.
 
     Closing it closes ``packed``.
     """
@@ -135,7 +138,7 @@ def unpacking(packed: IO[bytes], unpack: Callable[[IO[bytes]], IO[bytes]], name:
 
 
 class _Counted(io.RawIOBase):
-    """A file that knows how many bytes were read from it."""
+    """A file that counts the bytes that were read from it."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -145,7 +148,7 @@ class _Counted(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        data = self._file.read1(len(buffer))  # not `read`: where the file breaks off, what came before would be lost
+        data = self._file.read1(len(buffer))  # `read` would lose the bytes before a fault
         buffer[: len(data)] = data
         self.count += len(data)
         return len(data)
@@ -175,7 +178,7 @@ class _Guarded(_Counted):
 
 
 def _allowance(packed: int) -> int:
-    """The bytes that so many packed ones may unpack to."""
+    """The number of bytes that ``packed`` bytes may unpack to."""
     return max(FREE, packed * UNPACKED.value)
 
 

@@ -1,7 +1,7 @@
 """Moses' n-best lists: ``id ||| tokens ||| name= value ... ||| total``, read one sentence at a time.
 
-Ids are 0-based in Moses' own lists and 1-based in ours; a list whose first id is 0 is taken to be 0-based. A name may
-have several values. Features may be missing, and the total, too; what is behind the total is not read.
+Ids are 0-based in Moses' own lists and 1-based in ours; a list whose first id is 0 is read as 0-based. A name may
+have several values. Features and the total may be missing; fields after the total are ignored.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ class NbestEntry(NamedTuple):
     """One hypothesis of a list."""
 
     id: int
-    """1-based number of its sentence, whatever the file counts from."""
+    """The number of its sentence, always 1-based."""
     text: str
-    """Text or token ids, as the file has them."""
+    """Text or token ids, as in the file."""
     features: Mapping[str, tuple[float, ...]]
-    """By name, without the ``=``; unweighted."""
+    """The unweighted features by name, without the ``=``."""
     total: float | None
     where: str
     """``FILE: line N``, for errors."""
 
 
 def read_nbest(path: str | Path) -> Iterator[tuple[int, list[NbestEntry]]]:
-    """For each sentence of a list, in the order of the file, its 1-based id and its entries.
+    """Yields the 1-based id and the entries of each sentence of a list, in the order of the file.
 
     Raises SgdecError for a malformed list, and for ids that do not ascend.
 
@@ -70,7 +70,7 @@ def _entries(path: str | Path) -> Iterator[NbestEntry]:
 
 
 def parse_entry(line: str, where: str) -> NbestEntry:
-    """One line, with the id that it has in the file. Raises SgdecError for a malformed line.
+    """The entry of one line, with the id from the file. Raises SgdecError for a malformed line.
 
     >>> parse_entry("7 ||| ein Hund ||| -2.5", "list: line 1")
     NbestEntry(id=7, text='ein Hund', features={}, total=-2.5, where='list: line 1')
@@ -85,7 +85,7 @@ def parse_entry(line: str, where: str) -> NbestEntry:
 
 
 def parse_id(line: str, where: str) -> int:
-    """The id alone, as the file has it; SgdecError if there is none."""
+    """The id from the file. Raises SgdecError if the line has none."""
     field, separator, _ = line.partition(SEPARATOR)
     number = whole_number(field.strip()) if separator else None
     if number is None:

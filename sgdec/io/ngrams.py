@@ -1,4 +1,4 @@
-"""Files of n-gram posteriors, as SGNMT has them: one n-gram a line, ``1 7 4 : 0.25``.
+"""Files of n-gram posteriors in SGNMT's format: one n-gram per line, ``1 7 4 : 0.25``.
 
 Tokens are ids, sentences begin with 1 (``<s>``) and end with 2 (``</s>``).
 """
@@ -21,7 +21,7 @@ Ngram: TypeAlias = tuple[int, ...]
 def read_ngrams(path: str | Path, vocab_size: int | None = None) -> dict[Ngram, float]:
     """The n-grams of a file with their scores.
 
-    Raises SgdecError naming the line, also for an n-gram that comes twice and for a token outside the vocabulary.
+    Raises SgdecError that names the line if it is malformed, repeats an n-gram or has a token outside the vocabulary.
     """
     ngrams: dict[Ngram, float] = {}
     for number, line in enumerate(read_lines(path), 1):
@@ -46,6 +46,6 @@ def read_ngrams(path: str | Path, vocab_size: int | None = None) -> dict[Ngram, 
 
 
 def write_ngrams(path: str | Path, ngrams: Mapping[Ngram, float]) -> None:
-    """By ascending tokens. Raises SgdecError if the file cannot be written."""
+    """Write the n-grams with their scores, by ascending tokens. Raises SgdecError if the file cannot be written."""
     lines = [f"{' '.join(map(str, ngram))} : {score:.9g}\n" for ngram, score in sorted(ngrams.items())]
     write_whole(path, "".join(lines), durable=False)

@@ -1,6 +1,7 @@
 r"""The model files of NPLM, the software of Vaswani et al. 2013: a feed-forward n-gram language model as text.
 
-A file is a list of sections, each a line with its name and then lines up to an empty one; ``\end`` is the last:
+A file is a list of sections. Each has a line with its name, followed by lines up to an empty one; ``\end`` is the
+last section:
 
     \config                a key and a value on each line: version 1, ngram_size n, input_vocab_size and
                            output_vocab_size (or vocab_size for both), input_embedding_dimension D, num_hidden H,
@@ -15,8 +16,8 @@ A file is a list of sections, each a line with its name and then lines up to an 
     \output_weights        a row of E numbers for each output word
     \output_biases         a number for each output word
 
-With num_hidden 0 there is one hidden layer: \hidden_weights 1 has E rows, and what \hidden_weights 2 holds does not
-count. ``<unk>`` stands for every word that is not listed, ``<s>`` fills the context before a sentence.
+With num_hidden 0 there is one hidden layer: \hidden_weights 1 has E rows, and \hidden_weights 2 is ignored. ``<unk>``
+stands for every word that is not listed, ``<s>`` fills the context before a sentence.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ class NplmFile:
     input_embeddings: Matrix
     """``[input words, D]``"""
     hidden: list[Layer]
-    """One or two."""
+    """One or two hidden layers."""
     output_weights: Matrix
     """``[output words, E]``"""
     output_biases: Matrix
@@ -77,14 +78,14 @@ class NplmFile:
 def read_nplm(path: str | Path) -> NplmFile:
     """Read a model file; a name that ends in ``.gz`` is unpacked.
 
-    Raises `SgdecError`, naming the line, for a file that cannot be read, is no model file, ends early, or whose
-    sections do not fit its ``\\config``.
+    Raises `SgdecError`, naming the line, if the file cannot be read, is not a model file, ends early, or has sections
+    that do not fit its ``\\config``.
     """
     return _Reader(str(path)).read()
 
 
 def write_nplm(path: str | Path, model: NplmFile) -> None:
-    """Write a model file. Numbers keep all their digits. Raises SgdecError if it cannot be written."""
+    """Write a model file without rounding numbers. Raises SgdecError if it cannot be written."""
     first, *second = model.hidden
     config = {
         "version": 1,
@@ -96,7 +97,7 @@ def write_nplm(path: str | Path, model: NplmFile) -> None:
         "output_embedding_dimension": model.output_weights.shape[1],
         "activation_function": model.activation,
     }
-    upper = second[0] if second else Layer(np.zeros((1, 1)), np.zeros(1))  # as NPLM writes what it does not use
+    upper = second[0] if second else Layer(np.zeros((1, 1)), np.zeros(1))  # NPLM also writes unused layers
     sections = {
         "config": [f"{key} {value}" for key, value in config.items()],
         "input_vocab": model.input_words,
@@ -120,14 +121,14 @@ def _rows(matrix: Matrix) -> Iterator[str]:
 
 
 class _Section(NamedTuple):
-    """Its lines, and the number of the line with its name."""
+    """The lines of a section, and the line number of its name."""
 
     start: int
     lines: list[str]
 
 
 class _Reader:
-    """All sections of a file, and what becomes of each."""
+    """Splits a file into sections and parses each of them."""
 
     def __init__(self, path: str) -> None:
         self.path = path

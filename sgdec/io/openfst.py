@@ -1,14 +1,14 @@
-"""OpenFst's binary files, read without OpenFst: its own code aborts the process where a file is damaged.
+"""OpenFst's binary files, read without OpenFst, because its code aborts the process if a file is damaged.
 
 Two formats are read, ``vector`` (the usual one) and ``const``, with standard (tropical) or log arcs, with or without
-symbol tables, plain or gzipped. Each size, number of a state and length of a table in a file is checked against the
-bytes that are there. Others are refused with the command that converts them.
+symbol tables, plain or gzipped. Every size, state number and table length in a file is checked against the actual
+bytes. Other formats are refused with the command that converts them.
 
 A file is a header, the symbol tables, and then
 
-- ``vector``: for each state its final cost, its number of arcs (64 bits), and these: label, output, cost, target;
-- ``const``: a table of states (final cost, first arc, numbers of arcs, of input and of output epsilons), a table of
-  arcs. Aligned ones begin on multiples of 16 bytes.
+- ``vector``: for each state its final cost, its number of arcs (64 bits), and the arcs: label, output, cost, target;
+- ``const``: a table of states (final cost, first arc, numbers of arcs, of input epsilons and of output epsilons), and
+  a table of arcs. Aligned tables begin on multiples of 16 bytes.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from sgdec.io.limits import FILE, GZIP, gunzipped, read_all
 from sgdec.io.symbols import RESERVED
 
 COSTS = {"standard": "<f4", "log": "<f4", "log64": "<f8"}
-"""Types of arcs, and how their costs are stored."""
+"""The types of arcs, with the number type of their costs."""
 _MAGIC, _SYMBOLS_MAGIC = 2125659606, 2125658996
-"""How a file and how a symbol table begins."""
+"""The first number of a file and of a symbol table."""
 _RESERVED_NAMES = {name.encode() for name in RESERVED.values()}
 _INPUT_SYMBOLS, _OUTPUT_SYMBOLS, _ALIGNED = 1, 2, 4
 _ALIGNED_VERSION = 1
 _ALIGNMENT = 16
 _WORD = 4
-"""Bytes; all parts of ``vector`` behind its header are so many words long."""
+"""The size of a word in bytes; all parts of ``vector`` after the header are multiples of it."""
 
 
 class LatticeError(SgdecError):
-    """The error of one lattice file, and the way out, apart: a caller that knows more can add to each."""
+    """An error in one lattice file. The error and the advice are separate, so that a caller can add to each."""
 
     def __init__(self, path: str | Path, what: str, way_out: str = "") -> None:
         super().__init__(f"{path}: {what}. {way_out}".rstrip())
@@ -48,12 +48,12 @@ class LatticeError(SgdecError):
 
 
 class Automaton(NamedTuple):
-    """The content of a file."""
+    """The content of an OpenFst file."""
 
     start: int
-    """-1 = there is no state at all."""
+    """The start state; -1 = there is no state."""
     first: npt.NDArray[np.int64]
-    """``[states + 1]``: where the arcs of each state begin."""
+    """``[states + 1]``: the index of the first arc of each state."""
     arcs: npt.NDArray[Any]
     """``[arcs]``: ``label`` (of the input), ``output``, ``cost``, ``target``."""
     final: npt.NDArray[Any]
@@ -63,28 +63,28 @@ class Automaton(NamedTuple):
 
 
 class _Header(NamedTuple):
-    """The header: all that is known before the states are read."""
+    """The header of a file."""
 
     format: str
     arc_type: str
     flags: int
     start: int
     states: int
-    """-1 = as many as there are."""
+    """The number of states; -1 = up to the end of the file."""
     arcs: int
     symbols: dict[int, str]
     """As in `Automaton`."""
     end: int
-    """Where the states begin, after the symbol tables."""
+    """The position of the states, after the symbol tables."""
 
 
 class _Damaged(Exception):
-    """The file is not what it says."""
+    """The content of the file contradicts its header."""
 
 
 def read_openfst(path: str | Path) -> Automaton:
-    """Raises `LatticeError` for a file that is missing, damaged, of another format, or whose labels are no token ids
-    and costs no numbers.
+    """Read a file. Raises `LatticeError` if it is missing, damaged, of another format, has a label that is not a
+    token id, or a cost that is not a number.
     """
     data = _read_bytes(path)
     try:
@@ -106,7 +106,7 @@ def read_openfst(path: str | Path) -> Automaton:
 
 
 def first_arc(wrong: npt.NDArray[np.bool_], found: Automaton) -> tuple[int, Any]:
-    """The first of some arcs, after the number of its state."""
+    """The number of a state and its first arc that is marked in ``wrong``."""
     arc = int(wrong.argmax())
     return int(np.searchsorted(found.first, arc, side="right")) - 1, found.arcs[arc]
 
@@ -125,7 +125,8 @@ def _read_bytes(path: str | Path) -> bytes:
 
 
 def _header(data: bytes) -> _Header:
-    """A number, the names of format and arcs, version, flags, properties, the start, how many states and arcs."""
+    """Parse the header: a magic number, the names of format and arcs, version, flags, properties, start, numbers of
+    states and arcs."""
     (magic,) = struct.unpack_from("<i", data)
     if magic != _MAGIC:
         raise _Damaged
@@ -144,7 +145,7 @@ def _header(data: bytes) -> _Header:
 
 
 def _string(data: bytes, at: int) -> tuple[bytes, int]:
-    """A string with its length before it, and where it ends."""
+    """A string that is stored after its length, and the position of its end."""
     (length,) = struct.unpack_from("<i", data, at)
     end = at + 4 + length
     if length < 0 or end > len(data):
@@ -163,7 +164,7 @@ def _symbols(data: bytes, at: int) -> tuple[dict[int, str], int]:
     _, at = _string(data, at + 4)
     _, size = struct.unpack_from("<qq", data, at)
     at += 16
-    if size > (len(data) - at) // 12:  # a symbol takes 12 bytes and more
+    if size > (len(data) - at) // 12:  # a symbol takes at least 12 bytes
         raise _Damaged
     found = {}
     for _ in range(size):
@@ -176,7 +177,7 @@ def _symbols(data: bytes, at: int) -> tuple[dict[int, str], int]:
 
 
 def _vector(data: bytes, header: _Header) -> Automaton:
-    """Only the numbers of arcs are looked for one by one."""
+    """Parse the format ``vector``. Only the numbers of arcs are read one by one; the arcs are read with NumPy."""
     cost = COSTS[header.arc_type]
     width = np.dtype(cost).itemsize // _WORD
     head, arc = width + 2, width + 3
@@ -219,7 +220,7 @@ def _const(data: bytes, header: _Header) -> Automaton:
 
 
 def _table(data: bytes, at: int, rows: int, kind: np.dtype[Any], flags: int) -> tuple[npt.NDArray[Any], int]:
-    """The next ``rows`` rows, and their end."""
+    """The next ``rows`` rows, and the position of their end."""
     if flags & _ALIGNED:
         at += -at % _ALIGNMENT
     end = at + rows * kind.itemsize
@@ -233,21 +234,21 @@ def _arc_type(cost: str) -> list[tuple[str, str]]:
 
 
 def _require_places(found: Automaton) -> None:
-    """`_Damaged` where the start or an arc leads to no state."""
+    """Raises `_Damaged` if the start or the target of an arc is not a state."""
     states, targets = len(found.final), found.arcs["target"]
     if targets.min(initial=0) < 0 or targets.max(initial=-1) >= states or found.start not in range(-1, states):
         raise _Damaged
 
 
 def _require_values(path: str | Path, found: Automaton) -> None:
-    """`LatticeError` for labels that are no token ids, for costs that are no numbers."""
+    """Raises `LatticeError` for a label that is not a token id, and for a cost that is not a number."""
     arcs, final = found.arcs, found.final
     for side in ("label", "output"):
         if arcs[side].min(initial=0) < 0:
             state, arc = first_arc(arcs[side] < 0, found)
             raise LatticeError(path, f"has an arc with label {arc[side]} (state {state})", "Expected token ids.")
     numbers = "Expected costs: numbers, or inf."
-    if not arcs["cost"].min(initial=np.inf) > -np.inf:  # a NaN is not, either
+    if not arcs["cost"].min(initial=np.inf) > -np.inf:  # also true for NaN
         state, arc = first_arc(~(arcs["cost"] > -np.inf), found)
         raise LatticeError(path, f"a weight at state {state} is {arc['cost']}", numbers)
     if not final.min(initial=np.inf) > -np.inf:

@@ -37,16 +37,17 @@ def names(pattern: str) -> re.Pattern[str]:
 
 
 def numbers_of_files(pattern: str) -> list[int]:
-    """The sentence numbers, ascending, for which there is a file (or a folder)."""
+    """The ascending sentence numbers for which a file (or a folder) exists."""
     found = map(names(pattern).fullmatch, glob("*".join(map(escape, pattern.split(ID)))))
     return sorted(int(match[1]) for match in found if match)
 
 
 def named(value: Any) -> Iterator[str]:
-    """The files, folders and patterns that the value of an option names: text, also with commas, or a list of it.
+    """Yields the files, folders and patterns that the value of an option names. The value can be a text, a text with
+    commas, or a list of texts.
 
-    Text names what it names if that is there; a pattern, if it is one. ``.`` and ``/`` may as well be symbols of some
-    language; they count where they hold a checkpoint.
+    A text names a file or folder if it exists, and a pattern if it contains the placeholder. ``.`` and ``/`` can also
+    be tokens of a vocabulary; they count only if they contain a checkpoint.
 
     >>> list(named("lattices/{id}.fst")), list(named(3)), list(named("nowhere"))
     (['lattices/{id}.fst'], [], [])

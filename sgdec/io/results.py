@@ -1,7 +1,7 @@
 """Writing results: one writer per format, one call per sentence, flushed at once.
 
-A sentence without hypotheses is an empty line in ``text`` and ``ids``, an empty list in ``jsonl``, nothing in
-``nbest`` and an empty lattice in ``fst``: lines never shift.
+A sentence without hypotheses is an empty line in ``text`` and ``ids``, an empty list in ``jsonl``, no line in
+``nbest`` and an empty lattice in ``fst``, so lines never shift.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sgdec.protocol import Hypothesis
 from sgdec.search.outcome import Outcome
 
 Spell: TypeAlias = Callable[[Sequence[int]], str]
-"""Tokens as a line: text, or token ids."""
+"""A function from tokens to a line: text or token ids."""
 
 
 class Writer(ABC):
@@ -33,7 +33,7 @@ class Writer(ABC):
 
     @abstractmethod
     def write(self, outcome: Outcome) -> str | None:
-        """One sentence, at once. Returns a warning where something had to be left out."""
+        """Write one sentence immediately. Returns a warning if something had to be left out."""
 
 
 def make_writer(
@@ -45,9 +45,9 @@ def make_writer(
     *,
     ledger: bool = False,
 ) -> Writer:
-    """The writer of ``--output-format``, for predictors of these names, to ``rows`` or a pattern of files.
+    """The writer of an output format for predictors with these names. It writes to ``rows`` or to a pattern of files.
 
-    ``ledger``: JSON has the scores of every token, too.
+    ``ledger``: the JSON also has the scores of every token.
     """
     if format == "fst":
         assert output is not None
@@ -66,10 +66,11 @@ def open_rows(
     resume: bool = False,
     overwrite: bool = False,
 ) -> Iterator[Rows]:
-    """Where rows go: ``--output`` (None: standard output), in UTF-8. What is a file can be gone on with.
+    """Open the output of rows: ``--output`` (None: standard output), in UTF-8. Only an output that is a file can be
+    resumed.
 
-    ``about``: see `open_noted`. Raises UsageError if an output cannot be opened or gone on with,
-    SgdecError if it cannot be written to its end.
+    ``about``: see `open_noted`. Raises UsageError if an output cannot be opened or resumed, SgdecError if it cannot
+    be written completely.
     """
     if resume and overwrite:
         raise UsageError("--resume goes on with a run and --overwrite begins it again. Give one of them.")
@@ -125,7 +126,7 @@ class NbestWriter(Writer):
 
 
 class JsonWriter(Writer):
-    """One JSON object a sentence, with everything that is known: `sgdec.found.Found.to_dict`."""
+    """One JSON object per sentence, with all results: `sgdec.found.Found.to_dict`."""
 
     def __init__(self, output: Sink, spell: Spell, names: Sequence[str], *, ledger: bool = False) -> None:
         self._output = output
@@ -143,7 +144,7 @@ class JsonWriter(Writer):
 
 
 class LatticeWriter(Writer):
-    """One acceptor a sentence over the n-best list, natural-log costs, that rescores to the same totals."""
+    """One acceptor per sentence with the n-best list; its natural-log costs give the same totals."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
@@ -160,12 +161,13 @@ class LatticeWriter(Writer):
 
 
 def _one_line(text: str) -> str:
-    """A tokenizer may have a piece for the end of a line, but lines are sentences."""
+    """The text without line breaks, which some tokenizers have as pieces: one line is one sentence."""
     return text.replace("\r", " ").replace("\n", " ")
 
 
 def spelled(hypothesis: Hypothesis, spell: Spell) -> str:
-    """The text of a hypothesis: its own, if it has any and text is asked for, or what its tokens spell."""
+    """The text of a hypothesis: its own ``text`` if it is set and text is asked for, otherwise the text of its
+    tokens."""
     return hypothesis.text if hypothesis.text is not None and spell is not _ids else spell(hypothesis.tokens)
 
 

@@ -1,6 +1,6 @@
-"""Writing what outputs score: a line an output, or n-best lists in their new order.
+"""Writing the scores of outputs: one line per output, or n-best lists in their new order.
 
-An output that could not be scored is an empty line, in a list an entry with the total -inf: lines never shift.
+An output that could not be scored is an empty line, or in a list an entry with the total -inf, so lines never shift.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Rescored(NamedTuple):
 
 
 class ScoreWriter:
-    """One output after the other; the entries of a list when all of its sentence are there."""
+    """Writes one output after the other, and the entries of a list when its sentence is complete."""
 
     def __init__(self, output: Rows, format: str, names: Sequence[str], ranking: Ranking, old_weight: float) -> None:
         self._output, self._format, self._names = output, format, names
@@ -38,10 +38,10 @@ class ScoreWriter:
         self._list: list[_Rescored] = []
         self._written = output.done
         self._sentence, self._failed = 0, False
-        """Whose entries are written, and whether one of them failed."""
+        """The sentence whose entries are being written, and whether one of them failed."""
 
     def write(self, entry: NbestEntry | None, outcome: Outcome) -> None:
-        """Writes the outcome of an output; ``entry``: its origin in an n-best list."""
+        """Write the outcome of an output; ``entry`` is its entry in an n-best list."""
         if outcome.source.id != self._sentence:
             self._complete()
             self._sentence, self._failed = outcome.source.id, False
@@ -57,19 +57,20 @@ class ScoreWriter:
             self._list.append(self._rescored(entry, found))
 
     def finish(self, sentences: int) -> None:
-        """The last list; and a line for each of the ``sentences`` that has none, where lines count."""
+        """Write the last list and, if each sentence needs a line, an empty line for each of the ``sentences`` without
+        one."""
         self._complete()
         self._skip_to(sentences)
 
     def _complete(self) -> None:
-        """The rows of the last sentence are all there."""
+        """Note that the last sentence is complete."""
         if self._list:
             self._flush()
         if self._sentence:
             self._output.note(self._sentence, failed=self._failed)
 
     def _flush(self) -> None:
-        """One sentence's list, best first; equal totals as they were."""
+        """Write one sentence's list, best first; entries with equal totals keep their order."""
         ranked = sorted(self._list, key=lambda scored: -scored.rank_score)
         self._skip_to(ranked[0].entry.id - 1)
         for _, total, features, entry in ranked[:1] if self._format == "text" else ranked:
@@ -79,7 +80,7 @@ class ScoreWriter:
         self._list = []
 
     def _skip_to(self, sentence: int) -> None:
-        """Empty lines for sentences without a list."""
+        """Write empty lines for sentences without a list."""
         if self._format == "text":
             self._output.write("\n" * (sentence - self._written))
         self._written = max(self._written, sentence)
@@ -95,7 +96,7 @@ class ScoreWriter:
         return _Rescored(found.rank_score + old / penalty, found.score + old, features, entry)
 
     def _features(self, entry: NbestEntry, found: Hypothesis | None) -> str:
-        """The old features, and one per predictor; a name that is taken is numbered."""
+        """The old features, and one feature per predictor; a number is added to a name that is already used."""
         old = [f"{name}= {' '.join(f'{value:g}' for value in values)}" for name, values in entry.features.items()]
         taken = set(entry.features)
         scores = found.scores if found is not None else [UNSCORED] * len(self._names)

@@ -1,6 +1,6 @@
 """Reading sentences to decode: text through a vocabulary, or token ids; one sentence per line.
 
-A line that cannot be read costs only itself: it comes out as `Unreadable`, with the file and the line.
+A line that cannot be read does not affect the others: it becomes an `Unreadable`, with the file and the line.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from sgdec.text.lines import open_bytes, unpacking_errors
 from sgdec.text.two_sources import TwoSources
 
 BETWEEN = {"text": b"\t", "ids": b" 2 "}
-"""The separator of two sources of a sentence, by the input's format: a tab, or the token ``</s>``."""
+"""The separator of the two sources of a sentence, by input format: a tab, or the token ``</s>``."""
 
 
 Lines: TypeAlias = "Iterable[bytes | SgdecError]"
-"""With their ends; an error stands for a line that is too long."""
+"""Lines with their line ends; an error takes the place of a line that is too long."""
 
 
 MOST_FACTOR = 1_000_000
@@ -33,14 +33,14 @@ MOST_FACTOR = 1_000_000
 
 @dataclass(frozen=True)
 class LengthRule:
-    """How long outputs may be: at most this many tokens before ``</s>``.
+    """The limit on output lengths, in tokens before ``</s>``.
 
     >>> LengthRule(factor=2.0).limit(7), LengthRule(fixed=5).limit(7), LengthRule(fixed=0).limit(7)
     (14, 5, None)
     """
 
     factor: float = 2.0
-    """Times the source tokens, rounded down."""
+    """The limit is this factor times the number of source tokens, rounded down."""
     fixed: int | None = None
     """Overrides the factor; 0 = no limit."""
 
@@ -59,14 +59,14 @@ class LengthRule:
 
 @dataclass(frozen=True)
 class SourceReader:
-    """Turns lines into sources. Raises UsageError if text cannot be read for want of a vocabulary."""
+    """Turns lines into sources. Raises UsageError if text cannot be read because there is no vocabulary."""
 
     vocabulary: Vocabulary | None
-    """The source vocabulary; text needs it."""
+    """The source vocabulary, which is required for text."""
     format: Literal["text", "ids"] = "text"
     lengths: LengthRule = LengthRule()
     longest: int = 1000
-    """Longer sources (in tokens) are refused; 0 = none is."""
+    """The maximum length of a source in tokens; 0 = no limit."""
 
     def __post_init__(self) -> None:
         if self.format == "text" and self.vocabulary is None:
@@ -79,8 +79,8 @@ class SourceReader:
     def open(self, paths: Sequence[str]) -> Iterator[Lines]:
         """The lines of a file, or of the two files of two sources side by side.
 
-        Raises UsageError for more files than the models read and for one that is not there, SgdecError if one of
-        two ends before the other.
+        Raises UsageError if there are more files than the models read or one is missing, SgdecError if one of two
+        files ends before the other.
         """
         if len(paths) > (2 if isinstance(self.vocabulary, TwoSources) else 1):
             raise UsageError(f"{len(paths)} inputs: expected one file; or two, for a model of two sources.")
@@ -91,9 +91,9 @@ class SourceReader:
     def read(
         self, lines: Lines, name: str, first: int = 1, last: int | None = None, *, done: int = 0
     ) -> Iterator[Source | Unreadable]:
-        """Sentences ``first`` to ``last`` (1-based, inclusive) of a file called ``name`` in messages.
+        """Yields sentences ``first`` to ``last`` (1-based, inclusive) of a file; messages call it ``name``.
 
-        A file that breaks off ends with one `Unreadable`.
+        If reading the file fails, the last item is an `Unreadable`.
         """
         number = 0
         for number, line in enumerate(_guarded(lines), start=1):
@@ -125,7 +125,7 @@ class SourceReader:
         return self.source(number, tuple(map(_token, text.split())), text)
 
     def source(self, number: int, tokens: tuple[int, ...], text: str | None = None) -> Source:
-        """Sentence ``number``; SgdecError if it is empty, too long or has tokens that there are not."""
+        """Sentence ``number``. Raises SgdecError if it is empty, too long or has invalid tokens."""
         if self.vocabulary is not None and max(tokens, default=0) >= self.vocabulary.size:
             raise SgdecError(f"token {max(tokens)} is outside the source vocabulary 0..{self.vocabulary.size - 1}.")
         if not tokens:
@@ -146,11 +146,11 @@ def _token(word: str) -> int:
 
 
 class _BrokenOff(SgdecError):
-    """Why there are no more lines."""
+    """The error that ended the reading of lines."""
 
 
 def _guarded(lines: Lines) -> Iterator[bytes | SgdecError]:
-    """The lines, and at the end what kept us from reading on, if anything did."""
+    """Yields the lines, and at the end the error that stopped the reading, if there was one."""
     damaged: tuple[type[Exception], ...] = (OSError, *unpacking_errors())
     try:
         yield from lines
@@ -162,7 +162,7 @@ def _guarded(lines: Lines) -> Iterator[bytes | SgdecError]:
 
 @contextmanager
 def open_input(path: str) -> Iterator[IO[bytes]]:
-    """A file, packed or not, or standard input for ``-``; UsageError if there is none."""
+    """Open a file, packed or not, or standard input for ``-``. Raises UsageError if it cannot be opened."""
     try:
         file = open_bytes(path)
     except OSError as error:

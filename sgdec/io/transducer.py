@@ -1,13 +1,13 @@
 """Transducers between two kinds of tokens, read from and written to OpenFst binary files.
 
-The input side is what a decoder speaks, the output side what another predictor speaks. Weights are costs, negated
-natural-log scores. Labels are token ids, with three exceptions:
+The input side has the tokens of the decoder, the output side those of the inner predictor. Weights are costs, that
+is, negated natural-log scores. Labels are token ids, with three exceptions:
 
 - 0 is epsilon, on both sides;
 - `UNK_LABEL` is ``<unk>``, token 0, on both sides;
-- `OTHERWISE`, on the input side, is a failure arc: it reads nothing, and only tokens that no other arc of its state
-  reads may follow it (``</s>`` counts as read where the state is final). What a dictionary does not list then needs
-  one arc a state instead of one for each other token.
+- `OTHERWISE`, on the input side, is a failure arc: it reads no token, and only tokens that no other arc of its state
+  reads may follow it (``</s>`` counts as read if the state is final). So words that are not in a dictionary need one
+  arc per state, instead of one for each other token.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ class TransducerArc(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Transducer:
-    """States are 0..n-1; the arcs of a state follow each other, by ascending input label."""
+    """States are 0..n-1; the arcs are sorted by state, then by input label."""
 
     start: int
-    """-1 = there is no state at all."""
+    """The start state; -1 = there is no state."""
     first: npt.NDArray[np.int64]
-    """``[states + 1]``: where the arcs of each state begin."""
+    """``[states + 1]``: the index of the first arc of each state."""
     inputs: npt.NDArray[np.int32]
     """``[arcs]``"""
     outputs: npt.NDArray[np.int32]
@@ -70,9 +70,10 @@ class Transducer:
 
 
 def read_transducer(path: str | Path) -> Transducer:
-    """Reads an OpenFst binary, plain or gzipped, with standard (tropical) or log arcs; an acceptor maps to itself.
+    """Read an OpenFst binary, plain or gzipped, with standard (tropical) or log arcs; an acceptor maps each string to
+    itself.
 
-    Raises LatticeError for a file that is missing, damaged or no transducer.
+    Raises LatticeError if the file is missing, damaged or not a transducer.
     """
     start, first, arcs, final, _ = read_openfst(path)
     states = np.repeat(np.arange(len(final)), np.diff(first))
@@ -82,7 +83,7 @@ def read_transducer(path: str | Path) -> Transducer:
 
 
 def write_transducer(path: str | Path, arcs: Iterable[tuple[int, TransducerArc]], final: Mapping[int, float]) -> None:
-    """Writes arcs, each with the state it leaves, and final costs; state 0 starts. ``.gz`` is gzipped.
+    """Write arcs, each with its source state, and final costs; state 0 is the start. ``.gz`` files are gzipped.
 
     Raises SgdecError if the file cannot be written or pynini is not installed.
     """

@@ -1,13 +1,13 @@
-"""The output of a long run: beside its place until the run is complete, with notes that let another run go on.
+"""The output of a long run: it is written to a partial file until the run is complete, with notes for resuming.
 
-    out.txt                  what an earlier run made, until this one is complete
+    out.txt                  the output of an earlier run, until this one is complete
     out.txt.partial          the rows of this run, a sentence at a time
     out.txt.partial.jsonl    its notes. First line: the run's settings. Then a line per sentence, once its rows
                              are written: {"sentence": 17, "end": 3051, "crc": 91283652, "failed": false}
 
 ``end`` is the size of the rows up to here and ``crc`` their CRC-32, so a row that is cut short, changed or not from
-this run is found whatever the format, and nothing need be read out of rows. Files that are written one per sentence
-have notes alone. The process that writes holds a lock on the notes, which ends with it.
+this run is found in any format, without parsing rows. Outputs with one file per sentence have only notes. The writing
+process holds a lock on the notes, which ends with the process.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ from sgdec.io.writing import claim, put_in_place, refuse_unwritable
 log = logging.getLogger(__name__)
 
 FREE = ("batch_size", "window")
-"""The settings of a signature that may change when a run is resumed: they only change how arithmetic is shared."""
+"""The settings of a signature that may change when a run is resumed: they only change which sentences share
+arithmetic."""
 FREE_UNLESS_DETERMINISTIC = ("max_rows", "threads")
-"""Likewise; but the last bits depend on it in any case."""
+"""Settings that may also change, unless the run is deterministic: the last bits depend on them."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class Note:
 
 
 class Sink(Protocol):
-    """Where text goes."""
+    """A destination of text."""
 
     def write(self, text: str, /) -> object: ...
     def flush(self) -> object: ...
@@ -56,7 +57,7 @@ class Sink(Protocol):
 class Rows:
     """Text that is written a sentence at a time; `note` says when a sentence is complete.
 
-    This one is for standard output, pipes and devices, where nobody can go on: notes are dropped.
+    This class is for standard output, pipes and devices, which cannot be resumed: it drops the notes.
     """
 
     complete = False
@@ -73,18 +74,18 @@ class Rows:
         self._stream.write(text)
 
     def flush(self) -> None:
-        """Everything goes to the system, or raises OSError."""
+        """Pass all text to the operating system. Raises OSError if that fails."""
         self._stream.flush()
 
     def note(self, sentence: int, *, failed: bool = False) -> None:
-        """The rows of this sentence are written."""
+        """Note that the rows of this sentence are written."""
 
 
 class NotedRows(Rows):
-    """The rows of an output that a later run can go on with."""
+    """The rows of an output that a later run can resume."""
 
     def __init__(self, output: str, about: Mapping[str, Any], notes: int) -> None:
-        """``notes``: the descriptor of the notes, claimed."""
+        """``notes``: the file descriptor of the notes, already locked."""
         super().__init__(io.StringIO())
         self.output, self.about = output, about
         pattern = patterns.is_pattern(output)
@@ -97,7 +98,8 @@ class NotedRows(Rows):
         self._waiting: list[str] = []
 
     def begin(self, *, resume: bool, overwrite: bool) -> None:
-        """Find out where to begin. Raises UsageError for an unfinished run that is not to be gone on with."""
+        """Find the first sentence to process. Raises UsageError for an unfinished run that may be neither resumed nor
+        overwritten."""
         header, notes = _read(self._notes)
         begun = os.path.exists(self.partial) if self.partial else bool(notes)
         rows = begun and (not self.partial or os.path.getsize(self.partial) > 0)
@@ -116,7 +118,7 @@ class NotedRows(Rows):
             log.info(f"{self.output}: goes on after sentence {self.done}.")
         elif resume and not begun and self.target and os.path.exists(self.target):
             self.complete = True
-            self.failed = sum(note.failed for note in notes)  # there are some if it died between its last two steps
+            self.failed = sum(note.failed for note in notes)  # some, if it was killed between its last two steps
             log.info(f"{self.output}: complete already; nothing is done. To make it again, leave --resume out.")
         else:
             if resume:
@@ -139,7 +141,7 @@ class NotedRows(Rows):
 
     @property
     def hint(self) -> str:
-        """The advice after a failure."""
+        """The advice that is added to an error."""
         if not self._last.sentence:
             return ""
         where = f" in {self.partial}" if self.partial else ""
@@ -148,7 +150,7 @@ class NotedRows(Rows):
         return f"Sentences up to {self._last.sentence} are{where}; go on with --resume."
 
     def end(self, *, complete: bool) -> None:
-        """Put complete rows in their place; keep others, if there are any, for another run."""
+        """Rename complete rows to the output; keep incomplete rows, if there are any, for a later run."""
         if complete and self._begun and self.partial:
             self.flush()
             put_in_place(self._rows, self.partial, self.target)
@@ -165,7 +167,7 @@ class NotedRows(Rows):
 
     def _start(self) -> None:
         self._begun = True
-        if self.partial:  # first: rows without notes would be anybody's, notes without rows are nobody's
+        if self.partial:  # first: rows without notes belong to no run, notes without rows are empty
             self._rows = os.open(self.partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
         os.ftruncate(self._notes, 0)
         os.lseek(self._notes, 0, os.SEEK_SET)
@@ -193,7 +195,7 @@ class NotedRows(Rows):
 
 
 def beside(output: str) -> tuple[str, ...]:
-    """The files beside an output while it is unfinished; the last has the notes. A pattern has only notes.
+    """The additional files of an unfinished output; the last one has the notes. A pattern has only notes.
 
     >>> beside("/tmp/out.txt"), beside("/tmp/lattices/{id}.fst")
     (('/tmp/out.txt.partial', '/tmp/out.txt.partial.jsonl'), ('/tmp/lattices/id.fst.partial.jsonl',))
@@ -213,9 +215,10 @@ def open_noted(
 ) -> Iterator[NotedRows]:
     """The rows of an output that is a file or a pattern; see `NotedRows`.
 
-    ``about``: JSON that says what the run is made of; ``input`` None where it cannot be read again, ``signature`` its
-    signature. Raises UsageError for an unfinished run of another make, or one that is not to be gone on with, and
-    where nothing can be written; SgdecError if another process writes there, and for what goes wrong on the way.
+    ``about`` is JSON that describes the run: its ``signature``, and its ``input``, None if that cannot be read again.
+    Raises UsageError if there is an unfinished run with other settings, or one that may be neither resumed nor
+    overwritten, and if the output cannot be written. Raises SgdecError if another process writes the same output, and
+    for errors during the run.
     """
     try:
         if not patterns.is_pattern(output):
@@ -274,7 +277,7 @@ def _object(line: bytes) -> dict[str, Any] | None:
 
 
 def _length_of(descriptor: int, notes: int) -> int:
-    """The number of bytes of the first line and of ``notes`` notes."""
+    """The number of bytes of the first line and the first ``notes`` notes."""
     return sum(len(line) + 1 for line in _content(descriptor).split(b"\n")[: 1 + notes])
 
 
@@ -285,7 +288,7 @@ def _content(descriptor: int) -> bytes:
 
 
 def _written(descriptor: int, notes: list[Note]) -> list[Note]:
-    """Those notes whose rows are there, as they were written. After a fault of the machine not all need be."""
+    """The notes whose rows are unchanged in the file. After a system crash some rows can be missing."""
     crc = 0
 
     def agrees(note: Note, before: int) -> bool:
@@ -301,7 +304,8 @@ def _written(descriptor: int, notes: list[Note]) -> list[Note]:
 
 
 def _refuse_other(before: Mapping[str, Any], now: Mapping[str, Any], output: str) -> None:
-    """Raises UsageError, naming the difference, for a run of another make than the one that is to go on."""
+    """Raises UsageError that names the difference if the settings of this run differ from those of the unfinished
+    run."""
     signatures = (before.get("signature", {}), now.get("signature", {}))
     free = FREE if "deterministic" in signatures[1] else (*FREE, *FREE_UNLESS_DETERMINISTIC)
     for then, here in (signatures, (before, now)):

@@ -1,7 +1,7 @@
-"""Files that are there whole or not at all: written beside their place, on the disk, then renamed.
+"""Atomic writing of files: a file is written to the disk under a temporary name, then renamed.
 
-A death in the middle leaves the file that was there before, or none. What a dead process left beside it is taken over
-by the next one that writes there; a living one is not disturbed, since it holds a lock that ends with it.
+If the process is killed, the previous file stays, if there was one. The next process that writes the file reuses the
+temporary file of a dead process. It does not disturb a running process, which holds a lock that ends with it.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ STANDARD = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
 
 @contextmanager
 def whole_file(path: str | Path, *, durable: bool = True) -> Iterator[BinaryIO]:
-    """A file to be written in the block, that takes the place of ``path`` when the block has ended without an error.
+    """Open a file for writing that replaces ``path`` when the block has ended without an error.
 
-    The mode of a file that is replaced is kept, and the target of a link is replaced, not the link. Pipes, devices
-    and descriptors of this process (``/dev/stdout``) are written directly. ``durable``: it outlives a loss of power,
-    too, which takes up to a tenth of a second; too much for one of very many files. Raises `SgdecError` if
-    something cannot be written, or another process is writing the same file.
+    The mode of a replaced file is kept, and for a link its target is replaced. Pipes, devices and descriptors of this
+    process (``/dev/stdout``) are written directly. With ``durable`` the file also survives a loss of power; this
+    takes up to a tenth of a second, which is too much for each of very many files. Raises `SgdecError` if something
+    cannot be written, or another process is writing the same file.
     """
     with _explained(str(path)):
         target = os.path.realpath(path)
@@ -43,13 +43,13 @@ def whole_file(path: str | Path, *, durable: bool = True) -> Iterator[BinaryIO]:
 
 
 def write_whole(path: str | Path, data: bytes | str, *, durable: bool = True) -> None:
-    """A whole file from what it is to hold; text as UTF-8. The rest is as `whole_file` says."""
+    """Write a file with the given content, as `whole_file` does; text is encoded as UTF-8."""
     with whole_file(path, durable=durable) as file:
         file.write(data.encode("utf-8") if isinstance(data, str) else data)
 
 
 def writes_directly(path: str | Path) -> bool:
-    """Whether a path names something that no file can take the place of: a pipe, a device, a descriptor."""
+    """Whether a path names something that cannot be replaced by a file: a pipe, a device, a descriptor."""
     if descriptor_of(path) is not None:
         return True
     try:
@@ -60,9 +60,10 @@ def writes_directly(path: str | Path) -> bool:
 
 
 def descriptor_of(path: str | Path) -> int | None:
-    """The descriptor of this process that a path such as ``/dev/stdout`` names, also by a link; None for others."""
+    """The descriptor of this process that a path such as ``/dev/stdout`` names, also through links; None for other
+    paths."""
     name = os.path.abspath(path)
-    for _ in range(40):  # the system follows no more links than that
+    for _ in range(40):  # the limit of the system on links
         if name in STANDARD:
             return STANDARD[name]
         if found := DESCRIPTOR.fullmatch(name):
@@ -74,15 +75,16 @@ def descriptor_of(path: str | Path) -> int | None:
 
 
 def open_stream(path: str | Path) -> BinaryIO:
-    """Opens an output for which `writes_directly` is true. Never empties the file behind a descriptor."""
+    """Open an output for which `writes_directly` is true, without truncating the file behind a descriptor."""
     descriptor = descriptor_of(path)
     return open(path, "wb") if descriptor is None else os.fdopen(os.dup(descriptor), "wb")
 
 
 def claim(path: str | Path) -> int | None:
-    """A descriptor of a file, made if need be, that no other process claims; None where one does.
+    """A descriptor of a file, locked for this process and created if necessary; None if another process has locked
+    it.
 
-    The claim ends when the descriptor is closed, however that comes about. Raises OSError.
+    The lock ends when the descriptor is closed or the process ends. Raises OSError.
     """
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
@@ -100,9 +102,9 @@ def claim(path: str | Path) -> int | None:
 
 
 def lock(descriptor: int) -> bool:
-    """Lock a file for this process; false where another one has.
+    """Lock a file for this process; false if another process has locked it.
 
-    A file system without locks is taken for one that nobody else uses.
+    On a file system without locks the result is always true.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -115,7 +117,7 @@ def lock(descriptor: int) -> bool:
 
 
 def put_in_place(descriptor: int, partial: str, target: str, *, durable: bool = True) -> None:
-    """Have a complete file on the disk, then let it take its place with the mode of the file that was there."""
+    """Flush a complete file to the disk, then rename it to ``target`` with the mode of the previous file."""
     with contextlib.suppress(FileNotFoundError):
         os.fchmod(descriptor, stat.S_IMODE(os.stat(target).st_mode))
     if durable:
@@ -126,7 +128,8 @@ def put_in_place(descriptor: int, partial: str, target: str, *, durable: bool = 
 
 
 def refuse_unwritable(target: str) -> None:
-    """Raises OSError if a file could be renamed to ``target``, but not be written: a folder, a protected file."""
+    """Raises OSError if ``target`` cannot be written although a file could be renamed to it: a folder, a protected
+    file."""
     if os.path.isdir(target):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), target)
     if os.path.exists(target) and not os.access(target, os.W_OK):
@@ -134,7 +137,7 @@ def refuse_unwritable(target: str) -> None:
 
 
 def flush(*paths: Path) -> None:
-    """Have files, and the names in folders, on the disk before anything else happens."""
+    """Flush files, and the names in folders, to the disk."""
     for path in paths:
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -162,7 +165,7 @@ def _beside(target: str, durable: bool) -> Iterator[BinaryIO]:
             os.unlink(partial)
         raise
     finally:
-        with contextlib.suppress(OSError):  # what could not be written cannot be written now
+        with contextlib.suppress(OSError):  # a second failure is of no interest
             file.close()
 
 

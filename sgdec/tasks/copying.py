@@ -1,10 +1,10 @@
-"""Copying unknown words: each unknown token of an output is spelled as the source word that it attends to.
+"""Copying unknown words: each unknown token of an output is replaced by the source word that it attends to most.
 
-GNMT (Wu et al. 2016), section 4: what a word vocabulary does not hold, names and numbers above all, is often the same
-in both languages. The attention with which a token was predicted says which source word it stands for; with several
-predictors that have attention, the mean over those that were consulted for that token (whose weight is not None;
-weight 0 is consulted). Where none was, as in a system of `sepbeam` without attention, the token stays what it is. The
-attention is computed once more for outputs that hold an unknown token, and only for these.
+GNMT (Wu et al. 2016), section 4: words outside a word vocabulary, such as names and numbers, are often the same in
+both languages. The attention at the prediction of a token decides which source word it stands for. With several
+predictors that have attention, the mean is taken over those that were consulted for that token (whose weight is not
+None; weight 0 is consulted). If none was consulted, as in a system of `sepbeam` without attention, the token is not
+replaced. The attention is computed again, only for outputs with an unknown token.
 """
 
 from __future__ import annotations
@@ -23,10 +23,11 @@ from sgdec.text.words import WordVocabulary
 
 
 class Copier:
-    """Spells outputs of a constellation, from words to words."""
+    """Copies words into the outputs of a constellation whose vocabularies are words on both sides."""
 
     def __init__(self, constellation: Constellation, vocabularies: Vocabularies) -> None:
-        """Raises UsageError unless both vocabularies are of words and a consulted predictor has attention."""
+        """Raises UsageError unless both vocabularies are word vocabularies and a consulted predictor has
+        attention."""
         source, target = (
             vocabulary if isinstance(vocabulary, WordVocabulary) else None for vocabulary in vocabularies
         )
@@ -41,12 +42,12 @@ class Copier:
             raise UsageError("words are copied by attention, and no predictor has it; add an nmt model.")
 
     def respell(self, outcome: Outcome) -> Outcome:
-        """The same outcome, with the text of each hypothesis that holds something unknown."""
+        """The same outcome, with a text for each hypothesis that has an unknown token."""
         hypotheses = [replace(found, text=self.spell(outcome.source, found)) for found in outcome.result.hypotheses]
         return replace(outcome, result=replace(outcome.result, hypotheses=hypotheses))
 
     def spell(self, source: Source, hypothesis: Hypothesis) -> str | None:
-        """The output with copied words; None where it holds nothing unknown, or nothing to copy is known."""
+        """The output with copied words; None if it has no unknown token, or if no attention is known."""
         words = source.text.split() if source.text is not None else []
         if len(words) != len(source.tokens) or not any(map(self._target.is_unknown, hypothesis.tokens)):
             return None
@@ -59,7 +60,8 @@ class Copier:
         )
 
     def _attention(self, source: Source, hypothesis: Hypothesis) -> npt.NDArray[np.float64]:
-        """``[tokens, source]``: the attention with which each token was predicted, summed over who was consulted."""
+        """``[tokens, source]``: the attention at the prediction of each token, summed over the consulted
+        predictors."""
         tokens = hypothesis.tokens
         weights = hypothesis.weights[: len(tokens)] or [self._weights] * len(tokens)
         total = np.zeros((len(tokens), len(source.tokens)))

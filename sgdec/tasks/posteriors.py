@@ -1,21 +1,21 @@
-"""n-gram posteriors: how probable it is that a path of a lattice, or an entry of an n-best list, has an n-gram.
+"""n-gram posteriors: the probability that a path of a lattice, or an entry of an n-best list, contains an n-gram.
 
 Paths have the probability ``exp(scale x score)``, renormalised. The **posterior** of an n-gram is the probability
 of the paths in which it occurs, once or more often (Blackwood, de Gispert and Byrne 2010, "Efficient Path Counting
 Transducers for Minimum Bayes-Risk Decoding of Statistical Machine Translation Lattices"); its **expected count**
-weighs each path by how often. An n-gram is read off ``<s> tokens </s>``. Paths count, not strings: two paths with
-one string both have their share, as have two entries of an n-best list.
+weights each path by its number of occurrences. N-grams are those of ``<s> tokens </s>``. The probability is that of
+paths, not strings: two paths with the same string both count, and so do two entries of an n-best list.
 
-On a lattice both are exact, by one forward pass. Arcs bear conditional probabilities (of leaving their state by
-them), from the backward scores. States are split until each is reached by one history of order - 1 tokens only, so
-that an arc completes known n-grams. For each n-gram u and state q, H(q, u) is the probability of reaching q with u
-on the way: along an arc of probability a from p, which completes u,
+On a lattice both are computed exactly by one forward pass. The backward scores give each arc its conditional
+probability, that of leaving its state by this arc. States are split until each is reached by one history of order - 1
+tokens only, so that an arc completes known n-grams. For each n-gram u and state q, H(q, u) is the probability of
+reaching q with u on the way: along an arc of probability a from p, which completes u,
 
     H(q, u) += a P(p)        instead of        a H(p, u)
 
 where P(p) is the probability of reaching p. At the end H is the posterior: each path was counted at its first u. Only
-n-grams that can occur twice on one path need H; of all others the expected count is the posterior. Time: the arcs of
-the split lattice, times the few n-grams that can repeat.
+n-grams that can occur twice on one path need H; for all others the expected count is the posterior. Time: the number
+of arcs of the split lattice, times the few n-grams that can repeat.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from sgdec.io.lattice import Lattice
 from sgdec.io.ngrams import Ngram
 
 State: TypeAlias = tuple[int, Ngram]
-"""A lattice state, and the tokens before it, order - 1 at most; none before ``<s>``."""
+"""A lattice state, and at most order - 1 tokens before it; none before ``<s>``."""
 
 
 class _Arc(NamedTuple):
-    """From one split state to another; None = the end."""
+    """An arc from one split state to another; None = the end."""
 
     target: State | None
     probability: float
     ngrams: tuple[Ngram, ...]
-    """Those that it completes."""
+    """The n-grams that the arc completes."""
 
 
 def nbest_posteriors(
@@ -52,8 +52,8 @@ def nbest_posteriors(
     """The posteriors of n-grams up to ``order`` in a list of (tokens without ``<s>`` and ``</s>``, natural-log
     score).
 
-    ``counts``: expected counts instead of posteriors. Entries that score -inf have no share; an empty dict if
-    there are no others.
+    ``counts``: expected counts instead of posteriors. Entries with the score -inf do not count; the result is empty
+    if there are no others.
     """
     entries = [(tokens, score) for tokens, score in entries if score > -math.inf]
     if not entries:
@@ -73,8 +73,8 @@ def lattice_posteriors(
 ) -> dict[Ngram, float]:
     """The posteriors of n-grams up to ``order`` on the paths of a lattice, deterministic or not; label 0 is epsilon.
 
-    As everywhere a leading ``<s>`` arc is silent, and a path ends with a ``</s>`` arc to a final state, or in a final
-    state. An empty dict if there is no path. Raises SgdecError for a cycle.
+    A leading ``<s>`` arc is not a token, and a path ends with a ``</s>`` arc to a final state, or in a final state.
+    The result is empty if there is no path. Raises SgdecError if the lattice has a cycle.
     """
     splitter = _Splitter(lattice, order, scale)
     if not splitter.has_path:
@@ -84,7 +84,7 @@ def lattice_posteriors(
     if counts:
         return expected
     found = expected | _probabilities(arcs, splitter.root, _can_repeat(arcs))
-    return {ngram: min(probability, 1.0) for ngram, probability in found.items()}  # sums round
+    return {ngram: min(probability, 1.0) for ngram, probability in found.items()}  # rounding can exceed 1
 
 
 def _ngrams_of(tokens: Sequence[int], order: int) -> Iterator[Ngram]:
@@ -106,7 +106,7 @@ class _Splitter:
         self._scale = scale
         self._states = _children_first(lattice)
         self._backward: dict[int, float] = {}
-        """By state: log of the sum over all ways to the end."""
+        """By state: the log of the sum over all paths to the end."""
         for state in self._states:
             self._backward[state] = _log_sum([score for _, score, _ in self._ways(state)])
         self.root: State = (lattice.start, ())
@@ -128,7 +128,7 @@ class _Splitter:
                 yield (state, history), found
 
     def _from(self, state: int, history: Ngram) -> Iterator[_Arc]:
-        begin = () if history else _completed((BOS,))  # <s> comes with the first token, or with an arc of its own
+        begin = () if history else _completed((BOS,))  # <s> comes with the first token, or has its own arc
         before = history or (BOS,)
         for label, score, target in self._ways(state):
             probability = math.exp(score - self._backward[state])
@@ -140,14 +140,14 @@ class _Splitter:
                 yield _Arc((target, (BOS,)), probability, begin)
             else:
                 longer = (*before, label)
-                kept = longer[max(len(longer) - self._order + 1, 0) :] or (BOS,)  # never (), that is before <s>
+                kept = longer[max(len(longer) - self._order + 1, 0) :] or (BOS,)  # () is before <s>
                 yield _Arc((target, kept), probability, begin + self._ends(longer))
 
     def _ends(self, tokens: Ngram) -> tuple[Ngram, ...]:
         return _completed(tokens[max(len(tokens) - self._order, 0) :])
 
     def _ways(self, state: int) -> Iterator[tuple[int, float, int | None]]:
-        """The arcs of a state: label, log-sum of all ways to the end by it, target (None = the end)."""
+        """The arcs of a state: label, log-sum over all paths to the end through the arc, target (None = the end)."""
         final = self._lattice.final
         if final[state] < math.inf:
             yield EOS, -self._scale * float(final[state]), None
@@ -178,7 +178,7 @@ def _expected_counts(arcs: Iterable[tuple[State, list[_Arc]]], root: State) -> d
 
 
 def _can_repeat(arcs: Iterable[tuple[State, list[_Arc]]]) -> list[Ngram]:
-    """The n-grams that some path has twice. Sets of n-grams are the bits of one number."""
+    """The n-grams that occur twice on some path. Sets of n-grams are represented by the bits of one integer."""
     bits: dict[Ngram, int] = {}
     seen: defaultdict[State, int] = defaultdict(int)
     repeated: dict[Ngram, None] = {}
@@ -199,7 +199,7 @@ def _can_repeat(arcs: Iterable[tuple[State, list[_Arc]]]) -> list[Ngram]:
 def _probabilities(
     arcs: Iterable[tuple[State, list[_Arc]]], root: State, wanted: Sequence[Ngram]
 ) -> dict[Ngram, float]:
-    """H at the end, of the n-grams ``wanted``; a vector's last column is the probability of the state itself."""
+    """H at the end for the n-grams ``wanted``; the last column of a vector is the probability of the state itself."""
     column = {ngram: i for i, ngram in enumerate(wanted)}
     nothing = np.zeros(len(wanted) + 1)
     reached: dict[State | None, npt.NDArray[np.float64]] = {root: nothing.copy()}
@@ -217,7 +217,7 @@ def _probabilities(
 
 
 def _children_first(lattice: Lattice) -> list[int]:
-    """The states before ``</s>``, each after all that its arcs lead to. Raises SgdecError for a cycle."""
+    """The states before ``</s>``, each after all targets of its arcs. Raises SgdecError for a cycle."""
     if lattice.start < 0:
         return []
     order: list[int] = []

@@ -1,7 +1,7 @@
-"""Scoring given outputs: what predictors say of target sentences that are known already.
+"""Scoring given outputs: the predictors' scores of known target sentences.
 
-Beside the predictors of the run stands one more, which allows exactly the given output, so that a search has one path
-left. Whatever can decode can therefore score, in batches and with the same numbers.
+One more predictor is added to those of the run. It allows only the given output, so that the search has one path. So
+scoring uses the code of decoding, in batches and with the same numbers.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ class Pair(Source):
     """A source and the output to be scored."""
 
     target: tuple[int, ...] = ()
-    """Without ``<s>`` and ``</s>``."""
+    """The tokens of the output, without ``<s>`` and ``</s>``."""
 
 
 class GivenOutput(Predictor):
-    """Allows the target of a `Pair`, with score 0, and nothing else."""
+    """Allows only the target of a `Pair`, with score 0."""
 
     max_score = 0.0
 
@@ -53,7 +53,7 @@ class GivenOutput(Predictor):
 
 
 class GivenOutputDecoder(Decoder):
-    """Follows the one path that is left; no hypothesis where another predictor forbids it."""
+    """Follows the only path; returns no hypothesis if another predictor forbids it."""
 
     def __init__(self, ranking: Ranking | None = None) -> None:
         self.ranking = ranking or Ranking()
@@ -72,7 +72,7 @@ class GivenOutputDecoder(Decoder):
 
 
 def paired(source: Source, target: tuple[int, ...]) -> Pair:
-    """A source with the tokens of its output. Raises SgdecError for tokens that no output has."""
+    """A source with the tokens of its output. Raises SgdecError for tokens that cannot be in an output."""
     for token in target:
         if token in (BOS, EOS):
             raise SgdecError(f"'{token}' is no token id of an output.")
@@ -82,8 +82,8 @@ def paired(source: Source, target: tuple[int, ...]) -> Pair:
 def encoded(text: str, vocabulary: Vocabulary, source: Source, sources: Vocabulary | None) -> tuple[int, ...]:
     """The tokens of an output's text.
 
-    ``sources``: the vocabulary of ``source``, with which a target meets that has steps. Raises SgdecError if it is
-    missing, and if the text cannot be read.
+    ``sources`` is the vocabulary of ``source``, which is needed to insert the steps of hard attention. Raises
+    SgdecError if it is missing then, and if the text cannot be encoded.
     """
     if isinstance(vocabulary, Stepping) and sources is not None:
         return tuple(vocabulary.with_steps(sources, source.tokens, vocabulary.plain.encode(text)))
@@ -91,6 +91,6 @@ def encoded(text: str, vocabulary: Vocabulary, source: Source, sources: Vocabula
 
 
 def with_given_output(constellation: Constellation) -> Constellation:
-    """The same predictors, and last the one that leaves only the target of a `Pair`."""
+    """The same predictors, and as the last one `GivenOutput`, which allows only the target of a `Pair`."""
     last = Member("(given output)", lift(GivenOutput()), 1.0)  # no plugin can have this name
     return Constellation([*constellation.members, last], vocab_size=constellation.vocab_size)

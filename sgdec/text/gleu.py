@@ -1,12 +1,14 @@
-"""GLEU: what part of its n-grams one output shares with its reference (Wu et al. 2016, section 5).
+"""GLEU: the share of n-grams that an output has in common with its reference (Wu et al. 2016, section 5).
 
     GLEU = min(precision, recall) = matches / max(n-grams of the output, n-grams of the reference)
 
-over all n-grams of 1 to 4 tokens together; an n-gram matches as often as both sides have it. Unlike BLEU, which is a
-measure of a corpus, it says something about a single sentence, and it is symmetric: 0 = nothing in common, 1 = equal.
+over all n-grams of 1 to 4 tokens together; the number of matches of an n-gram is the smaller of its two counts.
+Unlike BLEU, which is a measure of a corpus, GLEU is meaningful for a single sentence. It is symmetric: 0 = nothing in
+common, 1 = equal.
 
-Tokens are those of the model, as in the paper: nothing is detokenised, so a reward costs microseconds and is a
-function of what the model chose. It compares models of one vocabulary; between vocabularies use BLEU.
+Tokens are those of the model, as in the paper, without detokenisation, so a reward costs microseconds and is a
+function of the model's choices. Use GLEU to compare models with one vocabulary; to compare across vocabularies use
+BLEU.
 """
 
 from __future__ import annotations
@@ -39,12 +41,12 @@ def gleu_of_each(outputs: Sequence[Sequence[int]], reference: Sequence[int]) -> 
 
 
 def mean_gleu(outputs: Sequence[Sequence[int]], references: Sequence[Sequence[int]]) -> float:
-    """The mean of `gleu` over sentences, of which there is at least one."""
+    """The mean of `gleu` over at least one sentence."""
     return sum(map(gleu, outputs, references)) / len(outputs)
 
 
 def ngram_counts(tokens: Sequence[int]) -> Counter[tuple[int, ...]]:
-    """How often each n-gram of 1 to 4 tokens is there.
+    """The count of each n-gram of 1 to 4 tokens.
 
     >>> sorted(ngram_counts([5, 6, 5]).items())
     [((5,), 2), ((5, 6), 1), ((5, 6, 5), 1), ((6,), 1), ((6, 5), 1)]

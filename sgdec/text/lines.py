@@ -1,7 +1,7 @@
-"""Text files in, lines out: UTF-8, plain or packed by gzip or zstd, with errors that name the file and the line.
+"""Lines of text files: UTF-8, plain or packed by gzip or zstd; errors name the file and the line.
 
-Lines are split at ``\\n`` only (``\\r\\n`` is taken too): a Unicode line separator inside a caption must not
-shift a parallel corpus.
+Lines are split only at ``\\n`` (or ``\\r\\n``), because a Unicode line separator inside a sentence must not shift a
+parallel corpus.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ ZSTD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
 def read_lines(path: str | Path) -> Iterator[str]:
     """The lines of a file without their ends; ``-`` is standard input, ``.gz`` and ``.zst`` are unpacked.
 
-    Raises `SgdecError` for a file that cannot be read or unpacked, for a line that is not UTF-8, and beyond the
-    limits of `sgdec.io.limits`.
+    Raises `SgdecError` if the file cannot be read or unpacked, if a line is not UTF-8, and if a limit of
+    `sgdec.io.limits` is exceeded.
     """
     for number, raw in enumerate(raw_lines(path), 1):
         try:
@@ -41,7 +41,7 @@ def read_lines(path: str | Path) -> Iterator[str]:
 
 
 def raw_lines(path: str | Path) -> Iterator[bytes]:
-    """`read_lines` before decoding, for those who go on where a line is not UTF-8."""
+    """`read_lines` before decoding, for callers that skip lines that are not UTF-8."""
     name = _name(path)
     with reading(name), open_bytes(path) as file:
         for number, raw in enumerate(bounded_lines(file), 1):
@@ -51,7 +51,7 @@ def raw_lines(path: str | Path) -> Iterator[bytes]:
 
 
 def open_bytes(path: str | Path) -> IO[bytes]:
-    """A file, unpacked as `read_lines` does. Raises OSError, and while it is read `unpacking_errors` too."""
+    """Open a file, unpacked as by `read_lines`. Raises OSError; reading can also raise `unpacking_errors`."""
     if str(path) == "-":
         if sys.stdin.buffer.isatty():
             log.info("Note: reading standard input, from the terminal; Ctrl-D ends it.")
@@ -66,7 +66,7 @@ def open_bytes(path: str | Path) -> IO[bytes]:
 
 @contextmanager
 def reading(name: str) -> Iterator[None]:
-    """Turns an error of reading a file into a `SgdecError` that names it."""
+    """Turns an error in reading a file into a `SgdecError` that names the file."""
     try:
         yield
     except unpacking_errors() as error:

@@ -1,8 +1,9 @@
-"""Right to left: a vocabulary whose lines begin at their end, so that a model learns to predict them backwards.
+"""Right to left: a vocabulary that reverses the tokens of each line, so that a model learns to predict lines
+backwards.
 
-Text is reversed where it becomes tokens, and back where tokens become text; nothing between knows of it. A model that
-was trained so rescores what left-to-right models found (`sgdec score`), as in Marian's recipe (Junczys-Dowmunt et al.
-2018, section 3.1.3).
+Tokens are reversed when text is encoded, and again when tokens are decoded; no other code depends on the direction. A
+model that was trained in this way can rescore the outputs of left-to-right models (`sgdec score`), as in Marian's
+recipe (Junczys-Dowmunt et al. 2018, section 3.1.3).
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class RightToLeft:
 
     @property
     def serialized(self) -> bytes:
-        """The file is that of ``forwards``; its readers must know the direction."""
+        """The content of the file of ``forwards``; it does not include the direction."""
         return self.forwards.serialized
 
     @property
@@ -38,11 +39,11 @@ class RightToLeft:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Other than that of ``forwards``, so that models of both directions are never asked about one prefix."""
+        """Different from that of ``forwards``, so that models of both directions cannot decode together."""
         return hashlib.sha256(f"right to left {self.forwards.fingerprint}".encode()).hexdigest()
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """The tokens of a line, its last first."""
+        """The tokens of a line, the last one first."""
         return self.forwards.encode(text)[::-1]
 
     def encode_all(self, lines: Sequence[str]) -> list[list[int]]:
@@ -50,7 +51,7 @@ class RightToLeft:
         return [tokens[::-1] for tokens in self.forwards.encode_all(lines)]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The line that these tokens spell, from its end."""
+        """The line of these reversed tokens."""
         return self.forwards.decode(list(tokens)[::-1])
 
     def piece(self, token: int) -> str:
@@ -63,5 +64,5 @@ class RightToLeft:
 
 
 def pieces_of(vocabulary: Vocabulary) -> Vocabulary:
-    """The vocabulary itself, whatever its direction: equal pieces under equal numbers can share embeddings."""
+    """The vocabulary without its direction: equal pieces under equal numbers can share embeddings."""
     return vocabulary.forwards if isinstance(vocabulary, RightToLeft) else vocabulary

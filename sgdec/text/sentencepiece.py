@@ -1,8 +1,8 @@
 """SentencePiece vocabularies: text to tokens and back, and how to train one.
 
-One model is shared by source and target unless told otherwise, so that names and numbers are cut the same
-way on both sides and can be copied (GNMT, Wu et al. 2016, section 4.1). Every model trained here has the ids
-0 ``<unk>``, 1 ``<s>``, 2 ``</s>`` and no padding piece: batches are padded with any token and masked.
+By default source and target share one model, so that names and numbers are segmented in the same way on both sides
+and can be copied (GNMT, Wu et al. 2016, section 4.1). Every model trained here has the ids 0 ``<unk>``, 1 ``<s>``, 2
+``</s>`` and no padding piece: batches are padded with any token and masked.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ class SentencePieceVocabulary:
     """A `sgdec.context.Vocabulary` read from a SentencePiece ``.spm`` (or ``.model``) file."""
 
     def __init__(self, serialized: bytes, *, name: str = "the SentencePiece model") -> None:
-        """``serialized`` is the content of a model file; ``name`` is how errors call it.
+        """``serialized`` is the content of a model file; errors call it ``name``.
 
-        Raises `SgdecError` if this is no SentencePiece model or its special tokens are numbered otherwise.
+        Raises `SgdecError` if this is not a SentencePiece model, or its special tokens have other numbers.
         """
         import sentencepiece
 
@@ -52,7 +52,7 @@ class SentencePieceVocabulary:
 
     @classmethod
     def load(cls, path: str | Path) -> SentencePieceVocabulary:
-        """Read a model file; `SgdecError` if there is none or it is damaged."""
+        """Read a model file. Raises `SgdecError` if it is missing or damaged."""
         try:
             serialized = read_document(path)
         except OSError as error:
@@ -93,13 +93,13 @@ class SentencePieceVocabulary:
         return int(self._processor.piece_to_id(piece))
 
     def text_of(self, token: int) -> str | None:
-        """The text of a token, ``▁`` for a blank; None for one without text of its own (``<unk>``, a byte)."""
+        """The text of a token, ``▁`` for a blank; None for a token without text (``<unk>``, a byte)."""
         processor = self._processor
         special = processor.is_unknown, processor.is_control, processor.is_unused, processor.is_byte
         return None if any(is_a(token) for is_a in special) else self.piece(token)
 
     def words_in(self, line: str) -> list[str]:
-        """The words of a line as this vocabulary sees them: normalised, split at blanks."""
+        """The words of a line after this vocabulary's normalisation, split at blanks."""
         try:
             pieces = self._processor.encode(line, out_type=str)
         except UnicodeDecodeError:
@@ -118,9 +118,9 @@ def train_vocabulary(
     """Train a SentencePiece model of ``size`` pieces on lines of text.
 
     ``coverage`` is the share of characters that must be in the vocabulary (below 1 the rarest become
-    ``<unk>``); ``normalization`` is SentencePiece's rule (``identity`` leaves the text alone). ``char`` and
-    ``word`` take ``size`` as a limit, the others reach it exactly. Raises `UsageError` if the text cannot
-    give that many pieces.
+    ``<unk>``); ``normalization`` is SentencePiece's rule (``identity`` does not change the text). For ``char`` and
+    ``word``, ``size`` is a limit; the other kinds reach it exactly. Raises `UsageError` if the text cannot give that
+    many pieces.
     """
     import sentencepiece
 

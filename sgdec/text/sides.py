@@ -1,7 +1,7 @@
-"""The sides of a text as a model reads them: of tokenizers its vocabularies, of lines its examples.
+"""The source and target side of a model: its vocabularies, made from tokenizers, and its examples, made from lines.
 
-A model knows of two sides at most, a source and a target. What a model's kind asks for besides is done here, where
-text becomes tokens: two sources are one, targets go from right to left, or have the steps of a monotone attention.
+A model has at most two sides, a source and a target. This module converts text for special kinds of models when it
+becomes tokens: it joins two sources into one, reverses targets, or inserts the steps of monotone attention.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Tokens: TypeAlias = tuple[list[list[int]], ...]
 def arranged(
     tokenizers: Sequence[StoredVocabulary], *, sources: int, right_left: bool = False, steps: bool = False
 ) -> tuple[StoredVocabulary | None, StoredVocabulary]:
-    """The vocabularies of source and target: of one tokenizer for all, one for sources and one for the target, or one
-    each, for a model that reads so many ``sources``."""
+    """The vocabularies of source and target for a model with this number of ``sources``. The tokenizers are one for
+    all files, one for the sources and one for the target, or one for each file."""
     first, *others, last = tokenizers if len(tokenizers) > 1 else [*tokenizers, *tokenizers]
     source = TwoSources(first, others[0] if others else first) if sources > 1 else first
     target: StoredVocabulary = RightToLeft(last) if right_left else Stepping(last) if steps else last
@@ -39,7 +39,7 @@ def same_pieces(source: StoredVocabulary | None, target: StoredVocabulary) -> bo
 
 
 def of_files(vocabularies: Sequence[StoredVocabulary]) -> Iterator[StoredVocabulary]:
-    """The vocabulary of each file: of a source of two there are two."""
+    """Yields the vocabulary of each file: two for a source that is made of two files."""
     for vocabulary in vocabularies:
         if isinstance(vocabulary, TwoSources):
             yield from (vocabulary.first, vocabulary.second)
@@ -48,7 +48,8 @@ def of_files(vocabularies: Sequence[StoredVocabulary]) -> Iterator[StoredVocabul
 
 
 def met(vocabularies: Sequence[StoredVocabulary], texts: Texts, tokens: Tokens) -> tuple[Texts, Tokens]:
-    """A list per side, one for each of ``vocabularies``, of lists per file. A tab inside a line counts as a blank."""
+    """The texts and tokens of each side (one for each of ``vocabularies``), made from those of each file. A tab
+    inside a line is read as a blank."""
     first, last = vocabularies[0], vocabularies[-1]
     if isinstance(first, TwoSources):
         lines = [TAB.join(line.replace(TAB, " ") for line in pair) for pair in zip(*texts[:2], strict=True)]

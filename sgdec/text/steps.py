@@ -1,17 +1,17 @@
-"""Steps: a vocabulary for targets of monotone hard attention, whose last token moves the attention on by one.
+"""Steps: a vocabulary for targets of monotone hard attention, whose last token moves the attention forward by one.
 
-A target with steps says, between its tokens, which source position each is about: ``a STEP b c STEP`` is an ``a`` at
-the first position, ``b`` and ``c`` at the second, and nothing at the third. Where the steps stand is learnt from an
-alignment: the least edit distance between the tokens of both sides. A target token that equals or replaces a source
-token is at its position, an inserted one where the attention is, and a deleted source token is stepped over; the last
-steps go to the end of the source. To replace costs 3, to insert or to delete 2: a replacement is cheaper than both,
-but not than a token that is kept. Among alignments of equal cost the one with the earliest pairs is taken:
-inserted and deleted tokens come after them. (Junczys-Dowmunt and Grundkiewicz 2017 align the longest common
-subsequence, which leaves out what was replaced.) It fits sides that are nearly the same text; tokens are compared as
-strings, so each side may have its own vocabulary.
+The steps between the tokens of a target give the source position of each token: ``a STEP b c STEP`` has ``a`` at the
+first position, ``b`` and ``c`` at the second, and no token at the third. The positions of the steps come from an
+alignment: the minimum edit distance between the tokens of both sides. A target token that equals or replaces a source
+token is at the position of that token, an inserted token is at the current position of the attention, and the
+attention steps over a deleted source token; the last steps go to the end of the source. A replacement costs 3, an
+insertion or a deletion 2: a replacement is cheaper than a deletion and an insertion together. Among alignments of
+equal cost the one with the earliest pairs is chosen: inserted and deleted tokens come after them. (Junczys-Dowmunt
+and Grundkiewicz 2017 align the longest common subsequence, which does not align replaced tokens.) The method suits
+sides that are nearly the same text; tokens are compared as strings, so each side may have its own vocabulary.
 
-Text has no steps: they are put in where a target meets its source (`with_steps`), and left out where tokens become
-text.
+Text has no steps: `with_steps` inserts them into the tokens of a target, given its source, and decoding to text
+removes them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CHANGE, GAP = 3, 2
 
 
 class Stepping:
-    """A `sgdec.context.Vocabulary` with the pieces of another, and the step behind them.
+    """A `sgdec.context.Vocabulary` with the pieces of another one, followed by the step.
 
     >>> from sgdec.text.words import SPECIAL, WordVocabulary
     >>> letters = WordVocabulary([*SPECIAL, "a", "b", "c"])
@@ -46,11 +46,11 @@ class Stepping:
         self.plain = plain
         self.step = plain.size
         self._seen: tuple[str, dict[int, int]] = "", {}
-        """The fingerprint of a source vocabulary, and the target tokens of the same strings."""
+        """By fingerprint of a source vocabulary, the target tokens with the same strings as its tokens."""
 
     @property
     def serialized(self) -> bytes:
-        """The file is that of ``plain``; its readers must know of the step."""
+        """The content of the file of ``plain``; it does not include the step."""
         return self.plain.serialized
 
     @property
@@ -59,24 +59,25 @@ class Stepping:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Other than that of ``plain``, so that models with and without steps are never asked about one prefix."""
+        """Different from that of ``plain``, so that models with and without steps cannot decode together."""
         return hashlib.sha256(f"stepping {self.plain.fingerprint}".encode()).hexdigest()
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """Raises SgdecError: without its source, where the steps of a text are is not known."""
+        """Always raises SgdecError: without its source, the steps of a text are unknown."""
         raise SgdecError(
             "a target of monotone hard attention has steps, which its text does not tell without the source; "
             "`sgdec score` puts them in, and token ids can hold them."
         )
 
     def encode_all(self, lines: Sequence[str]) -> list[list[int]]:
-        """The tokens of lines, without steps: `with_steps` puts them in."""
+        """The tokens of lines, without steps; `with_steps` inserts these."""
         return self.plain.encode_all(lines)
 
     def with_steps(self, vocabulary: Vocabulary, source: Sequence[int], target: Sequence[int]) -> list[int]:
-        """A target's tokens, with the steps of the alignment to its source, tokens of ``vocabulary``; not empty.
+        """A target's tokens with the steps of its alignment to the source. The source is not empty; its tokens are
+        those of ``vocabulary``.
 
-        With two sources it is aligned to the second.
+        With two sources the target is aligned to the second one.
         """
         if isinstance(vocabulary, TwoSources):
             source = vocabulary.second_of(source)
@@ -89,11 +90,11 @@ class Stepping:
         return stepped + [self.step] * (len(source) - 1 - place)
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The line that these tokens spell; steps spell nothing."""
+        """The line of these tokens; steps have no text."""
         return self.plain.decode(self.without_steps(tokens))
 
     def without_steps(self, tokens: Sequence[int]) -> list[int]:
-        """The tokens that spell something."""
+        """The tokens that are not steps."""
         return [token for token in tokens if token != self.step]
 
     def piece(self, token: int) -> str:
@@ -105,7 +106,7 @@ class Stepping:
         return self.step if piece == STEP else self.plain.token(piece)
 
     def _same(self, vocabulary: Vocabulary, source: Sequence[int]) -> Sequence[int]:
-        """For each source token the target token of the same string, or an invalid one."""
+        """For each source token the target token with the same string, or an invalid token."""
         if vocabulary.fingerprint == self.plain.fingerprint:
             return source
         if self._seen[0] != vocabulary.fingerprint:
@@ -118,9 +119,9 @@ class Stepping:
 
 
 def align(source: Sequence[int], target: Sequence[int]) -> list[int]:
-    """For each target token the source position that it is about, or, of an inserted one, that of the one before.
+    """The source position of each target token; an inserted token has the position of the token before it.
 
-    Positions never fall. Cost: |source| x |target|, without what is equal at the beginning of both.
+    Positions never fall. Cost: |source| x |target|, not counting their common beginning.
 
     >>> align([5, 6, 7, 8], [5, 9, 8, 4])
     [0, 1, 3, 3]
@@ -132,9 +133,9 @@ def align(source: Sequence[int], target: Sequence[int]) -> list[int]:
 
 
 def _align(source: Sequence[int], target: Sequence[int]) -> list[int]:
-    """The same by dynamic programming; -1 for what is inserted before the first."""
+    """The same by dynamic programming; -1 for tokens that are inserted before the first source token."""
     costs = [list(range(0, GAP * len(target) + 1, GAP))]
-    """[source + 1, target + 1] of the cheapest way from a beginning of the source to one of the target"""
+    """``[source + 1, target + 1]``: the lowest cost of turning a source prefix into a target prefix"""
     for i, token in enumerate(source):
         before, row = costs[-1], [GAP * (i + 1)]
         for j, wanted in enumerate(target):

@@ -1,18 +1,18 @@
 """Transducers from one tokenizer's tokens to another's, for the predictor `fsttok`.
 
-Words are what is between blanks, and a piece that begins with ``▁`` begins a word: SentencePiece's default, for
-models of any kind. What is built reads *outer* tokens, the decoder's, and writes *inner* ones, those of another
+Words are separated by blanks, and a piece that begins with ``▁`` begins a word: SentencePiece's default, for models
+of any kind. The transducers read *outer* tokens, those of the decoder, and write *inner* tokens, those of another
 predictor.
 
-**Canonical** (`canonical`): the outer tokens of each word of a list are translated to its inner ones, each
-tokenizer's own segmentation, so there is one inner sequence for each outer one. A prefix tree of outer tokens; what
-all words with a prefix begin with is written there, as soon as that is certain (Mohri 1997, "Finite-state transducers
-in language and speech processing"). A failure arc (`sgdec.io.transducer`) leads every other word, and every other
-segmentation of a listed one, to what `Unlisted` says. So that what was written stays a prefix of that too, nothing is
-written before all of it is read.
+**Canonical** (`canonical`): the outer tokens of each word of a list are translated to its inner tokens, each with the
+tokenizer's own segmentation, so each outer sequence has one inner sequence. The transducer is a prefix tree of outer
+tokens. At each node it writes the inner tokens that all words with this prefix have in common, as early as possible
+(Mohri 1997, "Finite-state transducers in language and speech processing"). A failure arc (`sgdec.io.transducer`)
+leads all other words, and other segmentations of listed words, to the replacement that `Unlisted` selects. No inner
+token is written before all of its text is read, so that the written tokens are also a prefix of the replacement.
 
-**All** (`all_segmentations`): any sequence of inner tokens that spells the same text. A piece is written with the
-outer token that completes it. States: what is read and still to be written.
+**All** (`all_segmentations`): any sequence of inner tokens with the same text. A piece is written with the outer
+token that completes it. A state is the text that has been read and not yet written.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from sgdec.text.vocabulary import Tokenizer
 from sgdec.text.words import BLANK
 
 Unlisted = Literal["unk", "spell", "forbid"]
-"""The replacement of the rest of a word that is not in the list: one ``<unk>``; the single characters that the inner
-vocabulary has, with one ``<unk>`` for others in a row; or nothing: the word is forbidden."""
+"""The replacement of the rest of a word that is not in the list: one ``<unk>``; its single characters, with one
+``<unk>`` for consecutive characters that the inner vocabulary lacks; or none: the word is forbidden."""
 UNLISTED: tuple[Unlisted, ...] = get_args(Unlisted)
 ROOT = 0
-"""The state between words, where all is written."""
+"""The state between words, in which all text has been written."""
 
 
 @dataclass
 class Drawing:
-    """A transducer while it is being built; state 0 starts and is final."""
+    """A transducer under construction; state 0 is the start and final."""
 
     arcs: list[tuple[int, TransducerArc]] = field(default_factory=list)
     states: int = 1
@@ -49,12 +49,13 @@ class Drawing:
         return self.states - 1
 
     def add(self, origin: int, label: int, written: Sequence[int], target: int) -> None:
-        """An arc with this input label that writes these tokens; all but the first on input epsilons after it."""
+        """Add an arc with this input label that writes these tokens; arcs with input epsilons after it write all but
+        the first."""
         first = _label(written[0]) if written else EPSILON
         self.arcs.append((origin, TransducerArc(label, first, 0.0, self._tail(tuple(written[1:]), target))))
 
     def _tail(self, written: tuple[int, ...], target: int) -> int:
-        """The state that writes these tokens and then goes to ``target``; equal ones are shared."""
+        """The state that writes these tokens and then goes to ``target``; equal states are shared."""
         if not written:
             return target
         state = self._tails.get((written, target))
@@ -74,14 +75,14 @@ class _Node:
     word: tuple[int, ...] | None = None
     """The inner tokens of the word that ends here."""
     shared: tuple[int, ...] = ()
-    """The common beginning of the inner tokens of all words with this prefix."""
+    """The common prefix of the inner tokens of all words with this outer prefix."""
 
     def after(self, token: int, text: str) -> _Node:
         return self.children.setdefault(token, _Node(self.text + text))
 
     @cached_property
     def below(self) -> list[_Node]:
-        """All nodes from here on, each before its children."""
+        """This node and all below it, each before its children."""
         found = [self]
         for node in found:
             found += node.children.values()
@@ -89,7 +90,7 @@ class _Node:
 
 
 def words_of(outer: Tokenizer, inner: Tokenizer, lines: Iterable[str] = ()) -> list[str]:
-    """The words of a text, and of a vocabulary that has only words; each once, in order of appearance."""
+    """The words of a text, and of a vocabulary if it has only words; each once, in order of appearance."""
     found = dict.fromkeys(word for line in lines for word in outer.words_in(line))
     for vocabulary in (outer, inner):
         if is_word_vocabulary(vocabulary):
@@ -105,9 +106,9 @@ def is_word_vocabulary(vocabulary: Tokenizer) -> bool:
 def canonical(
     outer: Tokenizer, inner: Tokenizer, words: Iterable[str], unlisted: Unlisted = "unk"
 ) -> tuple[Drawing, int]:
-    """The transducer of a list of words, and how many of them the outer vocabulary cannot spell.
+    """The transducer of a list of words, and the number of words that the outer vocabulary cannot spell.
 
-    Raises UsageError for pieces that do not begin words as SentencePiece's do by default.
+    Raises UsageError if pieces do not begin words as SentencePiece's do by default.
     """
     texts = _texts(outer)
     root, skipped = _tree(outer, inner, texts, words)
@@ -133,15 +134,15 @@ def canonical(
 
 
 def all_segmentations(outer: Tokenizer, inner: Tokenizer) -> Drawing:
-    """The transducer of all inner segmentations of all that the outer vocabulary can spell."""
+    """The transducer from every text of outer tokens to all its inner segmentations."""
     texts, pieces = _texts(outer), {text: token for token, text in _texts(inner).items()}
     beginnings = {text[:end] for text in pieces for end in range(1, len(text))}
     longest = max(map(len, pieces), default=0)
     drawing = Drawing()
     resting: dict[str, int] = {"": ROOT}
-    """The state where this much is read, and begins a piece that is longer."""
+    """The state after reading this text, which begins a longer piece."""
     writing: dict[str, int] = {"": ROOT}
-    """The state where this much is read, and the next piece is still to be chosen."""
+    """The state after reading this text, before the choice of the next piece."""
     waiting: list[tuple[str, bool]] = [("", True)]
 
     def place(known: dict[str, int], text: str) -> int:
@@ -151,7 +152,7 @@ def all_segmentations(outer: Tokenizer, inner: Tokenizer) -> Drawing:
         return known[text]
 
     def choose(state: int, label: int, text: str, longer_than: int) -> None:
-        """All that the next piece can be."""
+        """Add the arcs of all possible next pieces."""
         if text in beginnings:
             drawing.add(state, label, (), place(resting, text))
         for end in range(longer_than + 1, min(len(text), longest) + 1):
@@ -169,9 +170,11 @@ def all_segmentations(outer: Tokenizer, inner: Tokenizer) -> Drawing:
 
 
 def spellings(outer: Tokenizer, inner: Tokenizer) -> tuple[dict[int, tuple[int, ...]], int]:
-    """For `word2char`: by inner word its outer characters, without ``▁``; and how many words have none of their own.
+    """For `word2char`: the outer characters of each inner word, without ``▁``; and the number of words that are left
+    out.
 
-    Among words of the same spelling the first is kept. Raises UsageError unless the inner vocabulary is one of words.
+    Words with unknown characters are left out, and among words with the same spelling the first is kept. Raises
+    UsageError unless the inner vocabulary is one of words.
     """
     if not is_word_vocabulary(inner):
         raise UsageError("the spellings of words need an inner vocabulary of words (sgdec tokenizer --kind word).")
@@ -187,10 +190,10 @@ def spellings(outer: Tokenizer, inner: Tokenizer) -> tuple[dict[int, tuple[int, 
 
 
 class _Unlisted:
-    """The part of a transducer where words end up that are not in the list.
+    """The part of a transducer for words that are not in the list.
 
-    States come in pairs, by whether an ``<unk>`` was written last: characters that the inner vocabulary lacks are one
-    ``<unk>`` in a row. In `_on` the word may be over, in `_begun` it must go on.
+    States come in pairs, by whether an ``<unk>`` was written last, because consecutive characters that the inner
+    vocabulary lacks give one ``<unk>``. In `_on` the word may end, in `_begun` it must continue.
     """
 
     def __init__(self, drawing: Drawing, texts: dict[int, str], letter: Callable[[str], int]) -> None:
@@ -208,7 +211,7 @@ class _Unlisted:
                         drawing.add(state, token, written, self._on[after])
 
     def instead_of_first_tokens(self, listed: Iterable[int]) -> None:
-        """From the root, for words that begin with other tokens."""
+        """Add the arcs from the root for words that begin with other tokens."""
         listed = set(listed)
         others = [token for token, text in self._texts.items() if text.startswith(BLANK) and token not in listed]
         if others:
@@ -219,12 +222,12 @@ class _Unlisted:
                 self._drawing.add(state, token, written, self._on[unknown])
 
     def instead_of_the_rest(self, state: int, rest: str, may_end: bool) -> None:
-        """From a state inside the list; ``rest``: what was read and is not yet written."""
+        """Add the arcs from a state inside the list; ``rest`` is the text that was read and is not yet written."""
         written, unknown = self._spell(rest, False)
         self._drawing.add(state, OTHERWISE, written, (self._on if may_end else self._begun)[unknown])
 
     def _spell(self, text: str, unknown: bool) -> tuple[list[int], bool]:
-        """The inner tokens of a text, and whether the last one written is ``<unk>``."""
+        """The inner tokens of a text, and whether the last token written is ``<unk>``."""
         written: list[int] = []
         for character in text:
             token = self._letter(character)
@@ -235,7 +238,7 @@ class _Unlisted:
 
 
 def _letters(inner: Tokenizer, unlisted: Unlisted) -> Callable[[str], int]:
-    """The inner token of one character."""
+    """A function from a character to its inner token."""
     known: dict[str, int] = {}
     if unlisted == "spell":
         for token, text in _texts(inner).items():
@@ -258,7 +261,7 @@ def _texts(vocabulary: Tokenizer) -> dict[int, str]:
 def _tree(
     outer: Tokenizer, inner: Tokenizer, texts: dict[int, str], words: Iterable[str]
 ) -> tuple[_Node, int]:
-    """The words as a tree of outer tokens; how many could not be spelled."""
+    """The words as a tree of outer tokens, and the number of words that could not be spelled."""
     root, skipped = _Node(), 0
     listed = list(words)
     for tokens, written in zip(outer.encode_all(listed), inner.encode_all(listed), strict=True):
@@ -273,7 +276,7 @@ def _tree(
         node = root
         for token in tokens:
             node = node.after(token, texts.get(token, ""))
-        if node.word is None:  # of words that are read alike the first counts
+        if node.word is None:  # the first of words with equal outer tokens
             node.word = tuple(written)
     for node in reversed(root.below):
         ways_on = [child.shared for child in node.children.values()]
@@ -290,7 +293,7 @@ def _common_beginning(several: Sequence[tuple[int, ...]]) -> tuple[int, ...]:
 
 
 def _read_in_full(node: _Node, inner: Tokenizer) -> tuple[int, ...]:
-    """The part of the certain outputs at a node whose text is no longer than the text read."""
+    """The longest part of the common inner tokens at a node whose text is not longer than the text read."""
     length = 0
     for place, token in enumerate(node.shared):
         text = inner.text_of(token)

@@ -1,7 +1,9 @@
-"""Two sources a sentence: in text a line with a tab between them, in tokens one sequence with ``</s>`` between them.
+"""Two sources per sentence: in text a line with a tab between them, in tokens one sequence with ``</s>`` between
+them.
 
-Such as the text to translate and its machine translation. ``paste source.txt mt.txt`` makes such lines, and `sgdec
-decode source.txt mt.txt` reads them so. Only the model knows of it: two sources are one `Source`.
+An example is a text and its machine translation. ``paste source.txt mt.txt`` makes such lines, and
+`sgdec decode source.txt mt.txt` reads two files in the same way. Only the model separates the sources: all other code
+sees one `Source`.
 """
 
 from __future__ import annotations
@@ -18,9 +20,10 @@ TAB = "\t"
 
 
 class TwoSources:
-    """A `sgdec.context.Vocabulary` of two: one for both sources, or one each.
+    """A `sgdec.context.Vocabulary` made from two: one for both sources, or one for each.
 
-    Two that differ do not share tokens: those of the second source begin where the first vocabulary ends.
+    If the two differ, they share no tokens: the numbers of the second source begin after those of the first
+    vocabulary.
 
     >>> from sgdec.text.words import SPECIAL, WordVocabulary
     >>> english, german = (WordVocabulary([*SPECIAL, word]) for word in ("dog", "Hund"))
@@ -35,7 +38,7 @@ class TwoSources:
 
     @property
     def serialized(self) -> bytes:
-        """The file of the first; that of the second is `second`'s own."""
+        """The content of the file of the first vocabulary; the second vocabulary has its own file."""
         return self.first.serialized
 
     @property
@@ -44,12 +47,12 @@ class TwoSources:
 
     @cached_property
     def fingerprint(self) -> str:
-        """Other than that of either."""
+        """Different from the fingerprint of either vocabulary."""
         both = f"two sources {self.first.fingerprint} {self.second.fingerprint}"
         return hashlib.sha256(both.encode()).hexdigest()
 
     def encode(self, text: str) -> tuple[int, ...]:
-        """The tokens of a line. Raises SgdecError if it has not one tab, with something on both sides."""
+        """The tokens of a line. Raises SgdecError unless it has exactly one tab, with text on both sides."""
         sides = text.split(TAB)
         if len(sides) != 2:
             raise SgdecError(f"expected two sources with one tab between them; here are {len(sides)}.")
@@ -63,7 +66,7 @@ class TwoSources:
         return [list(self.encode(line)) for line in lines]
 
     def join(self, first: Sequence[int], second: Sequence[int]) -> list[int]:
-        """Tokens of each vocabulary as one sequence of this one."""
+        """Join the tokens of each source into one sequence of this vocabulary."""
         return [*first, EOS, *(token + self._shift for token in second)]
 
     def second_of(self, tokens: Sequence[int]) -> list[int]:
@@ -71,7 +74,7 @@ class TwoSources:
         return [token - self._shift for token in list(tokens)[list(tokens).index(EOS) + 1 :]]
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """The line that these tokens spell; without ``</s>`` it is all of the first source."""
+        """The line of these tokens; without ``</s>`` all of them belong to the first source."""
         tokens = list(tokens)
         if EOS not in tokens:
             return self.first.decode(tokens)
@@ -83,7 +86,7 @@ class TwoSources:
         return self.first.piece(token) if token < self.first.size else self.second.piece(token - self._shift)
 
     def token(self, piece: str) -> int:
-        """The token of one string, in the first vocabulary where both have it; 0 if there is none."""
+        """The token of one string, in the first vocabulary if both have it; 0 if there is none."""
         token = self.first.token(piece)
         if token == 0 and (second := self.second.token(piece)):
             return second + self._shift

@@ -1,4 +1,5 @@
-"""Vocabulary files of any kind: read by what they hold, trained by the name of the kind."""
+"""Vocabulary files of any kind: the content of a file decides how it is read, the name of a kind how it is
+trained."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ class StoredVocabulary(Vocabulary, Protocol):
 
 
 def load_vocabulary(path: str | Path) -> Tokenizer:
-    """Read a file that `sgdec tokenizer` wrote. `SgdecError` if there is none or it is damaged."""
+    """Read a file that `sgdec tokenizer` wrote. Raises `SgdecError` if it is missing or damaged."""
     try:
         serialized = read_document(path)
     except OSError as error:

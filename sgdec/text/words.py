@@ -1,10 +1,11 @@
-"""Vocabularies of whole words, with two ways to say a word that is not in them (Wu et al. 2016, "GNMT", 4.1 and 8.4).
+"""Vocabularies of whole words, with two representations of other words (Wu et al. 2016, "GNMT", 4.1 and 8.4).
 
-- `WordVocabulary`: one symbol ``<first>_UNK_<last>`` by the word's first and last character, or ``<unk>``. What word
-  was meant is lost; decoding can copy it from the source.
-- `MixedVocabulary`: its characters, with the prefixes ``<B>``, ``<M>`` and ``<E>`` for the beginning, middle and end
-  of a word: ``Miki`` is ``<B>M <M>i <M>k <E>i``. Every line comes back as it was: a character outside the vocabulary
-  is spelled by its UTF-8 bytes, and a blank too many is an empty word.
+- `WordVocabulary`: an unknown word is one symbol ``<first>_UNK_<last>`` with its first and last character, or
+  ``<unk>``. The word itself is lost; decoding can copy it from the source.
+- `MixedVocabulary`: an unknown word is a sequence of its characters, with the prefixes ``<B>``, ``<M>`` and ``<E>``
+  for the beginning, middle and end of a word: ``Miki`` is ``<B>M <M>i <M>k <E>i``. Decoding restores every line
+  exactly: a character outside the vocabulary is a sequence of its UTF-8 bytes, and an additional blank is an empty
+  word.
 
 Words are separated by blanks, so text should be tokenised if ``dog`` and ``dog.`` should be one word. The file is
 JSON: a format number, the kind, and the pieces by token.
@@ -29,22 +30,22 @@ SPECIAL = ("<unk>", "<s>", "</s>")
 BEGIN, MIDDLE, END = "<B>", "<M>", "<E>"
 PREFIXES = (BEGIN, MIDDLE, END)
 BLANK = "▁"
-"""How SentencePiece spells a blank, in pieces and in `text_of`; it begins a word."""
+"""SentencePiece's symbol for a blank, in pieces and in `text_of`; it begins a word."""
 EMPTY = "<empty>"
-"""The word between two blanks beside each other."""
+"""The empty word between two consecutive blanks."""
 SHARE_FOR_SYMBOLS = 0.1
 """Limit on the share of ``<first>_UNK_<last>`` in a `WordVocabulary`."""
 
 
 class Words(ABC):
-    """A `sgdec.context.Vocabulary` whose tokens are words and what stands for other words."""
+    """A `sgdec.context.Vocabulary` whose tokens are words and representations of other words."""
 
     kind: ClassVar[str]
 
     def __init__(self, pieces: Sequence[str], *, name: str = "the vocabulary") -> None:
-        """``pieces``: by token, the special ones first; ``name`` is how errors call it.
+        """``pieces``: by token, the special ones first; errors call the vocabulary ``name``.
 
-        Raises `SgdecError` if the special tokens are missing or a piece comes twice.
+        Raises `SgdecError` if the special tokens are missing or a piece occurs twice.
         """
         self._pieces = tuple(pieces)
         self._tokens = {piece: token for token, piece in enumerate(self._pieces)}
@@ -105,7 +106,7 @@ class Words(ABC):
 
 
 class WordVocabulary(Words):
-    """Words; others are ``<first>_UNK_<last>`` where such a word was seen in training, or else ``<unk>``.
+    """Words; other words are ``<first>_UNK_<last>`` if training saw this symbol, otherwise ``<unk>``.
 
     >>> words = WordVocabulary([*SPECIAL, "M_UNK_i", "met"])
     >>> words.encode("Miki met Ann"), words.decode((3, 4, 0))
@@ -116,7 +117,8 @@ class WordVocabulary(Words):
 
     @classmethod
     def train(cls, lines: Iterable[str], size: int) -> WordVocabulary:
-        """The most frequent words of some lines, and the symbols that the others need most often.
+        """Make a vocabulary of the most frequent words of some lines, and the most frequent symbols of the other
+        words.
 
         Raises `UsageError` if ``size`` leaves no room for a word.
         """
@@ -151,7 +153,7 @@ class WordVocabulary(Words):
 
 
 class MixedVocabulary(Words):
-    """Words; others character by character, so that every line comes back as it was.
+    """Words; other words are split into characters, so that decoding restores every line exactly.
 
     >>> mixed = MixedVocabulary.train(["we met we", "we"], size=1000)
     >>> [mixed.piece(token) for token in mixed.encode("we wet")]
@@ -164,7 +166,8 @@ class MixedVocabulary(Words):
 
     @classmethod
     def train(cls, lines: Iterable[str], size: int) -> MixedVocabulary:
-        """Every character of some lines in three places of a word, bytes for all others, and the most frequent words.
+        """Make a vocabulary of every character of some lines in three positions of a word, all bytes, and the most
+        frequent words.
 
         Raises `UsageError` if ``size`` leaves no room for a word.
         """
@@ -177,7 +180,8 @@ class MixedVocabulary(Words):
         return cls([*fixed, *words[: _room(size, len(fixed))]])
 
     def decode(self, tokens: Sequence[int]) -> str:
-        """Characters outside a well-formed word begin and end one, so that whatever a model writes is read."""
+        """The line of these tokens. Characters outside a well-formed word form a word, so that any output of a model
+        can be read."""
         return " ".join(self._join(tokens))
 
     def text_of(self, token: int) -> str | None:
@@ -205,13 +209,13 @@ class MixedVocabulary(Words):
             yield self._tokens[prefix + unit]
 
     def _units(self, character: str) -> list[str]:
-        """The character, or its bytes where it has no piece."""
+        """The character, or its bytes if it has no piece."""
         if BEGIN + character in self._tokens:
             return [character]
         return [_byte(value) for value in character.encode("utf-8", "surrogatepass")]
 
     def _join(self, tokens: Sequence[int]) -> Iterator[str]:
-        spelled = bytearray()  # of the word that has begun
+        spelled = bytearray()  # the bytes of the current word
         for token in tokens:
             piece = self._pieces[token]
             prefix, unit = self._parts(piece)
@@ -233,7 +237,7 @@ class MixedVocabulary(Words):
 
     @staticmethod
     def _parts(piece: str) -> tuple[str, str]:
-        """Prefix and unit of a piece that spells; no prefix for a word."""
+        """The prefix and the unit of a piece; a word has an empty prefix."""
         prefix, unit = piece[:3], piece[3:]
         spells = prefix in PREFIXES and (len(unit) == 1 or _is_byte(unit))
         return (prefix, unit) if spells else ("", piece)
@@ -245,12 +249,12 @@ KINDS: dict[str, type[WordVocabulary] | type[MixedVocabulary]] = {
 
 
 def read_words(serialized: bytes, name: str) -> WordVocabulary | MixedVocabulary:
-    """The vocabulary of a file's content; ``name`` is how errors call it. Raises `SgdecError` if it is damaged."""
+    """The vocabulary of a file's content; errors call it ``name``. Raises `SgdecError` if it is damaged."""
     try:
         content = parse_json(serialized)
         kind, pieces, version = content["kind"], content["pieces"], content["sgdec_vocabulary"]
         known = kind in KINDS and isinstance(pieces, list)
-        "".join(pieces).encode()  # TypeError if one is no text, ValueError for half a character
+        "".join(pieces).encode()  # TypeError unless all are text, ValueError for half a character
     except (ValueError, KeyError, TypeError):
         known, version = False, FORMAT
     if not known or version != FORMAT:
@@ -268,7 +272,7 @@ def unknown_symbol(word: str) -> str:
 
 
 def is_unknown_symbol(piece: str) -> bool:
-    """Whether a piece is such a symbol."""
+    """Whether a piece is a symbol ``<first>_UNK_<last>``."""
     return len(piece) == 7 and piece[1:6] == "_UNK_"
 
 
@@ -277,7 +281,7 @@ def _count(words: Any, lines: Iterable[str]) -> Counter[str]:
 
 
 def _by_frequency(counts: Counter[str]) -> list[tuple[str, int]]:
-    """Frequent words first; equally frequent ones by name."""
+    """The words by falling frequency; equally frequent ones in alphabetical order."""
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
@@ -300,7 +304,7 @@ def _value(unit: str) -> bytes:
 
 
 def _text(spelled: bytearray) -> str:
-    """A model may write invalid UTF-8, which is shown as U+FFFD."""
+    """The text of some bytes; invalid UTF-8 from a model is shown as U+FFFD."""
     try:
         return spelled.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError:
