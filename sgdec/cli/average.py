@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 def command(checkpoints: tuple[str, ...], output: str, last: int, plugin_files: tuple[str, ...]) -> None:
     """Average the weights of several checkpoints of one model.
 
-    The folder of a run stands for all its checkpoints: best, last, and those that --keep retained.
+    The folder of a run stands for all its checkpoints: best, last, and the others that --keep retained.
 
     \b
     sgdec train ... --keep 4 --output run

@@ -50,7 +50,7 @@ log = logging.getLogger(__name__)
 )
 @click.option(
     "--beam", type=click.IntRange(min=1), default=1, show_default=True,
-    help="Beam size of the translation; all hypotheses of the beam count; 1 = greedy.",
+    help="Beam size of the translation; all hypotheses of the beam are used; 1 = greedy.",
 )  # fmt: skip
 @click.option(
     "--iterations", type=click.IntRange(min=1), default=20, show_default=True, help="Iterations of k-means."
@@ -131,10 +131,10 @@ def command(
 def own_outputs(
     model: str, source: str, *, lines: int | None = None, beam: int = 1, device: str = "cpu"
 ) -> ParallelText:
-    """Translates a source text: all hypotheses that a beam search finds, or the greedy one for ``beam`` = 1.
+    """Yield the translations of a source text: all hypotheses of a beam search, or the greedy one if ``beam`` is 1.
 
-    ``lines``: translate this many lines from the first. Lines without a hypothesis are left out. Raises `SgdecError`
-    if nothing is left.
+    ``lines`` limits the number of lines. Lines without a hypothesis are skipped. Raises `SgdecError` if no line is
+    left.
     """
     from sgdec.library import load
     from sgdec.training.data.text import ParallelText

@@ -1,8 +1,8 @@
-"""Shell completion beyond the commands and options that click knows.
+"""Shell completion in addition to click's completion of commands and options.
 
 It proposes names of plugins, also inside the list of ``--predictors``; the options ``--NAME.OPTION`` of the plugins
-on the line, with their values; and files, for options and arguments that take any text. A plugin is imported only
-when its options are needed. A wrong line or a broken plugin gets no proposals and no message.
+on the line, with their values; and files, for options and arguments of any text. A plugin is imported only when its
+options are needed. For a wrong line or a broken plugin there are neither proposals nor messages.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Part(NamedTuple):
     kind: str
     plugin: str
     weighted: bool = False
-    """Whether there is a ``--NAME.weight``."""
+    """Whether the plugin has the option ``--NAME.weight``."""
 
 
 class PluginName(click.types.StringParamType):
@@ -68,7 +68,7 @@ class PredictorList(PluginName):
 
 
 class CompletedCommand(click.Command):
-    """A command as a shell sees it; ``words`` follow its name on the line."""
+    """A command during completion; ``words`` follow its name on the line."""
 
     def __init__(self, name: str, command: click.Command, words: Sequence[str]) -> None:
         self._words = words
@@ -90,7 +90,7 @@ class CompletedCommand(click.Command):
         return super().parse_args(ctx, separate_dotted(args)[0])
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """If the line ends in a plugin's option, that option: its value comes next."""
+        """Only a plugin's option if the line ends with it, because its value comes next."""
         last = self._words[-1] if self._words else ""
         options = self._plugin_options(last) if is_dotted(last) else ()
         return [*super().get_params(ctx), *(option for option in options if last in option.opts)]
@@ -105,7 +105,8 @@ class CompletedCommand(click.Command):
         ]
 
     def _plugin_options(self, word: str) -> Iterator[click.Option]:
-        """The names that begin like a word, or that the word begins with: no other plugin is imported."""
+        """Yields the options of the plugins whose prefix begins with ``word``, or with which ``word`` begins. No
+        other plugin is imported."""
         for part in self._parts():
             prefix = f"--{part.name}."
             if prefix.startswith(word) or word.startswith(prefix):
@@ -176,10 +177,10 @@ class _WholeWords(ShellComplete):
 
 
 class Bash(_WholeWords, BashComplete):
-    """Bash takes ``:`` and ``=`` for words of their own and completes only the text after the last one."""
+    """Bash treats ``:`` and ``=`` as separate words and completes only the text after the last one."""
 
     _settled = ""
-    """The beginning of the word that bash has already."""
+    """The beginning of the word that bash does not replace."""
 
     def get_completion_args(self) -> tuple[list[str], str]:
         args, incomplete = super().get_completion_args()
@@ -192,7 +193,8 @@ class Bash(_WholeWords, BashComplete):
 
 
 def join_words(words: Sequence[str]) -> tuple[list[str], str]:
-    """The words as they were typed, the last one incomplete; and the beginning of that one that bash has already.
+    """The words as they were typed, the last one incomplete; and the beginning of the last word that bash does not
+    replace.
 
     >>> join_words(["--predictors", "nmt,l2r", "=", "fsttok", ":", "n"])
     (['--predictors', 'nmt,l2r=fsttok:n'], 'nmt,l2r=fsttok:')
@@ -224,6 +226,6 @@ class Fish(_WholeWords, FishComplete):
 
 
 def register() -> None:
-    """Registers these classes in place of click's."""
+    """Register these classes instead of click's."""
     for shell in (Bash, Zsh, Fish):
         add_completion_class(shell)

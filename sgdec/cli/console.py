@@ -1,4 +1,4 @@
-"""Messages of a command: what sgdec logs, as plain lines on standard error."""
+"""Messages of a command: sgdec's log messages as plain lines on standard error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Console(logging.Handler):
 
 @contextmanager
 def console() -> Iterator[None]:
-    """Shows messages inside the block, once each even if one command calls another."""
+    """Show messages inside the block, each only once even if one command calls another."""
     log = logging.getLogger("sgdec")
     if any(isinstance(handler, Console) for handler in log.handlers):
         yield

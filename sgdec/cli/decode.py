@@ -1,4 +1,4 @@
-"""``sgdec decode``: searches for outputs and writes them in input order, each as soon as it is ready."""
+"""``sgdec decode``: searches for outputs and writes them in input order, as soon as possible."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def command(ctx: click.Context, /, **given: Any) -> int:
 
 
 def decode(given: dict[str, Any], dotted: running.Options) -> int:
-    """Assemble the run, decode and write; the exit status, 1 if a sentence failed."""
+    """Assemble the run, decode and write. Returns the exit status, 1 if a sentence failed."""
     from sgdec.io.results import make_writer
     from sgdec.io.sources import parse_range
 

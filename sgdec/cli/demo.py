@@ -1,4 +1,4 @@
-"""``sgdec demo``: generates, trains and decodes a toy task; its parts are commands of their own."""
+"""``sgdec demo``: generates, trains and decodes a toy task; some of its steps are also separate commands."""
 
 from __future__ import annotations
 

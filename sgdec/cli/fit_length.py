@@ -16,7 +16,7 @@ from sgdec.text.lines import read_lines
 log = logging.getLogger(__name__)
 
 POISSON = 0.01
-"""Below this p the variance is the mean, to a hundredth: the distribution cannot be narrower."""
+"""Below this p the variance equals the mean within 1 %: the distribution cannot become narrower."""
 
 
 @click.command("fit-length", cls=Command)
@@ -38,8 +38,9 @@ POISSON = 0.01
 def command(source: str, target: str, output: str, tokenizer: str | None) -> None:
     """Fit a negative binomial distribution of target lengths to parallel text, for the predictor length.
 
-    Line N of SRC belongs to line N of TGT; text or token ids, may be gzipped. Features are computed from the lines of
-    SRC as they are, so SRC must be preprocessed as the text to decode will be. Pairs with an empty side are skipped.
+    Line N of SRC belongs to line N of TGT; text or token ids, may be gzipped. Features are computed from the
+    unchanged lines of SRC, so SRC must be preprocessed in the same way as the text to decode. Pairs with an empty
+    side are skipped.
     """
     if not Path(output).absolute().parent.is_dir():
         raise SgdecError(f"{output}: cannot be written (no such folder).")

@@ -21,12 +21,12 @@ log = logging.getLogger(__name__)
 SPECIAL = ("<unk>", "<s>", "</s>")
 """The words of tokens 0, 1 and 2."""
 WORD = re.compile(r"\S+", re.ASCII)
-"""As in an ARPA file only ASCII blanks separate words: a no-break space may be part of one."""
+"""As in an ARPA file, only ASCII blanks separate words: a no-break space may be part of a word."""
 LINES_AT_ONCE = 10_000
 Line = tuple[str, int, str]
 """File, number and text."""
 MANY_VALUES = ("--input", "--prune", "--discounts")
-"""Options that take one value or more: ``--prune 0 0 1``."""
+"""Options that take one or more values: ``--prune 0 0 1``."""
 
 
 def repeat_options(args: Iterable[str]) -> list[str]:

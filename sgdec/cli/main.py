@@ -38,10 +38,10 @@ COMMANDS = {
     "new-plugin": "Write a template of a plugin distribution.",
     "demo": "Train and decode a toy task in minutes.",
 }
-"""Each command with its help; ``sgdec/cli/COMMAND.py`` holds the click command, named ``command``."""
+"""Each command with its help; ``sgdec/cli/COMMAND.py`` defines the click command, named ``command``."""
 
 COMPLETION = "_SGDEC_COMPLETE"
-"""The environment variable with which a shell asks click for completions."""
+"""The environment variable by which a shell requests completions from click."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 INTERRUPTED = 130
 """The exit status after Ctrl-C, as shells report it: 128 + SIGINT."""
@@ -125,7 +125,7 @@ def _run(args: Sequence[str] | None) -> int:
 
 
 def _world(error: OSError) -> int:
-    """Reports a full disk, an unreadable file or a closed pipe: these are no defects of sgdec."""
+    """Report a full disk, an unreadable file or a closed pipe, which are not defects of sgdec."""
     _settle(sys.stdout)
     if error.errno == errno.EPIPE:
         return 1
@@ -152,7 +152,7 @@ def _buffered_output() -> Iterator[None]:
         yield
     finally:
         sys.stdout = unbuffered
-        with contextlib.suppress(OSError):  # it was reported already
+        with contextlib.suppress(OSError):  # it has been reported
             buffered.close()
 
 

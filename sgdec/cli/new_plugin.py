@@ -40,7 +40,8 @@ def command(name: str, directory: str | None) -> None:
 
 
 def write_plugin(name: str, folder: Path) -> None:
-    """Fills in the templates. UsageError for an invalid or existing name and for a folder that is not empty."""
+    """Fill in the templates. Raises UsageError if the name is invalid or exists already, and if the folder is not
+    empty."""
     if not re.fullmatch(r"[a-z][a-z0-9]*(-[a-z0-9]+)*", name):
         raise UsageError(
             f"{name!r} is not a plugin name; expected lower-case letters, digits and hyphens, such as my-idea."

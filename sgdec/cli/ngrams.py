@@ -50,7 +50,7 @@ Extracted: TypeAlias = "Iterator[tuple[int, dict[Ngram, float]]]"
     type=click.FloatRange(min=0),
     default=1.0,
     show_default=True,
-    help="Factor of the scores before they become probabilities; values below 1 flatten.",
+    help="Factor of the scores before exponentiation; values below 1 flatten the distribution.",
 )
 @click.option(
     "--counts", is_flag=True, help="Write expected counts: an n-gram counts as often as it occurs in a path."
@@ -106,14 +106,14 @@ def command(
 
 
 def _missing(input: str, first: int, last: int) -> int:
-    """Warns that sentences are missing from a list; their number."""
+    """Warn that sentences are missing from a list. Returns their number."""
     which = f"sentence {first} is" if first == last else f"sentences {first} to {last} are"
     log.warning(f"{which} not in {input}, so without an output file.")
     return last + 1 - first
 
 
 def from_lattices(pattern: str, first: int, last: int | None, order: int, scale: float, counts: bool) -> Extracted:
-    """The n-grams of all lattices, or of those in a range. SgdecError if one is missing or unusable."""
+    """The n-grams of all lattices, or of those in a range. Raises SgdecError if a lattice is missing or invalid."""
     from sgdec.io.lattice import read_lattice, require_ends
     from sgdec.io.openfst import LatticeError
     from sgdec.tasks.posteriors import lattice_posteriors

@@ -41,9 +41,9 @@ class _PathType(click.Path):
 
 
 class Read(_PathType):
-    """A file or folder that the command reads, ``-`` being standard input; ``{id}`` in it makes it a pattern.
+    """A file or folder that the command reads; ``-`` is standard input, and a path with ``{id}`` is a pattern.
 
-    ``default_stdin``: without a value, standard input is read.
+    ``default_stdin``: the command reads standard input if there is no value.
     """
 
     def __init__(self, *, default_stdin: bool = False) -> None:
@@ -54,9 +54,9 @@ class Read(_PathType):
 class Written(_PathType):
     """A file, a pattern or a folder that the command writes.
 
-    ``beside``: returns the other files that are written with this one. ``inside``: it is a folder, which need not
-    be new, and these are the names (or shell patterns of names) that the command writes there. ``new``: it is a
-    folder that must be new or empty.
+    ``beside`` returns the other files that are written with this one. If ``inside`` is given, the path is a folder,
+    which may exist, and these are the names (or shell patterns of names) that the command writes there. With ``new``
+    the path is a folder that must be new or empty.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Command(_Guarded):
 
 
 class Group(_Guarded, click.Group):
-    """A `Command` with commands of its own."""
+    """A `Command` with subcommands."""
 
     command_class = Command
 
@@ -125,7 +125,7 @@ def places(ctx: click.Context) -> tuple[list[Place], list[Place]]:
 
 @dataclass(frozen=True)
 class Place:
-    """Something that a call names: a file, a folder, a pattern of files, or a standard stream."""
+    """A file, a folder, a pattern of files, or a standard stream that a call names."""
 
     flag: str
     path: str = ""
@@ -160,13 +160,13 @@ class Place:
 
     @cached_property
     def files(self) -> frozenset[Identity]:
-        """The existing files. Pipes and devices do not count: writing to them destroys nothing."""
+        """The existing files. Pipes and devices are excluded, because writing to them destroys nothing."""
         if patterns.is_pattern(self.path):
             return frozenset(_identities(self.path))
         return frozenset(_identity(self.path if self.descriptor is None else self.descriptor))
 
     def _stands_for(self, other: Place) -> bool:
-        """Whether this is a pattern, and the other one of its files, or inside one of its folders."""
+        """Whether this is a pattern, and ``other`` is one of its files or inside one of its folders."""
         if not patterns.is_pattern(self.path):
             return False
         name, path = patterns.names(self.real), other.real
@@ -177,7 +177,7 @@ class Place:
         return False
 
     def _holds(self, other: Place) -> bool:
-        """Whether this is a folder, and the other inside it."""
+        """Whether this is a folder, and ``other`` is inside it."""
         return os.path.isdir(self.real) and other.real.startswith(os.path.join(self.real, ""))
 
     def __str__(self) -> str:
@@ -218,7 +218,7 @@ def _identity(path: str | int) -> Iterator[Identity]:
 
 
 def _identities(pattern: str) -> Iterator[Identity]:
-    """The files of a pattern. A pattern in one folder is answered by one listing, since it may have 100,000 files."""
+    """The files of a pattern. A pattern in one folder needs only one listing, since it may have 100,000 files."""
     folder, name = os.path.split(os.path.abspath(pattern))
     if patterns.is_pattern(folder):
         for number in patterns.numbers_of_files(pattern):
@@ -235,7 +235,7 @@ def _identities(pattern: str) -> Iterator[Identity]:
 
 
 def _below(folder: str, path: str) -> str:
-    """The first component of a path below a folder; "" if the path is outside it."""
+    """The first component of a path below a folder; "" if the path is outside the folder."""
     inside = path.startswith(os.path.join(folder, ""))
     return os.path.relpath(path, folder).split(os.sep)[0] if inside else ""
 

@@ -74,7 +74,7 @@ def describe_one(host: Host, name: str) -> None:
 
 
 def description(host: Host, entry: Entry) -> str:
-    """Title, the module's docstring, the class's, and a table of options."""
+    """The description of a plugin: a title, the docstrings of its module and class, and a table of options."""
     from sgdec.plugins.options import describe
 
     cls = host.load(entry.kind, entry.name)

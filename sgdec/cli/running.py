@@ -1,4 +1,4 @@
-"""Shared by commands that run predictors over sentences: options, config file, progress, warnings, summary."""
+"""Shared code of commands that run predictors on sentences: options, config file, progress, warnings, summary."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 Options = dict[str, dict[str, Any]]
-"""Values by name of a predictor or decoder, then by option."""
+"""The values of options, by name of the predictor or decoder, then by option."""
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
@@ -103,7 +103,7 @@ AFTER = (
     *map(setting, ("vocab_size", "batch_size", "window", "max_rows", "seed", "device", "precision", "threads")),
     click.option("--signature", type=Written(), metavar="FILE", help="File to write the run's signature to."),
 )  # fmt: skip
-"""The options of all these commands, before and after their own."""
+"""The common options of these commands, before and after a command's own options."""
 UNFINISHED = (
     click.option(
         "--resume", is_flag=True, help="Continue the unfinished run in --output, which must have the same options."
@@ -123,7 +123,7 @@ class DottedCommand(Command):
 
 
 class RunCommand(DottedCommand):
-    """The same with a config file, for options that the command line does not set."""
+    """A `DottedCommand` with a config file, for options that the command line does not set."""
 
     def invoke(self, ctx: click.Context) -> Any:
         if ctx.params["config"]:
@@ -134,7 +134,7 @@ class RunCommand(DottedCommand):
 
 
 def options(*decorators: Callable[[Decorated], Decorated]) -> Callable[[Decorated], Decorated]:
-    """Several decorators as one, in the order of the help text."""
+    """Combine several decorators into one, in the order of the help text."""
 
     def decorate(function: Decorated) -> Decorated:
         for decorator in reversed(decorators):
@@ -154,7 +154,7 @@ def settings(ctx: click.Context, given: dict[str, Any]) -> tuple[dict[str, Any],
 
 
 def load(given: dict[str, Any], dotted: Options, *, decoder: str) -> LoadedRun:
-    """The run, assembled as in the library."""
+    """Assemble the run as the library does."""
     from sgdec.library import prepare
     from sgdec.plugins.host import Host
 
@@ -165,7 +165,7 @@ def load(given: dict[str, Any], dotted: Options, *, decoder: str) -> LoadedRun:
 def sign(run: Run, given: dict[str, Any], shaping: tuple[str, ...], *, searches: bool = True) -> dict[str, str]:
     """The signature of the run, with those options of ``shaping`` that are set; written to --signature if given.
 
-    It has no decoder if nothing is searched.
+    It names no decoder if there is no search.
     """
     names = (*shaping, "input_format", "max_source_length")
     chosen = {name: str(given[name]) for name in names if given[name] is not None and given[name] is not False}
@@ -180,7 +180,7 @@ def about(
 ) -> dict[str, Any]:
     """The settings that an unfinished run must share with this one to be continued.
 
-    ``others``: options that determine which rows there are and how they look. Raises UsageError if --resume cannot
+    ``others`` are the options that determine the number and the format of rows. Raises UsageError if --resume cannot
     read the input again.
     """
     from sgdec.signature import content_hash
@@ -198,14 +198,15 @@ def about(
 
 
 def open_rows(given: dict[str, Any], about: Callable[[], Mapping[str, Any]]) -> AbstractContextManager[Rows]:
-    """Opens --output for rows, as --resume and --overwrite require."""
+    """Open --output for rows, according to --resume and --overwrite."""
     from sgdec.io import results
 
     return results.open_rows(given["output"], about, resume=given["resume"], overwrite=given["overwrite"])
 
 
 def refuse_clocks(run: Run) -> None:
-    """Raises UsageError if a time limit decides the results: the parts would not add up to one run."""
+    """Raises UsageError if a time limit affects results, because the parts would then differ from one uninterrupted
+    run."""
     decoder = run.config.decoder_name
     options = {**{o.name: o.default for o in describe(type(run.decoder))}, **run.options[decoder]}
     for name, value in options.items():
@@ -233,7 +234,8 @@ def summarise(run: Run, scheduler: Scheduler, signature: Mapping[str, str]) -> N
 
 @contextmanager
 def collector_spared() -> Iterator[None]:
-    """Searches create few reference cycles; frequent garbage collection costs a fifth of the time."""
+    """Collect garbage less often: searches create few reference cycles, and frequent collection costs a fifth of the
+    time."""
     before = gc.get_threshold()
     gc.freeze()  # no collection before freezing: imports leave little garbage, and finding it takes longer
     gc.set_threshold(100_000, 20, 100)
@@ -248,7 +250,7 @@ class Tally:
     """Counts the work of a run, shows it on a terminal as the run proceeds, and prints as a summary."""
 
     def __init__(self, work: str, given: Mapping[str, Any], decoder: str | None = None) -> None:
-        """``work``: a word for the work. ``decoder``: its name, for its errors."""
+        """``work`` is a word for the progress bar. ``decoder`` is the decoder's name, for its errors."""
         self._decoder = decoder
         self.failed = 0
         self._started = time.monotonic()

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 SHAPING = ("alpha", "beta", "normalize", "old_weight", "batch_size", "window", "max_rows")
-"""Options that can change a result, beside those of predictors; the signature lists them."""
+"""Options other than those of predictors that can change a result; the signature lists them."""
 
 
 @click.command("score", cls=running.RunCommand)
@@ -82,10 +82,10 @@ def command(ctx: click.Context, /, **given: Any) -> int:
 
 
 def score(given: dict[str, Any], dotted: running.Options) -> int:
-    """Assemble the run, score and write; the exit status, 1 if an output could not be scored."""
+    """Assemble the run, score and write. Returns the exit status, 1 if an output could not be scored."""
     from sgdec.io.scored import ScoreWriter
 
-    loaded = running.load(given, dotted, decoder="greedy")  # any decoder will do: nothing is searched
+    loaded = running.load(given, dotted, decoder="greedy")  # any decoder: there is no search
     ranking = Penalties(given["alpha"], given["beta"], given["normalize"]).ranking
     run, reader, scheduler = loaded.parts, loaded.reader(given["input_format"]), loaded.scorer(ranking)
     signature = running.sign(run, given, SHAPING, searches=False)
@@ -117,7 +117,7 @@ def score(given: dict[str, Any], dotted: running.Options) -> int:
 
 
 class _Outputs:
-    """The outputs to score, in the order of the target file. SgdecError if the two files do not match."""
+    """The outputs to score, in the order of the target file. Raises SgdecError if the two files do not match."""
 
     def __init__(
         self, reader: SourceReader, lines: Any, given: dict[str, Any], vocabulary: Vocabulary | None, done: int
@@ -129,7 +129,7 @@ class _Outputs:
         self._path = given["target"]
         self._vocabulary = vocabulary
         self.asked: deque[NbestEntry | None] = deque()
-        """The origins in an n-best list of the outputs that are read and not yet scored."""
+        """The n-best entries of the outputs that have been read and not yet scored."""
         self.sentences = self._done = done
         """Source sentences read so far."""
         self.listed = 0

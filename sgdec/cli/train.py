@@ -58,7 +58,7 @@ class TrainCommand(DottedCommand):
         return super().parse_args(ctx, repeat_flags(args))
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Reports an error once that several processes of torchrun share."""
+        """Report an error that all processes of torchrun share only once."""
         try:
             return super().invoke(ctx)
         except SgdecError as error:
@@ -159,11 +159,11 @@ def command(
 
     With --parallel, torchrun starts one process per device (the third line above). In mode data each process computes
     the gradient of a share of every batch; --batch-tokens is the sum over all processes. In modes model and hybrid
-    the layers are spread over the devices. Checkpoints do not depend on the mode: a run can be resumed with another
-    number of processes, or in another mode. If a process dies, the run ends; with --max-restarts N torchrun resumes
-    it from its last checkpoint.
+    the layers are distributed over the devices. Checkpoints do not depend on the mode: a run can be resumed with
+    another number of processes, or in another mode. If a process dies, the run ends; with --max-restarts N torchrun
+    resumes it from its last checkpoint.
 
-    Training lines are left out and counted if they are empty, too long (--max-line), of very unequal lengths
+    Training lines are skipped and counted if they are empty, too long (--max-line), of very different lengths
     (--max-ratio) or not UTF-8. A step is one update, over --accumulate batches.
     """
     host = Host(plugin_files)

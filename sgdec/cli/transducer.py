@@ -65,8 +65,8 @@ def command(
         --nmt3.model bpe/best --fsttok2.path char2bpe.fst \\
         --decoder syncbeam --syncbeam.symbol ▁ input.txt
 
-    A word that is not listed, or is segmented in another way than the tokenizer does it, becomes <unk> at the first
-    character that departs from the list. With --unlisted spell it becomes the single characters that the inner
+    A word that is not listed, or that is segmented differently from the tokenizer, becomes <unk> at the first
+    character that differs from the list. With --unlisted spell it becomes the single characters that the inner
     tokenizer has, and <unk> for the others. With --unlisted forbid it is impossible.
     """
     from sgdec.text.transducers import all_segmentations, canonical, words_of

@@ -23,7 +23,7 @@ def refuse_unfit(ctx: click.Context) -> None:
 
 
 def _not_utf8(value: Any) -> str | None:
-    """The reason why text is not UTF-8: the command line keeps invalid bytes as lone surrogates."""
+    """The error for text that is not UTF-8, or None. The command line keeps invalid bytes as lone surrogates."""
     try:
         "".join([value] if isinstance(value, str) else value or ()).encode()
     except UnicodeEncodeError:

@@ -1,1 +1,1 @@
-"""The demonstration behind ``sgdec demo``: a corpus that makes itself, a grammar, and a tour through the commands."""
+"""The demonstration behind ``sgdec demo``: a generated corpus, a grammar, and a tour of the commands."""

@@ -1,8 +1,8 @@
-"""A parallel corpus that makes itself: English number words and German ones, 0 to 999,999.
+"""A generated parallel corpus: English and German number words, 0 to 999,999.
 
-The two languages disagree where it hurts: German says the ones before the tens and joins them with *und*, and
-*one* is *ein* before another word but *eins* at the end. German writes such a number as one word; here its
-parts are apart, as a speaker hears them, so that there are words to get wrong.
+The task is not trivial: German says the ones before the tens and joins them with *und*, and *one* is *ein* before
+another word but *eins* at the end. German spelling writes a number as one word; here its parts are separate words, so
+that a model can get single words wrong.
 """
 
 from __future__ import annotations
@@ -73,9 +73,10 @@ def _german(number: int) -> list[str]:
 
 
 def draw(seed: int, count: int, limit: int = LIMIT) -> list[int]:
-    """``count`` different numbers below ``limit``, their logarithms uniform: short ones as likely as long ones.
+    """``count`` different numbers below ``limit``. Their logarithms are uniform, so that short numbers are as likely
+    as long ones.
 
-    Raises `UsageError` for more than half of all there are.
+    Raises `UsageError` if ``count`` is more than half of all numbers.
 
     >>> len(set(draw(1, 500)))
     500
@@ -90,7 +91,8 @@ def draw(seed: int, count: int, limit: int = LIMIT) -> list[int]:
 
 
 def write_corpus(directory: Path, seed: int, sizes: dict[str, int], limit: int = LIMIT) -> None:
-    """For each name of ``sizes`` that many line pairs, ``NAME.en`` and ``NAME.de``; no number comes twice.
+    """Write ``NAME.en`` and ``NAME.de`` for each name in ``sizes``, with the given number of lines; no number occurs
+    twice.
 
     Raises `SgdecError` if the files cannot be written.
     """

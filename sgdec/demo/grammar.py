@@ -1,19 +1,19 @@
-"""A covering grammar: for each English number a lattice of German candidates, the right one among them.
+"""A covering grammar: for each English number a lattice of German candidates that includes the correct one.
 
-A covering grammar knows little, but that for sure (Gorman and Sproat 2016, "Minimally supervised number
-normalization"; Zhang et al. 2019, "Neural models of text normalization for speech applications", section 5.4,
-where it keeps a neural model from silly errors). This one knows
+A covering grammar has little knowledge, but this knowledge is certain (Gorman and Sproat 2016, "Minimally supervised
+number normalization"; Zhang et al. 2019, "Neural models of text normalization for speech applications", section 5.4,
+which uses one to prevent gross errors of a neural model). This grammar defines
 
-- what each word can become: *two* is *zwei*, *one* is *ein* or *eins*; none is left out, none made up;
-- that two neighbours may change places (each word in one exchange at most);
-- that an *und* may stand between any two words.
+- the translations of each word: *two* is *zwei*, *one* is *ein* or *eins*; no word is omitted or added;
+- that two adjacent words may be swapped (each word at most once);
+- that *und* may be inserted between any two words.
 
-It does not know when: neither which neighbours do change places, nor where the *und* goes, nor where *one* is
-*eins*. For *four hundred twenty one* it accepts 80 candidates, and nothing in it prefers any. All that is left
-to the neural model, which in turn no longer has to be trusted with the digits.
+It does not define which words are swapped, where *und* is inserted, or when *one* is *eins*. For *four hundred twenty
+one* it accepts 80 candidates, all with equal weight. The neural model chooses among them, and cannot make errors in
+the digits.
 
-The grammar is a transducer over the words' letters, then one over their pieces: a sentence composed with both
-is its lattice. No piece reaches over a space, so a word's pieces are the same in every sentence.
+The grammar is a transducer over letters, followed by one over pieces: the composition of a sentence with both is its
+lattice. No piece crosses a word boundary, so the pieces of a word are the same in every sentence.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class CoveringGrammar:
 
 
 def count_candidates(lattice: Any) -> int:
-    """How many token sequences a deterministic, acyclic lattice accepts."""
+    """The number of token sequences that a deterministic, acyclic lattice accepts."""
     import pynini
 
     logs = pynini.shortestdistance(pynini.arcmap(lattice, map_type="to_log64"), reverse=True)
@@ -81,9 +81,10 @@ def count_candidates(lattice: Any) -> int:
 
 
 def write_lattices(vocabulary: Vocabulary, text: Path, pattern: str) -> Iterator[int]:
-    """Writes the lattice of each line to ``pattern`` with its number for ``{id}``; yields its candidates.
+    """Write the lattice of each line to ``pattern``, where ``{id}`` is the line number; yield the number of its
+    candidates.
 
-    Raises `SgdecError` naming the line or the file that is at fault.
+    Raises `SgdecError` that names the line or the file with the error.
     """
     grammar = CoveringGrammar(vocabulary)
     for number, line in enumerate(read_lines(text), 1):
@@ -101,10 +102,10 @@ def write_lattices(vocabulary: Vocabulary, text: Path, pattern: str) -> Iterator
 
 
 def _spaced(word: str) -> str:
-    """So that every word ends where it ends."""
+    """The word with a space after it, which marks its end."""
     return word + " "
 
 
 def _labels(tokens: Any) -> str:
-    """Tokens as pynini reads labels: ``[5][7]``."""
+    """Tokens in pynini's notation for labels: ``[5][7]``."""
     return "".join(f"[{token}]" for token in tokens)

@@ -1,7 +1,7 @@
-"""The tour behind ``sgdec demo``: a list of commands, run one after the other as a user would type them.
+"""The tour behind ``sgdec demo``: a list of commands that run one after the other, as a user would type them.
 
-It runs exactly the commands that it prints: every step goes through `sgdec.cli.main.main`. Nothing is kept from one
-step to the next but the files in the directory.
+It runs exactly the commands that it prints: every step calls `sgdec.cli.main.main`. The steps share only the files in
+the directory.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from sgdec.text.lines import read_lines
 
 
 class Size(NamedTuple):
-    """How large the demo is."""
+    """The size of the demo."""
 
     limit: int
-    """Numbers are below it."""
+    """The upper limit of the numbers, excluded."""
     train: int
-    """Line pairs to learn from: few, so that mistakes remain however long the training."""
+    """Line pairs for training: few, so that mistakes remain after any number of steps."""
     test: int
     steps: int
     """The number of training steps."""
@@ -37,18 +37,18 @@ class Size(NamedTuple):
 FULL = Size(limit=1_000_000, train=260, test=400, steps=600, batch_tokens=500, width=128)
 QUICK = Size(limit=1_000, train=150, test=60, steps=300, batch_tokens=250, width=64)
 VALID = 50
-"""Line pairs of the validation set."""
+"""The number of line pairs of the validation set."""
 
 REPAIRED, BROKEN, WRONG, RIGHT = "repaired", "broken by the lattice", "wrong both times", "right both times"
 VERDICTS = (REPAIRED, BROKEN, WRONG, RIGHT)
 
 
 class Step(NamedTuple):
-    """One command, and what it is for."""
+    """One command and its title."""
 
     title: str
     text: str
-    """As it is typed, but for the backslashes at line ends."""
+    """The command as it is typed, without backslashes at line ends."""
 
     @property
     def shell(self) -> str:
@@ -61,7 +61,7 @@ class Step(NamedTuple):
 
 
 def steps(directory: Path, seed: int, size: Size) -> list[Step]:
-    """The whole path, from nothing to two translations of the test set and their BLEU."""
+    """All steps, from generating the corpus to two translations of the test set and their BLEU."""
     d = shlex.quote(str(directory))
     return [
         Step(
@@ -114,7 +114,7 @@ def steps(directory: Path, seed: int, size: Size) -> list[Step]:
 
 
 def next_steps(directory: Path) -> list[Step]:
-    """Three commands to try with what the tour has made."""
+    """Three commands to try with the files of the tour."""
     d = shlex.quote(str(directory))
     return [
         Step(
@@ -136,7 +136,7 @@ def next_steps(directory: Path) -> list[Step]:
 
 
 def run(step: Step) -> None:
-    """Raises SgdecError if the command fails, after it has said why."""
+    """Run a step. Raises SgdecError if the command fails, after it has printed its error."""
     status = main(step.args)
     if status == INTERRUPTED:
         raise KeyboardInterrupt
@@ -166,13 +166,13 @@ class Row(NamedTuple):
 
 
 def read_rows(directory: Path) -> list[Row]:
-    """The test set and what the two runs made of it."""
+    """The sentences of the test set with the outputs of the two runs."""
     columns = [list(read_lines(directory / f)) for f in ("test.en", "test.de", "nmt.de", "nmt-fst.de")]
     return [Row(number, *columns) for number, columns in enumerate(zip(*columns, strict=True), 1)]
 
 
 def choose(rows: Sequence[Row], count: int = 5) -> list[Row]:
-    """Rows to show: one of each verdict if there is one, the others repaired; the first of each in test order."""
+    """The rows to show: the first row of each verdict, and further repaired rows in test order."""
     by_verdict: dict[str, list[Row]] = {}
     for row in rows:
         by_verdict.setdefault(row.verdict, []).append(row)
@@ -182,7 +182,7 @@ def choose(rows: Sequence[Row], count: int = 5) -> list[Row]:
 
 
 def summary(rows: Sequence[Row]) -> str:
-    """Accuracies and BLEU, what became of the mistakes, and five sentences side by side."""
+    """Accuracies and BLEU, the number of rows with each verdict, and five example sentences."""
     from sgdec.training.validation import bleu
 
     references = [row.reference for row in rows]
@@ -214,7 +214,7 @@ def _mark(output: str, row: Row) -> str:
 
 
 def demo(directory: Path, seed: int, size: Size, say: Callable[[str], None]) -> None:
-    """Runs the tour; raises SgdecError if a step fails, or if the lattices did not help."""
+    """Run the tour. Raises SgdecError if a step fails, or if the lattices did not help."""
     path = steps(directory, seed, size)
     for number, step in enumerate(path, 1):
         say(f"\n{number}/{len(path)} {step.title}\n\n{indent(step.shell, '    ')}\n")
@@ -225,7 +225,7 @@ def demo(directory: Path, seed: int, size: Size, say: Callable[[str], None]) -> 
     if repaired <= broken:
         raise SgdecError(
             f"the lattices did not help: {repaired} sentences repaired, {broken} broken. "
-            "Try another --seed; if that does not mend it, this is a defect."
+            "Try another --seed; if that does not help, this is a defect."
         )
     say("\nWhat to try next" + _activation())
     for step in next_steps(directory):
@@ -234,7 +234,7 @@ def demo(directory: Path, seed: int, size: Size, say: Callable[[str], None]) -> 
 
 
 def _activation() -> str:
-    """The command to type before the commands are found, as after ``make demo``."""
+    """The command that puts ``sgdec`` on the path, which is needed after ``make demo``."""
     script = Path(sys.prefix, "bin", "activate")
     if shutil.which("sgdec") or not script.is_file():
         return ""
