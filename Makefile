@@ -1,4 +1,4 @@
-# `make demo` and `make test` work in a fresh clone: the first of them makes the environment.
+# `make demo` and `make test` work in a fresh clone: the first command creates the environment.
 
 PYTHON ?= python3
 VENV := .venv
@@ -11,14 +11,14 @@ demo: install
 	rm -rf demo
 	$(BIN)/sgdec demo --directory demo
 
-# Files in their order: by number of tests, as xdist would have it, the longest come last and one worker waits.
+# Test files run in the order of collection. In xdist's order, by number of tests, the longest come last and one worker waits.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
 
-# Plugins as others write them are checked against the types of the public names.
+# Plugins in the style of third parties are checked against the types of the public names.
 OTHERS := tests/third_party/*.py examples/plugin/*.py examples/model/mgu.py
 
-# What a developer runs after each change; `make test` is what has to pass. Properties are tried on fewer examples, and
-# files that are slow as a whole are not even imported.
+# For each change during development; `make test` has to pass before a merge. Here property tests try fewer examples, and
+# test files that are marked slow as a whole are not imported.
 check: install
 	$(BIN)/ruff check
 	$(BIN)/mypy
@@ -35,23 +35,23 @@ test: install
 	$(BIN)/codespell
 	$(PYTEST)
 
-# The site, in build/site/index.html. Offline; warnings, broken links included, are errors.
+# The site, in build/site/index.html. Needs no network; warnings, including broken links, are errors.
 docs: install
 	$(BIN)/python -m sphinx -q -n -W --keep-going -d build/doctrees docs build/site
 	@echo "build/site/index.html"
 
-# 10,000 damaged files and wrong calls; see docs/howto/fuzzing.md. Others: make fuzz FUZZ="--seed 1 --target lattice".
+# 10,000 damaged files and wrong calls; see docs/howto/fuzzing.md. With options: make fuzz FUZZ="--seed 1 --target lattice".
 fuzz: install
 	$(BIN)/python -m fuzz $(FUZZ)
 
-# Speeds, their ratios, and memory; BASE=COMMIT compares with an earlier commit and fails where one fell. On a quiet machine.
+# Speeds, their ratios, and memory; BASE=COMMIT compares with an earlier commit and fails if one fell. Needs an idle machine.
 ratchet: install
 	$(BIN)/python benchmarks/ratchet.py $(if $(BASE),--base $(BASE)) $(RATCHET)
 
 install: $(INSTALLED)
 
-# Again whenever the dependencies, their pinned versions or the entry points change. An egg-info of an older build system
-# would be read before the installed metadata.
+# Runs again whenever the dependencies, their pinned versions or the entry points change. The egg-info of an older build
+# system is removed, because it would be read before the installed metadata.
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[all,test,docs]"

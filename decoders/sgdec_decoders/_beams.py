@@ -1,6 +1,6 @@
-"""Shared by beam searches: options, so that one name means one thing, ranking, and stopping.
+"""Shared code of beam searches: options with the same meaning in all of them, ranking, and stopping.
 
-Wu et al. 2016, section 7. Algorithm 2 itself, of which most are variants, is in `sgdec_decoders.beam`.
+Source: Wu et al. 2016, section 7. Most beam searches are variants of Algorithm 2, which is in `sgdec_decoders.beam`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ Stop: TypeAlias = Annotated[
 
 @dataclass(eq=False)
 class BeamSearch(Decoder):
-    """A search with slots for ``size`` hypotheses of each length. Its fields are options, and so are a subclass's."""
+    """A search with slots for ``size`` hypotheses of each length. Its fields and those of its subclasses are
+    options."""
 
     size: Size = 4
     _: KW_ONLY
@@ -46,7 +47,7 @@ class BeamSearch(Decoder):
         self.ranking = Ranking(self.alpha, self.beta, self.normalize)
 
     def losses_of_stop_best(self, nbest: int, never_rises: bool) -> str | None:
-        """The reason why a search that ends as ``stop best`` can end too early; None if it cannot."""
+        """The reason why a search with ``stop best`` can end too early; None if it cannot."""
         reasons = {
             "alpha or beta is not 0": self.ranking.uses_length or self.ranking.uses_coverage,
             "totals can rise": not never_rises,
@@ -59,7 +60,7 @@ class StoppingBeamSearch(BeamSearch):
     """A beam search with the option ``stop``."""
 
     stop: Stop
-    """Not a field here: each subclass declares it at its place among the other fields."""
+    """Not a field of this class: each subclass declares it at its own position among the other fields."""
 
     @cached_property
     def sets_aside(self) -> bool:
@@ -68,7 +69,7 @@ class StoppingBeamSearch(BeamSearch):
 
     @cached_property
     def children_needed(self) -> int:
-        """The number of children of one hypothesis that can have a place: one more if ``</s>`` takes no slot."""
+        """The number of children of one hypothesis that can be needed: one more if ``</s>`` takes no slot."""
         return self.size + self.sets_aside
 
     def require_end(self, space: SearchSpace, beam: Sequence[Node]) -> None:
@@ -91,7 +92,7 @@ class StoppingBeamSearch(BeamSearch):
 
 
 def prune_local(children: list[Node], width: float) -> list[Node]:
-    """Without the children whose score is more than ``width`` below their best sibling's (0 = all stay)."""
+    """The children without those whose score is more than ``width`` below their best sibling's; 0 = all children."""
     if not width or not children:
         return children
     return [child for child in children if child.total >= children[0].total - width]

@@ -1,13 +1,14 @@
 """Branch and bound, shared by exact searches (Land and Doig 1960).
 
-A node is a *branch*: all hypotheses that begin with it. Its bound is the best rank score that any of them can reach:
-its total, and the most that the predictors can still add (`SearchSpace.bound`), turned into a rank score. A branch
-whose bound does not beat the n-th best hypothesis found so far is cut, without any loss to the n-best.
+A node stands for a *branch*: all hypotheses that begin with it. The bound of a branch is the best rank score that any
+of its hypotheses can reach: its total plus the most that the predictors can still add (`SearchSpace.bound`),
+converted to a rank score. A branch whose bound does not beat the n-th best hypothesis found so far is cut; this
+cannot change the n-best.
 
-Children are made and bounded in blocks, best score first. If all predictors declare their ``max_score``, the last of
-a block bounds all that come after it: only a small part of a large vocabulary is examined, and no token is consumed
-for a bound. Otherwise all children of an expanded prefix are bounded, which consumes a token for each in every
-predictor that has a bound of its own: cheap for a lattice, and free if the children come with their bounds
+Children are made and bounded in blocks, best score first. If all predictors declare their ``max_score``, the last
+child of a block bounds all later ones: only a small part of a large vocabulary is examined, and no token is consumed
+to compute a bound. Otherwise all children of an expanded prefix are bounded, and every predictor with its own bound
+consumes a token for each child: cheap for a lattice, and free if the children are made with their bounds
 (`sgdec.search.automata`).
 """
 
@@ -26,13 +27,13 @@ from sgdec import EOS, Node, SearchSpace, SgdecError
 from sgdec.protocol import FORBIDDEN
 
 BLOCK = 8
-"""The number of children that are produced and bounded first, since most nodes need few; then twice as many, ..."""
+"""The size of the first block of children; most nodes need few children. Each further block is twice as large."""
 
 ROUNDING = 1e-5
 """Scores may exceed bounds by this much, absolutely and relatively: some are float32 numbers."""
 
 CLOSING = 0.05
-"""The share of a time limit reserved for the work after the search: making its list and freeing memory."""
+"""The share of a time limit that is reserved for the work after the search: making the list and freeing memory."""
 
 Bounded: TypeAlias = tuple[float, Node]
 """A node with its bound."""
@@ -59,7 +60,7 @@ class Budget:
 
 
 class NBest:
-    """The n best finished nodes so far, with n from the run; equal ones in the order found."""
+    """The n best finished nodes so far, with n from the run; nodes with equal scores are in the order found."""
 
     def __init__(self, space: SearchSpace) -> None:
         self._space = space
@@ -86,12 +87,13 @@ class NBest:
         return -self._costs[0] if self._costs else FORBIDDEN
 
     def lowest(self, length: int = 0) -> float:
-        """The rank score that a hypothesis of at least ``length`` tokens has to beat; -inf = any will do."""
+        """The rank score that a hypothesis of at least ``length`` tokens has to beat; -inf = the list is not full."""
         return self._lowest
 
 
 class Recombination:
-    """Selects prefixes that need not be opened: enough prefixes with the same future and no lower totals were opened.
+    """Skips prefixes that do not have to be opened, because enough prefixes with the same future and no lower totals
+    were opened.
 
     Every continuation of a skipped prefix also continues the opened ones, with totals that are at least as high.
     """
@@ -143,7 +145,7 @@ class Tree:
 
     @property
     def bounds_hold(self) -> bool:
-        """Whether the bounds hold, according to the predictors: totals are no bounds if scores can rise."""
+        """Whether the bounds are valid, according to the predictors: a total is not a bound if scores can rise."""
         return self._heuristic or self.space.never_rises
 
     def bounds(self, nodes: Sequence[Node]) -> list[float]:
@@ -172,7 +174,8 @@ class Tree:
         return self.space.ranking.best_possible(total, length, self._longest)
 
     def require_within(self, bound: float, rank: float) -> None:
-        """SgdecError if a hypothesis ranks above the bound of its prefix: then a predictor declares a wrong bound."""
+        """Raises SgdecError if a hypothesis ranks above the bound of its prefix, because then a predictor declares a
+        wrong bound."""
         if self._heuristic and rank > bound + ROUNDING * (1.0 + abs(rank)):
             raise SgdecError(
                 f"a hypothesis has {rank:.6g}, but no more than {bound:.6g} was possible after its prefix, as "
@@ -185,7 +188,7 @@ class Tree:
         return Children(self, math.inf, 0, iter([self.space.root]))
 
     def expand(self, parents: Sequence[Bounded]) -> list[Children]:
-        """The children of each node, none of them examined yet."""
+        """The children of each node, before any of them is examined."""
         if not parents:
             return []
         found = self.space.expand([node for _, node in parents], bounded=True)
@@ -199,7 +202,8 @@ class Children:
     """The open children of one node, best bound first, produced block by block on demand."""
 
     def __init__(self, tree: Tree, bound: float, length: int, unseen: Iterator[Node]) -> None:
-        """``bound``: their parent's, which holds for all of them. ``length``: theirs."""
+        """``bound`` is the bound of their parent, which holds for all of them. ``length`` is the length of the
+        children."""
         self._tree = tree
         self._length = length
         self._unseen = unseen
@@ -210,11 +214,12 @@ class Children:
 
     @property
     def bound(self) -> float:
-        """The bound of all children that are left; -inf = there are none."""
+        """The bound of all remaining children; -inf = there are none."""
         return max(self._seen[-1][0], self._bound_of_unseen) if self._seen else self._bound_of_unseen
 
     def first(self) -> Bounded | None:
-        """The best child left, if its bound beats the n-best so far; otherwise no child left does."""
+        """The best remaining child, if its bound beats the n-best so far; otherwise None, because then no remaining
+        child does."""
         while True:
             lowest = self._tree.best.lowest(self._length)
             highest = self._seen[-1][0] if self._seen else FORBIDDEN
@@ -227,7 +232,7 @@ class Children:
                 return None
 
     def take(self) -> Bounded | None:
-        """The same, and removes it."""
+        """Remove and return the first child."""
         return self._seen.pop() if self.first() is not None else None
 
     def _see_more(self) -> None:

@@ -1,7 +1,8 @@
-"""Shared by exact decoders: options, budget, recombination, ranking, and the proof that nothing better was missed.
+"""Shared code of exact decoders: options, budget, recombination, ranking, and the proof that no better hypothesis
+exists.
 
 A decoder of this family only determines the order in which the branches of a space are searched
-(`ExactDecoder.search`). The definition of a branch, and when it is cut, is in `sgdec_decoders._branch_and_bound`.
+(`ExactDecoder.search`). `sgdec_decoders._branch_and_bound` defines branches and the condition for cutting them.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class ExactDecoder(Decoder):
 
     @abstractmethod
     def search(self, tree: Tree) -> float:
-        """Searches until nothing or no ``tree.budget`` is left. The bound of the part not searched; -inf = none."""
+        """Search until the tree or ``tree.budget`` is exhausted. Returns the bound of the unsearched part; -inf =
+        there is none."""
 
     @final
     def decode(self, space: SearchSpace) -> Result:

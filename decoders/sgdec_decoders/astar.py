@@ -8,16 +8,15 @@ uniform-cost search (Dijkstra 1959).
 Guarantee: without a budget or an exceeded capacity, the true n-best of the space, best first, under any ranking
 (alpha, beta), with a proof; no prefix is expanded whose bound is below the score of the last hypothesis of the list.
 With ``heuristic none`` the guarantee holds only if scores never rise, and the proof only if all predictors say so. If
-the ``capacity`` drops something, or the budget ends the search, the result states by how much the optimum can be
+the ``capacity`` drops prefixes, or the budget ends the search, the result states by how much the optimum can be
 better. The search is refused if a predictor declares no bound, except for ``heuristic none``, and if no bound can end
 the search, as for `dfs`.
 
-Cost: with exact bounds (an `fst` alone) one expansion per token of the list, with loose ones up to the whole space.
+Cost: with exact bounds (an `fst` alone) one expansion per token of the list, with loose bounds up to the whole space.
 Memory: every expanded prefix with children left; the queue orders these prefixes by their best child, and
 ``capacity`` counts them.
 
-Departures: the heuristic is a bound on future scores, not an estimate as in SGNMT, and the length limit holds here,
-too.
+Departures: the heuristic is a bound on future scores, not an estimate as in SGNMT, and the length limit is enforced.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ class _Queue:
         self._entries: list[Entry] = []
         self._arrivals = count()
         self.lost = FORBIDDEN
-        """The best bound of all families that were dropped."""
+        """The best bound of all dropped families."""
 
     @property
     def bound(self) -> float:

@@ -1,18 +1,19 @@
 """Beam search with GNMT's penalties and prunings (Stahlberg et al. 2017, Algorithm 2; Wu et al. 2016, section 7).
 
 Searches breadth first, keeping the ``size`` best partial hypotheses of each length. Partial hypotheses are compared
-by their weighted totals, finished ones by equation 14. When it stops:
+by their weighted totals, finished ones by equation 14. The option ``stop`` says when it ends:
 
 - ``best``: the best hypothesis of the beam is finished (Algorithm 2, line 16). Finished hypotheses keep their slots.
 - ``full``: all hypotheses of the beam are finished. They keep their slots.
-- ``length``: no hypothesis is open, at the length limit at the latest. Finished hypotheses are set aside and take no
-  slot. This is GNMT's search without pruning; it needs a length limit.
-- ``proven``: as ``length``, but an open hypothesis is dropped once its bound, turned into the best rank score it can
-  still reach, does not beat the n-th best. The search ends earlier, and predictors must declare bounds.
+- ``length``: no hypothesis is open, which is the case at the length limit at the latest. Finished hypotheses are set
+  aside and take no slot. This is GNMT's search without pruning; it needs a length limit.
+- ``proven``: as ``length``, but an open hypothesis is dropped once its bound, the best rank score that it can still
+  reach, does not beat the n-th best. The search ends earlier; all predictors must declare bounds.
 
-The list is the n-best of all finished hypotheses that have had a slot, even if open ones took it from them later;
-with ``length`` and ``proven``, of all that were better than the first open one without a slot. Equal rank scores are
-ordered as in Algorithm 2: first those of the last beam, then the others in the order in which they left it.
+The list is the n-best of all finished hypotheses that have had a slot, even if open ones took it later; with
+``length`` and ``proven``, of all finished hypotheses that were better than the first open one without a slot. Equal
+rank scores are ordered as in Algorithm 2: first those of the last beam, then the others in the order in which they
+left it.
 
 Guarantee: with ``stop length`` or ``proven`` and a beam as wide as the space has prefixes of one length (or, with
 ``recombine`` and one best, states of one length), the true n-best. Otherwise there is no guarantee. ``best`` can end
@@ -22,10 +23,10 @@ finished hypotheses take the slots of open ones that would rank higher.
 
 Cost: at most ``size`` expansions for each target position; ``size`` states in memory.
 
-Departures: Algorithm 2 returns the best of the last beam, even where one that lost its slot is better. Wu et al.'s
-``beamsize`` is two options, ``prune_local`` and ``prune_final``, both off by default, with 3.0 their choice for each.
-``prune_final`` drops finished hypotheses more than this below the best rank score so far, from the beam and from the
-list. That best one is listed even if open ones left it no slot. With alpha = beta = 0 and no pruning this is pure
+Departures: Algorithm 2 returns the best of the last beam, even if a hypothesis that lost its slot is better. Wu et
+al.'s ``beamsize`` is two options, ``prune_local`` and ``prune_final``, both off by default, with 3.0 their choice for
+each. ``prune_final`` drops finished hypotheses more than this below the best rank score so far, from the beam and
+from the list. The best hypothesis is listed even if it had no slot. With alpha = beta = 0 and no pruning this is pure
 beam search.
 """
 
@@ -47,7 +48,7 @@ _total = attrgetter("total")
 
 @dataclass(eq=False)
 class BreadthFirst(StoppingBeamSearch):
-    """Algorithm 2, and what its variants change: the first beam, and what can follow a beam."""
+    """Algorithm 2. Its variants override the first beam, and the candidates that can follow a beam."""
 
     _: KW_ONLY
     prune_final: PruneFinal = 0.0
@@ -74,7 +75,7 @@ class BreadthFirst(StoppingBeamSearch):
             else:
                 ended = [node for node in beam if node.last == EOS]
                 beam = candidates[: self.size]  # lines 10-15
-                if ended and ended[-1] not in beam:  # the worst of them goes first
+                if ended and ended[-1] not in beam:  # the worst of them leaves first
                     finished.remember([node for node in ended if node not in beam])
         return Result([space.finish(node) for node in finished.ranked_with(beam)])
 
@@ -120,19 +121,21 @@ class Finished:
         self._best = FORBIDDEN
 
     def remember(self, nodes: Iterable[Node]) -> None:
-        """Hypotheses that leave the beam; equal rank scores stay in the order in which they come."""
+        """Add hypotheses that leave the beam; those with equal rank scores stay in the order in which they are
+        added."""
         new = [node for node in nodes if node not in self.nodes]
         if new:
             self._keep([*self.nodes, *new])
 
     def ranked_with(self, beam: Iterable[Node]) -> list[Node]:
-        """The n-best with those of the last beam, which come first."""
+        """The n-best of these and of the last beam, whose hypotheses come first among equals."""
         last = [node for node in beam if node.finished]
         self._keep([*last, *(node for node in self.nodes if node not in last)])
         return self.nodes
 
     def prune(self, candidates: list[Node]) -> list[Node]:
-        """Drops finished ones more than the width below the best rank score so far, which it keeps track of."""
+        """Drop finished candidates that are more than the width below the best rank score so far, and update that
+        score."""
         ranks = {node: self._space.rank_score(node) for node in candidates if node.finished}
         if ranks and max(ranks.values()) > self._best:
             best = max(ranks, key=ranks.__getitem__)
@@ -149,7 +152,7 @@ class Finished:
 
 
 def recombine(space: SearchSpace, candidates: list[Node]) -> list[Node]:
-    """Keeps only the first, which is the best, of the candidates with the same key."""
+    """Keep only the first and therefore best of the candidates with the same key."""
     kept: dict[Hashable, Node] = {}
     for node, key in zip(candidates, space.keys(candidates), strict=True):
         kept.setdefault(key, node)

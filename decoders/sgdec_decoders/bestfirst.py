@@ -1,21 +1,21 @@
 """Best-first beam search (Meister, Vieira and Cotterell 2020, "Best-First Beam Search", Algorithm 2).
 
 Finds the hypotheses of `beam` with ``stop best`` in another order: it always takes the best hypothesis of any length
-next. At each length only the first ``size`` are taken, as many as the beam has slots; later ones are dropped. A
-finished hypothesis takes a slot at every length after its own, too, as it does in the beam, until no slot is left.
-The beam with which beam search stops is the one whose first slot a finished hypothesis takes.
+next. At each length only the first ``size`` hypotheses are taken, one per slot of the beam; later ones are dropped.
+As in the beam, a finished hypothesis also takes a slot at every greater length, until no slot is left. Beam search
+stops with the beam whose first slot a finished hypothesis takes.
 
 Guarantee: if scores never rise, the list of `beam` with the same options and ``stop best``, ties included, with at
-most as many expansions. If scores can rise, there is no guarantee. It can miss all that ``stop best`` misses: see
-`beam`.
+most as many expansions. If scores can rise, there is no guarantee. It can miss the same hypotheses as ``stop best``:
+see `beam`.
 
-Cost: at most ``size`` expansions for each target position, without those that only fill the beam.
+Cost: at most ``size`` expansions for each target position; hypotheses that only fill the beam are not expanded.
 Memory: at most ``size`` x ``size`` hypotheses per position wait in the queue.
 
-Departures: with one best and alpha = beta = 0 the search ends at the first finished hypothesis that nothing in the
-queue can beat. Otherwise the list is chosen from all finished hypotheses that have had a slot, whatever their totals,
-so the slots of all beams up to the last are filled first. Scores are not normalised while searching; the paper's
-bounds for that are those of `beam` with ``stop proven``.
+Departures: with one best and alpha = beta = 0 the search ends at the first finished hypothesis that no hypothesis in
+the queue can beat. Otherwise the list is chosen from all finished hypotheses that have had a slot, regardless of
+their totals, so the slots of all beams up to the last are filled first. Scores are not normalised while searching;
+the paper's bounds for that are those of `beam` with ``stop proven``.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Candidate(NamedTuple):
     position: int
     """The beam it is a candidate for; a finished hypothesis is a candidate for every beam after its own."""
     parent: int
-    """The slot of its parent in the beam before, or its own there, if it was finished."""
+    """The slot of its parent in the previous beam, or its own slot there, if it was finished."""
     rank: int
     """The position among its siblings."""
     node: Node

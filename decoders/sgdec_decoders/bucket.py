@@ -4,17 +4,17 @@ A bucket holds the open prefixes of one length. Each step selects a bucket, expa
 their children into the next bucket. So the first hypothesis is found early, and every further pass improves on it,
 until no open prefix can beat the n-best or the budget is spent. ``selector`` chooses the next bucket:
 
-- ``iter``: the next longer one, after the longest the shortest again: passes of beam search. ``iter-3`` ends after
-  three passes;
-- ``score``: the bucket with the best score, among equals the longest;
+- ``iter``: the next longer bucket, and the shortest after the longest: repeated passes of beam search. ``iter-3``
+  ends after three passes;
+- ``score``: the bucket with the best score, the longest of equal ones;
 - ``score-end``: the bucket with the best score, and then all longer ones, up to the end;
-- ``maxscore``: as ``iter``, but only buckets whose score is above a threshold, which starts at 0 and falls by 5 as
-  long as there is no such bucket.
+- ``maxscore``: as ``iter``, but only buckets whose score is above a threshold, which starts at 0 and falls by 5 until
+  there is a bucket above it.
 
 The score of a bucket is a property of its best prefix:
 
-- ``difference``: its total, minus that of the best hypothesis found when it was that long;
-- ``heap``: its bound, minus the rank score of the best hypothesis: how much that can be improved from here at most;
+- ``difference``: its total, minus the total of the best hypothesis found at the same length;
+- ``heap``: its bound, minus the rank score of the best hypothesis: the largest possible improvement;
 - ``absolute``: its total; ``constant``: 0.
 
 Until there is a hypothesis to compare with, ``difference`` and ``heap`` give all buckets the same score.
@@ -84,7 +84,7 @@ class BucketDecoder(ExactDecoder):
             selected = length = self._select(buckets, lengths, longer)
             left = tree.budget.left()
             best = buckets.take(length, min(self.size, max(left, 1)))
-            if best and left <= 0:  # not before: prefixes that recombination leaves out cost nothing
+            if best and left <= 0:  # not earlier: skipped prefixes cost nothing
                 return max(best[0][0], buckets.bound())
             for children in tree.expand(best):
                 buckets.add(length + 1, children)
@@ -119,7 +119,7 @@ STEP = 5.0
 
 
 def _threshold(best: float) -> float:
-    """The highest of 0, -5, -10, ... that is below ``best``, as far as numbers of that size can differ by 5."""
+    """The highest of 0, -5, -10, ... that is below ``best``, if floats of that size can differ by 5."""
     if best > 0.0:
         return 0.0
     return -STEP * (math.floor(-best / STEP) + 1) if best > -math.inf else best
@@ -220,7 +220,8 @@ class Buckets:
         return max(bounds, default=FORBIDDEN)
 
     def total_of_best(self, length: int) -> float | None:
-        """The total of the best hypothesis so far when it had that many tokens, or of all of it."""
+        """The total of the first ``length`` tokens of the best hypothesis so far, or of all its tokens if it is
+        shorter."""
         if not self.best.nodes:
             return None
         if self._hypothesis is not self.best.nodes[0]:

@@ -6,11 +6,12 @@ may be positive, weights negative, and a lattice's costs below zero.
 
 Guarantee: without a budget the true n-best of the space, best first, under any ranking (alpha, beta), with a proof.
 With a budget, the best hypothesis found, and by how much the optimum can be better. The search is refused if a
-predictor declares no bound, and if no bound can end it: without length limit and budget, if totals can grow for ever.
+predictor declares no bound, and if no bound can end it: without length limit and budget, if totals can grow without
+limit.
 
-Cost: every prefix whose bound beats the n-th best when its turn comes: exponential in the length, unless bounds are
-good (an `fst` knows the distance to its end exactly). Memory: one path, with the children of its prefixes left to
-visit.
+Cost: one expansion for each prefix whose bound beats the n-th best when it is visited: exponential in the length,
+unless bounds are tight (an `fst` knows the distance to its end exactly). Memory: one path, with the unvisited
+children of its prefixes.
 
 Departures: branches are ordered by bound, not by score; the order is the same if scores never rise. SGNMT's dfs cuts
 by scores alone, which is exact only in that case.
@@ -38,7 +39,7 @@ class DfsDecoder(ExactDecoder):
 
 
 def depth_first(tree: Tree) -> float:
-    """Searches as `ExactDecoder.search` says, down the best branch first."""
+    """Search as defined by `ExactDecoder.search`, the best branch first."""
     path = [tree.root()]
     while path:
         found = path[-1].take()

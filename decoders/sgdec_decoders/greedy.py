@@ -1,6 +1,6 @@
 """Greedy search: always the best next token (Stahlberg et al. 2017, Algorithm 1).
 
-Searches one path. Guarantee: none; it is `beam` of size 1. Cost: one expansion per token.
+Searches one path. Guarantee: none. It equals `beam` of size 1. Cost: one expansion per token.
 """
 
 from __future__ import annotations

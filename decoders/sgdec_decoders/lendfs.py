@@ -1,14 +1,14 @@
 """Depth-first search for the best hypothesis of each length (Stahlberg and Byrne 2019, section 3).
 
 As `dfs`, but finished hypotheses compete only with those of their own length: a branch is cut if, at every length
-that it can still have, it cannot beat the best hypothesis so far. |Y| counts ``</s>``.
+that it can still reach, it cannot beat the best hypothesis of that length so far. |Y| counts ``</s>``.
 
 Guarantee: without a budget, the true best hypothesis of each length, with a proof. The list has the ``--nbest`` best
 of these, best rank score first, so the first is the optimum of the space. With a budget, the best hypotheses found,
 and by how much the optimum can be better than the first. The search is refused under the conditions of `dfs`.
 
-Cost: as `dfs`, and all branches that `dfs` cuts because of a hypothesis of another length. No more lengths are
-searched than the list has places: ``--nbest 1`` is `dfs`.
+Cost: that of `dfs`, plus all branches that `dfs` cuts because of a hypothesis of another length. At most ``--nbest``
+lengths are searched: ``--nbest 1`` is `dfs`.
 
 Departures: the paper takes initial lower bounds by length from another search; here the first path gives one.
 """
@@ -52,7 +52,8 @@ class BestByLength(NBest):
         limit = space.source.max_length
         self._lengths = None if limit is None else limit + 1
         self._lowest_from: list[float] = []
-        """For each length the lowest rank score in the list at this or a greater length; -inf if one is missing."""
+        """For each length the lowest rank score in the list at this or a greater length; -inf if a length has no
+        hypothesis."""
 
     def add(self, node: Node) -> None:
         for place, other in enumerate(self.nodes):
@@ -65,7 +66,8 @@ class BestByLength(NBest):
         self._lowest_from = self._lowest_by_length()
 
     def lowest(self, length: int = 0) -> float:
-        """The rank score to beat: that of the last of the list, or the worst of the lengths that it can have."""
+        """The rank score to beat: that of the last entry of the list, or the worst of the lengths that the hypothesis
+        can have."""
         last = super().lowest(length)
         return max(last, self._lowest_from[length]) if self._lowest_from else last
 

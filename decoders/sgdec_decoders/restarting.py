@@ -1,9 +1,12 @@
-"""Restarting search: greedy to the end, then again from the most promising prefix (Stahlberg et al. 2017, Table 3).
+"""Restarting search: repeated greedy search, each pass from the most promising prefix (Stahlberg et al. 2017, Table
+3).
 
-Each pass goes greedily from a prefix to the end; the prefixes on the way keep the children not taken and wait in a
-queue. The next pass begins with the next child of the first prefix in the queue, which ``node_score`` orders:
+Each pass searches greedily from a prefix to the end. The prefixes on its path keep the children that were not taken,
+and are put in a queue. The next pass begins with the next child of the first prefix in the queue. ``node_score``
+defines the order of the queue:
 
-- ``difference``: smallest loss first, the difference between the totals of the child taken last and the next one;
+- ``difference``: smallest loss first, which is the difference between the totals of the child taken last and of the
+  next child;
 - ``absolute``: best score of the next token first, regardless of earlier tokens;
 - ``expansions``: fewest passes so far first;
 - ``constant``: in order of arrival.
@@ -11,9 +14,10 @@ queue. The next pass begins with the next child of the first prefix in the queue
 Branches are cut as in `dfs`, but sooner: passes begin at the most promising prefix, not at the last one.
 
 Guarantee: without a budget the true n-best of the space, best first, under any ranking (alpha, beta), with a proof.
-With a budget, the best hypothesis found, and by how much the optimum can be better. Refused as `dfs` is.
+With a budget, the best hypothesis found, and by how much the optimum can be better. The search is refused under the
+conditions of `dfs`.
 
-Cost: as `dfs`; the first hypothesis takes one expansion per token. Memory: all prefixes with children left.
+Cost: that of `dfs`; the first hypothesis takes one expansion per token. Memory: all prefixes with children left.
 
 Departures: children are taken and branches cut by bounds, which equal the scores if scores never rise.
 """
@@ -67,7 +71,7 @@ class RestartingDecoder(ExactDecoder):
 
 
 class Passed(NamedTuple):
-    """A prefix with children that were not taken; the first in the queue has the lowest cost."""
+    """A prefix with children that were not taken. The queue is ordered by cost, the lowest first."""
 
     cost: float
     arrival: int

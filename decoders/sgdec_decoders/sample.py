@@ -5,11 +5,11 @@ all tokens that can follow, or over the ``top_k`` best (Fan et al. 2018), or ove
 set of best tokens whose probability reaches p (Holtzman et al. 2020).
 
 Guarantee: each sample is an independent draw of a whole hypothesis with the product of these probabilities. A draw
-depends only on the seed, the sentence and the number of the sample, not on batches or other samples. If predictors
-lead into a dead end, the sample is lost and never redrawn.
+depends only on the seed, the sentence and the number of the sample, not on batches or other samples. If a sample
+reaches a dead end, it is lost and not redrawn.
 
-The list has the ``--nbest`` best of ``samples`` samples, each hypothesis once. So ``samples 1`` is a fair draw, and
-a larger number also searches.
+The list has the ``--nbest`` best of ``samples`` samples, each hypothesis once. So ``samples 1`` is a fair draw; with
+more samples the best ones are selected.
 
 Cost: one expansion per token and sample; all samples of a sentence are one batch. Memory: their last nodes.
 """

@@ -1,18 +1,20 @@
 """Separate beam search: system combination at the cost of one system (Stahlberg et al. 2017, section 4).
 
-Algorithm 2, but the first beam holds one empty hypothesis for each predictor, and a hypothesis is scored by its own
-predictor alone to its end. All hypotheses compete for the slots of one beam by their totals, so the result is that of
-the system with the best score for its own output. Stopping, prunings, recombination and ranking are those of `beam`.
+Algorithm 2, but the first beam has one empty hypothesis for each predictor, and only this predictor scores the
+continuations of its hypothesis. All hypotheses compete for the slots of one beam by their totals, so the result is
+that of the system with the best score for its own output. Stopping, prunings, recombination and ranking are those of
+`beam`.
 
 Guarantee: with ``stop length`` or ``proven`` and a beam as wide as the number of all systems' prefixes of one length,
-the best of the optima of the single systems, and the n-best likewise. Otherwise there is no guarantee.
+the best of the optima of the single systems, and likewise the n-best. Otherwise there is no guarantee.
 
 Cost: that of `beam` with one predictor. A list can hold one hypothesis twice, from two systems.
 
 With beta > 0 a hypothesis is ranked by its own system's coverage, so every system needs attention; otherwise the
 search is refused before it begins.
 
-Departures: each predictor counts with its weight, which SGNMT ignores; those of weight 0 are no systems.
+Departures: scores are multiplied by the predictors' weights, which SGNMT ignores; predictors with weight 0 are not
+systems.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ class SepBeamDecoder(BreadthFirst):
 
 
 def systems(space: SearchSpace) -> list[Node]:
-    """For each predictor with a weight the empty prefix, whose children this predictor alone scores.
+    """For each predictor with a weight an empty prefix, whose continuations only this predictor scores.
 
     Raises UsageError if beta > 0 and a system has no attention.
     """

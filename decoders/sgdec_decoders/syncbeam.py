@@ -1,18 +1,19 @@
 """Synchronised beam search: compares hypotheses word by word, not token by token (Stahlberg et al. 2017, section 4).
 
 Algorithm 2 with words as steps: tokens up to the next synchronisation ``symbol``, or up to ``</s>``. From each
-hypothesis of the beam an inner beam search of the same ``size`` continues until all its hypotheses end in one of
-these; they are the candidates for the next beam. So models over characters, pieces and words, which score at
-different tokens, are compared after each has scored the whole word. Stopping, prunings, recombination and ranking are
-those of `beam`. A finished hypothesis that loses its slot in an inner beam is remembered, too; an inner beam has one
-slot more where ``</s>`` takes none.
+hypothesis of the beam an inner beam search of the same ``size`` continues until all its hypotheses end with the
+symbol or ``</s>``; these are the candidates for the next beam. So models over characters, pieces and words, which
+score at different tokens, are compared after each has scored the whole word. Stopping, prunings, recombination and
+ranking are those of `beam`. A finished hypothesis that loses its slot in an inner beam is remembered too; an inner
+beam has one more slot if ``</s>`` takes none.
 
 Guarantee: none; if every token is the symbol, that of `beam`. With ``stop length`` or ``proven`` and beams wide
 enough, the n-best among the hypotheses without a word longer than ``max_word_length``.
 
 Cost: at most ``size`` x ``size`` expansions per token, those of all inner beams in one batch.
 
-Departures: if an inner beam reaches ``max_word_length``, SGNMT drops it all; here only its unfinished words.
+Departures: if an inner beam reaches ``max_word_length``, SGNMT drops all of it; here only its unfinished words are
+dropped.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class SyncBeamDecoder(BreadthFirst):
 
 
 def token_of(symbol: int | str, context: Context) -> int:
-    """A token id, also one written as a string, or the token of a piece."""
+    """The token of a piece, or a token id, which may be written as a string."""
     if isinstance(symbol, int) or re.fullmatch("-?[0-9]+", symbol):
         return _within(int(symbol), context.vocab_size)
     vocabulary = context.vocabularies.target

@@ -1,15 +1,15 @@
 """Beam search as operations on whole arrays, over the hypotheses of many sentences at once.
 
 Searches, stops, prunes and ranks exactly as `beam` does (Stahlberg et al. 2017, Algorithm 2; Wu et al. 2016, section
-7), with the same hypotheses, scores, ties and expansions, but only where scores are dense: every token has one, as
-with models, or is covered by the default of an open row, as with ``wc``. A row that restricts, a lattice's, is
-refused. There are no nodes: hypotheses are rows of arrays, and are read from back-pointers at their end. What `beam`
-costs beside it is the price of generality.
+7), with the same hypotheses, scores, ties and expansions, but only for dense scores: every token has a score, as with
+neural models, or the default score of an open row, as with ``wc``. A restricting row, such as a lattice's, is
+refused. There are no nodes: hypotheses are rows of arrays, and are reconstructed from back-pointers at the end. The
+difference in cost between `beam` and this decoder is the price of generality.
 
-H hypotheses are in the beams of all sentences together, R of them open, one row each in every predictor's batch. Each
-step turns the matrix of their combined scores ``[R, V]`` into C = min(size, V) children a row, on the device where
-the matrix is; only these ``[R, C]`` come back, because states are gathered by the caller. A sentence that is done has
-no hypotheses left, and so no rows.
+The beams of all sentences together have H hypotheses. R of them are open; each is one row in every predictor's batch.
+Each step reduces the matrix of their combined scores ``[R, V]`` to C = min(size, V) children per row, on the device
+of the matrix; only these ``[R, C]`` are copied to the host. A sentence that is done has no hypotheses left, and so no
+rows.
 
 Guarantee: that of `beam`. Cost: one batch per predictor and target position, R <= sentences x ``size``; besides, one
 pass over ``[R, V]`` and a number of array operations that depends on neither V nor R. ``recombine`` is not offered.
@@ -42,33 +42,33 @@ class Beams:
     """The hypotheses of all sentences: by sentence, and within a sentence in the order of its beam."""
 
     sentence: Ints
-    """``[H]``: its place in the batch."""
+    """``[H]``: the position of the sentence in the batch."""
     total: Floats
     rank: Floats
-    """``[H]``: rank scores; only those of finished hypotheses mean anything."""
+    """``[H]``: rank scores, valid only for finished hypotheses."""
     token: Ints
-    """``[H]``: the last one."""
+    """``[H]``: the last token."""
     length: Ints
     trail: Ints
-    """``[H]``: the place of its last link among the `Links` of its length."""
+    """``[H]``: the index of the last link among the `Links` of its length."""
 
     @property
     def finished(self) -> Flags:
         return np.equal(self.token, EOS)
 
     def at(self, chosen: Any) -> Beams:
-        """Some of them: ``[H]`` -> ``[len(chosen)]``."""
+        """The chosen hypotheses: ``[H]`` -> ``[len(chosen)]``."""
         return Beams(**{name: part[chosen] for name, part in vars(self).items()})
 
 
 class Links(NamedTuple):
-    """The last steps of all hypotheses that were once in a beam with a certain length, n in all."""
+    """The last steps of all n hypotheses of one length that were in a beam."""
 
     previous: Ints
-    """``[n]``: back-pointers, to places among the links of one token less."""
+    """``[n]``: back-pointers: indices of links of one token less."""
     token: Ints
     scores: Floats
-    """``[n, K]``: unweighted, by predictor."""
+    """``[n, K]``: unweighted scores by predictor."""
 
 
 class Ended(NamedTuple):
@@ -83,16 +83,16 @@ class Ended(NamedTuple):
 @final
 @dataclass(eq=False)
 class VanillaDecoder(StoppingBeamSearch, BatchDecoder):
-    """`beam` for dense scores only, without its generality: the fastest search here."""
+    """`beam` for dense scores only: the fastest beam search of sgdec."""
 
     _: KW_ONLY
     prune_final: PruneFinal = 0.0
     stop: Stop = "best"
 
     def decode_batch(self, spaces: Sequence[SearchSpace]) -> list[Result]:
-        """Raises SgdecError, for all sentences, where a score is NaN or a total overflows.
+        """Raises SgdecError, for all sentences, if a score is NaN or a total overflows.
 
-        UsageError if a row restricts, for ``stop length`` without a limit and ``stop proven`` without bounds.
+        Raises UsageError for a restricting row, ``stop length`` without a limit, and ``stop proven`` without bounds.
         """
         if not spaces:
             return []
@@ -119,7 +119,7 @@ class VanillaDecoder(StoppingBeamSearch, BatchDecoder):
             finished.remember(candidates, pushed_out)
             beams, parent, column = candidates.at(chosen), parent[chosen], column[chosen]
 
-            made = is_open[parent]  # the others were finished before, and keep their links
+            made = is_open[parent]  # the others were finished earlier, and keep their links
             row = (np.cumsum(is_open) - 1)[parent[made]]
             links.append(Links(beams.trail[made], beams.token[made], children.ledger[row, column[made]]))
             beams.trail[made] = np.arange(len(row))
@@ -143,9 +143,10 @@ class VanillaDecoder(StoppingBeamSearch, BatchDecoder):
     def _candidates(
         self, beams: Beams, tokens: Ints, totals: Floats, cover: Floats, length: int
     ) -> tuple[Beams, Ints, Ints]:
-        """All that can be in the next beams, in the order of the beams, with their places in a grid ``[H, C]``.
+        """All candidates for the next beams, in the order of the beams, with their positions in a grid ``[H, C]``.
 
-        An open hypothesis has its children there, of that ``length``; a finished one itself, in column 0.
+        The row of an open hypothesis has its children, which have ``length`` tokens; the row of a finished one has
+        only the hypothesis itself, in column 0.
         """
         is_open = ~beams.finished
         shape = len(is_open), tokens.shape[1]
@@ -164,9 +165,9 @@ class VanillaDecoder(StoppingBeamSearch, BatchDecoder):
         return candidates, parent, column
 
     def _chosen(self, candidates: Beams, finished: Finished) -> tuple[Ints, Flags, Flags]:
-        """The places of the candidates of which the next beams consist, in their order.
+        """The positions of the candidates that form the next beams, in order.
 
-        With them, for each: whether it has a slot, and whether it is a new record, which needs none.
+        Also returns, for each of them, whether it has a slot, and whether it is a new record, which needs no slot.
         """
         # A stable sort: ties stay in the order of the beam.
         chosen = np.lexsort((-candidates.total, candidates.sentence))
@@ -183,7 +184,7 @@ class VanillaDecoder(StoppingBeamSearch, BatchDecoder):
         return chosen[listed], has_slot[listed], is_record[listed]
 
     def _leaving(self, beams: Beams) -> Flags:
-        """``[H]``: finished hypotheses that are set aside, and all those of a sentence that is done."""
+        """``[H]``: finished hypotheses that are set aside, and all hypotheses of sentences that are done."""
         if self.sets_aside:
             return beams.finished
         if self.stop == "best":
@@ -202,7 +203,8 @@ class Finished:
         self._best = np.full(len(spaces), FORBIDDEN)  # [sentences]: rank scores so far
 
     def records(self, candidates: Beams) -> Flags:
-        """``[n]``: the first of each sentence that is finished with a higher rank score than all before."""
+        """``[n]``: the first candidate of each sentence that is finished with a higher rank score than all earlier
+        ones."""
         before, is_finished = self._best, candidates.finished
         self._best = before.copy()
         np.maximum.at(self._best, candidates.sentence[is_finished], candidates.rank[is_finished])
@@ -212,12 +214,13 @@ class Finished:
         return np.isin(np.arange(len(is_finished)), higher[first])
 
     def prunes(self, candidates: Beams) -> Flags:
-        """``[n]``: the finished ones more than the width below the best."""
+        """``[n]``: the finished candidates that are more than the width below the best."""
         lowest = self._best[candidates.sentence] - self._width
         return np.logical_and(candidates.finished, candidates.rank < lowest)
 
     def remember(self, beams: Beams, which: Flags, first: bool = False) -> None:
-        """Those that leave; equal rank scores in the order in which they come, or (``first``) before those known."""
+        """Add hypotheses that leave the beams. Among equal rank scores they come after the known ones, or with
+        ``first`` before them."""
         if not which.any():
             return
         finished = beams.at(which)
@@ -234,7 +237,7 @@ class Finished:
 
 
 def prune_local(totals: Floats, width: float) -> Floats:
-    """Children ``[R, C]``, best first, without those more than ``width`` below the first (0 = all stay)."""
+    """Children ``[R, C]``, best first, without those more than ``width`` below the first; 0 = all children."""
     return np.where(totals < totals[:, :1] - width, FORBIDDEN, totals) if width else totals
 
 
@@ -265,19 +268,19 @@ def still_promising(
 
 
 def _roots(sentences: int) -> Beams:
-    """One open hypothesis a sentence: nothing after ``<s>``."""
+    """One open hypothesis per sentence: the empty prefix."""
     places, none, zero = np.arange(sentences), np.zeros(sentences, dtype=np.int64), np.zeros(sentences)
     return Beams(places, zero, zero, none + BOS, none, places)
 
 
 def _heads(sentence: Ints) -> Ints:
-    """``[n]``: for each the place of its sentence's first; sentences ascend."""
+    """``[n]``: for each hypothesis the position of the first one of its sentence; sentences ascend."""
     heads: Ints = np.searchsorted(sentence, sentence)
     return heads
 
 
 def _hypothesis(ended: Ended, links: Sequence[Links], weights: tuple[float | None, ...]) -> Hypothesis:
-    """Follow the back-pointers from the end to the start."""
+    """The hypothesis, read along the back-pointers from its end to its start."""
     tokens, ledger, place = [], [], ended.trail
     for link in reversed(links[: ended.length]):
         tokens.append(int(link.token[place]))

@@ -32,8 +32,8 @@ class BackoffTable:
     """Scores of words after a history.
 
     A history is a node of the trie: the longest suffix of all words so far that the model can tell from shorter
-    ones. Column c of a row is the word ``columns[c]``; a word that the model does not list is ``<unk>``. N-grams
-    with a word that is no column can never be met: they are left out.
+    ones. Column c of a row is the word ``columns[c]``; a word that the model does not list is ``<unk>``. N-grams with
+    a word that is not a column cannot occur and are left out.
 
     >>> unigrams = NGrams(np.array([[0], [1], [2]], np.int32), np.log([0.75, 0.25, 1e-9]), np.zeros(3))
     >>> table = BackoffTable(Arpa(["a", "</s>", "<s>"], [unigrams]), ["</s>", "a"])
@@ -42,7 +42,8 @@ class BackoffTable:
     """
 
     def __init__(self, arpa: Arpa, columns: Sequence[str]) -> None:
-        """Raises `SgdecError` for a model that lacks ``<s>``, ``</s>`` or an n-gram's history, or repeats one."""
+        """Raises `SgdecError` if the model lacks ``<s>``, ``</s>`` or the history of an n-gram, or repeats an
+        n-gram."""
         words = [UNKNOWN if word == "<UNK>" else word for word in arpa.words]  # KenLM takes both
         for word in (START, END):
             if word not in words:
@@ -75,7 +76,7 @@ class BackoffTable:
         return wanted
 
     def overlays(self, histories: Sequence[int]) -> tuple[Floats, list[tuple[Ints, Floats]]]:
-        """The parts from which `rows` are made of the unigrams: the sum of each history's back-offs, and the
+        """The parts that are added to the unigrams to make `rows`: the sum of each history's back-offs, and its
         suffixes.
 
         For each suffix of the histories, shortest first: its nodes ``[rows]``, and the back-offs before it
@@ -92,7 +93,7 @@ class BackoffTable:
     def ranges(self, nodes: Ints) -> tuple[Ints, Ints]:
         """The index of the first n-gram that continues each node, and their number.
 
-        None for the root: they are in `base`.
+        The root has none, because its n-grams are in `base`.
         """
         first = self._first[nodes]
         return first, np.where(nodes > 0, self._first[nodes + 1] - first, 0)
@@ -108,8 +109,9 @@ class BackoffTable:
     def highest_score(self) -> float:
         """The highest score of any symbol after any history, exactly.
 
-        A listed n-gram has its own score. An unlisted one gains if back-offs are positive: after history h, among the
-        symbols listed after one of its suffixes, the best that neither h nor a longer suffix lists.
+        A listed n-gram has its own score. An unlisted n-gram can score higher if back-offs are positive: after
+        history h, among the symbols listed after one of its suffixes, the best that neither h nor a longer suffix
+        lists.
         """
         highest = self.scores.max()
         nodes = np.flatnonzero(self._backoff > 0)
@@ -161,7 +163,7 @@ class BackoffTable:
             history = suffix[history]
 
     def symbol(self, word: str) -> int:
-        """The symbol by which `step`, `score_all` and `advance_all` know a word."""
+        """The number of a word in `step`, `score_all` and `advance_all`."""
         return self._symbol_of.get(word, self._unknown)
 
     def score_all(self, histories: Ints, symbols: Ints) -> npt.NDArray[np.float64]:
@@ -199,7 +201,7 @@ class BackoffTable:
 
     @staticmethod
     def _name(words: set[str], columns: Sequence[str]) -> dict[str, int]:
-        """Each word's symbol: its first column; ``<s>`` and ``<unk>`` may need an extra symbol."""
+        """The symbol of each word, which is its first column; ``<s>`` and ``<unk>`` may need an extra symbol."""
         symbol_of: dict[str, int] = {}
         for column, word in enumerate(columns):
             symbol_of.setdefault(word if word in words else UNKNOWN, column)
@@ -208,7 +210,8 @@ class BackoffTable:
         return symbol_of
 
     def _grow(self, symbol_of: Ints, orders: Sequence[NGrams]) -> None:
-        """The trie, level by level. ``symbol_of``: by position in the model's list of words; -1 = no column."""
+        """Build the trie, level by level. ``symbol_of`` has the symbol of each word in the model's list; -1 = no
+        column."""
         self._keys = np.empty(0, np.int64)  # history x width + symbol, ascending
         scores, backoffs = [np.empty(0)], [np.zeros(1)]
         self._suffix = np.zeros(1, np.int64)  # for each node that can be a history: its longest known proper suffix
@@ -256,7 +259,8 @@ class BackoffTable:
             histories = np.where(missing, self._suffix[histories], histories)
 
     def _merge_equals(self, levels: Sequence[slice]) -> None:
-        """Merges histories that list no n-gram and have no back-off with their suffix: both have the same future."""
+        """Merge each history without listed n-grams and without a back-off with its suffix, because both have the
+        same future."""
         self._distinct = np.arange(len(self._suffix))
         alike = (self._first[1:] == self._first[:-1]) & (self._backoff == 0)
         for level in levels:
@@ -264,7 +268,7 @@ class BackoffTable:
         self._suffix = self._distinct[self._suffix]
 
     def _prepare_rows(self, columns: Sequence[str]) -> None:
-        """The unigram row, and which columns repeat another one's word."""
+        """Compute the unigram row, and the columns that repeat the word of another column."""
         self.columns = len(columns)
         symbols = np.array([self._symbol_of.get(word, self._unknown) for word in columns], np.int64)
         unigrams = self._children(np.zeros(len(columns), np.int64), symbols) - 1
@@ -277,5 +281,5 @@ class BackoffTable:
 
 
 def _single(value: float) -> float:
-    """Rounds to float32, so that a sum of two numbers equals the one that arrays compute."""
+    """Round to float32, so that a sum of two numbers equals the sum that arrays compute."""
     return float(np.float32(value))

@@ -22,7 +22,7 @@ from sgdec.io.grammar import Gap, Rule, Symbol
 from sgdec.protocol import FORBIDDEN
 
 NOISE = 1e-12
-"""Smaller gains are rounding."""
+"""Smaller gains are rounding errors."""
 
 
 class Span(NamedTuple):
@@ -34,7 +34,7 @@ class Span(NamedTuple):
 
 
 class Rest(NamedTuple):
-    """The remainder of ``goal`` when its left corner ``done`` is complete."""
+    """The remainder of ``goal`` after its complete left corner ``done``."""
 
     goal: Span
     done: Span
@@ -141,7 +141,7 @@ class Chart:
                 yield (*use.target[1:], Rest(first.goal, use.span), *below), use.score
 
     def _corners_of(self, goal: Span) -> dict[Span, float]:
-        """The left corners of a span, itself included, with the best score of the remainder after each."""
+        """The left corners of a span, including the span itself, each with the best score of the remainder."""
         if goal not in self._corners:
             corners = {goal: 0.0}
             changed = [(0, goal)]
@@ -164,7 +164,7 @@ class Chart:
         return self._starts[goal]
 
     def _fill(self, begin: int, end: int) -> None:
-        """All uses over one part of the source, whose inner parts are known."""
+        """Add all uses over one part of the source; those over its inner parts are known."""
         for rule in self._rules:
             for gaps in self._matches(rule.source, begin, end):
                 self._add(rule, Span(rule.name, begin, end), gaps)
@@ -195,7 +195,7 @@ class Chart:
         self._inside[span] = max(self._inside.get(span, FORBIDDEN), score)
 
     def _matches(self, symbols: Sequence[Symbol], begin: int, end: int) -> Iterator[tuple[Span, ...]]:
-        """Each way to lay a source side over source tokens: the spans of its gaps."""
+        """Yields the spans of the gaps for each match of a source side with the source tokens."""
         if not symbols:
             if begin == end:
                 yield ()

@@ -24,7 +24,7 @@ class KenlmModel:
     """Scores of words after a history; the methods are those of `BackoffTable`. A history is a ``kenlm.State``."""
 
     def __init__(self, path: str, columns: Sequence[str]) -> None:
-        """Raises `SgdecError` for a file that KenLM does not read."""
+        """Raises `SgdecError` if KenLM cannot read the file."""
         import kenlm
 
         check_kenlm(path)
@@ -53,7 +53,7 @@ class KenlmModel:
         return self.step(history, word)[0]
 
     def symbol(self, word: str) -> str:
-        """The index by which `step` knows a word."""
+        """The argument of `step` for a word."""
         return word
 
     def step(self, history: Any, word: str) -> tuple[float, Any]:

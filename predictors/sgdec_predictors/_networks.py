@@ -43,11 +43,11 @@ class Network:
     calls: list[list[Arc]]
     """Other networks, by label."""
     final: list[float]
-    """-inf = not final."""
+    """The score of ending in each state; -inf = not final."""
 
     @classmethod
     def of(cls, lattice: Lattice, use_weights: bool, is_call: Callable[[int], bool] = lambda label: False) -> Network:
-        """``use_weights`` false: every arc and every end scores 0."""
+        """The network of a lattice. Without ``use_weights`` every arc and every end scores 0."""
         arcs: list[list[Arc]] = [[] for _ in lattice.arcs]
         silent: list[list[tuple[float, int]]] = [[] for _ in lattice.arcs]
         calls: list[list[Arc]] = [[] for _ in lattice.arcs]
@@ -118,14 +118,15 @@ class Paths:
     """The paths of one network, with calls replaced by the paths of the called networks."""
 
     def __init__(self, network: Network, semiring: Semiring, callees: Mapping[int, Exit] = {}, sign: int = 1) -> None:
-        """Every score is multiplied by ``sign``. ``callees``: by label the exit from the first state, likewise."""
+        """Every score is multiplied by ``sign``. ``callees``: by label the exit from the first state, multiplied
+        too."""
         self._network = network
         self._semiring = semiring
         self._callees = callees
         self._sign = sign
 
     def exits(self) -> list[Exit]:
-        """From each state; +inf where cycles add without limit."""
+        """The exit from each state; +inf if cycles add without limit."""
         states = range(len(self._network))
         silent = self.silent_exits()
         through = distances_to_end(self._semiring, states, self._through, self._final)
@@ -133,7 +134,7 @@ class Paths:
         return [Exit(silent[state], through[state], ended[state]) for state in states]
 
     def silent_exits(self) -> dict[int, float]:
-        """From each state, without any token."""
+        """The exit score from each state without any token."""
         states = range(len(self._network))
         if not self._network.has_silent_ways:
             return {state: self._final(state) for state in states}
@@ -176,7 +177,7 @@ class Paths:
 def refuse_unfit(
     network: Network, path: str, semiring: Semiring, vocab_size: int | None, callees: Mapping[int, Exit] = {}
 ) -> None:
-    """LatticeError for a label outside the vocabulary, and for epsilons that diverge."""
+    """Raises LatticeError for a label outside the vocabulary, and for epsilons that diverge."""
     for state, arcs in enumerate(network.arcs):
         if arcs and vocab_size is not None and arcs[-1].label >= vocab_size:
             raise LatticeError(

@@ -1,8 +1,8 @@
 """Scored n-grams as an automaton that reads tokens and adds the scores of the n-grams that end with each.
 
-Its states, *contexts*, are proper prefixes of n-grams: after any tokens it is in the longest context that is a suffix
-of them (Aho and Corasick 1975). A context *falls back* to the longest other context that is a suffix of it. Its row
-is the row of that context plus the scores of its own n-grams.
+Its states, *contexts*, are proper prefixes of n-grams: after some tokens the automaton is in the longest context that
+is a suffix of them (Aho and Corasick 1975). A context *falls back* to the longest other context that is a suffix of
+it. Its row is the row of that context plus the scores of its own n-grams.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class NgramTable:
         return next(tokens[begin:] for begin in range(len(tokens) + 1) if tokens[begin:] in self.own)
 
     def follow(self, context: Ngram, token: int) -> Ngram:
-        """The context after one token more; a token 1 inside a sentence does not begin it again."""
+        """The context after one more token; token 1 inside a sentence does not begin the sentence again."""
         return () if token == BOS else self.longest((*context, token))
 
     def suffixes(self, context: Ngram) -> Iterator[Ngram]:
@@ -48,7 +48,7 @@ class NgramTable:
         yield ()
 
     def row(self, context: Ngram) -> Mapping[int, float]:
-        """The tokens that complete n-grams, each with the sum of their scores; made once."""
+        """The tokens that complete n-grams, each with the sum of their scores; computed once."""
         if context not in self._rows:
             row = dict(self.row(self.longest(context[1:]))) if context else {}
             for token, score in self.own[context].items():
@@ -64,10 +64,10 @@ class NgramTable:
 class MostToCome:
     """An upper bound on the score still added after a context, ``</s>`` included, by the number of tokens left.
 
-    V_k(c) is the best over ``</s>``; over the tokens that continue c to an n-gram or a context, with V_k-1 of the
-    context after them; and V_k of what c falls back to, which stands for all other tokens. After no token there is
-    also one that is in no n-gram. Exact if no score is negative and all tokens are allowed, since a longer context
-    never scores less then.
+    V_k(c) is the maximum over ``</s>``; over the tokens that continue c to an n-gram or a context, with V_k-1 of the
+    context after them; and V_k of the context that c falls back to, which covers all other tokens. For the empty
+    context there is also a token that is in no n-gram. The bound is exact if no score is negative and all tokens are
+    allowed, because a longer context then never scores less.
     """
 
     def __init__(self, table: NgramTable, sign: float, positive: bool) -> None:

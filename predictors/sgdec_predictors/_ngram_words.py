@@ -39,7 +39,7 @@ def spelling(words: str, context: Context) -> tuple[Callable[[int], str], Sequen
 
 
 def _read_word_map(path: str) -> dict[int, str]:
-    """A file with a word and its token on each line, such as a symbol table of OpenFst.
+    """Read a file with a word and its token on each line, such as a symbol table of OpenFst.
 
     Raises SgdecError for other lines, and for a table that gives ``<s>``, ``</s>``, 1 or 2 another meaning.
     """
@@ -74,7 +74,8 @@ def ids_among(words: Iterable[str]) -> list[int]:
 def require_overlap(
     path: str, words: str, wanted: Iterable[str], lists: Callable[[str], bool], model_words: Sequence[str] = ()
 ) -> None:
-    """UsageError if the model lists no word of the vocabulary, or if ids are expected and its words are not ids.
+    """Raises UsageError if the model lists no word of the vocabulary, or if ids are expected and its words are not
+    ids.
 
     A model over text lists a few numbers too, so most words of a model over ids must be ids.
     """

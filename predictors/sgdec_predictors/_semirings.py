@@ -2,8 +2,8 @@
 algorithms for shortest-distance problems").
 
 The score of a path is the sum of the scores of its arcs. The combined score of several paths is the best of their
-scores (`TROPICAL`) or the log of the sum of their probabilities (`LOG`). Distances combine all paths; a cycle makes
-infinitely many. Each strongly connected component is a system of linear equations in the semiring,
+scores (`TROPICAL`) or the log of the sum of their probabilities (`LOG`). Distances combine all paths; a cycle leads
+to infinitely many paths. Each strongly connected component is a system of linear equations in the semiring,
 
     x_i = b_i (+) sum over arcs i -> j of (s_ij (x) x_j),
 
@@ -25,12 +25,12 @@ import numpy.typing as npt
 from sgdec.protocol import FORBIDDEN
 
 ROUNDING = 1e-6
-"""Files keep costs in single precision: a cycle that gains less than this gains nothing."""
+"""A cycle that gains less than this is treated as gaining nothing, because files store costs in single precision."""
 
 Q = TypeVar("Q", bound=Hashable)
 """A state of a graph."""
 Ways: TypeAlias = Sequence[tuple[float, Q]]
-"""The arcs of a state: scores and targets."""
+"""The arcs of a state: pairs of score and target."""
 Floats: TypeAlias = npt.NDArray[np.float64]
 Arcs: TypeAlias = Collection[tuple[int, int, float]]
 """Within a component: origin, target, score."""
@@ -206,7 +206,7 @@ def components(starts: Iterable[Q], ways: Callable[[Q], Ways[Q]]) -> list[list[Q
 
 
 def _down_to(state: Q, stack: list[Q]) -> list[Q]:
-    """Takes this state, and all above it, off the stack."""
+    """Remove this state, and all above it, from the stack."""
     taken = [stack.pop()]
     while taken[-1] != state:
         taken.append(stack.pop())

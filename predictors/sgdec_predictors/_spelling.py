@@ -1,8 +1,8 @@
 """Wrappers whose inner predictor has other tokens: prefixes of inner tokens, computed on demand.
 
 These wrappers look ahead along several inner prefixes per row and follow few of them. A `Spelling` is one inner
-prefix. Its token is consumed, and the token after it scored, on first use, and never again; all requests of several
-rows at the same time are one batch.
+prefix. Its last token is consumed, and its next tokens are scored, only once and on first use; all simultaneous
+requests of several rows are one batch.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Translator(Wrapper):
 
     def __init__(self, inner: BatchPredictor) -> None:
         super().__init__(inner)
-        self.on_demand = True  # so it scores only the candidates that the others leave
+        self.on_demand = True  # it scores only the candidates that others leave
 
     @classmethod
     def read_vocabularies(cls, inner: Vocabularies, **options: Any) -> Vocabularies:
@@ -42,7 +42,7 @@ class Translator(Wrapper):
 
 
 WAITING: Any = object()
-"""In place of an inner state: the last token has not been consumed yet."""
+"""The value of an inner state before the last token has been consumed."""
 
 
 class Spelling:
@@ -100,7 +100,7 @@ class Inner:
         return [Spelling(None, -1, state) for state in self._predictor.initialize_batch(unlimited)]
 
     def states(self, spellings: Iterable[Spelling]) -> list[State]:
-        """Their states; consumes all pending tokens in one batch."""
+        """The inner states of spellings; consumes all pending tokens in one batch."""
         spellings = list(spellings)
         waiting = list(dict.fromkeys(spelling for spelling in spellings if spelling.state is WAITING))
         if waiting:
@@ -110,7 +110,7 @@ class Inner:
         return [spelling.state for spelling in spellings]
 
     def know(self, questions: Iterable[tuple[Spelling, int]]) -> None:
-        """Computes the scores of these next tokens in one batch. Negative tokens are ignored.
+        """Compute the scores of these next tokens in one batch. Negative tokens are ignored.
 
         An on-demand predictor scores only these tokens; any other predictor scores all.
         """

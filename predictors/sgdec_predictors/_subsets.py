@@ -1,13 +1,13 @@
-"""Automata that are not deterministic, walked as if they were: epsilon removal and determinisation on the fly.
+"""Non-deterministic automata: epsilon removal and determinisation on the fly.
 
-A prefix can lead to several states of an automaton, each by paths of its own. Its *subset* is all of them, each with
-its residual: the score of the paths that lead there, beyond what the prefix was given (Mohri 1997, "Finite-State
-Transducers in Language and Speech Processing", section 3). With (+) the sum over paths,
+A prefix can lead to several states of an automaton, each by different paths. Its *subset* is the set of these states,
+each with its residual: the combined score of the paths that lead there, minus the score of the prefix (Mohri 1997,
+"Finite-State Transducers in Language and Speech Processing", section 3). With (+) the sum over paths,
 
     score(token | subset) = (+) over its states q with residual r, and paths epsilon* token from q, of r + score(path)
 
-and the difference is the residual of each state that is reached. So a total is the (+) of all paths with these
-tokens. ``</s>`` is scored likewise, by all ways to end: epsilons only, with or without a ``</s>`` arc among them.
+and the difference is the residual of each state that is reached. So a total is the (+) over all paths with these
+tokens. ``</s>`` is scored in the same way, over all paths to the end: epsilons only, with or without a ``</s>`` arc.
 
 Subsets, and the arcs after a state's epsilons, are computed on the first visit.
 """
@@ -26,7 +26,7 @@ from sgdec_predictors._networks import Arc
 from sgdec_predictors._semirings import LOG, Semiring, Ways, distances_from
 
 Node: TypeAlias = Any
-"""A state of an automaton: hashable, and those of one automaton have an order."""
+"""A state of an automaton: hashable and comparable with the other states of its automaton."""
 Subset: TypeAlias = tuple[tuple[Node, float], ...]
 """States with their residuals, in order; empty = off the automaton, or after ``</s>``."""
 Following: TypeAlias = tuple[SparseRow, dict[int, Subset]]
@@ -50,20 +50,20 @@ class Automaton(Protocol):
         """Epsilon arcs."""
 
     def final(self, node: Node) -> float:
-        """-inf = not final."""
+        """The score of ending in a state; -inf = not final."""
 
     def best(self, node: Node) -> float:
-        """The combined score of all ways to end; -inf = there is none."""
+        """The combined score of all paths to the end; -inf = there is none."""
 
     def worst(self, node: Node) -> float:
-        """A lower bound on each way to end; +inf = there is none."""
+        """A lower bound on the score of each path to the end; +inf = there is none."""
 
 
 class Prefixes:
     """All subsets of one automaton, computed on first use; the prefixes of a sentence share them."""
 
     def __init__(self, automaton: Automaton, path: str, semiring: Semiring, normalize: bool) -> None:
-        """``path``: its file. LatticeError if it has no path, or if only some paths begin with ``<s>``."""
+        """``path`` is its file. Raises LatticeError if it has no path, or if only some paths begin with ``<s>``."""
         self._automaton = automaton
         self._path = path
         self._semiring = semiring
@@ -119,7 +119,7 @@ class Prefixes:
         return tuple(sorted(reached[BOS].items()))
 
     def _reach(self, subset: Subset) -> tuple[dict[int, dict[Node, float]], float]:
-        """By token the states after it, each with the score of all paths there; and the score of ending."""
+        """By token the states after it, each with the combined score of all paths to it; and the score of ending."""
         paths: dict[int, dict[Node, list[float]]] = {}
         ends = []
         for node, residual in subset:
@@ -161,10 +161,10 @@ class SubsetPredictor(BatchPredictor):
 
     @abstractmethod
     def open(self, source: Source) -> Prefixes:
-        """The automaton of one sentence; SgdecError if it cannot be read or used."""
+        """The automaton of one sentence. Raises SgdecError if it cannot be read or used."""
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
-        """Raises SgdecError for a file that cannot be read or used."""
+        """Raises SgdecError if a file cannot be read or used."""
         return [(prefixes, prefixes.root) for prefixes in map(self.open, sources)]
 
     def predict_batch(
@@ -185,7 +185,8 @@ class SubsetPredictor(BatchPredictor):
         return tokens, row.at(tokens), [(prefixes, after.get(token, ())) for token in tokens]
 
     def best_remaining(self, states: Sequence[State]) -> list[float]:
-        """The combined score of all ways to the end, exact for the best path; infinite if cycles add for ever."""
+        """The combined score of all paths to the end, exact for the best path; infinite if cycles add without
+        limit."""
         return [prefixes.best_remaining(subset) for prefixes, subset in states]
 
     def worst_remaining(self, states: Sequence[State]) -> list[float]:

@@ -14,8 +14,8 @@ class TokenLines:
         self._vocab_size = context.vocab_size if context else None
 
     def read(self, line: str, where: str) -> tuple[int, ...]:
-        """The tokens, without ``<s>`` and ``</s>``; ids may have both, at the ends. ``where``: the name of the line
-        in errors.
+        """The tokens of a line, without ``<s>`` and ``</s>``; a line of ids may begin and end with these. Errors call
+        the line ``where``.
 
         Raises SgdecError for an unknown token.
         """

@@ -29,7 +29,7 @@ class TokenSet:
 
     @classmethod
     def parse(cls, text: str, who: str) -> TokenSet:
-        """Parses ids and ranges ``>n`` and ``<n``, which exclude ``</s>``; UsageError for anything else.
+        """Parse ids and ranges ``>n`` and ``<n``, which exclude ``</s>``. Raises UsageError for anything else.
 
         >>> TokenSet.parse("4, >9", "maskvocab").listed
         frozenset({4})
@@ -75,7 +75,7 @@ class TokenSet:
         return [token for token in range(max(self.high, EOS) + 1) if token not in self]
 
     def require_within(self, size: int | None, who: str) -> None:
-        """UsageError for ids that a vocabulary of ``size`` tokens does not have."""
+        """Raises UsageError for ids that a vocabulary of ``size`` tokens does not have."""
         if size is not None and max(self.listed, default=0) >= size:
             raise UsageError(f"{who}: token {max(self.listed)} is outside the target vocabulary of {size} tokens.")
 

@@ -61,7 +61,7 @@ class Flat(NamedTuple):
 
 
 class Machine(dict[int, Ways]):
-    """By state, its ways."""
+    """The arcs of each state, prepared on first use."""
 
     def __init__(self, path: str, semiring: Semiring, vocab_size: int | None = None) -> None:
         """``vocab_size``: that of the decoder, or None if unknown. Raises LatticeError for an unusable transducer."""
@@ -114,14 +114,14 @@ class Machine(dict[int, Ways]):
 
     @cached_property
     def highest_output(self) -> int:
-        """The highest token that it writes."""
+        """The highest token that the transducer writes."""
         outputs = self._raw.outputs
         return int(outputs[outputs != UNK_LABEL].max(initial=EOS))
 
     def highest_score(self, of_output: float) -> float:
         """The highest score of any one token, with the outputs before it; each output adds at most ``of_output``.
 
-        Computed by state, for the best way through arcs that read nothing to one that reads, or to the end.
+        Computed by state, for the best path over arcs that read nothing to an arc that reads, or to the end.
         """
         if of_output == math.inf:
             return math.inf
@@ -136,7 +136,7 @@ class Machine(dict[int, Ways]):
         highest = np.where(raw.final < math.inf, of_output - raw.final, FORBIDDEN)
         np.maximum.at(highest, origins[reads], scores[reads])
         origins, scores, targets = origins[~reads], scores[~reads], raw.targets[~reads]
-        while True:  # silent arcs make no cycle
+        while True:  # silent arcs form no cycle
             further = highest.copy()
             np.maximum.at(further, origins, scores + highest[targets])
             if (further == highest).all():
@@ -173,7 +173,7 @@ def _output(label: int) -> int:
 
 
 def _check(found: Transducer, path: str, vocab_size: int | None) -> None:
-    """LatticeError for invalid ``</s>`` arcs, and for labels that the decoder does not have."""
+    """Raises LatticeError for invalid ``</s>`` arcs, and for labels that the decoder does not have."""
 
     def complain(wrong: Mask, what: str, way_out: str) -> None:
         if wrong.any():
@@ -209,7 +209,8 @@ def _alive(found: Transducer) -> Mask:
 
 
 def _refuse_cycles(found: Transducer, path: str, alive: Mask) -> None:
-    """LatticeError for a cycle of arcs that read nothing; repeatedly removes states without such arcs."""
+    """Raises LatticeError for a cycle of arcs that read nothing. Found by repeatedly removing states without such
+    arcs."""
     origins: npt.NDArray[Any] = np.repeat(np.arange(len(alive)), np.diff(found.first))
     left = np.isin(found.inputs, READS_NOTHING) & (found.costs < math.inf)
     left &= alive[origins] & alive[found.targets]

@@ -1,8 +1,8 @@
 """Wrapper: the inner predictor reads another source, such as a second language or another tokenisation.
 
-Score of token w: the inner score, given line i of ``path`` as the source of sentence i. A text is read with the
-source vocabulary of the inner predictor's own model, else with that of the run; without either, lines are token ids.
-The length limit stays that of the sentence that is decoded.
+Score of token w: the inner score, given line i of ``path`` as the source of sentence i. Text is read with the source
+vocabulary of the inner predictor's model, otherwise with that of the run; without either, lines are token ids. The
+length limit is still that of the decoded sentence.
 
 State: the inner state. Cost: one look-up per sentence; the file is read once.
 """
@@ -42,7 +42,7 @@ class AltSrc(Wrapper):
         path: Annotated[str, Field(description="text or token ids, one line per source sentence; .gz too")],
         context: Context | None = None,
     ) -> None:
-        """Raises SgdecError for a file that cannot be read."""
+        """Raises SgdecError if the file cannot be read."""
         super().__init__(inner)
         self._path = path
         self._vocabulary = self.vocabularies.source or (context.vocabularies.source if context else None)

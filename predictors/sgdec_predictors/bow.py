@@ -1,9 +1,9 @@
 """Bag of words: the words of the output are given, their order is not (Stahlberg et al. 2017, Table 1).
 
-Score of token w: 0 if a copy of it is left in the bag, and ``</s>``: 0 if the bag is empty; all else is
+Score of token w: 0 if a copy of w is left in the bag; score of ``</s>``: 0 if the bag is empty; all other tokens are
 forbidden. With ``accept_subsets`` the output may end earlier. With ``accept_duplicates`` a word may also occur more
-often than in the bag, so the bag says which words there are, and how often at least. Beside a language model it makes
-any decoder search for the best order.
+often than in the bag, so the bag gives the minimum count of each word. Together with a language model it makes any
+decoder search for the best order.
 
 State: the number of copies left of each word. Cost: per prefix, linear in the different words of the bag.
 """
@@ -56,7 +56,7 @@ class BagOfWords(Predictor):
         ] = False,
         context: Context | None = None,
     ) -> None:
-        """Raises SgdecError for a file that cannot be read."""
+        """Raises SgdecError if the file cannot be read."""
         self._path = path
         self._accept_subsets = accept_subsets
         self._accept_duplicates = accept_duplicates
@@ -68,10 +68,10 @@ class BagOfWords(Predictor):
         self._words: list[int] = []
         """The different words, ascending."""
         self._left: Counts | None = ()
-        """None = the prefix has a word that was not left in the bag."""
+        """The copies left of each word; None = the prefix has a word that was not left in the bag."""
 
     def initialize(self, source: Source) -> None:
-        """Raises SgdecError if there is no line for this sentence, or a word that is no known token."""
+        """Raises SgdecError if there is no line for this sentence, or if it has an unknown word."""
         bag = Counter(self._bag(source.id))
         self._words = sorted(bag)
         self._left = tuple(bag[word] for word in self._words)

@@ -5,14 +5,14 @@ The model's output vector h selects a cluster (equation 2), the cluster determin
 
     log P(token | h) = z_token - log sum_{t in A} exp z_t    for tokens in A, -inf for all others
 
-The softmax is over the active tokens alone, as in the paper's steps 4 and 5: they share the probability that `nmt`
-gives to all other tokens, and so score higher. ``</s>`` is always active. A token outside A cannot follow, whatever
+The softmax is only over the active tokens, as in the paper's steps 4 and 5. So they share the probability that `nmt`
+gives to all other tokens, and score higher. ``</s>`` is always active. A token outside A cannot follow, whatever
 other predictors score: this can make paths of lattices and forced references impossible.
 
 Differences from the paper: it projects onto the *union* of the active sets of all rows of a batch, and lets every row
-use all of it, so that scores depend on the other rows of the batch. Here each row keeps to its own cluster's set: its
-scores do not depend on the batch, and only those tokens of the union are computed that some row needs. ``shared`` is
-the paper's method. (If two centroids are equally near, to within rounding, either may win.)
+use all of it, so that scores depend on the other rows of the batch. Here each row uses only its own cluster's set, so
+its scores do not depend on the batch; the projection is computed for the union. ``shared`` is the paper's method. (If
+two centroids are equally near, to within rounding, either may win.)
 
 State: that of `nmt`. Cost of a row: r x d to find its centroid, a x d to project, V to fill in -inf. Here a is the
 number of tokens in its active set and of those common to many sets, which are always multiplied. `summary` reports

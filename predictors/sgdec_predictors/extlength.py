@@ -41,7 +41,7 @@ class ExternalLength(Predictor):
             str, Field(description="file of lengths with scores, one line per sentence: 7:-0.5 8:-1.2 9")
         ],
     ) -> None:
-        """Raises SgdecError for a file that cannot be read."""
+        """Raises SgdecError if the file cannot be read."""
         self._path = path
         try:
             self._lines = tuple(read_length_scores(path))
@@ -81,7 +81,7 @@ class ExternalLength(Predictor):
         self._state = state
 
     def best_remaining(self, states: Sequence[int]) -> list[float]:
-        """The best listed length that can still be reached; -inf = there is none."""
+        """The score of the best listed length that can still be reached; -inf = there is none."""
         return [max(self._reachable(n), default=FORBIDDEN) for n in states]
 
     def worst_remaining(self, states: Sequence[int]) -> list[float]:

@@ -1,7 +1,7 @@
-"""Forced decoding: one given target sentence and nothing else (Stahlberg et al. 2017, Table 2).
+"""Forced decoding: allows only one given target sentence (Stahlberg et al. 2017, Table 2).
 
-Score of token w: 0 if w comes next in the reference (``</s>`` after its last token); all else is
-forbidden. Beside other predictors it makes any decoder score that reference.
+Score of token w: 0 if w is the next token of the reference (``</s>`` after its last token); all other tokens are
+forbidden. Together with other predictors it makes any decoder score the reference.
 
 State: the number of consumed tokens of the reference. Cost: constant per row.
 """
@@ -48,7 +48,7 @@ class ForcedPredictor(Predictor):
         ],
         context: Context | None = None,
     ) -> None:
-        """Raises SgdecError for a file that cannot be read."""
+        """Raises SgdecError if the file cannot be read."""
         self._path = path
         self._reader = TokenLines(context)
         try:

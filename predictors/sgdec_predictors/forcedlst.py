@@ -1,15 +1,16 @@
-"""N-best lists as prefix trees, to rescore them (Stahlberg et al. 2017, Table 1).
+"""N-best lists as prefix trees, for rescoring (Stahlberg et al. 2017, Table 1).
 
-Score of token w: 0 if some hypothesis of the list begins with the prefix and w; ``</s>``: the score of the hypothesis
-that the prefix is, its total in the list or one of its ``feature``s; everything else is forbidden. With ``match_unk``
-an unknown word in the list stands for any token. If a prefix matches several hypotheses, the best one counts.
+Score of token w: 0 if some hypothesis of the list begins with the prefix and w; score of ``</s>``: the score of the
+hypothesis that equals the prefix, which is its total in the list or one of its ``feature``s; all other tokens are
+forbidden. With ``match_unk`` an unknown word in the list stands for any token. If a prefix matches several
+hypotheses, the best one counts.
 
 Lists are Moses', ``id ||| tokens ||| name= score ... ||| total``, whose ids count from 0 if 0 is among them (Moses)
-and from 1 if not (as sgdec writes them); or plain lines without scores: line N belongs to sentence N, and all lines
-of a file do if PATH has ``{id}``.
+and otherwise from 1 (as sgdec writes them). Or they are plain lines without scores: line N belongs to sentence N, or,
+if PATH has ``{id}``, all lines of a file belong to its sentence.
 
-State: the nodes of the tree that the prefix leads to: one node, except with ``match_unk``. Bounds: each node knows
-the best and the worst score below it. Cost: the list is read once, and the tree of a sentence is built when it
+State: the nodes of the tree that the prefix leads to; only with ``match_unk`` there can be several. Bounds: each node
+stores the best and the worst score below it. Cost: the list is read once, and the tree of a sentence is built when it
 begins; then, per prefix, the children of its nodes.
 """
 
@@ -74,7 +75,7 @@ class ForcedList(Predictor):
         ] = False,
         context: Context | None = None,
     ) -> None:
-        """Raises SgdecError for a file that cannot be read, and for lines that are not of one format."""
+        """Raises SgdecError if the file cannot be read, or if its lines have different formats."""
         self._path = path
         self._use_weights = use_weights
         self._feature = feature
@@ -166,7 +167,7 @@ class _Tree:
         self._match_unk = match_unk
         self._children: list[dict[int, int]] = [{}]
         self._ends: dict[int, float] = {}
-        """By node: the score of the hypothesis that the prefix is."""
+        """By node: the score of the hypothesis that equals the prefix."""
         for tokens, score in hypotheses:
             self._add(tokens, score)
         self.best = self._extremes(1)
@@ -210,7 +211,7 @@ class _Tree:
 
 
 def _lines(path: str) -> list[Line]:
-    """The hypotheses of one file; SgdecError if some are Moses' lines and some are plain."""
+    """The hypotheses of one file. Raises SgdecError if some are in Moses' format and some are plain."""
     try:
         lines = [Line(number, text) for number, text in enumerate(read_lines(path), 1)]
     except SgdecError as error:

@@ -1,13 +1,13 @@
 """Lattice rescoring: the arcs of a deterministic weighted acceptor (Stahlberg et al. 2017, Table 1).
 
-Score of token w at state q: minus the cost of q's arc with label w; tokens without an arc are forbidden. A
-leading ``<s>`` arc is taken silently, and the first token bears its score too. Score of ``</s>``: the better
-of minus (cost of q's ``</s>`` arc + final cost of its target) and minus (q's own final cost). So a total is
-minus the cost of a path.
+Score of token w at state q: minus the cost of q's arc with label w; tokens without an arc are forbidden. A leading
+``<s>`` arc consumes no token, and its score is added to that of the first token. Score of ``</s>``: the better of
+minus (cost of q's ``</s>`` arc + final cost of its target) and minus (q's own final cost). So a total is minus the
+cost of a path.
 
-State: the lattice, and the number of one of its states or of one of three more: before the first token, after
-``</s>``, off the lattice. Cost: a lattice is read as arrays; the arcs of a state are cut out of them on its first
-visit, then each prefix is a look-up. Bounds take time linear in the arcs, once per lattice.
+State: the lattice, and the number of one of its states, or one of three additional states: before the first token,
+after ``</s>``, off the lattice. Cost: a lattice is read as arrays; the arcs of a state are extracted on its first
+visit; after that each prefix is a look-up. Bounds take time linear in the arcs, once per lattice.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ class Ways(NamedTuple):
         return self.targets[place] if self.tokens[place : place + 1] == [token] else DEAD
 
     def among(self, candidates: Candidates) -> Ways:
-        """The same for these tokens, whether they can follow or not."""
+        """The same for these tokens, including those that cannot follow."""
         listed = dict(zip(self.tokens, zip(self.scores, self.targets, strict=True), strict=True))
         found = [listed.get(token, (FORBIDDEN, DEAD)) for token in candidates]
         return Ways(list(candidates), [score for score, _ in found], [target for _, target in found])
 
 
 class FstPredictor(BatchPredictor):
-    """Scores along the paths of one lattice per sentence; only what the lattice allows can follow.
+    """Scores along the paths of one lattice per sentence; all tokens without an arc are forbidden.
 
     >>> import pynini, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -85,7 +85,7 @@ class FstPredictor(BatchPredictor):
         self._shared = None if "{id}" in path else self._load(path, "")
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
-        """Raises SgdecError for a lattice that cannot be read or used."""
+        """Raises SgdecError if a lattice cannot be read or used."""
         return [(self._shared or self._load_for(source), ROOT) for source in sources]
 
     def predict_batch(
@@ -105,7 +105,7 @@ class FstPredictor(BatchPredictor):
         return tokens, scores, [(graph, target) for target in targets]
 
     def best_remaining(self, states: Sequence[State]) -> list[float]:
-        """The score of the best way to the end, exactly; infinite where a cycle adds without limit."""
+        """The exact score of the best path to the end; infinite if a cycle adds without limit."""
         return [graph.best[state] for graph, state in states]
 
     def worst_remaining(self, states: Sequence[State]) -> list[float]:
@@ -136,7 +136,7 @@ class _Graph:
         self.ways = _AllWays(lattice, use_weights, normalize)
         """By state."""
         self.rows = _Rows(self.ways)
-        """By state: the scores of what can follow."""
+        """By state: the scores of the tokens that can follow."""
         if lattice.start < 0 or not self._has_path():
             raise LatticeError(path, "is empty: no path leads to a final state", "Check how it was made.")
         begin = self.ways[lattice.start].tokens
@@ -145,19 +145,20 @@ class _Graph:
 
     @cached_property
     def best(self) -> dict[int, float]:
-        """By state: the highest score of any way from here to the end; -inf = there is none."""
+        """By state: the highest score of any path to the end; -inf = there is none."""
         return self._extreme(1.0)
 
     @cached_property
     def worst(self) -> dict[int, float]:
-        """By state: the lowest score of any way from here to the end; +inf = there is none."""
+        """By state: the lowest score of any path to the end; +inf = there is none."""
         return {state: -score for state, score in self._extreme(-1.0).items()}
 
     def _has_path(self) -> bool:
         return any(state == ENDED for state in self._children_first())
 
     def _extreme(self, sign: float) -> dict[int, float]:
-        """By state the highest sum of ``sign`` x score to the end: children first, so once for each suffices."""
+        """By state the highest sum of ``sign`` x score to the end. Children come first, so one visit per state
+        suffices."""
         order = [state for state in self._children_first() if state != ENDED]
         found = {ENDED: 0.0, DEAD: FORBIDDEN}
         try:
@@ -174,7 +175,7 @@ class _Graph:
     def _extreme_of_cyclic(self, sign: float, order: Sequence[int]) -> dict[int, float]:
         """The same by Bellman-Ford.
 
-        Each arc that goes back in the order costs one sweep more. A path that visits no state twice has at most one
+        Each arc against the order of states needs one more sweep. A path that visits no state twice has at most one
         such arc from each state, so any later gain comes from a cycle and is unlimited.
         """
         place = {state: i for i, state in enumerate([ENDED, DEAD, *order])}
@@ -196,7 +197,7 @@ class _Graph:
         return found
 
     def _children_first(self) -> Iterator[int]:
-        """The states that can be reached, each after those that its arcs lead to, as far as cycles allow."""
+        """The reachable states, each after the targets of its arcs, as far as cycles allow."""
         seen = {ROOT}
         stack = [(ROOT, iter(self.ways[ROOT].targets))]
         while stack:
@@ -247,7 +248,7 @@ class _AllWays(dict[int, Ways]):
         return Ways(tokens, scores, targets)
 
     def _end(self, state: int, tokens: list[int], scores: list[float], targets: list[int]) -> None:
-        """Puts the better way to end in the place of the ``</s>`` arc, which may lead nowhere."""
+        """Replace the ``</s>`` arc, which may lead to a dead end, by the better way to end."""
         arc = slice(bisect_left(tokens, EOS), bisect_right(tokens, EOS))  # none or one
         by_arc = [score + self._final[target] for score, target in zip(scores[arc], targets[arc], strict=True)]
         score = max([self._final[state], *by_arc])
@@ -265,7 +266,7 @@ class _AllWays(dict[int, Ways]):
 
 
 class _Rows(dict[int, SparseRow]):
-    """The same as rows of scores, each made on first use."""
+    """The same arcs as rows of scores, each computed on first use."""
 
     def __init__(self, ways: _AllWays) -> None:
         super().__init__()

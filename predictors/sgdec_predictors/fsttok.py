@@ -7,15 +7,16 @@ T reads decoder tokens y and writes inner tokens z; each of its paths pi costs c
     score of y_t   = score(y1...yt) - score(y1...yt-1)
 
 With ``semiring`` tropical the best path counts, with log the log of the sum. A path of a prefix ends with the arc
-that reads its last token; outputs of arcs that read nothing (input epsilons) count when the next token is read. So
-scores arrive when T writes: before, with or after the decoder tokens that are spelled. ``</s>`` needs a final state,
-and adds its weight and the inner ``</s>``: totals are exactly those of whole paths, at whatever step the parts
-arrive. Only tokens that T reads can follow. Every cycle of T must read a token; T may be any other transducer.
+that reads its last token; outputs of arcs that read nothing (input epsilons) count when the next token is read. So an
+inner score is added when T writes the inner token: before, with or after the decoder tokens that spell it. ``</s>``
+needs a final state, and adds its weight and the inner ``</s>``: totals are exactly those of complete paths,
+independently of the step at which each score is added. Only tokens that T reads can follow. Every cycle of T must
+read a token; T may be any other transducer.
 
-State: pairs of a state of T and an inner prefix, each with its score relative to the prefix'. Pairs are merged where
-the inner prefix is the same, or by the inner `state_key` has the same future. With ``max_states`` only the best pairs
-are kept, and the end of the run reports how often others were dropped. `sgdec transducer` builds transducers from
-tokenizers; `sgdec.io.transducer` has the labels.
+State: pairs of a state of T and an inner prefix, each with its score relative to the prefix'. Pairs are merged if
+their inner prefixes are equal, or have the same future according to the inner `state_key`. With ``max_states`` only
+the best pairs are kept, and the end of the run reports how often others were dropped. `sgdec transducer` builds
+transducers from tokenizers; `sgdec.io.transducer` has the labels.
 
 Cost: a step of the inner predictor for each inner prefix, batched over all rows, and a visit to each arc. If T reads
 deterministically, a prefix has one pair. Input epsilons that write are followed ahead, one step each.
@@ -41,11 +42,11 @@ from sgdec_predictors._transducer import Arc, Machine, Ways
 
 NOTHING: frozenset[int] = frozenset()
 WIDE = 256
-"""More readable tokens than this are scored as arrays; for fewer, per-call costs would dominate."""
+"""If more tokens than this can be read, they are scored as arrays; for fewer, per-call costs would dominate."""
 
 
 class Pair(NamedTuple):
-    """The end of one or more paths."""
+    """The common end of one or more paths."""
 
     state: int
     """A state of the transducer."""
@@ -68,7 +69,7 @@ class Prefix:
 
 
 class FstTok(Translator):
-    """Puts a transducer between the decoder's tokens and the inner predictor's.
+    """A transducer between the decoder's tokens and the inner predictor's.
 
     Characters 3 and 4 spell words for the inner predictor: 3 is word 7, 34 is word 8.
 
@@ -96,7 +97,7 @@ class FstTok(Translator):
         ] = "tropical",
         context: Context | None = None,
     ) -> None:
-        """Raises SgdecError for a transducer that cannot be read or used."""
+        """Raises SgdecError if the transducer cannot be read or used."""
         super().__init__(inner)
         self._plus = (LOG if semiring == "log" else TROPICAL).plus
         self._reduce: Any = (np.logaddexp if semiring == "log" else np.maximum).reduceat
@@ -148,7 +149,7 @@ class FstTok(Translator):
         return "; ".join(filter(None, texts)) or None
 
     def _best_remaining(self, states: Sequence[Prefix]) -> list[float]:
-        """The best pair, if both transducer and inner predictor go on at their best."""
+        """The best pair, if both the transducer and the inner predictor continue with their best scores."""
         bounds = self._bounds(states, "best_remaining", self._machine.best)
         return [max(found, default=FORBIDDEN) for found in bounds]
 

@@ -1,8 +1,8 @@
 """Wrapper: the inner predictor has other token ids for the same words.
 
 Score of token w: the inner score of map(w), after the mapped prefix. A map is a text file with ``outer inner`` on
-each line, a bijection of 0..n-1 onto itself that keeps 0, 1 and 2 (``<unk>``, ``<s>``, ``</s>``) where they are; with
-``src_path`` source tokens are mapped too, by a map of their own.
+each line, a bijection of 0..n-1 onto itself that maps 0, 1 and 2 (``<unk>``, ``<s>``, ``</s>``) to themselves; with
+``src_path`` source tokens are mapped too, by a separate map.
 
 State: the inner state. Cost: one inner row per prefix, with its columns reordered.
 """
@@ -48,7 +48,7 @@ class IdxMap(Wrapper):
         ] = None,
         context: Context | None = None,
     ) -> None:
-        """Raises SgdecError for a file that cannot be read or is not a bijection."""
+        """Raises SgdecError if a file cannot be read or is not a bijection."""
         super().__init__(inner)
         self._target = IdMap(path)
         self._source = IdMap(src_path) if src_path is not None else None

@@ -2,14 +2,14 @@
 
     P(n) = Gamma(n - o + r) / ((n - o)! Gamma(r)) p^(n - o) (1 - p)^r,    n = o, o + 1, ... tokens before ``</s>``
 
-with r and p computed from the source line's features (`sgdec.models.length`) and o the offset, which is positive
-where every hypothesis has tokens that the distribution does not count; where o is negative, P is renormalised over n
->= 0. Over all lengths it sums to one.
+with r and p computed from the source line's features (`sgdec.models.length`) and o the offset. The offset is positive
+if every hypothesis has tokens that the distribution does not count; if o is negative, P is renormalised over n >= 0.
+Over all lengths it sums to one.
 
 After n tokens ``</s>`` scores the hazard, ``log P(n) - log P(n or more)``, and every other token ``log P(more than
 n) - log P(n or more)``: the factors of the chain rule, so that a hypothesis of n tokens has log P(n) in total. With
-``point`` ``</s>`` scores all of log P(n), and every other token 0. The length limit truncates the distribution: mass
-beyond it is lost, and the length at the limit scores as usual.
+``point``, ``</s>`` scores the whole log P(n), and every other token 0. The length limit truncates the distribution:
+mass beyond it is lost, and the length at the limit scores as usual.
 
 State: n. Cost: n steps, once per length and sentence; then a look-up.
 """
@@ -61,7 +61,7 @@ class LengthPredictor(Predictor):
             ),
         ] = 0,
     ) -> None:
-        """Raises SgdecError for weights that cannot be read or have the wrong number."""
+        """Raises SgdecError if the weights cannot be read or their number is wrong."""
         try:
             self._weights = _weights(weights)
         except SgdecError as error:
@@ -74,7 +74,7 @@ class LengthPredictor(Predictor):
         self._state = 0
 
     def initialize(self, source: Source) -> None:
-        """Computes features from the line as it was read; without text, from the tokens joined by blanks."""
+        """Compute the features from the text of the source; without text, from the tokens joined by blanks."""
         line = source.text if source.text is not None else " ".join(map(str, source.tokens))
         self._lengths = _Lengths(self._weights.distribution(line), self._offset)
         self._limit = math.inf if source.max_length is None else source.max_length
@@ -107,7 +107,7 @@ class LengthPredictor(Predictor):
         ]
 
     def worst_remaining(self, states: Sequence[int]) -> list[float]:
-        """The worst is at an end of the range of lengths; -inf where the length has no limit."""
+        """The worst is at an end of the range of lengths; -inf if the length has no limit."""
         worst = []
         for n in states:
             lowest = max(n, self._offset)

@@ -1,18 +1,19 @@
 """Left-to-right Hiero: the translations that a synchronous grammar derives (Siahbani, Sankaran and Sarkar 2013).
 
-The grammar derives ``<s> source </s>`` from ``S``; rules have the target side in Greibach normal form, tokens before
-non-terminals, but any other is followed exactly, too. The score of a derivation is the sum of its rules' scores. With
-V(prefix) the best score of all derivations that begin with a prefix, as far as their rules are needed for it,
+The grammar derives ``<s> source </s>`` from ``S``; rules usually have target sides in Greibach normal form, with
+tokens before non-terminals, but all other rules are handled exactly too. The score of a derivation is the sum of its
+rules' scores. Let V(prefix) be the best score of all derivations that begin with a prefix, counting only the rules
+that the prefix needs. Then
 
     score(w | prefix) = V(prefix w) - V(prefix)
 
-so that a total is the score of the best derivation of the hypothesis. A token that no derivation has next is
-forbidden. ``<s>`` is taken silently, and its score counts towards the first token.
+so that a total is the score of the best derivation of the hypothesis. A token that is next in no derivation is
+forbidden. ``<s>`` is not a token of the output; its score is added to that of the first token.
 
 State: all derivations that agree with the prefix, each a stack of its remaining items
 (`sgdec_predictors._hiero_chart`) with its score relative to the best one; among equal stacks the best is kept. Cost:
 per sentence a chart, cubic in the length and linear in the grammar for rules with two non-terminals; then a look-up
-per stack after its first visit. For small grammars.
+per stack after its first visit. Suitable for small grammars.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ State: TypeAlias = tuple[tuple[Stack, float], ...]
 
 
 class LeftToRightHiero(Predictor):
-    """Allows what the grammar derives from the source; each token scores what it adds to the best derivation.
+    """Allows the outputs that the grammar derives from the source; a token's score is the change of the best
+    derivation's score.
 
     >>> import os, tempfile
     >>> rules = "S 1_X1_2 1_X1_2 0\\nX 10_X1 X1_20 -0.5\\nX 11 21 -1\\nX 10_11 22 -2\\n"
@@ -60,7 +62,7 @@ class LeftToRightHiero(Predictor):
         ] = (),
         context: Context | None = None,
     ) -> None:
-        """Raises SgdecError for a file that cannot be read, or that has no rule for ``S``."""
+        """Raises SgdecError if the file cannot be read, or has no rule for ``S``."""
         self._path = path
         try:
             rules = read_rules(path, weights or None, context.vocab_size if context else None)
@@ -108,7 +110,7 @@ class LeftToRightHiero(Predictor):
         self._state = state
 
     def best_remaining(self, states: Sequence[State]) -> list[float]:
-        """The best end of any derivation, exactly, unless the length limit forbids it."""
+        """The exact best score of completing any derivation, if the length limit does not prevent it."""
         return [max((more + self._chart.best(stack) for stack, more in state), default=FORBIDDEN) for state in states]
 
     def state_key(self, states: Sequence[State]) -> list[Hashable]:

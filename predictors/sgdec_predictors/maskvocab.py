@@ -33,7 +33,7 @@ class MaskVocab(Wrapper):
     """
 
     # No attention: a masked token is predicted without attention. Bounds hold: inner continuations are parts of
-    # outer ones, so the inner bound covers whatever the length limit allows outside.
+    # outer ones, so the inner bound covers all outer continuations within the length limit.
     forwards: ClassVar[tuple[str, ...]] = ("best_remaining", "worst_remaining", "state_key")
 
     def __init__(
@@ -42,7 +42,7 @@ class MaskVocab(Wrapper):
         tokens: Annotated[str, Field(description="tokens to hide: ids, and ranges >n and <n, such as '4,17,>100'")],
         context: Context | None = None,
     ) -> None:
-        """Raises UsageError for a malformed list, for ``</s>`` in it, and for ids outside the vocabulary."""
+        """Raises UsageError if the list is malformed, contains ``</s>``, or has ids outside the vocabulary."""
         super().__init__(inner)
         self.max_score = max(inner.max_score, 0.0)
         self._masked = TokenSet.parse(tokens, "maskvocab")
@@ -73,7 +73,7 @@ class MaskVocab(Wrapper):
         masked = self._masked
         if candidates is not None:
             return SparseRow(candidates, [0.0 if w in masked else row.get(w) for w in candidates], row.default)
-        if not masked.finite:  # all others are listed, whatever they score
+        if not masked.finite:  # all other tokens are listed
             return SparseRow(masked.others, list(row.at(masked.others)), 0.0)
         kept = [(w, score) for w, score in row.lookup.items() if w not in masked]
         tokens = [*(w for w, _ in kept), *masked.members]
@@ -81,7 +81,7 @@ class MaskVocab(Wrapper):
 
 
 def _with_zeros(values: Array, columns: np.ndarray) -> Array:
-    """A copy with zeros in some columns; a NaN there goes with the column."""
+    """A copy with zeros in some columns, also instead of NaN."""
     if isinstance(values, np.ndarray):
         changed = values.copy()
         changed[:, columns] = 0.0

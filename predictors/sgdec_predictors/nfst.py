@@ -2,12 +2,13 @@
 
 The total of a token sequence combines the scores of all its paths: the best one (``semiring`` tropical), or the log
 of the sum of their probabilities (log). Score of token w: the change of that total. The rest is as in `fst`, with
-which it agrees on deterministic lattices: costs are negated; a leading ``<s>`` arc is taken silently, and the first
-token bears its score; ``</s>`` ends in a final state, by an arc of its own or without one. Label 0 is epsilon.
+which it agrees on deterministic lattices: costs are negated; a leading ``<s>`` arc consumes no token, and its score
+is added to that of the first token; ``</s>`` needs a final state, which a ``</s>`` arc may lead to. Label 0 is
+epsilon.
 
-State: the lattice, and the states of it that the prefix leads to, each with its residual (`_subsets`). Cost: that of
-determinisation and epsilon removal, for visited parts only. Bounds, and the check that epsilon cycles converge, take
-time linear in the arcs for a lattice without cycles (`_semirings`), once per lattice.
+State: the lattice, and those of its states that the prefix leads to, each with its residual (`_subsets`). Cost: that
+of determinisation and epsilon removal, for visited parts only. Bounds, and the check that epsilon cycles converge,
+take time linear in the arcs for a lattice without cycles (`_semirings`), once per lattice.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from sgdec_predictors._subsets import Prefixes, SubsetPredictor
 
 
 class NfstPredictor(SubsetPredictor):
-    """Scores along the paths of one lattice per sentence; only what the lattice allows can follow.
+    """Scores along the paths of one lattice per sentence; tokens that continue no path are forbidden.
 
     >>> import pynini, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -61,7 +62,7 @@ class NfstPredictor(SubsetPredictor):
         self._shared = None if "{id}" in path else self._load(path, "")
 
     def open(self, source: Source) -> Prefixes:
-        """Raises SgdecError for a lattice that cannot be read or used."""
+        """Raises SgdecError if a lattice cannot be read or used."""
         if self._shared is not None:
             return self._shared.afresh()
         return self._load(self._path.replace("{id}", str(source.id)), f" (sentence {source.id})")

@@ -2,17 +2,17 @@ r"""N-gram language model: the score of token w is ``ln p(w | the tokens before 
 
 The model is an ARPA file (``.gz`` too) or a KenLM binary (Heafield 2011). The prefix starts in ``<s>``; token 2 is
 the model's ``</s>``, token 1 its ``<s>`` (scored as the model lists it, mostly log10 -99), and a token whose word the
-model does not list is its ``<unk>`` (log10 -100 where it lists none, as in KenLM). State: the history that the
-model can distinguish from others. Also registered as ``kenlm`` and ``srilm``.
+model does not list is its ``<unk>`` (log10 -100 if it lists none, as in KenLM). State: the longest history that the
+model distinguishes from shorter ones. Also registered as ``kenlm`` and ``srilm``.
 
 The highest score of any token is computed from an ARPA file when it is loaded; if back-off weights are positive, it
 can be above 0. A KenLM binary does not list its n-grams, so the user gives the highest score (``max_score``): without
 it, searches run but prove nothing.
 
-Cost: asked on demand, it scores the few candidates that other predictors leave, from a cache. Without candidates a
-row is exact over the whole vocabulary: from an ARPA file a copy of the unigrams and one write for each n-gram that
-the model lists after the history; from a KenLM binary one KenLM call per token, which is slow: give the ARPA file.
-With ``--device cuda`` the rows of an ARPA model are made there.
+Cost: it is asked on demand, and scores the few candidates that other predictors leave, from a cache. Without
+candidates a row is exact over the whole vocabulary: from an ARPA file a copy of the unigrams and one write for each
+n-gram that the model lists after the history; from a KenLM binary one KenLM call per token, which is slow: give the
+ARPA file. With ``--device cuda`` the rows of an ARPA model are computed on the GPU.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class NGram(BatchPredictor):
         size = vocabulary_size(context)
         self._model: LanguageModel
         self._table: BackoffTable | None = None
-        """The same model, if it scores arrays and makes full rows cheaply."""
+        """The same model, if it can score arrays and compute full rows efficiently."""
         self._device_rows: DeviceRows | None = None
         """Full rows on the device of neural models, if it is not the CPU."""
         if not _is_kenlm_binary(path):
@@ -160,7 +160,7 @@ class NGram(BatchPredictor):
         return [self._known(state)[token][1] for state, token in zip(states, tokens, strict=True)]
 
     def steps(self, state: Hashable, candidates: Candidates | None) -> Steps:
-        """Raises ValueError without candidates: rows of an open predictor list nothing."""
+        """Raises ValueError without candidates, because rows of an open predictor list no tokens."""
         if candidates is None:
             raise ValueError("ngram takes steps among candidates only")
         known = self._known(state)

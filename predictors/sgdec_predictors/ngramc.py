@@ -1,13 +1,13 @@
 """Given n-gram posteriors, for MBR-based decoding (Stahlberg et al. 2017, Table 2 and section 2.1).
 
-Score of token w after a prefix: the sum of the scores of all listed n-grams that end with w there, where the
-sentence begins with ``<s>`` and ends with ``</s>``; 0 if there are none. With posteriors (``sgdec ngrams``) and
-a word penalty a total is the expected gain of linearised BLEU (Tromble et al. 2008). With ``discount`` d an n-gram
-that the prefix already has c times scores d^c times its score.
+Score of token w after a prefix: the sum of the scores of all listed n-grams that end with this w; 0 if there are
+none. N-grams include the ``<s>`` and ``</s>`` of the sentence. With posteriors (``sgdec ngrams``) and a word penalty
+a total is the expected gain of linearised BLEU (Tromble et al. 2008). With ``discount`` d an n-gram that the prefix
+already has c times scores d^c times its score.
 
 State: the longest end of the prefix that can begin an n-gram; the tokens that the length limit still allows, for
-the bounds only; with a discount also how often each listed n-gram was completed. Cost: a look-up per row once the row
-of the same context is made; with a discount the row is corrected for each n-gram that was used.
+the bounds only; with a discount also the number of times that each listed n-gram was completed. Cost: a look-up per
+row after the first row of a context; with a discount the row is corrected for each n-gram that was completed.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class NgramCounts(Predictor):
         self._state = _State((), math.inf)
 
     def initialize(self, source: Source) -> None:
-        """Raises SgdecError for a file that cannot be read."""
+        """Raises SgdecError if the file cannot be read."""
         path = self._path.replace("{id}", str(source.id))
         self._ngrams = self._shared or self._load(path, f" (sentence {source.id})")
         limit = math.inf if source.max_length is None else source.max_length
@@ -110,7 +110,7 @@ class NgramCounts(Predictor):
         self._state = state
 
     def best_remaining(self, states: Sequence[_State]) -> list[float]:
-        """Exact for posteriors without discount, if the length limit alone ends a hypothesis (`MostToCome`)."""
+        """Exact for posteriors without discount, if only the length limit ends a hypothesis (`MostToCome`)."""
         return [min(self._ngrams.highest.after(state.context, state.left), self._ngrams.gain) for state in states]
 
     def worst_remaining(self, states: Sequence[_State]) -> list[float]:
@@ -138,7 +138,7 @@ class _Ngrams:
         self._scores: dict[Ngram, Scores] = {}
 
     def scores(self, context: Ngram) -> Scores:
-        """The row after a context, before any discount; made once."""
+        """The row after a context, before any discount; computed once."""
         if context not in self._scores:
             row = self.table.row(context)
             self._scores[context] = Scores.sparse(list(row), list(row.values()), default=0.0)
@@ -155,7 +155,8 @@ class _Ngrams:
 
     @cached_property
     def gain(self) -> float:
-        """The sum of all positive scores, each for ever, discounted; infinite without a discount."""
+        """The sum of all positive scores, each counted infinitely often with its discount; infinite without a
+        discount."""
         return self._sum(1.0)
 
     @cached_property

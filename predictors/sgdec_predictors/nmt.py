@@ -1,11 +1,11 @@
 """Neural machine translation: log P(token | prefix, source) of a trained model (Stahlberg et al. 2017, Table 1).
 
-The model is any that `sgdec train` makes; several entries are an ensemble. If its source vocabulary is not the run's
-(inside a wrapper such as `fsttok`), it reads the source text with its own. With weight 0 a model adds nothing to
-a total and gives only its attention, for coverage penalties and ``--copy-unknown``.
+The model can be any translation model of `sgdec train`; several entries form an ensemble. If its source vocabulary is
+not the run's (inside a wrapper such as `fsttok`), it encodes the source text itself. A model with weight 0 adds
+nothing to totals and only provides its attention, for coverage penalties and ``--copy-unknown``.
 
 `initialize_batch` runs the encoder and feeds ``<s>``, `consume_batch` is one inference step, `predict_batch` projects
-and normalises. A state is a handle of a slot in one pool of tensors, and its sentence: it keeps nothing else alive.
+and normalises. A state is a handle of a slot in one pool of tensors, and its sentence; it keeps no other data alive.
 
 Cost: one inference step per consumed token, one softmax over V per prediction, many rows at once; on a GPU a step is
 a recorded graph (`sgdec.models.cuda_graphs`). In a deterministic run sentences share only the matrix products
@@ -130,7 +130,7 @@ class NmtPredictor(BatchPredictor):
         return [state for part in parts for state in part]
 
     def attention(self, states: Sequence[NmtState]) -> list[Any]:
-        """For each state the attention ``[source]`` with which the token after it is predicted."""
+        """For each state the attention ``[source]`` at the prediction of its next token."""
         blocks = {id(state.attention): state.attention for state in states}
         rows = {name: block.double().cpu().numpy() for name, block in blocks.items()}
         return [rows[id(state.attention)][state.row, : len(state.sentence.values)] for state in states]
@@ -184,11 +184,11 @@ class NmtPredictor(BatchPredictor):
         return self._states(sentences, before, *step)
 
     def _outputs(self, states: Sequence[NmtState]) -> Tensor:
-        """``[rows, H]``: what the model projects to the scores of the next token."""
+        """``[rows, H]``: the outputs that the model projects to the scores of the next token."""
         return self._pool.outputs([state.trail for state in states])
 
     def _log_probabilities(self, output: Tensor) -> Tensor:
-        """``[rows, V]`` of outputs ``[rows, H]``; at least fp32, whatever the model computes in."""
+        """``[rows, V]`` of outputs ``[rows, H]``; in fp32 or more, also for models in lower precision."""
         import torch
 
         logits = self._model.project(output)
@@ -209,7 +209,7 @@ class NmtPredictor(BatchPredictor):
         ]
 
     def _memory(self, sentences: Sequence[Sentence]) -> Memory:
-        """The encoded sources, each once, and the source of each row; kept as long as they are the same."""
+        """The encoded sources, each once, and the source of each row; cached as long as they are the same."""
         places: dict[int, int] = {}
         unique: list[Sentence] = []
         for sentence in sentences:

@@ -3,8 +3,8 @@
 The model is a checkpoint of ``sgdec train --model nplm``, or a text file that NPLM itself wrote (`sgdec.io.nplm` has
 the format). A state is the window of the last n - 1 tokens, at first all ``<s>``; equal windows have equal futures.
 
-A text file has its own words. The word of a token is its piece in the target vocabulary, or its number if the run has
-no vocabulary (``<unk>``, ``<s>``, ``</s>`` for 0, 1, 2). A token whose word the file does not list is its ``<unk>``.
+A text file has its own words. The word of a token is its piece in the target vocabulary, or its id if the run has no
+vocabulary (``<unk>``, ``<s>``, ``</s>`` for 0, 1, 2). A token whose word the file does not list is its ``<unk>``.
 Scores are normalised over the words of the file, which NPLM itself omits by default: they are those of its
 ``normalization`` option. So they sum to one over the tokens if these are the words of the file, one to one.
 
@@ -43,11 +43,12 @@ class NplmPredictor(BatchPredictor):
         model: Annotated[str, Field(description="checkpoint folder, such as 'run/best', or NPLM's own text file")],
         context: Context | None = None,
     ) -> None:
-        """Raises SgdecError for a model that is broken or of another kind, UsageError if no word fits."""
+        """Raises SgdecError if the model is damaged or of another kind, UsageError if it shares no word with the
+        vocabulary."""
         context = context or Context()
         self._device = context.device
         self._columns: Tensor | None = None
-        """For a text file: the word of each token, whose score it has."""
+        """For a text file: the index of each token's word."""
         if Path(model).is_file():
             self._model, self._columns = _from_text(model, context)
         else:
@@ -56,7 +57,7 @@ class NplmPredictor(BatchPredictor):
 
     @classmethod
     def read_vocabularies(cls, model: str) -> Vocabularies:
-        """The target vocabulary of a checkpoint, without loading its weights; a text file brings none."""
+        """The target vocabulary of a checkpoint, without loading its weights; a text file has none."""
         if Path(model).is_file():
             return Vocabularies()
         from sgdec.checkpoints.layout import load_vocabularies

@@ -1,8 +1,8 @@
 """Wrapper: ranks instead of scores, so that predictors of different scales can be added (Borda's count).
 
 Score of token w: ``-(1 + the number of tokens that score higher)``: -1 for the best; tokens with equal scores have
-equal ranks, independently of the order of the vocabulary. Forbidden tokens stay forbidden. Ranks are those among all
-tokens, whatever other predictors allow, because the score of a token must not depend on other predictors.
+equal ranks, independently of the order of the vocabulary. Forbidden tokens stay forbidden. Ranks are always those
+among all tokens, because the score of a token must not depend on other predictors.
 
 State: the inner state. Cost: one sort of V scores per row (of the listed ones, if the inner rows are sparse).
 """
@@ -40,7 +40,8 @@ class Rank(Wrapper):
         self._vocab_size = context.vocab_size if context else None
 
     def predict_batch(self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None) -> Scores:
-        """Raises UsageError if a sparse row leaves open how many tokens score higher, since V is unknown."""
+        """Raises UsageError if the number of tokens that score higher is unknown, because a row is sparse and V is
+        unknown."""
         scores = self.inner.predict_batch(states)
         if scores.values is not None:
             return Scores(values=_ranks(scores.values))

@@ -1,9 +1,9 @@
 """Recurrent language model: ln P(token | the tokens before it) (Zaremba et al. 2014; Stahlberg et al. 2017, Table 1).
 
-Any language model that `sgdec train` makes, such as ``--model rnnlm`` or ``transformer-lm``. The prefix starts in
-``<s>``; the source is ignored. `consume_batch` is one inference step for all rows, `predict_batch` projects and
-normalises. A state is a handle of slots in one pool of tensors, which hold the model's state and the output that
-scores the next token.
+The model can be any language model of `sgdec train`, such as ``--model rnnlm`` or ``transformer-lm``. The prefix
+starts with ``<s>``; the source is ignored. `consume_batch` is one inference step for all rows, `predict_batch`
+projects and normalises. A state is a handle of slots in one pool of tensors, which hold the model's state and the
+output that scores the next token.
 
 Cost: one inference step per consumed token, one softmax over V per prediction, many rows at once.
 """
@@ -35,7 +35,7 @@ class RnnlmPredictor(BatchPredictor):
         model: Annotated[str, Field(description="checkpoint folder, such as 'run/best'")],
         context: Context | None = None,
     ) -> None:
-        """Raises SgdecError for a checkpoint that is broken, or of a model with a source."""
+        """Raises SgdecError if the checkpoint is damaged, or is that of a translation model."""
         import torch
 
         from sgdec.checkpoints.loading import load_language_model
@@ -48,7 +48,7 @@ class RnnlmPredictor(BatchPredictor):
         self._pool = PrefixPool(self._model.histories)
         with torch.inference_mode():
             (self._first,) = self._step(self._model.start(1), [BOS], None)
-        """After ``<s>``: the same for all sentences."""
+        """The state after ``<s>``, which is the same for all sentences."""
 
     @classmethod
     def read_vocabularies(cls, model: str) -> Vocabularies:

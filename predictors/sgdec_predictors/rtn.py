@@ -1,12 +1,13 @@
-"""Recurrent transition networks as HiFST writes them (Allauzen et al. 2014; Stahlberg et al. 2017, Table 1).
+"""Recurrent transition networks in HiFST's format (Allauzen et al. 2014; Stahlberg et al. 2017, Table 1).
 
 A network's arcs are tokens, or calls: a non-terminal, a label of ten digits that begins with 1, stands for all paths
-of another network. The root of sentence N is ``PATH/N.fst``, or else ``PATH/N/1SSS000LLL.fst`` with the highest LLL
+of another network. The root of sentence N is ``PATH/N.fst``, otherwise ``PATH/N/1SSS000LLL.fst`` with the highest LLL
 (SSS is the number of S in ``PATH/ntmap``); networks that are called are ``PATH/N/LABEL.fst``. All may be gzipped.
 
 Scores are those of `nfst` on the lattice in which every call is replaced by the best path of the called network for
 each token sequence. That lattice can be exponentially larger and is never built: a call is followed when a prefix
-reaches it (late expansion). A node of it is a stack: a state of a network, then those to return to, innermost first.
+reaches it (late expansion). A node of that lattice is a stack: a state of a network, then the states to return to,
+innermost first.
 
 Cost: reading the networks, and determinising the parts that prefixes visit. Bounds need no expansion: the distance to
 the end is the distance to the exit of the state's network, plus that of each return state, computed once per network.
@@ -43,11 +44,12 @@ ROOT = 0
 Place: TypeAlias = tuple[int, int]
 """The label of a network, and one of its states."""
 Stack: TypeAlias = tuple[Place, ...]
-"""The place of a path, and the places to return to, innermost first."""
+"""The current place of a path, and the places to return to, innermost first."""
 
 
 class RtnPredictor(SubsetPredictor):
-    """Scores along the paths of one recurrent transition network per sentence, which forbids everything else.
+    """Scores along the paths of one recurrent transition network per sentence; tokens that continue no path are
+    forbidden.
 
     >>> import os, pynini, tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -85,7 +87,7 @@ class RtnPredictor(SubsetPredictor):
             raise SgdecError(f"rtn: {path}: no such folder. Give --rtn.path the folder with 1.fst, 2.fst, ...")
 
     def open(self, source: Source) -> Prefixes:
-        """Raises SgdecError for networks that cannot be read or used, and if one calls itself."""
+        """Raises SgdecError if networks cannot be read or used, or call themselves."""
         root = _root_file(self._folder, source.id)
         networks = self._read_networks(root, source.id)
         expansion = _Expansion(networks)
@@ -97,7 +99,7 @@ class RtnPredictor(SubsetPredictor):
             return Prefixes(expansion, str(root), TROPICAL, self._normalize)
 
     def _read_networks(self, root: Path, sentence: int) -> dict[int, Network]:
-        """By label, each after those that it calls, the root last."""
+        """The networks by label, each after those that it calls, the root last."""
         label = _label_of(root)
         calling = {label: self._read(root, sentence)}
         left = [_callees(calling[label])]
@@ -134,7 +136,7 @@ class RtnPredictor(SubsetPredictor):
 
 
 class _Expansion:
-    """The lattice that networks stand for, expanded lazily."""
+    """The lattice of a network, expanded lazily."""
 
     def __init__(self, networks: Mapping[int, Network]) -> None:
         """``networks``: each after those that it calls, the root last."""
@@ -186,7 +188,7 @@ class _Expansion:
 
 
 def _all_exits(networks: Mapping[int, Network], sign: int) -> dict[int, list[Exit]]:
-    """By label and state; ``networks``: each after those that it calls."""
+    """The exits by label and state. ``networks`` has each network after those that it calls."""
     found: dict[int, list[Exit]] = {}
     callees: dict[int, Exit] = {}
     for label, network in networks.items():
@@ -200,7 +202,7 @@ def _first(network: Network, exits: Sequence[Exit]) -> Exit:
 
 
 def _way_out(node: Stack, exits: Mapping[int, Sequence[Exit]]) -> float:
-    """The distance from a node to the end: outwards over the return places, before and after ``</s>``."""
+    """The distance from a node to the end, through its return places, before and after ``</s>``."""
     before = after = 0.0
     for name, state in reversed(node):
         if state < 0:  # the network has no state
@@ -211,7 +213,7 @@ def _way_out(node: Stack, exits: Mapping[int, Sequence[Exit]]) -> float:
 
 
 def _callees(network: Network) -> Iterator[int]:
-    """Their labels, each once."""
+    """The labels of the called networks, each once."""
     return iter(dict.fromkeys(arc.label for calls in network.calls for arc in calls))
 
 
@@ -251,7 +253,7 @@ def _number_of_s(folder: Path, sentence: int) -> int:
 
 @contextmanager
 def _naming(path: Path, sentence: int) -> Iterator[None]:
-    """Turns a file error into one that names the sentence, too."""
+    """Turn a file error into one that also names the sentence."""
     try:
         yield
     except LatticeError as error:

@@ -1,13 +1,13 @@
 """Wrapper: the inner predictor has additional tokens, such as the tags of a syntax model.
 
-Skipped are the given ``tokens`` and all above ``max_id``. Score of token w: that of the best way to it,
+The wrapper skips the given ``tokens`` and all above ``max_id``. Score of token w: that of the best way to it,
 
     max over s = s_1 ... s_m, all skipped, m <= max_skips:   score(s_1) + ... + score(s_m) + score(w after s)
 
-and `consume` moves the inner predictor along that way (among equal ways the shortest, then the first one found). So a
-total is the inner total of one inner hypothesis, from which the skipped tokens are removed. With ``size`` 0 the
-maximum is over all such s; otherwise over those that a beam search over s of this size finds, which keeps the
-``size`` best of each length. Each prefix follows only the best way to it.
+and `consume` moves the inner predictor along that way (among equal ways the shortest, then the first). So a total is
+the inner total of one inner hypothesis, from which the skipped tokens are removed. With ``size`` 0 the maximum is
+over all such s; otherwise over those that a beam search over s of this size finds, which keeps the ``size`` best of
+each length. Each prefix follows only the best way to it.
 
 State: the inner state, and the ways from it, computed on first use. Cost: 1 + m x ``size`` inner rows per prefix,
 where m is ``max_skips``, or fewer if no remaining way can beat those found.
@@ -34,7 +34,7 @@ from sgdec_predictors._token_set import TokenSet
 
 
 class _Prefix:
-    """A state; the ways from it are computed once."""
+    """An inner state with the ways from it, which are computed once."""
 
     __slots__ = ("inner", "ways")
 
@@ -54,7 +54,7 @@ class SkipVocab(Wrapper):
     [SparseRow({7: -1.5}, default=-inf)]
     """
 
-    # No attention: one token outside is several inside.
+    # No attention: one outer token is several inner tokens.
     forwards: ClassVar[tuple[str, ...]] = ("best_remaining", "worst_remaining", "state_key")
 
     def __init__(
@@ -99,7 +99,7 @@ class SkipVocab(Wrapper):
         return [state.inner for state in states]
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[_Prefix]:
-        """The length limit counts outer tokens: the inner predictor has none."""
+        """The inner predictor has no length limit, because the limit counts outer tokens."""
         unlimited = [replace(source, max_length=None) for source in sources]
         return [_Prefix(state) for state in self.inner.initialize_batch(unlimited)]
 
@@ -124,7 +124,7 @@ class SkipVocab(Wrapper):
         return [state.ways for state in states if state.ways is not None]
 
     def _search(self, inner: Sequence[State]) -> list[_Ways]:
-        """The ways from all prefixes, side by side: first those without a skip, then those with one, ..."""
+        """The ways from all prefixes in one batch: first those without a skip, then those with one, ..."""
         ends = [_End(place, 0.0, state) for place, state in enumerate(inner)]
         scores = self.inner.predict_batch(inner)
         kind = _SparseWays if scores.values is None else _DenseWays
@@ -172,14 +172,14 @@ class _Step(NamedTuple):
 
 
 class _Ways(ABC):
-    """The best ways from one prefix to each outer token, of all that were offered."""
+    """The best offered ways from one prefix to each outer token."""
 
     def __init__(self, skipped: TokenSet, width: int | None, size: int) -> None:
         self._skipped = skipped
         self._width = width
         self._size = size
         self._states: list[State] = []
-        """Where the ways end, in the order they were offered."""
+        """The ends of the ways, in the order they were offered."""
 
     def offer(self, end: _End, scores: Scores, i: int) -> Sequence[tuple[int, float]]:
         """Offers the continuations of ``end`` in row i; returns that row's best skipped tokens with their scores."""
@@ -189,7 +189,7 @@ class _Ways(ABC):
 
     @abstractmethod
     def _take(self, way: int, before: float, row: Any) -> Sequence[tuple[int, float]]:
-        """The same of the ``way``-th way, which scores ``before``."""
+        """The same for way number ``way``, which scores ``before``."""
 
     @abstractmethod
     def scores(self) -> Scores:

@@ -3,7 +3,7 @@
 Score of ``</s>`` after n UNKs: ``log P(n) = n log lambda - lambda - log n!``; of every other token: 0. So a
 total is log P of the whole sentence's count, and over all counts these probabilities sum to one.
 
-State: n, and the tokens that the length limit still allows, for the bounds only. Cost: constant per row.
+State: n, and the number of tokens that the length limit still allows, only for the bounds. Cost: constant per row.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class UnkCount(Predictor):
         return [self._log_probability(min(max(mode, n), n + max(left, 0))) for n, left in states]
 
     def worst_remaining(self, states: Sequence[_Count]) -> list[float]:
-        """The worst is at an end of the range of counts; -inf where the length has no limit."""
+        """The worst is at an end of the range of counts; -inf if the length has no limit."""
         return [min(self._log_probability(n), self._log_probability(n + max(left, 0))) for n, left in states]
 
     def state_key(self, states: Sequence[_Count]) -> list[Hashable]:

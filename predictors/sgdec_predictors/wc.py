@@ -1,7 +1,7 @@
 """Word count: -1 for every token but ``</s>``, or for one given token (Stahlberg et al. 2017, Table 1).
 
-Score of token w: ``-1`` if w counts, else ``0``. With a negative weight it rewards length. No memory: the state is
-the number of tokens that the length limit still allows, which only the bounds need. Cost: constant per row.
+Score of token w: ``-1`` if w counts, otherwise ``0``. With a negative weight it rewards length. State: the number of
+tokens that the length limit still allows, which only the bounds need. Cost: constant per row.
 """
 
 from __future__ import annotations

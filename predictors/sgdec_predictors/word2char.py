@@ -1,18 +1,18 @@
-"""Wrapper: a predictor over words while the decoder spells characters (SGNMT's ``word2char``).
+"""Wrapper: a predictor over words for a decoder over characters (SGNMT's ``word2char``).
 
 A file lists how each word is spelled. Characters that occur in spellings, and ``<unk>``, are inside words; every
-other token is a boundary, such as a blank. With w the word spelled since the last boundary (``<unk>`` where the file
+other token is a boundary, such as a blank. Let w be the word spelled since the last boundary (``<unk>`` if the file
 does not list it), h the words before it, and P the inner predictor:
 
     score of a character inside a word = 0
     score of a boundary                = log P(w | h)                         0 where no word was begun
     score of </s>                      = log P(w | h) + log P(</s> | h, w)    log P(</s> | h) where no word was begun
 
-So a boundary before a word (SentencePiece's ``▁``) works as well as one after it. Rows are open: only the inner
-predictor forbids anything.
+So a boundary before a word (SentencePiece's ``▁``) works as well as one after it. Rows are open: only tokens that the
+inner predictor forbids are forbidden.
 
 State: the inner prefix and the characters of w. Cost: a look-up per character and an inner step per word; an inner
-step per character where ``</s>`` is a candidate.
+step per character if ``</s>`` is a candidate.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Word2Char(Translator):
             str, Field(description="spellings: 'word character character ...' on each line, all token ids")
         ],
     ) -> None:
-        """Raises SgdecError for a file that cannot be read, and where one spelling is that of two words."""
+        """Raises SgdecError if the file cannot be read, or gives one spelling to two words."""
         super().__init__(inner)
         try:
             self._word_of = _read_spellings(path)
