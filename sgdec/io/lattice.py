@@ -64,8 +64,8 @@ class Lattice:
 def read_lattice(path: str | Path) -> Lattice:
     """Read an OpenFst binary, plain or gzipped, with standard (tropical) or log arcs.
 
-    Raises LatticeError if the file is missing, damaged, not an OpenFst file, or a transducer, and if a symbol table has
-    other words than ``<s>`` and ``</s>`` as 1 and 2.
+    Raises LatticeError if the file is missing, damaged, not an OpenFst file, or a transducer, and if a symbol
+    table has other words than ``<s>`` and ``</s>`` as 1 and 2.
     """
     found = read_openfst(path)
     _check_acceptor(path, found)
