@@ -38,7 +38,7 @@ class Sizes:
     sentences: int
     length: int
     wide_vocab_size: int
-    """Where nothing is computed but the search."""
+    """The vocabulary size of the figures that time only the search."""
     expansions: int
     lattices: int
     pairs: int

@@ -9,7 +9,7 @@
         The bytes per expansion that each exact decoder keeps, over rows of 32,000 scores that a predictor makes for
         every prefix. The figure is the growth of the peak memory of Python and NumPy (tracemalloc) from searches of
         200 expansions to searches of 600, so that constants cancel; with a batch of 64 sentences from 25 to 75.
-        Beside it the expansions a second, not traced.
+        The number of expansions per second is also printed, measured without tracing.
 
     python benchmarks/memory.py input [--lines 1000000]
         So many generated lines of token ids, read, decoded by `greedy` with a predictor that allows only the source
@@ -186,7 +186,7 @@ def search_exactly(decoder: str, vocab_size: int, batch_size: int, expansions: i
 
 
 def bytes_an_expansion(decoder: str, vocab_size: int, batch_size: int, few: int, many: int) -> float:
-    """By how much the peak of ``many`` expansions a sentence is higher than that of ``few``."""
+    """The bytes per expansion by which the peak of ``many`` expansions per sentence exceeds that of ``few``."""
     search_exactly(decoder, vocab_size, batch_size, few)
     peaks = []
     for expansions in (few, many):

@@ -1,7 +1,7 @@
-"""How long the parts of an attentional LSTM model take on a device: measured, or from a data sheet.
+"""The times that the parts of an attentional LSTM model take on a device: measured, or from a data sheet.
 
-The inputs of the predictions of `parallel_model.py`. All times are seconds, forward and backward, of one time step of
-a mini-batch.
+They are the inputs of the predictions of `parallel_model.py`. All times are in seconds, forward and backward, for one
+time step of a mini-batch.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Wrong calls: correct command lines with options, values and words changed, for every command and every plugin.
 
-Which options there are, click and the plugin host say, so a new one is tried from its first day.
+The options are read from click and the plugin host, so a new option is tried from its first day.
 """
 
 from __future__ import annotations

@@ -26,13 +26,13 @@ class Case:
     """One run, and its promises in addition to those of every run."""
 
     target: str
-    """Which part of the program it tests."""
+    """The part of the program that it tests."""
     args: tuple[str, ...]
     """The command line behind ``sgdec``."""
     files: Mapping[str, Content]
     """By path in the folder where the command runs."""
     stdin: str = ""
-    """Which of the files is standard input; none = it is empty."""
+    """The file that is standard input; empty = standard input is empty."""
     rows: int | None = None
     """Lines of a complete output; None = nothing is known."""
     kept: Mapping[int, str] = field(default_factory=dict)

@@ -272,4 +272,4 @@ KINDS: dict[str, tuple[Mutation, ...]] = {
     "gzip-text": (unpacked("text"), unpacked("text"), unpacked("text"), bomb, *BYTES),
     "gzip-binary": (unpacked("binary"), unpacked("binary"), unpacked("binary"), bomb, *BYTES),
 }
-"""By what a file holds."""
+"""The mutations for each kind of file content."""

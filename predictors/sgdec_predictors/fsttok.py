@@ -295,7 +295,7 @@ _score: Callable[[Pair], float] = attrgetter("score")
 
 
 def _allowed(arcs: Mapping[int, Any], tokens: Candidates | None, pair: Pair) -> Iterable[int]:
-    """Which of these tokens (None = all) are among ``arcs`` and may follow the pair."""
+    """Those of the given tokens (None = all) that are among ``arcs`` and may follow the pair."""
     if tokens is None:
         found: Iterable[int] = arcs
     elif len(tokens) <= len(arcs):

@@ -46,7 +46,7 @@ class LengthPredictor(Predictor):
             str | tuple[float, ...],
             Field(
                 description="file that `sgdec fit-length` wrote, or 10 numbers in SGNMT's order: 5 of r and "
-                "5 of p (characters, words, punctuation, characters a word, punctuation a word); or 12, with "
+                "5 of p (characters, words, punctuation, characters per word, punctuation per word); or 12, with "
                 "the biases of r and p at the end"
             ),
         ],

@@ -46,7 +46,7 @@ def command(ctx: click.Context, directory: str, seed: int, quick: bool) -> None:
     required=True,
     help="Folder to write train, valid and test to, each as .en and .de.",
 )
-@click.option("--seed", type=int, default=1, show_default=True, help="Which numbers.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the random numbers.")
 @click.option("--train-lines", type=click.IntRange(min=1), default=260, show_default=True)
 @click.option("--valid-lines", type=click.IntRange(min=1), default=50, show_default=True)
 @click.option("--test-lines", type=click.IntRange(min=1), default=400, show_default=True)

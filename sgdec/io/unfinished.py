@@ -65,7 +65,7 @@ class Rows:
     done = 0
     """The last sentence that an earlier run completed."""
     failed = 0
-    """How many of its sentences failed."""
+    """The number of its sentences that failed."""
 
     def __init__(self, stream: Sink) -> None:
         self._stream = stream

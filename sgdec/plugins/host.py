@@ -261,7 +261,7 @@ def _is_a(kind: str, found: object) -> bool:
 
 
 def _not_a(kind: str, found: object) -> str:
-    """Why an entry of a hook's dict is no class of this kind."""
+    """The reason why an entry of a hook's dict is not a class of this kind."""
     from sgdec.plugins.surface import place
 
     if isinstance(found, type):

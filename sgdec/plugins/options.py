@@ -247,7 +247,7 @@ def _convert(value: Any, annotation: Any, flag: str, option: Option) -> Any:
 
 
 def flaw(value: Any) -> str | None:
-    """Why a value is invalid for any option, or None: NaN, infinity, over 64 bits, a NUL character; also in lists.
+    """The reason why a value is invalid for every option, or None: NaN, infinity, over 64 bits, NUL; also in lists.
 
     >>> flaw((0.5, float("inf"))), flaw(1 << 63), flaw(-3)
     ('inf should be a finite number', '9223372036854775808 should be less than 2^63', None)

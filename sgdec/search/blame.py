@@ -60,7 +60,7 @@ class blaming:
 
 
 def told(error: Exception, decoder: str | None = None) -> str:
-    """Why a sentence failed, in one line. A defect outside the predictors is attributed to ``decoder``."""
+    """The reason why a sentence failed, in one line. A defect outside the predictors is attributed to ``decoder``."""
     if isinstance(error, (SgdecError, PredictorFault)):
         text = str(error)
     else:

@@ -28,4 +28,4 @@ class Outcome:
     seconds: float
     """Wall-clock time from the start of its search to the end, during which other searches run too."""
     error: Exception | None = None
-    """Why there is no hypothesis; None if there is one."""
+    """The reason why there is no hypothesis; None if there is one."""

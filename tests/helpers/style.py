@@ -150,6 +150,23 @@ RULES = [
         "What is wrong with one lattice file, and the way out.",
     ),
     Rule(
+        "begins with a question",
+        r"^(?:How (?:many|much|often|long|far|well|good|wide)|Why|Which|Who|By what|In which|Where) [^?]*[.;]$",
+        "A clause stands for the noun.",
+        "Begin with the noun: 'The number of sentences', 'The reason why', 'The folder'.",
+        "How many of its sentences failed.",
+    ),
+    Rule(
+        "rate with a",
+        r"\b(?:nats|bytes|steps|MB|MiB|arrays?|quer(?:y|ies)|vectors|examples|width\^2|outputs|messages?|thresholds?"
+        r"|epochs?|updates?|searches|expansions|words|characters|punctuation|multiplications|weights) an? "
+        r"(?:token|epoch|step|side|prefix|layer|block|rank|line|sentence|word|source|centroid|order|batch|second"
+        r"|query|node|hypothesis|pair)\b(?! (?:of|that|with|which)\b)",
+        "The reader takes the second noun for an apposition.",
+        "Write 'per': '3 width^2 per block'.",
+        "a flat array, 16 bytes a line",
+    ),
+    Rule(
         "where there is none",
         r"\b[Ww]here there (?:is|are) (?:none|no|one)\b",
         "A condition is not a place.",
@@ -179,7 +196,8 @@ RULES = [
     ),
     Rule(
         "archaic word",
-        r"\b(?:thereof|therein|wherein|whereof|herein|hitherto|whilst|amongst|nought|lest|thence|whence)\b",
+        r"\b(?:thereof|therein|wherein|whereof|herein|hitherto|whilst|amongst|nought|lest|thence|whence"
+        r"|for want of)\b",
         "Archaic.",
         "Use the plain word: 'of it', 'in which', 'so that ... not'.",
         "the scores thereof",
