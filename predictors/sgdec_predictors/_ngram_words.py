@@ -7,8 +7,9 @@ from itertools import islice
 
 from sgdec import BOS, EOS, Context, SgdecError, UsageError
 from sgdec.io.limits import whole_number
+from sgdec.io.openfst import SYMBOLS_MAGIC
 from sgdec.io.symbols import misnumbered
-from sgdec.text.lines import read_lines
+from sgdec.text.lines import read_lines, reading
 from sgdec_predictors._backoff import END, START, UNKNOWN
 
 SPECIAL = (UNKNOWN, START, END)
@@ -43,6 +44,11 @@ def _read_word_map(path: str) -> dict[int, str]:
 
     Raises SgdecError for other lines, and for a table that gives ``<s>``, ``</s>``, 1 or 2 another meaning.
     """
+    if _is_binary_table(path):
+        raise SgdecError(
+            f"{path}: this is a binary symbol table. Write it as text, for example with pynini: "
+            "SymbolTable.read(binary).write_text(text)."
+        )
     words: dict[int, str] = {}
     for number, line in enumerate(read_lines(path), 1):
         if not line.strip():
@@ -59,6 +65,11 @@ def _read_word_map(path: str) -> dict[int, str]:
             "lattices and this file alike."
         )
     return words
+
+
+def _is_binary_table(path: str) -> bool:
+    with reading(path), open(path, "rb") as file:
+        return file.read(4) == SYMBOLS_MAGIC.to_bytes(4, "little")
 
 
 def vocabulary_size(context: Context) -> int | None:

@@ -124,7 +124,11 @@ class FstPredictor(BatchPredictor):
             _require_deterministic(lattice, path, self._vocab_size)
             return _Graph(lattice, path, self._use_weights, self._normalize)
         except LatticeError as error:
-            way_out = error.way_out or "Give --fst.path a pattern such as 'lattices/{id}.fst'."
+            way_out = error.way_out or (
+                "Expected one lattice for each input line (--fst.path)."
+                if sentence
+                else "Give --fst.path a pattern such as 'lattices/{id}.fst': {id} is the number of the input line."
+            )
             raise SgdecError(f"fst: {path}: {error.what}{sentence}. {way_out}") from None
 
 

@@ -75,7 +75,11 @@ class NfstPredictor(SubsetPredictor):
             refuse_unfit(network, path, self._semiring, self._vocab_size)
             return Prefixes(_Automaton(network, self._semiring), path, self._semiring, self._normalize)
         except LatticeError as error:
-            way_out = error.way_out or "Give --nfst.path a pattern such as 'lattices/{id}.fst'."
+            way_out = error.way_out or (
+                "Expected one lattice for each input line (--nfst.path)."
+                if sentence
+                else "Give --nfst.path a pattern such as 'lattices/{id}.fst': {id} is the number of the input line."
+            )
             raise SgdecError(f"nfst: {path}: {error.what}{sentence}. {way_out}") from None
 
 

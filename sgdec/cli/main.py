@@ -167,8 +167,13 @@ def _settle(stream: TextIO) -> None:
 
 def _one_line(error: click.ClickException) -> str:
     message = " ".join(error.format_message().split()).rstrip(".")
+    message += "" if message.endswith("?") else "."
     context: Any = getattr(error, "ctx", None)
-    return f"{message}. See '{context.command_path} --help'." if context else f"{message}."
+    if context is None:
+        return message
+    if isinstance(error, click.NoSuchOption) and "dotted" in context.meta:
+        message += " Options of predictors and decoders are --NAME.OPTION, such as --beam.size."
+    return f"{message} See '{context.command_path} --help'."
 
 
 def _fail(message: str, status: int) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import gzip
 import math
 import re
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from sgdec.io.limits import bounded_lines, whole_number
 from sgdec.io.writing import whole_file
 from sgdec.text.lines import open_bytes, reading
 
+PREAMBLE = 1000
+"""Limit on the lines before ``\\data\\``."""
 LN_10 = math.log(10.0)
 """Natural log = log10 x this: the border between ARPA (and KenLM) and the rest of sgdec."""
 
@@ -124,7 +127,7 @@ class _Reader:
 
     def _counts(self) -> list[int]:
         """The counts that the header announces."""
-        self._expect(b"\\data\\", "this is no ARPA file: it does not begin with \\data\\")
+        self._skip_preamble()
         counts: list[int] = []
         for raw in self.lines:
             self.line += 1
@@ -141,7 +144,16 @@ class _Reader:
             raise self._error("the header announces no n-grams")
         return counts
 
-    def _expect(self, wanted: bytes, complaint: str = "") -> None:
+    def _skip_preamble(self) -> None:
+        """Skip lines up to ``\\data\\``: some tools write about themselves there."""
+        for raw in islice(self.lines, PREAMBLE):
+            self.line += 1
+            if raw.removeprefix(BOM_UTF8).strip() == b"\\data\\":
+                return
+        what = f"this is no ARPA file: there is no \\data\\ in its first {PREAMBLE} lines"
+        raise SgdecError(f"{self.path}: line 1: {what}.")
+
+    def _expect(self, wanted: bytes) -> None:
         """Skip blank lines up to the line ``wanted``."""
         for raw in self.lines:
             self.line += 1
@@ -149,9 +161,10 @@ class _Reader:
             if found == wanted:
                 return
             if found:
-                message = f"expected {_text(wanted)!r}, as the header's counts say, not {_text(found[:40])!r}"
-                raise self._error(complaint or message)
-        raise self._error(complaint or f"the file ends before {_text(wanted)!r}: it is cut short")
+                raise self._error(
+                    f"expected {_text(wanted)!r}, as the header's counts say, not {_text(found[:40])!r}"
+                )
+        raise self._error(f"the file ends before {_text(wanted)!r}: it is cut short")
 
     def _section(self, lines: list[bytes], count: int, n: int, *, last: bool, index: dict[bytes, int]) -> NGrams:
         """The n-grams of some lines. All fields are put in one list, so that a column is a slice with a step."""
@@ -189,7 +202,9 @@ class _Reader:
             try:
                 numbers = [float(field) for field in (fields[0], *fields[n + 1 :])]
             except ValueError:
-                return self._error(f"expected 'LOG10 WORDS [BACK-OFF]', not {_text(line.strip())!r}")
+                comma = any(re.fullmatch(rb"-?[0-9]+,[0-9]+", field) for field in (fields[0], fields[-1]))
+                hint = " (numbers with a decimal point, not a comma)" if comma else ""
+                return self._error(f"expected 'LOG10 WORDS [BACK-OFF]'{hint}, not {_text(line.strip())!r}")
             if not numbers[0] <= 0 or not all(math.isfinite(number * LN_10) for number in numbers[1:]):
                 return self._error(f"{_text(fields[0])} is not the log10 of a probability, or the back-off no number")
         return self._error(f"the file ends after {len(lines)} of {count} {n}-grams: it is cut short")

@@ -28,7 +28,7 @@ from sgdec.io.symbols import RESERVED
 
 COSTS = {"standard": "<f4", "log": "<f4", "log64": "<f8"}
 """The types of arcs, with the number type of their costs."""
-_MAGIC, _SYMBOLS_MAGIC = 2125659606, 2125658996
+_MAGIC, SYMBOLS_MAGIC = 2125659606, 2125658996
 """The first number of a file and of a symbol table."""
 _RESERVED_NAMES = {name.encode() for name in RESERVED.values()}
 _INPUT_SYMBOLS, _OUTPUT_SYMBOLS, _ALIGNED = 1, 2, 4
@@ -119,9 +119,15 @@ def _read_bytes(path: str | Path) -> bytes:
     except (EOFError, gzip.BadGzipFile, zlib.error):
         raise LatticeError(path, "the gzip file is damaged or cut short", "Write it again.") from None
     except FileNotFoundError:
-        raise LatticeError(path, "no such file") from None
+        raise LatticeError(path, "no such file", _beside(str(path))) from None
     except OSError as error:
         raise LatticeError(path, f"cannot be read ({error.strerror or error})") from None
+
+
+def _beside(path: str) -> str:
+    """The way out if the file is there with another ending."""
+    other = path.removesuffix(".gz") if path.endswith(".gz") else f"{path}.gz"
+    return f"There is {other}." if Path(other).exists() else ""
 
 
 def _header(data: bytes) -> _Header:
@@ -159,7 +165,7 @@ def _symbols(data: bytes, at: int) -> tuple[dict[int, str], int]:
     A table is a number, its name, the next free key, its size n, and n symbols with keys.
     """
     (magic,) = struct.unpack_from("<i", data, at)
-    if magic != _SYMBOLS_MAGIC:
+    if magic != SYMBOLS_MAGIC:
         raise _Damaged
     _, at = _string(data, at + 4)
     _, size = struct.unpack_from("<qq", data, at)

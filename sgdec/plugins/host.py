@@ -110,6 +110,9 @@ class Host:
         names = [entry.name for entry in self.names(kind)]
         elsewhere = [entry.kind for entry in self.names() if entry.name == name]
         note = f" ({name!r} is a {elsewhere[0]})" if elsewhere else ""
+        *wrappers, inner = name.split("_")
+        if wrappers and {*wrappers, inner} <= set(names):
+            note += f" (wrappers are written with colons: {':'.join([*wrappers, inner])})"
         return f"no {kind} named {name!r}{note}. {suggest(name, names)}"
 
     def _class(self, entry: Entry) -> type[Any]:

@@ -270,7 +270,7 @@ class _Search:
             self.outcome = Outcome(self.source, found, seconds)
         else:
             length = self.source.max_length
-            limit = "" if length is None else f" of at most {length} token{'s' * (length != 1)}"
+            limit = "" if length is None else f" of at most {length} token{'s' * (length != 1)} (--max-length)"
             none = SgdecError(f"no hypothesis: {WHY_NONE[found.proven].format(limit=limit)}.")
             self.outcome = Outcome(self.source, found, seconds, none)
 

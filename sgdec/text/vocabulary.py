@@ -3,6 +3,7 @@ trained."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, get_args
@@ -17,6 +18,9 @@ Kind = Literal["bpe", "unigram", "char", "word", "mixed"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 Tokenizer: TypeAlias = SentencePieceVocabulary | WordVocabulary | MixedVocabulary
 """The kinds of vocabulary that `sgdec tokenizer` makes."""
+
+
+_SYMBOL_TABLE = re.compile(rb"(\xef\xbb\xbf)?\S+[ \t]+[0-9]+\r?\n")
 
 
 class StoredVocabulary(Vocabulary, Protocol):
@@ -38,6 +42,12 @@ def load_vocabulary(path: str | Path) -> Tokenizer:
         raise SgdecError(f"{path}: cannot be read ({error.strerror}). `sgdec tokenizer` trains one.") from None
     if serialized[:1] == b"{":  # JSON; SentencePiece's files are protocol buffers
         return read_words(serialized, str(path))
+    if _SYMBOL_TABLE.match(serialized):
+        raise SgdecError(
+            f"{path}: this is a symbol table (a word and its number on each line), not a vocabulary that "
+            "`sgdec tokenizer` wrote. Lattices and n-gram models need none: give --input-format ids, and the table "
+            "as --ngram.words."
+        )
     return SentencePieceVocabulary(serialized, name=str(path))
 
 

@@ -265,7 +265,7 @@ def spoil_empty(path: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "message", "way_out"),
     [
-        (spoil_missing, "no such file", "Give --fst.path a pattern such as 'lattices/{id}.fst'."),
+        (spoil_missing, "no such file", "Expected one lattice for each input line (--fst.path)."),
         (spoil_cut, "cut short, or not an OpenFst file", "Write it again"),
         (spoil_not_deterministic, "not deterministic: state", "Use nfst, which follows both, or pynini.determinize."),
         (spoil_epsilon, "has an epsilon arc", "Use nfst"),
@@ -299,7 +299,7 @@ def test_a_bad_lattice_for_all_sentences_fails_the_run_before_it_begins(decode: 
 def test_what_no_path_satisfies_is_said(decode: Decode) -> None:
     ran = decode(*NMT_FST, "--max-length", "1", "in.txt")
     assert (ran.status, ran.out) == (1, "\n\n\n")
-    why = "no hypothesis: the search found no path of at most 1 token that satisfies all predictors."
+    why = "no hypothesis: the search found no path of at most 1 token (--max-length) that satisfies all predictors."
     assert ran.warnings == dict.fromkeys((1, 2, 3), why)
 
 

@@ -226,6 +226,9 @@ DECODE = ["decode", "--predictors", "wc", "--decoder", "greedy", "--input-format
         (["--wv.token", "3"], "options for 'wv', which this run does not use. Did you mean 'wc'?"),
         (["--config", "none.toml"], "--config none.toml: No such file or directory."),
         (["--plugin-file", "none.py"], "--plugin-file none.py: no such file."),
+        (["--predictors", "fsttok_kenlm"], "(wrappers are written with colons: fsttok:kenlm). Did you mean "),
+        (["--fst_path", "x"], "No such option '--fst_path'. Options of predictors and decoders are --NAME.OPTION, "),
+        (["--predictor_weights", "1,2"], "Did you mean '--predictors'? Options of"),
         (["--input-format", "many"], "See 'sgdec decode --help'."),
     ],
 )

@@ -96,6 +96,7 @@ def test_an_order_may_be_empty(tmp_path: Path) -> None:
         ("-0.6\t4 </s>", "0.6\t4 </s>", "line 19: 0.6 is not the log10 of a probability"),
         ("-0.6\t4 </s>", "nan\t4 </s>", "line 19: nan is not the log10 of a probability"),
         ("-0.6\t4 </s>", "x\t4 </s>", "line 19: expected 'LOG10 WORDS"),
+        ("-0.6\t4 </s>", "-0,6\t4 </s>", "(numbers with a decimal point, not a comma), not '-0,6"),
         ("-0.7\t3", "-0.7\t4", "line 11: the word '4' is listed twice"),
         ("\\3-grams:\n-0.2\t<s> 3 4\n-0.15\t3 4 </s>\n-0.45\t4 5 </s>\n\n\\end\\\n", "\\3-grams:\n-0.2\t<s> 3 4\n",
          "ends after 1 of 3 3-grams: it is cut short"),
@@ -110,6 +111,21 @@ def test_a_wrong_line_is_named(tmp_path: Path, old: str, new: str, complaint: st
     assert str(caught.value).startswith(f"{path}: line ")
     assert complaint in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("before", ["\n\n", "# made by a tool\n# in 2012\n\n", "\ufeff", "\ufeffabout\n"])
+def test_what_stands_before_the_header_is_skipped(tmp_path: Path, before: str) -> None:
+    """SRILM skips it, too; CMU's and Sphinx' tools write such lines, editors a byte order mark."""
+    (tmp_path / "a.arpa").write_text(before + TINY.read_text(encoding="utf-8"), encoding="utf-8")
+    plain, found = read_arpa(TINY), read_arpa(tmp_path / "a.arpa")
+    assert found.words == plain.words
+    assert [ngrams.scores.tolist() for ngrams in found.orders] == [ngrams.scores.tolist() for ngrams in plain.orders]
+
+
+def test_text_is_no_arpa_file_however_long_it_is(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a sentence\n" * 5000)
+    with pytest.raises(SgdecError, match=r"line 1: this is no ARPA file: there is no \\data\\ in its first 1000"):
+        read_arpa(tmp_path / "a.txt")
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

@@ -163,7 +163,7 @@ def test_what_no_path_satisfies_is_an_empty_list_with_every_decoder(decode: Deco
     search = ["--decoder", decoder, *(["--syncbeam.symbol", "3"] if decoder == "syncbeam" else [])]
     ran = decode("forced,y=forced", "--forced.path", "a", "--y.path", "b", *search)
     proven = decoder in SEARCHES_WITH_PROOF
-    path = "no path of at most 3 tokens"
+    path = "no path of at most 3 tokens (--max-length)"
     what = f"{path} satisfies all predictors" if proven else f"the search found {path} that satisfies all predictors"
     assert ran == (1, ["", "5"], [f"Warning: sentence 1: no hypothesis: {what}."])
 

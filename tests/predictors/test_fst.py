@@ -284,13 +284,20 @@ def test_a_missing_lattice_names_file_sentence_and_option(tmp_path: Path) -> Non
         FstPredictor(str(tmp_path / "{id}.fst")).initialize_batch([Source(17, ())])
     assert str(error.value) == (
         f"fst: {tmp_path}/17.fst: no such file (sentence 17). "
-        "Give --fst.path a pattern such as 'lattices/{id}.fst'."
+        "Expected one lattice for each input line (--fst.path)."
     )
 
 
 def test_a_missing_lattice_of_all_sentences_is_found_out_at_once(tmp_path: Path) -> None:
-    with pytest.raises(SgdecError, match=r"fst: .*/all.fst: no such file\. Give --fst.path a pattern"):
-        FstPredictor(str(tmp_path / "all.fst"))
+    with pytest.raises(SgdecError, match=r"fst: .*/%d.fst: no such file\. Give --fst.path a pattern such as .*{id}"):
+        FstPredictor(str(tmp_path / "%d.fst"))
+
+
+@pytest.mark.parametrize(("there", "wanted"), [("1.fst.gz", "{id}.fst"), ("1.fst", "{id}.fst.gz")])
+def test_a_lattice_with_the_other_ending_is_named(tmp_path: Path, there: str, wanted: str) -> None:
+    (tmp_path / there).write_bytes(b"")
+    with pytest.raises(SgdecError, match=rf"no such file \(sentence 1\)\. There is {tmp_path / there}\.$"):
+        FstPredictor(str(tmp_path / wanted)).initialize_batch([Source(1, ())])
 
 
 def test_any_label_is_allowed_while_nobody_knows_the_vocabulary(tmp_path: Path) -> None:

@@ -325,7 +325,7 @@ def test_a_missing_lattice_names_file_sentence_and_option(tmp_path: Path) -> Non
         NfstPredictor(str(tmp_path / "{id}.fst")).initialize_batch([Source(17, ())])
     assert str(error.value) == (
         f"nfst: {tmp_path}/17.fst: no such file (sentence 17). "
-        "Give --nfst.path a pattern such as 'lattices/{id}.fst'."
+        "Expected one lattice for each input line (--nfst.path)."
     )
 
 

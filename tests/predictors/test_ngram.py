@@ -358,6 +358,15 @@ def test_a_wrong_word_map_is_named_with_its_line(tmp_path: Path, line: str, comp
         NGram(str(TINY), words=str(wmap), context=Context(vocab_size=9))
 
 
+def test_a_binary_symbol_table_is_named_as_such(tmp_path: Path) -> None:
+    pywrapfst = pytest.importorskip("pywrapfst")
+    table = pywrapfst.SymbolTable()
+    table.add_symbol("<eps>")
+    table.write(str(tmp_path / "words.syms"))
+    with pytest.raises(SgdecError, match=r"words\.syms: this is a binary symbol table\. Write it as text"):
+        NGram(str(TINY), words=str(tmp_path / "words.syms"))
+
+
 @pytest.mark.parametrize(
     ("table", "complaint"),
     [

@@ -100,6 +100,8 @@ def test_vocabularies_of_two_kinds_differ_though_their_pieces_are_the_same() -> 
         (b'{"sgdec_vocabulary": 1, "kind": "word", "pieces": ["a"]}', "expected <unk>, <s>, </s> and then pieces"),
         (b'{"sgdec_vocabulary": 1, "kind": "word", "pieces": ["<unk>", "<s>", "</s>", "a", "a"]}', "each once"),
         (b"abc", "this is not a SentencePiece model"),
+        (b"<eps>\t0\n<s>\t1\n", "give --input-format ids, and the table as --ngram.words"),
+        (b"<eps> 0\r\n<s> 1\r\n", "this is a symbol table"),
     ],
 )
 def test_a_damaged_file_is_one_line(content: bytes, message: str, tmp_path: Path) -> None:
