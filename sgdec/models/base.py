@@ -27,7 +27,7 @@ class Rows(NamedTuple):
     """The assignment of R prefixes to B sentences."""
 
     grid: Tensor
-    """[B, most] the numbers of each sentence's prefixes; a sentence with fewer is filled up with any number"""
+    """[B, most] the prefixes of each sentence, as numbers; unused places have the number of an arbitrary prefix"""
     cell: Tensor
     """[R] the position of each prefix in the flattened grid"""
 
@@ -141,7 +141,7 @@ class Model(nn.Module, ABC):
         """
         layer = getattr(self, f"{side}_embedding", None)
         if not isinstance(layer, nn.Embedding):
-            raise UsageError(f"{type(self).__name__} has no {side} embeddings to start from others. Leave them out.")
+            raise UsageError(f"{type(self).__name__} has no {side} embeddings to initialise. Leave the option out.")
         return layer
 
     def bias_output(self, log_probabilities: Tensor) -> None:
@@ -197,7 +197,7 @@ class Seq2Seq(Model):
             why = "reads two sources, and a short one would lose all its tokens"
             yield Refusal("source_noise_kind", why, "deletion", instead="unknown")
         if cls.steps or cls.sources > 1:
-            yield Refusal("edit_weight", "does not read one source token by token")
+            yield Refusal("edit_weight", "cannot align target tokens with the tokens of one source")
 
     @abstractmethod
     def encode(self, source: Tensor, lengths: Tensor) -> Memory:

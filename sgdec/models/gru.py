@@ -123,7 +123,7 @@ class GRUEncoder(Encoder):
         return Encoded(torch.cat([ahead, back], -1), mask)
 
     def _run(self, direction: int, embedded: Tensor, mask: Tensor) -> Tensor:
-        """The states [B, S, width] of one direction. Padding does not change the state, and so not the results."""
+        """The states [B, S, width] of one direction. Padding leaves the state unchanged, so it has no effect."""
         first, *transitions = cast("list[GRUBlock]", list(cast(nn.ModuleList, self.directions[direction])))
         masks: Masks = self.dropout(embedded)
         gates = first.read(masked(embedded, masks.inputs[0])).unbind(1)

@@ -54,7 +54,7 @@ class JointKernels(Kernels):
 
 
 class JointProduct:
-    """A product x [..., K] to [..., N]; the computations of `jointly` compute it together."""
+    """A product x [..., K] to [..., N]; inside `jointly` it is computed for several sentences together."""
 
     def __init__(self, product: Product, inputs: int, number: int) -> None:
         self._product = product

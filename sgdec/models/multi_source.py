@@ -10,7 +10,7 @@ decoder's cell is that of `shallow`, with two attentions between its two GRU blo
     output = tanh(R [s; y_{t-1}; c])         s of step 0 = tanh(I [mean of encoder 1; mean of encoder 2])
 
 Both sources are one sequence of tokens: the first source, ``</s>``, the second source. The first encoder reads up to
-``</s>`` inclusively, the second encoder reads the rest. So a sentence has one memory [S1 + 1 + S2, H], as in other
+and including ``</s>``, the second encoder reads the rest. So a sentence has one memory [S1 + 1 + S2, H], as in other
 models, and each attention sees its own part of it. The attention that `step` returns is the mean of both, and the
 length limit of a search counts the tokens of both sources.
 

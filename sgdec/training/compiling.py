@@ -3,7 +3,7 @@
 Only the pass over whole batches is compiled. The search of validation and decoding use the uncompiled model. The
 results differ from those of an uncompiled run by rounding only; dropout draws the same numbers. The first steps take
 half a minute or more. On a CPU this time is not regained: there, large matrix products and the softmax take most of
-the time, and PyTorch's libraries compute them equally fast. `benchmarks/compiling.py` measures this.
+the time, and compilation does not make them faster. `benchmarks/compiling.py` measures this.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class TrainConfig:
             "(experimental: tried on CPUs, never on a GPU)",
         ),
     ] = 0
-    accumulate: Annotated[int, Field(ge=1, description="batches per step; the step is that of one large batch")] = 1
+    accumulate: Annotated[int, Field(ge=1, description="batches per step, equal to one large batch")] = 1
     max_line: Annotated[
         int, Field(ge=1, description="leave out training pairs with more tokens than this on a side")
     ] = 250
@@ -122,7 +122,7 @@ class TrainConfig:
     objective: Annotated[
         Literal["ml", "expected-reward"],
         Field(
-            description="ml: maximum likelihood; expected-reward: GLEU of outputs sampled from --start-from"
+            description="ml: maximum likelihood; expected-reward: refine --start-from by the GLEU of its samples"
         ),
     ] = "ml"
     samples: Annotated[int, Field(ge=2, description="expected-reward: outputs sampled per source in each step")] = 15
@@ -178,7 +178,7 @@ class TrainConfig:
         Field(
             ge=0,
             lt=1,
-            description="share of each step in a moving average of the weights, which is saved; 0 = none",
+            description="save a moving average of the weights, in which each step has this share; 0 = no average",
         ),
     ] = 0.0
 
@@ -198,7 +198,7 @@ class TrainConfig:
     ] = 1000
     metric: Annotated[Metric, Field(description="metric that selects the checkpoint best")] = "perplexity"
 
-    seed: Annotated[int, Field(ge=0, description="seed of everything random")] = 1
+    seed: Annotated[int, Field(ge=0, description="seed of all random numbers")] = 1
     device: Annotated[str, Field(description="cpu or cuda (experimental: cuda, never run on a GPU)")] = "cpu"
     parallel: Annotated[
         Parallel,
@@ -207,7 +207,7 @@ class TrainConfig:
             "(experimental: tried on the CPUs of one machine, never on GPUs)"
         ),
     ] = "none"
-    precision: Annotated[Precision, Field(description="auto: bf16 autocast where the hardware has it")] = "auto"
+    precision: Annotated[Precision, Field(description="auto: bf16 autocast if the hardware supports it")] = "auto"
     compile: Annotated[
         bool, Field(description="apply torch.compile to the model; needs g++, and is slower on CPUs")
     ] = False

@@ -3,8 +3,8 @@
 The sentences of each batch, which are in order of length, are dealt to the ranks in turn. So the shares have similar
 numbers of sentences and similar lengths, and need similar time and memory. The gradients are summed over the ranks
 while they are computed (PyTorch's `DistributedDataParallel`, DDP), and all ranks make the same update. This works
-with every model. A batch is that of a single process, and so is the run: with W ranks, users give W times
-``--batch-tokens``.
+with every model. Batches and results are those of a single process with the same ``--batch-tokens``, so users of W
+ranks give W times as many tokens.
 
 Each rank divides its losses by the number of tokens of the whole update, and the gradients are *summed*. DDP's
 default is the mean of the ranks' means, which would give the tokens of a small share more weight. A rank without a

@@ -252,7 +252,7 @@ def test_edit_weights_need_one_vocabulary_and_a_source(tmp_path: Path) -> None:
         prepare(make_config(tmp_path, edit_weight=3.0, tokenizer=(*config.tokenizer, str(other))), quiet=True)
     with pytest.raises(UsageError, match=r"--edit-weight: 0\.0 should be greater than 0"):
         make_config(tmp_path, edit_weight=0.0)
-    with pytest.raises(UsageError, match="--edit-weight: gnmt does not read one source token by token"):
+    with pytest.raises(UsageError, match="--edit-weight: gnmt cannot align target tokens with the tokens of"):
         make_config(tmp_path, edit_weight=3.0).require_fit(HardAttention)
     with pytest.raises(UsageError, match="--objective expected-reward has no token weights"):
         make_config(tmp_path, edit_weight=3.0, objective="expected-reward", start="a")

@@ -81,7 +81,7 @@ def test_every_model_takes_embeddings_of_each_side_that_it_has(tmp_path: Path, f
         assert any(layer.weight is parameter for parameter in model.parameters())
     assert len({id(model.embedding_layer(side)) for side in sides}) == len(sides)
     if not cls.sources:
-        with pytest.raises(UsageError, match="has no source embeddings to start from others"):
+        with pytest.raises(UsageError, match="has no source embeddings to initialise"):
             model.embedding_layer("source")
 
 
