@@ -1,7 +1,9 @@
-"""Links to files of the repository that are not pages of the site, such as ``../../examples/plugin/README.md``.
+"""Links from the site to files of the repository, and pages of the site that are such files.
 
-On Read the Docs and GitHub the links lead to the repository, whose address the environment gives; elsewhere they
-download the file. A link to a missing file is a warning, so the build fails.
+A page that is one ``{include}`` block is the file that the block names, and links to that file lead to the page. The
+links in the file are relative to the file, as on GitHub. Links to other files lead to the repository if Read the Docs
+or GitHub tell where it is; otherwise they download the file. A link to a file that does not exist is a warning, and
+so the build fails.
 """
 
 from __future__ import annotations
@@ -15,11 +17,12 @@ from sphinx.util import logging
 from sphinx.util.typing import ExtensionMetadata
 
 log = logging.getLogger(__name__)
-LINK = re.compile(r"\]\((\.\.?/[^)#\s]*)((?:#[^)\s]*)?)\)")
+LINK = re.compile(r"\]\((?![a-z]+:|[/#])([^)#\s]+)((?:#[^)\s]*)?)\)")
+INCLUDED = re.compile(r"```\{include\} (\S+)\n```\n")
 
 
 def repository() -> str:
-    """The address of the files of this build on Read the Docs or GitHub, or an empty string."""
+    """Return the address of this build's files on Read the Docs or GitHub, or an empty string."""
     if url := os.environ.get("READTHEDOCS_GIT_CLONE_URL"):
         return f"{url.removesuffix('.git')}/blob/{os.environ['READTHEDOCS_GIT_COMMIT_HASH']}"
     if name := os.environ.get("GITHUB_REPOSITORY"):
@@ -27,19 +30,38 @@ def repository() -> str:
     return ""
 
 
+def included(page: Path) -> Path | None:
+    """Return the file that a page consists of; None for an ordinary page."""
+    found = INCLUDED.fullmatch(page.read_text(encoding="utf-8"))
+    return (page.parent / found[1]).resolve() if found else None
+
+
+def borrowed(site: Path) -> dict[Path, Path]:
+    """Return the pages that are files of the repository, by file."""
+    return {file: page for page in sorted(site.rglob("*.md")) if (file := included(page))}
+
+
 def rewrite(app: Sphinx, page: str, content: list[str]) -> None:
+    """Replace an included file by its text, and relative links to files outside the site."""
     site = Path(app.srcdir).resolve()
-    here = (site / page).parent
+    path = site / f"{page}.md"
+    if not path.exists():  # generated, and not Markdown
+        return
+    origin, pages = included(path) or path, borrowed(site)
+    if origin != path:
+        app.env.note_dependency(str(origin))
+        content[0] = origin.read_text(encoding="utf-8")
 
     def link(found: re.Match[str]) -> str:
-        target = (here / found[1]).resolve()
+        target = (origin.parent / found[1]).resolve()
+        target = pages.get(target, target)
         if target.is_relative_to(site):
-            return found[0]
+            return f"]({os.path.relpath(target, path.parent)}{found[2]})"
         if not target.exists():
             log.warning("%s: no such file", found[1], location=page)
         if where := repository():
             return f"]({where}/{target.relative_to(site.parent).as_posix()}{found[2]})"
-        return f"](path:{found[1]})"
+        return f"](path:{os.path.relpath(target, path.parent)})"
 
     content[0] = LINK.sub(link, content[0])
 

@@ -193,6 +193,12 @@ def test_debugging_shows_what_a_submission_prints_and_its_traceback(tmp_path: Pa
     assert done.returncode == 1
     assert done.stdout.splitlines()[:2] == ["scores are those of formula (1)", "here"]
     assert "IndexError" in done.stderr and "Traceback" in done.stderr
+    assert "grader/cli.py" not in done.stderr and "click" not in done.stderr
+
+
+def test_a_report_of_broken_promises_tells_how_to_see_a_traceback() -> None:
+    assert "--debug TEXT" in grade("bag", COURSE / "bag" / "starter.py").stdout.splitlines()[-2]
+    assert "--debug" not in grade("bag", SOLUTIONS / "my_bag.py").stdout
 
 
 def test_the_lattice_of_the_course_decodes_with_all_three_solutions(

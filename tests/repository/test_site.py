@@ -70,6 +70,22 @@ def test_the_search_finds(index: dict[str, Any], word: str, page: str) -> None:
     assert page in pages_with(index, word)
 
 
+def test_pages_of_the_examples_are_pages_of_the_site(site: Path, index: dict[str, Any]) -> None:
+    """Their text is that of the files, and links to the files lead to them."""
+    examples = {name for name in index["docnames"] if name.startswith("examples/") and name != "examples/index"}
+    assert len(examples) == len(list((ROOT / "examples").rglob("*.md")))
+    assert "bow" in (handout := (site / "examples" / "course-bag.html").read_text()) and "<math" in handout
+    links = {
+        link
+        for page in site.rglob("*.html")
+        for link in re.findall(r'href="([^"#]*)[^"]*"', page.read_text())
+        if link.endswith(".md") and not link.startswith("http")
+    }
+    assert links == set(), "links that download Markdown"
+    assert 'href="course-bag.html"' in (site / "examples" / "course.html").read_text()
+    assert 'href="../examples/course-bag.html"' in (site / "howto" / "teaching.html").read_text()
+
+
 def test_all_that_is_registered_has_a_page(index: dict[str, Any]) -> None:
     expected = {f"reference/commands/{name}" for name in COMMANDS}
     expected |= {f"reference/{entry.kind}s/{entry.name}" for entry in Host(autoload=False).names()}

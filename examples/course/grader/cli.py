@@ -3,6 +3,7 @@ sum."""
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,8 +19,8 @@ from sgdec.errors import SgdecError, UsageError
 @click.command()
 @click.argument("assignment")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Seed.")
-@click.option("--seconds", type=click.FloatRange(min=0.1), default=10.0, show_default=True, help="Limit of a check.")
+@click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Seed of all random numbers.")
+@click.option("--seconds", type=click.FloatRange(min=0.1), default=10.0, show_default=True, help="Limit per check.")
 @click.option("--debug", metavar="TEXT", help="Run the checks that contain TEXT, up to the first traceback.")
 @click.option("--worker", type=int, hidden=True)
 def command(
@@ -49,6 +50,8 @@ def _report(name: str, asked: Assignment, file: Path, seed: int, failed: Sequenc
             click.echo(f"  {0 if failure else check.points:>2} of {check.points}  {check.promise}")
             if failure:
                 click.echo(f"           {failure}")
+        if any(failed):
+            click.echo("  --debug TEXT shows the traceback of the first broken promise that contains TEXT.")
     earned = sum(check.points for check, failure in zip(asked.checks, failed, strict=True) if failure is None)
     click.echo(f"{name}: {earned} of {asked.points} points")
     return 0 if earned == asked.points else 1
@@ -62,7 +65,12 @@ def _debug(asked: Assignment, file: Path, seed: int, text: str) -> int:
     make = load_submission(file.resolve(), asked)
     for check in chosen:
         click.echo(check.promise)
-        check.test(make, np.random.default_rng(seed))
+        try:
+            check.test(make, np.random.default_rng(seed))
+        except Exception as error:
+            frames = error.__traceback__
+            traceback.print_exception(error.with_traceback(frames and frames.tb_next))  # from the check on
+            return 1
     return 0
 
 
