@@ -72,6 +72,15 @@ def _is_binary_table(path: str) -> bool:
         return file.read(4) == SYMBOLS_MAGIC.to_bytes(4, "little")
 
 
+def unlisted(wanted: Sequence[str], lists: Callable[[str], bool]) -> str | None:
+    """Return what to tell the user about words that the model does not list; None if it lists all of them."""
+    missing = [word for word in wanted if not lists(word)]
+    if not missing:
+        return None
+    examples = ", ".join(map(repr, missing[:3])) + ", ..." * (len(missing) > 3)
+    return f"{len(missing):,} of {len(wanted):,} words are not in the model and score as {UNKNOWN}: {examples}"
+
+
 def vocabulary_size(context: Context) -> int | None:
     """V, if it is known."""
     vocabulary = context.vocabularies.target

@@ -33,7 +33,7 @@ from sgdec.io.kenlm import MAGIC
 from sgdec.protocol import Candidates, SparseRow, Steps
 from sgdec_predictors._backoff import UNKNOWN, BackoffTable
 from sgdec_predictors._kenlm import KenlmModel
-from sgdec_predictors._ngram_words import MAX_ID, ids_among, require_overlap, spelling, vocabulary_size
+from sgdec_predictors._ngram_words import MAX_ID, ids_among, require_overlap, spelling, unlisted, vocabulary_size
 
 if TYPE_CHECKING:
     from sgdec_predictors._device_rows import DeviceRows
@@ -109,7 +109,8 @@ class NGram(BatchPredictor):
             arpa = read_arpa(path)
             tokens = range(size) if size is not None else sorted({BOS, EOS, *(listed or ids_among(arpa.words))})
             columns = [self._spell(token) for token in tokens]
-            require_overlap(path, words, columns, set(arpa.words).__contains__, arpa.words)
+            lists: Callable[[str], bool] = set(arpa.words).__contains__
+            require_overlap(path, words, columns, lists, arpa.words)
             try:
                 self._model = self._table = BackoffTable(arpa, columns)
             except SgdecError as error:
@@ -130,11 +131,20 @@ class NGram(BatchPredictor):
             self._model = model = KenlmModel(path, columns)
             if max_score is not None:
                 self.max_score = self._given = max_score
-            require_overlap(path, words, columns or map(str, range(MAX_ID)), model.__contains__)
+            lists = model.__contains__
+            require_overlap(path, words, columns or map(str, range(MAX_ID)), lists)
+        self._unlisted = None
+        if words not in ("ids", "pieces"):
+            spelled = [self._spell(token) for token in listed if token > EOS]
+            self._unlisted = unlisted([word for word in spelled if word != UNKNOWN], lists)
         self._tokens = None if size is not None else tokens
         """The token of each column, if V is unknown."""
         self._symbols = _Symbols(self._model, self._spell)
         self._known = lru_cache(KEPT)(partial(_Memory, self._step, self._symbols))
+
+    def summary(self) -> str | None:
+        """Return the line at the end of a run: which words of the file ``words`` the model does not list."""
+        return self._unlisted
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[Hashable]:
         return [self._model.start] * len(sources)

@@ -358,6 +358,18 @@ def test_a_wrong_word_map_is_named_with_its_line(tmp_path: Path, line: str, comp
         NGram(str(TINY), words=str(wmap), context=Context(vocab_size=9))
 
 
+def test_words_of_a_file_that_the_model_does_not_list_are_reported(tmp_path: Path) -> None:
+    """Such as those of a table with other case, in another encoding, or of another language."""
+    (tmp_path / "words").write_text("<eps> 0\n<s> 1\n</s> 2\n<unk> 3\n4 4\nFOUR 5\n5 6\nFIVE 7\n")
+    for model in (TINY, TINY_BINARY):
+        predictor = NGram(str(model), words=str(tmp_path / "words"))
+        assert predictor.summary() == "2 of 4 words are not in the model and score as <unk>: 'FOUR', 'FIVE'"
+        assert NGram(str(model), context=Context(vocab_size=100)).summary() is None
+    (tmp_path / "words").write_text("4 4\n" + "".join(f"?{token} {token}\n" for token in range(5, 1005)))
+    found = NGram(str(TINY), words=str(tmp_path / "words")).summary()
+    assert found == "1,000 of 1,001 words are not in the model and score as <unk>: '?5', '?6', '?7', ..."
+
+
 def test_a_binary_symbol_table_is_named_as_such(tmp_path: Path) -> None:
     pywrapfst = pytest.importorskip("pywrapfst")
     table = pywrapfst.SymbolTable()
