@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from sgdec.context import Vocabularies
-from sgdec.protocol import ABILITIES, BatchPredictor, Candidates, Scores, Source, State
+from sgdec.protocol import ABILITIES, BatchPredictor, Candidates, Scores, Source, State, ability
 
 
 class Wrapper(BatchPredictor):
@@ -35,7 +35,10 @@ class Wrapper(BatchPredictor):
     """
 
     forwards: ClassVar[tuple[str, ...]] = ABILITIES
-    """The abilities that the wrapper passes through if the inner predictor has them."""
+    """The abilities that the wrapper has if the inner predictor has them.
+
+    They are passed through unless the subclass defines them itself, for example to scale the inner bounds.
+    """
 
     def __init__(self, inner: BatchPredictor) -> None:
         """Copy the traits of ``inner``. A subclass that changes scores must set ``max_score`` afterwards."""
@@ -44,6 +47,9 @@ class Wrapper(BatchPredictor):
         self.max_score = inner.max_score
         self.independent_rows = inner.independent_rows
         self.vocabularies = inner.vocabularies
+        for name in self.forwards:
+            if hasattr(type(self), name) and ability(inner, name) is None:
+                setattr(self, name, None)  # hides the subclass's own method, which has nothing to start from
 
     @classmethod
     def read_vocabularies(cls, inner: Vocabularies, **options: Any) -> Vocabularies:
@@ -54,8 +60,8 @@ class Wrapper(BatchPredictor):
         if "inner" in self.__dict__:
             if name == "summary":
                 return getattr(self.inner, name)
-            if name in self.forwards:
-                method = getattr(self.inner, name)
+            method = ability(self.inner, name) if name in self.forwards else None
+            if method is not None:
                 return lambda states: method(self.inner_states(states))
         if name == "inner":
             raise AttributeError(f"{type(self).__name__}.__init__ has to call super().__init__(inner)")

@@ -29,7 +29,26 @@ ITEM = re.compile(r"\s*(?:[-*+]|\d+\.) ")
 
 def to_rst(text: str) -> str:
     """A docstring, without its indentation, as reStructuredText."""
-    return "\n\n".join(_blocks(text.split("\n\n")))
+    return "\n\n".join(_blocks(_paragraphs(text)))
+
+
+def _paragraphs(text: str) -> list[str]:
+    """The text at its empty lines; code that has some within it stays in one piece.
+
+    >>> _paragraphs("Such as\\n\\n    a = 1\\n\\n    b = 2\\n\\nthen")
+    ['Such as', '    a = 1\\n\\n    b = 2', 'then']
+    """
+    found: list[str] = []
+    for block in text.split("\n\n"):
+        if found and _is_code(found[-1]) and _is_code(block):
+            found[-1] += f"\n\n{block}"
+        else:
+            found.append(block)
+    return found
+
+
+def _is_code(block: str) -> bool:
+    return block.startswith("    ") and not block.lstrip().startswith(">>>") and not ITEM.match(block)
 
 
 def _blocks(blocks: list[str]) -> Iterator[str]:

@@ -19,13 +19,16 @@ from sphinx.util.typing import ExtensionMetadata
 
 import sgdec
 from sgdec.cli.main import COMMANDS
-from sgdec.plugins.host import KINDS, Entry, Host
+from sgdec.plugins import hookspecs
+from sgdec.plugins.host import HOOKS, KINDS, Entry, Host
 from sgdec.plugins.options import Option, describe
 from sgdec.plugins.summaries import summaries
 
 ROOT = Path(__file__).parents[2]
 KIT = ("sgdec.testing", "sgdec.testing.seq2seq_contract", "sgdec.testing.language_model_contract")
 """Modules that are also public, for the tests of plugins."""
+PROTOCOL = ("Predictor", "BatchPredictor", "SearchSpace", "ABC", "object", "tuple")
+"""Classes whose members are described on other pages."""
 
 
 def public_modules() -> list[str]:
@@ -135,7 +138,9 @@ def list_table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
 def module_page(name: str) -> str:
     """The members of a public module; for ``sgdec.testing`` also those that it imports from its private modules."""
     options = [":members:", ":undoc-members:", ":show-inheritance:"]
-    if name != "sgdec.testing":
+    if name == "sgdec.testing":  # its contracts inherit from private modules, where their settings are described
+        options.append(f":inherited-members: {', '.join(PROTOCOL)}")
+    else:
         options.append(":ignore-module-all:")
     return "\n   ".join([f"{heading(name)}\n\n.. automodule:: {name}", *options])
 
@@ -160,10 +165,25 @@ def package_page() -> str:
     ]
     for name in here:
         thing = getattr(sgdec, name)
+        if thing is hookspecs.hookimpl:
+            parts.append(hook_section())
+            continue
         directive = "autoclass" if inspect.isclass(thing) else "autofunction" if callable(thing) else "autodata"
         members = "\n   :members:\n   :undoc-members:" if inspect.isclass(thing) else ""
         parts.append(f".. {directive}:: sgdec.{name}{members}")
     return "\n\n".join(parts)
+
+
+def hook_section() -> str:
+    """The decorator of a plugin's functions, and what each function returns."""
+    text = inspect.cleandoc(hookspecs.__doc__ or "").partition("\n\n")[2]
+    body = [to_rst(text), *(f"``{hook}()``\n   {inline(_hook_doc(hook))}" for hook in HOOKS)]
+    indented = "\n\n".join(body).replace("\n", "\n   ")
+    return f".. py:decorator:: sgdec.hookimpl\n\n   {indented}"
+
+
+def _hook_doc(hook: str) -> str:
+    return inspect.cleandoc(getattr(hookspecs, hook).__doc__ or "")
 
 
 # All of them

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from operator import attrgetter
 from typing import Any, overload
@@ -79,6 +80,24 @@ class SearchSpace:
     def never_rises(self) -> bool:
         """Whether totals never rise under the root's weights, according to the predictors' `max_score`."""
         return self.max_score <= 0.0
+
+    @contextmanager
+    def asking_for(self, nbest: int) -> Iterator[None]:
+        """Within this context the space wants ``nbest`` hypotheses: for a decoder that reranks those of another one.
+
+        >>> from sgdec.testing import tiny_spaces
+        >>> space = tiny_spaces()[0].open(nbest=1)
+        >>> with space.asking_for(5):
+        ...     print(space.nbest)
+        5
+        >>> space.nbest
+        1
+        """
+        before, self.nbest = self.nbest, nbest
+        try:
+            yield
+        finally:
+            self.nbest = before
 
     @overload
     def expand(

@@ -248,7 +248,10 @@ class DecoderContract(ABC):
         for tiny, nbest in self._cases():
             space = self._open(tiny, nbest)
             decoder = self.make()
-            yield _at(tiny, nbest), space, require_result(decoder, decoder.decode(space))
+            result = require_result(decoder, decoder.decode(space))
+            kept = space.nbest == nbest
+            assert kept, f"a decoder must not change space.nbest: it is {space.nbest} {_at(tiny, nbest)}"
+            yield _at(tiny, nbest), space, result
 
     def _hypotheses(self) -> Iterator[tuple[str, SearchSpace, Hypothesis]]:
         for at, space, result in self._results():

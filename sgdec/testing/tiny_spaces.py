@@ -31,6 +31,9 @@ class TinySpace:
     empty: bool = False
     """Whether no hypothesis satisfies all predictors."""
 
+    def __repr__(self) -> str:
+        return f"TinySpace({self.name!r})"
+
     @property
     def restricts(self) -> bool:
         """Whether a consulted predictor lists the only tokens that can come first; otherwise all tokens can."""

@@ -248,3 +248,25 @@ def test_an_exception_in_a_decoder_says_where(tmp_path: Path, capsys: pytest.Cap
     assert decode(tmp_path, "--decoder", "mine", predictors="wc") == 1
     said = capsys.readouterr().err.splitlines()
     assert f"Warning: sentence 1: decoder 'mine': KeyError: 'there' ({path}, line 5)" in said
+
+
+HEAD_AND_ERRORS = HEAD.replace("from sgdec import Scores", "from sgdec import Scores, SgdecError, UsageError")
+
+
+@pytest.mark.parametrize(
+    ("method", "error", "status", "lines"),
+    [
+        ("__init__(self)", "UsageError", 2, ["Error: such and such"]),
+        ("__init__(self)", "SgdecError", 1, ["Error: such and such"]),
+        ("initialize(self, source)", "UsageError", 2, ["Error: such and such"]),
+        ("initialize(self, source)", "SgdecError", 1, [f"Warning: sentence {i}: such and such" for i in (1, 2, 3)]),
+    ],
+)
+def test_what_is_raised_decides_what_fails(
+    method: str, error: str, status: int, lines: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The table in ``docs/howto/plugins.md``."""
+    write_plugin(tmp_path, f"    def {method}:\n        raise {error}('such and such')\n", head=HEAD_AND_ERRORS)
+    assert decode(tmp_path) == status
+    said = [line for line in capsys.readouterr().err.splitlines() if line.startswith(("Error", "Warning"))]
+    assert said == lines

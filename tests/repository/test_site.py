@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from sgdec.cli.main import COMMANDS
-from sgdec.plugins.host import Host
+from sgdec.plugins.host import HOOKS, Host
+from sgdec.testing import BeamContract, DecoderContract, PredictorContract, PredictorSearchContract
 from tests.helpers.places import ROOT
 from tests.helpers.public_modules import public_modules
 
@@ -136,6 +137,24 @@ def test_docstrings_come_through_whole(site: Path) -> None:
     assert "|Y| counts" in (site / "reference/api/sgdec.ranking.html").read_text()
     for page in (site / "reference").rglob("*.html"):
         assert not re.search(r"<p>Bases:\s*</p>", page.read_text())
+
+
+def test_code_with_an_empty_line_stays_in_one_piece(site: Path) -> None:
+    text = re.sub(r"<[^>]+>", "", (site / "reference/api/sgdec.testing.html").read_text())
+    assert "    vocab_size = 8\n\n    def make(self):" in text
+
+
+@pytest.mark.parametrize("contract", [PredictorContract, PredictorSearchContract, DecoderContract, BeamContract])
+def test_a_contract_is_described_with_all_that_its_author_can_set(site: Path, contract: type[Any]) -> None:
+    text = (site / "reference/api/sgdec.testing.html").read_text()
+    names = {name for base in contract.__mro__ if base is not object for name in vars(base) if name[0] != "_"}
+    assert {name for name in names if f'id="sgdec.testing.{contract.__name__}.{name}"' not in text} == set()
+
+
+def test_the_hooks_are_described_and_not_the_marker_of_pluggy(site: Path) -> None:
+    text = re.sub(r"<[^>]+>", "", (site / "reference/api/sgdec.html").read_text())
+    assert {hook for hook in HOOKS if f"{hook}()" not in text} == set()
+    assert "Instantiate it with" not in text
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no headless Chromium")

@@ -56,6 +56,13 @@ class Stutters(Exhaustive):
 
 
 @breaks("test_a_list_is_no_longer_than_asked_for")
+class KeepsALongerList(Exhaustive):
+    def decode(self, space: SearchSpace) -> Result:
+        space.nbest += 1
+        return super().decode(space)
+
+
+@breaks("test_a_list_is_no_longer_than_asked_for")
 class GivesAll(Exhaustive):
     def decode(self, space: SearchSpace) -> Result:
         space.nbest += 1
