@@ -38,7 +38,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
 SOURCE_ROOTS = (".", "predictors", "decoders")
 LEAST = 0.01
-"""Less than this is no change, however steady a figure is."""
+"""A smaller change does not count, however steady a figure is."""
 LIBRARIES = ("numpy", "torch", "pynini")
 
 
@@ -86,7 +86,7 @@ def main() -> int:
         return 1 if here.errors else 0
     commit = git("rev-parse", "--verify", "--quiet", f"{given.base}^{{commit}}")
     if not commit:
-        parser.error(f"{given.base} is no commit of the repository at {ROOT}")
+        parser.error(f"{given.base} is not a commit of the repository at {ROOT}")
     with worktree(commit) as folder:
         base = Side(commit[:10], folder)
         measure([here, base], given.only, given.rounds, given.tiny)

@@ -30,7 +30,7 @@ WORK = re.compile(
     r"(train|valid|test)-lines|vocab-size|order|accumulate|encoder[-_]layers|.*layers|.*width|.*embedding|hidden|keep|"
     r"feed_forward|heads|workspace|k|capacity|size"
 )
-"""Options that ask for work, or for memory: what takes long since it was asked to is no finding."""
+"""Options that ask for work, or for memory: a long run that these options ask for is not a finding."""
 WAYS = ("plugin option",) * 4 + ("option",) * 3 + ("list", "word")
 """To change a call."""
 FITTING = ("0", "1", "2", "3", "7", "0.5", "1.5", "-1")

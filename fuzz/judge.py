@@ -69,7 +69,7 @@ def _died(case: Case, outcome: Outcome) -> Finding | None:
 
 
 def _raised(case: Case, outcome: Outcome) -> Finding | None:
-    """An exception that is no error of the user."""
+    """An exception that is not an error of the user."""
     if "Traceback (most recent call last)" not in outcome.err:
         return None
     lines = outcome.err.rstrip().split("\n")

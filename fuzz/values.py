@@ -20,7 +20,7 @@ WORDS = (
 RAW = (
     b"\xff", b"\xc3\x28", b"\xed\xa0\x80", b"\xf4\x90\x80\x80", b"\0", b"\r", b"\n\n", b"\x1f\x8b", b"\xef\xbb\xbf",
 )  # fmt: skip
-"""Bytes that are no text, or that separate it."""
+"""Bytes that are not text, or that separate lines."""
 PATHS = (
     "none", "none/none", "", ".", "..", "a\nb", "é", "a b", "{id}", "/dev/null", "-", "x" * 300,
     "\udcff",

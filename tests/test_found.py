@@ -142,7 +142,7 @@ def test_outputs_that_are_known_are_scored(run: LoadedRun) -> None:
     assert scored[0].best.score == scored[0].best.rank_score == -8.0 + 1.5 * 2
     assert [step.token for step in scored[0].best.ledger] == [3, 5, EOS]
     assert scored[1].best.tokens == () and scored[1].best.score == -2.0
-    assert str(scored[2].error) == "'1' is no token id of an output." and "a five" in str(scored[3].error)
+    assert str(scored[2].error) == "'1' cannot be a token of an output." and "a five" in str(scored[3].error)
     assert scored[4].best.scores["copy"] == -5.0 * 2 - 2.0
     (longer,) = run.score([[3]], [[3, 3, 3]], alpha=1.0, normalize="length")
     assert longer.best.rank_score == pytest.approx((-3.0 + 4.5 - 2.0) / 4)

@@ -51,7 +51,7 @@ class ExactDecoder(Decoder):
     def decode(self, space: SearchSpace) -> Result:
         """Raises UsageError, naming the predictor, if one declares no bound, or no bound can end the search.
 
-        SgdecError if a declared bound is wrong.
+        Raises SgdecError if a declared bound is wrong.
         """
         tree = self.tree(space)
         still_open = self.search(tree)

@@ -136,7 +136,7 @@ def stored_in(file: Path) -> Stored:
     except OSError as error:
         reason = error.strerror or str(error)
     except (ValueError, TypeError, KeyError, AttributeError) as error:
-        reason = f"its header is no JSON object of tensors: {error}"
+        reason = f"its header is not a JSON object of tensors: {error}"
     raise SgdecError(f"{file}: the tensor file is damaged ({reason}). Copy it again or train again.")
 
 

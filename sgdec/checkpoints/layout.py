@@ -54,7 +54,7 @@ def find_checkpoint(path: str | Path) -> Path:
     if not folder.is_dir():
         raise SgdecError(f"{path}: no such folder. Expected a checkpoint, as `sgdec train` writes it.")
     raise SgdecError(
-        f"{path}: this is no checkpoint, {CONFIG} is missing. Expected a folder that `sgdec train` wrote."
+        f"{path}: this is not a checkpoint, {CONFIG} is missing. Expected a folder that `sgdec train` wrote."
     )
 
 

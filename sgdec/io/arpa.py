@@ -150,7 +150,7 @@ class _Reader:
             self.line += 1
             if raw.removeprefix(BOM_UTF8).strip() == b"\\data\\":
                 return
-        what = f"this is no ARPA file: there is no \\data\\ in its first {PREAMBLE} lines"
+        what = f"this is not an ARPA file: there is no \\data\\ in its first {PREAMBLE} lines"
         raise SgdecError(f"{self.path}: line 1: {what}.")
 
     def _expect(self, wanted: bytes) -> None:

@@ -103,7 +103,7 @@ def _score(columns: Sequence[str], weights: Sequence[float] | None) -> float:
     try:
         scores = [float(column) for column in columns]
     except ValueError:
-        raise SgdecError(f"a score is no number: {' '.join(columns)}. {EXPECTED}") from None
+        raise SgdecError(f"a score is not a number: {' '.join(columns)}. {EXPECTED}") from None
     if not all(map(math.isfinite, scores)):
         raise SgdecError(f"a score is not finite: {' '.join(columns)}. Leave a rule out to forbid it.")
     if weights is not None and len(weights) != len(scores):

@@ -53,7 +53,7 @@ def check_kenlm(path: str | Path) -> None:
 def _check(data: Any) -> None:
     """``data``: the bytes of the file."""
     if data[: len(_SANITY)].tobytes() != _SANITY:
-        raise _Damaged("it is no binary of version 5 for machines like this one")
+        raise _Damaged("it is not a binary of version 5 for machines like this one")
     order, multiplier, kind, _, _ = _FIXED.unpack_from(data, len(_SANITY))
     if not 2 <= order <= _MOST_ORDER:
         raise _Damaged(f"its order is {order}")

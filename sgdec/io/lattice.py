@@ -173,7 +173,7 @@ def _check_acceptor(path: str | Path, found: Automaton) -> None:
 
 
 def _check_symbols(path: str | Path, found: Automaton) -> None:
-    """LatticeError for a symbol table of another numbering."""
+    """Raise LatticeError for a symbol table with another numbering."""
     departure = misnumbered(found.symbols)
     if departure:
         raise LatticeError(

@@ -34,7 +34,7 @@ def _scores_of(line: str, where: str) -> dict[int, float]:
         except ValueError:
             value = math.nan
         if length is None or not math.isfinite(value):
-            raise SgdecError(f"{where}: {entry!r} is no length. Expected LENGTH:SCORE or LENGTH, such as 7:-0.5.")
+            raise SgdecError(f"{where}: {entry!r} is not a length. Expected LENGTH:SCORE or LENGTH, such as 7:-0.5.")
         if length in scores:
             raise SgdecError(f"{where}: length {length} is listed twice.")
         scores[length] = value
@@ -56,9 +56,9 @@ def read_length_weights(path: str | Path) -> LengthWeights:
         try:
             found[words[0]] = float(words[1])
         except ValueError:
-            raise SgdecError(f"{where}: {words[1]!r} is no number.") from None
+            raise SgdecError(f"{where}: {words[1]!r} is not a number.") from None
         if not math.isfinite(found[words[0]]):
-            raise SgdecError(f"{where}: {words[1]!r} is no finite number.")
+            raise SgdecError(f"{where}: {words[1]!r} is not finite.")
     missing = [name for name in NAMES if name not in found]
     if missing:
         raise SgdecError(f"{path}: there is no weight {missing[0]}. `sgdec fit-length` writes such files.")

@@ -112,5 +112,5 @@ def _number(word: str, where: str) -> float:
     except ValueError:
         value = float("nan")
     if value != value:
-        raise SgdecError(f"{where}: {word!r} is no score. {EXPECTED}")
+        raise SgdecError(f"{where}: {word!r} is not a score. {EXPECTED}")
     return value

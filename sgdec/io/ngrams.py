@@ -36,7 +36,7 @@ def read_ngrams(path: str | Path, vocab_size: int | None = None) -> dict[Ngram, 
         tokens = [whole_number(word) for word in words.split()]
         ngram = tuple(token for token in tokens if token is not None)
         if not ngram or len(ngram) < len(tokens) or not math.isfinite(value):
-            raise SgdecError(f"{where}: {line.strip()!r} is no n-gram. Expected token ids and a score: 1 7 4 : 0.25.")
+            raise SgdecError(f"{where}: {line.strip()!r} is not an n-gram. Expected ids and a score: 1 7 4 : 0.25.")
         if vocab_size is not None and max(ngram) >= vocab_size:
             raise SgdecError(f"{where}: token {max(ngram)} is outside the target vocabulary of {vocab_size} tokens.")
         if ngram in ngrams:

@@ -168,7 +168,7 @@ class _Reader:
         for number, raw in enumerate(read_lines(self.path), 1):
             line = raw.strip(" \t\r")
             if number == 1 and line != "\\config":
-                raise self._error(1, "this is no model file of NPLM; expected \\config")
+                raise self._error(1, "this is not a model file of NPLM; expected \\config")
             if current is not None:
                 if line:
                     current.lines.append(line)

@@ -13,7 +13,7 @@ from sgdec.context import BOS, EOS
 
 RESERVED = {BOS: "<s>", EOS: "</s>"}
 _SPECIAL = re.compile(r"[<\[{(!#].+|s?[be]os|/?s|sent[-_]?(start|end)", re.IGNORECASE)
-"""Names of symbols that are no words: tools have several for ``<s>`` and ``</s>``."""
+"""Names of symbols that are not words: tools have several for ``<s>`` and ``</s>``."""
 
 
 def misnumbered(table: Mapping[int, str]) -> str | None:

@@ -75,7 +75,7 @@ def paired(source: Source, target: tuple[int, ...]) -> Pair:
     """A source with the tokens of its output. Raises SgdecError for tokens that cannot be in an output."""
     for token in target:
         if token in (BOS, EOS):
-            raise SgdecError(f"'{token}' is no token id of an output.")
+            raise SgdecError(f"'{token}' cannot be a token of an output.")
     return Pair(source.id, source.tokens, source.text, len(target), target)
 
 

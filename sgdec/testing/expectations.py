@@ -15,7 +15,7 @@ from sgdec.testing.enumeration import Path
 
 
 def keeps_to_the_protocol(plugin: Predictor | BatchPredictor | Decoder) -> None:
-    """AssertionError if the class of a plugin would be refused when it is loaded."""
+    """Raise AssertionError if the class of a plugin would be refused when it is loaded."""
     try:
         require_sound(type(plugin))
     except SgdecError as error:

@@ -254,11 +254,11 @@ def read_words(serialized: bytes, name: str) -> WordVocabulary | MixedVocabulary
         content = parse_json(serialized)
         kind, pieces, version = content["kind"], content["pieces"], content["sgdec_vocabulary"]
         known = kind in KINDS and isinstance(pieces, list)
-        "".join(pieces).encode()  # TypeError unless all are text, ValueError for half a character
+        "".join(pieces).encode()  # raises TypeError unless all are text, ValueError for half a character
     except (ValueError, KeyError, TypeError):
         known, version = False, FORMAT
     if not known or version != FORMAT:
-        raise SgdecError(f"{name}: this is no vocabulary of words of format {FORMAT}. `sgdec tokenizer` makes one.")
+        raise SgdecError(f"{name}: this is not a vocabulary of words of format {FORMAT}. Use `sgdec tokenizer`.")
     return KINDS[kind](pieces, name=name)
 
 

@@ -101,7 +101,7 @@ def poison(path: Path) -> None:
         (lambda path: damage(path, quantised={"bounds": {}}), "this model is quantised. Average before"),
         (poison, "tensor key.weight holds NaN or infinite weights"),
         (lambda path: (path / "model.safetensors").write_bytes(b"x"), "the tensor file is damaged"),
-        (lambda path: (path / "config.json").unlink(), "this is no checkpoint"),
+        (lambda path: (path / "config.json").unlink(), "this is not a checkpoint"),
     ],
 )
 def test_what_has_no_average_is_one_line(

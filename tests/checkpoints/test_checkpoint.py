@@ -131,7 +131,7 @@ def other_model(file: Path) -> None:
         ("model.safetensors", narrow, r"model\.safetensors: tensor key\.bias is 3, expected 16"),
         ("model.safetensors", drop, r"model\.safetensors: tensor decoder\.1\.weight_hh_l0 is missing"),
         ("model.safetensors", add, r"model\.safetensors: tensor extra does not belong"),
-        ("config.json", Path.unlink, r"checkpoint: this is no checkpoint, config\.json is missing"),
+        ("config.json", Path.unlink, r"checkpoint: this is not a checkpoint, config\.json is missing"),
         ("config.json", cut, r"config\.json: this is not JSON"),
         ("config.json", lambda file: file.write_text("{}"), r"config\.json: format None, expected 1"),
         ("config.json", other_format, r"config\.json: format 99, expected 1"),

@@ -146,7 +146,7 @@ def copy_of_good(tmp_path: Path) -> Path:
     ("lacks", "message"),
     [
         ("model.safetensors", "/model.safetensors: no such file. The checkpoint is incomplete; copy the whole"),
-        ("config.json", ": this is no checkpoint, config.json is missing. Expected a folder that `sgdec train`"),
+        ("config.json", ": this is not a checkpoint, config.json is missing. Expected a folder that `sgdec train`"),
         ("tokenizer.spm", ": the tokenizer is missing: neither tokenizer.spm nor source.spm and target.spm"),
     ],
 )  # fmt: skip

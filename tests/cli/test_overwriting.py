@@ -164,7 +164,7 @@ def test_other_files_are_no_matter(args: list[str], capsys: pytest.CaptureFixtur
 def test_a_new_folder_may_be_inside_the_folder_of_a_run(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("run").mkdir()
     main([command, "run", "--output", "run/new"])
-    assert "run: this is no checkpoint" in capsys.readouterr().err
+    assert "run: this is not a checkpoint" in capsys.readouterr().err
 
 
 @pytest.mark.slow

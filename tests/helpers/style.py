@@ -44,8 +44,8 @@ RULES = [
     ),
     Rule(
         "one X a Y",
-        r"\b(?:lines?|tokens|sentences|hypotheses|rows|scores?|times|once|one(?: (?!without)\w+)?) an? "
-        r"(?:line|sentence|token|step|row|word|second|source|hypothesis|batch|update|prefix|predictor|plugin)\b"
+        r"\b(?:lines?|tokens|sentences|hypotheses|rows|scores?|times|once|one(?: (?!without)\w+)?|kept|prefixes) an? "
+        r"(?:line|sentence|token|step|row|word|second|source|hypothesis|batch|update|prefix|predictor|plugin|state|node)\b"
         r"(?! (?:of|that|with|which)\b)",
         "The reader takes the second noun for an apposition.",
         "Write 'per': 'one line per sentence'.",
@@ -151,7 +151,7 @@ RULES = [
     ),
     Rule(
         "begins with a question",
-        r"^(?:How (?:many|much|often|long|far|well|good|wide)|Why|Which|Who|By what|In which|Where) [^?]*[.;]$",
+        r"^(?:How (?:many|much|often|long|far|well|good|wide)|Why|Which|Whose|Who|By what|In which|Where) [^?]*[.;]$",
         "A clause stands for the noun.",
         "Begin with the noun: 'The number of sentences', 'The reason why', 'The folder'.",
         "How many of its sentences failed.",
@@ -193,6 +193,21 @@ RULES = [
         "A hidden negation.",
         "Write 'few', 'little' or 'rarely'.",
         "There is hardly a cycle.",
+    ),
+    Rule(
+        "begins with an error",
+        r"^\w+Error (?:if|unless|where|for|beyond)\b",
+        "The verb is missing.",
+        "Write 'Raise UsageError if ...' for a check, 'Raises UsageError if ...' elsewhere.",
+        "UsageError unless the widths agree.",
+    ),
+    Rule(
+        "is no X",
+        r"(?<!here )\b(?:is|are) no (?!problem|longer|larger|higher|lower|faster|slower|smaller|wider|stronger|more"
+        r"|less|worse|better|different)\w+",
+        "Not idiomatic.",
+        "Write 'is not a number', or what was expected.",
+        "'x' is no number.",
     ),
     Rule(
         "archaic word",

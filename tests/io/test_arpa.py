@@ -86,7 +86,7 @@ def test_an_order_may_be_empty(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ("\\data\\", "data", "line 1: this is no ARPA file"),
+        ("\\data\\", "data", "line 1: this is not an ARPA file"),
         ("ngram 2=7", "ngram 4=7", "line 3: expected 'ngram 2=COUNT', not 'ngram 4=7'"),
         ("ngram 2=7", "bigrams: 7", "line 3: expected 'ngram 2=COUNT'"),
         ("ngram 1=6", "ngram 1=7", "line 13: expected a 1-gram"),
@@ -124,7 +124,7 @@ def test_what_stands_before_the_header_is_skipped(tmp_path: Path, before: str) -
 
 def test_text_is_no_arpa_file_however_long_it_is(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a sentence\n" * 5000)
-    with pytest.raises(SgdecError, match=r"line 1: this is no ARPA file: there is no \\data\\ in its first 1000"):
+    with pytest.raises(SgdecError, match=r"line 1: this is not an ARPA file: there is no \\data\\ in its first 1000"):
         read_arpa(tmp_path / "a.txt")
 
 

@@ -70,8 +70,8 @@ PROBING, TRIE = BINARIES[:2]
         (PROBING.read_bytes()[:200], "it is cut short"),
         (replaced(TRIE, 136, b"\7"), "it has more words than unigrams"),
         (replaced(TRIE, 200, b"\xff" * 60), "a reference to 2-grams leads out of them"),
-        (replaced(TRIE, 0, b"M"), "it is no binary of version 5"),
-        (replaced(TRIE, 61, b"\1"), "it is no binary of version 5"),
+        (replaced(TRIE, 0, b"M"), "it is not a binary of version 5"),
+        (replaced(TRIE, 61, b"\1"), "it is not a binary of version 5"),
     ],
 )
 def test_what_is_wrong_is_said(tmp_path: Path, data: bytes, complaint: str) -> None:

@@ -436,7 +436,7 @@ def test_a_file_that_is_no_model_is_named(tmp_path: Path) -> None:
     with pytest.raises(SgdecError, match=r"nowhere\.arpa: cannot be read"):
         tiny(tmp_path / "nowhere.arpa")
     (tmp_path / "text").write_text("what\nis this\n")
-    with pytest.raises(SgdecError, match="text: line 1: this is no ARPA file"):
+    with pytest.raises(SgdecError, match="text: line 1: this is not an ARPA file"):
         tiny(tmp_path / "text")
     (tmp_path / "cut.kenlm").write_bytes(TINY_BINARY.read_bytes()[:150])
     with pytest.raises(SgdecError, match=r"cut\.kenlm: KenLM cannot read it") as caught:

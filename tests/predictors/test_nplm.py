@@ -205,7 +205,7 @@ def test_files_without_hidden_biases_or_with_one_vocabulary_are_read(tmp_path: P
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ("\\config\n", "config\n", r"line 1: this is no model file of NPLM; expected \\config"),
+        ("\\config\n", "config\n", r"line 1: this is not a model file of NPLM; expected \\config"),
         ("version 1", "version 2", "line 2: this is version 2 of the format, expected 1"),
         ("ngram_size 2", "ngram_size two", "line 3: expected a whole number after ngram_size, found 'two'"),
         ("ngram_size 2", "ngram_size 1", "line 1: ngram_size is 1, expected 2 at least"),

@@ -78,6 +78,6 @@ def test_a_planted_slowdown_is_found_and_nothing_else(tmp_path: Path) -> None:
     assert len(run("git", "worktree", "list").stdout.splitlines()) == 1
 
     unknown = run(sys.executable, "benchmarks/ratchet.py", "--base", "earlier")
-    assert unknown.returncode == 2 and "earlier is no commit of the repository" in unknown.stderr
+    assert unknown.returncode == 2 and "earlier is not a commit of the repository" in unknown.stderr
     few = run(sys.executable, "benchmarks/ratchet.py", "--base", "HEAD", "--rounds", "2")
     assert few.returncode == 2 and "3 rounds or more" in few.stderr

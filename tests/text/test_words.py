@@ -94,9 +94,9 @@ def test_vocabularies_of_two_kinds_differ_though_their_pieces_are_the_same() -> 
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"{", "this is no vocabulary of words of format 1"),
-        (b'{"kind": "word", "pieces": ["a"]}', "this is no vocabulary of words of format 1"),
-        (b'{"sgdec_vocabulary": 2, "kind": "word", "pieces": []}', "this is no vocabulary of words of format 1"),
+        (b"{", "this is not a vocabulary of words of format 1"),
+        (b'{"kind": "word", "pieces": ["a"]}', "this is not a vocabulary of words of format 1"),
+        (b'{"sgdec_vocabulary": 2, "kind": "word", "pieces": []}', "this is not a vocabulary of words of format 1"),
         (b'{"sgdec_vocabulary": 1, "kind": "word", "pieces": ["a"]}', "expected <unk>, <s>, </s> and then pieces"),
         (b'{"sgdec_vocabulary": 1, "kind": "word", "pieces": ["<unk>", "<s>", "</s>", "a", "a"]}', "each once"),
         (b"abc", "this is not a SentencePiece model"),

@@ -131,7 +131,7 @@ def _(make: Make, rng: np.random.Generator) -> None:
         visits = visit(arcs)
         for each, bound in zip(visits, bounds(make, arcs, visits), strict=True):
             assert bound >= each.best - 1e-9, (
-                f"{bound:.4f} is no upper bound: one way to the end adds {each.best:.4f}, {at(each, arcs)}"
+                f"{bound:.4f} is not an upper bound: one way to the end adds {each.best:.4f}, {at(each, arcs)}"
             )
 
 
