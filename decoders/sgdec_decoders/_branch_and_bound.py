@@ -145,7 +145,7 @@ class Tree:
 
     @property
     def bounds_hold(self) -> bool:
-        """Whether the bounds are valid, according to the predictors: a total is not a bound if scores can rise."""
+        """Whether the bounds are valid, according to the predictors: a total is not a bound if it can rise."""
         return self._heuristic or self.space.never_rises
 
     def bounds(self, nodes: Sequence[Node]) -> list[float]:

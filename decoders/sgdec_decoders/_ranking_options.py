@@ -9,5 +9,6 @@ from pydantic import Field
 Alpha: TypeAlias = Annotated[float, Field(description="length normalisation alpha; 0 = none")]
 Beta: TypeAlias = Annotated[float, Field(ge=0, description="coverage penalty beta; 0 = none")]
 Normalize: TypeAlias = Annotated[
-    Literal["gnmt", "length"], Field(description="length penalty: lp of equation 14, or |Y|^alpha")
+    Literal["gnmt", "length"],
+    Field(description="length penalty: GNMT's lp (Wu et al. 2016, equation 14), or |Y|^alpha"),
 ]

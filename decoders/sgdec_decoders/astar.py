@@ -7,7 +7,7 @@ uniform-cost search (Dijkstra 1959).
 
 Guarantee: without a budget or an exceeded capacity, the true n-best of the space, best first, under any ranking
 (alpha, beta), with a proof; no prefix is expanded whose bound is below the score of the last hypothesis of the list.
-With ``heuristic none`` the guarantee holds only if scores never rise, and the proof only if all predictors say so. If
+With ``heuristic none`` the guarantee holds only if totals never rise, and the proof only if all predictors say so. If
 the ``capacity`` drops prefixes, or the budget ends the search, the result states by how much the optimum can be
 better. The search is refused if a predictor declares no bound, except for ``heuristic none``, and if no bound can end
 the search, as for `dfs`.

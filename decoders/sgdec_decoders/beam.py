@@ -1,7 +1,8 @@
 """Beam search with GNMT's penalties and prunings (Stahlberg et al. 2017, Algorithm 2; Wu et al. 2016, section 7).
 
 Searches breadth first, keeping the ``size`` best partial hypotheses of each length. Partial hypotheses are compared
-by their weighted totals, finished ones by equation 14. The option ``stop`` says when it ends:
+by their weighted totals, finished ones by their rank scores (equation 14 of
+Wu et al.). The option ``stop`` says when it ends:
 
 - ``best``: the best hypothesis of the beam is finished (Algorithm 2, line 16). Finished hypotheses keep their slots.
 - ``full``: all hypotheses of the beam are finished. They keep their slots.
@@ -17,7 +18,7 @@ left it.
 
 Guarantee: with ``stop length`` or ``proven`` and a beam as wide as the space has prefixes of one length (or, with
 ``recombine`` and one best, states of one length), the true n-best. Otherwise there is no guarantee. ``best`` can end
-before it has found the best that this beam would find, if alpha or beta is not 0 or scores can rise, and before it
+before it has found the best that this beam would find, if alpha or beta is not 0 or totals can rise, and before it
 has found the n-best in any case. ``length`` and ``proven`` never end too early, nor does ``full``; but with ``full``
 finished hypotheses take the slots of open ones that would rank higher.
 

@@ -5,8 +5,8 @@ next. At each length only the first ``size`` hypotheses are taken, one per slot 
 As in the beam, a finished hypothesis also takes a slot at every greater length, until no slot is left. Beam search
 stops with the beam whose first slot a finished hypothesis takes.
 
-Guarantee: if scores never rise, the list of `beam` with the same options and ``stop best``, ties included, with at
-most as many expansions. If scores can rise, there is no guarantee. It can miss the same hypotheses as ``stop best``:
+Guarantee: if totals never rise, the list of `beam` with the same options and ``stop best``, ties included, with at
+most as many expansions. If totals can rise, there is no guarantee. It can miss the same hypotheses as ``stop best``:
 see `beam`.
 
 Cost: at most ``size`` expansions for each target position; hypotheses that only fill the beam are not expanded.

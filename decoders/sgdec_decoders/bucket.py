@@ -25,7 +25,7 @@ found, and by how much the optimum can be better. The search is refused under th
 
 Cost: at most ``size`` expansions per step, in one batch. Memory: all expanded prefixes with children left.
 
-Departures: buckets are ordered and branches cut by bounds, which equal the scores if scores never rise.
+Departures: buckets are ordered and branches cut by bounds, which equal the totals if these never rise.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ Cost: one expansion for each prefix whose bound beats the n-th best when it is v
 unless bounds are tight (an `fst` knows the distance to its end exactly). Memory: one path, with the unvisited
 children of its prefixes.
 
-Departures: branches are ordered by bound, not by score; the order is the same if scores never rise. SGNMT's dfs cuts
+Departures: branches are ordered by bound, not by score; the order is the same if totals never rise. SGNMT's dfs cuts
 by scores alone, which is exact only in that case.
 """
 

@@ -19,7 +19,7 @@ conditions of `dfs`.
 
 Cost: that of `dfs`; the first hypothesis takes one expansion per token. Memory: all prefixes with children left.
 
-Departures: children are taken and branches cut by bounds, which equal the scores if scores never rise.
+Departures: children are taken and branches cut by bounds, which equal the totals if these never rise.
 """
 
 from __future__ import annotations

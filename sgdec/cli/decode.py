@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 )  # fmt: skip
 @click.pass_context
 def command(ctx: click.Context, /, **given: Any) -> int:
-    """Decode INPUT (a file, gzipped or not, or - for standard input), one sentence per line.
+    """Decode INPUT, one sentence per line: a file, gzipped or not, or standard input (-, or no INPUT).
 
     A model with two sources takes two files, or one file with a tab between the two sides of each line.
 
