@@ -10,14 +10,16 @@ tokens and sentences, in arrays of the same order. One step of a search is
     rows.consume(parents, tokens)                the rows of the next step: the kept children that are not finished
 
 Scores must be dense or open: a row that restricts is an error. The scores are combined by the same code as for nodes,
-so totals, ledgers and ties are the same. `vanilla` uses this module, and docs/howto/plugins.md has a greedy search
-as an example.
+so totals, ledgers and ties are the same. A beam search calls `best_together`, which chooses from all rows of a beam
+together, instead of `best_children` and `totals`. `vanilla` uses this module, and docs/howto/plugins.md has a greedy
+search as an example.
 
 Shapes: R rows, V tokens, K predictors, C = min(size, V) children per row.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -28,14 +30,15 @@ from sgdec.protocol import FORBIDDEN
 from sgdec.ranking import Coverage, add_attention
 from sgdec.scores import DenseScores
 from sgdec.search.answers import attention_rows
-from sgdec.search.columns import Floats, Ints
+from sgdec.search.choosing import Choice, Chosen
+from sgdec.search.columns import Flags, Floats, Ints
 from sgdec.search.dense import DenseRows, Ranked
 from sgdec.search.faults import fault
 from sgdec.search.node import Node
-from sgdec.search.parts import Flags, Part
+from sgdec.search.parts import Part
 from sgdec.search.space import SearchSpace
 
-__all__ = ["HypothesisRows", "Ranked"]
+__all__ = ["Chosen", "HypothesisRows", "Ranked"]
 
 
 class HypothesisRows:
@@ -73,13 +76,32 @@ class HypothesisRows:
         Raises UsageError if a row restricts, if widths differ or if V is unknown; SgdecError for a score that is
         NaN or +inf, and for a sum that overflows.
         """
-        parts = [self._ask(k, len(ending)) for k in range(len(self._weights))]
-        rows = DenseRows(parts, len(ending), self._constellation.vocab_size)
+        rows = self._combined(len(ending))
         tokens = rows.top(size)
         tokens[ending] = EOS
         children = rows.ranked(tokens)
         children.scores[ending, 1:] = FORBIDDEN
         return children
+
+    def best_together(
+        self,
+        beams: Ints,
+        totals: Floats,
+        size: int,
+        ending: Flags,
+        *,
+        width: float = math.inf,
+        all_ends: bool = False,
+    ) -> Chosen:
+        """The best children of all rows of a beam together: the array form of `SearchSpace.best_children`.
+
+        ``beams [R]``: the beam of each row, ascending from 0; ``totals [R]``: theirs; ``size``, ``width`` and
+        ``all_ends`` as there, ``ending`` as in `best_children`. The children come beam after beam, in the order in
+        which a beam search compares them. Asks each predictor once; changes nothing.
+
+        Raises what `best_children` raises, and SgdecError for a total that overflows.
+        """
+        return self._combined(len(ending)).chosen(beams, totals, Choice(size, size, width, all_ends), ending)
 
     def totals(self, before: Floats, children: Ranked) -> Floats:
         """``[R, C]``: the totals of the children; -inf for forbidden ones. ``before [R]``: the totals of the rows.
@@ -133,6 +155,11 @@ class HypothesisRows:
         """
         states = [self._states[k][row] if k in self._states else None for k in range(len(self._weights))]
         return Node.root(space.source, self._weights, states, length)
+
+    def _combined(self, rows: int) -> DenseRows:
+        """The combined scores of all rows."""
+        parts = [self._ask(k, rows) for k in range(len(self._weights))]
+        return DenseRows(parts, rows, self._constellation.vocab_size)
 
     def _ask(self, k: int, rows: int) -> Part:
         name, weight = self._constellation.names[k], self._weights[k]

@@ -5,7 +5,7 @@ Source: Wu et al. 2016, section 7. Most beam searches are variants of Algorithm 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from typing import Annotated, Literal, TypeAlias
@@ -96,6 +96,14 @@ def prune_local(children: list[Node], width: float) -> list[Node]:
     if not width or not children:
         return children
     return [child for child in children if child.total >= children[0].total - width]
+
+
+def recombine(space: SearchSpace, candidates: list[Node]) -> list[Node]:
+    """Keeps only the first, which is the best, of the candidates with the same key."""
+    kept: dict[Hashable, Node] = {}
+    for node, key in zip(candidates, space.keys(candidates), strict=True):
+        kept.setdefault(key, node)
+    return list(kept.values())
 
 
 def best_ranked(space: SearchSpace, finished: Iterable[Node]) -> list[Node]:

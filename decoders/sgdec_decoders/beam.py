@@ -33,18 +33,16 @@ beam search.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
-from collections.abc import Hashable, Iterable
+from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
-from operator import attrgetter
 from typing import final
 
 import sgdec
 from sgdec import EOS, Decoder, Node, Result, SearchSpace
 from sgdec.scores import FORBIDDEN
-from sgdec_decoders._beams import PruneFinal, Recombine, Stop, StoppingBeamSearch, best_ranked, prune_local
-
-_total = attrgetter("total")
+from sgdec_decoders._beams import PruneFinal, Recombine, Stop, StoppingBeamSearch, best_ranked
 
 
 @dataclass(eq=False)
@@ -66,8 +64,6 @@ class BreadthFirst(StoppingBeamSearch):
             candidates = self.candidates(space, beam, finished)  # lines 4-9
             if self.prune_final:
                 candidates = finished.prune(candidates)
-            if self.recombine:
-                candidates = recombine(space, candidates)
             if aside:
                 beam, ended = set_finished_aside(candidates, self.size)
                 finished.remember(ended)
@@ -90,17 +86,14 @@ class BreadthFirst(StoppingBeamSearch):
         """The first beam, of empty hypotheses. Raises UsageError if the search cannot begin."""
 
     def candidates(self, space: SearchSpace, beam: list[Node], finished: Finished) -> list[Node]:
-        """The finished hypotheses, and all continuations of the open ones; best total first."""
-        growing = [node for node in beam if not node.finished]
-        expanded = iter(space.expand(growing, limit=self.children_needed))
-        width = self.prune_local
-        candidates: list[Node] = []
-        for node in beam:
-            if node.finished:
-                candidates.append(node)
-            else:
-                candidates.extend(prune_local(next(expanded), width))
-        return sorted(candidates, key=_total, reverse=True)  # stable: ties stay in the order of the beam
+        """The finished hypotheses, and the continuations of open ones that can get a slot; best total first."""
+        return space.best_children(
+            beam,
+            self.children_needed,
+            width=self.prune_local or math.inf,
+            all_ends=bool(self.prune_final),
+            distinct=self.recombine,
+        )
 
 
 @final
@@ -150,14 +143,6 @@ class Finished:
         if self._width:
             lowest = self._best - self._width
             self.nodes = [node for node in self.nodes if self._space.rank_score(node) >= lowest]
-
-
-def recombine(space: SearchSpace, candidates: list[Node]) -> list[Node]:
-    """Keep only the first and therefore best of the candidates with the same key."""
-    kept: dict[Hashable, Node] = {}
-    for node, key in zip(candidates, space.keys(candidates), strict=True):
-        kept.setdefault(key, node)
-    return list(kept.values())
 
 
 def set_finished_aside(candidates: list[Node], size: int) -> tuple[list[Node], list[Node]]:

@@ -27,7 +27,7 @@ from pydantic import Field
 
 import sgdec
 from sgdec import UNK, Context, Decoder, Node, SearchSpace, UsageError
-from sgdec_decoders._beams import Size, prune_local
+from sgdec_decoders._beams import Size, prune_local, recombine
 from sgdec_decoders.beam import BreadthFirst, Finished
 
 _total = attrgetter("total")
@@ -64,7 +64,8 @@ class SyncBeamDecoder(BreadthFirst):
                 finished.remember(node for node in nodes if node.finished and node not in inner[place])
             growing = [node for nodes in inner for node in nodes if not self._is_complete(node)]
         complete = [node for nodes in inner for node in nodes if self._is_complete(node)]
-        return sorted(complete, key=_total, reverse=True)  # stable: ties stay in the order of the beam
+        candidates = sorted(complete, key=_total, reverse=True)  # stable: ties stay in the order of the beam
+        return recombine(space, candidates) if self.recombine else candidates
 
     def _grown(self, nodes: list[Node], children: dict[Node, list[Node]]) -> list[Node]:
         """One step of one inner beam, best total first; hypotheses without children are complete, and stay."""

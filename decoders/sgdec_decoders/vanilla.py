@@ -17,6 +17,7 @@ pass over ``[R, V]`` and a number of array operations that depends on neither V 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from itertools import groupby
@@ -29,7 +30,7 @@ import numpy.typing as npt
 import sgdec
 from sgdec import BOS, EOS, Decoder, Hypothesis, Result, SearchSpace
 from sgdec.protocol import FORBIDDEN, BatchDecoder
-from sgdec.rows import HypothesisRows
+from sgdec.rows import Chosen, HypothesisRows
 from sgdec_decoders._beams import PruneFinal, Stop, StoppingBeamSearch
 
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -55,6 +56,10 @@ class Beams:
     @property
     def finished(self) -> Flags:
         return np.equal(self.token, EOS)
+
+    def and_then(self, others: Beams) -> Beams:
+        """These hypotheses, followed by the others."""
+        return Beams(**{name: np.concatenate([part, vars(others)[name]]) for name, part in vars(self).items()})
 
     def at(self, chosen: Any) -> Beams:
         """The chosen hypotheses: ``[H]`` -> ``[len(chosen)]``."""
@@ -109,19 +114,24 @@ class VanillaDecoder(StoppingBeamSearch, BatchDecoder):
                 if expanded:
                     spaces[sentence].count_expansions(expanded, len(links))
             ending = limits[beams.sentence[is_open]] <= len(links)
-            children = rows.best_children(self.children_needed, ending)
-            totals = rows.totals(beams.total[is_open], children)
-            cover, tokens = rows.cover(), children.tokens
-            candidates, parent, column = self._candidates(beams, tokens, totals, cover, len(links) + 1)  # lines 4-9
+            children = rows.best_together(  # lines 4-9
+                beams.sentence[is_open],
+                beams.total[is_open],
+                self.children_needed,
+                ending,
+                width=self.prune_local or math.inf,
+                all_ends=bool(self.prune_final),
+            )
+            candidates, child = self._candidates(beams, children, rows.cover(), len(links) + 1)
             chosen, has_slot, is_record = self._chosen(candidates, finished)  # lines 10-15
-            pushed_out = ~is_open[parent]
+            pushed_out = child < 0
             pushed_out[chosen] = False
             finished.remember(candidates, pushed_out)
-            beams, parent, column = candidates.at(chosen), parent[chosen], column[chosen]
+            beams, child = candidates.at(chosen), child[chosen]
 
-            made = is_open[parent]  # the others were finished earlier, and keep their links
-            row = (np.cumsum(is_open) - 1)[parent[made]]
-            links.append(Links(beams.trail[made], beams.token[made], children.ledger[row, column[made]]))
+            made = child >= 0  # the others were finished before, and keep their links
+            row = children.row[child[made]]
+            links.append(Links(beams.trail[made], beams.token[made], children.ledger[child[made]]))
             beams.trail[made] = np.arange(len(row))
 
             finished.remember(beams, is_record)
@@ -140,42 +150,33 @@ class VanillaDecoder(StoppingBeamSearch, BatchDecoder):
             for listed, space in zip(finished.lists, spaces, strict=True)
         ]
 
-    def _candidates(
-        self, beams: Beams, tokens: Ints, totals: Floats, cover: Floats, length: int
-    ) -> tuple[Beams, Ints, Ints]:
-        """All candidates for the next beams, in the order of the beams, with their positions in a grid ``[H, C]``.
+    def _candidates(self, beams: Beams, children: Chosen, cover: Floats, length: int) -> tuple[Beams, Ints]:
+        """All candidates for the next beams, best total first: finished hypotheses, and children of this ``length``.
 
-        The row of an open hypothesis has its children, which have ``length`` tokens; the row of a finished one has
-        only the hypothesis itself, in column 0.
+        Also returns for each candidate its position among the children; -1 for a hypothesis that was finished before.
         """
-        is_open = ~beams.finished
-        shape = len(is_open), tokens.shape[1]
-        token = np.full(shape, EOS)
-        token[is_open] = tokens
-        total = np.full(shape, FORBIDDEN)
-        total[:, 0] = beams.total
-        total[is_open] = prune_local(totals, self.prune_local)
-        rank = np.tile(beams.rank[:, None], shape[1])
-        rank[is_open] = total[is_open] / self.ranking.length_penalty(length) + cover[:, None]
-        parent, column = found = np.nonzero(total > FORBIDDEN)
-        lengths = np.where(is_open, length, beams.length)
-        candidates = Beams(
-            beams.sentence[parent], total[found], rank[found], token[found], lengths[parent], beams.trail[parent]
-        )
-        return candidates, parent, column
+        (is_open,), (ended,) = np.nonzero(~beams.finished), np.nonzero(beams.finished)
+        parent = is_open[children.row]
+        rank = children.total / self.ranking.length_penalty(length) + cover[children.row]
+        lengths = np.full(len(parent), length)
+        grown = Beams(beams.sentence[parent], children.total, rank, children.token, lengths, beams.trail[parent])
+        child = np.concatenate([np.full(len(ended), -1), np.arange(len(parent))])
+        candidates, parent = beams.at(ended).and_then(grown), np.concatenate([ended, parent])
+        # Among equal totals the order of the beam decides; the children of one parent are sorted already.
+        order = np.lexsort((child, parent, -candidates.total, candidates.sentence))
+        return candidates.at(order), child[order]
 
     def _chosen(self, candidates: Beams, finished: Finished) -> tuple[Ints, Flags, Flags]:
         """The positions of the candidates that form the next beams, in order.
 
         Also returns, for each of them, whether it has a slot, and whether it is a new record, which needs no slot.
         """
-        # A stable sort: ties stay in the order of the beam.
-        chosen = np.lexsort((-candidates.total, candidates.sentence))
+        chosen = np.arange(len(candidates.total))
         is_record = np.zeros(len(chosen), dtype=bool)
         if self.prune_final:
-            is_record = finished.records(candidates.at(chosen))
-            stays = ~finished.prunes(candidates.at(chosen))
-            chosen, is_record = chosen[stays], is_record[stays]
+            is_record = finished.records(candidates)
+            chosen = np.flatnonzero(~finished.prunes(candidates))
+            is_record = is_record[chosen]
         takes_slot = np.ones(len(chosen), dtype=bool)
         if self.sets_aside:
             takes_slot = ~candidates.finished[chosen]
@@ -234,11 +235,6 @@ class Finished:
             lowest = self._best[sentence] - self._width if self._width else FORBIDDEN
             nbest = listed[: self._nbest[sentence]]
             self.lists[sentence] = [hypothesis for hypothesis in nbest if hypothesis.rank >= lowest]
-
-
-def prune_local(totals: Floats, width: float) -> Floats:
-    """Children ``[R, C]``, best first, without those more than ``width`` below the first; 0 = all children."""
-    return np.where(totals < totals[:, :1] - width, FORBIDDEN, totals) if width else totals
 
 
 def first_slots(sentence: Ints, takes_slot: Flags, size: int) -> Flags:

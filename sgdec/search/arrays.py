@@ -34,6 +34,40 @@ def rows(values: Array, places: Sequence[int]) -> Array:
     return values[list(places)]
 
 
+def maximum(grid: Array) -> Array:
+    """The maximum of each block: ``[rows, BLOCK, blocks]`` -> ``[rows, blocks]``; NaN if a block has one."""
+    found: Array = grid.max(axis=1) if isinstance(grid, np.ndarray) else grid.amax(dim=1)
+    return found
+
+
+def blocks(grid: Array, at_rows: npt.NDArray[np.int64], at_blocks: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    """The blocks at these positions: ``[rows, BLOCK, blocks]`` -> ``[n, BLOCK]``; only these leave another device."""
+    if isinstance(grid, np.ndarray) or grid.device.type == "cpu":
+        return to_numpy(grid)[at_rows, :, at_blocks]
+    import torch
+
+    index = torch.from_numpy(np.stack([at_rows, at_blocks])).to(grid.device)
+    return to_numpy(grid[index[0], :, index[1]])
+
+
+def magnitudes(values: Array) -> npt.NDArray[np.float64]:
+    """The highest finite absolute value of each row: ``[rows, V]`` -> ``[rows]``."""
+    if isinstance(values, np.ndarray):
+        found: npt.NDArray[Any] = np.abs(np.where(np.isfinite(values), values, 0.0)).max(axis=1)
+    else:
+        found = to_numpy(values.masked_fill(~values.isfinite(), 0.0).abs().amax(dim=1))
+    return found.astype(np.float64)
+
+
+def precision(values: Array) -> float:
+    """The machine epsilon of the type of these values."""
+    if isinstance(values, np.ndarray):
+        return float(np.finfo(values.dtype).eps)
+    import torch
+
+    return torch.finfo(values.dtype).eps
+
+
 def pick(values: Array, at_rows: npt.NDArray[np.int64], at_tokens: npt.NDArray[np.int64]) -> Array:
     """The scores at n positions: ``[rows, V]`` -> ``[n]``. The rest of the matrix stays on its device."""
     if isinstance(values, np.ndarray) or values.device.type == "cpu":

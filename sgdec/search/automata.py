@@ -25,6 +25,7 @@ from sgdec.ranking import Ranking
 from sgdec.search.answers import bounds_given
 from sgdec.search.blame import blamed
 from sgdec.search.bounds import Bounds, bound_of, total_bound
+from sgdec.search.choosing import Choice, choose
 from sgdec.search.columns import not_in_vocabulary, outside
 from sgdec.search.faults import fault, forbids
 from sgdec.search.node import Node, require_finite
@@ -89,16 +90,16 @@ class JointAutomaton:
 
         Raises SgdecError for a score that is NaN or +inf, and for a total that overflows.
         """
-        own, family, total = node.family, node.next_family(), node.total
-        states: Any = node.states  # a tuple, because `covers` holds for this node
-        at_limit = own.length == own.source.max_length
-        arcs = self._arcs(states, bounded, END) if at_limit else self._arcs_of(states, bounded)
-        children = [
-            Node(family, token, scores, total + score, after, (), bound)
-            for token, score, scores, after, bound in arcs
-        ]
-        require_finite(children, self._names)
-        return children
+        return self._nodes(node, self._arcs_after(node, bounded))
+
+    def best_children(self, beams: Sequence[Sequence[Node]], choice: Choice) -> list[list[Node]]:
+        """The same as `Constellation.best_children`, for nodes that this automaton covers."""
+        families = []
+        for beam in beams:
+            arcs = [self._arcs_after(node) for node in beam]
+            chosen = choose(arcs, [node.total for node in beam], choice)
+            families += [self._nodes(node, of_node) for node, of_node in zip(beam, chosen, strict=True)]
+        return families
 
     def keys(self, nodes: Iterable[Node], ranking: Ranking) -> list[Hashable]:
         """The same as `Constellation.keys`, for nodes that this automaton covers: equal states have equal futures."""
@@ -109,6 +110,21 @@ class JointAutomaton:
             key = family.length if timed else None, node.states
             keys.append(object() if node.finished else key)
         return keys
+
+    def _arcs_after(self, node: Node, bounded: bool = False) -> list[Arc]:
+        states: Any = node.states  # a tuple, because `covers` holds for this node
+        if node.family.length == node.family.source.max_length:
+            return self._arcs(states, bounded, END)
+        return self._arcs_of(states, bounded)
+
+    def _nodes(self, parent: Node, arcs: Iterable[Arc]) -> list[Node]:
+        family, total = parent.next_family(), parent.total
+        children = [
+            Node(family, token, scores, total + score, after, (), bound)
+            for token, score, scores, after, bound in arcs
+        ]
+        require_finite(children, self._names)
+        return children
 
     def _arcs(self, states: tuple[State, ...], bounded: bool, tokens: Candidates | None = None) -> list[Arc]:
         """The arcs of a joint state, best first; only those with ``tokens`` if these are given."""

@@ -17,6 +17,7 @@ from sgdec.search import arrays
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
+Flags: TypeAlias = npt.NDArray[np.bool_]
 
 
 class Wanted(NamedTuple):

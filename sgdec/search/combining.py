@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sgdec.protocol import Candidates
+from sgdec.search.choosing import Choice
 from sgdec.search.columns import Column, Floats, Ints, agreed_width
 from sgdec.search.continuations import Block, Continuation
 from sgdec.search.dense import DenseRows
@@ -58,6 +59,25 @@ class Combined:
     def best(self, limit: int) -> list[list[Continuation]]:
         """For each node its ``limit`` best continuations, best first (ties: lower token)."""
         return self._of_each_node(lambda rows: rows.best(limit))
+
+    def best_together(
+        self, groups: Sequence[int], before: Sequence[float], choice: Choice
+    ) -> list[list[Continuation]]:
+        """For each node its continuations that are among the best of all nodes of its group.
+
+        ``groups``: the group of each node, ascending. ``before``: the totals of the nodes. A group with rows of both
+        kinds gets the best of each kind. Raises SgdecError if a total overflows.
+        """
+        if len(self._kinds) == 1:
+            ((_, rows),) = self._kinds
+            return rows.best_together(groups, before, choice)
+        found: list[list[Continuation]] = [[] for _ in groups]
+        for nodes, rows in self._kinds:
+            own = [groups[node] for node in nodes]
+            chosen_of_each = rows.best_together(own, [before[node] for node in nodes], choice)
+            for node, chosen in zip(nodes, chosen_of_each, strict=True):
+                found[node] = chosen
+        return found
 
     def blocks(self, size: int) -> list[Block]:
         """For each node a `Block` of its ``size`` best continuations, best first (ties: lower token)."""

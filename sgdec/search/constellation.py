@@ -7,7 +7,7 @@ searches.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 from weakref import ref
 
@@ -20,6 +20,7 @@ from sgdec.search import lazily
 from sgdec.search.answers import Floats, attention_rows, bounds_given, require_hashable
 from sgdec.search.automata import JointAutomaton, StepsOf
 from sgdec.search.bounds import Bounds, bound_of, max_score
+from sgdec.search.choosing import Choice
 from sgdec.search.columns import Column, candidates_of
 from sgdec.search.combining import Combined
 from sgdec.search.consuming import states_of
@@ -119,6 +120,80 @@ class Constellation:
             require_finite(children, self.names)
             families.append([child for child in children if child.total > least] if least > FORBIDDEN else children)
         return families
+
+    def best_children(
+        self,
+        beams: Sequence[Sequence[Node]],
+        choice: Choice,
+        *,
+        coverage: bool = False,
+        distinct: Ranking | None = None,
+    ) -> list[list[Node]]:
+        """For each node, beam after beam, its children that are among the best children of its beam; best first.
+
+        ``beams``: open nodes only. ``distinct``: return enough children that ``choice.size`` open ones of each beam
+        have different `keys` under this ranking, or all that are offered. Raises the same errors as `expand`.
+        """
+        nodes = [node for beam in beams for node in beam]
+        automaton = None if coverage else self._automaton_of(nodes)
+        children: Callable[[Choice], list[list[Node]]] = (
+            self._best_children(nodes, beams, coverage)
+            if automaton is None
+            else partial(automaton.best_children, beams)
+        )
+        return children(choice) if distinct is None else self._until_distinct(beams, children, choice, distinct)
+
+    def _best_children(
+        self, nodes: Sequence[Node], beams: Sequence[Sequence[Node]], coverage: bool
+    ) -> Callable[[Choice], list[list[Node]]]:
+        combined = self.combine(nodes)
+        covered = self.coverage(nodes) if coverage else [()] * len(nodes)
+        groups = [number for number, beam in enumerate(beams) for _ in beam]
+        before = [node.total for node in nodes]
+
+        def children(choice: Choice) -> list[list[Node]]:
+            found = combined.best_together(groups, before, choice)
+            families = [
+                node.children(continuations, cover) if continuations else []
+                for node, continuations, cover in zip(nodes, found, covered, strict=True)
+            ]
+            for family in families:
+                require_finite(family, self.names)
+            return families
+
+        return children
+
+    def _until_distinct(
+        self,
+        beams: Sequence[Sequence[Node]],
+        children: Callable[[Choice], list[list[Node]]],
+        choice: Choice,
+        ranking: Ranking,
+    ) -> list[list[Node]]:
+        """The children for growing sizes, until the keys of enough of them differ or no more are offered."""
+        beam_of = [number for number, beam in enumerate(beams) for _ in beam]
+        known: dict[tuple[int, int], Node] = {}
+        keys: list[set[Hashable]] = [set() for _ in beams]
+        wanted = choice.size
+        while True:
+            families = [
+                [known.get((place, child.last), child) for child in family]
+                for place, family in enumerate(children(choice))
+            ]
+            offered = [0] * len(beams)
+            new: list[tuple[int, Node]] = []
+            for place, family in enumerate(families):
+                for child in family:
+                    if not child.finished:
+                        offered[beam_of[place]] += 1
+                        if (place, child.last) not in known and len(keys[beam_of[place]]) < wanted:
+                            new.append((beam_of[place], child))
+                            known[place, child.last] = child
+            for (number, _), key in zip(new, self.keys([child for _, child in new], ranking), strict=True):
+                keys[number].add(key)
+            if all(len(found) >= wanted or n < choice.size for found, n in zip(keys, offered, strict=True)):
+                return families
+            choice = choice._replace(size=2 * choice.size)
 
     def gains_nothing_from_batches(self, nodes: Sequence[Node]) -> bool:
         """Whether `expand` and `keys` (without coverage) process these nodes one by one even in a batch."""

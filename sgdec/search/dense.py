@@ -16,14 +16,20 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from sgdec.context import EOS
 from sgdec.errors import SgdecError, UsageError
 from sgdec.protocol import FORBIDDEN, Array
 from sgdec.search import arrays
-from sgdec.search.columns import Floats, Ints, agreed_width, not_in_vocabulary
+from sgdec.search.cells import best_cells
+from sgdec.search.choosing import Choice, Chosen, choose_cells, choose_in_groups
+from sgdec.search.columns import Flags, Floats, Ints, agreed_width, not_in_vocabulary
 from sgdec.search.continuations import Block, Continuation
 from sgdec.search.faults import fault, first_fault
 from sgdec.search.parts import OpenRows, Part
 from sgdec.topk import top_tokens
+
+NARROW = 100
+"""With at most this many continuations, plain Python is faster than array operations."""
 
 
 class Ranked(NamedTuple):
@@ -57,6 +63,11 @@ class DenseRows:
             )
         self.shape = rows, width
         self._parts = parts
+        answered = [part for part in parts if part.answer is not None]
+        self._matrix_is_exact = (
+            len(answered) == 1 and answered[0].width is not None and set(answered[0].weights) <= {1.0, 0.0, None}
+        )
+        """Whether the matrix has no rounding errors, because it comes from one predictor."""
         for part in parts:
             if isinstance(part.answer, OpenRows) and len(part.answer.token):
                 for token in (int(part.answer.token.min()), int(part.answer.token.max())):
@@ -69,27 +80,108 @@ class DenseRows:
 
     def ranked(self, tokens: Ints) -> Ranked:
         """Sort tokens ``[R, C]``, given in any order, by their scores."""
+        rows = np.arange(len(tokens))
+        scores, ledger = self.scored(np.repeat(rows, tokens.shape[1]).reshape(tokens.shape), tokens)
+        order = rows[:, None], np.lexsort((tokens, -scores))
+        return Ranked(tokens[order], scores[order], ledger[order])
+
+    def scored(self, rows: Ints, tokens: Ints) -> tuple[Floats, Floats]:
+        """The combined scores of tokens in these rows, both of one shape; and by predictor, ``[..., K]``."""
         ledger = np.empty((*tokens.shape, len(self._parts)))
         for k, part in enumerate(self._parts):
-            ledger[:, :, k] = part.scores_of(tokens)
+            ledger[..., k] = part.scores_of(rows, tokens)
 
         def add_up() -> Floats:
             scores = np.zeros(tokens.shape)
             for k, part in enumerate(self._parts):
-                scores += arrays.weigh(ledger[:, :, k], part.factors)
+                scores += arrays.weigh(ledger[..., k], part.factors_of(rows))
             return scores
 
         def refuse(scores: Floats) -> None:
-            wrong = first_fault(scores.ravel(), [ledger[:, :, k].ravel() for k in range(len(self._parts))])
+            wrong = first_fault(scores.ravel(), [ledger[..., k].ravel() for k in range(len(self._parts))])
             if wrong is not None:
-                row, column = divmod(wrong, tokens.shape[1])
-                raise self._fault(row, int(tokens[row, column]))
+                raise self._fault(int(rows.ravel()[wrong]), int(tokens.ravel()[wrong]))
 
         scores = arrays.checked(add_up, refuse)
         if not scores.max(initial=FORBIDDEN) < math.inf:  # NaN or inf
             refuse(scores)
-        order = np.arange(len(tokens))[:, None], np.lexsort((tokens, -scores))
-        return Ranked(tokens[order], scores[order], ledger[order])
+        return scores, ledger
+
+    @np.errstate(over="ignore", invalid="ignore")
+    def chosen(self, groups: Ints, before: Floats, choice: Choice, ending: Flags | None = None) -> Chosen:
+        """The best continuations of all rows of a group together.
+
+        ``groups [R]``: the group of each row, ascending. ``before [R]``: the totals of the rows. ``ending [R]``: the
+        rows that only ``</s>`` can follow.
+        Raises SgdecError if a total overflows.
+        """
+        rows = open_rows = np.arange(self.shape[0])
+        matrix = self._matrix
+        if ending is not None and ending.any():
+            open_rows = rows[~ending]
+            matrix = arrays.rows(matrix, open_rows.tolist())
+        at_row, tokens = rows, np.full(len(rows), EOS)
+        end_is_offered = None
+        if self.shape[1] <= EOS:
+            at_row, tokens = rows[:0], tokens[:0]
+        elif choice.all_ends:
+            end_is_offered = self._offers_end(before, choice)
+            if ending is not None:
+                end_is_offered |= ending
+        cut: set[int] = set()
+        cells: Chosen | None = None
+        while True:
+            found, token = best_cells(
+                matrix,
+                before[open_rows],
+                groups[open_rows],
+                choice.size,
+                end=EOS,
+                width=choice.width,
+                rounding=self._rounding,
+                beside=self._beside[open_rows],
+            )
+            more = self._cells(np.concatenate([at_row, open_rows[found]]), np.concatenate([tokens, token]), before)
+            cells = more if cells is None else Chosen.joined([cells, more]).without_repeats()
+            places, cut_now, opened = choose_cells(cells, groups, choice, end_is_offered)
+            # A row with more cells than it may offer has taken places of other rows of its beam: search these again.
+            newly = cut_now - cut
+            short = {int(groups[row]) for row in newly if opened[groups[row]] < choice.size}
+            open_rows = np.array([r for r in open_rows.tolist() if groups[r] in short and r not in cut_now], np.int64)
+            if not len(open_rows):
+                return cells.at(places)
+            matrix = arrays.rows(self._matrix, open_rows.tolist())
+            cut, at_row, tokens = cut_now, rows[:0], tokens[:0]
+
+    def _offers_end(self, before: Floats, choice: Choice) -> Flags:
+        """``[R]``: whether a row offers ``</s>``."""
+        rows = np.arange(self.shape[0])
+        end = self._cells(rows, np.full(len(rows), EOS), before)
+        error = 2 * self._rounding * (np.abs(end.score) + self._beside)
+        scores: Any = self._matrix
+        above, below = (arrays.like(scores, limit[:, None]) for limit in (end.score + error, end.score - error))
+        surely_ahead = arrays.to_numpy((scores > above).sum(1))
+        maybe_ahead = arrays.to_numpy((scores >= below).sum(1)) - 1
+        offers: Flags = maybe_ahead < choice.each
+        for place in np.flatnonzero(~offers & (surely_ahead < choice.each)).tolist():  # ties
+            exact, _ = self.scored(np.full(self.shape[1], place), np.arange(self.shape[1]))
+            offers[place] = (exact > exact[EOS]).sum() + (exact[:EOS] == exact[EOS]).sum() < choice.each
+        if choice.width < math.inf:
+            row, token = best_cells(scores, before, rows, 1, end=EOS, rounding=self._rounding, beside=self._beside)
+            best = end.total.copy()
+            np.maximum.at(best, row, self._cells(row, token, before).total)
+            offers &= end.total >= best - choice.width
+        return offers
+
+    def _cells(self, rows: Ints, tokens: Ints, before: Floats) -> Chosen:
+        """The scores and totals of n cells, in the order given."""
+        scores, ledger = self.scored(rows, tokens)
+        totals = before[rows] + scores
+        if not -math.inf < totals.sum() < math.inf:
+            overflown = np.isinf(totals) & (scores > FORBIDDEN)
+            if overflown.any():
+                raise self._fault(int(rows[overflown][0]), int(tokens[overflown][0]))
+        return Chosen(rows, tokens, totals, scores, ledger)
 
     # Results row by row.
 
@@ -102,6 +194,14 @@ class DenseRows:
         kept = (scores != FORBIDDEN).sum(axis=1).tolist()
         return [flat[row * size : row * size + n] for row, n in enumerate(kept)]
 
+    def best_together(
+        self, groups: Sequence[int], before: Sequence[float], choice: Choice
+    ) -> list[list[Continuation]]:
+        """The continuations that `chosen` finds, by row, best first."""
+        if len(before) * choice.each <= NARROW and self._matrix_is_exact:
+            return choose_in_groups(self.best(choice.each), groups, before, choice)
+        return self.chosen(np.array(groups), np.array(before), choice).by_row(self.shape[0])
+
     def blocks(self, size: int) -> list[Block]:
         """The same as blocks of ``size``, ranked by the float64 sums, so the scores' precision does not matter."""
         return _blocks(self.ranked(top_tokens(self._exact, size + 1)), size)
@@ -110,13 +210,15 @@ class DenseRows:
         """The ``size`` best continuations of one row, without the tokens ``given``."""
         size = min(size, self.shape[1] - len(given))
         tokens = top_tokens(arrays.forbidding(self._exact[row : row + 1], given), size + 1)
-        left = tokens[:, ~np.isin(tokens[0], given)]
-        return _blocks(self._alone(row).ranked(left), size)[0]
+        tokens = tokens[:, ~np.isin(tokens[0], given)]
+        scores, ledger = self.scored(np.full(tokens.shape, row), tokens)
+        order = np.zeros((1, 1), np.int64), np.lexsort((tokens, -scores))
+        return _blocks(Ranked(tokens[order], scores[order], ledger[order]), size)[0]
 
     def continuation(self, row: int, token: int) -> Continuation:
         """The continuation of one row with this token."""
-        tokens, scores, ledger = self._alone(row).ranked(np.array([[token]]))
-        return int(tokens[0, 0]), float(scores[0, 0]), tuple(ledger[0, 0].tolist())
+        scores, ledger = self.scored(np.array([row]), np.array([token]))
+        return token, float(scores[0]), tuple(ledger[0].tolist())
 
     def distribution(self, row: int) -> tuple[Ints, Floats]:
         """All tokens ``[V]``, and their combined scores ``[V]`` in one row, in float64."""
@@ -125,13 +227,10 @@ class DenseRows:
             raise self._fault(row, int((scores < math.inf).argmin()))
         return np.arange(len(scores)), scores
 
-    def _alone(self, row: int) -> DenseRows:
-        """A DenseRows of one of these rows."""
-        return DenseRows([part.alone(row) for part in self._parts], 1, self.shape[1])
-
     def _fault(self, row: int, token: int) -> SgdecError:
         """The error for a wrong sum at a token."""
-        scores = [part.alone(row).scores_of(np.array([[token]])).item() for part in self._parts]
+        at = np.array([row]), np.array([token])
+        scores = [part.scores_of(*at).item() for part in self._parts]
         return fault(token, [part.name for part in self._parts], [part.weights[row] for part in self._parts], scores)
 
     @cached_property
@@ -159,15 +258,31 @@ class DenseRows:
         return total
 
     @cached_property
+    def _rounding(self) -> float:
+        """The relative error of sums in the matrix whose terms have one sign."""
+        if self._matrix_is_exact:
+            return 0.0
+        precision = arrays.precision(self._matrix)
+        return 2 * len(self._parts) * precision
+
+    @cached_property
+    def _beside(self) -> Floats:
+        """``[R]``: the highest magnitude of terms in the sums of a row that can have the other sign."""
+        beside = np.zeros(self.shape[0])
+        if not self._matrix_is_exact:
+            for part in self._parts:
+                beside += part.of_either_sign(self.shape[0])
+        return beside
+
+    @cached_property
     def _exact(self) -> Array:
         """``[R, V]``: the combined scores, summed as in the ledger: in float64, in the order of the predictors."""
-        answered = [part for part in self._parts if part.answer is not None]
-        if len(answered) == 1 and answered[0].width is not None and set(answered[0].weights) <= {1.0, 0.0, None}:
-            return self._matrix  # nothing was rounded
+        if self._matrix_is_exact:
+            return self._matrix
 
         def add_up() -> Floats:
             total = np.zeros(self.shape)
-            for part in answered:
+            for part in self._parts:
                 total += arrays.weigh(part.filled(self.shape), part.factors)
             return total
 

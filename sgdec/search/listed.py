@@ -21,6 +21,7 @@ from sgdec.errors import SgdecError
 from sgdec.protocol import FORBIDDEN, Candidates
 from sgdec.scores import FEW
 from sgdec.search import arrays
+from sgdec.search.choosing import Choice, Chosen, choose_cells, choose_in_groups
 from sgdec.search.columns import Column, Floats, Ints, Wanted, not_in_vocabulary, outside
 from sgdec.search.continuations import Block, Continuation, best_first
 from sgdec.search.faults import fault, first_fault, forbids
@@ -57,6 +58,26 @@ class ListedRows:
         token, total, *scores = (values.tolist() for values in columns)
         found = list(zip(token, total, zip(*scores, strict=True), strict=True))
         return [found[begin:end] for begin, end in pairwise([0, *kept.cumsum().tolist()])]
+
+    def best_together(
+        self, groups: Sequence[int], before: Sequence[float], choice: Choice
+    ) -> list[list[Continuation]]:
+        """For each node its continuations that are among the best of all nodes of its group.
+
+        ``groups``: the group of each node, ascending. ``before``: the totals of the nodes.
+
+        Raises SgdecError if a total overflows.
+        """
+        if self._are_few(self._tokens):
+            return choose_in_groups(self._everything, groups, before, choice)
+        place, scores = self._all.place, self._totals(self._all, self._answers)
+        with np.errstate(over="ignore"):
+            totals = np.array(before)[place] + scores
+        (overflown,) = np.nonzero(np.isinf(totals) & (scores > FORBIDDEN))
+        if len(overflown):
+            raise self._fault(self._nodes[place[overflown[0]]], int(self._all.token[overflown[0]]))
+        cells = Chosen(place, self._all.token, totals, scores, np.column_stack(self._answers))
+        return cells.at(choose_cells(cells, np.array(groups), choice)[0]).by_row(len(self._nodes))
 
     def blocks(self, size: int) -> list[Block]:
         """The same as blocks of ``size``; a block shares no memory with other nodes."""

@@ -6,17 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from sgdec.protocol import FORBIDDEN, Array
 from sgdec.scores import DenseScores, Scores, SparseRow
 from sgdec.search import arrays
-from sgdec.search.columns import Column, Floats, Ints
-
-Flags: TypeAlias = npt.NDArray[np.bool_]
+from sgdec.search.columns import Column, Flags, Floats, Ints
 
 UNASKED = SparseRow((), (), 0.0)
 """The row used for a node that does not consult the predictor."""
@@ -47,13 +43,13 @@ class OpenRows:
             np.concatenate([scores for _, scores in listed]),
         )
 
-    def scores_of(self, tokens: Ints) -> Floats:
-        """The scores of tokens ``[R, C]``, in the same shape."""
-        found = np.repeat(self.default[:, None], tokens.shape[1], axis=1)
+    def scores_of(self, rows: Ints, tokens: Ints) -> Floats:
+        """The scores of tokens in these rows; both of one shape."""
+        found = self.default[rows]
         if len(self.row):
             width = max(int(tokens.max(initial=0)), int(self.token.max())) + 1
             known = self.row * width + self.token  # ascending, because rows and the tokens of each row are
-            asked = np.arange(len(tokens))[:, None] * width + tokens
+            asked = rows * width + tokens
             place = np.minimum(np.searchsorted(known, asked), len(known) - 1)
             listed = known[place] == asked
             found[listed] = self.score[place[listed]]
@@ -113,33 +109,39 @@ class Part:
         """``[R, 1]``: its weights; 0 for rows that do not consult it."""
         return np.array([weight or 0.0 for weight in self.weights])[:, None]
 
+    def factors_of(self, rows: Ints) -> Floats:
+        """Its weights in these rows; of a shape that broadcasts to theirs."""
+        same = len(set(self.weights)) == 1
+        factors: Floats = self.factors[0] if same else self.factors[rows, 0]
+        return factors
+
     @cached_property
     def consulted(self) -> Flags:
         """``[R, 1]``: whether each row consults it."""
         return np.array([weight is not None for weight in self.weights])[:, None]
 
-    def scores_of(self, tokens: Ints) -> Floats:
-        """Its unweighted scores of tokens ``[R, C]``, in the same shape; 0 for rows that do not consult it."""
+    def scores_of(self, rows: Ints, tokens: Ints) -> Floats:
+        """Its unweighted scores of tokens in these rows, both of one shape; 0 for rows that do not consult it."""
         if self.answer is None:
             return np.zeros(tokens.shape)
         if isinstance(self.answer, OpenRows):
-            return self.answer.scores_of(tokens)
-        rows = np.repeat(np.arange(len(tokens)), tokens.shape[1])
-        picked: Floats = arrays.to_numpy(arrays.pick(self.answer, rows, tokens.ravel())).astype(np.float64)
+            return self.answer.scores_of(rows, tokens)
+        picked: Floats = arrays.to_numpy(arrays.pick(self.answer, rows.ravel(), tokens.ravel())).astype(np.float64)
         found = picked.reshape(tokens.shape)
-        return found if None not in self.weights else np.where(self.consulted, found, 0.0)
+        return found if None not in self.weights else np.where(self.consulted[rows, 0], found, 0.0)
 
-    def alone(self, row: int) -> Part:
-        """The part for one row."""
-        answer = self.answer
-        if isinstance(answer, OpenRows):
-            own = answer.row == row
-            answer = OpenRows(
-                answer.default[row : row + 1], np.zeros(own.sum(), np.int64), answer.token[own], answer.score[own]
-            )
-        elif answer is not None:
-            answer = answer[row : row + 1]
-        return Part(self.name, answer, self.weights[row : row + 1])
+    def of_either_sign(self, rows: int) -> Floats | float:
+        """``[R]``: the highest magnitude of its weighted scores; 0 if none is positive, as with log-probabilities."""
+        if self.answer is None:
+            return 0.0
+        if isinstance(self.answer, OpenRows):
+            magnitude = np.abs(self.answer.default)
+            finite = np.isfinite(self.answer.score)
+            np.maximum.at(magnitude, self.answer.row[finite], np.abs(self.answer.score[finite]))
+            return magnitude * np.abs(self.factors[:, 0])
+        if self.factors.min() >= 0.0 and float(self.answer.max()) <= 0.0:
+            return 0.0
+        return arrays.magnitudes(self.answer) * np.abs(self.factors[:, 0])
 
     def filled(self, shape: tuple[int, int]) -> Floats:
         """All of its scores ``[R, V]``, in float64; 0 for rows that do not consult it."""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from sgdec.ranking import Ranking
+from sgdec.search.choosing import Choice
 from sgdec.search.constellation import Constellation
 from sgdec.search.node import Node
 from sgdec.search.sampling import Draw
@@ -26,6 +27,15 @@ class Expand(NamedTuple):
     """Whether children carry their coverage (a ranking with beta > 0)."""
     bounded: bool = False
     """Whether children carry their bounds, if predictors know these without another call."""
+
+
+class Choose(NamedTuple):
+    """The best children of the open nodes of one beam: see `Constellation.best_children`."""
+
+    nodes: Sequence[Node]
+    choice: Choice
+    coverage: bool
+    distinct: Ranking | None
 
 
 class Sample(NamedTuple):
@@ -49,7 +59,7 @@ class Keys(NamedTuple):
     ranking: Ranking
 
 
-Request: TypeAlias = Expand | Sample | Bound | Keys
+Request: TypeAlias = Expand | Choose | Sample | Bound | Keys
 
 
 class Asking:
@@ -76,6 +86,20 @@ class Asking:
         found: list[Any] = self._ask(Expand(nodes, limits, above, coverage, bounded))
         return found
 
+    def best_children(
+        self,
+        beams: Sequence[Sequence[Node]],
+        choice: Choice,
+        *,
+        coverage: bool = False,
+        distinct: Ranking | None = None,
+    ) -> list[list[Node]]:
+        (nodes,) = beams
+        if not coverage and self._constellation.gains_nothing_from_batches(nodes):
+            return self._constellation.best_children(beams, choice, distinct=distinct)
+        found: list[list[Node]] = self._ask(Choose(nodes, choice, coverage, distinct))
+        return found
+
     def sample(self, nodes: Sequence[Node], draws: Sequence[Draw], *, coverage: bool = False) -> list[Node | None]:
         found: list[Node | None] = self._ask(Sample(nodes, draws, coverage))
         return found
@@ -97,8 +121,8 @@ def answer(
     """The answers, in the order of the requests, one per node of a request.
 
     All requests of one kind form one batch, or batches of at most ``max_rows`` nodes. Types of the answers: Expand
-    ``list[list[Node]]`` or ``list[Iterator[Node]]``; Sample ``list[Node | None]``; Bound ``list[float]``; Keys
-    ``list[Hashable]``.
+    ``list[list[Node]]`` or ``list[Iterator[Node]]``; Choose ``list[list[Node]]``; Sample ``list[Node | None]``; Bound
+    ``list[float]``; Keys ``list[Hashable]``.
     """
     if len(requests) == 1 and max_rows is None:
         return list(_JOBS[type(requests[0])](constellation, requests))
@@ -153,6 +177,13 @@ def _expand(constellation: Constellation, requests: Sequence[Expand]) -> Iterabl
     return _apart(families, requests)
 
 
+def _choose(constellation: Constellation, requests: Sequence[Choose]) -> Iterable[list[Any]]:
+    _, choice, coverage, distinct = requests[0]
+    assert all(request[1:] == requests[0][1:] for request in requests), "one decoder, one choice"
+    beams = [request.nodes for request in requests]
+    return _apart(constellation.best_children(beams, choice, coverage=coverage, distinct=distinct), requests)
+
+
 def _sample(constellation: Constellation, requests: Sequence[Sample]) -> Iterable[list[Any]]:
     draws = [drawn for request in requests for drawn in request.draws]
     coverage = any(request.coverage for request in requests)
@@ -170,6 +201,7 @@ def _keys(constellation: Constellation, requests: Sequence[Keys]) -> Iterable[li
 
 _JOBS: dict[type[Any], Callable[[Constellation, Sequence[Any]], Iterable[list[Any]]]] = {
     Expand: _expand,
+    Choose: _choose,
     Sample: _sample,
     Bound: _bound,
     Keys: _keys,

@@ -1,8 +1,8 @@
 """The search space: all predictors over one source sentence, as a decoder sees them.
 
-A decoder uses five methods: `expand`, `sample`, `bound`, `keys`, `finish`. The space handles weights, combination,
-the ledger, counting of expansions, and lazy consumption: predictors consume a node's token only when its state is
-needed, so nodes that are never expanded cost no call.
+A decoder uses six methods: `expand`, `best_children`, `sample`, `bound`, `keys`, `finish`. The space handles weights,
+combination, the ledger, counting of expansions, and lazy consumption: predictors consume a node's token only when its
+state is needed, so nodes that are never expanded cost no call.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from sgdec.errors import SgdecError
 from sgdec.protocol import FORBIDDEN, BatchPredictor, Hypothesis
 from sgdec.ranking import Ranking
 from sgdec.search.bounds import max_score, most_of
+from sgdec.search.choosing import Choice
 from sgdec.search.constellation import Constellation
 from sgdec.search.node import Node
 from sgdec.search.requests import Asking, Request
@@ -28,6 +29,7 @@ ENDLESS = 10_000
 """The length at which a search without a length limit fails, before it fills the memory."""
 
 _bound: Callable[[Node], Any] = attrgetter("bound")
+_total: Callable[[Node], Any] = attrgetter("total")
 
 
 class SearchSpace:
@@ -123,6 +125,51 @@ class SearchSpace:
         limits, lowest = [limit] * len(nodes), [above] * len(nodes)
         return self._answers.expand(nodes, limits, lowest, coverage=self._uses_coverage, bounded=bounded)
 
+    def best_children(
+        self,
+        beam: Sequence[Node],
+        size: int,
+        *,
+        width: float = math.inf,
+        all_ends: bool = False,
+        distinct: bool = False,
+    ) -> list[Node]:
+        """The candidates for the next beam: the best children of all nodes together, and the finished nodes.
+
+        Each open node offers its ``size`` best children, but none more than ``width`` below its best one. The result
+        has the ``size`` best open children of all offers. Finished nodes of the beam and children that end with
+        ``</s>`` are included if they come before the last of these or, with ``all_ends``, in any case. ``distinct``:
+        among nodes with equal `keys`, only the first. Order: higher total, then earlier in the beam (for a child, its
+        parent), then higher score, then lower token.
+
+        The cost is one pass over the scores of all children, and one object per node returned. Expansions are
+        counted, and errors raised, as in `expand`. Raises ValueError for a size below 1.
+        """
+        if size < 1:
+            raise ValueError(f"size is {size}; expected 1 or more")
+        growing = [node for node in beam if node.last != EOS]
+        self._count(growing)
+        choice = Choice(size, size, width, all_ends)
+        ranking = self.ranking if distinct else None
+        families = iter(
+            self._answers.best_children([growing], choice, coverage=self._uses_coverage, distinct=ranking)
+            if growing
+            else ()
+        )
+        candidates: list[Node] = []
+        for node in beam:
+            if node.last == EOS:
+                candidates.append(node)
+            else:
+                candidates += next(families)
+        candidates.sort(key=_total, reverse=True)  # stable: of equal totals, the order of the beam
+        if distinct:
+            first: dict[Hashable, Node] = {}
+            for node, key in zip(candidates, self.keys(candidates), strict=True):
+                first.setdefault(key, node)
+            candidates = list(first.values())
+        return _through(candidates, size, all_ends)
+
     def sample(
         self,
         nodes: Sequence[Node],
@@ -205,3 +252,14 @@ class SearchSpace:
             raise SgdecError(
                 f"no end after {length:,} tokens, and no length limit: give --max-length N, or omit it (default)."
             )
+
+
+def _through(candidates: list[Node], size: int, all_ends: bool) -> list[Node]:
+    """The candidates up to the ``size``-th open one; after it only finished ones, if all of them are wanted."""
+    opened = 0
+    for place, node in enumerate(candidates):
+        opened += node.last != EOS
+        if opened == size:
+            rest = [node for node in candidates[place + 1 :] if node.last == EOS] if all_ends else []
+            return candidates[: place + 1] + rest
+    return candidates

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sgdec_decoders.beam import BeamDecoder, Finished, prune_local, set_finished_aside
+from sgdec_decoders._beams import prune_local
+from sgdec_decoders.beam import BeamDecoder, Finished, set_finished_aside
 from sgdec_decoders.bestfirst import BestFirstDecoder
 from sgdec_decoders.greedy import GreedyDecoder
 from sgdec_decoders.sepbeam import SepBeamDecoder

@@ -1,0 +1,149 @@
+"""The children of a beam that a search keeps, chosen from the children of all its nodes together.
+
+A beam of n nodes has n x V children, of which the search keeps about n. Each node offers its best children, and the
+best of all offers are chosen: in plain Python if there are few of them (`choose`), and with arrays if there are many
+(`choose_cells`). Both use the same order: higher total, then earlier node, then higher score, then lower token.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from sgdec.context import EOS
+from sgdec.protocol import FORBIDDEN
+from sgdec.search.columns import Flags, Floats, Ints
+from sgdec.search.continuations import Continuation
+
+Child = TypeVar("Child", bound=tuple[Any, ...])
+"""A token, its combined score, and more: a `Continuation`, or an arc of a `JointAutomaton`."""
+
+
+class Choice(NamedTuple):
+    """The number of children wanted, and limits on what a node can offer."""
+
+    size: int
+    """The number of open children wanted."""
+    each: int
+    """The number of children, ``</s>`` included, that one node offers: its best."""
+    width: float = math.inf
+    """A node offers only children whose totals are at most this far below the total of its best child."""
+    all_ends: bool = False
+    """Whether all offered ``</s>`` are wanted, or only those that come before the last open child chosen."""
+
+
+class Chosen(NamedTuple):
+    """n children of R rows as flat arrays, group after group, best total first."""
+
+    row: Ints
+    """``[n]``: the row of the parent."""
+    token: Ints
+    total: Floats
+    score: Floats
+    """``[n]``: the combined score of the token."""
+    ledger: Floats
+    """``[n, K]``: the unweighted scores by predictor."""
+
+    def at(self, places: Any) -> Chosen:
+        """The children at these places: ``[n]`` -> ``[len(places)]``."""
+        return Chosen(*(part[places] for part in self))
+
+    @classmethod
+    def joined(cls, several: Sequence[Chosen]) -> Chosen:
+        """The children of several such arrays, in this order."""
+        return cls(*map(np.concatenate, zip(*several, strict=True)))
+
+    def without_repeats(self) -> Chosen:
+        """The same with each pair of row and token once."""
+        width = int(self.token.max(initial=0)) + 1
+        return self.at(np.unique(self.row * width + self.token, return_index=True)[1])
+
+    def by_row(self, rows: int) -> list[list[Continuation]]:
+        """The children of each of the R rows, in the same order."""
+        found: list[list[Continuation]] = [[] for _ in range(rows)]
+        ledgers = map(tuple, self.ledger.tolist())
+        children = zip(self.token.tolist(), self.score.tolist(), ledgers, strict=True)
+        for row, child in zip(self.row.tolist(), children, strict=True):
+            found[row].append(child)
+        return found
+
+
+def choose(families: Sequence[list[Child]], before: Sequence[float], choice: Choice) -> list[list[Child]]:
+    """The chosen children of each node of one beam, and all whose totals equal that of the last chosen one.
+
+    ``families``: the children of each node, best score first, then the lower token. ``before``: the nodes' totals.
+    """
+    size, each, width, all_ends = choice
+    offers = [family[:each] for family in families]
+    if width < math.inf:
+        for i, (family, total) in enumerate(zip(offers, before, strict=True)):
+            if family:
+                lowest = total + family[0][1] - width
+                offers[i] = [child for child in family if total + child[1] >= lowest]
+    opened: list[float] = []
+    for family, total in zip(offers, before, strict=True):
+        opened += [total + child[1] for child in family if child[0] != EOS]
+    if len(opened) <= size:
+        return offers
+    opened.sort()
+    least = opened[-size]
+    return [
+        [child for child in family if total + child[1] >= least or (all_ends and child[0] == EOS)]
+        for family, total in zip(offers, before, strict=True)
+    ]
+
+
+def choose_in_groups(
+    families: Sequence[list[Child]], groups: Sequence[int], before: Sequence[float], choice: Choice
+) -> list[list[Child]]:
+    """The same for the nodes of several beams; ``groups``: the beam of each node, ascending."""
+    if groups[0] == groups[-1]:
+        return choose(families, before, choice)
+    chosen: list[list[Child]] = []
+    start = 0
+    while start < len(groups):
+        end = bisect_right(groups, groups[start])
+        chosen += choose(families[start:end], before[start:end], choice)
+        start = end
+    return chosen
+
+
+def choose_cells(
+    cells: Chosen, groups: Ints, choice: Choice, end_is_offered: Flags | None = None
+) -> tuple[Ints, set[int], Ints]:
+    """The positions of the chosen cells, group after group in order; and two facts that tell if more are needed.
+
+    ``cells``: for each row all cells down to some total, each once, in any order. ``groups [R]``: the beam of each
+    row, ascending. ``end_is_offered [R]``: whether a row offers ``</s>``; without it, the cells decide. The second
+    result is the set of rows with open cells beyond those they offer; the third is the number of open cells chosen
+    per group.
+    """
+    (possible,) = np.nonzero(cells.score != FORBIDDEN)
+    row, token = cells.row[possible], cells.token[possible]
+    by_row = np.lexsort((token, -cells.score[possible], row))
+    order, row, is_end = possible[by_row], row[by_row], token[by_row] == EOS
+    total = cells.total[order]
+    first = np.searchsorted(row, row)  # [n]: the position of the best cell of the same row
+    offered = np.arange(len(row)) - first < choice.each
+    if choice.width < math.inf:
+        offered &= total >= total[first] - choice.width
+    if end_is_offered is not None:
+        offered[is_end] = end_is_offered[row[is_end]]
+    cut: set[int] = set()
+    if not offered.all():
+        cut = set(row[~offered & ~is_end].tolist())
+        order, row, total, is_end = order[offered], row[offered], total[offered], is_end[offered]
+    group = groups[row]
+    by_total = np.lexsort((-total, group))  # stable: of equal totals the earlier row, then the better score
+    group, is_open = group[by_total], ~is_end[by_total]
+    before = np.cumsum(is_open) - is_open
+    before -= before[np.searchsorted(group, group)]  # [n]: open cells of the group that come before this one
+    wanted = before < choice.size
+    opened = np.bincount(group[wanted & is_open], minlength=int(groups[-1]) + 1)
+    if choice.all_ends:
+        wanted |= ~is_open
+    return order[by_total[wanted]], cut, opened
