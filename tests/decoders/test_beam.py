@@ -230,7 +230,7 @@ def test_the_command_says_once_what_a_search_can_lose(tmp_path: Path, capsys: py
     assert noted() == noted("--beam.alpha", "0.6", "--beam.stop", "length") == []
     assert noted("--beam.alpha", "0.6") == ["Note: beam: " + early.format("alpha or beta is not 0")]
     assert noted("--decoder", "vanilla", "--wc.weight", "-1") == ["Note: vanilla: " + early.format("totals can rise")]
-    assert len(noted("--decoder", "bestfirst", "--nbest", "2")) == 1
+    assert len(noted("--decoder", "bestfirst", "--nbest", "2", "--output-format", "nbest")) == 1
 
 
 class NoBound(Predictor):
