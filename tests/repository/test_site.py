@@ -133,8 +133,8 @@ def test_a_reader_needs_no_network_and_every_picture_says_what_it_shows(site: Pa
 
 def test_docstrings_come_through_whole(site: Path) -> None:
     """Backslashes, bars, and options in running text; no empty list of bases."""
-    assert r"\hidden_weights 2 holds" in (site / "reference/api/sgdec.io.nplm.html").read_text()
-    assert "|Y| counts" in (site / "reference/api/sgdec.ranking.html").read_text()
+    assert r"\hidden_weights 2 is ignored" in (site / "reference/api/sgdec.io.nplm.html").read_text()
+    assert "|Y| and the coverage sum" in (site / "reference/api/sgdec.ranking.html").read_text()
     for page in (site / "reference").rglob("*.html"):
         assert not re.search(r"<p>Bases:\s*</p>", page.read_text())
 
