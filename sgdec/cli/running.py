@@ -29,7 +29,7 @@ from sgdec.plugins.options import (
     split_config,
     split_dotted,
 )
-from sgdec.search.blame import told
+from sgdec.search.blame import PredictorFault, told
 from sgdec.settings import Settings
 from sgdec.suggest import suggest
 from sgdec.terminal import Bar
@@ -257,6 +257,7 @@ class Tally:
         self._sentences = self._tokens = self._expansions = self._unknown = 0
         self._text = given["input_format"] == "text"
         in_sight = given["output"] is None and sys.stdout.isatty()  # results on the same terminal show the progress
+        self._defects: set[str] = set()
         self._bar = Bar(work, log, unit="sentences", hidden=in_sight)
 
     def __enter__(self) -> Self:
@@ -279,9 +280,13 @@ class Tally:
             self._bar.advance()
 
     def warn(self, sentence: int, problem: Exception | str) -> None:
-        """Logs one line about a sentence; for an unexpected error of a plugin also its traceback."""
+        """Logs one line about a sentence; an unexpected error of a plugin comes with its traceback the first time."""
         text = told(problem, self._decoder) if isinstance(problem, Exception) else one_line(problem)
-        defect = None if isinstance(problem, (str, SgdecError)) else problem
+        defect = None if isinstance(problem, (str, SgdecError)) or text in self._defects else problem
+        if defect is not None:
+            self._defects.add(text)
+            if isinstance(defect, PredictorFault) and isinstance(defect.__cause__, Exception):
+                defect = defect.__cause__  # raised by the predictor; further out are frames of the search alone
         log.warning(f"sentence {sentence}: {text}", exc_info=defect)
 
     def report(self) -> None:

@@ -289,4 +289,5 @@ def _safely(ask: Callable[[list[Item]], Sequence[Any]], items: list[Item]) -> Se
     except Exception as error:
         if len(items) == 1:
             return [error]
-        return [reply for item in items for reply in _safely(ask, [item])]
+    # Outside the handler, so that an item's exception does not drag along that of the batch.
+    return [reply for item in items for reply in _safely(ask, [item])]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from functools import cache, partial
+from graphlib import CycleError, TopologicalSorter
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -119,6 +120,12 @@ class Lattice(Predictor):
     """
 
     def __init__(self, arcs: Mapping[int, Mapping[int, tuple[float, int]]], start: int = 0) -> None:
+        """Raises ValueError for arcs with a cycle."""
+        successors = {state: [to for token, (_, to) in out.items() if token != EOS] for state, out in arcs.items()}
+        try:
+            TopologicalSorter(successors).prepare()
+        except CycleError as error:
+            raise ValueError(f"the arcs of a Lattice must have no cycle; these have {error.args[1][::-1]}") from None
         self._arcs = arcs
         self._start = start
         self._state = start

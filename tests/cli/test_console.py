@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -158,3 +159,8 @@ def test_a_standard_error_that_cannot_be_written_ends_a_command_without_a_traceb
         monkeypatch.setattr(sys, "stderr", full)
         assert main(WORK["n-gram model"].split()) == 1
         monkeypatch.undo()
+
+
+def test_the_package_is_the_command_line_too() -> None:
+    done = subprocess.run([sys.executable, "-m", "sgdec", "plugins", "no-such"], capture_output=True, text=True)
+    assert done.returncode == 2 and done.stderr.startswith("Error: no plugin named 'no-such'")

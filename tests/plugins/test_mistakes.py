@@ -250,6 +250,15 @@ def test_an_exception_in_a_decoder_says_where(tmp_path: Path, capsys: pytest.Cap
     assert f"Warning: sentence 1: decoder 'mine': KeyError: 'there' ({path}, line 5)" in said
 
 
+def test_a_traceback_is_short_and_shown_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_plugin(tmp_path, BROKEN.format(verb="predict_next(self, candidates=None)"))
+    assert decode(tmp_path, lines="3\n" * 100, predictors="wc,mine") == 1
+    said = capsys.readouterr().err
+    assert said.count("Traceback (most recent call last)") == 1 and said.count(f'File "{path}"') == 2  # two frames
+    assert said.count("KeyError: 'there' (") == 100, "a line for each sentence"
+    assert len(said.splitlines()) < 120
+
+
 HEAD_AND_ERRORS = HEAD.replace("from sgdec import Scores", "from sgdec import Scores, SgdecError, UsageError")
 
 

@@ -14,6 +14,7 @@ from sgdec import Decoder, Predictor, Result, Scores, SearchSpace, Source
 from sgdec.protocol import Candidates
 from sgdec.testing import (
     DecoderContract,
+    Lattice,
     PredictorContract,
     Table,
     breach,
@@ -209,3 +210,9 @@ def test_a_tiny_space_opens_afresh_each_time() -> None:
     first, second = tiny.open(nbest=2), tiny.open()
     first.expand([first.root], limit=1)
     assert (first.expansions, second.expansions, first.nbest) == (1, 0, 2)
+
+
+def test_a_lattice_with_a_cycle_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"must have no cycle; these have \[[01], [01], [01]\]"):
+        Lattice({0: {3: (0.0, 1)}, 1: {4: (0.0, 0), 2: (0.0, 1)}})
+    Lattice({0: {3: (0.0, 1)}, 1: {2: (0.0, 0)}})  # nothing is entered by </s>

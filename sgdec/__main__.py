@@ -1,0 +1,10 @@
+"""``python -m sgdec``: the command line, where the console script is not on the path."""
+
+from __future__ import annotations
+
+import sys
+
+from sgdec.cli.main import main
+
+if __name__ == "__main__":
+    sys.exit(main())
