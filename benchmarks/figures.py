@@ -1,7 +1,8 @@
 """The figures that the ratchet watches: speeds, ratios of speeds and memory, one small function each.
 
-Ratios are of what is timed in turn in one process, so they say the same on a quiet and on a busy machine. All times
-are CPU time of one thread, which other work on the machine changes little. A new figure is a function under `figure`.
+The two sides of a ratio are timed alternately in one process, so a ratio is the same on an idle and on a busy
+machine. All times are CPU time of one thread, which other work on the machine affects little. To add a figure, write
+a function with the decorator `figure`.
 
     python benchmarks/figures.py [--only "beam / vanilla" ...] [--tiny]
 
@@ -61,7 +62,7 @@ Measure: TypeAlias = Callable[[Sizes], float]
 
 @dataclass(frozen=True)
 class Figure:
-    """One number, and which way is better."""
+    """One figure, with its unit and the direction that is better."""
 
     name: str
     unit: str
@@ -73,7 +74,8 @@ FIGURES: dict[str, Figure] = {}
 
 
 def figure(name: str, unit: str, better: Literal["higher", "lower"]) -> Callable[[Measure], Measure]:
-    """Registers what measures a figure. It imports what it needs itself, since an older commit may lack it."""
+    """Register the function that measures a figure. The function imports its dependencies itself, since an older
+    commit may lack them."""
 
     def register(measure: Measure) -> Measure:
         FIGURES[name] = Figure(name, unit, better, measure)
@@ -83,7 +85,7 @@ def figure(name: str, unit: str, better: Literal["higher", "lower"]) -> Callable
 
 
 def in_turn(cases: Mapping[str, Callable[[], float]], repeats: int) -> dict[str, float]:
-    """Median seconds of each case; one more repeat warms up."""
+    """The median seconds of each case, after one more repeat as a warm-up."""
     seconds: dict[str, list[float]] = {name: [] for name in cases}
     for _ in range(repeats + 1):
         for name, case in cases.items():
@@ -146,7 +148,7 @@ def _decoding(sizes: Sizes) -> dict[str, float]:
 
 
 def _ngram(vocab_size: int) -> BatchPredictor:
-    """A trigram model of random text, whose words are as frequent as words are (Zipf)."""
+    """A trigram model of random text, whose word frequencies follow Zipf's law."""
     import numpy as np
     from sgdec_predictors.ngram import NGram
 
@@ -163,9 +165,9 @@ def _ngram(vocab_size: int) -> BatchPredictor:
         return NGram(str(path), context=Context(vocab_size=vocab_size))
 
 
-@figure("free predictor", "microseconds an expansion", "lower")
+@figure("free predictor", "microseconds per expansion", "lower")
 def free_predictor(sizes: Sizes) -> float:
-    """Beam search over rows that cost nothing: the core alone."""
+    """Beam search over rows that cost nothing, which measures the core alone."""
     from free_predictor import Free, free_scores, search
 
     from sgdec.search.constellation import Constellation
@@ -186,7 +188,7 @@ def free_predictor(sizes: Sizes) -> float:
 
 @figure("fst,ngram", "sentences per second", "higher")
 def lattices_with_ngram(sizes: Sizes) -> float:
-    """Beam search, one sentence at a time, lattices read."""
+    """Beam search, one sentence at a time, including reading the lattices."""
     from sgdec_decoders.beam import BeamDecoder
     from symbolic import search, sentences, write_inputs
 
@@ -200,7 +202,7 @@ def lattices_with_ngram(sizes: Sizes) -> float:
 
 @figure("training / products", "of the speed of one large product", "higher")
 def training_by_products(sizes: Sizes) -> float:
-    """One update of GNMT 2+2 x 512 with 8,000 words, as floating-point operations a second."""
+    """One update of GNMT 2+2 x 512 with 8,000 words, as floating-point operations per second."""
     from training_peer import MFLOP_PER_TOKEN, peak
     from training_step import Updates
 
@@ -217,7 +219,7 @@ def training_by_products(sizes: Sizes) -> float:
     return updates.tokens * MFLOP_PER_TOKEN / 1000 / spent / statistics.median(speeds)
 
 
-@figure("astar", "microseconds an expansion", "lower")
+@figure("astar", "microseconds per expansion", "lower")
 def astar(sizes: Sizes) -> float:
     """An exact search over rows of 32,000 scores, whose only cost is a copy."""
     from memory import search_exactly
@@ -230,7 +232,7 @@ def astar(sizes: Sizes) -> float:
     return in_turn({"astar": search}, sizes.repeats)["astar"] / sizes.expansions * 1e6
 
 
-@figure("astar, memory", "bytes an expansion", "lower")
+@figure("astar, memory", "bytes per expansion", "lower")
 def astar_memory(sizes: Sizes) -> float:
     """The memory that an open prefix keeps, over rows of 32,000 scores."""
     from memory import bytes_an_expansion
@@ -248,7 +250,7 @@ def main() -> None:
     for name in given.only:
         try:
             found: dict[str, object] = {"value": FIGURES[name].measure(TINY if given.tiny else FULL)}
-        except Exception as error:  # one that a commit cannot run must not hide the others
+        except Exception as error:  # a figure that a commit cannot run must not hide the others
             found = {"error": f"{type(error).__name__}: {error}".splitlines()[0]}
         print(json.dumps({"name": name, **found}), flush=True)
 

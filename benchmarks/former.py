@@ -1,4 +1,4 @@
-"""Modules that have moved: the ratchet takes today's measurements on trees from before."""
+"""Old names of moved modules, so that the ratchet can run today's measurements on older trees."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ MOVED = {
     "sgdec.search.scheduler": "sgdec.scheduler",
     "sgdec.search.space": "sgdec.search",
 }
-"""From what benchmarks import to where it was."""
+"""The old name of each module that benchmarks import."""
 
 
 def know_by_new_names() -> None:
-    """Gives the modules of a tree from before the names that they have now."""
+    """Make the modules of an older tree available under their present names."""
     (package,) = importlib.import_module("sgdec").__path__
     for new, old in MOVED.items():
         if not Path(package, *new.split(".")[1:]).with_suffix(".py").exists():

@@ -5,7 +5,7 @@ model, no arithmetic); beam search with 4 hypotheses runs over it on one core, o
 dictionaries reach 180 to 235 tokens/s on this constellation, so the target here is 2,350. The floor is printed beside
 it: finding the best 4 of 32,000 scores in 4 rows per token, by a plain partial sort and by our top-k of block maxima.
 
-First the beam's result is compared with the one that plain sorting gives.
+First the beam's result is compared with that of plain sorting.
 
     python benchmarks/free_predictor.py
 """
@@ -32,7 +32,7 @@ from sgdec.topk import top_tokens
 
 
 class Free(BatchPredictor):
-    """The same scores after every prefix: one view for each number of rows, so that nothing is even copied."""
+    """Returns the same scores after every prefix: one view for each number of rows, so that no data is copied."""
 
     def __init__(self, scores: np.ndarray) -> None:
         self.scores = scores
@@ -51,7 +51,7 @@ class Free(BatchPredictor):
 
 
 def free_scores(vocab_size: int) -> np.ndarray:
-    """``[V]``, seeded; the end comes only at the length limit."""
+    """Random scores ``[V]`` with a fixed seed; sentences end only at the length limit."""
     generator = np.random.default_rng(1)
     scores: np.ndarray = np.log(generator.dirichlet(np.full(vocab_size, 0.5)) + 1e-12).astype(np.float32)
     scores[2] = -30.0

@@ -1,7 +1,8 @@
-"""How long do estimating, reading and asking an n-gram model take?
+"""How long does it take to estimate, read and query an n-gram model?
 
-`sgdec lm` as a whole process over a text; then in this process the predictor's reading of what it wrote, and rows
-over the whole vocabulary for the histories of beam 5 x 64 sentences. Medians with the range in brackets.
+The time of `sgdec lm` as a whole process; then, in this process, the time in which the predictor reads its file, and
+computes rows over the whole vocabulary for the histories of beam 5 x 64 sentences. Medians with the range in
+brackets.
 
     python benchmarks/language_model.py --text TEXT --tokenizer FILE.spm [--order 5] [--runs 3]
 """

@@ -1,9 +1,9 @@
 """Does memory stay small in a long search, and constant over a long input?
 
     python benchmarks/memory.py search [--expansions 10000] [--layers 2 --width 512 --vocab-size 8000 --length 40]
-        A depth-first search with `nmt` (random weights) that expands 10,000 nodes of one sentence, children produced
-        lazily: by how much resident memory grows over a greedy search of the same sentence, slots of the pool in use
-        at most, how many that pool has, and what all states ever made would take if none were freed.
+        A depth-first search with `nmt` (random weights) that expands 10,000 nodes of one sentence, with lazy
+        children. It prints the growth of resident memory over a greedy search of the same sentence, the largest
+        number of slots in use, the size of the pool, and the memory of all states if none were freed.
 
     python benchmarks/memory.py expansions [--expansions 200 600] [--vocab-size 32000] [--batch-size 1 64]
         The bytes per expansion that each exact decoder keeps, over rows of 32,000 scores that a predictor makes for
@@ -12,11 +12,11 @@
         The number of expansions per second is also printed, measured without tracing.
 
     python benchmarks/memory.py input [--lines 1000000]
-        So many generated lines of token ids, read, decoded by `greedy` with a predictor that allows only the source
-        itself, and written: resident memory after a tenth of the lines and at the end.
+        Generated lines of token ids are read, decoded by `greedy` with a predictor that allows only the source
+        itself, and written. It prints the resident memory after a tenth of the lines and at the end.
 
-Resident memory is what the system says (Linux: /proc/self/statm); each command is a process of its own, so that
-nothing was allocated and freed before.
+Resident memory is the system's figure (Linux: /proc/self/statm); each command is a separate process, so that no
+memory was allocated and freed before.
 """
 
 from __future__ import annotations
@@ -76,13 +76,13 @@ def main() -> None:
 
 
 def resident() -> float:
-    """MiB of this process that are in memory."""
+    """The resident memory of this process in MiB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / MIB
 
 
 class Watched:
-    """The most memory and the most slots seen."""
+    """The largest memory and number of slots observed."""
 
     def __init__(self, predictor: Any) -> None:
         self._pool = predictor._pool
@@ -95,7 +95,7 @@ class Watched:
 
 
 class DepthFirst(Decoder):
-    """Best children first, until so many nodes are expanded; what it has found by then."""
+    """Expands the best children first, up to a number of expansions; returns the hypotheses found so far."""
 
     def __init__(self, expansions: int, watched: Watched) -> None:
         self._expansions = expansions
@@ -144,9 +144,9 @@ def long_search(given: argparse.Namespace) -> None:
 
 
 class Zipf(BatchPredictor):
-    """The token of rank r has a probability of r^-1.5 / sum; which token has which rank depends on the prefix.
+    """The token of rank r has the probability r^-1.5 / sum; the ranks of tokens depend on the prefix.
 
-    State: the place of the first rank.
+    State: the token with the first rank.
     """
 
     max_score = 0.0
@@ -176,7 +176,7 @@ EXACT: dict[str, Callable[..., Decoder]] = {
 
 
 def search_exactly(decoder: str, vocab_size: int, batch_size: int, expansions: int) -> int:
-    """Sentences of `Zipf`, each until so many prefixes are expanded; the expansions in all."""
+    """Search sentences of `Zipf`, each up to a number of expansions. Returns the total number of expansions."""
     sources = [Source(i + 1, (3,) * 20, max_length=40) for i in range(batch_size)]
     constellation = Constellation.of({"zipf": Zipf(vocab_size)})
     searches = Scheduler(constellation, EXACT[decoder](max_expansions=expansions), batch_size=batch_size, nbest=100)
@@ -199,7 +199,7 @@ def bytes_an_expansion(decoder: str, vocab_size: int, batch_size: int, few: int,
 
 
 def kept_by_expansions(given: argparse.Namespace) -> None:
-    print(f"{'decoder':<12}{'batch':>6}{'bytes an expansion':>20}{'expansions/s':>14}")
+    print(f"{'decoder':<12}{'batch':>6}{'bytes / expansion':>20}{'expansions/s':>14}")
     for batch_size in given.batch_size:
         few, many = given.expansions if batch_size == 1 else [count // 8 for count in given.expansions]
         for decoder in EXACT:
@@ -210,7 +210,7 @@ def kept_by_expansions(given: argparse.Namespace) -> None:
 
 
 class Echo(BatchPredictor):
-    """Allows the source and nothing else. State: the tokens still to come."""
+    """Allows only the source. State: the remaining tokens."""
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[tuple[int, ...]]:
         return [(*source.tokens, EOS) for source in sources]

@@ -27,16 +27,16 @@ Known and assumed facts about the paper's V100s:
 - 15.7 TFLOP/s in fp32, 900 GB/s, NVLink 25 GB/s a direction (NVIDIA's data sheet); 10 microseconds a message.
 - Products reach 0.7 of that (assumed), and read and write an LSTM's weights four times per step: forward, for the
   gradient of the input, and to add to that of the weights.
-- LSTMs are unrolled, step by step, as by MXNet's `rnn.LSTMCell`: 13 kernels a step forward (2 products, 1 split, 4
+- LSTMs are unrolled, step by step, as by MXNet's `rnn.LSTMCell`: 13 kernels per step forward (2 products, 1 split, 4
   gates, 6 operations), attention 9 (2 products, 2 batched ones, mask, softmax, concatenation, tanh, dropout), and
-  twice as many backward. A kernel costs at least a dispatch, whatever the batch: one number, *fitted to the row of
+  twice as many backward. A kernel costs at least one dispatch for any batch size: one number, *fitted to the row of
   model parallelism*.
 - 28 tokens per sentence on both sides (assumed); layers 1, 1, 2 on three devices, attention and softmax on the
-  fourth, softmax after the decoder; Adam reads and writes seven numbers a parameter.
-- Replicas are kept in step at a speed *fitted to the row of data parallelism*; the sums of hybrid parallelism go over
-  NVLink as a ring. (The paper says no more than that a root collects and sends out.)
+  fourth, softmax after the decoder; Adam reads and writes seven numbers per parameter.
+- Replicas are synchronised at a speed *fitted to the row of data parallelism*; the sums of hybrid parallelism go over
+  NVLink as a ring. (The paper only says that a root collects and distributes.)
 
-So two rows are fitted, by one number each, and the other two are predicted; WMT17's column is fitted by nothing. An
+So two rows are fitted, by one number each, and the other two are predicted; no number is fitted to WMT17's column. An
 efficiency of 0.5 or 0.9, or 20 or 35 tokens per sentence, change the predictions by about 0.1, since the fit
 compensates for it.
 """
@@ -53,7 +53,7 @@ from parallel_times import FLOAT, Device, Shape, Table, Times, measure
 
 WORLD = 4
 SINGLE, ALL_DATA, ALL_MODEL = 64, 256, 224
-"""Table 3's mini-batches: one device, data parallelism, and whatever spreads the model."""
+"""Table 3's mini-batches: one device, data parallelism, and the modes that distribute the model."""
 LAYERS_ON = (1, 1, 2)
 PAPER = {
     "data": (1.60, 1.70),
@@ -63,25 +63,26 @@ PAPER = {
 }
 """Table 3: scaling factors for WMT14 and WMT17."""
 PAPER_SPEED = 2826
-"""Source tokens a second of one device, WMT14."""
+"""Source tokens per second of one device, WMT14."""
 
 
 @dataclass(frozen=True)
 class Link:
-    """Between two devices, each direction."""
+    """The link between two devices, in each direction."""
 
     bandwidth: float = 25e9
-    """Bytes a second."""
+    """Bytes per second."""
     latency: float = 10e-6
     replicas: float | None = None
-    """Bytes of parameters a second at which replicas are kept in step; None: as a ring over the link."""
+    """The speed in bytes of parameters per second at which replicas are synchronised; None = that of a ring over the
+    link."""
 
     def message(self, numbers: float) -> float:
         """Seconds from one device to another."""
         return self.latency + numbers * FLOAT / self.bandwidth
 
     def ring(self, numbers: float) -> float:
-        """Seconds to sum them over all devices: 2 (W-1) messages of 1/W each."""
+        """Seconds to sum ``numbers`` over all devices: 2 (W-1) messages of 1/W each."""
         return 2 * (WORLD - 1) * self.message(numbers / WORLD)
 
     def synchronise(self, parameters: float) -> float:
@@ -90,7 +91,7 @@ class Link:
 
 
 def wave(steps: int, stages: Sequence[float]) -> float:
-    """Seconds of a wavefront of ``steps`` through stages that take so long a step.
+    """Seconds of a wavefront of ``steps`` through stages with these seconds per step.
 
     >>> wave(10, [1.0]), wave(10, [1.0, 1.0, 2.0])
     (10.0, 22.0)
@@ -138,7 +139,7 @@ class Prediction:
         )  # fmt: skip
 
     def factors(self) -> dict[str, float]:
-        """Sentences a second, those of one device being 1."""
+        """Sentences per second, relative to one device."""
         seconds = {
             "data": (ALL_DATA, self.data()),
             "model": (ALL_MODEL, self.model()),
@@ -148,16 +149,16 @@ class Prediction:
         return {mode: sentences / SINGLE * self.one() / time for mode, (sentences, time) in seconds.items()}
 
     def _message(self) -> float:
-        """A step's states up, and their gradients down."""
+        """The seconds to send a step's states up, and their gradients down."""
         return 2 * self.link.message(ALL_MODEL * self.shape.width)
 
     def _encoder(self) -> float:
-        """A wave through a stack, onward to where the attention is."""
+        """A wave through a stack, with messages to the device of the attention."""
         layer, message = self.times.layer(ALL_MODEL), self._message()
         return wave(self.shape.steps, [stage for layers in self.layers_on for stage in (layers * layer, message)])
 
     def _fed_decoder(self) -> float:
-        """Without softmax; H_c goes back to the first device."""
+        """The decoder without softmax; H_c is sent back to the first device."""
         step = self.shape.layers * self.times.layer(ALL_MODEL) + self.times.attend(ALL_MODEL)
         return self.shape.steps * (step + (len(self.layers_on) + 1) * self._message())
 
@@ -166,19 +167,20 @@ class Prediction:
         return 2 * self.link.message(steps * ALL_MODEL * self.shape.width * (WORLD - 1) / WORLD)
 
     def _update(self) -> float:
-        """Each device updates what it has; about as much on each."""
+        """The update; each device updates its own part, all of about equal size."""
         return self.times.update(self.shape.parameters / WORLD)
 
 
 def fit_replicas(prediction: Prediction, factor: float) -> Prediction:
-    """With the speed of keeping replicas in step at which data parallelism gives this factor."""
+    """The prediction with the speed of synchronisation at which data parallelism has this factor."""
     seconds = (ALL_DATA / SINGLE / factor - 1) * prediction.one()
     speed = prediction.shape.parameters * FLOAT / seconds
     return replace(prediction, link=replace(prediction.link, replicas=speed))
 
 
 def fit_dispatch(prediction: Prediction, device: Device, factor: float) -> Prediction:
-    """With the time of a dispatch at which model parallelism gives this factor (it grows with it)."""
+    """The prediction with the time of a dispatch at which model parallelism has this factor (the factor grows with
+    the time)."""
     low, high = 0.0, 1e-3
     for _ in range(60):
         middle = (low + high) / 2

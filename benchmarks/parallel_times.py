@@ -29,7 +29,7 @@ class Shape:
 
     @property
     def attention(self) -> int:
-        """Parameters: W_a and W_c."""
+        """The number of parameters of W_a and W_c."""
         return 3 * self.width**2
 
     @property
@@ -38,7 +38,7 @@ class Shape:
 
     @property
     def parameters(self) -> int:
-        """All, with input feeding."""
+        """The number of all parameters, with input feeding."""
         first, other = self.embedding + self.width, 2 * self.width
         stacks = 4 * self.width * (2 * first + self.width + 2 * (self.layers - 1) * other + 4 * self.layers)
         return 2 * self.vocabulary * self.embedding + stacks + self.attention + self.softmax
@@ -53,15 +53,15 @@ class Times(ABC):
 
     @abstractmethod
     def attend(self, sentences: float) -> float:
-        """a(B): a step by itself."""
+        """a(B): a single step."""
 
     @abstractmethod
     def attend_all(self, sentences: float) -> float:
-        """a'(B): a step's share where all steps are computed at once."""
+        """a'(B): a step's share if all steps are computed at once."""
 
     @abstractmethod
     def softmax(self, sentences: float) -> float:
-        """s(B): likewise."""
+        """s(B): a step's share if all steps are computed at once."""
 
     @abstractmethod
     def update(self, parameters: float) -> float:
@@ -74,11 +74,11 @@ class Device(Times):
 
     shape: Shape
     dispatch: float = 20e-6
-    """Seconds that a kernel takes at least."""
+    """The minimum seconds of a kernel."""
     flops: float = 15.7e12
     efficiency: float = 0.7
     memory: float = 900e9
-    """Bytes a second."""
+    """Bytes per second."""
     layer_kernels: int = 3 * 13
     attention_kernels: int = 3 * 9
 
@@ -109,7 +109,7 @@ class Device(Times):
 
 @dataclass(frozen=True)
 class Table(Times):
-    """Measured times: seconds by what and by sentences; what was not measured is interpolated linearly."""
+    """Measured times: seconds by part and by number of sentences, interpolated linearly."""
 
     seconds: dict[str, dict[str, float]]
 

@@ -1,18 +1,19 @@
 """How much faster are packed and 8-bit weights than plain ones, in the products of one decoder step and in the step?
 
-The question: the price of the matrix products alone (the floor of decoding), and of a whole step with attention,
-gates and softmax's logits, when weights are fp32 as they are (`F.linear`), fp32 packed for the processor, or int8
+Measures the time of the matrix products alone (the floor of decoding), and of a whole step with attention, gates and
+the softmax's logits: with plain fp32 weights (`F.linear`), fp32 weights packed for the processor, and int8 weights
 with fixed ranges (GNMT section 6). Models with random weights, constrained, of two sizes: 2+2 x 512 with a vocabulary
 of 8,000 and 8+8 x 1024 with 32,000; beam 5, so 5, 80 and 320 rows for 1, 16 and 64 sentences of 20 tokens.
 
-First the packed side has to give the same scores as the plain one (1e-4), and int8 log-probabilities near them. Then
-all sides run in turn in one process, one warm-up each; medians, the range in brackets, and the ratio to plain fp32.
-Tokens/s are rows / beam / time: tokens of the best hypotheses. Run it on a quiet machine:
+First the packed side must have the same scores as the plain one (1e-4), and int8 must have similar log-probabilities.
+Then all sides run alternately in one process, after one warm-up each; medians, the range in brackets, and the ratio
+to plain fp32. Tokens/s are rows / beam / time: tokens of the best hypotheses. Run it on an idle machine:
 
     python benchmarks/quantised.py [--threads 2] [--repeats 7] [--shape small|gnmt8] [--cpu-time]
 
-With ``--operators`` instead: each product alone, by every 8-bit operator that is right on this processor
-(`sgdec.models.kernels.INT8_WAYS`), and by `torch.ao`'s dynamic quantisation, which measures the range over the batch.
+With ``--operators`` it measures instead each product alone, with every 8-bit operator that is correct on this
+processor (`sgdec.models.kernels.INT8_WAYS`), and by `torch.ao`'s dynamic quantisation, which measures the range over
+the batch.
 """
 
 from __future__ import annotations
@@ -45,18 +46,18 @@ from sgdec.models.kernels import (
 
 BEAM, SOURCE = 5, 20
 SHAPES = {"small": (2, 512, 8_000), "gnmt8": (8, 1024, 32_000)}
-"""Layers each, width, vocabulary."""
+"""Layers of encoder and of decoder, width, vocabulary size."""
 
 
 class Plain(Kernels):
-    """The same products, with weights as they are."""
+    """The same products, with plain weights."""
 
     def linear(self, weight: Tensor, bias: Tensor | None = None) -> Product:
         return plain_linear(weight, bias)
 
 
 class Int8(Kernels):
-    """8 bits, without a file between."""
+    """The model in 8 bits, without writing a file."""
 
     def bounded(self, name: str, weight: Tensor, bias: Tensor | None, bound: float | None) -> Product:
         assert bound is not None
@@ -199,7 +200,7 @@ def random_memory(rows: int, width: int) -> Memory:
 def times(
     sides: Iterable[str], work: Callable[[str], object], repeats: int, clock: Callable[[], float]
 ) -> dict[str, list[float]]:
-    """Seconds by side, the sides in turn."""
+    """Seconds by side; the sides alternate."""
     taken: dict[str, list[float]] = {side: [] for side in sides}
     for repeat in range(-1, repeats):
         for side, seconds in taken.items():

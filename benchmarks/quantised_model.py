@@ -1,15 +1,15 @@
 """What do 8 bits cost a trained model in quality, and what do they gain in speed? (GNMT, section 6 and Table 1)
 
-A checkpoint, best one trained with ``--gnmt.constrained true``, is quantised into a temporary folder. Then, for fp32,
-int8 and, where the processor has instructions for it, bf16:
+A checkpoint, preferably one trained with ``--gnmt.constrained true``, is quantised into a temporary folder. Then
+these are measured for fp32, int8 and, if the processor has instructions for it, bf16:
 
 - log-perplexity of a validation set: the mean -ln P of a target token, ``</s>`` included, predicted step by step;
-- BLEU of beam 5 (sacreBLEU), and the share of outputs that are those of fp32;
+- BLEU of beam 5 (sacreBLEU), and the share of outputs that equal those of fp32;
 - output tokens/s of ``vanilla`` and of the general ``beam``, one sentence at a time and 64 at once.
 
 All speeds alternate in one process; medians, the range in brackets, and the median of the ratios to fp32 in the same
-round. ``vanilla`` and ``beam`` have to give the same outputs, and so do all rounds. A loss of 0.01 in log-perplexity
-and of 0.1 BLEU is allowed; the paper lost 0.0072 and nothing. Run it on a quiet machine:
+round. ``vanilla`` and ``beam`` must have the same outputs, and so must all rounds. A loss of 0.01 in log-perplexity
+and of 0.1 BLEU is allowed; the paper lost 0.0072 and nothing. Run it on an idle machine:
 
     python benchmarks/quantised_model.py --model run/best --input test.en.gz --reference test.de.gz
         --valid val.en.gz val.de.gz [--sentences 1000] [--single 100] [--runs 3] [--threads 2]
@@ -43,7 +43,8 @@ from sgdec.training.validation import bleu, perplexity
 
 DECODERS, BATCHES = ("vanilla", "beam"), (1, 64)
 SAME = 0.99
-"""At least this share of outputs is the same in both decoders: sums in another order can turn near ties."""
+"""The minimum share of equal outputs of the two decoders: another order of summation can change the order of near
+ties."""
 
 Outputs = list[tuple[int, ...]]
 
@@ -97,7 +98,7 @@ def make_run(model: str, precision: str, decoder: str, options: Mapping[str, str
 
 
 def log_perplexity(model: str, precision: str, valid: tuple[str, str]) -> float:
-    """Mean -ln P of a token."""
+    """The mean -ln P per token."""
     module, vocabularies = load_model(model, precision=precision)
     source, target = vocabularies
     assert isinstance(source, SentencePieceVocabulary) and isinstance(target, SentencePieceVocabulary)
@@ -122,7 +123,7 @@ def measure(
     rounds: int,
     clock: Callable[[], float],
 ) -> tuple[dict[Case, Outputs], dict[Case, list[float]]]:
-    """Outputs, and seconds by round, of all cases in turn."""
+    """The outputs, and the seconds by round, of all cases; the cases alternate."""
     cases = [(precision, decoder, batch) for batch in BATCHES for decoder in DECODERS for precision in by_name(runs)]
     outputs: dict[Case, Outputs] = {}
     seconds: dict[Case, list[float]] = {case: [] for case in cases}
@@ -166,7 +167,7 @@ def report_quality(
     references: Sequence[str],
     runs: Mapping[tuple[str, str], Run],
 ) -> None:
-    """One line a precision."""
+    """Print one line per precision."""
     target = runs["fp32", "beam"].vocabularies.target
     assert target is not None
     best = {precision: outputs[precision, "beam", BATCHES[-1]] for precision in losses}
@@ -182,7 +183,7 @@ def report_quality(
 def report_speed(
     seconds: Mapping[Case, list[float]], outputs: Mapping[Case, Outputs], sentences: int, single: int
 ) -> None:
-    """One line a case."""
+    """Print one line per case."""
     print(f"\nbatch {'decoder':<9}{'precision':<10}{'tokens/s':>9}{'(range)':>18}{'sentences/s':>12}{'x fp32':>8}")
     for case, times in seconds.items():
         precision, decoder, batch = case

@@ -1,18 +1,18 @@
-"""Has anything become slower? The figures of `figures.py`, of this tree and of an earlier commit, in turn.
+"""Has anything become slower? Measures the figures of `figures.py` alternately in this tree and at an earlier commit.
 
     python benchmarks/ratchet.py [--base COMMIT] [--rounds 5] [--only "beam / vanilla" ...] [--tiny]
 
-Each round measures all figures of each side in a process of its own; the sides alternate, and which begins, too. The
-earlier commit is a temporary worktree, which is removed afterwards. The code that measures is this tree's on both
-sides, the library that it drives is each side's own, so a figure can be younger than the commit that it is asked of;
-one that does not run there says so. Shown are medians of the rounds with their range: of each side, and of the ratio
-of the two in each round.
+Each round measures all figures of each side in a separate process; the sides alternate, and also the side that
+begins. The earlier commit is checked out into a temporary worktree, which is removed afterwards. Both sides use this
+tree's measuring code with their own library, so a figure can be newer than the commit; the table says if it does not
+run there. The table has medians over the rounds with their range: of each side, and of the ratio of the two sides in
+each round.
 
 Ratios are compared as logarithms, in which twice as slow and twice as fast are equally far from no change. A figure
-fell if the median ratio is worse than 1 by more than the range of the ratios, and by more than `LEAST`. One
-that is worse in each round, but by less, is marked "worse each time": look again, with more rounds. The exit status
-is 1 if a figure fell or does not run any more, and 2 for a wrong call. Run it on a quiet machine: the busier it is,
-the wider are the ranges.
+fell if the median ratio is worse than 1 by more than the range of the ratios, and by more than `LEAST`. A figure that
+is worse in each round, but by less, is marked "worse each time": measure it again, with more rounds. The exit status
+is 1 if a figure fell or no longer runs, and 2 for a wrong call. Run it on an idle machine: on a busy machine the
+ranges are wider.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LIBRARIES = ("numpy", "torch", "pynini")
 
 @dataclass
 class Side:
-    """A tree, and what was measured there."""
+    """A tree with its measured values."""
 
     name: str
     root: Path
@@ -52,7 +52,7 @@ class Side:
     errors: dict[str, str] = field(default_factory=dict)
 
     def measure(self, names: Sequence[str], tiny: bool) -> None:
-        """One round, in a process of its own."""
+        """One round, in a separate process."""
         paths = os.pathsep.join(str(self.root / root) for root in SOURCE_ROOTS)
         command = [sys.executable, str(HERE / "figures.py"), *(["--tiny"] if tiny else []), "--only", *names]
         environment = {**os.environ, "PYTHONPATH": paths, "PYTHONHASHSEED": "0"}
@@ -97,7 +97,7 @@ def main() -> int:
 
 
 def measure(sides: Sequence[Side], names: Sequence[str], rounds: int, tiny: bool) -> None:
-    """All rounds; which side begins changes from one to the next."""
+    """Run all rounds; the sides take turns in beginning."""
     for number in range(rounds):
         for side in sides if number % 2 == 0 else reversed(sides):
             print(f"round {number + 1} of {rounds}: {side.name}", file=sys.stderr, flush=True)
@@ -137,7 +137,7 @@ def compare(figure: Figure, ratios: Sequence[float]) -> str:
 
 
 def table(here: Side, base: Side | None, names: Sequence[str]) -> str:
-    """A line a figure."""
+    """The table, one line per figure."""
     rows = [["figure", here.name, *([base.name, "change", ""] if base else [])]]
     for name in names:
         row = [name, shown(here.values.get(name, []), short)]
@@ -177,7 +177,7 @@ def machine() -> str:
 
 
 def processor() -> str:
-    """Its name, as the system gives it."""
+    """The name of the processor, from the system."""
     try:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
@@ -202,7 +202,7 @@ def git(*arguments: str) -> str:
 
 @contextmanager
 def worktree(commit: str) -> Iterator[Path]:
-    """The files of a commit, in a folder that goes away."""
+    """The files of a commit, in a temporary folder."""
     with tempfile.TemporaryDirectory(prefix="ratchet-") as name:
         folder = Path(name, "base")
         subprocess.run(

@@ -1,7 +1,7 @@
 """What does training text cost in memory and time, held in memory and streamed from shards on disk?
 
 Makes a corpus of N line pairs (the given pairs, repeated with their words in another order each time) in a folder
-that is removed afterwards. Three ways, each in a process of its own: all in memory; prepared and streamed; streamed
+that is removed afterwards. Three ways, each in a separate process: all in memory; prepared and streamed; streamed
 from what was prepared. Each process opens the text and goes through the batches of one epoch. Reports the peak of
 resident memory beyond that of the imports, and lines per second of CPU time; asserts that all ways read the same
 number of target tokens.

@@ -137,7 +137,7 @@ def compare(folder: Path, given: argparse.Namespace) -> None:
             seconds[case.name].append(run(case, case.batch_size)[0])
     print(f"loading: {statistics.median(loading) / given.sentences * 1e6:.0f} microseconds a lattice")
     print(
-        f"{'fst,ngram':<18}{'expansions':>11}{'a second: median (min - max)':>34}{'SGNMT':>8}{'ratio':>7}"
+        f"{'fst,ngram':<18}{'expansions':>11}{'per second: median (min - max)':>34}{'SGNMT':>8}{'ratio':>7}"
         f"{'without loading':>17}{'sentences/s':>13}"
     )
     for case in cases:

@@ -4,7 +4,7 @@ Two comparisons in one process, sides alternating, medians with the range in bra
 
 - one update (forward, backward, clipping, fused Adam) of a GNMT 2+2 x 512 with a vocabulary of 8,000, on 64 pairs
   of 15 tokens, with dropout: target tokens/s;
-- the same update with the step loop of decoding in place of GNMT's layer-by-layer forward.
+- the same update with the step loop of decoding instead of GNMT's layer-by-layer forward pass.
 
 First both sides must compute the same loss. Run it on an idle machine:
 

@@ -1,1 +1,1 @@
-"""Fuzzing: damaged files and wrong calls, made at random from small correct ones, each in a process of its own."""
+"""Fuzzing: damaged files and wrong calls, made at random from small correct ones, each in a separate process."""

@@ -20,22 +20,22 @@ from fuzz.running import ROOT, Runner
 from fuzz.targets import TARGETS
 
 CHUNK = 50
-"""Cases between two lines of progress."""
+"""The number of cases between two lines of progress."""
 FINDINGS = ROOT / "fuzz" / "findings"
 
 
 @click.group(invoke_without_command=True)
 @click.option("--inputs", type=click.IntRange(min=1), default=10_000, show_default=True, help="Number of inputs.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Other inputs.")
-@click.option("--jobs", type=click.IntRange(min=1), default=2, show_default=True, help="Processes at work.")
-@click.option("--target", "wanted", multiple=True, metavar="NAME", help="These only (a part of a name will do).")
-@click.option("--chunk", "only", type=int, help="This chunk of each target only.")
+@click.option("--jobs", type=click.IntRange(min=1), default=2, show_default=True, help="Number of processes.")
+@click.option("--target", "wanted", multiple=True, metavar="NAME", help="Only targets whose names contain NAME.")
+@click.option("--chunk", "only", type=int, help="Only this chunk of each target.")
 @click.option("--findings", default=str(FINDINGS), show_default=True, help="Folder for the cases of findings.")
 @click.pass_context
 def fuzz(
     ctx: click.Context, inputs: int, seed: int, jobs: int, wanted: Sequence[str], only: int | None, findings: str
 ) -> None:
-    """Damaged files and wrong calls, as many to each target; a table at the end."""
+    """Try damaged files and wrong calls, the same number for each target; print a table at the end."""
     if ctx.invoked_subcommand is not None:
         return
     targets = [target for target in TARGETS if not wanted or any(part in target.name for part in wanted)]
@@ -67,7 +67,7 @@ def fuzz(
 @fuzz.command()
 @click.argument("files", nargs=-1, required=True, type=click.Path(exists=True, path_type=Path))
 def repeat(files: Sequence[Path]) -> None:
-    """Run cases again, and show what they say."""
+    """Run cases again, and show their messages."""
     with Runner() as runner:
         for path in files:
             case, _ = from_toml(path)
@@ -80,7 +80,7 @@ def repeat(files: Sequence[Path]) -> None:
 
 
 def shared_out(targets: Sequence[Target], inputs: int) -> Iterator[tuple[Target, int, int]]:
-    """Chunks with their numbers and sizes; targets in turn, so that an early end has seen all of them."""
+    """Chunks with their numbers and sizes; targets take turns, so that an interrupted run has tried all of them."""
     each, rest = divmod(inputs, len(targets))
     left = {target.name: each + (n < rest) for n, target in enumerate(targets)}
     number = 0
@@ -112,7 +112,7 @@ def in_process(name: str, seed: int, number: int, size: int) -> Chunk:
 
 
 def report(finding: Finding, case: Case, folder: Path, again: str) -> Path:
-    """Keep the case, and say how to repeat it."""
+    """Write the case to a file, and print how to repeat it."""
     folder.mkdir(parents=True, exist_ok=True)
     name = re.sub(r"\W+", "-", f"{case.target} {finding.kind}").strip("-")
     text = to_toml(case, {"what": str(finding)[:500]})

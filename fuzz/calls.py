@@ -24,7 +24,7 @@ from sgdec.plugins.options import Option
 ROWS_CHANGE = (
     "--output", "--output-format", "--range", "--config", "--help", "-h", "--version", "--nbest-list", "--signature",
 )  # fmt: skip
-"""Options after which nobody knows how many lines there are on standard output."""
+"""Options that change the number of lines on standard output."""
 WORK = re.compile(
     r"max[-_]length(-factor)?|max[-_](steps|skips|expansions|seconds)|epochs|iterations|centroids|samples|threads|beam|"
     r"(train|valid|test)-lines|vocab-size|order|accumulate|encoder[-_]layers|.*layers|.*width|.*embedding|hidden|keep|"
@@ -32,15 +32,15 @@ WORK = re.compile(
 )
 """Options that ask for work, or for memory: a long run that these options ask for is not a finding."""
 WAYS = ("plugin option",) * 4 + ("option",) * 3 + ("list", "word")
-"""To change a call."""
+"""The ways to change a call."""
 FITTING = ("0", "1", "2", "3", "7", "0.5", "1.5", "-1")
-"""Numbers that many options take."""
+"""Numbers that are valid for many options."""
 SLOW = ("compile",)
 """Options that take long with any value."""
 MUCH = 40
 """The largest number for these options."""
 SMALL_FILES = (10, 200, 1000, 4000)
-"""Bytes on a full disk."""
+"""The sizes in bytes of simulated full disks."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class CallTarget:
     """The plugins whose options are tried most."""
 
     def undamaged(self) -> None:
-        """Its bases are tried as `fuzz.files` damages them."""
+        """The base calls are those that `fuzz.files` damages."""
 
     def cases(self, rows: Sequence[str]) -> st.SearchStrategy[Case]:
         @st.composite
@@ -132,7 +132,7 @@ class CallTarget:
 
 
 def mostly(usual: st.SearchStrategy[str], other: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
-    """The other once in seven times."""
+    """The second strategy once in seven times, otherwise the first."""
     return st.integers(0, 6).flatmap(lambda n: other if n == 6 else usual)
 
 
@@ -168,7 +168,7 @@ def _is_much(name: str, number: str) -> bool:
 
 
 def values(option: click.Parameter, files: Sequence[str]) -> st.SearchStrategy[str]:
-    """For an option of a command."""
+    """Values for an option of a command."""
     kind, name = option.type, max(option.opts, key=len).removeprefix("--")
     paths = arguments([*sorted(files), *PATHS])
     if isinstance(kind, click.Choice):
@@ -187,7 +187,7 @@ def values(option: click.Parameter, files: Sequence[str]) -> st.SearchStrategy[s
 
 
 def plugin_values(option: Option, files: Sequence[str]) -> st.SearchStrategy[str]:
-    """For an option of a plugin."""
+    """Values for an option of a plugin."""
     name = option.name
     paths = arguments([*sorted(files), *PATHS])
     if "int" in option.type or "float" in option.type:
@@ -219,7 +219,7 @@ def configs(draw: st.DrawFn, plugins: Sequence[str], files: Sequence[str]) -> by
 
 
 def toml(draw: st.DrawFn, value: str) -> str:
-    """A string, what stands without quotes, or a value of another type."""
+    """A quoted string, an unquoted value, or a value of another type."""
     quoted = json.dumps(value)
     plain = value in ("true", "false") or value in FITTING
     ways = (quoted, value, f"[{quoted}]", f"[{value}, {value}]", f"{{x = {quoted}}}", "1979-05-27")
@@ -228,7 +228,7 @@ def toml(draw: st.DrawFn, value: str) -> str:
 
 @st.composite
 def predictor_lists(draw: st.DrawFn, before: str) -> str:
-    """Comma lists of plugins behind each other, well formed or not."""
+    """Comma-separated lists of plugins, well formed or not."""
     names = st.sampled_from([name for name in _plugin_options() if name not in _kinds()["model"]])
     entries = [before] if draw(st.booleans()) else []
     for _ in range(draw(st.integers(0, 3))):
@@ -259,7 +259,7 @@ def call(name: str, base: Sequence[files.FileTarget], **more: Any) -> CallTarget
 
 
 class _Targets:
-    """All of them, made when they are first asked for: bases of commands are the targets of files."""
+    """All targets, made on first use: the base calls of commands are the targets of `fuzz.files`."""
 
     @cached_property
     def all(self) -> tuple[CallTarget, ...]:
@@ -297,5 +297,5 @@ MORE: tuple[files.FileTarget, ...] = (
         stdin="in.ids",
     ),
 )
-"""Commands that read no file, or none by its name."""
+"""Commands that read no file, or no named file."""
 TARGETS: tuple[CallTarget, ...] = _Targets().all

@@ -1,7 +1,7 @@
 """Many cases of one target: drawn, run and judged, and each kind of finding shrunk to a small case.
 
-Hypothesis draws the cases and shrinks what fails. What is drawn in a chunk is decided by the seed, the target and the
-number of the chunk alone, so the same command makes the same cases, however many processes share the chunks.
+Hypothesis draws the cases and shrinks those that fail. The cases of a chunk depend only on the seed, the target and
+the number of the chunk, so the same command draws the same cases with any number of processes.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from fuzz.judge import Finding, judge, label
 from fuzz.running import Runner
 
 SHRINK_RUNS = 150
-"""Cases that are tried to make one finding smaller."""
+"""The number of cases that are tried to shrink one finding."""
 SHRINK_SECONDS = 30.0
 ROUNDS = 4
-"""Hypothesis ends early where it finds no other case; it is asked so many times."""
+"""The number of times that hypothesis is started for a chunk, because it ends early if it finds no new case."""
 
 Key: TypeAlias = tuple[str, str]
 """The key of equal findings: kind and place."""
@@ -40,10 +40,10 @@ class Target(Protocol):
     def name(self) -> str: ...
 
     def undamaged(self) -> Case | None:
-        """A case that must be done without a complaint, if there is one to begin with."""
+        """The undamaged case, which must run without an error, if there is one."""
 
     def cases(self, rows: Sequence[str]) -> st.SearchStrategy[Case]:
-        """``rows``: the output of the undamaged one."""
+        """A strategy for cases. ``rows`` is the output of the undamaged case."""
 
 
 @dataclass
@@ -73,13 +73,13 @@ class _Found(AssertionError):
 def run_chunk(
     runner: Runner, target: Target, seed: int, number: int, size: int, known: Collection[Key] = ()
 ) -> Chunk:
-    """``size`` cases. Findings that are ``known`` are not made smaller; what that tries is not counted."""
+    """Run ``size`` cases. Findings that are ``known`` are not shrunk; cases that shrinking tries are not counted."""
     started = time.monotonic()
     chunk = Chunk(target.name)
     cases = target.cases(_undamaged_rows(runner, target.undamaged(), chunk))
     words = f"{seed} {target.name} {number}".encode()
     begin = int.from_bytes(hashlib.sha256(words).digest()[:8], "big")
-    verdicts: dict[int, Key | None] = {}  # by case; those of earlier rounds are not run again
+    verdicts: dict[int, Key | None] = {}  # by case; cases of earlier rounds are not run again
     left = size
     for round in range(ROUNDS):
         found: dict[Key, Case] = {}
@@ -112,7 +112,7 @@ def run_chunk(
 
 
 def _undamaged_rows(runner: Runner, base: Case | None, chunk: Chunk) -> list[str]:
-    """The output of the undamaged run, which must be done; if it is not, that is a finding."""
+    """The output of the undamaged run. If that run fails, it is a finding."""
     if base is None:
         return []
     outcome = runner.run(base)
@@ -126,7 +126,7 @@ def _undamaged_rows(runner: Runner, base: Case | None, chunk: Chunk) -> list[str
 
 
 def _draw(cases: st.SearchStrategy[Case], seed: int, count: int, attempt: Callable[[Case], None]) -> None:
-    """``count`` cases, or until one raises `_Found`, of which smaller ones are tried then."""
+    """Run ``count`` cases, or until one raises `_Found`, which is then shrunk."""
 
     @hypothesis.seed(seed)
     @hypothesis.settings(
@@ -148,14 +148,14 @@ def _draw(cases: st.SearchStrategy[Case], seed: int, count: int, attempt: Callab
         try:
             test()
         except (_Found, HypothesisException):
-            pass  # `attempt` has taken note
+            pass  # `attempt` has recorded it
         except BaseExceptionGroup as group:
             if group.split(_Found)[1] is not None:
                 raise
 
 
 class _Shrinking:
-    """Raises for cases with one finding, and keeps the smallest."""
+    """Raises `_Found` for cases with one finding, and keeps the smallest."""
 
     def __init__(self, runner: Runner, chunk: Chunk, key: Key, verdicts: dict[int, Key | None]) -> None:
         self._runner, self._chunk, self._key, self._verdicts = runner, chunk, key, dict(verdicts)
@@ -183,7 +183,7 @@ class _Shrinking:
 
 
 def _digest(case: Case) -> int:
-    """Equal for equal cases."""
+    """A key that is equal for equal cases."""
     return hash((case.args, case.stdin, case.file_size, tuple(case.files.items())))
 
 

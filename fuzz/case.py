@@ -1,6 +1,6 @@
-"""One input: a command line, the files that it finds, and what a correct program may do with both.
+"""One input: a command line, the files in its folder, and the permitted results.
 
-A case is kept as a TOML file that a person can read and write; `fuzz/regressions` holds those that were findings.
+A case is stored as a TOML file that a person can read and write; `fuzz/regressions` has the cases that were findings.
 """
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ class Case:
     target: str
     """The part of the program that it tests."""
     args: tuple[str, ...]
-    """The command line behind ``sgdec``."""
+    """The command line after ``sgdec``."""
     files: Mapping[str, Content]
-    """By path in the folder where the command runs."""
+    """The files by path in the folder where the command runs."""
     stdin: str = ""
     """The file that is standard input; empty = standard input is empty."""
     rows: int | None = None
-    """Lines of a complete output; None = nothing is known."""
+    """The number of lines of a complete output; None = unknown."""
     kept: Mapping[int, str] = field(default_factory=dict)
-    """Lines of the output, from 1, that no damage elsewhere may change."""
+    """Lines of the output, counted from 1, that damage elsewhere must not change."""
     survives: bool = False
-    """Whether the run must come to its end: damage costs single sentences at most."""
+    """Whether the run must reach its end: damage affects single sentences at most."""
     statuses: tuple[int, ...] = (0, 1, 2)
-    """Exit statuses that can be right."""
+    """The permitted exit statuses."""
     writes: tuple[str, ...] = ()
     """Files, or folders, that the run may change if it does not end in an error."""
     file_size: int | None = None
-    """Bytes that a file may have; one that grows beyond is a full disk."""
+    """The maximum size of a file in bytes, to simulate a full disk."""
 
 
 NOT_UTF8 = "\ue0ff"
-"""In TOML, which is UTF-8: the byte FF of a command line (a lone surrogate, as Python reads it)."""
+"""The representation in TOML, which is UTF-8, of the byte FF in a command line (in Python a lone surrogate)."""
 
 
 def from_corpus(names: Mapping[str, str]) -> dict[str, Content]:
-    """Files by their path, from files or folders of the corpus."""
+    """The contents by path of files or folders of the corpus."""
     found: dict[str, Content] = {}
     for path, name in names.items():
         origin = CORPUS / name
@@ -80,7 +80,7 @@ def write_files(files: Mapping[str, Content], folder: Path) -> None:
 
 
 def to_toml(case: Case, about: Mapping[str, Any]) -> str:
-    """A case as TOML, with more keys ``about`` it."""
+    """A case as TOML, with further keys in ``about``."""
     args = [arg.replace("\udcff", NOT_UTF8) for arg in case.args]
     keys: dict[str, Any] = {**about, "target": case.target, "args": args, "stdin": case.stdin}
     keys |= {"rows": case.rows, "file_size": case.file_size} | {
@@ -111,12 +111,12 @@ def _described(content: Content, known: Mapping[bytes, str]) -> str:
 
 
 def _value(value: Any) -> str:
-    """A string, number or list of TOML: what JSON has in common with it."""
+    """A string, number or list in the common syntax of TOML and JSON."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007F")
 
 
 def from_toml(path: Path) -> tuple[Case, dict[str, Any]]:
-    """A case, and what else the file says about it."""
+    """A case, and the further keys of its file."""
     keys = tomllib.loads(path.read_text(encoding="utf-8"))
     files: dict[str, Content] = {}
     for name, content in keys.pop("files", {}).items():

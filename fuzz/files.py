@@ -1,7 +1,7 @@
-"""Every file that sgdec reads, in a command that reads it: what is damaged, and what must come of it all the same.
+"""Every file that sgdec reads, in a command that reads it, with the promises that must hold for a damaged file.
 
-A test holds this list against the plugins and commands: an option that names a file, and that no target here gives a
-damaged one, fails it.
+A test compares this list with the plugins and commands: it fails if an option names a file and no target damages that
+file.
 """
 
 from __future__ import annotations
@@ -22,23 +22,24 @@ SENTENCES = 3
 
 @dataclass(frozen=True)
 class FileTarget:
-    """A command, and which of its files are damaged."""
+    """A command, and the files that are damaged."""
 
     name: str
     args: tuple[str, ...]
     files: Mapping[str, str]
-    """By path where the command runs, the file or folder of the corpus."""
+    """The file or folder of the corpus, by path in the command's folder."""
     damaged: Mapping[str, str]
     """One of these files (or of the files in these folders) is damaged, according to its kind
     (`fuzz.mutations.KINDS`)."""
     others: Sequence[str] = ()
-    """Files of the corpus that may take the place of the damaged one first: the same in other forms."""
+    """Files of the corpus that may replace the damaged file before the damage: the same content in other formats."""
     rows: int | None = None
-    """Lines of the complete output."""
+    """The number of lines of the complete output."""
     sentence: int | None = None
-    """The only one that the damaged file concerns."""
+    """The only sentence that the damaged file affects."""
     source: bool = False
-    """The damaged file is the source text: a sentence costs itself alone, and equal sentences have equal output."""
+    """Whether the damaged file is the source text: a damaged sentence affects only itself, and equal sentences have
+    equal outputs."""
     statuses: tuple[int, ...] = (0, 1)
     writes: tuple[str, ...] = ()
     stdin: str = ""
@@ -47,7 +48,7 @@ class FileTarget:
         return Case(self.name, self.args, from_corpus(self.files), self.stdin, rows=self.rows, writes=self.writes)
 
     def cases(self, rows: Sequence[str]) -> st.SearchStrategy[Case]:
-        """``rows``: the output of the undamaged run."""
+        """A strategy for cases. ``rows`` is the output of the undamaged run."""
         base = self.undamaged()
         forms = [(CORPUS / name).read_bytes() for name in self.others]
 
@@ -90,7 +91,8 @@ def _lines(data: bytes, path: str) -> list[bytes] | None:
 
 
 def target(name: str, command: str, files: str, **more: Any) -> FileTarget:
-    """``files``: words ``PATH``, or ``PATH=CORPUS`` for another name there; ``:KIND`` is behind what is damaged.
+    """``files`` has words ``PATH``, or ``PATH=CORPUS`` if the name in the corpus differs; ``:KIND`` follows the files
+    that are damaged.
 
     A word with a kind that is not the name of a corpus file names a part of an earlier folder.
     """
@@ -113,7 +115,7 @@ def decode(name: str, predictors: str, files: str, **more: Any) -> FileTarget:
 
 
 def folder(name: str) -> str:
-    """Three files, of which the second is damaged."""
+    """Three files; the second one is damaged."""
     return f"{name.format(1)} {name.format(2)}:{{}} {name.format(3)}"
 
 

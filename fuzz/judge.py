@@ -14,7 +14,7 @@ from fuzz.running import Outcome
 from fuzz.zygote import CPU_SECONDS, MEMORY
 
 LONGEST_ERROR = 2100
-"""Characters of a line that somebody still reads."""
+"""The maximum number of characters of a readable line."""
 NOISE = re.compile(r"\w+Warning: |^(ERROR|FATAL|WARNING): |^terminate called|^libgomp|^\[W|Exception ignored", re.M)
 """Text that libraries write on standard error."""
 NO_MEMORY = re.compile(r"MemoryError|bad_alloc|can't allocate memory|cannot allocate|unable to allocate", re.I)
@@ -31,14 +31,14 @@ class Finding(NamedTuple):
     where: str
     """Equal findings have equal kinds and places."""
     what: str
-    """For a person."""
+    """The finding as text."""
 
     def __str__(self) -> str:
         return f"{self.kind} ({self.where}): {self.what}"
 
 
 def judge(case: Case, outcome: Outcome) -> Finding | None:
-    """The worst that there is to say, or nothing."""
+    """The worst finding about a run, or None."""
     for rule in (_died, _raised, _misspoke, _lost, _overwrote):
         if (found := rule(case, outcome)) is not None:
             return found
@@ -57,7 +57,7 @@ def _errors(outcome: Outcome) -> list[str]:
 
 
 def _died(case: Case, outcome: Outcome) -> Finding | None:
-    """By a signal; or it took too long, or too much memory."""
+    """A run that was ended by a signal, took too long, or used too much memory."""
     place = f"{case.target}: {_place(outcome.err)}"
     if NO_MEMORY.search(outcome.err) or outcome.rss > MEMORY:
         return Finding("memory", place, f"{outcome.rss >> 20} MiB in memory; {_tail(outcome)}")
@@ -103,7 +103,7 @@ def _misspoke(case: Case, outcome: Outcome) -> Finding | None:
 
 
 def _lost(case: Case, outcome: Outcome) -> Finding | None:
-    """Output that is not there, or is other than it was to be."""
+    """Output that is missing or wrong."""
     if case.survives and _errors(outcome):
         return Finding("lost", case.target, f"one sentence ended the run: {_errors(outcome)[0][:300]}")
     if case.rows is None or outcome.status not in (0, 1) or _errors(outcome):
@@ -118,8 +118,8 @@ def _lost(case: Case, outcome: Outcome) -> Finding | None:
 
 
 def _overwrote(case: Case, outcome: Outcome) -> Finding | None:
-    """A file that was only to be read, or any by a wrong call. In a folder of output, what was written before an
-    error may stay.
+    """A changed input file, or any file that a wrong call changed. In an output folder, files written before an error
+    may stay.
     """
     failed = bool(_errors(outcome)) or outcome.status not in (0, 1)
     for name in outcome.changed:
@@ -130,7 +130,8 @@ def _overwrote(case: Case, outcome: Outcome) -> Finding | None:
 
 
 def _place(err: str) -> str:
-    """The innermost function of ours in a traceback (its last frame), or in a dump of a dying process (its first)."""
+    """The innermost function of sgdec in a traceback (its last frame), or in a dump of a crashed process (its first
+    frame)."""
     dump = err.rfind("most recent call first")
     frames = FRAME.findall(err[dump:]) if dump >= 0 else FRAME.findall(err)[::-1]
     return ":".join(frames[0]) if frames else "no frame"

@@ -1,4 +1,4 @@
-"""Runs commands, each in a process of its own that starts in milliseconds: this one imports everything and forks.
+"""Runs commands, each in a separate process that starts in milliseconds: this one imports everything and forks.
 
 It reads one request a line of JSON, and answers in one. A child has the limits of `CPU_SECONDS`, `WALL_SECONDS` and
 `MEMORY`; whatever it does, by whatever signal it dies, the next one starts as if nothing had been.

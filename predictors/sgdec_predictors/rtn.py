@@ -257,7 +257,7 @@ def _naming(path: Path, sentence: int) -> Iterator[None]:
     try:
         yield
     except LatticeError as error:
-        way_out = error.way_out or "Every called network needs a file of its own."
+        way_out = error.way_out or "Every called network needs its own file."
         raise SgdecError(f"rtn: {path}: {error.what} (sentence {sentence}). {way_out}") from None
 
 

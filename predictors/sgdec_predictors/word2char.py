@@ -5,8 +5,8 @@ other token is a boundary, such as a blank. Let w be the word spelled since the 
 does not list it), h the words before it, and P the inner predictor:
 
     score of a character inside a word = 0
-    score of a boundary                = log P(w | h)                         0 where no word was begun
-    score of </s>                      = log P(w | h) + log P(</s> | h, w)    log P(</s> | h) where no word was begun
+    score of a boundary                = log P(w | h)                         0 if no word was begun
+    score of </s>                      = log P(w | h) + log P(</s> | h, w)    log P(</s> | h) if no word was begun
 
 So a boundary before a word (SentencePiece's ``▁``) works as well as one after it. Rows are open: only tokens that the
 inner predictor forbids are forbidden.

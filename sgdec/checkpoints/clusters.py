@@ -56,7 +56,7 @@ def require_room(folder: str | Path) -> None:
     if folder.exists() and (
         not folder.is_dir() or {entry.name for entry in folder.iterdir()} - {TENSORS, DESCRIPTION}
     ):
-        raise UsageError(f"--output {folder}: there is something other than clusters. Give a folder of their own.")
+        raise UsageError(f"--output {folder}: there is something other than clusters. Give a separate folder.")
 
 
 def load_clusters(folder: str | Path, *, model: str | Path | None = None) -> Clusters:

@@ -134,7 +134,7 @@ def _world(error: OSError) -> int:
     if error.filename:
         return _fail(f"{error.filename}: {error.strerror}.", SgdecError.exit_status)
     work = "writing" if error.errno in FULL else "reading or writing"
-    return _fail(f"could not go on {work}: {error.strerror}.", SgdecError.exit_status)
+    return _fail(f"could not continue {work}: {error.strerror}.", SgdecError.exit_status)
 
 
 @contextlib.contextmanager

@@ -212,8 +212,8 @@ def refuse_clocks(run: Run) -> None:
     for name, value in options.items():
         if name.endswith("seconds") and value:
             raise UsageError(
-                f"--resume: --{decoder}.{name} {value:g} ends searches by the clock, so going on would not give what "
-                "one run gives. Begin again with --overwrite, or bound the search by its size."
+                f"--resume: --{decoder}.{name} {value:g} ends searches by the clock, so a continued run would differ "
+                "from one run. Begin again with --overwrite, or bound the search by its size."
             )
 
 

@@ -230,7 +230,7 @@ def demo(directory: Path, seed: int, size: Size, say: Callable[[str], None]) -> 
     say("\nWhat to try next" + _activation())
     for step in next_steps(directory):
         say(f"\n{step.title}\n\n{indent(step.shell, '    ')}")
-    say("\ndocs/tutorial/first-hour.md goes on from here, to a plot of search errors and a predictor of your own.")
+    say("\ndocs/tutorial/first-hour.md continues from here, to a plot of search errors and a predictor of your own.")
 
 
 def _activation() -> str:

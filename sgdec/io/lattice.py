@@ -83,7 +83,7 @@ def read_lattice(path: str | Path) -> Lattice:
 
 
 def require_ends(lattice: Lattice, path: str | Path) -> None:
-    """Raise LatticeError for an arc ``</s>`` after which paths have to go on.
+    """Raise LatticeError for an arc ``</s>`` after which paths have to continue.
 
     Such paths would be left out without any sign of it. Mostly the labels are those of another numbering.
     """
@@ -95,7 +95,7 @@ def require_ends(lattice: Lattice, path: str | Path) -> None:
         arc = int(wrong.argmax())
         raise LatticeError(
             path,
-            f"goes on after </s>: state {lattice.state_of(arc)} has an arc with label 2 to state "
+            f"continues after </s>: state {lattice.state_of(arc)} has an arc with label 2 to state "
             f"{lattice.targets[arc]}, which is not final",
             "If 2 is a word in it, number the words from 3: 0 is epsilon, 1 is <s>, 2 is </s>.",
         )

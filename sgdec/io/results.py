@@ -73,13 +73,13 @@ def open_rows(
     be written completely.
     """
     if resume and overwrite:
-        raise UsageError("--resume goes on with a run and --overwrite begins it again. Give one of them.")
+        raise UsageError("--resume continues a run and --overwrite begins it again. Give only one of them.")
     if output is not None and not writes_directly(output):
         with open_noted(output, about(), resume=resume, overwrite=overwrite) as rows:
             yield rows
         return
     if resume:
-        raise UsageError("--resume goes on with a file. Give --output FILE, the one of the run that was ended.")
+        raise UsageError("--resume continues a run whose output is a file. Give --output FILE of that run.")
     if output is None:
         if isinstance(sys.stdout, io.TextIOWrapper):
             sys.stdout.reconfigure(encoding="utf-8")

@@ -110,19 +110,19 @@ class NotedRows(Rows):
             )
         if rows and notes and not (resume or overwrite):
             raise UsageError(
-                f"--output {self.output}: {len(notes)} sentences of an unfinished run are there already. Go on with "
-                "--resume, or begin again with --overwrite."
+                f"--output {self.output}: {len(notes)} sentences of an unfinished run are there already. Continue "
+                "with --resume, or begin again with --overwrite."
             )
         if resume and rows and notes:
             self._go_on(header or {}, notes)
-            log.info(f"{self.output}: goes on after sentence {self.done}.")
+            log.info(f"{self.output}: continues after sentence {self.done}.")
         elif resume and not begun and self.target and os.path.exists(self.target):
             self.complete = True
             self.failed = sum(note.failed for note in notes)  # some, if it was killed between its last two steps
             log.info(f"{self.output}: complete already; nothing is done. To make it again, leave --resume out.")
         else:
             if resume:
-                log.info(f"{self.output}: nothing to go on with; begins with the first sentence.")
+                log.info(f"{self.output}: nothing to resume; begins with the first sentence.")
             self._start()
 
     def write(self, text: str, /) -> None:
@@ -147,7 +147,7 @@ class NotedRows(Rows):
         where = f" in {self.partial}" if self.partial else ""
         if self.about.get("input") is None:
             return f"Sentences up to {self._last.sentence} are{where}; standard input cannot be resumed."
-        return f"Sentences up to {self._last.sentence} are{where}; go on with --resume."
+        return f"Sentences up to {self._last.sentence} are{where}; continue with --resume."
 
     def end(self, *, complete: bool) -> None:
         """Rename complete rows to the output; keep incomplete rows, if there are any, for a later run."""

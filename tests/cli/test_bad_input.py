@@ -386,7 +386,7 @@ def test_a_full_disk_behind_standard_output_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "in.ids").write_text("3\n" * 3)
     with open("/dev/full", "w") as full, start(*IDS, "in.ids", cwd=tmp_path, stdout=full.fileno()) as process:
         _, err = process.communicate(timeout=120)
-    assert (process.returncode, err) == (1, "Error: could not go on writing: No space left on device.\n")
+    assert (process.returncode, err) == (1, "Error: could not continue writing: No space left on device.\n")
 
 
 def test_a_lattice_that_cannot_be_written_is_named(decode: Decode, tmp_path: Path) -> None:
@@ -438,5 +438,5 @@ def test_after_ctrl_c_finished_sentences_stay_written(tmp_path: Path) -> None:
         err = process.stderr.read()
         assert process.wait(timeout=120) == 130
     assert "Traceback" not in err
-    assert "Sentences up to 3 are in " in err and "out.ids.partial; go on with --resume." in err
+    assert "Sentences up to 3 are in " in err and "out.ids.partial; continue with --resume." in err
     assert (tmp_path / "out.ids.partial").read_text() == "0 0\n" * 3

@@ -112,7 +112,7 @@ def test_a_wrong_call_is_one_line_and_status_2(args: list[str], message: str) ->
         (click.UsageError("two\nlines."), 2, "Error: two lines."),
         (KeyboardInterrupt(), 130, ""),
         *(
-            (OSError(number, "why"), 1, f"Error: could not go on {work}: why.\n")
+            (OSError(number, "why"), 1, f"Error: could not continue {work}: why.\n")
             for work, numbers in (
                 ("writing", (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)),
                 ("reading or writing", (errno.EIO, errno.EROFS, errno.EBADF)),
@@ -153,7 +153,7 @@ def test_a_full_disk_behind_standard_output_is_one_line() -> None:
         done = subprocess.run([sys.executable, "-m", "sgdec.cli", "plugins"], stdout=full, stderr=subprocess.PIPE)
     assert (done.returncode, done.stderr) == (
         1,
-        b"Error: could not go on writing: No space left on device.\n",
+        b"Error: could not continue writing: No space left on device.\n",
     )
 
 

@@ -236,11 +236,11 @@ def test_an_unfinished_run_is_neither_taken_for_a_finished_one_nor_lost(
     before = listed(folder)
     assert before["out"] == b"of an earlier run\n" and before["out.partial"].startswith(b"0 0\n0 0 0 0\nhalf")
     assert said("in", "--output", "out", status=2) == (
-        "Error: --output out: 2 sentences of an unfinished run are there already. Go on with --resume, or begin "
+        "Error: --output out: 2 sentences of an unfinished run are there already. Continue with --resume, or begin "
         "again with --overwrite.\n"
     )
     assert listed(folder) == before
-    assert "out: goes on after sentence 2." in said("in", "--output", "out", "--resume")
+    assert "out: continues after sentence 2." in said("in", "--output", "out", "--resume")
     whole = b"0 0\n0 0 0 0\n0 0 0 0 0 0\n"
     assert listed(folder) == {"in": before["in"], "other": before["other"], "out": whole}
     leave("in", "--output", "out")
@@ -249,7 +249,7 @@ def test_an_unfinished_run_is_neither_taken_for_a_finished_one_nor_lost(
 
 
 def test_with_nothing_to_go_on_with_a_run_begins_and_says_so(folder: Path, said: Said, leave: Leave) -> None:
-    assert "out: nothing to go on with; begins with the first sentence." in said("in", "--output", "out", "--resume")
+    assert "out: nothing to resume; begins with the first sentence." in said("in", "--output", "out", "--resume")
     assert (folder / "out").read_text().count("\n") == 3
 
 
@@ -283,7 +283,7 @@ def test_what_is_complete_stays_and_that_is_said(folder: Path, said: Said, leave
             ["--decoder", "astar", "--astar.max_seconds", "9", "in"],
             "--astar.max_seconds 9 ends searches by the clock",
         ),
-        (["--overwrite", "in"], "--resume goes on with a run and --overwrite begins it again. Give one of them."),
+        (["--overwrite", "in"], "--resume continues a run and --overwrite begins it again. Give only one of them."),
     ],
 )
 def test_a_run_goes_on_as_it_was_begun_or_not_at_all(
@@ -338,7 +338,7 @@ def test_what_is_damaged_at_the_end_is_made_again(
     for name, damage in (("out.partial", rows), ("out.partial.jsonl", notes)):
         path = folder / name
         path.write_bytes(damage(path.read_bytes().rpartition(b"half")[0]))
-    assert f"out: goes on after sentence {kept}." in said("in", "--output", "out", "--resume")
+    assert f"out: continues after sentence {kept}." in said("in", "--output", "out", "--resume")
     assert (folder / "out").read_text() == "0 0\n0 0 0 0\n0 0 0 0 0 0\n"
 
 
@@ -375,7 +375,8 @@ def test_two_processes_do_not_write_one_output(folder: Path, said: Said, leave: 
 @pytest.mark.parametrize("where", [[], ["--output", "/dev/stdout"], ["--output", "pipe"]])
 def test_what_is_no_file_cannot_be_gone_on_with(folder: Path, said: Said, leave: Leave, where: list[str]) -> None:
     os.mkfifo(folder / "pipe")
-    assert "--resume goes on with a file. Give --output FILE" in said("in", *where, "--resume", status=2)
+    error = said("in", *where, "--resume", status=2)
+    assert "--resume continues a run whose output is a file. Give --output FILE" in error
 
 
 @pytest.mark.parametrize("format", OUTPUTS)
@@ -391,7 +392,7 @@ def test_a_full_disk_says_how_to_go_on(folder: Path, said: Said, format: str) ->
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert error.startswith("Error: ") and "File too large" in error and "Traceback" not in error
-    assert error.endswith("go on with --resume.") and "Sentences up to " in error
+    assert error.endswith("continue with --resume.") and "Sentences up to " in error
     said(*args, "--resume")
     resumed = listed(folder)
     for name in resumed.keys() - {"in", "other", "x.fst"}:

@@ -8,12 +8,12 @@ from dataclasses import replace
 from sgdec import Hypothesis, Node, Result, SearchSpace
 from tests.course_solutions.my_beam import MyBeam
 
-GREEDY = "of size 1 it is greedy search (Algorithm 1)"
-NBEST = "the n best hypotheses go on, whichever parents they come from (line 11)"
-TIES = "of equal totals the first in the beam goes on, then the lower token (line 11)"
+GREEDY = "with size 1 it is greedy search (Algorithm 1)"
+NBEST = "the n best hypotheses are kept, whichever parents they have (line 11)"
+TIES = "among equal totals the first in the beam is kept, then the lower token (line 11)"
 FINISHED = "finished hypotheses keep their places in the beam, and are remembered when pushed out (lines 11 to 15)"
 STOP = "it stops as soon as the best of the beam ends with </s> (line 16)"
-NORMALISED = "with length normalisation it goes on until all of the beam is finished"
+NORMALISED = "with length normalisation it continues until all of the beam is finished"
 BEST_FIRST = "hypotheses come best first"
 AS_ASKED = "a list is no longer than asked for"
 COMPLETE = "hypotheses are complete and within the length limit"

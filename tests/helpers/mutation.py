@@ -66,7 +66,7 @@ def verdict(read: Callable[[Path], object], path: Path) -> str:
 
 
 def in_child(read: Callable[[Path], object], path: Path) -> str:
-    """`verdict` in a process of its own under limits; how it died, if it did, or what else was raised."""
+    """`verdict` in a separate process under limits; how it died, if it did, or what else was raised."""
     reader, writer = os.pipe()
     child = os.fork()
     if not child:

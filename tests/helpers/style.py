@@ -174,6 +174,27 @@ RULES = [
         "Token ids where there is none.",
     ),
     Rule(
+        "go on",
+        r"\b[Gg]o(?:es|ing)? on\b",
+        "Too vague: a run is resumed, a search continues, a hypothesis is kept.",
+        "Write 'continue', 'resume' or 'keep'.",
+        "--resume goes on with a file.",
+    ),
+    Rule(
+        "where no",
+        r"\b[Ww]here (?:no|nothing|nobody|none)\b",
+        "A condition is not a place.",
+        "Write 'if no ...' or 'without ...'.",
+        "-inf where no way leads to an end",
+    ),
+    Rule(
+        "mend",
+        r"\b[Mm]end(?:s|ed|ing)?\b",
+        "Not the term of the field.",
+        "Write 'fix' or 'correct'.",
+        "lower the weight, or mend its model",
+    ),
+    Rule(
         "raises where",
         r"\b(?:Raises \S+|\S+Error`?) where\b",
         "A condition is not a place.",

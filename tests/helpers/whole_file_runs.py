@@ -1,4 +1,4 @@
-"""Command lines, each run in a process of its own that is watched, gets no more room on its disk, or is killed.
+"""Command lines, each run in a separate process that is watched, gets no more room on its disk, or is killed.
 
     python -m tests.helpers.whole_file_runs < CALLS.json
 

@@ -307,7 +307,7 @@ def test_a_lattice_in_which_2_is_a_word_is_refused(tmp_path: Path, path: tuple[i
     whole = pynini.accep("".join(f"[{label}]" for label in path))
     lattice = pynini.determinize(pynini.rmepsilon(pynini.union(whole, "[6][7]")))
     lattice.write(str(tmp_path / "a.fst"))
-    with pytest.raises(LatticeError, match=r"goes on after </s>: state \d+ has an arc with label 2"):
+    with pytest.raises(LatticeError, match=r"continues after </s>: state \d+ has an arc with label 2"):
         read_and_required(tmp_path / "a.fst")
 
 

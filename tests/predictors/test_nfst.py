@@ -301,7 +301,7 @@ MISTAKES = {
     ),
     "label outside the vocabulary": ("tropical", "0 1 100 1\n1 0\n", "label 100, but there are 100 target tokens"),
     "no final state": ("tropical", "0 1 3 1\n", "is empty: no path leads to a final state"),
-    "only tokens after </s>": ("tropical", "0 1 2 1\n1 2 3 0\n2 0\n", "goes on after </s>: state 0 has an arc"),
+    "only tokens after </s>": ("tropical", "0 1 2 1\n1 2 3 0\n2 0\n", "continues after </s>: state 0 has an arc"),
     "no state at all": ("tropical", "", "is empty: no path leads to a final state"),
     "<s> on some paths only": ("tropical", "0 1 1 0\n0 2 3 1\n1 2 3 1\n2 0\n", "has paths with and without <s>"),
     "<s> or the end": ("tropical", "0 1 1 0\n0 1\n1 2 3 1\n2 0\n", "has paths with and without <s>"),

@@ -21,12 +21,12 @@ from sgdec.testing import PredictorContract, Table, TinySpace
 from sgdec.testing.reading import Row, ask, where
 
 V = 8
-"""Tokens; those of the bags are 3, 4, ..."""
+"""The number of tokens; those of the bags are 3, 4, ..."""
 ASSIGNMENT = Assignment("predictor", "mybag")
 
 
 def random_sources(rng: np.random.Generator, count: int, longest: int = 5) -> list[Source]:
-    """Different sentences, whose tokens repeat; some have a length limit."""
+    """Different sentences with repeated tokens; some have a length limit."""
     found = []
     for number in range(1, count + 1):
         tokens = rng.integers(3, 6, rng.integers(1, longest + 1)).tolist()
@@ -35,7 +35,7 @@ def random_sources(rng: np.random.Generator, count: int, longest: int = 5) -> li
 
 
 class BagContract(PredictorContract):
-    """sgdec's own contract, over random bags."""
+    """sgdec's own contract, with random bags."""
 
     vocab_size = V
 
@@ -49,7 +49,7 @@ class BagContract(PredictorContract):
 
 
 def formula(source: Source, prefix: tuple[int, ...], subsets: bool) -> dict[int, float]:
-    """Formulas (1) and (2) of the handout: what can follow a prefix, with its score."""
+    """Formulas (1) and (2) of the handout: the tokens that can follow a prefix, with their scores."""
     left = Counter(source.tokens) - Counter(prefix)
     balls = left.total() + subsets
     row = {token: math.log(count / balls) for token, count in left.items()}
@@ -61,7 +61,7 @@ def formula(source: Source, prefix: tuple[int, ...], subsets: bool) -> dict[int,
 def visits(
     make: Make, rng: np.random.Generator, subsets: bool = False
 ) -> Iterator[tuple[Source, tuple[int, ...], Row]]:
-    """Each prefix of a few orders of each bag, with what the predictor says after it."""
+    """Yields each prefix of a few orders of each bag, with the predictor's row after it."""
     for source in random_sources(rng, 12, longest=7):
         for order in [rng.permutation(source.tokens).tolist() for _ in range(3)]:
             predictor = make(subsets=subsets)
@@ -169,7 +169,8 @@ def find_the_best_order(make: Make, rng: np.random.Generator, decoder: Decoder) 
 
 
 def best_order(source: Source, table: Row) -> tuple[tuple[int, ...], float]:
-    """By trying all of them: every order of a bag has the same probability, 1 / how many there are."""
+    """The best order, found by trying all: every order of a bag has the same probability, 1 / the number of
+    orders."""
     orders = sorted(set(permutations(source.tokens)))
     steps = [list(zip((BOS, *order), (*order, EOS), strict=True)) for order in orders]
     totals = [sum(table[step] for step in path) for path in steps]

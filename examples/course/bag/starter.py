@@ -17,16 +17,16 @@ from sgdec import EOS, Predictor, Scores, Source  # noqa: F401 - EOS is </s>, wh
 class MyBag(Predictor):
     """Draws tokens out of a bag without putting them back."""
 
-    # TODO: one class attribute says that no score of yours is ever above 0. See `sgdec.Predictor`.
+    # TODO: declare in a class attribute that no score is ever above 0. See `sgdec.Predictor`.
 
     def __init__(
         self, subsets: Annotated[bool, Field(description="whether tokens may be left in the bag")] = False
     ) -> None:
         self._subsets = subsets
-        # TODO: what do all sentences share? What belongs to one sentence, and what to one prefix?
+        # TODO: which data do all sentences share? Which data belong to one sentence, and which to one prefix?
 
     def initialize(self, source: Source) -> None:
-        """A full bag: ``source.tokens``."""
+        """Begin with a full bag: ``source.tokens``."""
         raise NotImplementedError("initialize")
 
     def predict_next(self, candidates: Sequence[int] | None = None) -> Scores:
@@ -34,19 +34,20 @@ class MyBag(Predictor):
         raise NotImplementedError("predict_next")  # Scores.sparse(tokens, scores) is a row that forbids the rest
 
     def consume(self, token: int) -> None:
-        """Takes one token out of the bag."""
+        """Remove one token from the bag."""
         raise NotImplementedError("consume")
 
     def get_state(self) -> Any:
-        """The prefix as a value that nobody ever changes."""
+        """The state of the prefix as a value that is never changed."""
         raise NotImplementedError("get_state")
 
     def set_state(self, state: Any) -> None:
-        """Back to a prefix of this sentence."""
+        """Return to a prefix of this sentence."""
         raise NotImplementedError("set_state")
 
     def state_key(self, states: Sequence[Any]) -> list[Hashable]:
-        """For each state something hashable that is equal for two states just if their scores are, for ever."""
+        """For each state a hashable value. The values of two states are equal if and only if all their future scores
+        are."""
         raise NotImplementedError("state_key")
 
 

@@ -1,8 +1,8 @@
 """The checks that grade assignment ``beam``.
 
-The bundled `greedy` and `beam` say what should be found, on random spaces of a kind that isolates one line of
-Algorithm 2 each: all hypotheses equally long (what is kept), many equal totals (ties), scores that never rise (what
-becomes of finished hypotheses), one early end that is by far the best (when to stop), and length normalisation.
+The bundled `greedy` and `beam` give the expected results, on random spaces that each isolate one line of Algorithm 2:
+hypotheses of equal length (which ones are kept), many equal totals (ties), scores that never rise (the slots of
+finished hypotheses), one early end that is by far the best (when to stop), and length normalisation.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ SIZES = (1, 2, 3, 5)
 END = 10_000
 """The state that </s> leads to."""
 Arcs: TypeAlias = dict[int, dict[int, tuple[float, int]]]
-"""As `sgdec.testing.Lattice` takes them."""
+"""Arcs in the form that `sgdec.testing.Lattice` takes."""
 ASSIGNMENT = Assignment("decoder", "mybeam")
 
 
 class BeamContract(DecoderContract):
-    """sgdec's own contract, in its own spaces and in random ones."""
+    """sgdec's own contract, in its own and in random spaces."""
 
     def __init__(self, make: Make, rng: np.random.Generator) -> None:
         self._make = make
@@ -43,7 +43,7 @@ class BeamContract(DecoderContract):
 
 
 def layered(rng: np.random.Generator, length: int, coarse: bool = False) -> TinySpace:
-    """Hypotheses of one length; ``coarse``: totals are whole numbers, and so often equal."""
+    """A space with hypotheses of one length; with ``coarse`` totals are integers, and therefore often equal."""
     arcs: Arcs = {state: {EOS: (-1.0, END)} for state in range(3 * length, 3 * length + 3)}
     for state in range(3 * length):
         scores = rng.integers(-2, 0, V - 3) if coarse else rng.normal(-1.0, 1.0, V - 3)
@@ -52,7 +52,7 @@ def layered(rng: np.random.Generator, length: int, coarse: bool = False) -> Tiny
 
 
 def falling(rng: np.random.Generator, length: int) -> TinySpace:
-    """Hypotheses of all lengths up to this one, by log-probabilities: no total ever rises."""
+    """A space with hypotheses of all lengths up to this one, with log-probabilities: no total ever rises."""
     arcs: Arcs = {state: {EOS: (0.0, END)} for state in range(3 * length, 3 * length + 3)}
     for state in range(3 * length):
         scores = rng.normal(0.0, 1.5, V - 2)
@@ -68,7 +68,7 @@ def next_layer(rng: np.random.Generator, state: int, scores: Sequence[float]) ->
 
 
 def early_end(rng: np.random.Generator, length: int) -> TinySpace:
-    """One hypothesis that ends at once and beats all others, which have ``length`` tokens."""
+    """A space with one hypothesis that ends immediately and beats all others, which have ``length`` tokens."""
     (first, *others) = rng.permutation(np.arange(3, V)).tolist()
     arcs: Arcs = {
         0: {first: (-0.5, 99), **{token: (rng.uniform(-6, -5), 1) for token in others}},
@@ -91,7 +91,7 @@ def search(decoder: Decoder, tiny: TinySpace, nbest: int = 1) -> tuple[Result, i
 
 
 def compare(decoder: Decoder, expected: Decoder, tiny: TinySpace, nbest: int = 1, note: str = "") -> None:
-    """The list of hypotheses, in order, as the reference finds it."""
+    """Compare the list of hypotheses, in order, with that of the reference."""
     wanted, found = search(expected, tiny, nbest)[0].hypotheses, search(decoder, tiny, nbest)[0].hypotheses
     same = [(h.tokens, round(h.rank_score, 6)) for h in found] == [(h.tokens, round(h.rank_score, 6)) for h in wanted]
     assert same, f"expected {describe(wanted)}, found {describe(found)} ({tiny.name}{note})"
@@ -108,14 +108,14 @@ def with_sizes(make: Make, alpha: float = 0.0) -> Iterator[tuple[Decoder, Decode
         yield make(size=size, alpha=alpha), reference, f", size {size}"
 
 
-@ASSIGNMENT.check("of size 1 it is greedy search (Algorithm 1)", points=1)
+@ASSIGNMENT.check("with size 1 it is greedy search (Algorithm 1)", points=1)
 def _(make: Make, rng: np.random.Generator) -> None:
     for length in (1, 2, 4) * 10:
         for space in (layered(rng, length), falling(rng, length)):
             compare(make(size=1), GreedyDecoder(), space)
 
 
-@ASSIGNMENT.check("the n best hypotheses go on, whichever parents they come from (line 11)", points=3)
+@ASSIGNMENT.check("the n best hypotheses are kept, whichever parents they have (line 11)", points=3)
 def _(make: Make, rng: np.random.Generator) -> None:
     for length in (1, 2, 3, 4, 5) * 3:
         space = layered(rng, length)
@@ -125,7 +125,7 @@ def _(make: Make, rng: np.random.Generator) -> None:
             assert spent == enough, f"{spent} hypotheses were expanded, not {enough} ({space.name}{note})"
 
 
-@ASSIGNMENT.check("of equal totals the first in the beam goes on, then the lower token (line 11)", points=2)
+@ASSIGNMENT.check("among equal totals the first in the beam is kept, then the lower token (line 11)", points=2)
 def _(make: Make, rng: np.random.Generator) -> None:
     for length in (2, 3, 4) * 5:
         space = layered(rng, length, coarse=True)
@@ -153,7 +153,7 @@ def _(make: Make, rng: np.random.Generator) -> None:
             assert spent <= enough, f"{spent} hypotheses were expanded where {enough} are enough ({space.name}{note})"
 
 
-@ASSIGNMENT.check("with length normalisation it goes on until all of the beam is finished", points=3)
+@ASSIGNMENT.check("with length normalisation it continues until all of the beam is finished", points=3)
 def _(make: Make, rng: np.random.Generator) -> None:
     for length in (3, 4, 5, 6) * 4:
         space = falling(rng, length)

@@ -1,6 +1,6 @@
 """Beam search (Stahlberg et al. 2017, Algorithm 2), with length normalisation (Wu et al. 2016, equation 14).
 
-TODO: what is searched, what is guaranteed, how many expansions it costs.
+TODO: describe the search, its guarantees, and its cost in expansions.
 """
 
 from __future__ import annotations

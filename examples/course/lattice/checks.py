@@ -23,12 +23,12 @@ from sgdec.protocol import BatchPredictor, State, ability
 from sgdec.testing import Lattice, PredictorContract, Table, TinySpace, enumerate_space
 
 V = 7
-"""Tokens; those of the lattices are 3, 4, 5, 6."""
+"""The number of tokens; those of the lattices are 3, 4, 5, 6."""
 END = 10_000
 """The state that ``</s>`` leads to."""
 ASSIGNMENT = Assignment("predictor", "mylattice")
 Arcs: TypeAlias = Mapping[int, Mapping[int, tuple[float, int]]]
-"""As `sgdec.testing.Lattice` takes them: scores, not costs."""
+"""Arcs in the form that `sgdec.testing.Lattice` takes: scores, not costs."""
 
 
 def random_arcs(rng: np.random.Generator, *, ends: bool = False, dead: bool = False) -> Arcs:
@@ -75,7 +75,7 @@ class Visit(NamedTuple):
     score: float
     """The score of the last token."""
     parent: int
-    """The place of the prefix without it, in the list of visits."""
+    """The index of the prefix without the last token, in the list of visits."""
     remaining: tuple[float, ...]
     """The score that each path to the end adds; empty = there is no path."""
 
@@ -89,7 +89,7 @@ class Visit(NamedTuple):
 
 
 def visit(arcs: Arcs) -> list[Visit]:
-    """Every prefix, shortest first, with all that can still be added to it: by trying all paths."""
+    """Every prefix, shortest first, with all scores that can still be added to it, found by trying all paths."""
     paths = enumerate_space(Constellation.of({"lattice": Lattice(arcs)}), Source(1, ()))
     ways = [(path.tokens, [score for (score,) in path.ledger]) for path in paths]
     found, states = [Visit((), 0.0, 0, tuple(sum(scores) for _, scores in ways))], [0]
@@ -158,7 +158,7 @@ def _(make: Make, rng: np.random.Generator) -> None:
             )
 
 
-@ASSIGNMENT.check("where only the end is left, best_remaining is the score of </s>", points=2)
+@ASSIGNMENT.check("if only the end is left, best_remaining is the score of </s>", points=2)
 def _(make: Make, rng: np.random.Generator) -> None:
     for first, expected in rng.normal(size=(25, 2)).tolist():
         arcs = {0: {3: (first, 1)}, 1: {EOS: (expected, END)}}
@@ -169,7 +169,7 @@ def _(make: Make, rng: np.random.Generator) -> None:
         )
 
 
-@ASSIGNMENT.check("where no way leads to an end, best_remaining is -inf", points=2)
+@ASSIGNMENT.check("if no path leads to an end, best_remaining is -inf", points=2)
 def _(make: Make, rng: np.random.Generator) -> None:
     for arcs in [random_arcs(rng, dead=True) for _ in range(25)]:
         visits = visit(arcs)
@@ -229,7 +229,7 @@ def space_of(lattice: Callable[[], Predictor], table: Table, weights: Sequence[f
 
 
 def expect_optimum(mine: TinySpace, truth: TinySpace, about: str) -> None:
-    """A* over the submission finds what enumeration of the truth finds."""
+    """A* with the submission must find the hypotheses that enumeration of the true lattice finds."""
     for nbest in (1, 3):
         paths = enumerate_space(truth.constellation(), truth.source)[:nbest]
         found = AStarDecoder().decode(mine.open(nbest=nbest, most=5_000)).hypotheses
@@ -274,7 +274,7 @@ def _(make: Make, rng: np.random.Generator) -> None:
 
 
 class LatticeContract(PredictorContract):
-    """sgdec's own contract, over the lattices of a folder."""
+    """sgdec's own contract, with the lattices of a folder."""
 
     vocab_size = V
 

@@ -1,9 +1,9 @@
 """A lattice as a predictor, with the exact distance to its end as a heuristic for A*.
 
-Score of token w at state q: minus the cost of q's arc with w; ``</s>`` scores minus q's final cost; all else is
-forbidden. So a total is minus the cost of a path, and costs may be negative.
+Score of token w at state q: minus the cost of q's arc with w; ``</s>`` scores minus q's final cost; all other tokens
+are forbidden. So a total is minus the cost of a path, and costs may be negative.
 
-Everything is here but the two bounds. TODO: what they are, and what they cost.
+The file is complete except for the two bounds. TODO: describe the bounds and their cost.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Lattice:
     arcs: list[dict[int, tuple[float, int]]]
     """For each state its tokens, each with its score and the state that it leads to."""
     final: list[float]
-    """For each state the score of ``</s>``; -inf where nothing can end."""
+    """For each state the score of ``</s>``; -inf if no sentence can end there."""
 
 
 class MyLattice(Predictor):
@@ -63,18 +63,18 @@ class MyLattice(Predictor):
         return list(states)
 
     def best_remaining(self, states: Sequence[int]) -> list[float]:
-        """For each state the most that tokens from here to ``</s>`` can still add; -inf = there is no way."""
+        """For each state the most that tokens from here to ``</s>`` can still add; -inf = there is no path."""
         raise NotImplementedError("best_remaining")
 
     def worst_remaining(self, states: Sequence[int]) -> list[float]:
-        """For each state the least that they can add; +inf = there is no way."""
+        """For each state the least that they can add; +inf = there is no path."""
         raise NotImplementedError("worst_remaining")
 
 
 def read_lattice(path: Path) -> Lattice:
-    """Reads OpenFst's text format for acceptors: ``FROM TO TOKEN COST`` an arc, ``STATE COST`` a final state.
+    """Read OpenFst's text format for acceptors: ``FROM TO TOKEN COST`` is an arc, ``STATE COST`` a final state.
 
-    Raises SgdecError, with the line, for whatever is not of this form.
+    Raises SgdecError that names the line if it does not have this form.
     """
     arcs: dict[int, dict[int, tuple[float, int]]] = {}
     final: dict[int, float] = {}

@@ -34,7 +34,7 @@ from sgdec.training.data.text import Text
 FORMAT = 1
 MANIFEST, COUNTS = "manifest.json", "batches.json"
 NUMBER = np.dtype("<u4")
-AGAIN = "Go on with --resume: the text is prepared again."
+AGAIN = "Continue with --resume: the text is prepared again."
 
 
 class Shard(NamedTuple):
