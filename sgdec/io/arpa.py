@@ -10,7 +10,7 @@ from __future__ import annotations
 import gzip
 import math
 import re
-from codecs import BOM_UTF8
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -28,6 +28,13 @@ from sgdec.text.lines import open_bytes, reading
 
 PREAMBLE = 1000
 """Limit on the lines before ``\\data\\``."""
+_UTF_16 = "it is UTF-16; convert it to UTF-8, for example with iconv"
+DISGUISES = {
+    b"\x1f\x8b": "it is gzipped, so its name has to end in .gz",
+    BOM_UTF16_LE: _UTF_16,
+    BOM_UTF16_BE: _UTF_16,
+}
+"""The reason why a file has no header, by its first bytes."""
 LN_10 = math.log(10.0)
 """Natural log = log10 x this: the border between ARPA (and KenLM) and the rest of sgdec."""
 
@@ -146,12 +153,14 @@ class _Reader:
 
     def _skip_preamble(self) -> None:
         """Skip lines up to ``\\data\\``: some tools write about themselves there."""
+        found = f"there is no \\data\\ in its first {PREAMBLE} lines"
         for raw in islice(self.lines, PREAMBLE):
             self.line += 1
             if raw.removeprefix(BOM_UTF8).strip() == b"\\data\\":
                 return
-        what = f"this is not an ARPA file: there is no \\data\\ in its first {PREAMBLE} lines"
-        raise SgdecError(f"{self.path}: line 1: {what}.")
+            if self.line == 1:
+                found = next((what for start, what in DISGUISES.items() if raw.startswith(start)), found)
+        raise SgdecError(f"{self.path}: line 1: this is not an ARPA file: {found}.")
 
     def _expect(self, wanted: bytes) -> None:
         """Skip blank lines up to the line ``wanted``."""

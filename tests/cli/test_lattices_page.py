@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Callable
 from pathlib import Path
+from shutil import copy
 
 import pytest
 
@@ -43,6 +44,10 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     "too many lines": (lambda: Path("in").write_text("0\n0\n0\n"), "--input-format ids --max-length 0 --range 3:3"),
     "no word file": (lambda: None, "--input-format ids --ngram.words ids"),
     "words outside the model": (lambda: None, "--input-format ids --max-length 0"),
+    "binary model": (
+        lambda: copy(ROOT / "tests" / "data" / "tiny.kenlm", "lm.arpa"),
+        "--input-format ids --ngram.words ids",
+    ),
     "binary table": (lambda: symbols("<eps>").write("words.txt"), "--input-format ids"),
     "table of the lattice": (lambda: compiled_with("<eps>", "the", "cat"), "--input-format ids"),
     "table of words": (
