@@ -179,7 +179,7 @@ def hook_section() -> str:
     text = inspect.cleandoc(hookspecs.__doc__ or "").partition("\n\n")[2]
     body = [to_rst(text), *(f"``{hook}()``\n   {inline(_hook_doc(hook))}" for hook in HOOKS)]
     indented = "\n\n".join(body).replace("\n", "\n   ")
-    return f".. py:decorator:: sgdec.hookimpl\n\n   {indented}"
+    return f".. py:decorator:: hookimpl\n\n   {indented}"
 
 
 def _hook_doc(hook: str) -> str:
