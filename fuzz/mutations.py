@@ -1,6 +1,7 @@
-"""Damage, as hypothesis draws and shrinks it: of bytes, and of what the bytes mean in each kind of file.
+"""Damage that hypothesis draws and shrinks: of bytes, and of the content of each kind of file.
 
-A kind lists the mutations that suit it. Simple ones come first in each list, since that is where shrinking goes.
+Each kind of file has a list of suitable mutations. Simple mutations come first, because hypothesis shrinks towards
+the beginning of a list.
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ Mutation: TypeAlias = Callable[[st.DrawFn, bytes], bytes]
 
 SEPARATORS = re.compile(rb"(\s+|\|\|\||[=:,_\[\]{}\"])")
 BETWEEN = (b"", b" ", b"\t", b"\n", b"\r\n", b"\xc2\xa0", b"\xe2\x80\xa8", b"  ", b"|||")
-"""In the place of a separator."""
+"""Replacements of separators."""
 HOW_MANY = (1, 1, 1, 2, 2, 4)
 """The number of mutations of one file: after many mutations a file is rarely read to its end."""
 DEPTH = 100_000
 """The number of brackets around a value: more than any recursion limit."""
 MOST_UNPACKED = 10_000
-"""Bytes of a packed file that is unpacked here."""
+"""The maximum size in bytes of a packed file that is unpacked here."""
 BOMB = 3 << 10
-"""MiB that a small packed file unpacks to."""
+"""The size in MiB to which a small packed file unpacks."""
 
 
 @st.composite
 def damaged(draw: st.DrawFn, data: bytes, kind: str) -> bytes:
-    """A file of this kind after one mutation or a few."""
+    """A file of this kind after one or a few mutations."""
     for _ in range(draw(st.sampled_from(HOW_MANY))):
         data = draw(st.sampled_from(KINDS[kind]))(draw, data)
     return data
@@ -77,12 +78,12 @@ def flip(draw: st.DrawFn, data: bytes) -> bytes:
 
 
 def number_in_place(draw: st.DrawFn, data: bytes) -> bytes:
-    """Some bytes become an integer or a float of 1 to 8 bytes."""
+    """Replace some bytes by an integer or a float of 1 to 8 bytes."""
     return _with_number(draw, data, draw(st.integers(0, max(0, len(data) - 1))))
 
 
 def aligned_number(draw: st.DrawFn, data: bytes) -> bytes:
-    """The same where formats keep their numbers, counted from the end as headers are of any length."""
+    """The same at positions where formats store numbers, counted from the end because headers have any length."""
     return _with_number(draw, data, max(0, len(data) - 4 * draw(st.integers(1, max(1, len(data) // 4)))))
 
 
@@ -108,12 +109,12 @@ def span(draw: st.DrawFn, data: bytes) -> tuple[int, int]:
 
 
 def change_field(draw: st.DrawFn, data: bytes) -> bytes:
-    """Another number or word in the place of one."""
+    """Replace a number or a word by another one."""
     return _with_field(draw, data, draw(nasty_field()))
 
 
 def move_field(draw: st.DrawFn, data: bytes) -> bytes:
-    """One field in the place of another."""
+    """Replace one field by another."""
     fields = SEPARATORS.split(data)
     return _with_field(draw, data, fields[2 * draw(st.integers(0, len(fields) // 2))])
 
@@ -137,7 +138,7 @@ def nasty_field() -> st.SearchStrategy[bytes]:
 
 
 def change_line(draw: st.DrawFn, data: bytes) -> bytes:
-    """A line leaves, comes twice, changes places with another, or is empty."""
+    """Remove, double, swap or empty a line."""
     lines = data.splitlines(keepends=True) or [b""]
     one, other = (draw(st.integers(0, len(lines) - 1)) for _ in range(2))
     way = draw(st.sampled_from(["leave", "twice", "swap", "empty", "join"]))
@@ -159,11 +160,11 @@ def encode_otherwise(draw: st.DrawFn, data: bytes) -> bytes:
     return data.decode("utf-8", "replace").encode(way, "replace")
 
 
-# JSON, and tensors behind a header of it.
+# JSON, and tensors after a JSON header.
 
 
 def change_json(draw: st.DrawFn, data: bytes) -> bytes:
-    """A value, or a key, of each line that is JSON, or of the whole file."""
+    """Change a value or a key of a line of JSON, or of the whole file."""
     try:
         return json.dumps(_changed(draw, json.loads(data))).encode("utf-8", "surrogatepass")
     except (ValueError, RecursionError):
@@ -205,7 +206,7 @@ def _places(tree: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def nest_json(draw: st.DrawFn, data: bytes) -> bytes:
-    """A value far inside of brackets."""
+    """A deeply nested value."""
     values = [found.start() for found in re.finditer(rb"(?<=[:\[,]) ?[\d\"\[{]", data)] or [0]
     at = values[draw(st.integers(0, len(values) - 1))]
     return data[:at] + b"[" * DEPTH + draw(st.sampled_from([b"", b"]" * DEPTH])) + data[at:]
@@ -249,14 +250,14 @@ def unpacked(kind: str) -> Mutation:
 
 
 def bomb(draw: st.DrawFn, data: bytes) -> bytes:
-    """Kilobytes that become gigabytes: a member for each MiB, without a line's end."""
+    """A packed file of kilobytes that unpacks to gigabytes: one member per MiB, without line ends."""
     filling = draw(st.sampled_from([b"\0", b"9", b" "]))
     return data + _packed(filling) * draw(st.sampled_from([BOMB, 1]))
 
 
 @cache
 def _packed(filling: bytes) -> bytes:
-    """A MiB of it."""
+    """One MiB of that file."""
     return gzip.compress(filling * (1 << 20), 9, mtime=0)
 
 

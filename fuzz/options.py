@@ -30,12 +30,12 @@ def commands() -> dict[tuple[str, ...], click.Command]:
 
 
 def words_of(args: Sequence[str]) -> tuple[str, ...]:
-    """Those words at the begin of a call that name its command."""
+    """The words at the beginning of a call that name its command."""
     return tuple(args[:2]) if tuple(args[:2]) in commands() else tuple(args[:1])
 
 
 def plugins_by_kind() -> dict[str, list[str]]:
-    """The names of predictors, decoders and models that sgdec brings."""
+    """The names of the bundled predictors, decoders and models."""
     found: dict[str, list[str]] = {}
     for entry in Host(autoload=False).names():
         found.setdefault(entry.kind, []).append(entry.name)
@@ -43,7 +43,7 @@ def plugins_by_kind() -> dict[str, list[str]]:
 
 
 def options_of_plugins() -> dict[str, list[tuple[str, Option]]]:
-    """By plugin its name with each of its options; predictors have weights, too."""
+    """By plugin, its name with each of its options; predictors also have weights."""
     host = Host(autoload=False)
     found: dict[str, list[tuple[str, Option]]] = {}
     for entry in host.names():
@@ -54,7 +54,7 @@ def options_of_plugins() -> dict[str, list[tuple[str, Option]]]:
 
 
 def text_options_of_plugins() -> Iterator[tuple[set[str], str]]:
-    """Names of a plugin and an option, of all that can be any text: each may name a file."""
+    """The plugin and name of every option that can be any text, because it may name a file."""
     host = Host(autoload=False)
     names: dict[type[Any], set[str]] = {}
     for entry in host.names():
@@ -66,7 +66,7 @@ def text_options_of_plugins() -> Iterator[tuple[set[str], str]]:
 
 
 def takes_text(annotation: Any) -> bool:
-    """Whether a string of any kind fits: ``str | None``, not a ``Literal``."""
+    """Whether any string is valid: true for ``str | None``, false for a ``Literal``."""
     if annotation is str:
         return True
     return get_origin(annotation) is not None and any(map(takes_text, get_args(annotation)[: _types(annotation)]))
@@ -78,7 +78,7 @@ def _types(annotation: Any) -> int | None:
 
 
 def text_options_of_commands() -> Iterator[tuple[str, str]]:
-    """Command and parameter, of all that name what is read, or can be any text and are not `NOT_READ`."""
+    """The command and name of every parameter that names an input, or can be any text and is not in `NOT_READ`."""
     for words, command in commands().items():
         for parameter in command.params:
             free = isinstance(parameter.type, click.types.StringParamType | Read)

@@ -1,4 +1,4 @@
-"""Runs cases and takes note of what became of them."""
+"""Runs cases and records their outcomes."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ class Outcome:
     """The outcome of one command."""
 
     status: int
-    """Its exit status; negative = the signal that ended it."""
+    """The exit status; negative = the signal that ended the command."""
     waited: bool
-    """It was stopped since it did not end."""
+    """Whether the command was stopped because it did not end."""
     cpu: float
     """Seconds of processor time."""
     seconds: float
-    """By the clock."""
+    """Seconds of wall-clock time."""
     rss: int
-    """Bytes that it had in memory at once."""
+    """The peak of its memory in bytes."""
     out: bytes
     err: str
     changed: tuple[str, ...]
-    """Files of the case that are not what they were."""
+    """The files of the case that changed."""
 
 
 class Runner:

@@ -1,4 +1,4 @@
-"""Nasty values: what programs that read numbers and words have tripped over, here or elsewhere."""
+"""Difficult values: numbers and words that have caused defects in programs, here or elsewhere."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ PATHS = (
     "none", "none/none", "", ".", "..", "a\nb", "é", "a b", "{id}", "/dev/null", "-", "x" * 300,
     "\udcff",
 )  # fmt: skip
-"""Beside the files of a case."""
+"""Paths other than the files of a case."""
 INTEGERS = (
     0, 1, 2, 3, 5, 7, 8, 16, 100, 127, 128, 255, 256, 32767, 32768, 65535, 65536, 1 << 20, 1 << 24, 999_999_999,
     1_003_000_000, (1 << 31) - 1, 1 << 31, (1 << 32) - 1, 1 << 32, 1 << 40, (1 << 63) - 1, 1 << 63, (1 << 64) - 1,
 )  # fmt: skip
-"""In binary files, where -1 is the largest."""
+"""Integers for binary files, in which -1 is the largest unsigned number."""
 FLOATS = (0.0, -0.0, 1.0, -1.0, 0.5, 1e-40, 1e38, -1e38, float("inf"), float("-inf"), float("nan"))
 JSON: tuple[Any, ...] = (
     None, True, False, 0, 1, -1, 2, 3, 7, 0.5, 1e308, float("nan"), float("inf"), 2**31, 2**63 - 1, 2**63, 10**30,

@@ -1,7 +1,7 @@
 """Runs commands, each in a separate process that starts in milliseconds: this one imports everything and forks.
 
-It reads one request a line of JSON, and answers in one. A child has the limits of `CPU_SECONDS`, `WALL_SECONDS` and
-`MEMORY`; whatever it does, by whatever signal it dies, the next one starts as if nothing had been.
+It reads one request per line of JSON, and writes one line as the answer. A child has the limits of `CPU_SECONDS`,
+`WALL_SECONDS` and `MEMORY`. Neither its work nor a signal that ends it affects the next child.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ FILE_SIZE = 64 << 20
 
 
 def preload() -> None:
-    """All that a command could import, and what optional parts are installed."""
+    """Import all modules that a command could import, including installed optional ones."""
     for package in ("sgdec", "sgdec_predictors", "sgdec_decoders"):
         module = importlib.import_module(package)
         for found in pkgutil.walk_packages(module.__path__, f"{package}."):
@@ -53,7 +53,7 @@ def preload() -> None:
 
 
 def serve() -> None:
-    """Until standard input ends."""
+    """Answer requests until standard input ends."""
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     preload()
@@ -91,7 +91,8 @@ def run(request: dict[str, Any]) -> dict[str, Any]:
 
 
 def _wait(child: int, err: int, until: float) -> tuple[bool, bytes]:
-    """Whether it ended, and its standard error: no file, as that would be full as soon as its other files are."""
+    """Whether the command ended, and its standard error. This is not a file, because the simulated full disk would
+    affect it."""
     said = []
     length = 0
     descriptor = os.pidfd_open(child)

@@ -74,7 +74,7 @@ class Repeat(Predictor):
 
 
 class Lookahead(Decoder):
-    """Takes the child whose own best child has the highest total; ``</s>`` counts as it is."""
+    """Takes the child whose own best child has the highest total; ``</s>`` counts with its own total."""
 
     def __init__(
         self, width: Annotated[int, Field(ge=1, description="continuations to look beyond at each step")] = 4

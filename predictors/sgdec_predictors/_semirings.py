@@ -96,7 +96,8 @@ class Log(Semiring):
     def _solve(
         self, constants: Floats, origins: npt.NDArray[np.int64], targets: npt.NDArray[np.int64], scores: Floats
     ) -> Floats | None:
-        """x = A x + b in probabilities, each relative to the best path: then 0 <= A, b <= 1 <= x, whatever the scale.
+        """x = A x + b in probabilities, each relative to the best path: then 0 <= A, b <= 1 <= x for scores of any
+        magnitude.
 
         The sum over all paths, (I + A + A^2 + ...) b, converges just if (I - A) y = 1 has a solution y > 0.
         """
@@ -119,7 +120,7 @@ TROPICAL, LOG = Tropical(), Log()
 
 
 def times(*scores: float) -> float:
-    """The score of two arcs in sequence; a forbidden arc stays forbidden, whatever follows.
+    """The score of two arcs in sequence; a forbidden arc stays forbidden with any other score.
 
     >>> times(-1.0, -0.5), times(math.inf, FORBIDDEN)
     (-1.5, -inf)

@@ -6,8 +6,8 @@ The model's output vector h selects a cluster (equation 2), the cluster determin
     log P(token | h) = z_token - log sum_{t in A} exp z_t    for tokens in A, -inf for all others
 
 The softmax is only over the active tokens, as in the paper's steps 4 and 5. So they share the probability that `nmt`
-gives to all other tokens, and score higher. ``</s>`` is always active. A token outside A cannot follow, whatever
-other predictors score: this can make paths of lattices and forced references impossible.
+gives to all other tokens, and score higher. ``</s>`` is always active. A token outside A cannot follow, regardless of
+other predictors: this can make paths of lattices and forced references impossible.
 
 Differences from the paper: it projects onto the *union* of the active sets of all rows of a batch, and lets every row
 use all of it, so that scores depend on the other rows of the batch. Here each row uses only its own cluster's set, so

@@ -1,7 +1,7 @@
 """Wrapper: hides some tokens from the inner predictor, such as the tags of another predictor's vocabulary.
 
-Score of token w: 0 if w is masked, else the inner score after the tokens that are not masked. So a total is the inner
-total of the hypothesis without its masked tokens. ``</s>`` is never masked.
+Score of token w: 0 if w is masked, otherwise the inner score after the tokens that are not masked. So a total is the
+inner total of the hypothesis without its masked tokens. ``</s>`` is never masked.
 
 State: the inner state; a masked token does not change it. Cost: one inner row per prefix, and a copy of it.
 """

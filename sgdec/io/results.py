@@ -166,7 +166,7 @@ def _one_line(text: str) -> str:
 
 
 def spelled(hypothesis: Hypothesis, spell: Spell) -> str:
-    """The text of a hypothesis: its own ``text`` if it is set and text is asked for, otherwise the text of its
+    """The text of a hypothesis: its own ``text`` if it is set and the output is text, otherwise the line of its
     tokens."""
     return hypothesis.text if hypothesis.text is not None and spell is not _ids else spell(hypothesis.tokens)
 

@@ -91,7 +91,7 @@ class Words(ABC):
 
     @abstractmethod
     def text_of(self, token: int) -> str | None:
-        """The text of a token, ``▁`` for a blank; None for one without text of its own."""
+        """The text of a token, ``▁`` for a blank; None for a token without text."""
 
     def words_in(self, line: str) -> list[str]:
         """The words of a line."""
