@@ -81,6 +81,13 @@ def test_a_range_of_lattices(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert "3.fst: no such file (sentence 3)" in capsys.readouterr().err
 
 
+def test_a_lattice_of_another_numbering_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Posteriors would count a word that is 2 as the end of the sentence."""
+    pynini.accep("[3][2][4]").write(str(tmp_path / "1.fst"))
+    assert run(f"{tmp_path}/{{id}}.fst", "--output", f"{tmp_path}/{{id}}.txt") == 1
+    assert "1.fst: goes on after </s>: state 1 has an arc with label 2" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("form", ["ours", "from 0", "jsonl"])
 def test_lists(tmp_path: Path, form: str) -> None:
     path = jsonl(tmp_path) if form == "jsonl" else moses(tmp_path, 0 if form == "from 0" else 1)
