@@ -301,8 +301,9 @@ class Tally:
     def __str__(self) -> str:
         seconds = max(time.monotonic() - self._started, 1e-9)
         failed = f", {self.failed} failed" if self.failed else ""
+        plural = "" if self._sentences == 1 else "s"
         return (
-            f"{self._sentences} sentences{failed}, {self._tokens} tokens, {self._expansions} expansions in "
+            f"{self._sentences} sentence{plural}{failed}, {self._tokens} tokens, {self._expansions} expansions in "
             f"{seconds:.1f} s: {self._sentences / seconds:.1f} sentences/s, {self._tokens / seconds:.0f} tokens/s"
         )
 

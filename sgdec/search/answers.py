@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -42,18 +43,18 @@ def require_one_each(name: str, method: str, found: Any, expected: int) -> None:
         raise SgdecError(f"predictor {name!r}: {method} returned {len(found)} items; expected {expected}.")
 
 
-def bounds_given(name: str, ability: str, found: Sequence[Any]) -> list[float]:
-    """The bounds that predictor ``name`` gave, one number per state; SgdecError if one is NaN or not a number."""
-    for bound in found:
-        try:
-            valid = not math.isnan(bound)
-        except TypeError:
-            raise SgdecError(
-                f"predictor {name!r}: {ability} returned {described(bound)} for a state; expected a number."
-            ) from None
-        if not valid:
-            raise SgdecError(f"predictor {name!r}: {ability} returned NaN; expected a number, inf or -inf.")
-    return list(found)
+def bounds_given(name: str, ability: str, found: Sequence[Any]) -> Sequence[float]:
+    """Return the bounds that predictor ``name`` gave; SgdecError if one is NaN or not a number."""
+    try:
+        broken = any(map(math.isnan, found))
+    except (TypeError, ValueError, RuntimeError):  # the latter two of tensors
+        odd = next(bound for bound in found if not isinstance(bound, Real))
+        raise SgdecError(
+            f"predictor {name!r}: {ability} returned {described(odd)} for a state; expected a number."
+        ) from None
+    if broken:
+        raise SgdecError(f"predictor {name!r}: {ability} returned NaN; expected a number, inf or -inf.")
+    return found
 
 
 def require_hashable(name: str, keys: Sequence[Any]) -> None:

@@ -164,3 +164,12 @@ def test_a_standard_error_that_cannot_be_written_ends_a_command_without_a_traceb
 def test_the_package_is_the_command_line_too() -> None:
     done = subprocess.run([sys.executable, "-m", "sgdec", "plugins", "no-such"], capture_output=True, text=True)
     assert done.returncode == 2 and done.stderr.startswith("Error: no plugin named 'no-such'")
+
+
+@pytest.mark.parametrize(("lines", "said"), [("3 4\n", "1 sentence, "), ("3\n4\n", "2 sentences, ")])
+def test_one_sentence_is_not_sentences(
+    folder: Path, capsys: pytest.CaptureFixture[str], lines: str, said: str
+) -> None:
+    (folder / "ids").write_text(lines)
+    assert main(WORK["decoding"].split()) == 0
+    assert any(line.startswith(said) for line in capsys.readouterr().err.splitlines())

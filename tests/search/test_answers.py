@@ -208,6 +208,7 @@ class BoundedAutomaton(Chain):
         (np.float32("nan"), "NaN; expected a number, inf or -inf."),
         ("high", "a str for a state; expected a number."),
         (None, "None for a state; expected a number."),
+        (torch.zeros(2), "a Tensor of shape [2] for a state; expected a number."),
         (np.zeros(2), "a ndarray of shape [2] for a state; expected a number."),
     ],
     ids=str,
