@@ -85,7 +85,7 @@ def test_a_lattice_of_another_numbering_is_refused(tmp_path: Path, capsys: pytes
     """Posteriors would count a word that is 2 as the end of the sentence."""
     pynini.accep("[3][2][4]").write(str(tmp_path / "1.fst"))
     assert run(f"{tmp_path}/{{id}}.fst", "--output", f"{tmp_path}/{{id}}.txt") == 1
-    assert "1.fst: goes on after </s>: state 1 has an arc with label 2" in capsys.readouterr().err
+    assert "1.fst: continues after </s>: state 1 has an arc with label 2" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("form", ["ours", "from 0", "jsonl"])
