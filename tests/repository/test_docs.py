@@ -25,6 +25,8 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((RO
 BLOCK = re.compile(r"^( *)```(\S*)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 SHOWN = re.compile(r"savefig\(\"(.*?)\"")
 """Pictures that a page draws."""
+QUOTED = re.compile(r"^(Note: .*)$|It prints `(.*?)`", re.MULTILINE)
+"""Output that does not depend on the model: the notes of a run, and what the text says a command prints."""
 NOT_CODE = {"text", "bibtex", "toml"}
 
 
@@ -55,19 +57,22 @@ def test_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
     pytest.importorskip("pynini")
     if page.parent.name == "tutorial":
         run("in place of make demo", "sh", "sgdec demo --quick --directory demo", tmp_path)
+    printed = ""
     for where, language, code in blocks([page]):
         if language == "python":
             named = re.match(r"# (\w+\.py)\n", code)
             assert named, f"{where}: the first line of a file is a comment with its name"
             (tmp_path / named[1]).write_text(code, encoding="utf-8")
         else:
-            run(where, language, code, tmp_path)
+            printed += run(where, language, code, tmp_path)
+    for note, output in QUOTED.findall(page.read_text(encoding="utf-8")):
+        assert (note or output) in printed, page
     for shown in SHOWN.findall(page.read_text(encoding="utf-8")):
         assert (tmp_path / shown).stat().st_size, shown
 
 
-def run(where: str, language: str, code: str, folder: Path) -> None:
-    """Run one block in a folder, with this tree's sgdec on the path."""
+def run(where: str, language: str, code: str, folder: Path) -> str:
+    """Run one block in a folder, with this tree's sgdec on the path; return what it prints."""
     paths = [str(ROOT / part) for part in ("", "predictors", "decoders")]
     environment = {
         **os.environ,
@@ -79,3 +84,4 @@ def run(where: str, language: str, code: str, folder: Path) -> None:
     assert language in command, f"{where}: a code block in {language!r} cannot be run; use python, sh or text"
     done = subprocess.run(command[language], cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, f"{where}\n{done.stdout}{done.stderr}"
+    return done.stdout + done.stderr
