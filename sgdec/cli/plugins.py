@@ -89,7 +89,8 @@ def description(host: Host, entry: Entry) -> str:
         with table.section("Presets"):
             table.write_dl([(name, _preset(entry.name, options)) for name, options in presets.items()], col_max=40)
     documents = [vars(thing).get("__doc__") for thing in (sys.modules[cls.__module__], cls)]
-    title = f"{entry.kind} {entry.name} ({entry.distribution}: {cls.__module__}.{cls.__qualname__})"
+    place = cls.__qualname__ if entry.value == entry.distribution else f"{cls.__module__}.{cls.__qualname__}"
+    title = f"{entry.kind} {entry.name} ({entry.distribution}: {place})"  # a plugin file stands for its module
     parts = [title, *(inspect.cleandoc(document) for document in documents if document), table.getvalue()]
     return "\n\n".join(part.rstrip() for part in parts if part)
 

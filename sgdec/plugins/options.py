@@ -226,9 +226,15 @@ def _hint(cls: type[Any], constructor: Callable[..., None], parameter: inspect.P
 
 
 def _convert(value: Any, annotation: Any, flag: str, option: Option) -> Any:
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import PydanticUserError, TypeAdapter, ValidationError
 
-    adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+    try:
+        adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+    except PydanticUserError:
+        raise SgdecError(
+            f"{flag}: {value!r} cannot become a value of the type {option.type!r}, which only a program can pass; "
+            "options are numbers, text, true or false, and lists of these."
+        ) from None
     try:
         try:
             converted = adapter.validate_python(value)

@@ -250,6 +250,12 @@ def test_an_exception_in_a_decoder_says_where(tmp_path: Path, capsys: pytest.Cap
     assert f"Warning: sentence 1: decoder 'mine': KeyError: 'there' ({path}, line 5)" in said
 
 
+def test_a_plugin_file_is_described_by_its_own_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_plugin(tmp_path, "")
+    assert main(["plugins", "mine", "--plugin-file", str(path)]) == 0
+    assert capsys.readouterr().out.startswith(f"predictor mine ({path}: Mine)\n")
+
+
 def test_a_traceback_is_short_and_shown_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = write_plugin(tmp_path, BROKEN.format(verb="predict_next(self, candidates=None)"))
     assert decode(tmp_path, lines="3\n" * 100, predictors="wc,mine") == 1

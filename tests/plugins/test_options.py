@@ -149,6 +149,18 @@ def test_a_missing_option_says_what_it_is() -> None:
         configure(Everything, {}, name="x")
 
 
+class Opaque:
+    """A type of which pydantic knows nothing."""
+
+
+def test_a_type_that_no_text_can_become_is_one_line() -> None:
+    class Mine:
+        def __init__(self, model: Opaque) -> None: ...
+
+    with pytest.raises(SgdecError, match=r"^--x.model: 'a' cannot become a value of the type 'opaque', which o"):
+        configure(Mine, {"model": "a"}, name="x")
+
+
 @pytest.mark.parametrize("name", ["self", "inner", "context"])
 def test_what_the_framework_gives_is_never_an_option(name: str) -> None:
     assert name not in [option.name for option in describe(Everything)]
