@@ -40,6 +40,7 @@ class Sizes:
     length: int
     wide_vocab_size: int
     """The vocabulary size of the figures that time only the search."""
+    wide_beam: int
     expansions: int
     lattices: int
     pairs: int
@@ -48,12 +49,12 @@ class Sizes:
 
 
 FULL = Sizes(
-    layers=2, width=512, vocab_size=8_000, sentences=64, length=10, wide_vocab_size=32_000, expansions=400,
-    lattices=100, pairs=64, product=1024, repeats=3,
+    layers=2, width=512, vocab_size=8_000, sentences=64, length=10, wide_vocab_size=32_000, wide_beam=400,
+    expansions=400, lattices=100, pairs=64, product=1024, repeats=3,
 )  # fmt: skip
 TINY = Sizes(
-    layers=1, width=16, vocab_size=50, sentences=2, length=3, wide_vocab_size=600, expansions=24, lattices=2, pairs=2,
-    product=64, repeats=1,
+    layers=1, width=16, vocab_size=50, sentences=2, length=3, wide_vocab_size=600, wide_beam=30,
+    expansions=24, lattices=2, pairs=2, product=64, repeats=1,
 )  # fmt: skip
 BEAM = 5
 
@@ -182,6 +183,26 @@ def free_predictor(sizes: Sizes) -> float:
         spent = time.process_time() - started
         made = sum(outcome.result.expansions for outcome in outcomes)
         return spent
+
+    return in_turn({"beam": beam}, sizes.repeats)["beam"] / made * 1e6
+
+
+@figure("free predictor, wide", "microseconds per expansion", "lower")
+def free_predictor_wide(sizes: Sizes) -> float:
+    """The same with a wide beam, one sentence at a time."""
+    from free_predictor import Free, free_scores, search
+
+    from sgdec.search.constellation import Constellation
+
+    constellation = Constellation.of({"free": Free(free_scores(sizes.wide_vocab_size))})
+    made = 0
+
+    def beam() -> float:
+        nonlocal made
+        started = time.process_time()
+        (outcome,) = search(constellation, sizes.wide_beam, 5, 1, batch=1)
+        made = outcome.result.expansions
+        return time.process_time() - started
 
     return in_turn({"beam": beam}, sizes.repeats)["beam"] / made * 1e6
 

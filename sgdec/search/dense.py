@@ -28,7 +28,7 @@ from sgdec.search.faults import fault, first_fault
 from sgdec.search.parts import OpenRows, Part
 from sgdec.topk import top_tokens
 
-NARROW = 100
+NARROW = 50
 """With at most this many continuations, plain Python is faster than array operations."""
 
 
