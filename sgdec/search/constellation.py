@@ -24,6 +24,7 @@ from sgdec.search.choosing import Choice
 from sgdec.search.columns import Column, candidates_of
 from sgdec.search.combining import Combined
 from sgdec.search.consuming import states_of
+from sgdec.search.distinct import until_distinct
 from sgdec.search.member import Member
 from sgdec.search.node import Node, require_finite
 from sgdec.search.sampling import Draw, draw_child
@@ -141,59 +142,9 @@ class Constellation:
             if automaton is None
             else partial(automaton.best_children, beams)
         )
-        return children(choice) if distinct is None else self._until_distinct(beams, children, choice, distinct)
-
-    def _best_children(
-        self, nodes: Sequence[Node], beams: Sequence[Sequence[Node]], coverage: bool
-    ) -> Callable[[Choice], list[list[Node]]]:
-        combined = self.combine(nodes)
-        covered = self.coverage(nodes) if coverage else [()] * len(nodes)
-        groups = [number for number, beam in enumerate(beams) for _ in beam]
-        before = [node.total for node in nodes]
-
-        def children(choice: Choice) -> list[list[Node]]:
-            found = combined.best_together(groups, before, choice)
-            families = [
-                node.children(continuations, cover) if continuations else []
-                for node, continuations, cover in zip(nodes, found, covered, strict=True)
-            ]
-            for family in families:
-                require_finite(family, self.names)
-            return families
-
-        return children
-
-    def _until_distinct(
-        self,
-        beams: Sequence[Sequence[Node]],
-        children: Callable[[Choice], list[list[Node]]],
-        choice: Choice,
-        ranking: Ranking,
-    ) -> list[list[Node]]:
-        """The children for growing sizes, until the keys of enough of them differ or no more are offered."""
-        beam_of = [number for number, beam in enumerate(beams) for _ in beam]
-        known: dict[tuple[int, int], Node] = {}
-        keys: list[set[Hashable]] = [set() for _ in beams]
-        wanted = choice.size
-        while True:
-            families = [
-                [known.get((place, child.last), child) for child in family]
-                for place, family in enumerate(children(choice))
-            ]
-            offered = [0] * len(beams)
-            new: list[tuple[int, Node]] = []
-            for place, family in enumerate(families):
-                for child in family:
-                    if not child.finished:
-                        offered[beam_of[place]] += 1
-                        if (place, child.last) not in known and len(keys[beam_of[place]]) < wanted:
-                            new.append((beam_of[place], child))
-                            known[place, child.last] = child
-            for (number, _), key in zip(new, self.keys([child for _, child in new], ranking), strict=True):
-                keys[number].add(key)
-            if all(len(found) >= wanted or n < choice.size for found, n in zip(keys, offered, strict=True)):
-                return families
-            choice = choice._replace(size=2 * choice.size)
+        if distinct is None:
+            return children(choice)
+        return until_distinct(beams, choice, children, partial(self.keys, ranking=distinct))
 
     def gains_nothing_from_batches(self, nodes: Sequence[Node]) -> bool:
         """Whether `expand` and `keys` (without coverage) process these nodes one by one even in a batch."""
@@ -319,6 +270,27 @@ class Constellation:
         for i, part in parts.items():
             keys[i] = tuple(part)
         return keys
+
+    def _best_children(
+        self, nodes: Sequence[Node], beams: Sequence[Sequence[Node]], coverage: bool
+    ) -> Callable[[Choice], list[list[Node]]]:
+        """The children of each node for a choice; predictors are asked once, for all choices."""
+        combined = self.combine(nodes)
+        covered = self.coverage(nodes) if coverage else [()] * len(nodes)
+        groups = [number for number, beam in enumerate(beams) for _ in beam]
+        before = [node.total for node in nodes]
+
+        def children(choice: Choice) -> list[list[Node]]:
+            found = combined.best_together(groups, before, choice)
+            families = [
+                node.children(continuations, cover) if continuations else []
+                for node, continuations, cover in zip(nodes, found, covered, strict=True)
+            ]
+            for family in families:
+                require_finite(family, self.names)
+            return families
+
+        return children
 
     def _no_attention(self, weights: Sequence[float | None], beta: str) -> UsageError:
         consulted = [name for name, weight in zip(self.names, weights, strict=True) if weight is not None]
