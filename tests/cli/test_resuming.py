@@ -47,7 +47,7 @@ LIST = """1 ||| 3 4 ||| a= -1 ||| -1
 LATTICES = 12
 """The fifth is not there."""
 OUTPUTS = {"text": "text.out", "ids": "ids.out", "nbest": "nbest.out", "jsonl": "jsonl.out", "fst": "fst.{id}.out"}
-MOMENTS = 20
+MOMENTS = 10
 
 
 def case(work: str, name: str, *args: str, kills: int = 0, seed: int = 1) -> list[Any]:

@@ -40,6 +40,7 @@ from sgdec.testing import (
     Table,
     enumerate_space,
     score_path,
+    walks,
 )
 from sgdec.testing.reading import read_row
 from tests.helpers.drawn_transducers import Drawn
@@ -397,6 +398,11 @@ class TestFstTokThatSums(FstTokContract):
 
 class TestFstTokAroundLogProbabilities(FstTokContract):
     """Without keys, without bounds of its own."""
+
+    @pytest.fixture(autouse=True)
+    def _shorter(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Without keys no two readings of a prefix merge, so each token of a long walk costs more than the last."""
+        monkeypatch.setattr(walks, "FAR", 25)
 
     def inner(self) -> BatchPredictor:
         return Counted()

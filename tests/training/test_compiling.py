@@ -40,5 +40,5 @@ def test_a_compiled_run_has_the_same_losses_dropout_included(tmp_path: Path, mon
 def test_without_a_compiler_it_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CXX", raising=False)
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(UsageError, match=r"--compile takes a C\+\+ compiler, and there is no g\+\+\. Install one"):
+    with pytest.raises(UsageError, match=r"--compile needs a C\+\+ compiler, and there is no g\+\+\. Install one"):
         prepare(make_config(tmp_path, compile=True), quiet=True)
