@@ -11,8 +11,9 @@ demo: install
 	rm -rf demo
 	$(BIN)/sgdec demo --directory demo
 
-# Test files run in the order of collection. In xdist's order, by number of tests, the longest come last and one worker waits.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile --no-loadscope-reorder
+# Three workers on two cores, because some tests wait for their own processes. Files run in the order of collection; in
+# the order of xdist, by number of tests, the longest come last and the others wait.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 
 # Plugins in the style of third parties are checked against the types of the public names.
 OTHERS := tests/third_party/*.py examples/plugin/*.py examples/model/mgu.py

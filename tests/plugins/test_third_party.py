@@ -120,11 +120,15 @@ class TestBan(PredictorContract):
 
 
 class TestDiverseBeam(DecoderContract):
+    random_spaces = 12
+
     def make(self) -> Any:
         return load("decoder", "diverse-beam")()
 
 
 class TestTwoPass(DecoderContract):
+    random_spaces = 12
+
     def make(self) -> Any:
         return load("decoder", "two-pass")()
 

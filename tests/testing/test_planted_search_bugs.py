@@ -303,6 +303,8 @@ def plain_contract(cls: type[Any]) -> Contract:
     if issubclass(cls, Decoder):
 
         class Plain(DecoderContract):
+            random_spaces = 12
+
             def make(self) -> Decoder:
                 return cls()
 
