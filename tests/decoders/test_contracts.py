@@ -38,6 +38,7 @@ class SearchContract(SearchedOnce):
 
     plugin: ClassVar[str]
     options: ClassVar[dict[str, Any]] = {}
+    random_spaces = 20
 
     def make(self) -> Decoder:
         return self.decoder()

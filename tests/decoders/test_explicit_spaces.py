@@ -78,7 +78,7 @@ def expect_the_best(outcome: Outcome, expected: Sequence[tuple[Tokens, float, fl
 
 
 @pytest.mark.parametrize("name", EXACT)
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(seed=SEEDS, ranking=RANKINGS, nbest=NBEST, batch_size=BATCH_SIZES, recombine=st.booleans())
 def test_exact_searches_find_the_nbest(
     name: str, seed: int, ranking: Ranked, nbest: int, batch_size: int, recombine: bool
@@ -116,7 +116,7 @@ def test_what_a_budget_leaves_open_is_within_the_gap(
             assert all(found.score == pytest.approx(totals[found.tokens], abs=1e-9) for found in result.hypotheses)
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(seed=SEEDS, ranking=RANKINGS, nbest=NBEST)
 def test_separate_beams_find_the_best_of_single_systems(seed: int, ranking: Ranked, nbest: int) -> None:
     """Those of weight None and 0 are no systems."""
@@ -144,7 +144,7 @@ def words(tokens: Tokens) -> list[int]:
     return lengths
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(seed=SEEDS, ranking=RANKINGS, nbest=NBEST, longest=st.integers(1, 4))
 def test_synchronised_beams_find_the_best_of_what_has_no_long_word(
     seed: int, ranking: Ranked, nbest: int, longest: int
