@@ -37,6 +37,8 @@ Arc: TypeAlias = tuple[int, float, tuple[float, ...], tuple[State, ...], float |
 KEPT = 1 << 14
 """The number of joint states whose arcs are cached. Prefixes often share a joint state."""
 END: Candidates = [EOS]
+FEW = 4
+"""For at most this many arcs per hypothesis kept, choosing costs as much as the nodes that it saves."""
 _score = itemgetter(1)
 
 
@@ -97,8 +99,9 @@ class JointAutomaton:
         families = []
         for beam in beams:
             arcs = [self._arcs_after(node) for node in beam]
-            chosen = choose(arcs, [node.total for node in beam], choice)
-            families += [self._nodes(node, of_node) for node, of_node in zip(beam, chosen, strict=True)]
+            if not self._are_few(arcs, choice):
+                arcs = choose(arcs, [node.total for node in beam], choice)
+            families += [self._nodes(node, of_node) for node, of_node in zip(beam, arcs, strict=True)]
         return families
 
     def keys(self, nodes: Iterable[Node], ranking: Ranking) -> list[Hashable]:
@@ -110,6 +113,11 @@ class JointAutomaton:
             key = family.length if timed else None, node.states
             keys.append(object() if node.finished else key)
         return keys
+
+    def _are_few(self, arcs: Sequence[Sequence[Arc]], choice: Choice) -> bool:
+        """Whether making a node of each arc costs less than choosing; the space drops those that are not needed."""
+        counts = list(map(len, arcs))
+        return choice.width == math.inf and sum(counts) <= FEW * choice.size and max(counts) <= choice.each
 
     def _arcs_after(self, node: Node, bounded: bool = False) -> list[Arc]:
         states: Any = node.states  # a tuple, because `covers` holds for this node

@@ -132,6 +132,7 @@ class Constellation:
     ) -> list[list[Node]]:
         """For each node, beam after beam, its children that are among the best children of its beam; best first.
 
+        Can include others that the node may offer: a caller sorts the children of a beam in any case.
         ``beams``: open nodes only. ``distinct``: return enough children that ``choice.size`` open ones of each beam
         have different `keys` under this ranking, or all that are offered. Raises the same errors as `expand`.
         """
