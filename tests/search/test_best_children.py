@@ -234,6 +234,42 @@ def test_a_sum_that_cancels_is_decided_in_float64() -> None:
         assert found.token.tolist() == order[:count].tolist()
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_sums_of_single_precision_that_nearly_cancel_are_decided_in_float64(seed: int) -> None:
+    """The sums of float32 are wrong by more than the differences between the best ones."""
+    rng, size = np.random.default_rng(seed), 200 * BLOCK  # of which few reach the second best maximum
+    large = rng.uniform(2000.0, 4000.0, (1, size)).astype(np.float32)
+    small = [rng.uniform(-6e-3, 0.0, (1, size)).astype(np.float32) for _ in range(3)]
+    values = [large, *small, -large]
+    exact = sum(each.astype(np.float64) for each in values)
+    order = np.lexsort((np.arange(size), -exact[0]))
+    order = order[order != EOS]
+    parts = [Part("p", each, [1.0]) for each in values]
+    found = DenseRows(parts, 1, size).chosen(np.zeros(1, np.int64), np.zeros(1), Choice(2, 2))
+    assert found.token[found.token != EOS].tolist() == order[:2].tolist()
+
+
+def test_long_lists_of_tokens_are_chosen_from_by_totals() -> None:
+    rng = np.random.default_rng(0)
+    size, before = 500, [-1.0, -1.5, -3.0, -0.5]
+    scores = rng.uniform(-3.0, 0.0, (4, size))
+    tokens = [sorted(rng.choice(size, 200, replace=False).tolist()) for _ in range(4)]
+    listed = [SparseRow(row, [0.0] * len(row)) for row in tokens]
+    columns = [
+        Column("model", DenseScores(scores), range(4), [1.0] * 4),
+        Column("list", Scores(rows=listed), range(4), [1.0] * 4),
+    ]
+    choice = Choice(6, 6)
+    for groups in ([0, 0, 0, 0], [0, 0, 1, 1]):
+        found = Combined(columns, tokens, size).best_together(groups, before, choice)
+        for group in set(groups):
+            rows = [row for row in range(4) if groups[row] == group]
+            families = [[(token, float(scores[row, token])) for token in tokens[row]] for row in rows]
+            expected = sorted_out(families, [before[row] for row in rows], choice)
+            kept = {(rows.index(row), token) for row in rows for token, *_ in found[row]}
+            assert kept == set(expected)
+
+
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_a_score_that_is_no_number_is_found_wherever_it_stands(bad: float) -> None:
     for size in SIZES:
