@@ -169,27 +169,17 @@ def _ngram(vocab_size: int) -> BatchPredictor:
 @figure("free predictor", "microseconds per expansion", "lower")
 def free_predictor(sizes: Sizes) -> float:
     """Beam search over rows that cost nothing, which measures the core alone."""
-    from free_predictor import Free, free_scores, search
-
-    from sgdec.search.constellation import Constellation
-
-    constellation = Constellation.of({"free": Free(free_scores(sizes.wide_vocab_size))})
-    made = 0
-
-    def beam() -> float:
-        nonlocal made
-        started = time.process_time()
-        outcomes = search(constellation, 4, 5 * sizes.length, 10, batch=1)
-        spent = time.process_time() - started
-        made = sum(outcome.result.expansions for outcome in outcomes)
-        return spent
-
-    return in_turn({"beam": beam}, sizes.repeats)["beam"] / made * 1e6
+    return _free(sizes, beam=4, length=5 * sizes.length, sentences=10)
 
 
 @figure("free predictor, wide", "microseconds per expansion", "lower")
 def free_predictor_wide(sizes: Sizes) -> float:
-    """The same with a wide beam, one sentence at a time."""
+    """The same with a wide beam."""
+    return _free(sizes, beam=sizes.wide_beam, length=5, sentences=1)
+
+
+def _free(sizes: Sizes, *, beam: int, length: int, sentences: int) -> float:
+    """One sentence at a time."""
     from free_predictor import Free, free_scores, search
 
     from sgdec.search.constellation import Constellation
@@ -197,14 +187,15 @@ def free_predictor_wide(sizes: Sizes) -> float:
     constellation = Constellation.of({"free": Free(free_scores(sizes.wide_vocab_size))})
     made = 0
 
-    def beam() -> float:
+    def decode() -> float:
         nonlocal made
         started = time.process_time()
-        (outcome,) = search(constellation, sizes.wide_beam, 5, 1, batch=1)
-        made = outcome.result.expansions
-        return time.process_time() - started
+        outcomes = search(constellation, beam, length, sentences, batch=1)
+        spent = time.process_time() - started
+        made = sum(outcome.result.expansions for outcome in outcomes)
+        return spent
 
-    return in_turn({"beam": beam}, sizes.repeats)["beam"] / made * 1e6
+    return in_turn({"beam": decode}, sizes.repeats)["beam"] / made * 1e6
 
 
 @figure("fst,ngram", "sentences per second", "higher")
