@@ -27,6 +27,9 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
 from sgdec.context import Vocabularies
 from sgdec.ranking import Ranking
 from sgdec.renamed import former_names
@@ -43,6 +46,8 @@ __all__ = [
     "ABILITIES",
     "API",
     "FORBIDDEN",
+    "Arcs",
+    "ArcsAhead",
     "Array",
     "Attention",
     "BatchDecoder",
@@ -52,8 +57,10 @@ __all__ = [
     "Decoder",
     "Hypothesis",
     "InnerContext",
+    "Listed",
     "Predictor",
     "ReadVocabularies",
+    "Release",
     "Result",
     "Scores",
     "Source",
@@ -76,6 +83,11 @@ Candidates: TypeAlias = Sequence[int]
 """Tokens in ascending order, each once."""
 Steps: TypeAlias = tuple[Candidates, Sequence[float], Sequence[State]]
 """The continuations of a prefix in an automaton: tokens, their scores, and the states after them."""
+Ints: TypeAlias = npt.NDArray[np.int64]
+Listed: TypeAlias = tuple[Ints, Ints]
+"""Tokens for each of R states: offsets ``[R + 1]``, tokens ``[n]``. Those of state i begin at offset i."""
+Arcs: TypeAlias = tuple[Ints, Ints, npt.NDArray[np.float64], Ints]
+"""The continuations of R states: offsets ``[R + 1]``, tokens ``[n]``, their scores ``[n]``, states after them ``[n]``."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +118,11 @@ class Traits:
     """Whether row i does not depend, bit for bit, on the other sentences' rows in the batch.
 
     The simple form has no batches and need not set it.
+    """
+    restricts: bool = True
+    """Whether all rows of an automaton restrict, so that it can list the tokens that follow a state.
+
+    Read only for predictors with `StepsAhead` or `ArcsAhead`; one that is on demand never lists.
     """
     vocabularies: Vocabularies = Vocabularies()
     """The vocabularies of its model, if it has one; source tokens are ids in its source vocabulary."""
@@ -209,10 +226,36 @@ class StepsAhead(Protocol):
         """Predict and consume in one call, for one prefix, with plain Python sequences.
 
         Returns the tokens that can follow, ascending, with their scores and the states after them. With candidates it
-        returns exactly these tokens, with -inf for those that cannot follow. Only a predictor whose rows restrict and
-        that is not on demand receives None. States must be hashable, and equal states must have equal futures. If all
-        predictors of a run are automata, a search calls only this method and their bounds.
+        returns exactly these tokens, with -inf for those that cannot follow. Only a predictor that `Traits.restricts`
+        and is not on demand receives None. States must be hashable, and equal states must have equal futures. If all
+        predictors of a run are automata, a search calls only this method (or `ArcsAhead.arcs`) and their bounds.
         """
+
+
+class ArcsAhead(Protocol):
+    """An automaton whose states are integers, in the batch form: `StepsAhead` for many prefixes at once, as arrays.
+
+    A number stands for the same state as long as the run lasts, and never for states of two sentences with different
+    futures: numbers of an earlier sentence must not be used again, because searches cache what follows a state.
+    """
+
+    @abstractmethod
+    def arcs(self, states: Ints, candidates: Listed | None) -> Arcs:
+        """Predict and consume in one call, for the prefixes in ``states [R]``.
+
+        Row i of the result is what `StepsAhead.steps` returns for state i, bit for bit: the tokens that can follow,
+        ascending, or with candidates exactly the tokens of row i of these, with -inf for those that cannot follow.
+        States after tokens that cannot follow are arbitrary. The result is not changed by the caller, nor are the
+        arguments by this method. `sgdec.arcs` has what implementations share.
+        """
+
+
+class Release(Protocol):
+    """Frees what belongs to single sentences, for states that are numbers and so cannot keep it alive."""
+
+    @abstractmethod
+    def release(self, roots: Sequence[State]) -> None:
+        """The searches that began in these states have ended; states of their sentences will not be used again."""
 
 
 class Summary(Protocol):

@@ -37,7 +37,7 @@ def _methods(*pages: type[Any]) -> Methods:
 
 ABILITIES = _methods(
     protocol.BestRemaining, protocol.WorstRemaining, protocol.StateKey, protocol.Attention, protocol.StepsAhead,
-    protocol.Summary,
+    protocol.ArcsAhead, protocol.Release, protocol.Summary,
 )  # fmt: skip
 HOOKS = ("read_vocabularies", "inner_context")
 """Class methods that a predictor may have."""
@@ -47,8 +47,10 @@ PAGES: Mapping[type[Any], tuple[Methods, tuple[str, ...]]] = {
     Decoder: (_methods(Decoder, BatchDecoder), tuple(Decoder.__annotations__)),
 }
 """Methods and traits of each kind of plugin."""
-TYPES: Mapping[str, tuple[type[Any], ...]] = {"on_demand": (bool,), "independent_rows": (bool,), "max_score": (Real,)}
-EXPECTED = {"on_demand": "True or False", "independent_rows": "True or False", "max_score": "a number"}
+TYPES: Mapping[str, tuple[type[Any], ...]] = {
+    "on_demand": (bool,), "independent_rows": (bool,), "restricts": (bool,), "max_score": (Real,)
+}  # fmt: skip
+EXPECTED = {kind: "a number" if types == (Real,) else "True or False" for kind, types in TYPES.items()}
 _OF_PREDICTORS = {"weight": "every predictor has an option of this name, the factor of its scores"}
 RESERVED: Mapping[type[Any], Mapping[str, str]] = {
     Predictor: _OF_PREDICTORS,
