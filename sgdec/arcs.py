@@ -7,14 +7,14 @@ keeps the arcs of the sentences in flight as one automaton. `spread` lists range
 from __future__ import annotations
 
 from bisect import bisect_right
-from typing import Any, NamedTuple
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from sgdec.protocol import FORBIDDEN, Arcs, Ints, Listed
 
-__all__ = ["DEAD", "Automata", "Numbers", "spread"]
+__all__ = ["DEAD", "Automata", "Automaton", "Numbers", "spread"]
 
 DEAD = -1
 """The state after a token that cannot follow, in all automata. Negative states have no arcs."""
@@ -77,23 +77,34 @@ class Numbers:
             self._as_array = np.array(self.starts, np.int64)
         return np.searchsorted(self._as_array, states, side="right") - 1
 
-    def release(self, start: int) -> int:
-        """Give the range back that begins with ``start``; return the place that it had."""
-        place = self.place(start)
+    def release(self, state: int) -> int:
+        """Give the range of this number back; return the place that it had."""
+        place = self.place(state)
         del self.starts[place]
         self._as_array = None
         return place
 
 
-class Automaton(NamedTuple):
+class Automaton:
     """A deterministic automaton of S states and n arcs. The arcs of each state have ascending tokens."""
 
-    offsets: Ints
-    """``[S + 1]``: the first arc of each state."""
-    tokens: npt.NDArray[np.integer[Any]]
-    scores: Floats
-    after: npt.NDArray[np.integer[Any]]
-    """``[n]``: the states after the arcs, 0..S-1; a negative state has no arcs."""
+    __slots__ = ("after", "offsets", "scores", "tokens")
+
+    def __init__(
+        self,
+        offsets: Ints,
+        tokens: npt.NDArray[np.integer[Any]],
+        scores: Floats,
+        after: npt.NDArray[np.integer[Any]],
+    ) -> None:
+        """``offsets [S + 1]``: the first arc of each state; ``tokens [n]``; ``scores [n]``.
+
+        ``after [n]``: the states after the arcs, 0..S-1; a negative state has no arcs.
+        """
+        self.offsets = offsets
+        self.tokens = tokens
+        self.scores = scores
+        self.after = after
 
     @property
     def states(self) -> int:
@@ -120,25 +131,27 @@ class _Arrays:
 
     def append(self, automaton: Automaton, start: int) -> int:
         """Append an automaton whose state 0 has the number ``start``; return the row of that state."""
-        offsets, tokens, scores, after = automaton
-        row = slice(self.rows, self.rows + len(offsets) - 1)
-        arc = slice(self.arcs, self.arcs + len(tokens))
-        count = np.diff(offsets)
-        self.first[row], self.count[row] = offsets[:-1] + arc.start, count
-        self.tokens[arc], self.scores[arc] = tokens, scores
+        row = slice(self.rows, self.rows + automaton.states)
+        arc = slice(self.arcs, self.arcs + len(automaton.tokens))
+        count, tokens, after = np.diff(automaton.offsets), automaton.tokens, automaton.after
+        self.first[row], self.count[row] = automaton.offsets[:-1] + arc.start, count
+        self.tokens[arc], self.scores[arc] = tokens, automaton.scores
         self.after[arc] = np.where(after < 0, after, after + start)
         self.keys[arc] = np.repeat(np.arange(row.start, row.stop) * MORE, count) + tokens
         self.rows, self.arcs = row.stop, arc.stop
         return row.start
 
 
-class Automata:
+Kind = TypeVar("Kind", bound=Automaton)
+
+
+class Automata(Generic[Kind]):
     """The automata of the sentences in flight, as one automaton.
 
     The memory is that of the automata in use, times a constant: places of released ones are used again.
 
     >>> chain = Automaton(np.array([0, 1, 1]), np.array([7]), np.array([-0.5]), np.array([1]))
-    >>> automata = Automata()
+    >>> automata = Automata[Automaton]()
     >>> first, second = automata.add(chain), automata.add(chain)
     >>> [part.tolist() for part in automata.arcs(np.array([second, first + 1]), None)]
     [[0, 1, 1], [7], [-0.5], [3]]
@@ -148,20 +161,25 @@ class Automata:
 
     def __init__(self) -> None:
         self._numbers = Numbers()
-        self._automata: list[Automaton] = []
+        self._automata: list[Kind] = []
         """Those in use, in the order of their numbers; the first of them are in the arrays."""
         self._shifts: list[int] = []
         """For each automaton in the arrays: the row of a state minus its number."""
         self._arrays = _Arrays(ROOM, ROOM)
 
-    def add(self, automaton: Automaton) -> int:
+    def add(self, automaton: Kind) -> int:
         """Add an automaton; return the number of its state 0. Its other states follow."""
         self._automata.append(automaton)
         return self._numbers.take(automaton.states)
 
-    def release(self, start: int) -> None:
-        """Forget the automaton whose state 0 has this number."""
-        place = self._numbers.release(start)
+    def find(self, state: int) -> tuple[Kind, int]:
+        """The automaton of the state with this number, which is not negative, and the number of its state 0."""
+        place = self._numbers.place(state)
+        return self._automata[place], self._numbers.starts[place]
+
+    def release(self, state: int) -> None:
+        """Forget the automaton of the state with this number."""
+        place = self._numbers.release(state)
         del self._automata[place], self._shifts[place : place + 1]
 
     def arcs(self, states: Ints, candidates: Listed | None) -> Arcs:
