@@ -7,6 +7,7 @@ keeps the arcs of the sentences in flight as one automaton. `spread` lists range
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -36,8 +37,8 @@ def spread(first: Ints, counts: Ints) -> tuple[Ints, Ints, Ints]:
     [[0, 3, 5], [0, 0, 0, 1, 1], [5, 6, 7, 9, 10]]
     """
     offsets = np.zeros(len(first) + 1, np.int64)
-    np.cumsum(counts, out=offsets[1:])
-    row = np.repeat(np.arange(len(first)), counts)
+    counts.cumsum(out=offsets[1:])
+    row = np.arange(len(first)).repeat(counts)
     return offsets, row, np.arange(offsets[-1]) + (first - offsets[:-1])[row]
 
 
@@ -75,7 +76,7 @@ class Numbers:
         """The place of each number's range ``[n]``; negative numbers are nowhere, at -1."""
         if self._as_array is None:
             self._as_array = np.array(self.starts, np.int64)
-        return np.searchsorted(self._as_array, states, side="right") - 1
+        return self._as_array.searchsorted(states, side="right") - 1
 
     def release(self, state: int) -> int:
         """Give the range of this number back; return the place that it had."""
@@ -123,23 +124,36 @@ class _Arrays:
         """By row: the first arc, and the number of arcs."""
         self.tokens, self.scores, self.after = np.zeros(arcs, np.int64), np.zeros(arcs), np.zeros(arcs, np.int64)
         """By arc."""
-        self.keys = np.full(arcs, -1)
-        """By arc: row * `MORE` + token, ascending."""
+        self._keys = np.full(arcs, -1)
+        """By arc: row * `MORE` + token, ascending; as far as they have been needed."""
+        self._keyed = 1, 0
+        """The numbers of rows and arcs with keys."""
 
     def have_room(self, rows: int, arcs: int) -> bool:
         return self.rows + rows <= len(self.first) and self.arcs + arcs <= len(self.tokens)
 
-    def append(self, automaton: Automaton, start: int) -> int:
-        """Append an automaton whose state 0 has the number ``start``; return the row of that state."""
-        row = slice(self.rows, self.rows + automaton.states)
-        arc = slice(self.arcs, self.arcs + len(automaton.tokens))
-        count, tokens, after = np.diff(automaton.offsets), automaton.tokens, automaton.after
-        self.first[row], self.count[row] = automaton.offsets[:-1] + arc.start, count
-        self.tokens[arc], self.scores[arc] = tokens, automaton.scores
-        self.after[arc] = np.where(after < 0, after, after + start)
-        self.keys[arc] = np.repeat(np.arange(row.start, row.stop) * MORE, count) + tokens
+    def extend(self, automata: Sequence[Automaton], starts: Sequence[int]) -> list[int]:
+        """Append automata, whose states 0 have the numbers ``starts``; return the rows of these states."""
+        counts = [automaton.offsets[1:] - automaton.offsets[:-1] for automaton in automata]
+        sizes = np.array([len(automaton.tokens) for automaton in automata])
+        rows = [self.rows, *(self.rows + np.cumsum(list(map(len, counts)))).tolist()]
+        row, arc = slice(self.rows, rows[-1]), slice(self.arcs, self.arcs + int(sizes.sum()))
+        np.concatenate(counts, out=self.count[row])
+        self.first[row] = arc.start + np.cumsum(self.count[row]) - self.count[row]
+        for of_all, name in ((self.tokens, "tokens"), (self.scores, "scores"), (self.after, "after")):
+            np.concatenate([getattr(automaton, name) for automaton in automata], out=of_all[arc])
+        after = self.after[arc]
+        after += np.repeat(np.array(starts), sizes) * (after >= 0)
         self.rows, self.arcs = row.stop, arc.stop
-        return row.start
+        return rows[:-1]
+
+    def keys(self) -> Ints:
+        """The keys of all arcs in use."""
+        (rows, arcs), self._keyed = self._keyed, (self.rows, self.arcs)
+        if arcs < self.arcs:
+            row = np.repeat(np.arange(rows, self.rows), self.count[rows : self.rows])
+            self._keys[arcs : self.arcs] = row * MORE + self.tokens[arcs : self.arcs]
+        return self._keys[: self.arcs]
 
 
 Kind = TypeVar("Kind", bound=Automaton)
@@ -165,6 +179,8 @@ class Automata(Generic[Kind]):
         """Those in use, in the order of their numbers; the first of them are in the arrays."""
         self._shifts: list[int] = []
         """For each automaton in the arrays: the row of a state minus its number."""
+        self._shift: Ints | None = None
+        """The same as an array, and at the end a number for negative states, which makes them row 0."""
         self._arrays = _Arrays(ROOM, ROOM)
 
     def add(self, automaton: Kind) -> int:
@@ -181,22 +197,26 @@ class Automata(Generic[Kind]):
         """Forget the automaton of the state with this number."""
         place = self._numbers.release(state)
         del self._automata[place], self._shifts[place : place + 1]
+        self._shift = None
 
     def arcs(self, states: Ints, candidates: Listed | None) -> Arcs:
         """The arcs of these states, or those for candidates, as in `sgdec.protocol.ArcsAhead.arcs`."""
         if len(self._shifts) < len(self._automata):
             self._load()
         every = self._arrays
-        shifts = np.array([*self._shifts, -MORE])  # the last one is for negative states
-        rows = np.maximum(states + shifts[self._numbers.places(states)], 0)
+        if self._shift is None:
+            self._shift = np.array([*self._shifts, -MORE])
+        rows = np.maximum(states + self._shift[self._numbers.places(states)], 0)
         if candidates is None:
             offsets, _, places = spread(every.first[rows], every.count[rows])
             return offsets, every.tokens[places], every.scores[places], every.after[places]
         offsets, tokens = candidates
-        wanted = np.repeat(rows * MORE, np.diff(offsets)) + tokens
-        places = np.searchsorted(every.keys[: every.arcs], wanted)
-        places[places == every.arcs] = 0
-        found = every.keys[places] == wanted
+        keys, wanted = every.keys(), np.repeat(rows * MORE, offsets[1:] - offsets[:-1]) + tokens
+        if not len(keys):
+            return offsets, tokens, np.full(len(tokens), FORBIDDEN), np.full(len(tokens), DEAD)
+        places = keys.searchsorted(wanted)
+        places[places == len(keys)] = 0
+        found = keys[places] == wanted
         scores = np.where(found, every.scores[places], FORBIDDEN)
         return offsets, tokens, scores, np.where(found, every.after[places], DEAD)
 
@@ -208,5 +228,7 @@ class Automata(Generic[Kind]):
             waiting, self._shifts = self._automata, []
             rows, arcs = (sum(sizes) for sizes in zip(*((a.states, len(a.tokens)) for a in waiting), strict=True))
             self._arrays = _Arrays(ROOM + 2 * rows, ROOM + 2 * arcs)
-        for automaton, start in zip(waiting, self._numbers.starts[len(self._shifts) :], strict=True):
-            self._shifts.append(self._arrays.append(automaton, start) - start)
+        self._shift = None
+        starts = self._numbers.starts[len(self._shifts) :]
+        at = self._arrays.extend(waiting, starts)
+        self._shifts += [row - start for row, start in zip(at, starts, strict=True)]

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias
 
@@ -55,6 +55,7 @@ __all__ = [
     "BestRemaining",
     "Candidates",
     "Decoder",
+    "Feed",
     "Hypothesis",
     "InnerContext",
     "Listed",
@@ -87,7 +88,7 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 Listed: TypeAlias = tuple[Ints, Ints]
 """Tokens for each of R states: offsets ``[R + 1]``, tokens ``[n]``. Those of state i begin at offset i."""
 Arcs: TypeAlias = tuple[Ints, Ints, npt.NDArray[np.float64], Ints]
-"""The continuations of R states: offsets ``[R + 1]``, tokens ``[n]``, their scores ``[n]``, states after them ``[n]``."""
+"""What follows R states: offsets ``[R + 1]``, tokens ``[n]``, their scores ``[n]``, the states after them ``[n]``."""
 
 
 @dataclass(frozen=True)
@@ -359,9 +360,22 @@ class Decoder(ABC):
         """
         return None
 
+    def in_batches(self, batch_size: int, automata: bool) -> BatchDecoder | None:
+        """The same search over many sentences at once, if that is faster.
+
+        None = `decode` is called for each sentence, and the framework batches what the searches ask for. Results must
+        not differ. ``batch_size``: the number of sentences in flight, above 1. ``automata``: whether all predictors
+        are automata with `ArcsAhead`, so that `sgdec.rows` needs no call for each hypothesis.
+        """
+        return None
+
     @abstractmethod
     def decode(self, space: SearchSpace) -> Result:
         """Search one space. The list of hypotheses is empty if none satisfies all predictors."""
+
+
+Feed: TypeAlias = "Callable[[int], Sequence[SearchSpace]]"
+"""Returns at most this many new spaces."""
 
 
 class BatchDecoder(Decoder):
@@ -377,8 +391,24 @@ class BatchDecoder(Decoder):
         It must report its own calls of predictors to `SearchSpace.count_expansions`.
         """
 
+    def decode_stream(self, more: Feed, in_flight: int) -> Iterator[tuple[SearchSpace, Result]]:
+        """Decode the spaces that ``more`` gives, at most ``in_flight`` of them at a time; yield each with its result.
+
+        ``more(n)`` returns at most n new spaces; none while all places are free = there are no more. By default the
+        spaces are decoded batch after batch. A decoder that begins new sentences while others are in flight overrides
+        this, and yields each result as soon as it is there.
+        """
+        while spaces := more(in_flight):
+            yield from zip(spaces, self._decoded(spaces), strict=True)
+
     def decode(self, space: SearchSpace) -> Result:
-        return self.decode_batch([space])[0]
+        return self._decoded([space])[0]
+
+    def _decoded(self, spaces: Sequence[SearchSpace]) -> list[Result]:
+        """What `decode_batch` returns. Raises SgdecError for anything but one `Result` per space."""
+        from sgdec.search.answers import require_results
+
+        return require_results(self, self.decode_batch(spaces), len(spaces))
 
 
 __getattr__ = former_names(__name__, dict.fromkeys(("Lifted", "Lowered", "lift"), "sgdec.lifting"))

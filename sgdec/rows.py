@@ -21,16 +21,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from sgdec.arcs import MORE
 from sgdec.context import EOS
 from sgdec.errors import UsageError
 from sgdec.protocol import FORBIDDEN
 from sgdec.ranking import Coverage, add_attention
 from sgdec.scores import DenseScores
 from sgdec.search.answers import attention_rows
-from sgdec.search.choosing import Choice, Chosen
+from sgdec.search.choosing import Choice, Chosen, choose_arcs, choose_cells
 from sgdec.search.columns import Flags, Floats, Ints
 from sgdec.search.dense import DenseRows, Ranked
 from sgdec.search.faults import fault
@@ -61,11 +63,29 @@ class HypothesisRows:
         self._consulted = [k for k, weight in enumerate(self._weights) if weight is not None]
         self._attentive = self._constellation.attentive(self._weights) if self._ranking.uses_coverage else []
         roots = [space.root for space in spaces]
-        self._states = {k: self._constellation.states(k, roots) for k in self._consulted}
+        self._states: dict[int, Any] = {k: self._constellation.states(k, roots) for k in self._consulted}
+        """By predictor: a list of its states ``[R]``, or, with a product, an array of numbers."""
+        self._product = self._constellation.product if self._weights == self._constellation.weights else None
+        if self._product is not None:
+            self._states = {k: np.array(states, np.int64) for k, states in self._states.items()}
         self._coverage: Coverage = ()
         """For each predictor with attention ``[R, source]``."""
         self._widths: dict[int, int] = {}
         """For each predictor with attention the length of its longest source."""
+
+    def add(self, spaces: Sequence[SearchSpace]) -> None:
+        """Add one row per space, its empty prefix, after the others.
+
+        Raises ValueError if the spaces have another constellation, or if the ranking has a coverage penalty: then all
+        rows must begin together.
+        """
+        if self._ranking.uses_coverage or any(space.constellation is not self._constellation for space in spaces):
+            raise ValueError("rows can be added only for the same constellation, and without a coverage penalty")
+        roots = [space.root for space in spaces]
+        self._count += len(spaces)
+        for k, states in self._states.items():
+            new = self._constellation.states(k, roots)
+            self._states[k] = [*states, *new] if self._product is None else np.append(states, new)
 
     def best_children(self, size: int, ending: Flags) -> Ranked:
         """The ``size`` best continuations of each row, best first (ties: lower token).
@@ -101,21 +121,29 @@ class HypothesisRows:
 
         Raises what `best_children` raises, and SgdecError for a total that overflows.
         """
-        return self._combined(len(ending)).chosen(beams, totals, Choice(size, size, width, all_ends), ending)
+        choice = Choice(size, size, width, all_ends)
+        if self._product is None:
+            return self._combined(len(ending)).chosen(beams, totals, choice, ending)
+        self._arcs = self._product.arcs(list(self._states.values()), ending)
+        row, token, score, ledger, _ = self._arcs
+        total = self._grown(totals, row, token, score, ledger)
+        places = choose_arcs(row, token, score, total, beams, choice)
+        if places is None:
+            cells = Chosen(row, token, total, score, np.stack(ledger, axis=1))
+            return cells.at(choose_cells(cells, beams, choice)[0])
+        of_each = np.array(ledger)[:, places].T
+        return Chosen(row[places], token[places], total[places], score[places], of_each)
 
     def totals(self, before: Floats, children: Ranked) -> Floats:
         """``[R, C]``: the totals of the children; -inf for forbidden ones. ``before [R]``: the totals of the rows.
 
         Raises SgdecError if a total overflows.
         """
-        with np.errstate(over="ignore"):
-            totals: Floats = before[:, None] + children.scores
-        overflown = np.isinf(totals) & (children.scores > FORBIDDEN)
-        if overflown.any():
-            row, column = np.argwhere(overflown)[0]
-            scores = children.ledger[row, column].tolist()
-            raise fault(int(children.tokens[row, column]), self._constellation.names, self._weights, scores)
-        return totals
+        rows, size = children.tokens.shape
+        row = np.repeat(np.arange(rows), size)
+        ledger = np.moveaxis(children.ledger, -1, 0).reshape(-1, rows * size)
+        totals = self._grown(before, row, children.tokens.ravel(), children.scores.ravel(), list(ledger))
+        return totals.reshape(rows, size)
 
     def cover(self) -> Floats:
         """``[R]``: the coverage penalty cp (`sgdec.ranking`, equation 14) of every child of a row.
@@ -137,6 +165,13 @@ class HypothesisRows:
 
     def consume(self, rows: Ints, tokens: Ints) -> None:
         """Replace the rows by n children: child i is row ``rows[i]`` plus token ``tokens[i]``. Rows may repeat."""
+        if self._product is not None:
+            keys = self._arcs.row * MORE + self._arcs.token
+            places = keys.searchsorted(rows * MORE + tokens)
+            self._count = len(places)
+            for k in self._states:
+                self._states[k] = self._arcs.after[k][places]
+            return
         self.keep(rows)
         for k, states in self._states.items():
             self._states[k] = self._constellation.members[k].consume(states, tokens.tolist()) if states else []
@@ -145,7 +180,10 @@ class HypothesisRows:
         """Keep only these n rows, in the order of ``rows [n]``."""
         places = rows.tolist()
         self._count = len(places)
-        self._states = {k: [states[place] for place in places] for k, states in self._states.items()}
+        if self._product is not None:
+            self._states = {k: states[rows] for k, states in self._states.items()}
+        else:
+            self._states = {k: [states[place] for place in places] for k, states in self._states.items()}
         self._coverage = tuple(None if covered is None else covered[rows] for covered in self._coverage)
 
     def node(self, row: int, space: SearchSpace, length: int) -> Node:
@@ -155,6 +193,18 @@ class HypothesisRows:
         """
         states = [self._states[k][row] if k in self._states else None for k in range(len(self._weights))]
         return Node.root(space.source, self._weights, states, length)
+
+    def _grown(self, before: Floats, row: Ints, token: Ints, score: Floats, ledger: Sequence[Floats]) -> Floats:
+        """The totals ``[n]`` of children. Raises SgdecError if one has overflowed although its score is finite."""
+        with np.errstate(over="ignore"):
+            totals: Floats = before[row] + score
+        if not math.isfinite(totals.sum()):
+            overflown = np.isinf(totals) & (score > FORBIDDEN)
+            if overflown.any():
+                place = int(overflown.argmax())
+                scores = [float(column[place]) for column in ledger]
+                raise fault(int(token[place]), self._constellation.names, self._weights, scores)
+        return totals
 
     def _combined(self, rows: int) -> DenseRows:
         """The combined scores of all rows."""

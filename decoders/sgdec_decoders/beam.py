@@ -41,8 +41,9 @@ from typing import final
 
 import sgdec
 from sgdec import EOS, Decoder, Node, Result, SearchSpace
-from sgdec.scores import FORBIDDEN
+from sgdec.protocol import FORBIDDEN, BatchDecoder
 from sgdec_decoders._beams import PruneFinal, Recombine, Stop, StoppingBeamSearch, best_ranked
+from sgdec_decoders.vanilla import on_arrays
 
 
 @dataclass(eq=False)
@@ -100,6 +101,9 @@ class BreadthFirst(StoppingBeamSearch):
 @dataclass(eq=False)
 class BeamDecoder(BreadthFirst):
     """Breadth-first search that keeps the best partial hypotheses of each length."""
+
+    def in_batches(self, batch_size: int, automata: bool) -> BatchDecoder | None:
+        return on_arrays(self, batch_size) if automata and not self.recombine else None
 
     def first_beam(self, space: SearchSpace) -> list[Node]:
         return [space.root]

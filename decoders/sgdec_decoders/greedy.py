@@ -7,10 +7,15 @@ from __future__ import annotations
 
 import sgdec
 from sgdec import Decoder, Result, SearchSpace
+from sgdec.protocol import BatchDecoder
+from sgdec_decoders.vanilla import VanillaDecoder, on_arrays
 
 
 class GreedyDecoder(Decoder):
     """Takes the best continuation until it is ``</s>``; finds no hypothesis if a prefix has no continuation."""
+
+    def in_batches(self, batch_size: int, automata: bool) -> BatchDecoder | None:
+        return on_arrays(VanillaDecoder(size=1), batch_size) if automata else None
 
     def decode(self, space: SearchSpace) -> Result:
         node = space.root  # line 2

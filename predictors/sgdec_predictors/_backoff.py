@@ -163,23 +163,20 @@ class BackoffTable:
             history = suffix[history]
 
     def symbol(self, word: str) -> int:
-        """The number of a word in `step`, `score_all` and `advance_all`."""
+        """The number of a word in `step` and `step_all`."""
         return self._symbol_of.get(word, self._unknown)
 
-    def score_all(self, histories: Ints, symbols: Ints) -> npt.NDArray[np.float64]:
-        """`score` for arrays ``[n]``, with bit-equal numbers."""
+    def step_all(self, histories: Ints, symbols: Ints) -> tuple[npt.NDArray[np.float64], Ints]:
+        """`step` for arrays ``[n]``, with bit-equal numbers."""
         nodes, backoff = self._find(histories, symbols)
-        return (backoff + self.scores[nodes - 1]).astype(np.float64)
-
-    def advance_all(self, histories: Ints, symbols: Ints) -> Ints:
-        """`advance` for arrays ``[n]``."""
-        return self._after[self._find(histories, symbols)[0] - 1]
+        ngrams = nodes - 1
+        return (backoff + self.scores[ngrams]).astype(np.float64), self._after[ngrams]
 
     def _find(self, histories: Ints, symbols: Ints) -> tuple[Ints, Floats]:
         """The longest listed n-gram of each history and symbol, and the back-offs on the way to it."""
         histories, backoff = histories.copy(), np.zeros(len(histories), np.float32)
         nodes = self._children(histories, symbols)
-        while len(missing := np.flatnonzero(nodes == 0)):
+        while len(missing := (nodes == 0).nonzero()[0]):
             before = histories[missing]
             backoff[missing] += self._backoff[before]
             histories[missing] = shorter = self._suffix[before]
@@ -189,7 +186,7 @@ class BackoffTable:
     def _children(self, histories: Ints, symbols: Ints) -> Ints:
         """The node of each ``history symbol``, or 0."""
         keys = histories * self._width + symbols
-        at = np.searchsorted(self._keys, keys)
+        at = self._keys.searchsorted(keys)
         return np.where(self._keys.take(at, mode="clip") == keys, at + 1, 0) if len(self._keys) else at
 
     def _listed(self, nodes: Ints) -> tuple[Ints, Ints]:

@@ -17,7 +17,7 @@ ARPA file. With ``--device cuda`` the rows of an ARPA model are computed on the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, cast
@@ -30,7 +30,7 @@ import sgdec
 from sgdec import BOS, EOS, BatchPredictor, Context, Scores, SgdecError, Source, UsageError
 from sgdec.io.arpa import read_arpa
 from sgdec.io.kenlm import MAGIC
-from sgdec.protocol import Candidates, SparseRow, Steps
+from sgdec.protocol import Arcs, Candidates, Ints, Listed, SparseRow, Steps
 from sgdec_predictors._backoff import UNKNOWN, BackoffTable
 from sgdec_predictors._kenlm import KenlmModel
 from sgdec_predictors._ngram_words import MAX_ID, ids_among, require_overlap, spelling, unlisted, vocabulary_size
@@ -44,6 +44,8 @@ MANY = 256
 """For more candidates than this a full row is computed, if full rows are cheap."""
 MANY_ROWS = 32
 """At least this many prefixes are scored as arrays; for fewer, per-call costs would outweigh cached scores."""
+LISTED = 1 << 20
+"""The symbols of at most this many tokens are kept as an array."""
 ROUNDING = 1e-5
 """KenLM adds up float32 numbers: a score may exceed the user's ``max_score`` by this much."""
 
@@ -139,7 +141,9 @@ class NGram(BatchPredictor):
             self._unlisted = unlisted([word for word in spelled if word != UNKNOWN], lists)
         self._tokens = None if size is not None else tokens
         """The token of each column, if V is unknown."""
-        self._symbols = _Symbols(self._model, self._spell)
+        self._symbols = _Symbols(self._model, self._spell, size)
+        if self._table is not None:
+            self.arcs = self._arcs  # a KenLM binary lacks this ability: its histories are not numbers
         self._known = lru_cache(KEPT)(partial(_Memory, self._step, self._symbols))
 
     def summary(self) -> str | None:
@@ -157,16 +161,16 @@ class NGram(BatchPredictor):
         wanted = [() if tokens is None else tokens for tokens in candidates]
         if self._table is not None and len(states) >= MANY_ROWS:
             histories = np.repeat(np.array(states), list(map(len, wanted)))
-            symbols = self._symbols(chain.from_iterable(wanted))
-            return Scores.of_candidates(candidates, self._table.score_all(histories, symbols))
+            tokens = np.fromiter(chain.from_iterable(wanted), np.int64)
+            return Scores.of_candidates(candidates, self._table.step_all(histories, self._symbols.all(tokens))[0])
         remembered = map(self._known, states)
         scores = [known[token][0] for known, tokens in zip(remembered, wanted, strict=True) for token in tokens]
         return Scores.of_candidates(candidates, np.array(scores))
 
     def consume_batch(self, states: Sequence[Hashable], tokens: Sequence[int]) -> list[Hashable]:
         if self._table is not None and len(states) >= MANY_ROWS:
-            after: list[Hashable] = self._table.advance_all(np.array(states), self._symbols(tokens)).tolist()
-            return after
+            _, after = self._table.step_all(np.array(states), self._symbols.all(np.array(tokens)))
+            return list(after.tolist())
         return [self._known(state)[token][1] for state, token in zip(states, tokens, strict=True)]
 
     def steps(self, state: Hashable, candidates: Candidates | None) -> Steps:
@@ -176,6 +180,14 @@ class NGram(BatchPredictor):
         known = self._known(state)
         found = [known[token] for token in candidates]
         return candidates, [score for score, _ in found], [after for _, after in found]
+
+    def _arcs(self, states: Ints, candidates: Listed | None) -> Arcs:
+        """The ability `arcs`. Raises ValueError without candidates, as `steps` does."""
+        if candidates is None or self._table is None:
+            raise ValueError("ngram has arcs among candidates only")
+        offsets, tokens = candidates
+        histories = states.repeat(offsets[1:] - offsets[:-1])
+        return offsets, tokens, *self._table.step_all(histories, self._symbols.all(tokens))
 
     def state_key(self, states: Sequence[Hashable]) -> list[Hashable]:
         return list(states)
@@ -215,17 +227,26 @@ class NGram(BatchPredictor):
 class _Symbols(dict[int, Any]):
     """The model's symbol of each token, looked up on first use."""
 
-    def __init__(self, model: LanguageModel, spell: Callable[[int], str]) -> None:
+    def __init__(self, model: LanguageModel, spell: Callable[[int], str], vocab_size: int | None) -> None:
         self._model = model
         self._spell = spell
+        self._listed = np.zeros(0, np.int64)
+        """The symbols of the first tokens."""
+        self._size = vocab_size
 
     def __missing__(self, token: int) -> Any:
         symbol = self[token] = self._model.symbol(self._spell(token))
         return symbol
 
-    def __call__(self, tokens: Iterable[int]) -> npt.NDArray[np.int64]:
-        """The symbols of many tokens, if symbols are numbers."""
-        return np.fromiter(map(self.__getitem__, tokens), np.int64)
+    def all(self, tokens: Ints) -> Ints:
+        """The symbols of tokens ``[n]``, if symbols are numbers."""
+        end = int(tokens.max(initial=-1)) + 1
+        if end > LISTED:
+            return np.fromiter(map(self.__getitem__, tokens.tolist()), np.int64)
+        if end > len(self._listed):
+            size = max(end, self._size or 2 * len(self._listed))
+            self._listed = np.fromiter(map(self.__getitem__, range(size)), np.int64)
+        return self._listed[tokens]
 
 
 class _Memory(dict[int, tuple[float, Hashable]]):

@@ -112,6 +112,48 @@ def choose_in_groups(
     return chosen
 
 
+def choose_arcs(
+    row: Ints, token: Ints, score: Floats, total: Floats, groups: Ints, choice: Choice
+) -> Ints | None:
+    """The positions of the chosen among n arcs of R rows, group after group in order; None = ask `choose_cells`.
+
+    The arcs come row after row with ascending tokens, all of them possible. This is the short way for automata, whose
+    rows have few arcs: all rows offer all of their arcs, or each of them its best one.
+    """
+    if choice.width < math.inf:
+        return None
+    places = np.arange(len(row))
+    if len(row) and int(np.bincount(row).max()) > choice.each:
+        if choice.each > 1:
+            return None
+        (starts,) = _changes(row).nonzero()
+        best = np.maximum.reduceat(score, starts)[np.cumsum(_changes(row)) - 1]
+        (places,) = (score == best).nonzero()
+        places = places[_changes(row[places])]  # of equal scores the lower token
+        token, total = token[places], total[places]
+    group = groups[row[places]]
+    if _changes(group).all():  # no group has two of them
+        return places
+    order = np.lexsort((-total, group))  # stable: of equal totals the earlier row, then the lower token
+    ordered = total[order]
+    if (ordered[1:] == ordered[:-1]).any():  # then the score decides before the token
+        return None
+    is_open = token[order] != EOS
+    before = is_open.cumsum() - is_open
+    wanted = before < choice.size + before[group.searchsorted(group)]  # the order leaves the groups as they are
+    if choice.all_ends:
+        wanted |= ~is_open
+    chosen: Ints = places[order[wanted]]
+    return chosen
+
+
+def _changes(values: Ints) -> Flags:
+    """``[n]``: the values that differ from the one before them."""
+    changes = np.ones(len(values), dtype=bool)
+    np.not_equal(values[1:], values[:-1], out=changes[1:])
+    return changes
+
+
 def choose_cells(
     cells: Chosen, groups: Ints, choice: Choice, end_is_offered: Flags | None = None
 ) -> tuple[Ints, set[int], Ints]:

@@ -18,7 +18,8 @@ from sgdec.protocol import FORBIDDEN, BatchPredictor, Candidates, Predictor, Sou
 from sgdec.ranking import Coverage, Ranking, add_attention
 from sgdec.search import lazily
 from sgdec.search.answers import Floats, attention_rows, bounds_given, require_hashable
-from sgdec.search.automata import JointAutomaton, StepsOf
+from sgdec.search.automata import JointAutomaton
+from sgdec.search.blame import blaming
 from sgdec.search.bounds import Bounds, bound_of, max_score
 from sgdec.search.choosing import Choice
 from sgdec.search.columns import Column, candidates_of
@@ -27,6 +28,7 @@ from sgdec.search.consuming import states_of
 from sgdec.search.distinct import until_distinct
 from sgdec.search.member import Member
 from sgdec.search.node import Node, require_finite
+from sgdec.search.product import Product
 from sgdec.search.sampling import Draw, draw_child
 
 END_ONLY = SparseRow((EOS,), (0.0,))
@@ -54,6 +56,8 @@ class Constellation:
         self._combined: Callable[[], Combined | None] = lambda: None
         self.automaton = self._joint_automaton()
         """The intersection of all predictors if each is an automaton; for nodes with the constellation's weights."""
+        self.product = self._product()
+        """The same as operations on arrays, for many prefixes at once."""
 
     @classmethod
     def of(
@@ -85,6 +89,13 @@ class Constellation:
         columns = [member.initialize(sources) for member in self.members]
         rows = zip(*columns, strict=True)
         return [Node.root(source, self.weights, states) for source, states in zip(sources, rows, strict=True)]
+
+    def release(self, roots: Sequence[Node]) -> None:
+        """Free what predictors keep for these sentences. Their searches have ended."""
+        for k, member in enumerate(self.members):
+            if hasattr(member.predictor, "release"):
+                with blaming(member.name, member.predictor):
+                    member.predictor.release(self.states(k, roots))
 
     # The operations that searches request. Only this class decides how each is computed.
 
@@ -313,15 +324,25 @@ class Constellation:
 
     def _joint_automaton(self) -> JointAutomaton | None:
         """The intersection of all predictors, or None unless each is an automaton with a weight."""
-        weights = self.weights
-        steps: list[tuple[int, StepsOf]] = [
-            (k, method)
-            for k in [*self._first, *self._on_demand]
-            if (method := getattr(self.predictors[k], "steps", None)) is not None
-        ]
-        if None in weights or not self._first or len(steps) < len(self.members):
+        steps = self._automata("steps")
+        if steps is None:
             return None
-        return JointAutomaton(self.names, weights, steps, self.bounds_under(weights), self.vocab_size)
+        return JointAutomaton(self.names, self.weights, steps, self.bounds_under(self.weights), self.vocab_size)
+
+    def _product(self) -> Product | None:
+        """The same for many prefixes at once."""
+        arcs = self._automata("arcs")
+        return None if arcs is None else Product(self.names, self.weights, arcs, self.vocab_size)
+
+    def _automata(self, ability: str) -> list[tuple[int, Any]] | None:
+        """Each predictor's number and its method of this name, in call order, the first one listing tokens.
+
+        None unless each predictor has the method and a weight, and one of them can list.
+        """
+        order = sorted(self._first, key=lambda k: not self.predictors[k].restricts) + self._on_demand
+        methods = [(k, getattr(self.predictors[k], ability, None)) for k in order]
+        lists = bool(self._first) and self.predictors[order[0]].restricts
+        return methods if lists and None not in self.weights and all(method for _, method in methods) else None
 
     def _automaton_of(self, nodes: Sequence[Node]) -> JointAutomaton | None:
         """The joint automaton if it covers these nodes, else None."""

@@ -25,7 +25,7 @@ from greenlet import getcurrent, greenlet
 
 from sgdec.errors import SgdecError, UsageError
 from sgdec.protocol import BatchDecoder, Decoder, Result, Source
-from sgdec.search.answers import require_result, require_results
+from sgdec.search.answers import require_result
 from sgdec.search.constellation import Constellation
 from sgdec.search.node import Node
 from sgdec.search.outcome import Outcome, Unreadable
@@ -78,6 +78,12 @@ class Scheduler:
         self._max_rows = max_rows
         independent = max_rows is None and all(member.independent_rows for member in constellation.predictors)
         self._alone = deterministic and not independent and batch_size > 1
+        self._over_batches: BatchDecoder | None = None
+        """The decoder that receives spaces of many sentences, in place of one call of ``decode`` for each."""
+        if isinstance(decoder, BatchDecoder):
+            self._over_batches = decoder
+        elif batch_size > 1 and max_rows is None and not self._alone:
+            self._over_batches = decoder.in_batches(batch_size, constellation.product is not None)
         self._rounds = self._jobs = 0
 
     def summary(self) -> str | None:
@@ -90,30 +96,30 @@ class Scheduler:
         An error in one sentence is part of its outcome. A UsageError, which concerns all sentences, is raised.
         """
         waiting = _Window(enumerate(sentences), self._window)
-        if isinstance(self._decoder, BatchDecoder):
-            work = self._whole_batches
-        else:
-            work = self._continuously if self._batch_size > 1 else self._one_by_one
+        work: Callable[[_Window, Mapping[int, Outcome]], Iterator[list[_Search]]]
+        work = self._continuously if self._batch_size > 1 else self._one_by_one
+        if self._over_batches is not None:
+            work = partial(self._streamed, self._over_batches)
         done: dict[int, Outcome] = {}
         due = 0
-        for finished in work(waiting, done):
-            done.update(finished)
+        for ended in work(waiting, done):
+            self._constellation.release([search.root for search in ended if search.root is not None])
+            done.update((search.place, search.outcome) for search in ended if search.outcome is not None)
             while due in done:
                 yield done.pop(due)
                 due += 1
 
-    def _one_by_one(self, waiting: _Window, done: Mapping[int, Outcome]) -> Iterator[dict[int, Outcome]]:
+    def _one_by_one(self, waiting: _Window, done: Mapping[int, Outcome]) -> Iterator[list[_Search]]:
         """Run one search after the other; each request is answered immediately."""
         ask = None if self._max_rows is None else lambda request: self._answers([request])[0]
         while searches := self._searches(waiting.next(1, len(done))):
             (search,) = searches
             if search.outcome is None:
                 search.run(partial(self._search, ask=ask))
-            assert search.outcome is not None
-            yield {search.place: search.outcome}
+            yield searches
 
-    def _continuously(self, waiting: _Window, done: Mapping[int, Outcome]) -> Iterator[dict[int, Outcome]]:
-        """Keep a batch of searches in flight; yield the outcomes that are finished after each round of answers."""
+    def _continuously(self, waiting: _Window, done: Mapping[int, Outcome]) -> Iterator[list[_Search]]:
+        """Keep a batch of searches in flight; yield those that have ended after each round of answers."""
         ready: deque[_Search] = deque()
         active: list[_Search] = []
         while True:
@@ -131,23 +137,45 @@ class Scheduler:
                 search.resume(reply)
             ended += [search for search in active if search.outcome is not None]
             active = [search for search in active if search.outcome is None]
-            yield {search.place: search.outcome for search in ended if search.outcome is not None}
+            yield ended
 
-    def _whole_batches(self, waiting: _Window, done: Mapping[int, Outcome]) -> Iterator[dict[int, Outcome]]:
-        """Decode one batch of search spaces after the other."""
-        decoder = self._decoder
-        assert isinstance(decoder, BatchDecoder)
+    def _streamed(
+        self, decoder: BatchDecoder, waiting: _Window, done: Mapping[int, Outcome]
+    ) -> Iterator[list[_Search]]:
+        """Let the decoder keep a batch of search spaces in flight. If it raises, each of them is decoded alone."""
+        flying: dict[int, tuple[SearchSpace, _Search]] = {}
+        ended: list[_Search] = []
 
-        def decode(searches: list[_Search]) -> list[Result]:
-            spaces = [self._space(search.root) for search in searches]
-            results = require_results(decoder, decoder.decode_batch(spaces), len(spaces))
-            return [replace(r, expansions=space.expansions) for r, space in zip(results, spaces, strict=True)]
+        def more(number: int) -> list[SearchSpace]:
+            begun: list[SearchSpace] = []
+            while not begun and (searches := self._searches(waiting.next(number, len(done)))):
+                ended.extend(search for search in searches if search.outcome is not None)
+                for search in searches:
+                    if search.outcome is None and search.root is not None:
+                        begun.append(self._space(search.root))
+                        flying[id(begun[-1])] = begun[-1], search
+            return begun
 
-        while searches := self._searches(waiting.next(self._batch_size, len(done))):
-            rooted = [search for search in searches if search.outcome is None]
-            for search, reply in zip(rooted, self._each(decode, rooted), strict=True):
-                search.finish(reply)
-            yield {search.place: search.outcome for search in searches if search.outcome is not None}
+        while True:
+            try:
+                for space, found in decoder.decode_stream(more, 1 if self._alone else self._batch_size):
+                    result = replace(require_result(decoder, found), expansions=space.expansions)
+                    ended.append(flying.pop(id(space))[1])
+                    ended[-1].finish(result)
+                    yield ended[:]
+                    ended.clear()
+                break
+            except UsageError:
+                raise
+            except Exception as error:
+                for _, search in flying.values():
+                    if len(flying) > 1:
+                        search.run(self._search)
+                    else:
+                        search.finish(error)
+                    ended.append(search)
+                flying.clear()
+        yield ended
 
     def _searches(self, sentences: Sequence[tuple[int, Source | Unreadable]]) -> list[_Search]:
         """Searches for new sentences, with roots created in one batch. Unreadable or failed ones have an outcome."""
@@ -183,7 +211,7 @@ class Scheduler:
         assert scheduler is not None
         return self._search(root, scheduler.switch)
 
-    def _search(self, root: Node, ask: Callable[[Request], Any] | None) -> Result:
+    def _search(self, root: Node, ask: Callable[[Request], Any] | None = None) -> Result:
         space = self._space(root, ask)
         result = require_result(self._decoder, self._decoder.decode(space))
         return replace(result, expansions=space.expansions)
@@ -216,7 +244,8 @@ class _Search:
     place: int
     sentence: InitVar[Source | Unreadable]
     source: Source = field(init=False)
-    root: Node = field(init=False)
+    root: Node | None = None
+    """None if there is none, because the sentence is unreadable or a predictor refused it."""
     coroutine: greenlet = field(init=False)
     started: float = field(default_factory=time.monotonic)
     question: Request | None = None
@@ -233,6 +262,7 @@ class _Search:
         """Decode the sentence without suspension, and store the outcome."""
         self.started = time.monotonic()
         try:
+            assert self.root is not None
             found: Result | Exception = decode(self.root)
         except UsageError:
             raise

@@ -27,7 +27,9 @@ def test_methods_are_called_with_the_numbers_of_arguments_that_the_page_says() -
     assert {name: batch[name] for name in ("initialize_batch", "predict_batch", "consume_batch")} == {
         "initialize_batch": (1,), "predict_batch": (1, 2), "consume_batch": (2,),
     }  # fmt: skip
-    assert decoding == {"decode": (1,), "decode_batch": (1,), "caveat": (2,)}
+    assert decoding == {
+        "decode": (1,), "decode_batch": (1,), "decode_stream": (2,), "in_batches": (2,), "caveat": (2,)
+    }  # fmt: skip
     of_both = {"best_remaining": (1,), "worst_remaining": (1,), "state_key": (1,), "attention": (1,)}
     of_both |= {"steps": (2,), "arcs": (2,), "release": (1,), "summary": (0,)}
     assert of_both.items() <= simple.items() and of_both.items() <= batch.items()

@@ -157,8 +157,9 @@ def test_many_at_once_are_scored_and_advanced_as_each_alone(model: Arpa, prefixe
             histories[-1] = table.advance(histories[-1], word)
     asked = [(history, word) for history in histories for word in COLUMNS]
     arrays = np.array([(history, table.symbol(word)) for history, word in asked], np.int64).reshape(-1, 2).T
-    assert table.score_all(*arrays).tolist() == [table.score(*each) for each in asked]
-    assert table.advance_all(*arrays).tolist() == [table.advance(*each) for each in asked]
+    scores, after = table.step_all(*arrays)
+    assert scores.tolist() == [table.score(*each) for each in asked]
+    assert after.tolist() == [table.advance(*each) for each in asked]
 
 
 def test_large_batches_are_answered_as_small_ones(monkeypatch: pytest.MonkeyPatch) -> None:

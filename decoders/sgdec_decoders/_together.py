@@ -1,0 +1,395 @@
+"""Breadth-first search over the hypotheses of many sentences at once, as operations on whole arrays.
+
+The search is that of `sgdec_decoders.beam`, line by line (Stahlberg et al. 2017, Algorithm 2), but without nodes:
+hypotheses are columns of arrays, and are reconstructed from back-pointers when their sentence ends. Sentences begin
+while others are in flight, each at its own length.
+
+The beams of all sentences together have H hypotheses. R of them are open; each is one row of `HypothesisRows`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from sgdec import BOS, EOS, Hypothesis, Result, SearchSpace
+from sgdec.protocol import FORBIDDEN, Feed
+from sgdec.rows import Chosen, HypothesisRows
+from sgdec_decoders._beams import StoppingBeamSearch
+
+REFILL = 4
+"""New sentences begin when at least one place in this many is free: the fixed cost is shared by several of them."""
+
+Ints: TypeAlias = npt.NDArray[np.int64]
+Floats: TypeAlias = npt.NDArray[np.float64]
+Flags: TypeAlias = npt.NDArray[np.bool_]
+
+
+class Beams(NamedTuple):
+    """H hypotheses: by sentence, and within a sentence in the order of its beam."""
+
+    numbers: Ints
+    """``[4, H]``: see the properties."""
+    scores: Floats
+    """``[2, H]``"""
+
+    @classmethod
+    def of(cls, sentence: Ints, token: Ints, length: Ints, trail: Ints, total: Floats, rank: Floats) -> Beams:
+        return cls(np.array([sentence, token, length, trail]), np.array([total, rank]))
+
+    @property
+    def sentence(self) -> Ints:
+        """``[H]``: the position of the sentence among those in flight."""
+        sentence: Ints = self.numbers[0]
+        return sentence
+
+    @property
+    def token(self) -> Ints:
+        """``[H]``: the last token."""
+        token: Ints = self.numbers[1]
+        return token
+
+    @property
+    def length(self) -> Ints:
+        length: Ints = self.numbers[2]
+        return length
+
+    @property
+    def trail(self) -> Ints:
+        """``[H]``: the index of the last link among the `Links` of its step."""
+        trail: Ints = self.numbers[3]
+        return trail
+
+    @property
+    def total(self) -> Floats:
+        total: Floats = self.scores[0]
+        return total
+
+    @property
+    def rank(self) -> Floats:
+        """``[H]``: rank scores, valid only for finished hypotheses."""
+        rank: Floats = self.scores[1]
+        return rank
+
+    @property
+    def finished(self) -> Flags:
+        return np.equal(self.token, EOS)
+
+    def and_then(self, others: Beams) -> Beams:
+        """These hypotheses, followed by the others."""
+        return Beams(*(np.concatenate(parts, axis=1) for parts in zip(self, others, strict=True)))
+
+    def at(self, chosen: Any) -> Beams:
+        """The chosen hypotheses: ``[H]`` -> ``[len(chosen)]``."""
+        return Beams(self.numbers[:, chosen], self.scores[:, chosen])
+
+
+class Links(NamedTuple):
+    """The last tokens of all n hypotheses that got into a beam in one step."""
+
+    previous: Ints
+    """``[n]``: back-pointers: indices of links of the step before."""
+    token: Ints
+    scores: Floats
+    """``[n, K]``: unweighted scores by predictor."""
+
+
+class Ended(NamedTuple):
+    """A finished hypothesis that is remembered."""
+
+    rank: float
+    total: float
+    length: int
+    trail: int
+
+
+class Together:
+    """The searches of all sentences in flight. `begin` adds sentences, `step` lets all hypotheses grow by a token."""
+
+    def __init__(self, options: StoppingBeamSearch, prune_final: float) -> None:
+        self._options = options
+        self._prune_final = prune_final
+        self._rows: HypothesisRows | None = None
+        nothing = np.zeros(0, np.int64)
+        self._beams = Beams(np.zeros((4, 0), np.int64), np.zeros((2, 0)))
+        self._links: deque[Links] = deque()
+        """The links of the latest steps, as far back as a sentence in flight began."""
+        self._steps = 0
+        """The number of steps so far."""
+        # By sentence in flight:
+        self.spaces: list[SearchSpace] = []
+        self._finished = Finished(prune_final)
+        self._limits = np.zeros(0)
+        self._began, self._expansions = nothing, nothing
+        """The number of steps before a sentence began, and its expansions so far."""
+
+    def begin(self, spaces: Sequence[SearchSpace]) -> None:
+        """Add sentences. Raises UsageError for ``stop length`` without a limit, ``stop proven`` without bounds."""
+        for space in spaces:
+            self._options.require_end(space, [space.root])
+        if not spaces:
+            return
+        if self._rows is None or not self.spaces:
+            self._rows = HypothesisRows(spaces)
+        else:
+            self._rows.add(spaces)
+        limits = [space.source.max_length for space in spaces]
+        places, zero = len(self.spaces) + np.arange(len(spaces)), np.zeros(len(spaces), np.int64)
+        no_score = np.zeros(len(spaces))
+        self._beams = self._beams.and_then(Beams.of(places, zero + BOS, zero, zero, no_score, no_score))  # line 2
+        self.spaces += spaces
+        self._finished.begin(spaces)
+        self._limits = np.append(self._limits, [math.inf if limit is None else limit for limit in limits])
+        self._began = np.append(self._began, zero + self._steps)
+        self._expansions = np.append(self._expansions, zero)
+
+    def step(self) -> list[tuple[SearchSpace, Result]]:
+        """One step of all searches; returns the results of those that have ended."""
+        assert self._rows is not None
+        beams, rows, options = self._beams, self._rows, self._options
+        (is_open,) = np.nonzero(beams.token != EOS)
+        growing = beams if len(is_open) == len(beams.token) else beams.at(is_open)
+        self._count(growing)
+        children = rows.best_together(  # lines 4-9
+            growing.sentence,
+            growing.total,
+            options.children_needed,
+            growing.length >= self._limits[growing.sentence],
+            width=options.prune_local or math.inf,
+            all_ends=bool(self._prune_final),
+        )
+        candidates, child = self._candidates(beams, is_open, self._grown(growing, children, rows.cover()), children)
+        chosen, has_slot, is_record = self._chosen(candidates)  # lines 10-15
+        if growing is not beams:
+            pushed_out = child < 0
+            pushed_out[chosen] = False
+            self._finished.remember(candidates, pushed_out)
+        beams, child = candidates.at(chosen), child[chosen]
+
+        made = child >= 0  # the others were finished before, and keep their links
+        children = children.at(child[made])
+        self._links.append(Links(beams.trail[made], children.token, children.ledger))
+        self._steps += 1
+        beams.trail[made] = np.arange(len(children.token))
+
+        finished = beams.finished
+        self._finished.remember(beams, is_record)
+        leaving = self._leaving(beams)
+        self._finished.remember(beams, leaving & has_slot & finished, first=not options.sets_aside)
+        leaving |= ~has_slot
+        goes_on = ~leaving & ~finished
+        rows.consume(children.row[goes_on[made]], beams.token[goes_on])
+        self._beams = beams.at(~leaving) if leaving.any() else beams
+        if options.stop == "proven":
+            self._drop_hopeless(rows)
+        return self._take_ended()
+
+    def _count(self, growing: Beams) -> None:
+        """Count an expansion for each of these hypotheses. Raises SgdecError for a search that has become endless."""
+        self._expansions += np.bincount(growing.sentence, minlength=len(self.spaces))
+        for sentence in (self._limits == math.inf).nonzero()[0].tolist():
+            self.spaces[sentence].count_expansions(0, self._steps - int(self._began[sentence]))
+
+    def _grown(self, growing: Beams, children: Chosen, cover: Floats) -> Beams:
+        """The children as hypotheses. ``cover``: the coverage penalties of the children of each row."""
+        row, token, total = children.row, children.token, children.total
+        numbers = growing.numbers[:, row]
+        numbers[1] = token
+        numbers[2] += 1
+        rank = np.zeros(len(row))
+        (ends,) = np.nonzero(token == EOS)
+        if len(ends):
+            penalty = self._options.ranking.length_penalty
+            divisors = np.array([penalty(length) for length in numbers[2, ends].tolist()])
+            rank[ends] = total[ends] / divisors + cover[row[ends]]
+        return Beams(numbers, np.array([total, rank]))
+
+    def _candidates(
+        self, beams: Beams, is_open: Ints, grown: Beams, children: Chosen
+    ) -> tuple[Beams, Ints]:
+        """All candidates for the next beams, best total first: finished hypotheses, and the children.
+
+        Also returns for each candidate its position among the children; -1 for a hypothesis that was finished before.
+        """
+        child = np.arange(len(grown.token))
+        if len(is_open) == len(beams.token):
+            return grown, child
+        (ended,) = np.nonzero(beams.finished)
+        child = np.concatenate([np.full(len(ended), -1), child])
+        candidates, parent = beams.at(ended).and_then(grown), np.concatenate([ended, is_open[children.row]])
+        # Among equal totals the order of the beam decides; the children of one parent are sorted already.
+        order = np.lexsort((child, parent, -candidates.total, candidates.sentence))
+        return candidates.at(order), child[order]
+
+    def _chosen(self, candidates: Beams) -> tuple[Ints, Flags, Flags]:
+        """The positions of the candidates that form the next beams, in order.
+
+        Also returns, for each of them, whether it has a slot, and whether it is a new record, which needs no slot.
+        """
+        chosen = np.arange(len(candidates.token))
+        is_record = np.zeros(len(chosen), dtype=bool)
+        if self._prune_final:
+            is_record = self._finished.records(candidates)
+            chosen = (~self._finished.prunes(candidates)).nonzero()[0]
+            is_record = is_record[chosen]
+        takes_slot = np.ones(len(chosen), dtype=bool)
+        if self._options.sets_aside:
+            takes_slot = ~candidates.finished[chosen]
+        has_slot = first_slots(candidates.sentence[chosen], takes_slot, self._options.size)
+        listed = has_slot | is_record
+        return chosen[listed], has_slot[listed], is_record[listed]
+
+    def _leaving(self, beams: Beams) -> Flags:
+        """``[H]``: finished hypotheses that are set aside, and all hypotheses of sentences that are done."""
+        if self._options.sets_aside:
+            return beams.finished
+        finished = beams.finished
+        if not finished.any():
+            return finished
+        if self._options.stop == "best":
+            return finished[_heads(beams.sentence)]
+        still_open = np.bincount(beams.sentence, weights=~finished)  # [sentences]
+        return np.equal(still_open[beams.sentence], 0)
+
+    def _drop_hopeless(self, rows: HypothesisRows) -> None:
+        """Drop the open hypotheses that can no longer enter the n-best."""
+        beams, spaces, ended = self._beams, self.spaces, self._finished.lists
+        promising = np.ones(len(beams.total), dtype=bool)
+        doubted = [row for row, b in enumerate(beams.sentence.tolist()) if len(ended[b]) >= spaces[b].nbest]
+        nodes = [rows.node(row, spaces[beams.sentence[row]], int(beams.length[row])) for row in doubted]
+        for row, bound in zip(doubted, spaces[0].constellation.bounds(nodes), strict=True):
+            space, worst = spaces[beams.sentence[row]], ended[beams.sentence[row]][-1].rank
+            longest = None if space.source.max_length is None else space.source.max_length + 1
+            best = space.ranking.best_possible(beams.total[row] + bound, int(beams.length[row]) + 1, longest)
+            promising[row] = best > worst
+        rows.keep(np.flatnonzero(promising))
+        self._beams = beams.at(promising)
+
+    def _take_ended(self) -> list[tuple[SearchSpace, Result]]:
+        """The results of sentences without hypotheses; these sentences are in flight no longer."""
+        goes_on = np.bincount(self._beams.sentence, minlength=len(self.spaces)) > 0
+        if goes_on.all():
+            return []
+        results = []
+        for sentence in (~goes_on).nonzero()[0].tolist():
+            space = self.spaces[sentence]
+            space.count_expansions(int(self._expansions[sentence]), 0)
+            back = self._steps - int(self._began[sentence])  # [-back]: the links of the first token
+            found = [_hypothesis(ended, self._links, back, space.weights) for ended in self._finished.lists[sentence]]
+            results.append((space, Result(found)))
+        self.spaces = [space for space, goes in zip(self.spaces, goes_on.tolist(), strict=True) if goes]
+        self._finished.keep(goes_on)
+        self._limits, self._began = self._limits[goes_on], self._began[goes_on]
+        self._expansions = self._expansions[goes_on]
+        self._beams.numbers[0] = (np.cumsum(goes_on) - 1)[self._beams.sentence]
+        needed = self._steps - int(self._began.min(initial=self._steps))
+        while len(self._links) > needed:
+            self._links.popleft()
+        return results
+
+
+class Finished:
+    """The finished hypotheses that have left the beams, the n-best of each sentence, best rank score first."""
+
+    def __init__(self, prune_final: float) -> None:
+        self.lists: list[list[Ended]] = []
+        self._nbest: list[int] = []
+        self._width = prune_final
+        self._best = np.zeros(0)  # [sentences]: rank scores so far
+
+    def begin(self, spaces: Sequence[SearchSpace]) -> None:
+        """Add sentences."""
+        self.lists += [[] for _ in spaces]
+        self._nbest += [space.nbest for space in spaces]
+        self._best = np.append(self._best, np.full(len(spaces), FORBIDDEN))
+
+    def keep(self, goes_on: Flags) -> None:
+        """Keep only the sentences that are marked."""
+        places = goes_on.nonzero()[0].tolist()
+        self.lists = [self.lists[place] for place in places]
+        self._nbest = [self._nbest[place] for place in places]
+        self._best = self._best[goes_on]
+
+    def records(self, candidates: Beams) -> Flags:
+        """``[n]``: the first candidate of each sentence that is finished with a higher rank score than all earlier
+        ones."""
+        before, is_finished = self._best, candidates.finished
+        self._best = before.copy()
+        np.maximum.at(self._best, candidates.sentence[is_finished], candidates.rank[is_finished])
+        best = self._best[candidates.sentence]
+        (higher,) = np.nonzero(is_finished & (candidates.rank == best) & (best > before[candidates.sentence]))
+        _, first = np.unique(candidates.sentence[higher], return_index=True)
+        return np.isin(np.arange(len(is_finished)), higher[first])
+
+    def prunes(self, candidates: Beams) -> Flags:
+        """``[n]``: the finished candidates that are more than the width below the best."""
+        lowest = self._best[candidates.sentence] - self._width
+        return np.logical_and(candidates.finished, candidates.rank < lowest)
+
+    def remember(self, beams: Beams, which: Flags, first: bool = False) -> None:
+        """Add hypotheses that leave the beams. Among equal rank scores they come after the known ones, or with
+        ``first`` before them."""
+        if not which.any():
+            return
+        finished = beams.at(which)
+        columns = (finished.rank, finished.total, finished.length, finished.trail)
+        ended = map(Ended, *(column.tolist() for column in columns))
+        for sentence, found in groupby(zip(finished.sentence.tolist(), ended, strict=True), itemgetter(0)):
+            new, known = [hypothesis for _, hypothesis in found], self.lists[sentence]
+            former, latter = (new, known) if first else (known, new)
+            listed = [*former, *(hypothesis for hypothesis in latter if hypothesis not in former)]
+            listed.sort(key=lambda hypothesis: -hypothesis.rank)
+            lowest = self._best[sentence] - self._width if self._width else FORBIDDEN
+            nbest = listed[: self._nbest[sentence]]
+            self.lists[sentence] = [hypothesis for hypothesis in nbest if hypothesis.rank >= lowest]
+
+
+def first_slots(sentence: Ints, takes_slot: Flags, size: int) -> Flags:
+    """``[n]``: the first candidates of each sentence, until one would need slot ``size + 1``.
+
+    >>> first_slots(np.array([0, 0, 0, 4, 4]), np.array([True, False, True, True, False]), 1).tolist()
+    [True, True, False, True, True]
+    """
+    taken: Ints = np.cumsum(takes_slot)
+    before: Ints = (taken - takes_slot)[_heads(sentence)]
+    return np.less_equal(taken, before + size)
+
+
+def _heads(sentence: Ints) -> Ints:
+    """``[n]``: for each hypothesis the position of the first one of its sentence; sentences ascend."""
+    heads: Ints = sentence.searchsorted(sentence)
+    return heads
+
+
+def _hypothesis(
+    ended: Ended, links: Sequence[Links], back: int, weights: tuple[float | None, ...]
+) -> Hypothesis:
+    """The hypothesis, read along the back-pointers from its end; ``links[-back]`` has its first token."""
+    tokens, ledger, place = [], [], ended.trail
+    for step in range(ended.length - 1, -1, -1):
+        link = links[step - back]
+        tokens.append(link.token.item(place))
+        ledger.append(tuple(link.scores[place].tolist()))
+        place = link.previous.item(place)
+    return Hypothesis(tuple(tokens[:0:-1]), ended.total, ended.rank, tuple(ledger[::-1]), (weights,) * ended.length)
+
+
+def together(
+    options: StoppingBeamSearch, prune_final: float, more: Feed, in_flight: int
+) -> Iterator[tuple[SearchSpace, Result]]:
+    """Decode all sentences that ``more`` gives, as `sgdec.protocol.BatchDecoder.decode_stream` describes."""
+    search = Together(options, prune_final)
+    while True:
+        free = in_flight - len(search.spaces)
+        if not search.spaces or (free >= in_flight / REFILL and not options.ranking.uses_coverage):
+            search.begin(more(free))
+        if not search.spaces:
+            return
+        yield from search.step()
