@@ -20,7 +20,7 @@ from sgdec.testing.walks import Visit, can_follow, completions, follow, go_far, 
 
 
 class AbilityChecks(Subject):
-    """The part of `PredictorContract` that tests bounds, keys, attention and steps."""
+    """The part of `PredictorContract` that tests bounds, keys and attention."""
 
     def test_best_remaining_is_never_exceeded(self) -> None:
         self._check_bound("best_remaining", sign=1)
@@ -72,33 +72,6 @@ class AbilityChecks(Subject):
                 assert (row >= 0).all() and abs(row.sum() - 1) <= 1e-4, (
                     f"attention must be a distribution: its weights sum to {row.sum():g} {where(source, prefix)}"
                 )
-
-    def test_steps_are_what_predicting_and_consuming_say(self) -> None:
-        """Asked with all tokens, with ``</s>`` alone, and without candidates unless the predictor is on demand."""
-        predictor = lift(self.make())
-        steps = getattr(predictor, "steps", None)
-        if steps is None:
-            return
-        everything = list(range(self.vocab_size))
-        for source in self.sources:
-            for prefix, state in self._states(predictor, source):
-                row = read_row(predictor.predict_batch([state]), 0, self.vocab_size)
-                for candidates in (everything, [EOS], *([] if predictor.on_demand else [None])):
-                    tokens, scores, after = steps(state, candidates)
-                    assert list(tokens) == (sorted(tokens) if candidates is None else candidates), (
-                        f"steps must be among the candidates, in order: {tokens} {where(source, prefix)}"
-                    )
-                    said = np.full(self.vocab_size, -np.inf)
-                    said[list(tokens)] = scores
-                    what = "steps must give the scores that predicting gives"
-                    self._same(row, said, what, source, prefix, candidates)
-                    for token, found in zip(tokens, after, strict=True):
-                        if row[token] > -np.inf and token != EOS:
-                            hash(found)  # raises TypeError: states of an automaton must be hashable
-                            both = [*predictor.consume_batch([state], [token]), found]
-                            first, second = (read_row(predictor.predict_batch([s]), 0, self.vocab_size) for s in both)
-                            what = f"steps must give the state that consuming {token} gives"
-                            self._same(first, second, what, source, (*prefix, token))
 
     def test_abilities_answer_each_state_on_its_own(self) -> None:
         predictor = lift(self.make())
