@@ -88,7 +88,7 @@ Ints: TypeAlias = npt.NDArray[np.int64]
 Listed: TypeAlias = tuple[Ints, Ints]
 """Tokens for each of R states: offsets ``[R + 1]``, tokens ``[n]``. Those of state i begin at offset i."""
 Arcs: TypeAlias = tuple[Ints, Ints, npt.NDArray[np.float64], Ints]
-"""What follows R states: offsets ``[R + 1]``, tokens ``[n]``, their scores ``[n]``, the states after them ``[n]``."""
+"""The continuations of R states: offsets ``[R + 1]``, and by arc ``[n]`` tokens, their scores, states after them."""
 
 
 @dataclass(frozen=True)
@@ -405,7 +405,7 @@ class BatchDecoder(Decoder):
         return self._decoded([space])[0]
 
     def _decoded(self, spaces: Sequence[SearchSpace]) -> list[Result]:
-        """What `decode_batch` returns. Raises SgdecError for anything but one `Result` per space."""
+        """The results of `decode_batch`. Raises SgdecError for anything but one `Result` per space."""
         from sgdec.search.answers import require_results
 
         return require_results(self, self.decode_batch(spaces), len(spaces))
