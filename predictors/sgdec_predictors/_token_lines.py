@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from sgdec import BOS, EOS, Context, SgdecError
-from sgdec.io.limits import whole_number
+from sgdec import Context
+from sgdec.io.entries import read_ids
 
 
 class TokenLines:
@@ -21,21 +21,4 @@ class TokenLines:
         """
         if self._vocabulary is not None:
             return self._vocabulary.encode(line)
-        words = line.split()
-        if words[:1] == [str(BOS)]:
-            del words[0]
-        if words[-1:] == [str(EOS)]:
-            del words[-1]
-        return tuple(self._token(word, where) for word in words)
-
-    def _token(self, word: str, where: str) -> int:
-        token = whole_number(word)
-        if token is None:
-            raise SgdecError(
-                f"{where}: {word!r} is not a token id. Without a target vocabulary, words are token ids."
-            )
-        if token in (BOS, EOS):
-            raise SgdecError(f"{where}: {word} stands for <s> or </s>. Leave both out; they are added.")
-        if self._vocab_size is not None and token >= self._vocab_size:
-            raise SgdecError(f"{where}: {word} is outside the target vocabulary of {self._vocab_size} tokens.")
-        return token
+        return tuple(read_ids(line, where, self._vocab_size))

@@ -27,6 +27,7 @@ COMMANDS = {
     "evaluate": "Compute BLEU and chrF of translations with sacreBLEU.",
     "train": "Train a translation model or a language model.",
     "tokenizer": "Train a tokenizer: pieces, characters or words.",
+    "trie": "Build a trie of allowed outputs, for the predictor trie.",
     "transducer": "Write a transducer between two tokenizers, for fsttok.",
     "lm": "Estimate an n-gram language model.",
     "fit-length": "Fit a target length model, for the predictor length.",

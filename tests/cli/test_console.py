@@ -22,6 +22,7 @@ WORK = {
     "scoring": "score --predictors wc --vocab-size 9 --input-format ids --target-format ids --output out ids ids",
     "n-gram model": "lm --input text --order 2 --discount-fallback --output out.arpa",
     "fitting": "fit-length text text --output out",
+    "trie": "trie ids --output out.trie",
     "extracting n-grams": "ngrams list --output {id}.txt --order 1",
 }
 

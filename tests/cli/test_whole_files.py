@@ -148,6 +148,8 @@ CASES: dict[tuple[tuple[str, ...], str], tuple[str, str]] = {
     (("transducer",), "output"): ("transducer --from c.spm --to c.spm --text text --output out.fst", "out.fst"),
     (("lm",), "output"): ("lm --input text --order 2 --discount-fallback --output out.arpa.gz", "out.arpa.gz"),
     (("fit-length",), "output"): ("fit-length text text --output out", "out"),
+    (("trie",), "output"): ("trie in.ids --output out", "out"),
+    (("trie",), "left_out"): ("trie text --tokenizer c.spm --output x.trie --left-out out", "out"),
     (("ngrams",), "output"): ("ngrams {id}.fst --output o{id}.txt", "o1.txt"),
     (("demo", "corpus"), "directory"): ("demo corpus --directory new --train-lines 2", "new/train.en"),
     (("demo", "lattices"), "output"): ("demo lattices --tokenizer c.spm --output o{id}.fst numbers", "o1.fst"),

@@ -98,6 +98,12 @@ def entries(folder: Path, rng: Rng) -> str:
     return written(folder, "nbest", "".join(listed))
 
 
+def allowed(folder: Path, rng: Rng) -> str:
+    listed = [f"{sequence(rng, 0, 3, 4, 5)}\t{rng.integers(-4, 5) / 2}\n" for _ in range(6)]
+    written(folder, "allowed-1", "".join(listed))
+    return str(folder / rng.choice(["allowed-1", "allowed-{id}"]))
+
+
 RULES = "S 1_X1_2 1_X1_2 0\nX X1_X2 {} -0.5\nX 3 3 -1\nX 3 4_5 0.25\nX 4 5 {}\nX 4 <dr> -2\n"
 
 MAKERS: dict[str, Callable[[Path, Rng], Made]] = {
@@ -119,6 +125,7 @@ MAKERS: dict[str, Callable[[Path, Rng], Made]] = {
     "ngram": lambda d, rng: load("ngram", path=arpa(d, rng)),
     "ngramc": lambda d, rng: load("ngramc", path=ngrams(d, rng), discount=float(rng.choice([0.0, 0.5, 1.0]))),
     "rtn": lambda d, rng: load("rtn", path=network(d, rng)),
+    "trie": lambda d, rng: load("trie", path=allowed(d, rng), use_weights=bool(rng.integers(2))),
     "unkc": lambda d, rng: load("unkc", lambdas=(float(rng.uniform(0.1, 3)),)),
     "wc": lambda d, rng: load("wc"),
     "maskvocab": lambda d, rng: load("maskvocab", lift(load("ngram", path=arpa(d, rng))), tokens="4"),

@@ -14,7 +14,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
+from sgdec.io.entries import read_entries
 from sgdec.io.nplm import write_nplm
+from sgdec.io.trie import build_trie
 from tests.helpers.lm_case import random_file, write_lm
 from tests.helpers.places import DATA
 from tests.helpers.tiny_models import write_checkpoint
@@ -175,6 +177,16 @@ def binary(plugin: str, name: str) -> Callable[[Path], Mapping[str, object]]:
     return lambda folder: {f"{plugin}.path": shutil.copy(DATA / name, folder)}
 
 
+def built_trie(name: str) -> Callable[[Path], Mapping[str, object]]:
+    def write(folder: Path) -> Mapping[str, object]:
+        for number in range(1, len(SENTENCES) + 1):
+            trie = build_trie(read_entries(ALLOWED.splitlines(), name))
+            trie.write(folder / name.replace("{id}", str(number)))
+        return {"trie.path": folder / name}
+
+    return write
+
+
 def nplm(name: str) -> Callable[[Path], Mapping[str, object]]:
     def write(folder: Path) -> Mapping[str, object]:
         plain = folder / "plain"
@@ -214,6 +226,7 @@ def clusters(folder: Path) -> Mapping[str, object]:
 LENGTH = "0.1,0.2,0,0,0,0,0.3,0,0,0,1.5,0.2"
 MOSES = "".join(f"{n} ||| 3 4 ||| lm= -3.5 ||| -2.5\n{n} ||| 5 ||| lm= -1 ||| -3\n" for n in range(len(SENTENCES)))
 OURS = MOSES.replace("1 |||", "2 |||").replace("0 |||", "1 |||")
+ALLOWED = "3 4\t-0.5\n3 4 5\t-1\n4\t-0.25\n5 4\t-2\n6\t-1.5\n"
 ARPA_WORDS = "3 3\n4 4\n5 5\n"
 
 CASES: list[Case] = [
@@ -282,6 +295,10 @@ CASES: list[Case] = [
     *(Case("rtn", f"folder{suffix}", network(suffix), "rtn") for suffix in ("", ".gz")),
     Case("skipvocab:ngram", "tokens", lambda folder: {**wrapped(folder), "skipvocab.tokens": "5"}),
     Case("maskvocab:ngram", "tokens", lambda folder: {**wrapped(folder), "maskvocab.tokens": "5"}),
+    *texts("trie", ALLOWED, vocabulary="none"),
+    Case("trie", "{id}", text("trie", ALLOWED, "{id}"), "trie", vocabulary="none"),
+    *(Case("trie", f"built {name}", built_trie(name), "trie") for name in ("all", "{id}")),
+    *texts("trie", "a b\t-0.5\nb\t-1\nc c\t-2\n", "trie-text", stem="text", vocabulary="needs"),
     Case("unkc", "numbers", lambda folder: {"unkc.lambdas": "0.3,1.7"}),
     Case("wc", "numbers", lambda folder: {"wc.token": "4"}),
     *(

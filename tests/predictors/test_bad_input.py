@@ -41,7 +41,7 @@ READERS = {
     "altsrc": "altsrc:wc", "bow": "bow", "extlength": "extlength,wc", "forced": "forced", "forcedlst": "forcedlst",
     "fst": "fst", "fsttok": "fsttok:wc", "idxmap": "idxmap:wc", "kenlm": "kenlm", "length": "length",
     "lrhiero": "lrhiero", "nfst": "nfst", "ngram": "ngram", "ngramc": "ngramc", "rtn": "rtn", "srilm": "srilm",
-    "word2char": "word2char:wc",
+    "trie": "trie", "word2char": "word2char:wc",
 }  # fmt: skip
 """The predictors that read a file (no checkpoint) for all sentences, in a run."""
 READS_NOTHING = {"maskvocab", "rank", "skipvocab", "unkc", "wc"}
@@ -99,6 +99,11 @@ OUTSIDE: dict[str, Callable[[], object]] = {
         Path("f/1").write_text("44 : 1\n"),
         Path("f/2").write_text("3 : 1\n"),
     ],
+    "trie --trie.path f/{id}": lambda: [
+        Path("f").mkdir(),
+        Path("f/1").write_text("3 44\n"),
+        Path("f/2").write_text("3\n"),
+    ],
     "fst --fst.path f/{id}.fst": lambda: [
         write_fst("f/1.fst", pynini.accep("[3][44]")),
         write_fst("f/2.fst", pynini.accep("[3]")),
@@ -129,6 +134,7 @@ OUTSIDE_FOR_ALL: dict[str, Callable[[], object]] = {
     "idxmap:wc --idxmap.path f": lambda: Path("f").write_text("".join(f"{i} {i}\n" for i in range(45))),
     "fsttok:wc --fsttok.path f": lambda: write_fst("f", pynini.cross("[44]", "[3]")),
     "maskvocab:wc --maskvocab.tokens 3,44": lambda: None,
+    "trie --trie.path f": lambda: Path("f").write_text("3 44\n"),
     "skipvocab:wc --skipvocab.tokens 3,44": lambda: None,
 }
 

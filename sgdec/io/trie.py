@@ -1,0 +1,327 @@
+"""Tries: sets of allowed outputs as prefix trees, in memory and in files that are memory-mapped.
+
+The entries of a trie are token sequences, each of which ends with ``</s>``. Nodes are numbered breadth first, and the
+root is 0. So the children of a node have consecutive numbers, and they ascend by token. Two numbers per node describe
+the tree: its first child, and the token that leads to it. (These are compressed sparse rows; the column of targets is
+left out, because arc n leads to node n + 1.)
+
+Weights are pushed towards the root (Mohri, Pereira and Riley 2002, section 3.4): the score of an arc is the highest
+weight of the entries after it, minus that of the entries after its origin. Weights are rounded to multiples of 2^-30.
+Then all differences and sums are exact, and the scores along an entry add up to its weight bit for bit.
+
+A file is little-endian. With N nodes it has
+
+    128 bytes      the header (`_HEADER`), padded with zeros
+    8 N bytes      only with weights: the score of the arc to each node; for the root the highest weight of all
+    8 N bytes      only with weights: the lowest score that can still follow each node
+    4 N + 4 bytes  the first child of each node; the last number is N
+    4 N bytes      the token that leads to each node; 0 for the root
+
+So an arc takes 8 bytes without weights, and 24 with weights. To open a trie, only the header and some samples are
+read. The nodes that a search visits are checked then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from sgdec.arcs import DEAD, spread
+from sgdec.context import EOS, Vocabulary
+from sgdec.errors import SgdecError
+from sgdec.io.entries import Entries
+from sgdec.io.writing import whole_file
+from sgdec.protocol import FORBIDDEN, Arcs, Ints, Listed
+from sgdec.text.lines import open_bytes, reading
+
+MAGIC = b"\x93sgdec trie\n"
+"""The first bytes of a file; the first one is not UTF-8."""
+VERSION = 1
+QUANTUM = 2.0**-30
+"""Weights are multiples of this number."""
+_HEADER = struct.Struct("<12sIIIQQQI32s")
+"""Magic, version, whether there are weights, length of the longest entry, nodes, entries, size of the vocabulary (0 =
+unknown), largest token, hash of the vocabulary (zeros = entries are token ids). A CRC-32 of all that follows."""
+_SIZE = 128
+_MOST_NODES = (1 << 32) - 1
+_SAMPLES = 1024
+_TOKEN_BITS = 31
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Trie:
+    """A set of entries. In the arrays, which may be a file's, node n has place n."""
+
+    first: npt.NDArray[np.uint32]
+    """``[N + 1]``: the first child of each node; its children end where those of the next node begin."""
+    tokens: npt.NDArray[np.int32]
+    """``[N]``: the token that leads to the node; 0 for the root. Nodes after ``</s>`` have no children."""
+    scores: Floats | None
+    """``[N]``: the score of this token; for the root the weight of the best entry. None = all scores are 0."""
+    least: Floats | None
+    """``[N]``: the least that can follow a node, ``</s>`` included."""
+    entries: int
+    """The number of different entries."""
+    longest: int
+    """The number of tokens of the longest entry."""
+    largest: int
+    """The largest token."""
+    where: str = "the trie"
+    """The name in errors."""
+    vocab_size: int = 0
+    """The size of the vocabulary of the entries; 0 = unknown."""
+    vocabulary: bytes = bytes(32)
+    """`fingerprint_of` this vocabulary; zeros = the entries were token ids."""
+
+    @property
+    def nodes(self) -> int:
+        """N: one for each prefix of an entry, from the empty one to the whole entry with its ``</s>``."""
+        return len(self.tokens)
+
+    @property
+    def best(self) -> float:
+        """The weight of the best entry."""
+        return 0.0 if self.scores is None else float(self.scores[0])
+
+    def without_weights(self) -> Self:
+        """The same entries, with weight 0."""
+        return replace(self, scores=None, least=None)
+
+    def children(self, node: int) -> slice:
+        """The children of one node. Raises SgdecError if the file is damaged there."""
+        begin, end = int(self.first[node]), int(self.first[node + 1])
+        if not node < begin <= end <= self.nodes:
+            raise self._damaged(node)
+        return slice(begin, end)
+
+    def arcs(self, nodes: Ints, candidates: Listed | None) -> Arcs:
+        """The arcs of nodes, or those for candidates: `sgdec.protocol.ArcsAhead.arcs`. Negative nodes have none.
+
+        Cost: linear in the number of arcs, or a binary search per candidate. Raises SgdecError if the file is damaged
+        at one of these nodes.
+        """
+        begin, count = self._ranges(nodes)
+        if candidates is None:
+            offsets, _, found = spread(begin, count)
+            return offsets, self.tokens[found].astype(np.int64), self._scores_of(found), found
+        offsets, tokens = candidates
+        row = np.repeat(np.arange(len(nodes)), np.diff(offsets))
+        found = self._search(begin[row], count[row], tokens)
+        scores = np.where(found == DEAD, FORBIDDEN, self._scores_of(found))
+        return offsets, tokens, scores, found
+
+    def write(self, path: str | Path) -> None:
+        """Write a file that `open_trie` maps. Raises SgdecError if it cannot be written."""
+        header = _HEADER.pack(
+            MAGIC, VERSION, self.scores is not None, self.longest, self.nodes, self.entries, self.vocab_size,
+            self.largest, self.vocabulary,
+        )  # fmt: skip
+        header += struct.pack("<I", zlib.crc32(header))
+        with whole_file(path) as file:
+            file.write(header.ljust(_SIZE, b"\0"))
+            for array, kind in ((self.scores, "<f8"), (self.least, "<f8"), (self.first, "<u4"), (self.tokens, "<i4")):
+                if array is not None:
+                    file.write(np.ascontiguousarray(array, kind).data)
+
+    def _ranges(self, nodes: Ints) -> tuple[Ints, Ints]:
+        """``[R]``: the first child of each node, and the number of its children."""
+        alive = nodes >= 0
+        places = np.where(alive, nodes, 0)
+        begin, end = self.first[places].astype(np.int64), self.first[places + 1].astype(np.int64)
+        sound = (places < begin) & (begin <= end) & (end <= self.nodes)
+        if not sound.all():
+            raise self._damaged(int(places[sound.argmin()]))
+        return begin, np.where(alive, end - begin, 0)
+
+    def _search(self, begin: Ints, count: Ints, tokens: Ints) -> Ints:
+        """For each range of children the one that ``tokens [n]`` leads to; `DEAD` if there is none."""
+        low, high, last = begin, begin + count, self.nodes - 1
+        for _ in range(int(count.max(initial=0)).bit_length()):
+            middle = (low + high) >> 1
+            before = (self.tokens[np.minimum(middle, last)] < tokens) & (low < high)
+            low, high = np.where(before, middle + 1, low), np.where(before, high, middle)
+        found = (low < begin + count) & (self.tokens[np.minimum(low, last)] == tokens)
+        return np.where(found, low, DEAD)
+
+    def _scores_of(self, nodes: Ints) -> Floats:
+        return np.zeros(len(nodes)) if self.scores is None else self.scores[nodes]
+
+    def _damaged(self, node: int) -> SgdecError:
+        return SgdecError(f"{self.where}: damaged: the children of node {node} are not in it. Build it again.")
+
+
+def fingerprint_of(vocabulary: Vocabulary) -> bytes:
+    """32 bytes that are equal for equal vocabularies."""
+    return hashlib.sha256(vocabulary.fingerprint.encode()).digest()
+
+
+def build_trie(
+    entries: Entries,
+    where: str = "the trie",
+    vocabulary: Vocabulary | None = None,
+    vocab_size: int | None = None,
+    *,
+    note: Callable[[str], None] | None = None,
+) -> Trie:
+    """The trie of some entries; equal ones count once, with the best weight. ``note`` is told how far it is.
+
+    Cost: memory linear in the number of tokens; the entries are sorted once per level. Raises SgdecError if there is
+    no entry, or if there are too many nodes.
+    """
+    if len(entries.offsets) == 1:
+        raise SgdecError(f"{where}: no entries, so nothing would be allowed. Expected one entry on each line.")
+    tokens, counts, levels, ends = _levels(entries, note)
+    size = len(tokens)
+    if size > _MOST_NODES:
+        raise SgdecError(f"{where}: {size} nodes, but a trie has at most {_MOST_NODES}. Divide the list.")
+    first = np.append(1, 1 + np.cumsum(counts))
+    scores = least = None
+    if entries.weights is not None:
+        scores, least = _pushed(first, levels, ends, np.rint(entries.weights / QUANTUM) * QUANTUM)
+    return Trie(
+        first.astype(np.uint32),
+        tokens,
+        scores,
+        least,
+        entries=int((tokens == EOS).sum()),
+        longest=len(levels) - 2,
+        largest=int(tokens.max()),
+        where=where,
+        vocab_size=vocab_size or 0,
+        vocabulary=bytes(32) if vocabulary is None else fingerprint_of(vocabulary),
+    )
+
+
+def _levels(
+    entries: Entries, note: Callable[[str], None] | None
+) -> tuple[npt.NDArray[np.int32], Ints, list[slice], Ints]:
+    """The tree: token ``[N]`` and number of children ``[N]`` of each node, the nodes of each level, and for each
+    entry the node of its ``</s>`` ``[E]``.
+
+    The entries that reach a level are sorted by their node in it and their next token. Each different pair is a node
+    of the next level.
+    """
+    ends = np.zeros(len(entries.offsets) - 1, np.int64)
+    active = np.arange(len(ends))
+    parents = np.zeros(len(ends), np.int64)  # of each active entry its node, counted from the first of the level
+    place = entries.offsets[:-1]
+    tokens, counts, levels = [np.zeros(1, np.int32)], [], [slice(0, 1)]
+    while len(active):
+        if note:
+            note(f"level {len(levels)}, {len(active):,} entries")
+        keys = (parents << _TOKEN_BITS) | entries.tokens[place]
+        order = np.argsort(keys, kind="stable")
+        keys, active, place = keys[order], active[order], place[order]
+        new = np.append(True, keys[1:] != keys[:-1])
+        found = keys[new]
+        level = levels[-1]
+        counts.append(np.bincount(found >> _TOKEN_BITS, minlength=level.stop - level.start))
+        tokens.append((found & ((1 << _TOKEN_BITS) - 1)).astype(np.int32))
+        levels.append(slice(level.stop, level.stop + len(found)))
+        nodes = np.cumsum(new) - 1
+        ended = (keys & ((1 << _TOKEN_BITS) - 1)) == EOS
+        ends[active[ended]] = level.stop + nodes[ended]
+        active, parents, place = active[~ended], nodes[~ended], place[~ended] + 1
+    counts.append(np.zeros(levels[-1].stop - levels[-1].start, np.int64))
+    return np.concatenate(tokens), np.concatenate(counts), levels, ends
+
+
+def _pushed(first: Ints, levels: list[slice], ends: Ints, weights: Floats) -> tuple[Floats, Floats]:
+    """``[N]``: the score of each arc, and the least that can follow each node."""
+    best = np.full(len(first) - 1, -np.inf)
+    np.maximum.at(best, ends, weights)
+    worst = np.where(best > -np.inf, best, np.inf)
+    for level in reversed(levels):
+        begin, end = first[level], first[level.start + 1 : level.stop + 1]
+        inner = begin < end
+        if inner.any():
+            below, starts = slice(begin[inner][0], end[-1]), begin[inner] - begin[inner][0]
+            best[level][inner] = np.maximum.reduceat(best[below], starts)
+            worst[level][inner] = np.minimum.reduceat(worst[below], starts)
+    before = np.append(0.0, best[1:])  # the sum of the scores on the way to each node
+    parents = np.repeat(np.arange(len(before)), np.diff(first))
+    scores = np.append(best[0], best[1:] - before[parents])
+    return scores, worst - before
+
+
+def is_trie(path: str | Path) -> bool:
+    """Whether a file, unpacked, begins like a trie of any version; false for pipes, which can be read only once.
+
+    Raises SgdecError if it cannot be read.
+    """
+    if not os.path.isfile(path):
+        return False
+    with reading(str(path)), open_bytes(path) as file:
+        return file.read(len(MAGIC)) == MAGIC
+
+
+def open_trie(path: str | Path) -> Trie:
+    """Map a file that `Trie.write` wrote.
+
+    Raises SgdecError if it cannot be read, is of another version, or is damaged.
+    """
+    try:
+        data = np.memmap(path, np.uint8, "r")
+    except OSError as error:
+        raise SgdecError(f"{path}: cannot be read ({error.strerror or error}).") from None
+    except ValueError:
+        raise SgdecError(f"{path}: empty, not a trie. `sgdec trie` builds one.") from None
+    head = data[:_SIZE].tobytes()
+    if str(path).endswith((".gz", ".zst")):
+        raise SgdecError(f"{path}: a packed trie cannot be mapped into memory. Unpack it.")
+    if not head.startswith(MAGIC):
+        raise SgdecError(f"{path}: not a trie. `sgdec trie` builds one.")
+    if len(head) < _SIZE:
+        raise SgdecError(f"{path}: cut short: it has only {len(data)} bytes. Build it again.")
+    _, version, weighted, longest, nodes, entries, vocab_size, largest, vocabulary = _HEADER.unpack_from(head)
+    if version != VERSION:
+        raise SgdecError(
+            f"{path}: a trie of version {version}; expected version {VERSION}. Build it with this version of sgdec."
+        )
+    if struct.unpack_from("<I", head, _HEADER.size)[0] != zlib.crc32(head[: _HEADER.size]):
+        raise SgdecError(f"{path}: damaged: its header does not fit its checksum. Build it again.")
+    size = _SIZE + (24 if weighted else 8) * nodes + 4
+    if len(data) != size:
+        short = "cut short" if len(data) < size else "damaged"
+        raise SgdecError(f"{path}: {short}: it has {len(data)} bytes, but {nodes} nodes take {size}. Build it again.")
+    parts = _Parts(data)
+    scores, least = (parts.take(nodes, "<f8") if weighted else None for _ in range(2))
+    first, tokens = parts.take(nodes + 1, "<u4"), parts.take(nodes, "<i4")
+    trie = Trie(first, tokens, scores, least, entries, longest, largest, str(path), vocab_size, vocabulary)
+    _check_samples(trie)
+    return trie
+
+
+class _Parts:
+    """The arrays of a file, one after the other, none of which is read."""
+
+    def __init__(self, data: npt.NDArray[np.uint8]) -> None:
+        self._data = np.asarray(data)
+        self._at = _SIZE
+
+    def take(self, count: int, kind: str) -> Any:
+        begin, self._at = self._at, self._at + count * np.dtype(kind).itemsize
+        return self._data[begin : self._at].view(kind)
+
+
+def _check_samples(trie: Trie) -> None:
+    """Checks nodes at regular distances. Raises SgdecError."""
+    samples = np.unique(np.linspace(0, trie.nodes - 1, _SAMPLES).astype(np.int64))
+    if trie.first[0] != 1 or trie.first[-1] != trie.nodes:
+        raise trie._damaged(0)
+    trie._ranges(samples)
+    tokens = trie.tokens[samples]
+    if tokens.min() < 0 or tokens.max() > trie.largest:
+        node = int(samples[((tokens < 0) | (tokens > trie.largest)).argmax()])
+        raise SgdecError(f"{trie.where}: damaged: node {node} has token {trie.tokens[node]}. Build it again.")
