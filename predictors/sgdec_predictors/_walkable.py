@@ -41,7 +41,7 @@ class Ways(NamedTuple):
 
 
 class WalkableLattice(Automaton):
-    """The states of a lattice; then, if its paths begin with ``<s>``, one more: the state before that arc."""
+    """The states of a lattice; then, if its paths begin with an ``<s>`` that has a score, one more: that before it."""
 
     __slots__ = ("__dict__",)
 
@@ -62,8 +62,11 @@ class WalkableLattice(Automaton):
             if end > begin + 1:
                 way_out = "Begin all paths with <s>, or none."
                 raise LatticeError(path, "has paths with and without <s> (label 1)", way_out)
-            self.root = len(lattice.final)
-            arcs = _with_root(arcs, begin)
+            if arcs.scores[begin]:
+                self.root = len(lattice.final)
+                arcs = _with_root(arcs, begin)
+            else:
+                self.root = int(arcs.after[begin])
         super().__init__(*arcs)
         self._ways: dict[int, Ways] = {}
         self._rows: dict[int, SparseRow] = {}
@@ -198,26 +201,25 @@ def _with_ends(arcs: _Arcs, lattice: Lattice) -> _Arcs:
     """
     offsets, tokens, scores, after = arcs
     final = 0.0 - lattice.final
-    (ends,) = np.nonzero(tokens == EOS)
-    states = np.searchsorted(offsets, ends, side="right") - 1
-    scores[ends] = np.maximum(scores[ends] + final[after[ends]], final[states])
+    (ends,) = (tokens == EOS).nonzero()
+    states = offsets.searchsorted(ends, side="right") - 1
+    by_arc = scores[ends] + final[after[ends]]
+    scores[ends] = np.maximum(by_arc, final[states])
     after[ends] = ENDED
     dead = scores[ends] == FORBIDDEN
     if dead.any():
         kept = np.ones(len(tokens), bool)
         kept[ends[dead]] = False
         offsets, tokens, scores, after = arcs.only(kept)
-    entered = np.zeros(len(final), bool)
-    entered[after[after >= 0]] = True
-    entered[lattice.start] = True
-    entered[states] = False
-    (without,) = np.nonzero(entered & (final > FORBIDDEN))
-    if len(without):
+    ends_without = final > FORBIDDEN
+    ends_without[states] = False
+    if ends_without[lattice.start] or ends_without[after[after >= 0]].any():  # else no path gets to such a state
+        (without,) = ends_without.nonzero()
         first = offsets[without]
         places = first + (np.append(tokens, EOS)[first] < EOS) * (first < offsets[without + 1])  # after <s>
         tokens, scores = np.insert(tokens, places, EOS), np.insert(scores, places, final[without])
         after = np.insert(after, places, ENDED)
-        offsets = offsets + np.searchsorted(without, np.arange(len(offsets)))
+        offsets = offsets + without.searchsorted(np.arange(len(offsets)))
     return _Arcs(offsets, tokens, scores, after)
 
 

@@ -71,12 +71,12 @@ def read_lattice(path: str | Path) -> Lattice:
     _check_acceptor(path, found)
     _check_symbols(path, found)
     start, first, arcs, final, _ = found
-    states = np.repeat(np.arange(len(final)), first[1:] - first[:-1])
-    places = (states << 32) + arcs["label"]
-    order = np.argsort(places, kind="stable")
-    if (places[order[1:]] == places[order[:-1]]).any():
-        order = np.lexsort((arcs["target"], arcs["cost"], places))
-    arcs = arcs[order]
+    places = (np.arange(len(final)) << 32).repeat(first[1:] - first[:-1]) + arcs["label"]
+    if not (places[1:] > places[:-1]).all():
+        order = places.argsort(kind="stable")
+        if (places[order[1:]] == places[order[:-1]]).any():
+            order = np.lexsort((arcs["target"], arcs["cost"], places))
+        arcs = arcs[order]
     return Lattice(
         start, first, arcs["label"], arcs["cost"].astype(np.float64), arcs["target"], final.astype(np.float64)
     )
@@ -87,12 +87,15 @@ def require_ends(lattice: Lattice, path: str | Path) -> None:
 
     Such paths would be left out without any sign of it. Mostly the labels are those of another numbering.
     """
-    arcs = np.diff(lattice.first)  # [states]
-    goes_on = (arcs > 0) & (lattice.final == np.inf)
-    goes_on[np.repeat(np.arange(len(arcs)), arcs)[lattice.labels == 0]] = False  # epsilon may lead to a final state
-    wrong = (lattice.labels == EOS) & goes_on[lattice.targets]
-    if wrong.any():
-        arc = int(wrong.argmax())
+    first, labels = lattice.first, lattice.labels
+    (ends,) = (labels == EOS).nonzero()
+    targets = lattice.targets[ends]
+    goes_on = (lattice.final[targets] == np.inf) & (first[targets] < first[targets + 1])
+    if goes_on.any():
+        # After an epsilon arc a path may end. Labels are sorted, so a state has one if its first label is 0.
+        goes_on[goes_on] = labels[first[targets[goes_on]]] != 0
+    if goes_on.any():
+        arc = int(ends[goes_on.argmax()])
         raise LatticeError(
             path,
             f"continues after </s>: state {lattice.state_of(arc)} has an arc with label 2 to state "

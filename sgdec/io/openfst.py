@@ -203,13 +203,13 @@ def _vector(data: bytes, header: _Header) -> Automaton:
     content = np.frombuffer(words, "<i4")
     places = np.array(heads)  # [states + 1]
     states = len(heads) - 1
-    if at > most or (np.diff(places) < head).any() or content[places[:-1] + width + 1].any():
+    if at > most or (places[1:] - places[:-1] < head).any() or content[places[:-1] + width + 1].any():
         raise _Damaged
     first = (places - head * np.arange(states + 1)) // arc
-    of_arcs = np.repeat(np.arange(states), first[1:] - first[:-1])  # [arcs]
-    bodies = arc * np.arange(len(of_arcs)) + head * (of_arcs + 1)
+    is_arc = np.ones(at, bool)
+    is_arc[places[:-1, None] + np.arange(head)] = False
+    arcs = content[:at][is_arc].view(_arc_type(cost))
     final = content[places[:-1, None] + np.arange(width)].view(cost).ravel()
-    arcs = content[bodies[:, None] + np.arange(arc)].view(_arc_type(cost)).ravel()
     return Automaton(header.start, first, arcs, final, header.symbols)
 
 
