@@ -1,16 +1,16 @@
 """How fast is a search in which nothing is neural: lattices with a trigram language model?
 
 200 random acyclic lattices of 60 states and about 110 arcs, and a trigram model of random paths through them, both
-seeded, in one process, one thread. Approximate and exact decoders, one sentence at a time and some in batches. An
-expansion is one prefix whose continuations are asked for; beside each rate is that of SGNMT 1.1 for lattices and
-models of this kind on an idle machine. The 1-best of an exact search takes few expansions here, since the lattice's
-distances to its end bound it, so that reading the lattice counts; a list of 100 takes as many as SGNMT's 1-best.
+seeded, in one process, one thread. Each decoder searches the sentences one at a time and in batches, and must find
+the same hypotheses and totals. An expansion is one prefix whose continuations are asked for. Beside the rate of each
+decoder is that of SGNMT 1.1 for lattices and models of this kind on an idle machine. ``--flat`` makes the arcs of a
+state nearly equally probable: then exact searches take many more expansions.
 
-First all hypotheses and totals are compared with those of batches. Then the cases are timed alternately, in seconds
-of CPU time, so that other work on the machine does not count. Reading the lattices is part of every run, and is also
-timed separately; each run begins with a language model without cached states.
+The cases are timed alternately, in seconds of CPU time, so that other work on the machine does not count. Reading the
+lattices is part of every run. It is also timed separately, one lattice at a time, and the rates are without it. Each
+run begins with a language model without cached states.
 
-    python benchmarks/symbolic.py [--runs 7] [--profile "dfs"]
+    python benchmarks/symbolic.py [--flat] [--runs 7] [--profile "dfs"]
 """
 
 from __future__ import annotations
@@ -66,24 +66,24 @@ class Case:
 
     name: str
     decoder: Decoder
-    batch_size: int = 1
-    nbest: int = 1
-    sgnmt: int | None = None
+    sgnmt: int
     """Expansions/s of SGNMT's decoder of this name."""
+    nbest: int = 1
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--sentences", type=int, default=200)
     parser.add_argument("--states", type=int, default=60)
+    parser.add_argument("--flat", action="store_true", help="arcs of a state are nearly equally probable")
     parser.add_argument("--beam", type=int, default=5)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--runs", type=int, default=7)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--profile", metavar="CASE", help="profile one case")
+    parser.add_argument("--profile", metavar="CASE", help="profile one case, in batches")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        arcs = write_inputs(Path(folder), given.sentences, given.states, given.seed)
+        arcs = write_inputs(Path(folder), given.sentences, given.states, given.seed, flat=given.flat)
         options = " ".join(f"{name}:{value}" for name, value in vars(given).items())
         versions = f"sgdec:{version('sgdec')} numpy:{np.__version__} python:{platform.python_version()}"
         print(f"{options} arcs:{arcs / given.sentences:.0f} {versions}")
@@ -93,26 +93,24 @@ def main() -> None:
 def compare(folder: Path, given: argparse.Namespace) -> None:
     sources = sentences(given.sentences)
     cases = [
-        Case(f"beam {given.beam}", BeamDecoder(size=given.beam), sgnmt=35_500),
-        Case(f"beam {given.beam}, batches", BeamDecoder(size=given.beam), given.batch_size, sgnmt=35_500),
-        Case("greedy", GreedyDecoder(), sgnmt=41_400),
-        Case("greedy, batches", GreedyDecoder(), given.batch_size, sgnmt=41_400),
-        Case("dfs", DfsDecoder(), sgnmt=47_200),
-        Case("astar", AStarDecoder(), sgnmt=19_600),
-        Case("restarting", RestartingDecoder(), sgnmt=43_600),
-        Case("bucket", BucketDecoder(), sgnmt=28_500),
-        Case("dfs, 100-best", DfsDecoder(), nbest=100, sgnmt=47_200),
-        Case("astar, 100-best", AStarDecoder(), nbest=100, sgnmt=19_600),
+        Case(f"beam {given.beam}", BeamDecoder(size=given.beam), 35_500),
+        Case("greedy", GreedyDecoder(), 41_400),
+        Case("dfs", DfsDecoder(), 47_200),
+        Case("astar", AStarDecoder(), 19_600),
+        Case("restarting", RestartingDecoder(), 43_600),
+        Case("bucket", BucketDecoder(), 28_500),
+        Case("dfs, 100-best", DfsDecoder(), 47_200, nbest=100),
+        Case("astar, 100-best", AStarDecoder(), 19_600, nbest=100),
     ]
 
     def run(case: Case, batch_size: int) -> tuple[float, list[Outcome]]:
         return search(folder, sources, case.decoder, batch_size, case.nbest)
 
-    def load() -> float:
+    def load(at_once: int) -> float:
         constellation = Constellation.of({"fst": FstPredictor(str(folder / "{id}.fst"))})
         started = time.process_time()
-        for source in sources:
-            constellation.roots([source])
+        for first in range(0, len(sources), at_once):
+            constellation.release(constellation.roots(sources[first : first + at_once]))
         return time.process_time() - started
 
     expansions = {}
@@ -126,29 +124,37 @@ def compare(folder: Path, given: argparse.Namespace) -> None:
     if given.profile:
         (case,) = (case for case in cases if case.name == given.profile)
         with cProfile.Profile() as profile:
-            run(case, case.batch_size)
+            run(case, given.batch_size)
         pstats.Stats(profile).sort_stats("tottime").print_stats(32)
         return
-    loading = []
-    seconds: dict[str, list[float]] = {case.name: [] for case in cases}
+    sizes = 1, given.batch_size
+    loading: dict[int, list[float]] = {size: [] for size in sizes}
+    seconds: dict[tuple[str, int], list[float]] = {(case.name, size): [] for case in cases for size in sizes}
     for _ in range(given.runs):
-        loading.append(load())
-        for case in cases:
-            seconds[case.name].append(run(case, case.batch_size)[0])
-    print(f"loading: {statistics.median(loading) / given.sentences * 1e6:.0f} microseconds a lattice")
+        for size in sizes:
+            loading[size].append(load(size))
+            for case in cases:
+                seconds[case.name, size].append(run(case, size)[0])
+    loads = {size: statistics.median(loading[size]) for size in sizes}
+    each = " and ".join(f"{loads[size] / given.sentences * 1e6:.0f} ({size} at a time)" for size in sizes)
+    print(f"loading: {each} microseconds a lattice")
     print(
-        f"{'fst,ngram':<18}{'expansions':>11}{'per second: median (min - max)':>34}{'SGNMT':>8}{'ratio':>7}"
-        f"{'without loading':>17}{'sentences/s':>13}"
+        f"{'':<16}{'expansions':>11}{'a second, one at a time':>27}{'in batches':>27}{'ratio':>7}{'SGNMT':>8}"
+        f"{'sentences/s':>13}"
     )
     for case in cases:
-        made, taken = expansions[case.name], seconds[case.name]
-        median = statistics.median(taken)
-        rate, spread = made / median, f"({made / max(taken):,.0f} - {made / min(taken):,.0f})"
-        searching = made / (median - statistics.median(loading))
-        beside = f"{case.sgnmt:>8,}{rate / case.sgnmt:>7.2f}" if case.sgnmt else f"{'':>15}"
+        made = expansions[case.name]
+        rates = {
+            size: sorted(made / (taken - loads[size]) for taken in seconds[case.name, size]) for size in sizes
+        }
+        alone, batched = (f"{statistics.median(of):,.0f} ({of[0]:,.0f}-{of[-1]:,.0f})" for of in rates.values())
+        ratios = [
+            one / many for one, many in zip(*(seconds[case.name, size] for size in sizes), strict=True)
+        ]
+        whole = len(sources) / statistics.median(seconds[case.name, given.batch_size])
         print(
-            f"{case.name:<18}{made:>11,}{f'{rate:,.0f} {spread}':>34}{beside}{searching:>17,.0f}"
-            f"{len(sources) / median:>13,.0f}"
+            f"{case.name:<16}{made:>11,}{alone:>27}{batched:>27}{statistics.median(ratios):>7.2f}{case.sgnmt:>8,}"
+            f"{whole:>13,.0f}"
         )
 
 
@@ -173,10 +179,10 @@ def found(outcomes: Iterable[Outcome]) -> list[list[tuple[tuple[int, ...], float
     return [[(each.tokens, each.score) for each in outcome.result.hypotheses] for outcome in outcomes]
 
 
-def write_inputs(folder: Path, sentences: int, states: int, seed: int) -> int:
+def write_inputs(folder: Path, sentences: int, states: int, seed: int, *, flat: bool = False) -> int:
     """Write lattices ``1.fst``, ``2.fst``, ... and ``lm.arpa``; return the total number of arcs."""
     rng = random.Random(seed)
-    lattices = [random_lattice(rng, states) for _ in range(sentences)]
+    lattices = [random_lattice(rng, states, flat) for _ in range(sentences)]
     for number, lattice in enumerate(lattices, start=1):
         fst = pynini.Fst()
         fst.add_states(states)
@@ -192,10 +198,10 @@ def write_inputs(folder: Path, sentences: int, states: int, seed: int) -> int:
     return sum(len(arcs) for lattice in lattices for arcs in lattice)
 
 
-def random_lattice(rng: random.Random, states: int) -> Arcs:
+def random_lattice(rng: random.Random, states: int, flat: bool = False) -> Arcs:
     """From state 0 with ``<s>``, then with one to four arcs a state into the next eight, to the last with ``</s>``.
 
-    The probabilities of the arcs of a state sum to 1.
+    The probabilities of the arcs of a state sum to 1. ``flat``: they differ by at most a factor of 1.1.
     """
     lattice: Arcs = [[(BOS, 0.0, 1)]]
     for state in range(1, states - 1):
@@ -207,7 +213,7 @@ def random_lattice(rng: random.Random, states: int) -> Arcs:
         ways = {label: target for label, target in ways.items() if target < states - 1}
         if ends:
             ways[EOS] = states - 1
-        chances = [rng.expovariate(1.0) for _ in ways]
+        chances = [rng.uniform(1.0, 1.1) if flat else rng.expovariate(1.0) for _ in ways]
         costs = (-np.log(np.array(chances) / sum(chances))).tolist()
         lattice.append([(label, cost, target) for (label, target), cost in zip(ways.items(), costs, strict=True)])
     return [*lattice, []]

@@ -6,7 +6,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -41,7 +41,7 @@ class Ways(NamedTuple):
 
 
 class WalkableLattice(Automaton):
-    """The states of a lattice; then, if its paths begin with an ``<s>`` that has a score, one more: that before it."""
+    """The states of a lattice; then, if its paths begin with an ``<s>`` of some cost, one more: that before it."""
 
     __slots__ = ("__dict__",)
 
@@ -68,6 +68,10 @@ class WalkableLattice(Automaton):
             else:
                 self.root = int(arcs.after[begin])
         super().__init__(*arcs)
+        self._views: tuple[memoryview[Any], ...] = (
+            self.offsets.data, self.tokens.data, self.scores.data, self.after.data
+        )  # fmt: skip
+        """These arrays, as views that give single numbers faster."""
         self._ways: dict[int, Ways] = {}
         self._rows: dict[int, SparseRow] = {}
         if not self._has_path():
@@ -77,10 +81,10 @@ class WalkableLattice(Automaton):
         """The arcs of a state; ``start`` is added to the states after them. Computed once."""
         found = self._ways.get(state)
         if found is None:
-            begin, end = self.offsets[state : state + 2].tolist()
-            after = [target + start if target >= 0 else target for target in self.after[begin:end].tolist()]
-            found = Ways(self.tokens[begin:end].tolist(), self.scores[begin:end].tolist(), after)
-            self._ways[state] = found
+            offsets, tokens, scores, after = self._views
+            arcs = slice(offsets[state], offsets[state + 1])
+            targets = [target + start if target >= 0 else target for target in after[arcs]]
+            found = self._ways[state] = Ways([*tokens[arcs]], [*scores[arcs]], targets)
         return found
 
     def row(self, state: int, start: int) -> SparseRow:
@@ -102,7 +106,7 @@ class WalkableLattice(Automaton):
 
     def _has_path(self) -> bool:
         """Whether a path from the root ends."""
-        offsets, after = self.offsets.data, self.after.data
+        offsets, _, _, after = self._views
         seen, stack = {self.root}, [self.root]
         while stack:
             state = stack.pop()

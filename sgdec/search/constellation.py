@@ -159,7 +159,7 @@ class Constellation:
         return until_distinct(beams, choice, children, partial(self.keys, ranking=distinct))
 
     def gains_nothing_from_batches(self, nodes: Sequence[Node]) -> bool:
-        """Whether `expand` and `keys` (without coverage) process these nodes one by one even in a batch."""
+        """Whether `expand`, `bounds` and `keys` (without coverage) process these nodes one by one even in a batch."""
         return self._automaton_of(nodes) is not None
 
     def sample(self, nodes: Sequence[Node], draws: Sequence[Draw], *, coverage: bool = False) -> list[Node | None]:

@@ -105,6 +105,8 @@ class Asking:
         return found
 
     def bounds(self, nodes: Sequence[Node]) -> list[float]:
+        if self._constellation.gains_nothing_from_batches(nodes):
+            return self._constellation.bounds(nodes)
         found: list[float] = self._ask(Bound(nodes))
         return found
 
