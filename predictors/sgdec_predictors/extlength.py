@@ -4,24 +4,25 @@ Line N of a file lists the lengths that sentence N may have, as ``LENGTH:SCORE``
 from an external model. Score of ``</s>`` after n tokens: the score of n if it is listed, otherwise forbidden.
 Score of every other token: 0 as long as a longer length is listed, otherwise forbidden.
 
-State: n. Cost: constant per row.
+State: n, in a range of numbers of its sentence. Cost: constant per row.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
-from typing import Annotated
+from collections.abc import Mapping, Sequence
+from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
 import sgdec
-from sgdec import EOS, Predictor, Scores, SgdecError, Source
+from sgdec import EOS, BatchPredictor, SgdecError, Source
 from sgdec.io.lengths import read_length_scores
-from sgdec.protocol import FORBIDDEN, Candidates
+from sgdec.protocol import FORBIDDEN, SparseRow
+from sgdec_predictors._numbered import Counting, Number, Sentences
 
 
-class ExternalLength(Predictor):
+class ExternalLength(Counting):
     """Allows the listed lengths, each with its score.
 
     >>> import os, tempfile
@@ -30,8 +31,8 @@ class ExternalLength(Predictor):
     ...     with open(path, "w") as file:
     ...         _ = file.write("0:-1.5 2\\n")
     ...     predictor = ExternalLength(path)
-    >>> predictor.initialize(Source(id=1, tokens=()))
-    >>> predictor.predict_next().rows
+    >>> states = predictor.initialize_batch([Source(id=1, tokens=())])
+    >>> predictor.predict_batch(states).rows
     [SparseRow({2: -1.5}, default=0.0)]
     """
 
@@ -48,52 +49,55 @@ class ExternalLength(Predictor):
         except SgdecError as error:
             raise SgdecError(f"extlength: {error}") from None
         self.max_score = max([0.0, *(score for line in self._lines for score in line.values())])
-        self._scores: dict[int, float] = {}
-        self._longest = -1
-        self._limit = math.inf
-        self._state = 0
+        self._sentences = Sentences[_Lengths]()
 
-    def initialize(self, source: Source) -> None:
-        """Raises SgdecError if there is no line for this sentence."""
-        if source.id > len(self._lines):
-            raise SgdecError(
-                f"extlength: {self._path} has {len(self._lines)} lines, so none for sentence {source.id}. "
-                "Expected one line of lengths per source sentence."
-            )
-        self._scores = self._lines[source.id - 1]
-        self._longest = max(self._scores)
-        self._limit = math.inf if source.max_length is None else source.max_length
-        self._state = 0
+    def initialize_batch(self, sources: Sequence[Source]) -> list[int]:
+        """Raises SgdecError if there is no line for a sentence."""
+        for source in sources:
+            if source.id > len(self._lines):
+                raise SgdecError(
+                    f"extlength: {self._path} has {len(self._lines)} lines, so none for sentence {source.id}. "
+                    "Expected one line of lengths per source sentence."
+                )
+        return [self._sentences.begin(_Lengths.of(self._lines[source.id - 1], source)) for source in sources]
 
-    def predict_next(self, candidates: Candidates | None = None) -> Scores:
-        end = self._scores.get(self._state, FORBIDDEN)
-        if self._state < self._longest:
-            return Scores.sparse([EOS], [end], default=0.0)
-        return Scores.sparse([EOS], [end]) if end != FORBIDDEN else Scores.sparse((), ())
+    def release(self, roots: Sequence[int]) -> None:
+        self._sentences.release(roots)
 
-    def consume(self, token: int) -> None:
-        self._state += 1
+    def _row(self, state: int) -> SparseRow:
+        lengths, n = self._sentences.find(state)
+        end = lengths.scores.get(n, FORBIDDEN)
+        if n < lengths.longest:
+            return SparseRow([EOS], [end], default=0.0)
+        return SparseRow([EOS], [end]) if end != FORBIDDEN else SparseRow((), ())
 
-    def get_state(self) -> int:
-        return self._state
-
-    def set_state(self, state: int) -> None:
-        self._state = state
+    def _after(self, states: Number, tokens: Number) -> Number:
+        return states + 1
 
     def best_remaining(self, states: Sequence[int]) -> list[float]:
         """The score of the best listed length that can still be reached; -inf = there is none."""
-        return [max(self._reachable(n), default=FORBIDDEN) for n in states]
+        return [max(self._reachable(state), default=FORBIDDEN) for state in states]
 
     def worst_remaining(self, states: Sequence[int]) -> list[float]:
-        return [min(self._reachable(n), default=-FORBIDDEN) for n in states]
+        return [min(self._reachable(state), default=-FORBIDDEN) for state in states]
 
-    def state_key(self, states: Sequence[int]) -> list[Hashable]:
-        return list(states)
+    def _reachable(self, state: int) -> list[float]:
+        lengths, n = self._sentences.find(state)
+        return [score for length, score in lengths.scores.items() if n <= length <= lengths.limit]
 
-    def _reachable(self, n: int) -> list[float]:
-        return [score for length, score in self._scores.items() if n <= length <= self._limit]
+
+class _Lengths(NamedTuple):
+    """The lengths of one sentence."""
+
+    scores: Mapping[int, float]
+    longest: int
+    limit: float
+
+    @classmethod
+    def of(cls, scores: Mapping[int, float], source: Source) -> _Lengths:
+        return cls(scores, max(scores), math.inf if source.max_length is None else source.max_length)
 
 
 @sgdec.hookimpl
-def sgdec_predictors() -> dict[str, type[Predictor]]:
+def sgdec_predictors() -> dict[str, type[BatchPredictor]]:
     return {"extlength": ExternalLength}

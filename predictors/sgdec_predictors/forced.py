@@ -3,29 +3,30 @@
 Score of token w: 0 if w is the next token of the reference (``</s>`` after its last token); all other tokens are
 forbidden. Together with other predictors it makes any decoder score the reference.
 
-State: the number of consumed tokens of the reference. Cost: constant per row.
+State: the number of consumed tokens of the reference, in a range of numbers of its sentence. Cost: constant per row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Annotated
 
+import numpy as np
 from pydantic import Field
 
 import sgdec
-from sgdec import EOS, Context, Predictor, Scores, SgdecError, Source
-from sgdec.protocol import FORBIDDEN, Candidates
+from sgdec import EOS, BatchPredictor, Context, SgdecError, Source
+from sgdec.arcs import DEAD, Automata, Automaton
+from sgdec.protocol import FORBIDDEN, Arcs, Ints, Listed, SparseRow
 from sgdec.text.lines import read_lines
+from sgdec_predictors._numbered import Numbered
 from sgdec_predictors._token_lines import TokenLines
 
-OFF = -1
-"""The state off the reference."""
-NOTHING = Scores.sparse((), ())
+NOTHING = SparseRow((), ())
 """No token can follow."""
 
 
-class ForcedPredictor(Predictor):
+class ForcedPredictor(Numbered):
     """Allows exactly the reference: line N of the file belongs to sentence N.
 
     >>> import os, tempfile
@@ -34,8 +35,8 @@ class ForcedPredictor(Predictor):
     ...     with open(path, "w") as file:
     ...         _ = file.write("17 4\\n")
     ...     predictor = ForcedPredictor(path)
-    >>> predictor.initialize(Source(id=1, tokens=()))
-    >>> predictor.predict_next().rows
+    >>> states = predictor.initialize_batch([Source(id=1, tokens=())])
+    >>> predictor.predict_batch(states).rows
     [SparseRow({17: 0.0}, default=-inf)]
     """
 
@@ -55,47 +56,59 @@ class ForcedPredictor(Predictor):
             self._lines = tuple(read_lines(path))
         except SgdecError as error:
             raise SgdecError(f"forced: {error}") from None
-        self._allowed: tuple[int, ...] = ()
-        self._state = 0
+        self._references = Automata[_Reference]()
 
-    def initialize(self, source: Source) -> None:
-        """Raises SgdecError if there is no line for this sentence, or if it is not a list of tokens."""
-        self._allowed = (*self._reference(source.id), EOS)
-        self._state = 0
+    def initialize_batch(self, sources: Sequence[Source]) -> list[int]:
+        """Raises SgdecError if there is no line for a sentence, or if it is not a list of tokens."""
+        references = [self._reference(source.id) for source in sources]
+        return list(map(self._references.add, references))
 
-    def predict_next(self, candidates: Candidates | None = None) -> Scores:
-        if not 0 <= self._state < len(self._allowed):
-            return NOTHING
-        return Scores.sparse((self._allowed[self._state],), (0.0,))
+    def release(self, roots: Sequence[int]) -> None:
+        for root in roots:
+            self._references.release(root)
 
-    def consume(self, token: int) -> None:
-        on_path = 0 <= self._state < len(self._allowed) and self._allowed[self._state] == token
-        self._state = self._state + 1 if on_path else OFF
+    def arcs(self, states: Ints, candidates: Listed | None) -> Arcs:
+        return self._references.arcs(states, candidates)
 
-    def get_state(self) -> int:
-        return self._state
+    def _row(self, state: int) -> SparseRow:
+        token = self._allowed(state)
+        return NOTHING if token is None else SparseRow([token], [0.0])
 
-    def set_state(self, state: int) -> None:
-        self._state = state
+    def _next(self, state: int, token: int) -> int:
+        return state + 1 if token == self._allowed(state) else DEAD
+
+    def _allowed(self, state: int) -> int | None:
+        """The only token that can follow, if there is one."""
+        if state == DEAD:
+            return None
+        reference, start = self._references.find(state)
+        return reference.allowed[state - start] if state - start < len(reference.allowed) else None
 
     def best_remaining(self, states: Sequence[int]) -> list[float]:
-        return [FORBIDDEN if state == OFF else 0.0 for state in states]
+        return [FORBIDDEN if state == DEAD else 0.0 for state in states]
 
     def worst_remaining(self, states: Sequence[int]) -> list[float]:
-        return [-FORBIDDEN if state == OFF else 0.0 for state in states]
+        return [-FORBIDDEN if state == DEAD else 0.0 for state in states]
 
-    def state_key(self, states: Sequence[int]) -> list[Hashable]:
-        return list(states)
-
-    def _reference(self, sentence: int) -> tuple[int, ...]:
+    def _reference(self, sentence: int) -> _Reference:
         if sentence > len(self._lines):
             raise SgdecError(
                 f"forced: {self._path} has {len(self._lines)} lines, so none for sentence {sentence}. "
                 "Expected one reference per source sentence."
             )
-        return self._reader.read(self._lines[sentence - 1], f"forced: {self._path}: line {sentence}")
+        return _Reference(self._reader.read(self._lines[sentence - 1], f"forced: {self._path}: line {sentence}"))
+
+
+class _Reference(Automaton):
+    """A chain of one arc per token of a reference."""
+
+    def __init__(self, tokens: Sequence[int]) -> None:
+        self.allowed = (*tokens, EOS)
+        length = len(self.allowed)
+        offsets = np.append(np.arange(length + 1), length)  # the last state, after ``</s>``, has no arc
+        super().__init__(offsets, np.array(self.allowed), np.zeros(length), np.arange(1, length + 1))
 
 
 @sgdec.hookimpl
-def sgdec_predictors() -> dict[str, type[Predictor]]:
+def sgdec_predictors() -> dict[str, type[BatchPredictor]]:
     return {"forced": ForcedPredictor}

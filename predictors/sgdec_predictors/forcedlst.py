@@ -9,32 +9,33 @@ Lists are Moses', ``id ||| tokens ||| name= score ... ||| total``, whose ids cou
 and otherwise from 1 (as sgdec writes them). Or they are plain lines without scores: line N belongs to sentence N, or,
 if PATH has ``{id}``, all lines of a file belong to its sentence.
 
-State: the nodes of the tree that the prefix leads to; only with ``match_unk`` there can be several. Bounds: each node
-stores the best and the worst score below it. Cost: the list is read once, and the tree of a sentence is built when it
-begins; then, per prefix, the children of its nodes.
+State: the node of the tree that the prefix leads to, or with ``match_unk`` a number for the nodes, which can be
+several. Bounds: each node stores the best and the worst score below it. Cost: the list is read once, and the tree of
+a sentence is built when it begins; then, per prefix, the children of its nodes.
 """
 
 from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
-from itertools import chain
-from typing import Annotated, NamedTuple, TypeAlias
+from collections.abc import Mapping, Sequence
+from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
 import sgdec
-from sgdec import BOS, EOS, UNK, Context, Predictor, Scores, SgdecError, Source
+from sgdec import BatchPredictor, Context, SgdecError, Source
+from sgdec.arcs import DEAD, Automata
 from sgdec.io.limits import whole_number
 from sgdec.io.nbest import SEPARATOR, NbestEntry, parse_entry, parse_id
-from sgdec.protocol import FORBIDDEN, Candidates
+from sgdec.protocol import Arcs, Ints, Listed, SparseRow
 from sgdec.text.lines import read_lines
+from sgdec_predictors._numbered import Numbered
+from sgdec_predictors._prefix_tree import Nodes, OpenPrefixTree, PrefixTree
 from sgdec_predictors._token_lines import TokenLines
 
-Nodes: TypeAlias = tuple[int, ...]
-"""Nodes of a tree; empty = off the list."""
-ROOT: Nodes = (0,)
+OFF = PrefixTree([])
+"""The tree of no hypothesis."""
 
 
 class Line(NamedTuple):
@@ -45,7 +46,7 @@ class Line(NamedTuple):
     text: str
 
 
-class ForcedList(Predictor):
+class ForcedList(Numbered):
     """Allows exactly the hypotheses of a sentence's n-best list.
 
     >>> import os, tempfile
@@ -54,9 +55,8 @@ class ForcedList(Predictor):
     ...     with open(path, "w") as file:
     ...         _ = file.write("1 ||| 7 4 ||| lm= -3.5 ||| -1.5\\n1 ||| 7 ||| lm= -2.5 ||| -2.0\\n")
     ...     predictor = ForcedList(path, feature="lm")
-    >>> predictor.initialize(Source(id=1, tokens=()))
-    >>> predictor.consume(7)
-    >>> predictor.predict_next().rows
+    >>> states = predictor.initialize_batch([Source(id=1, tokens=())])
+    >>> predictor.predict_batch(predictor.consume_batch(states, [7])).rows
     [SparseRow({2: -2.5, 4: 0.0}, default=-inf)]
     """
 
@@ -82,16 +82,51 @@ class ForcedList(Predictor):
         self._match_unk = match_unk
         self._reader = TokenLines(context)
         self._lists = None if "{id}" in path else _by_sentence(_lines(path), path)
-        self._tree = _Tree([], match_unk)
-        self._nodes = ROOT
+        self._trees = Automata[PrefixTree]()
+        self.restricts = not match_unk
+        if not match_unk:
+            self.arcs = self._arcs  # the arcs of an unknown word are not in arrays
 
-    def initialize(self, source: Source) -> None:
-        """Raises SgdecError if there is no list for this sentence, or a line of it is malformed."""
-        path = self._path.replace("{id}", str(source.id))
-        lines = _lines(path) if self._lists is None else self._lists.get(source.id, [])
+    def initialize_batch(self, sources: Sequence[Source]) -> list[int]:
+        """Raises SgdecError if there is no list for a sentence, or a line of it is malformed."""
+        trees = [self._tree(source.id) for source in sources]
+        return list(map(self._trees.add, trees))
+
+    def release(self, roots: Sequence[int]) -> None:
+        for root in roots:
+            self._trees.release(root)
+
+    def _arcs(self, states: Ints, candidates: Listed | None) -> Arcs:
+        return self._trees.arcs(states, candidates)
+
+    def _row(self, state: int) -> SparseRow:
+        tree, _, nodes = self._find(state)
+        return tree.row(nodes)
+
+    def _next(self, state: int, token: int) -> int:
+        tree, start, before = self._find(state)
+        nodes = tree.follow(before, token)
+        return start + tree.state(nodes) if nodes else DEAD
+
+    def best_remaining(self, states: Sequence[int]) -> list[float]:
+        return [tree.best_below(nodes) for tree, _, nodes in map(self._find, states)]
+
+    def worst_remaining(self, states: Sequence[int]) -> list[float]:
+        return [tree.worst_below(nodes) for tree, _, nodes in map(self._find, states)]
+
+    def _find(self, state: int) -> tuple[PrefixTree, int, Nodes]:
+        """The tree of a state, the state of its empty prefix, and the nodes; without nodes off the list."""
+        if state == DEAD:
+            return OFF, DEAD, ()
+        tree, start = self._trees.find(state)
+        return tree, start, tree.nodes(state - start)
+
+    def _tree(self, sentence: int) -> PrefixTree:
+        path = self._path.replace("{id}", str(sentence))
+        lines = _lines(path) if self._lists is None else self._lists.get(sentence, [])
         if not lines:
             raise SgdecError(
-                f"forcedlst: {path}: no hypothesis for sentence {source.id}. Expected at least one per sentence; "
+                f"forcedlst: {path}: no hypothesis for sentence {sentence}. Expected at least one per sentence; "
                 "ids count from 0 if 0 is among them, else from 1."
             )
         hypotheses = []
@@ -99,28 +134,7 @@ class ForcedList(Predictor):
             where = f"forcedlst: {path}: line {line.number}"
             text, score = self._parse(line.text, where)
             hypotheses.append((self._reader.read(text, where), score))
-        self._tree, self._nodes = _Tree(hypotheses, self._match_unk), ROOT
-
-    def predict_next(self, candidates: Candidates | None = None) -> Scores:
-        return self._tree.row(self._nodes)
-
-    def consume(self, token: int) -> None:
-        self._nodes = self._tree.after(self._nodes, token)
-
-    def get_state(self) -> Nodes:
-        return self._nodes
-
-    def set_state(self, state: Nodes) -> None:
-        self._nodes = state
-
-    def best_remaining(self, states: Sequence[Nodes]) -> list[float]:
-        return [max((self._tree.best[node] for node in nodes), default=FORBIDDEN) for nodes in states]
-
-    def worst_remaining(self, states: Sequence[Nodes]) -> list[float]:
-        return [min((self._tree.worst[node] for node in nodes), default=-FORBIDDEN) for nodes in states]
-
-    def state_key(self, states: Sequence[Nodes]) -> list[Hashable]:
-        return list(states)
+        return OpenPrefixTree(hypotheses) if self._match_unk else PrefixTree(hypotheses)
 
     def _parse(self, line: str, where: str) -> tuple[str, float]:
         """Text and score of one hypothesis."""
@@ -160,56 +174,6 @@ class ForcedList(Predictor):
         return values[0]
 
 
-class _Tree:
-    """The hypotheses of one sentence; node 0 is the empty prefix, and children come after their parents."""
-
-    def __init__(self, hypotheses: Iterable[tuple[tuple[int, ...], float]], match_unk: bool) -> None:
-        self._match_unk = match_unk
-        self._children: list[dict[int, int]] = [{}]
-        self._ends: dict[int, float] = {}
-        """By node: the score of the hypothesis that equals the prefix."""
-        for tokens, score in hypotheses:
-            self._add(tokens, score)
-        self.best = self._extremes(1)
-        """By node: the highest score below it."""
-        self.worst = {node: -score for node, score in self._extremes(-1).items()}
-
-    def row(self, nodes: Nodes) -> Scores:
-        scores = dict.fromkeys(chain.from_iterable(self._children[node] for node in nodes), 0.0)
-        default = FORBIDDEN
-        if self._match_unk and UNK in scores:
-            scores[BOS], default = FORBIDDEN, 0.0
-        ends = [self._ends[node] for node in nodes if node in self._ends]
-        if ends or default != FORBIDDEN:
-            scores[EOS] = max(ends, default=FORBIDDEN)
-        tokens = sorted(scores)
-        return Scores.sparse(tokens, [scores[token] for token in tokens], default)
-
-    def after(self, nodes: Nodes, token: int) -> Nodes:
-        wanted = (token, UNK) if self._match_unk and token != UNK else (token,)
-        found = [self._children[node].get(label) for node in nodes for label in wanted]
-        return tuple(child for child in found if child is not None)
-
-    def _add(self, tokens: Sequence[int], score: float) -> None:
-        node = 0
-        for token in tokens:
-            if token not in self._children[node]:
-                self._children[node][token] = len(self._children)
-                self._children.append({})
-            node = self._children[node][token]
-        self._ends[node] = max(score, self._ends.get(node, FORBIDDEN))
-
-    def _extremes(self, sign: int) -> dict[int, float]:
-        """For each node the highest ``sign`` x score below it."""
-        found: dict[int, float] = {}
-        for node in reversed(range(len(self._children))):
-            scores = [found[child] for child in self._children[node].values()]
-            if node in self._ends:
-                scores.append(sign * self._ends[node])
-            found[node] = max(scores, default=FORBIDDEN)
-        return found
-
-
 def _lines(path: str) -> list[Line]:
     """The hypotheses of one file. Raises SgdecError if some are in Moses' format and some are plain."""
     try:
@@ -239,5 +203,5 @@ def _by_sentence(lines: Sequence[Line], path: str) -> Mapping[int, list[Line]]:
 
 
 @sgdec.hookimpl
-def sgdec_predictors() -> dict[str, type[Predictor]]:
+def sgdec_predictors() -> dict[str, type[BatchPredictor]]:
     return {"forcedlst": ForcedList}

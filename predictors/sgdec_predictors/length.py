@@ -11,30 +11,31 @@ n) - log P(n or more)``: the factors of the chain rule, so that a hypothesis of 
 ``point``, ``</s>`` scores the whole log P(n), and every other token 0. The length limit truncates the distribution:
 mass beyond it is lost, and the length at the limit scores as usual.
 
-State: n. Cost: n steps, once per length and sentence; then a look-up.
+State: n, in a range of numbers of its sentence. Cost: n steps, once per length and sentence; then a look-up.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
 import sgdec
-from sgdec import EOS, Predictor, Scores, SgdecError, Source
+from sgdec import EOS, BatchPredictor, SgdecError, Source
 from sgdec.io.lengths import read_length_weights
 from sgdec.models.length import LengthWeights, NegativeBinomial
-from sgdec.protocol import FORBIDDEN, Candidates
+from sgdec.protocol import FORBIDDEN, SparseRow
+from sgdec_predictors._numbered import Counting, Number, Sentences
 
 
-class LengthPredictor(Predictor):
+class LengthPredictor(Counting):
     """The log-probability of the length of the hypothesis, given the source line.
 
     >>> predictor = LengthPredictor("0,0.5,0,0,0, 0,0,0,0,0", point=True)  # r = half the words, p = 1/2
-    >>> predictor.initialize(Source(id=1, tokens=(5, 6), text="two words"))
-    >>> round(math.exp(predictor.predict_next().rows[0].get(EOS)), 9)  # P(n) = 1/2^(n+1)
+    >>> states = predictor.initialize_batch([Source(id=1, tokens=(5, 6), text="two words")])
+    >>> round(math.exp(predictor.predict_batch(states).rows[0].get(EOS)), 9)  # P(n) = 1/2^(n+1)
     0.5
     """
 
@@ -68,67 +69,70 @@ class LengthPredictor(Predictor):
             raise SgdecError(f"length: {error}") from None
         self._point = point
         self._offset = offset
-        self._lengths = _Lengths(NegativeBinomial(1.0, 0.5), 0)
-        self._limit = math.inf
-        self._rows: dict[int, Scores] = {}
-        self._state = 0
+        self._sentences = Sentences[_Sentence]()
 
-    def initialize(self, source: Source) -> None:
-        """Compute the features from the text of the source; without text, from the tokens joined by blanks."""
-        line = source.text if source.text is not None else " ".join(map(str, source.tokens))
-        self._lengths = _Lengths(self._weights.distribution(line), self._offset)
-        self._limit = math.inf if source.max_length is None else source.max_length
-        self._rows = {}
-        self._state = 0
+    def initialize_batch(self, sources: Sequence[Source]) -> list[int]:
+        """Compute the features from the text of a source; without text, from the tokens joined by blanks."""
+        return [self._sentences.begin(self._sentence(source)) for source in sources]
 
-    def predict_next(self, candidates: Candidates | None = None) -> Scores:
-        n = self._state
-        if n not in self._rows:
-            before = self._paid(n)
-            other = 0.0 if self._point else self._lengths.log_tail(n + 1) - before
-            self._rows[n] = Scores.sparse([EOS], [self._lengths.log_probability(n) - before], default=other)
-        return self._rows[n]
+    def release(self, roots: Sequence[int]) -> None:
+        self._sentences.release(roots)
 
-    def consume(self, token: int) -> None:
-        self._state += 1
+    def _row(self, state: int) -> SparseRow:
+        sentence, n = self._sentences.find(state)
+        if n not in sentence.rows:
+            before = self._paid(sentence, n)
+            other = 0.0 if self._point else sentence.lengths.log_tail(n + 1) - before
+            sentence.rows[n] = SparseRow([EOS], [sentence.lengths.log_probability(n) - before], default=other)
+        return sentence.rows[n]
 
-    def get_state(self) -> int:
-        return self._state
-
-    def set_state(self, state: int) -> None:
-        self._state = state
+    def _after(self, states: Number, tokens: Number) -> Number:
+        return states + 1
 
     def best_remaining(self, states: Sequence[int]) -> list[float]:
         """The probability grows up to the mode and falls from there, so the nearest length is the best."""
-        mode = self._lengths.mode
-        return [
-            FORBIDDEN if lowest > self._limit else self._left(n, int(min(max(mode, lowest), self._limit)))
-            for n, lowest in ((n, max(n, self._offset)) for n in states)
-        ]
+        best = []
+        for sentence, n in map(self._sentences.find, states):
+            lowest = max(n, self._offset)
+            if lowest > sentence.limit:
+                best.append(FORBIDDEN)
+            else:
+                best.append(self._left(sentence, n, int(min(max(sentence.lengths.mode, lowest), sentence.limit))))
+        return best
 
     def worst_remaining(self, states: Sequence[int]) -> list[float]:
         """The worst is at an end of the range of lengths; -inf if the length has no limit."""
         worst = []
-        for n in states:
+        for sentence, n in map(self._sentences.find, states):
             lowest = max(n, self._offset)
-            if lowest > self._limit:
+            if lowest > sentence.limit:
                 worst.append(math.inf)
-            elif self._limit == math.inf:
+            elif sentence.limit == math.inf:
                 worst.append(-math.inf)
             else:
-                worst.append(min(self._left(n, lowest), self._left(n, int(self._limit))))
+                ends = (lowest, int(sentence.limit))
+                worst.append(min(self._left(sentence, n, end) for end in ends))
         return worst
 
-    def state_key(self, states: Sequence[int]) -> list[Hashable]:
-        return list(states)
+    def _sentence(self, source: Source) -> _Sentence:
+        line = source.text if source.text is not None else " ".join(map(str, source.tokens))
+        lengths = _Lengths(self._weights.distribution(line), self._offset)
+        return _Sentence(lengths, math.inf if source.max_length is None else source.max_length, {})
 
-    def _left(self, n: int, end: int) -> float:
+    def _left(self, sentence: _Sentence, n: int, end: int) -> float:
         """The score that remains for a hypothesis of ``end`` tokens after n of them."""
-        return self._lengths.log_probability(end) - self._paid(n)
+        return sentence.lengths.log_probability(end) - self._paid(sentence, n)
 
-    def _paid(self, n: int) -> float:
+    def _paid(self, sentence: _Sentence, n: int) -> float:
         """The score of n tokens."""
-        return 0.0 if self._point else self._lengths.log_tail(n)
+        return 0.0 if self._point else sentence.lengths.log_tail(n)
+
+
+class _Sentence(NamedTuple):
+    lengths: _Lengths
+    limit: float
+    rows: dict[int, SparseRow]
+    """By number of tokens; computed on first use."""
 
 
 class _Lengths(NamedTuple):
@@ -164,5 +168,5 @@ def _weights(given: str | tuple[float, ...]) -> LengthWeights:
 
 
 @sgdec.hookimpl
-def sgdec_predictors() -> dict[str, type[Predictor]]:
+def sgdec_predictors() -> dict[str, type[BatchPredictor]]:
     return {"length": LengthPredictor}

@@ -3,34 +3,42 @@
 Score of ``</s>`` after n UNKs: ``log P(n) = n log lambda - lambda - log n!``; of every other token: 0. So a
 total is log P of the whole sentence's count, and over all counts these probabilities sum to one.
 
-State: n, and the number of tokens that the length limit still allows, only for the bounds. Cost: constant per row.
+State: one number for n, the number of tokens that the length limit still allows (only for the bounds), and which
+lambda. Cost: constant per row.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
+from functools import lru_cache
 from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
 import sgdec
-from sgdec import EOS, UNK, Predictor, Scores, Source
-from sgdec.protocol import Candidates
+from sgdec import EOS, UNK, BatchPredictor, Source
+from sgdec.protocol import SparseRow
+from sgdec_predictors._numbered import LONGEST, NO_LIMIT, Counting, Number, one_less, tokens_left
+
+KEPT = 1 << 12
+"""The number of rows that are cached."""
 
 
 class _Count(NamedTuple):
     unknown: int
     left: float
     """Tokens that the length limit still allows; infinite without one."""
+    expected: float
+    """Lambda."""
 
 
-class UnkCount(Predictor):
+class UnkCount(Counting):
     """The log-probability of the sentence's number of unknown tokens, added at ``</s>``.
 
     >>> predictor = UnkCount(lambdas=[0.5])
-    >>> predictor.initialize(Source(id=1, tokens=(17, 4)))
-    >>> predictor.predict_next().rows
+    >>> states = predictor.initialize_batch([Source(id=1, tokens=(17, 4))])
+    >>> predictor.predict_batch(states).rows
     [SparseRow({2: -0.5}, default=0.0)]
     """
 
@@ -48,45 +56,53 @@ class UnkCount(Predictor):
         ] = (1.0,),
     ) -> None:
         self._lambdas = lambdas
-        self._lambda = lambdas[0]
-        self._state = _Count(0, math.inf)
+        self._rows = lru_cache(KEPT)(_scores)
 
-    def initialize(self, source: Source) -> None:
-        self._lambda = self._lambdas[min(source.tokens.count(UNK), len(self._lambdas) - 1)]
-        self._state = _Count(0, math.inf if source.max_length is None else source.max_length)
+    def initialize_batch(self, sources: Sequence[Source]) -> list[int]:
+        last = len(self._lambdas) - 1
+        return [tokens_left(source) * len(self._lambdas) + min(source.tokens.count(UNK), last) for source in sources]
 
-    def predict_next(self, candidates: Candidates | None = None) -> Scores:
-        return Scores.sparse([EOS], [self._log_probability(self._state.unknown)], default=0.0)
+    def _row(self, state: int) -> SparseRow:
+        count = self._count(state)
+        return self._rows(count.unknown, count.expected)
 
-    def consume(self, token: int) -> None:
-        unknown, left = self._state
-        self._state = _Count(unknown + (token == UNK), left - 1)
+    def _after(self, states: Number, tokens: Number) -> Number:
+        one = len(self._lambdas)  # of the tokens left
+        left = states // one % LONGEST
+        after: Number = states - (left - one_less(left)) * one + (tokens == UNK) * (LONGEST * one)
+        return after
 
-    def get_state(self) -> _Count:
-        return self._state
-
-    def set_state(self, state: _Count) -> None:
-        self._state = state
-
-    def best_remaining(self, states: Sequence[_Count]) -> list[float]:
+    def best_remaining(self, states: Sequence[int]) -> list[float]:
         """P grows up to n = floor(lambda) and falls from there, so the nearest count to that is the best."""
-        mode = math.floor(self._lambda)
-        return [self._log_probability(min(max(mode, n), n + max(left, 0))) for n, left in states]
+        counts = map(self._count, states)
+        return [log_poisson(min(max(math.floor(mean), n), n + left), mean) for n, left, mean in counts]
 
-    def worst_remaining(self, states: Sequence[_Count]) -> list[float]:
+    def worst_remaining(self, states: Sequence[int]) -> list[float]:
         """The worst is at an end of the range of counts; -inf if the length has no limit."""
-        return [min(self._log_probability(n), self._log_probability(n + max(left, 0))) for n, left in states]
+        counts = map(self._count, states)
+        return [min(log_poisson(n, mean), log_poisson(n + left, mean)) for n, left, mean in counts]
 
-    def state_key(self, states: Sequence[_Count]) -> list[Hashable]:
-        return [state.unknown for state in states]  # the tokens left are part of the space's own key
+    def state_key(self, states: Sequence[int]) -> list[Hashable]:
+        return [self._count(state).unknown for state in states]  # the tokens left are part of the space's own key
 
-    def _log_probability(self, n: float) -> float:
-        """log Poisson(n; lambda)."""
-        if n == math.inf:
-            return -math.inf
-        return n * math.log(self._lambda) - self._lambda - math.lgamma(n + 1)
+    def _count(self, state: int) -> _Count:
+        """The parts of a state: (n * LONGEST + tokens left) * number of lambdas + which lambda."""
+        rest, place = divmod(state, len(self._lambdas))
+        unknown, left = divmod(rest, LONGEST)
+        return _Count(unknown, math.inf if left == NO_LIMIT else left, self._lambdas[place])
+
+
+def log_poisson(n: float, mean: float) -> float:
+    """log Poisson(n; mean)."""
+    if n == math.inf:
+        return -math.inf
+    return n * math.log(mean) - mean - math.lgamma(n + 1)
+
+
+def _scores(n: int, mean: float) -> SparseRow:
+    return SparseRow([EOS], [log_poisson(n, mean)], default=0.0)
 
 
 @sgdec.hookimpl
-def sgdec_predictors() -> dict[str, type[Predictor]]:
+def sgdec_predictors() -> dict[str, type[BatchPredictor]]:
     return {"unkc": UnkCount}

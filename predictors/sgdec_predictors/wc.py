@@ -13,16 +13,18 @@ from typing import Annotated
 from pydantic import Field
 
 import sgdec
-from sgdec import EOS, Predictor, Scores, Source
-from sgdec.protocol import Candidates
+from sgdec import EOS, BatchPredictor, Source
+from sgdec.protocol import SparseRow
+from sgdec_predictors._numbered import NO_LIMIT, Counting, Number, one_less, tokens_left
 
 
-class WordCount(Predictor):
+class WordCount(Counting):
     """A cost of one for each token.
 
-    >>> WordCount().predict_next().rows[0].get(17)
+    >>> states = WordCount().initialize_batch([Source(id=1, tokens=())])
+    >>> WordCount().predict_batch(states).rows[0].get(17)
     -1.0
-    >>> WordCount(token=5).predict_next().rows[0].get(17)
+    >>> WordCount(token=5).predict_batch(states).rows[0].get(17)
     0.0
     """
 
@@ -35,33 +37,27 @@ class WordCount(Predictor):
         ] = -1,
     ) -> None:
         if token >= 0:
-            self._scores = Scores.sparse([token], [-1.0], default=0.0)
+            self.token = token
+            self._scores = SparseRow([token], [-1.0], default=0.0)
         else:
-            self._scores = Scores.sparse([EOS], [0.0], default=-1.0)
-        self._left = math.inf
+            self._scores = SparseRow([EOS], [0.0], default=-1.0)
 
-    def initialize(self, source: Source) -> None:
-        self._left = math.inf if source.max_length is None else source.max_length
+    def initialize_batch(self, sources: Sequence[Source]) -> list[int]:
+        return [tokens_left(source) for source in sources]
 
-    def predict_next(self, candidates: Candidates | None = None) -> Scores:
+    def _row(self, state: int) -> SparseRow:
         return self._scores
 
-    def consume(self, token: int) -> None:
-        self._left -= 1
+    def _after(self, states: Number, tokens: Number) -> Number:
+        return one_less(states)
 
-    def get_state(self) -> float:
-        return self._left
+    def worst_remaining(self, states: Sequence[int]) -> list[float]:
+        return [-math.inf if left == NO_LIMIT else 0.0 - left for left in states]
 
-    def set_state(self, state: float) -> None:
-        self._left = state
-
-    def worst_remaining(self, states: Sequence[float]) -> list[float]:
-        return [-max(left, 0.0) for left in states]
-
-    def state_key(self, states: Sequence[float]) -> list[Hashable]:
+    def state_key(self, states: Sequence[int]) -> list[Hashable]:
         return [None] * len(states)  # the tokens left are part of the space's own key
 
 
 @sgdec.hookimpl
-def sgdec_predictors() -> dict[str, type[Predictor]]:
+def sgdec_predictors() -> dict[str, type[BatchPredictor]]:
     return {"wc": WordCount}

@@ -109,8 +109,8 @@ def test_the_command_writes_what_the_predictor_reads(
     expected = fit_lengths([line for line, _ in kept], [n for _, n in kept]).weights
     assert read_length_weights(tmp_path / "weights") == expected
     predictor = LengthPredictor(str(tmp_path / "weights"))
-    predictor.initialize(Source(1, (3,), source[1]))
-    score = predictor.predict_next().rows[0].get(EOS)
+    states = predictor.initialize_batch([Source(1, (3,), source[1])])
+    score = predictor.predict_batch(states).rows[0].get(EOS)
     assert score == pytest.approx(expected.distribution(source[1]).log_probability(0), abs=1e-12)
 
 

@@ -46,11 +46,12 @@ def test_a_length_beyond_the_limit_is_out_of_reach(tmp_path: Path) -> None:
 def test_bounds_are_exactly_the_best_and_worst_lengths_in_reach(tmp_path: Path, limit: int | None) -> None:
     listed = {1: -0.5, 2: 2.0, 4: 0.25}
     predictor = ExternalLength(written(tmp_path, "2:2 1:-0.5 4:0.25\n"))
-    predictor.initialize(Source(1, (), max_length=limit))
+    states = predictor.initialize_batch([Source(1, (), max_length=limit)])
     for n in range(6):
         ends = [score for length, score in listed.items() if n <= length <= (9 if limit is None else limit)]
-        assert predictor.best_remaining([n]) == [max(ends, default=-math.inf)]
-        assert predictor.worst_remaining([n]) == [min(ends, default=math.inf)]
+        assert predictor.best_remaining(states) == [max(ends, default=-math.inf)]
+        assert predictor.worst_remaining(states) == [min(ends, default=math.inf)]
+        states = predictor.consume_batch(states, [3])
 
 
 class TestExternalLengthInSearch(SearchContract):
@@ -85,7 +86,7 @@ def test_a_mistake_is_one_line(tmp_path: Path, text: str | None, complaint: str)
 def test_a_sentence_without_a_line_is_one_line(tmp_path: Path) -> None:
     predictor = ExternalLength(written(tmp_path, "1\n2\n"))
     with pytest.raises(SgdecError, match=r"lengths has 2 lines, so none for sentence 3\."):
-        predictor.initialize(Source(3, ()))
+        predictor.initialize_batch([Source(3, ())])
 
 
 class TestExternalLength(PluginContract):

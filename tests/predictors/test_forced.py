@@ -85,21 +85,18 @@ def test_sentence_marks_at_the_ends_may_be_written(tmp_path: Path) -> None:
 
 def test_off_the_reference_and_after_it_nothing_is_allowed(tmp_path: Path) -> None:
     predictor = ForcedPredictor(references(tmp_path, "5 6\n"))
-    predictor.initialize(Source(1, ()))
-    start = predictor.get_state()
+    (start,) = predictor.initialize_batch([Source(1, ())])
     for wrong in (6, EOS):
-        predictor.set_state(start)
-        predictor.consume(wrong)
-        off = predictor.get_state()
-        assert len(predictor.predict_next().rows[0]) == 0 and predictor.predict_next().rows[0].restricts
-        predictor.consume(5)
-        assert predictor.get_state() == off
-    predictor.set_state(start)
+        (off,) = predictor.consume_batch([start], [wrong])
+        (row,) = predictor.predict_batch([off]).rows
+        assert len(row) == 0 and row.restricts
+        assert predictor.consume_batch([off], [5]) == [off]
+    states = [start]
     for token in (5, 6, EOS):
-        assert predictor.predict_next().rows[0].lookup == {token: 0.0}
-        predictor.consume(token)
-    assert len(predictor.predict_next().rows[0]) == 0
-    ended = predictor.get_state()
+        assert predictor.predict_batch(states).rows[0].lookup == {token: 0.0}
+        states = predictor.consume_batch(states, [token])
+    assert len(predictor.predict_batch(states).rows[0]) == 0
+    (ended,) = states
     assert predictor.best_remaining([start, off, ended]) == [0.0, -math.inf, 0.0]
     assert predictor.worst_remaining([start, off, ended]) == [0.0, math.inf, 0.0]
     assert len(set(predictor.state_key([start, off, ended]))) == 3
@@ -125,17 +122,17 @@ def test_a_line_that_is_no_list_of_tokens_costs_only_its_sentence(tmp_path: Path
     path = references(tmp_path, f"{line}\n7\n")
     predictor = ForcedPredictor(path, Context(vocab_size=100))
     with pytest.raises(SgdecError) as error:
-        predictor.initialize(Source(1, ()))
+        predictor.initialize_batch([Source(1, ()), Source(2, ())])
     assert str(error.value).startswith(f"forced: {path}: {complaint}")
     assert "\n" not in str(error.value)
-    predictor.initialize(Source(2, ()))
-    assert predictor.predict_next().rows[0].lookup == {7: 0.0}
+    states = predictor.initialize_batch([Source(2, ())])
+    assert predictor.predict_batch(states).rows[0].lookup == {7: 0.0}
 
 
 def test_too_few_lines_are_named_with_their_number(tmp_path: Path) -> None:
     predictor = ForcedPredictor(references(tmp_path, "5\n6\n"))
     with pytest.raises(SgdecError, match=r"forced: .*/references has 2 lines, so none for sentence 3\."):
-        predictor.initialize(Source(3, ()))
+        predictor.initialize_batch([Source(3, ())])
 
 
 def test_a_missing_file_and_invalid_utf8_are_named_at_once(tmp_path: Path) -> None:

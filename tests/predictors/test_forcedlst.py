@@ -56,11 +56,11 @@ def test_without_weights_every_hypothesis_scores_zero_and_no_score_is_needed(tmp
 
 def test_scores_are_on_the_end_alone(tmp_path: Path) -> None:
     predictor = ForcedList(written(tmp_path, LIST))
-    predictor.initialize(Source(1, ()))
+    states = predictor.initialize_batch([Source(1, ())])
     rows = []
     for token in (3, 4, 5):
-        rows.append(dict(predictor.predict_next().rows[0].lookup))
-        predictor.consume(token)
+        rows.append(dict(predictor.predict_batch(states).rows[0].lookup))
+        states = predictor.consume_batch(states, [token])
     assert rows == [{3: 0.0, 2: -4.0}, {4: 0.0}, {5: 0.0, 2: -1.25}]
 
 
@@ -143,7 +143,7 @@ def test_an_unfit_list_is_one_line_with_file_and_line(tmp_path: Path, mistake: s
     text, options, complaint = MISTAKES[mistake]
     path = written(tmp_path, text)
     with pytest.raises(SgdecError) as error:
-        ForcedList(path, **options, context=Context(vocab_size=9)).initialize(Source(1, ()))
+        ForcedList(path, **options, context=Context(vocab_size=9)).initialize_batch([Source(1, ())])
     message = str(error.value)
     assert message.startswith(f"forcedlst: {path}: ") and complaint in message
     assert "\n" not in message and message.endswith(".")
@@ -153,7 +153,7 @@ def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(SgdecError, match=r"^forcedlst: none\.ids: cannot be read"):
         ForcedList("none.ids")
     with pytest.raises(SgdecError, match=r"^forcedlst: .*/7\.ids: cannot be read"):
-        ForcedList(str(tmp_path / "{id}.ids")).initialize(Source(7, ()))
+        ForcedList(str(tmp_path / "{id}.ids")).initialize_batch([Source(7, ())])
 
 
 class WordTable:

@@ -41,13 +41,13 @@ def with_parameters(r: float, p: float, **options: Any) -> LengthPredictor:
 
 def totals(predictor: LengthPredictor, longest: int, source: Source | None = None) -> list[float]:
     """Of hypotheses of 0, 1, ... tokens."""
-    predictor.initialize(source or Source(1, (3,)))
+    states = predictor.initialize_batch([source or Source(1, (3,))])
     found, so_far = [], 0.0
     for _ in range(longest + 1):
-        (row,) = predictor.predict_next().rows
+        (row,) = predictor.predict_batch(states).rows
         found.append(so_far + row.get(EOS))
         so_far += row.get(7)
-        predictor.consume(7)
+        states = predictor.consume_batch(states, [7])
     return found
 
 
@@ -77,11 +77,11 @@ def test_over_all_lengths_the_probabilities_sum_to_one(point: bool, offset: int,
 @given(r=rs, p=ps)
 def test_every_row_is_a_distribution_over_ending_and_going_on(r: float, p: float) -> None:
     predictor = with_parameters(r, p)
-    predictor.initialize(Source(1, (3,)))
+    states = predictor.initialize_batch([Source(1, (3,))])
     for _ in range(30):
-        (row,) = predictor.predict_next().rows
+        (row,) = predictor.predict_batch(states).rows
         assert math.exp(row.get(EOS)) + math.exp(row.get(7)) == pytest.approx(1.0, abs=1e-9)
-        predictor.consume(7)
+        states = predictor.consume_batch(states, [7])
 
 
 @few
@@ -172,21 +172,21 @@ def test_bounds_are_exactly_the_best_and_worst_ends(point: bool, offset: int, r:
     predictor = with_parameters(r, p, point=point, offset=offset)
     source = Source(1, (3,), max_length=limit)
     ends = totals(predictor, limit, source)
-    predictor.initialize(source)
+    states = predictor.initialize_batch([source])
     so_far = 0.0
     for n in range(limit + 1):
         left = [end - so_far for end in ends[n:] if end > -math.inf]
-        assert predictor.best_remaining([n]) == [pytest.approx(max(left, default=-math.inf), abs=1e-9)]
-        assert predictor.worst_remaining([n]) == [pytest.approx(min(left, default=math.inf), abs=1e-9)]
-        so_far += predictor.predict_next().rows[0].get(7)
-        predictor.consume(7)
+        assert predictor.best_remaining(states) == [pytest.approx(max(left, default=-math.inf), abs=1e-9)]
+        assert predictor.worst_remaining(states) == [pytest.approx(min(left, default=math.inf), abs=1e-9)]
+        so_far += predictor.predict_batch(states).rows[0].get(7)
+        states = predictor.consume_batch(states, [7])
 
 
 def test_without_a_length_limit_the_best_length_is_the_mode_and_there_is_no_worst() -> None:
     predictor = with_parameters(9.0, 0.7)
-    predictor.initialize(Source(1, ()))
-    assert predictor.best_remaining([0]) == [pytest.approx(max(log_binomial(n, 9.0, 0.7) for n in range(99)))]
-    assert predictor.worst_remaining([0]) == [-math.inf]
+    states = predictor.initialize_batch([Source(1, ())])
+    assert predictor.best_remaining(states) == [pytest.approx(max(log_binomial(n, 9.0, 0.7) for n in range(99)))]
+    assert predictor.worst_remaining(states) == [-math.inf]
 
 
 class TestLengthInSearch(SearchContract):

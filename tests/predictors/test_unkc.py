@@ -6,6 +6,7 @@ Oracle: the textbook formula lambda^n e^-lambda / n!.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from sgdec.search.constellation import Constellation
 from sgdec.testing.enumeration import enumerate_space, score_path
 
 pytestmark = pytest.mark.slow
+SENTENCE = Source(1, ())
 
 
 def poisson(n: int, rate: float) -> float:
@@ -63,43 +65,39 @@ def test_the_rate_follows_the_unknown_words_of_the_source(source: tuple[int, ...
 def test_bounds_are_exactly_the_best_and_worst_ends(rate: float, limit: int) -> None:
     source = Source(1, (), None, max_length=limit)
     predictor = UnkCount((rate,))
-    predictor.initialize(source)
     paths = enumerate_space(Constellation.of({"unkc": predictor}, vocab_size=4), source)  # 0, <s>, </s>, 3
-    start = predictor.get_state()
     for prefix in [p.tokens[:length] for p in paths for length in range(len(p.tokens) + 1)]:
-        predictor.set_state(start)
-        for token in prefix:
-            predictor.consume(token)
+        states = [state_after(predictor, prefix, source)]
         ends = [p.total for p in paths if p.tokens[: len(prefix)] == prefix]
-        assert predictor.best_remaining([predictor.get_state()]) == [pytest.approx(max(ends))]
-        assert predictor.worst_remaining([predictor.get_state()]) == [pytest.approx(min(ends))]
+        assert predictor.best_remaining(states) == [pytest.approx(max(ends))]
+        assert predictor.worst_remaining(states) == [pytest.approx(min(ends))]
 
 
 def test_without_a_length_limit_the_best_count_is_the_mode_and_there_is_no_worst() -> None:
     predictor = UnkCount((3.5,))
-    predictor.initialize(Source(1, ()))
-    assert predictor.best_remaining([predictor.get_state()]) == [pytest.approx(math.log(poisson(3, 3.5)))]
-    assert predictor.worst_remaining([predictor.get_state()]) == [-math.inf]
+    states = predictor.initialize_batch([Source(1, ())])
+    assert predictor.best_remaining(states) == [pytest.approx(math.log(poisson(3, 3.5)))]
+    assert predictor.worst_remaining(states) == [-math.inf]
 
 
 def test_equal_counts_are_equal_keys() -> None:
     predictor = UnkCount((0.5,))
-    states = []
-    for tokens in ((UNK, 5), (5, 5, UNK), (UNK, UNK)):
-        predictor.initialize(Source(1, ()))
-        for token in tokens:
-            predictor.consume(token)
-        states.append(predictor.get_state())
+    states = [state_after(predictor, tokens) for tokens in ((UNK, 5), (5, 5, UNK), (UNK, UNK))]
     one, also_one, two = predictor.state_key(states)
     assert one == also_one != two
 
 
 def test_the_end_itself_is_no_unknown_word() -> None:
     predictor = UnkCount((0.5,))
-    predictor.initialize(Source(1, ()))
-    before = predictor.predict_next().rows[0].get(EOS)
-    predictor.consume(EOS)
-    assert predictor.predict_next().rows[0].get(EOS) == before
+    before, after = predictor.predict_batch([state_after(predictor, tokens) for tokens in ((), (EOS,))]).rows
+    assert before.get(EOS) == after.get(EOS)
+
+
+def state_after(predictor: UnkCount, tokens: Sequence[int], source: Source = SENTENCE) -> int:
+    (state,) = predictor.initialize_batch([source])
+    for token in tokens:
+        (state,) = predictor.consume_batch([state], [token])
+    return state
 
 
 @pytest.mark.parametrize("lambdas", ["0", "-1", "0.5,0", "", "x", "nan", "inf"])
