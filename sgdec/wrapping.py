@@ -2,7 +2,8 @@
 
 A wrapper receives its ``inner`` predictor in the batch form. Its state is the inner state, unless it overrides
 `Wrapper.inner_states`, so one call of the wrapper is one call of the inner predictor. It passes only those abilities
-through that `Wrapper.forwards` lists: they must be correct for the wrapper's own scores.
+through that `Wrapper.forwards` lists: they must be correct for the wrapper's own scores. `summary` and `release` are
+always passed through.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class Wrapper(BatchPredictor):
         if "inner" in self.__dict__:
             if name == "summary":
                 return getattr(self.inner, name)
-            method = ability(self.inner, name) if name in self.forwards else None
+            method = ability(self.inner, name) if name in (*self.forwards, "release") else None
             if method is not None:
                 return lambda states: method(self.inner_states(states))
         if name == "inner":

@@ -35,7 +35,7 @@ from pydantic import Field
 import sgdec
 from sgdec import EOS, BatchPredictor, Context, Scores, SgdecError, Source
 from sgdec.io.openfst import LatticeError
-from sgdec.protocol import FORBIDDEN, Candidates, SparseRow, ability
+from sgdec.protocol import FORBIDDEN, Candidates, SparseRow, State, ability
 from sgdec_predictors._semirings import LOG, TROPICAL, times
 from sgdec_predictors._spelling import Inner, Spelling, Translator
 from sgdec_predictors._transducer import Arc, Machine, Ways
@@ -122,6 +122,10 @@ class FstTok(Translator):
         if self._key_of:
             self.state_key = self._state_key
 
+    def inner_states(self, states: Sequence[Prefix]) -> list[State]:
+        """Those of all pairs, prefix after prefix; an empty prefix has one pair."""
+        return self._inner.states(pair.inner for prefix in states for pair in prefix.pairs)
+
     def initialize_batch(self, sources: Sequence[Source]) -> list[Prefix]:
         return [Prefix([Pair(self._machine.start, empty, 0.0)]) for empty in self._inner.begin(sources)]
 
@@ -161,14 +165,14 @@ class FstTok(Translator):
     def _state_key(self, states: Sequence[Prefix]) -> list[Hashable]:
         """Pairs with equal futures and equal scores."""
         assert self._key_of is not None
-        keys = iter(self._key_of(self._inner.states(pair.inner for prefix in states for pair in prefix.pairs)))
+        keys = iter(self._key_of(self.inner_states(states)))
         return [frozenset((pair.state, next(keys), pair.score) for pair in prefix.pairs) for prefix in states]
 
     def _bounds(self, states: Sequence[Prefix], name: str, machine: dict[int, float]) -> list[list[float]]:
         method = ability(self.inner, name)
         inner: Iterator[float] | None = None
         if method is not None:
-            inner = iter(method(self._inner.states(pair.inner for prefix in states for pair in prefix.pairs)))
+            inner = iter(method(self.inner_states(states)))
         return [
             [times(pair.score, machine[pair.state], next(inner) if inner else 0.0) for pair in prefix.pairs]
             for prefix in states

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
+import pynini
 import pytest
 
 from sgdec import BatchPredictor, Predictor, Scores, Source
@@ -19,6 +20,7 @@ from sgdec.lifting import lift
 from sgdec.plugins.host import Host
 from sgdec.protocol import ABILITIES, FORBIDDEN, Candidates, State
 from sgdec.testing import BatchTable, Bonus, Lattice, OnDemandTable, PassThrough, Table
+from sgdec.wrapping import Wrapper
 from tests.helpers.contracts import PluginContract
 
 pytestmark = pytest.mark.slow
@@ -252,6 +254,41 @@ def test_what_a_class_says_of_itself_is_passed_on(wrappers: Options, name: str) 
         assert wrapped.max_score == (-1.0 if name == "rank" else inner.max_score)
         assert wrapped.on_demand == (inner.on_demand and name not in ("rank", "skipvocab"))  # these ask for all
         assert wrapped.independent_rows == inner.independent_rows
+
+
+class Releasing(BatchTable):
+    """Notes which sentences begin and end."""
+
+    def __init__(self) -> None:
+        super().__init__(log_probabilities())
+        self.begun: list[State] = []
+        self.released: list[State] = []
+
+    def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
+        roots = super().initialize_batch(sources)
+        self.begun += roots
+        return roots
+
+    def release(self, roots: Sequence[State]) -> None:
+        self.released += roots
+
+
+@pytest.mark.parametrize("name", sorted(entry.name for entry in HOST.names("predictor")))
+def test_sentences_that_end_end_for_the_inner_predictor_too(wrappers: Options, name: str, tmp_path: Path) -> None:
+    cls = HOST.load("predictor", name)
+    if not issubclass(cls, Wrapper):
+        return
+    (tmp_path / "spellings").write_text("7 3 4\n")
+    pynini.accep("[3][4]").write(str(tmp_path / "t.fst"))
+    others = {"word2char": {"path": str(tmp_path / "spellings")}, "fsttok": {"path": str(tmp_path / "t.fst")}}
+    inner = Releasing()
+    wrapped = cls(inner, **(wrappers | others)[name])
+    roots = wrapped.initialize_batch([Source(1, (3, 4)), Source(1, (3,))])
+    wrapped.predict_batch(roots)
+    wrapped.consume_batch(roots, [3, 3])
+    wrapped.release(roots[1:])
+    assert len(inner.begun) == 2 and inner.released == inner.begun[1:]
+    assert not hasattr(cls(BatchTable(log_probabilities()), **(wrappers | others)[name]), "release")
 
 
 class Counting(BatchTable):
