@@ -31,6 +31,14 @@ class TestWordCountOfOneToken(PluginContract):
         return {"token": 5}
 
 
+@pytest.mark.slow
+class TestWordCountOfTheEnd(PluginContract):
+    plugin = "wc"
+
+    def prepare(self, folder: Path) -> dict[str, Any]:
+        return {"token": EOS}
+
+
 class TestUnkCount(PluginContract):
     plugin = "unkc"
     prefixes = ((0,), (0, 0), (0, 3, 0), (3, 0))
@@ -38,6 +46,12 @@ class TestUnkCount(PluginContract):
 
     def prepare(self, folder: Path) -> dict[str, Any]:
         return {"lambdas": (0.3, 1.7, 4.0)}
+
+
+@pytest.mark.slow
+class TestUnkCountOfOneRate(TestUnkCount):
+    def prepare(self, folder: Path) -> dict[str, Any]:
+        return {"lambdas": (2.5,)}
 
 
 class TestForced(PluginContract):
