@@ -52,6 +52,9 @@ class WordCount(Counting):
         return one_less(states)
 
     def worst_remaining(self, states: Sequence[int]) -> list[float]:
+        """Every token left can count, or only the end."""
+        if self._scores.get(EOS) != 0.0:
+            return [-1.0] * len(states)
         return [-math.inf if left == NO_LIMIT else 0.0 - left for left in states]
 
     def state_key(self, states: Sequence[int]) -> list[Hashable]:
