@@ -129,10 +129,10 @@ class HypothesisRows:
         total = self._grown(totals, row, token, score, ledger)
         places = choose_arcs(row, token, score, total, beams, choice)
         if places is None:
-            cells = Chosen(row, token, total, score, np.stack(ledger, axis=1))
-            return cells.at(choose_cells(cells, beams, choice)[0])
-        of_each = np.array(ledger)[:, places].T
-        return Chosen(row[places], token[places], total[places], score[places], of_each)
+            cells = Chosen(row, token, total, score, np.array(ledger).T)
+            places, _, _ = choose_cells(cells, beams, choice)
+        ledgers = np.array([scores[places] for scores in ledger]).T
+        return Chosen(row[places], token[places], total[places], score[places], ledgers)
 
     def totals(self, before: Floats, children: Ranked) -> Floats:
         """``[R, C]``: the totals of the children; -inf for forbidden ones. ``before [R]``: the totals of the rows.

@@ -24,7 +24,7 @@ from sgdec.protocol import FORBIDDEN, Feed
 from sgdec.rows import Chosen, HypothesisRows
 from sgdec_decoders._beams import StoppingBeamSearch
 
-REFILL = 4
+REFILL = 8
 """New sentences begin when at least one place in this many is free: the fixed cost is shared by several of them."""
 
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -166,12 +166,9 @@ class Together:
             all_ends=bool(self._prune_final),
         )
         candidates, child = self._candidates(beams, is_open, self._grown(growing, children, rows.cover()), children)
-        chosen, has_slot, is_record = self._chosen(candidates)  # lines 10-15
-        if growing is not beams:
-            pushed_out = child < 0
-            pushed_out[chosen] = False
-            self._finished.remember(candidates, pushed_out)
-        beams, child = candidates.at(chosen), child[chosen]
+        listed, has_slot, is_record = self._listed(candidates, child)  # lines 10-15
+        self._finished.remember(candidates, (child < 0) & ~listed)
+        beams, child, has_slot = candidates.at(listed), child[listed], has_slot[listed]
 
         made = child >= 0  # the others were finished before, and keep their links
         children = children.at(child[made])
@@ -180,13 +177,13 @@ class Together:
         beams.trail[made] = np.arange(len(children.token))
 
         finished = beams.finished
-        self._finished.remember(beams, is_record)
-        leaving = self._leaving(beams)
+        self._finished.remember(beams, is_record[listed])
+        leaving = self._leaving(beams, finished)
         self._finished.remember(beams, leaving & has_slot & finished, first=not options.sets_aside)
         leaving |= ~has_slot
-        goes_on = ~leaving & ~finished
-        rows.consume(children.row[goes_on[made]], beams.token[goes_on])
-        self._beams = beams.at(~leaving) if leaving.any() else beams
+        goes_on = ~(leaving | finished)
+        rows.consume(children.row[goes_on[made]], children.token[goes_on[made]])
+        self._beams = beams.at(~leaving)
         if options.stop == "proven":
             self._drop_hopeless(rows)
         return self._take_ended()
@@ -228,30 +225,23 @@ class Together:
         order = np.lexsort((child, parent, -candidates.total, candidates.sentence))
         return candidates.at(order), child[order]
 
-    def _chosen(self, candidates: Beams) -> tuple[Ints, Flags, Flags]:
-        """The positions of the candidates that form the next beams, in order.
+    def _listed(self, candidates: Beams, child: Ints) -> tuple[Flags, Flags, Flags]:
+        """``[n]``: the candidates that form the next beams; those with a slot; new records, which need none."""
+        finished, sentence, size = candidates.finished, candidates.sentence, self._options.size
+        everything = np.ones(len(child), dtype=bool)
+        if not self._prune_final:
+            if not self._options.sets_aside and np.bincount(sentence).max(initial=0) <= size:
+                return everything, everything, ~everything
+            has_slot = first_slots(sentence, ~finished if self._options.sets_aside else everything, size)
+            return has_slot, has_slot, ~everything
+        is_record = self._finished.records(candidates)
+        kept = ~self._finished.prunes(candidates)
+        has_slot = kept & first_slots(sentence, kept & ~finished if self._options.sets_aside else kept, size)
+        return has_slot | is_record, has_slot, is_record
 
-        Also returns, for each of them, whether it has a slot, and whether it is a new record, which needs no slot.
-        """
-        chosen = np.arange(len(candidates.token))
-        is_record = np.zeros(len(chosen), dtype=bool)
-        if self._prune_final:
-            is_record = self._finished.records(candidates)
-            chosen = (~self._finished.prunes(candidates)).nonzero()[0]
-            is_record = is_record[chosen]
-        takes_slot = np.ones(len(chosen), dtype=bool)
-        if self._options.sets_aside:
-            takes_slot = ~candidates.finished[chosen]
-        has_slot = first_slots(candidates.sentence[chosen], takes_slot, self._options.size)
-        listed = has_slot | is_record
-        return chosen[listed], has_slot[listed], is_record[listed]
-
-    def _leaving(self, beams: Beams) -> Flags:
+    def _leaving(self, beams: Beams, finished: Flags) -> Flags:
         """``[H]``: finished hypotheses that are set aside, and all hypotheses of sentences that are done."""
-        if self._options.sets_aside:
-            return beams.finished
-        finished = beams.finished
-        if not finished.any():
+        if self._options.sets_aside or not finished.any():
             return finished
         if self._options.stop == "best":
             return finished[_heads(beams.sentence)]
