@@ -17,7 +17,7 @@ import sgdec
 from sgdec.errors import SgdecError, UsageError
 from sgdec.plugins.host import Entry, Host, install_hint
 from sgdec.plugins.summaries import summaries
-from sgdec.protocol import Decoder, Predictor
+from sgdec.protocol import BatchPredictor, Decoder
 
 PREDICTOR = """
 import sgdec
@@ -72,7 +72,7 @@ def failure(host: Host, kind: str, name: str) -> str:
 def test_the_bundled_plugins_are_found_through_entry_points() -> None:
     host = Host(autoload=False)
     assert {entry.distribution for entry in host.names()} == {"sgdec"}
-    assert issubclass(host.load("predictor", "wc"), Predictor)
+    assert issubclass(host.load("predictor", "wc"), BatchPredictor)
     assert issubclass(host.load("decoder", "greedy"), Decoder)
 
 
