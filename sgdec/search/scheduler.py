@@ -82,7 +82,7 @@ class Scheduler:
         """The decoder that receives spaces of many sentences, in place of one call of ``decode`` for each."""
         if isinstance(decoder, BatchDecoder):
             self._over_batches = decoder
-        elif batch_size > 1 and max_rows is None and not self._alone:
+        elif batch_size > 1 and max_rows is None and not self._alone and _means_its_decode(type(decoder)):
             self._over_batches = decoder.in_batches(batch_size, constellation.product is not None)
         self._rounds = self._jobs = 0
 
@@ -145,10 +145,12 @@ class Scheduler:
         """Let the decoder keep a batch of search spaces in flight. If it raises, each of them is decoded alone."""
         flying: dict[int, tuple[SearchSpace, _Search]] = {}
         ended: list[_Search] = []
+        unreadable: list[Exception] = []
+        """The error that the input has raised, if any."""
 
         def more(number: int) -> list[SearchSpace]:
             begun: list[SearchSpace] = []
-            while not begun and (searches := self._searches(waiting.next(number, len(done)))):
+            while not begun and (searches := self._searches(following(number))):
                 ended.extend(search for search in searches if search.outcome is not None)
                 for search in searches:
                     if search.outcome is None and search.root is not None:
@@ -156,7 +158,15 @@ class Scheduler:
                         flying[id(begun[-1])] = begun[-1], search
             return begun
 
+        def following(number: int) -> list[tuple[int, Source | Unreadable]]:
+            try:
+                return waiting.next(number, len(done))
+            except Exception as error:
+                unreadable.append(error)
+                raise
+
         while True:
+            failed: Exception | None = None
             try:
                 for space, found in decoder.decode_stream(more, 1 if self._alone else self._batch_size):
                     result = replace(require_result(decoder, found), expansions=space.expansions)
@@ -164,17 +174,22 @@ class Scheduler:
                     ended[-1].finish(result)
                     yield ended[:]
                     ended.clear()
-                break
             except UsageError:
                 raise
             except Exception as error:
-                for _, search in flying.values():
-                    if len(flying) > 1:
-                        search.run(self._search)
-                    else:
-                        search.finish(error)
-                    ended.append(search)
-                flying.clear()
+                if unreadable or not flying:
+                    raise
+                failed = error
+            if not flying:
+                break
+            for _, search in flying.values():
+                if len(flying) > 1:
+                    search.run(self._search)
+                else:
+                    none = f"{type(decoder).__name__}.decode_stream gave no result for this sentence."
+                    search.finish(failed or SgdecError(none))
+                ended.append(search)
+            flying.clear()
         yield ended
 
     def _searches(self, sentences: Sequence[tuple[int, Source | Unreadable]]) -> list[_Search]:
@@ -303,6 +318,14 @@ class _Search:
             limit = "" if length is None else f" of at most {length} token{'s' * (length != 1)} (--max-length)"
             none = SgdecError(f"no hypothesis: {WHY_NONE[found.proven].format(limit=limit)}.")
             self.outcome = Outcome(self.source, found, seconds, none)
+
+
+def _means_its_decode(decoder: type[Decoder]) -> bool:
+    """Whether ``in_batches`` knows the class's ``decode``: a subclass may have overridden only the latter."""
+    searches, batches = (
+        next(base for base in decoder.__mro__ if name in vars(base)) for name in ("decode", "in_batches")
+    )
+    return issubclass(batches, searches)
 
 
 def _safely(ask: Callable[[list[Item]], Sequence[Any]], items: list[Item]) -> Sequence[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 
 import numpy as np
@@ -11,9 +11,10 @@ import pytest
 from sgdec_decoders.beam import BeamDecoder
 from sgdec_decoders.greedy import GreedyDecoder
 
-from sgdec.errors import UsageError
-from sgdec.protocol import Decoder, Result, Source
+from sgdec.errors import SgdecError, UsageError
+from sgdec.protocol import BatchDecoder, Decoder, Feed, Result, Source, State
 from sgdec.search.constellation import Constellation
+from sgdec.search.outcome import Unreadable
 from sgdec.search.scheduler import WINDOW, Scheduler
 from sgdec.search.space import SearchSpace
 from tests.helpers.scheduling import (
@@ -234,3 +235,98 @@ def test_one_by_one_a_sentence_is_read_only_when_those_before_it_are_out(decoder
     for outcome in Scheduler(MIXES["a lattice"](), decoder, batch_size=1).run(sentences()):
         out = outcome.source.id
     assert out == 5
+
+
+class Streaming(BatchDecoder):
+    """Greedy, a step of all sentences in flight at a time; ends each when it has had as many steps as tokens.
+
+    Raises when the sentences that it is told have ended their first step.
+    """
+
+    def __init__(self, raises: Sequence[int] = (), forgets: Sequence[int] = ()) -> None:
+        self._raises, self._forgets = raises, forgets
+        self.most = 0
+
+    def decode_batch(self, spaces: Sequence[SearchSpace]) -> list[Result]:
+        if any(space.source.id in self._raises for space in spaces):
+            raise SgdecError("not this one")
+        return [GreedyDecoder().decode(space) for space in spaces]
+
+    def decode_stream(self, more: Feed, in_flight: int) -> Iterator[tuple[SearchSpace, Result]]:
+        flying: list[tuple[SearchSpace, int]] = []
+        while True:
+            flying += [(space, len(space.source.tokens)) for space in more(in_flight - len(flying))]
+            self.most = max(self.most, len(flying))
+            if not flying:
+                return
+            if any(space.source.id in self._raises for space, _ in flying):
+                raise SgdecError("not these")
+            over = [space for space, left in flying if left <= 1]
+            flying = [(space, left - 1) for space, left in flying if left > 1]
+            kept = [space for space in over if space.source.id not in self._forgets]
+            yield from ((space, GreedyDecoder().decode(space)) for space in kept)
+
+
+@pytest.mark.parametrize("batch_size", [1, 3, 64])
+def test_a_decoder_may_begin_sentences_while_others_are_in_flight(batch_size: int) -> None:
+    decoder = Streaming()
+    outcomes = together(MIXES["in batches"](), decoder, batch_size=batch_size)
+    expected = together(MIXES["in batches"](), GreedyDecoder())
+    assert [(o.source, o.result, o.error) for o in outcomes] == [(o.source, o.result, o.error) for o in expected]
+    assert decoder.most == min(batch_size, len(SOURCES))
+
+
+@pytest.mark.parametrize("raises", [[1], [3, 8], [13]])
+def test_a_sentence_that_breaks_a_stream_fails_alone(raises: list[int]) -> None:
+    outcomes = together(MIXES["in batches"](), Streaming(raises), batch_size=4)
+    expected = together(MIXES["in batches"](), GreedyDecoder())
+    assert [o.source.id for o in outcomes if o.error is not None] == raises
+    for found, right in zip(outcomes, expected, strict=True):
+        assert str(found.error) == "not this one" if found.source.id in raises else found.result == right.result
+
+
+def test_a_stream_that_forgets_sentences_is_found_out() -> None:
+    """Forgotten ones are decoded alone; a single one could only be forgotten again."""
+    outcomes = together(MIXES["in batches"](), Streaming(forgets=[2, 5]), batch_size=64)
+    assert [o.error for o in outcomes] == [None] * len(SOURCES)
+    outcomes = together(MIXES["in batches"](), Streaming(forgets=[5]), batch_size=64)
+    (outcome,) = (outcome for outcome in outcomes if outcome.error)
+    assert str(outcome.error) == "Streaming.decode_stream gave no result for this sentence."
+
+
+def test_an_input_that_breaks_off_raises_in_a_stream_too() -> None:
+    def sentences() -> Iterator[Source]:
+        yield from SOURCES[:3]
+        raise OSError("the disk is gone")
+
+    for decoder in (Streaming(), GreedyDecoder()):
+        with pytest.raises(OSError, match="the disk is gone"):
+            together(MIXES["in batches"](), decoder, sentences(), batch_size=2)
+
+
+class Released(InBatches):
+    """Remembers which sentences it may forget."""
+
+    def __init__(self) -> None:
+        super().__init__({("initialize", 4): SgdecError("no lattice"), ("predict", 6): SgdecError("no scores")})
+        self.begun: list[State] = []
+        self.over: list[State] = []
+
+    def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
+        roots = super().initialize_batch(sources)
+        self.begun += roots
+        return roots
+
+    def release(self, roots: Sequence[State]) -> None:
+        self.over += roots
+
+
+@pytest.mark.parametrize("batch_size", [1, 4, 64])
+@pytest.mark.parametrize("decoder", [GreedyDecoder(), Together(), Streaming([8])], ids=["nodes", "batches", "stream"])
+def test_every_sentence_is_released_once_when_its_search_has_ended(decoder: Decoder, batch_size: int) -> None:
+    predictor = Released()
+    scheduler = Scheduler(Constellation.of({"a": predictor}), decoder, batch_size=batch_size)
+    outcomes = list(scheduler.run([Unreadable(99, SgdecError("what?")), *SOURCES]))
+    assert {outcome.source.id for outcome in outcomes if outcome.error} >= {99, 4, 6}
+    assert sorted(map(str, predictor.over)) == sorted(map(str, predictor.begun))
+    assert len(predictor.over) == len(SOURCES) - 1
