@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import TypeAlias
 
 import numpy as np
 
 from sgdec import BOS, EOS, UNK
-from sgdec.arcs import DEAD, Automaton
-from sgdec.protocol import FORBIDDEN, SparseRow
+from sgdec.arcs import DEAD, Automaton, Floats
+from sgdec.protocol import FORBIDDEN, Ints, SparseRow
 from sgdec_predictors._numbered import LONGEST
 
 Nodes: TypeAlias = tuple[int, ...]
@@ -25,19 +25,16 @@ class PrefixTree(Automaton):
 
     def __init__(self, hypotheses: Iterable[tuple[tuple[int, ...], float]]) -> None:
         self._children: list[dict[int, int]] = [{}]
+        self._arcs: list[tuple[int, int]] = []
+        """For each child, node 1 and on, the parent and the token."""
         self._ends: dict[int, float] = {}
         """By node: the score of the hypothesis that equals the prefix."""
         for tokens, score in hypotheses:
             self._add(tokens, score)
-        self._best = self._extremes(1)
+        self._best = self._extremes(max, FORBIDDEN)
         """By node: the highest score below it."""
-        self._worst = {node: -score for node, score in self._extremes(-1).items()}
-        ends = [{EOS: DEAD} if node in self._ends else {} for node in range(len(self._children))]
-        arcs = [sorted((children | end).items()) for children, end in zip(self._children, ends, strict=True)]
-        pairs = np.array(list(chain.from_iterable(arcs)), np.int64).reshape(-1, 2)
-        scores = np.zeros(len(pairs))
-        scores[pairs[:, 0] == EOS] = [self._ends[node] for node in sorted(self._ends)]
-        super().__init__(np.cumsum([0, *map(len, arcs)]), pairs[:, 0], scores, pairs[:, 1])
+        self._worst = self._extremes(min, -FORBIDDEN)
+        super().__init__(*self._as_arrays())
 
     def nodes(self, state: int) -> Nodes:
         return (state,)
@@ -72,18 +69,27 @@ class PrefixTree(Automaton):
             if token not in self._children[node]:
                 self._children[node][token] = len(self._children)
                 self._children.append({})
+                self._arcs.append((node, token))
             node = self._children[node][token]
         self._ends[node] = max(score, self._ends.get(node, FORBIDDEN))
 
-    def _extremes(self, sign: int) -> dict[int, float]:
-        """For each node the highest ``sign`` x score below it."""
-        found: dict[int, float] = {}
-        for node in reversed(range(len(self._children))):
-            scores = [found[child] for child in self._children[node].values()]
-            if node in self._ends:
-                scores.append(sign * self._ends[node])
-            found[node] = max(scores, default=FORBIDDEN)
+    def _extremes(self, better: Callable[[float, float], float], nothing: float) -> list[float]:
+        """For each node the best score below it, ``nothing`` if there is none."""
+        found = [self._ends.get(node, nothing) for node in range(len(self._children))]
+        for child in range(len(self._arcs), 0, -1):
+            parent, _ = self._arcs[child - 1]
+            found[parent] = better(found[parent], found[child])
         return found
+
+    def _as_arrays(self) -> tuple[Ints, Ints, Floats, Ints]:
+        """Offsets, tokens, scores and next states of the arcs, those for ``</s>`` among them."""
+        arcs = np.array([*self._arcs, *((node, EOS) for node in self._ends)], np.int64).reshape(-1, 2)
+        count = len(self._arcs)
+        after = np.append(np.arange(1, count + 1), np.full(len(self._ends), DEAD))
+        scores = np.append(np.zeros(count), np.array(list(self._ends.values())))
+        order = np.lexsort((arcs[:, 1], arcs[:, 0]))
+        offsets = np.searchsorted(arcs[order, 0], np.arange(len(self._children) + 1))
+        return offsets, arcs[order, 1], scores[order], after[order]
 
 
 class OpenPrefixTree(PrefixTree):
