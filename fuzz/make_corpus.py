@@ -94,6 +94,8 @@ def language_models() -> None:
 def lists() -> None:
     write("list.nbest", "0 ||| 5 4 ||| lm= -3.5 tm= -1 -2 ||| -2.5\n0 ||| 4 ||| lm= -4 tm= -1 -1 ||| -3\n"
           "1 ||| 6 ||| lm= -1 tm= -1 -1 ||| -1.5\n2 ||| 4 4 ||| lm= -2 tm= -1 -1 ||| -2\n")  # fmt: skip
+    write("allowed.tsv", "5 4\t-0.5\n4\t-1.25\n4 6 5\t-2\n6\t-0.75\n")
+    run(["trie", "allowed.tsv", "--output", "allowed.trie"])
     for sentence, tokens in enumerate(["5 4\n4\n", "6\n4 4\n", "4\n"], 1):
         write(f"lists/{sentence}.txt", tokens)
     rows = [
