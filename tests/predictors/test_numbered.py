@@ -6,6 +6,7 @@ which `PassThrough` enforces because it has neither ability.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,8 @@ from sgdec_decoders.beam import BeamDecoder
 from sgdec_decoders.greedy import GreedyDecoder
 
 from sgdec import EOS, UNK, BatchPredictor, Hypothesis, Source
+from sgdec.io.entries import read_entries
+from sgdec.io.trie import build_trie
 from sgdec.models.length import LengthWeights
 from sgdec.plugins.host import Host
 from sgdec.protocol import Decoder
@@ -28,7 +31,9 @@ from sgdec.testing import PassThrough
 V = 7
 HOST = Host(autoload=False)
 SENTENCES = [Source(n, (3,) * (n % 4) + (0,) * (n % 3), max_length=(None, 2, 4)[n % 3]) for n in range(1, 13)]
-LISTING = ("fst", "forced", "forcedlst")
+LISTING = ("fst", "forced", "forcedlst", "trie", "tries")
+PLUGINS = {"tries": "trie"}
+"""The predictors that are in the tests by another name."""
 LENGTH = (0.0, 0.5, 0.0, 0.0, 0.0, 0.0, -0.1, 0.0, 0.0, 0.0)
 DECODERS: dict[str, Callable[[], Decoder]] = {
     "greedy": GreedyDecoder,
@@ -47,6 +52,10 @@ def predictors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, BatchPredi
         " ".join(map(str, rng.choice([0, 3, 4, 5, 6], rng.integers(4)))) for _ in SENTENCES for _ in range(5)
     ]
     entries = [f"{1 + i // 5} ||| {text} ||| {rng.normal():.3f}" for i, text in enumerate(references)]
+    short = [" ".join(map(str, tokens)) for n in range(4) for tokens in itertools.product((3, 4, 5, 6), repeat=n)]
+    for name in ("trie", *(f"trie.{source.id}" for source in SENTENCES)):
+        lines = [f"{text}\t{rng.normal():.3f}" for text in rng.choice(short, 30)]
+        build_trie(read_entries(lines, name)).write(folder / name)
     lengths = [" ".join(f"{n}:{rng.normal():.3f}" for n in range(rng.integers(2, 5))) for _ in SENTENCES]
     files = {"references": references[::5], "nbest": entries, "lengths": lengths}
     for name, lines in files.items():
@@ -59,8 +68,10 @@ def predictors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, BatchPredi
         "unkc": {"lambdas": (0.5, 2.0)},
         "length": {"weights": LENGTH},
         "extlength": {"path": str(folder / "lengths")},
+        "trie": {"path": str(folder / "trie")},
+        "tries": {"path": f"{folder}/trie.{{id}}"},
     }
-    return {name: HOST.load("predictor", name)(**given) for name, given in options.items()}
+    return {name: HOST.load("predictor", PLUGINS.get(name, name))(**given) for name, given in options.items()}
 
 
 def write_lattice(path: Path, rng: np.random.Generator) -> None:
@@ -93,6 +104,10 @@ def decoded(constellation: Constellation, decoder: Decoder, batch_size: int) -> 
         "length forcedlst",
         "extlength fst length",
         "wc unkc forcedlst fst",
+        "trie",
+        "tries wc",
+        "fst trie",
+        "unkc tries trie",
     ],
 )
 def test_arrays_steps_and_the_general_combination_find_the_same(
