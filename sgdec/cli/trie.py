@@ -53,8 +53,10 @@ def command(input: str, output: str, tokenizer: str | None, vocab_size: int | No
     if tokenizer is not None and vocab_size is not None:
         raise UsageError("--vocab-size is for lists of token ids; with --tokenizer it is known. Omit one of them.")
     from sgdec.io.entries import read_entries
-    from sgdec.io.trie import build_trie
+    from sgdec.io.trie import build_trie, is_trie
 
+    if is_trie(input):
+        raise UsageError(f"{input} is a trie already. Give the list that it was built from.")
     vocabulary = None
     if tokenizer is not None:
         from sgdec.text.vocabulary import load_vocabulary

@@ -43,6 +43,13 @@ def test_duplicates_prefixes_and_the_empty_output_are_counted(capsys: pytest.Cap
     assert open_trie("out.trie").best == -1.0
 
 
+def test_a_trie_is_no_list(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("list").write_text("3\n")
+    run(capsys, "list")
+    Path("out.trie").rename("in.trie")
+    assert run(capsys, "in.trie") == (2, ["Error: in.trie is a trie already. Give the list that it was built from."])
+
+
 @pytest.mark.parametrize("packed", [False, True])
 def test_lists_are_read_from_files_packed_or_not_and_from_standard_input(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], packed: bool
