@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ import numpy.typing as npt
 
 from sgdec import BOS, EOS
 from sgdec.arcs import DEAD, Automaton, Floats
-from sgdec.io.lattice import Lattice
+from sgdec.io.lattice import Lattice, Lattices
 from sgdec.io.openfst import LatticeError
 from sgdec.protocol import FORBIDDEN, Candidates, Ints, SparseRow
 
@@ -45,37 +46,18 @@ class WalkableLattice(Automaton):
 
     __slots__ = ("__dict__",)
 
-    def __init__(self, lattice: Lattice, path: str, use_weights: bool, normalize: bool) -> None:
-        """Raises LatticeError for a lattice without paths, or if only some paths begin with ``<s>``."""
-        empty = LatticeError(path, "is empty: no path leads to a final state", "Check how it was made.")
-        if lattice.start < 0:
-            raise empty
-        arcs = _with_ends(_arcs_of(lattice), lattice)
-        if not use_weights:
-            arcs = arcs._replace(scores=np.zeros(len(arcs.scores)))
-        if normalize:
-            arcs = arcs._replace(scores=_log_softmax(arcs))
-        self.root = lattice.start
-        """The state of the empty prefix."""
-        begin, end = arcs.offsets[lattice.start : lattice.start + 2].tolist()
-        if begin < end and arcs.tokens[begin] == BOS:
-            if end > begin + 1:
-                way_out = "Begin all paths with <s>, or none."
-                raise LatticeError(path, "has paths with and without <s> (label 1)", way_out)
-            if arcs.scores[begin]:
-                self.root = len(lattice.final)
-                arcs = _with_root(arcs, begin)
-            else:
-                self.root = int(arcs.after[begin])
+    def __init__(self, arcs: Arcs, root: int, path: str) -> None:
+        """``root``: the state of the empty prefix. Raises LatticeError for a lattice without paths."""
         super().__init__(*arcs)
+        self.root = root
         self._views: tuple[memoryview[Any], ...] = (
             self.offsets.data, self.tokens.data, self.scores.data, self.after.data
         )  # fmt: skip
-        """These arrays, as views that give single numbers faster."""
+        """The arrays of arcs, as views that give single numbers faster."""
         self._ways: dict[int, Ways] = {}
         self._rows: dict[int, SparseRow] = {}
         if not self._has_path():
-            raise empty
+            raise _empty(path)
 
     def ways(self, state: int, start: int) -> Ways:
         """The arcs of a state; ``start`` is added to the states after them. Computed once."""
@@ -176,7 +158,7 @@ class WalkableLattice(Automaton):
                 stack += (state, arc + 1), (after[arc], offsets[after[arc]])
 
 
-class _Arcs(NamedTuple):
+class Arcs(NamedTuple):
     """Arcs of S states, as in `Automaton`."""
 
     offsets: Ints
@@ -184,27 +166,54 @@ class _Arcs(NamedTuple):
     scores: Floats
     after: Ints
 
-    def only(self, kept: npt.NDArray[np.bool_]) -> _Arcs:
+    def only(self, kept: npt.NDArray[np.bool_]) -> Arcs:
         """The arcs that are marked in ``kept [n]``."""
         offsets = np.append(0, np.cumsum(kept))[self.offsets]
-        return _Arcs(offsets, self.tokens[kept], self.scores[kept], self.after[kept])
+        return Arcs(offsets, self.tokens[kept], self.scores[kept], self.after[kept])
+
+    def split(self, states: Ints) -> list[Arcs]:
+        """One for each range of states ``states[i] .. states[i + 1] - 1``, numbered from 0, with arcs within it."""
+        bounds = self.offsets[states]
+        first = states[:-1].repeat(bounds[1:] - bounds[:-1])
+        after = np.where(self.after < 0, self.after, self.after - first)
+        return [
+            Arcs(self.offsets[s : t + 1] - begin, self.tokens[begin:end], self.scores[begin:end], after[begin:end])
+            for (s, t), (begin, end) in zip(pairwise(states.tolist()), pairwise(bounds.tolist()), strict=True)
+        ]
 
 
-def _arcs_of(lattice: Lattice) -> _Arcs:
+def walkable(lattices: Lattices, path: str, use_weights: bool, normalize: bool) -> list[WalkableLattice]:
+    """The lattices of one or several files.
+
+    Raises LatticeError, which names ``path``, for a lattice without paths, or if only some paths begin with ``<s>``.
+    """
+    if min(lattices.starts) < 0:
+        raise _empty(path)
+    arcs = _with_ends(_arcs_of(lattices.all), lattices)
+    if not use_weights:
+        arcs = arcs._replace(scores=np.zeros(len(arcs.scores)))
+    if normalize:
+        arcs = arcs._replace(scores=_log_softmax(arcs))
+    each = [arcs] if len(lattices.starts) == 1 else arcs.split(lattices.states)
+    starts = [start - first for start, first in zip(lattices.starts, lattices.states.tolist(), strict=False)]
+    return [WalkableLattice(*_rooted(own, start, path), path) for own, start in zip(each, starts, strict=True)]
+
+
+def _arcs_of(lattice: Lattice) -> Arcs:
     """The arcs of a lattice as scores, without those of infinite cost."""
     scores = 0.0 - lattice.costs  # -costs would make -0.0 of 0
-    arcs = _Arcs(lattice.first, lattice.labels.astype(np.int64), scores, lattice.targets.astype(np.int64))
+    arcs = Arcs(lattice.first, lattice.labels.astype(np.int64), scores, lattice.targets.astype(np.int64))
     possible = scores > FORBIDDEN
     return arcs if possible.all() else arcs.only(possible)
 
 
-def _with_ends(arcs: _Arcs, lattice: Lattice) -> _Arcs:
+def _with_ends(arcs: Arcs, lattices: Lattices) -> Arcs:
     """One ``</s>`` arc to `ENDED` for each state that can end: by the better of an arc and being final itself.
 
     An ``</s>`` arc to a dead end is left out.
     """
     offsets, tokens, scores, after = arcs
-    final = 0.0 - lattice.final
+    final = 0.0 - lattices.all.final
     (ends,) = (tokens == EOS).nonzero()
     states = offsets.searchsorted(ends, side="right") - 1
     by_arc = scores[ends] + final[after[ends]]
@@ -217,29 +226,42 @@ def _with_ends(arcs: _Arcs, lattice: Lattice) -> _Arcs:
         offsets, tokens, scores, after = arcs.only(kept)
     ends_without = final > FORBIDDEN
     ends_without[states] = False
-    if ends_without[lattice.start] or ends_without[after[after >= 0]].any():  # else no path gets to such a state
+    if ends_without[lattices.starts].any() or ends_without[after[after >= 0]].any():  # else no path gets there
         (without,) = ends_without.nonzero()
         first = offsets[without]
         places = first + (np.append(tokens, EOS)[first] < EOS) * (first < offsets[without + 1])  # after <s>
         tokens, scores = np.insert(tokens, places, EOS), np.insert(scores, places, final[without])
         after = np.insert(after, places, ENDED)
         offsets = offsets + without.searchsorted(np.arange(len(offsets)))
-    return _Arcs(offsets, tokens, scores, after)
+    return Arcs(offsets, tokens, scores, after)
 
 
-def _with_root(arcs: _Arcs, begin: int) -> _Arcs:
-    """One state more: that before ``<s>``, the arc ``begin``. It scores the first token together with this arc."""
+def _rooted(arcs: Arcs, start: int, path: str) -> tuple[Arcs, int]:
+    """Arcs with a state from which the first token can follow, and that state.
+
+    It is the start, or the state after an ``<s>``; if this ``<s>`` has a score, it is one state more, which adds that
+    to the scores of the first tokens. Raises LatticeError if only some paths begin with ``<s>``.
+    """
     offsets, tokens, scores, after = arcs
-    first, end = offsets[after[begin] : after[begin] + 2].tolist()
-    return _Arcs(
+    begin, end = offsets[start : start + 2].tolist()
+    if begin == end or tokens[begin] != BOS:
+        return arcs, start
+    if end > begin + 1:
+        raise LatticeError(path, "has paths with and without <s> (label 1)", "Begin all paths with <s>, or none.")
+    second = after.item(begin)
+    if not scores[begin]:
+        return arcs, second
+    first, end = offsets[second : second + 2].tolist()
+    rooted = Arcs(
         np.append(offsets, len(tokens) + end - first),
         np.concatenate([tokens, tokens[first:end]]),
         np.concatenate([scores, scores[begin] + scores[first:end]]),
         np.concatenate([after, after[first:end]]),
     )
+    return rooted, len(offsets) - 1
 
 
-def _log_softmax(arcs: _Arcs) -> Floats:
+def _log_softmax(arcs: Arcs) -> Floats:
     """The scores ``[n]``, normalised over the arcs of each state."""
     if not len(arcs.scores):
         return arcs.scores
@@ -250,3 +272,7 @@ def _log_softmax(arcs: _Arcs) -> Floats:
     shifted = arcs.scores - np.repeat(highest, count[states])
     normalized: Floats = shifted - np.repeat(np.log(np.add.reduceat(np.exp(shifted), first)), count[states])
     return normalized
+
+
+def _empty(path: str) -> LatticeError:
+    return LatticeError(path, "is empty: no path leads to a final state", "Check how it was made.")

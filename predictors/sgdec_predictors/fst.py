@@ -20,10 +20,10 @@ from pydantic import Field
 import sgdec
 from sgdec import BatchPredictor, Context, Scores, SgdecError, Source
 from sgdec.arcs import DEAD, Automata
-from sgdec.io.lattice import Lattice, read_lattice, require_ends
+from sgdec.io.lattice import Lattice, read_lattices, require_ends
 from sgdec.io.openfst import LatticeError
 from sgdec.protocol import FORBIDDEN, Arcs, Candidates, Ints, Listed, SparseRow, Steps
-from sgdec_predictors._walkable import ENDED, WalkableLattice, Ways
+from sgdec_predictors._walkable import ENDED, WalkableLattice, Ways, walkable
 
 NOWHERE = Ways([], [], [])
 NO_ROW = SparseRow([], [])
@@ -66,7 +66,16 @@ class FstPredictor(BatchPredictor):
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[int]:
         """Raises SgdecError if a lattice cannot be read or used."""
-        return [self._load_for(source) if self._shared is None else self._shared for source in sources]
+        if self._shared is not None:
+            return [self._shared] * len(sources)
+        paths = [self._path.replace("{id}", str(source.id)) for source in sources]
+        try:
+            found = self._read(paths) if len(paths) > 1 else None
+        except LatticeError:  # one of them, and each alone knows its error
+            found = None
+        if found is None:
+            return [self._load(path, f" (sentence {s.id})") for path, s in zip(paths, sources, strict=True)]
+        return [self._lattices.add(lattice) + lattice.root for lattice in found]
 
     def predict_batch(self, states: Sequence[int], candidates: Sequence[Candidates | None] | None = None) -> Scores:
         return Scores(rows=list(map(self._row, states)))
@@ -117,16 +126,10 @@ class FstPredictor(BatchPredictor):
         found: float = getattr(lattice, which)[state - start]
         return found
 
-    def _load_for(self, source: Source) -> int:
-        return self._load(self._path.replace("{id}", str(source.id)), f" (sentence {source.id})")
-
     def _load(self, path: str, sentence: str) -> int:
         """The state of the empty prefix in a lattice that is read."""
         try:
-            lattice = read_lattice(path)
-            require_ends(lattice, path)
-            _require_deterministic(lattice, path, self._vocab_size)
-            found = WalkableLattice(lattice, path, self._use_weights, self._normalize)
+            found = self._read([path])
         except LatticeError as error:
             way_out = error.way_out or (
                 "Expected one lattice for each input line (--fst.path)."
@@ -134,7 +137,17 @@ class FstPredictor(BatchPredictor):
                 else "Give --fst.path a pattern such as 'lattices/{id}.fst': {id} is the number of the input line."
             )
             raise SgdecError(f"fst: {path}: {error.what}{sentence}. {way_out}") from None
-        return self._lattices.add(found) + found.root
+        assert found is not None
+        return self._lattices.add(found[0]) + found[0].root
+
+    def _read(self, paths: Sequence[str]) -> list[WalkableLattice] | None:
+        """The lattices of these files, or None if their files cannot be read together. Raises LatticeError."""
+        lattices = read_lattices(paths)
+        if lattices is None:
+            return None
+        require_ends(lattices.all, paths[0])
+        _require_deterministic(lattices.all, paths[0], self._vocab_size)
+        return walkable(lattices, paths[0], self._use_weights, self._normalize)
 
 
 def _require_deterministic(lattice: Lattice, path: str, vocab_size: int | None) -> None:

@@ -7,7 +7,7 @@ Weights are costs, as in OpenFst: negated natural-log scores, lower is better, i
 from __future__ import annotations
 
 import gzip
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from sgdec.context import BOS, EOS, UNK
 from sgdec.errors import SgdecError
-from sgdec.io.openfst import Automaton, LatticeError, first_arc, read_openfst
+from sgdec.io.openfst import Automata, LatticeError, first_arc, read_together
 from sgdec.io.symbols import misnumbered
 from sgdec.io.writing import write_whole
 from sgdec.protocol import Hypothesis
@@ -61,25 +61,49 @@ class Lattice:
         return int(np.searchsorted(self.first, arc, side="right")) - 1
 
 
+class Lattices(NamedTuple):
+    """F lattices as one, whose states are numbered through."""
+
+    starts: list[int]
+    """``[F]``: the start states; -1 = the lattice has no state."""
+    states: npt.NDArray[np.int64]
+    """``[F + 1]``: the first state of each lattice, then the number of all states."""
+    all: Lattice
+    """The states and arcs of all lattices; its start is that of the first one."""
+
+
 def read_lattice(path: str | Path) -> Lattice:
     """Read an OpenFst binary, plain or gzipped, with standard (tropical) or log arcs.
 
     Raises LatticeError if the file is missing, damaged, not an OpenFst file, or a transducer, and if a symbol
     table has other words than ``<s>`` and ``</s>`` as 1 and 2.
     """
-    found = read_openfst(path)
+    found = read_lattices([path])
+    assert found is not None
+    return found.all
+
+
+def read_lattices(paths: Sequence[str | Path]) -> Lattices | None:
+    """Read several lattices in fewer steps than one by one; None if their files differ too much for that.
+
+    Raises the same errors. With several files an error does not tell which one is wrong: then read each alone.
+    """
+    found = read_together(paths)
+    if found is None:
+        return None
+    path = paths[0]
     _check_acceptor(path, found)
-    _check_symbols(path, found)
-    start, first, arcs, final, _ = found
+    for symbols in found.symbols:
+        _check_symbols(path, symbols)
+    starts, states, first, arcs, final, _ = found
     places = (np.arange(len(final)) << 32).repeat(first[1:] - first[:-1]) + arcs["label"]
     if not (places[1:] > places[:-1]).all():
         order = places.argsort(kind="stable")
         if (places[order[1:]] == places[order[:-1]]).any():
             order = np.lexsort((arcs["target"], arcs["cost"], places))
         arcs = arcs[order]
-    return Lattice(
-        start, first, arcs["label"], arcs["cost"].astype(np.float64), arcs["target"], final.astype(np.float64)
-    )
+    costs, finals = arcs["cost"].astype(np.float64), final.astype(np.float64)
+    return Lattices(starts, states, Lattice(starts[0], first, arcs["label"], costs, arcs["target"], finals))
 
 
 def require_ends(lattice: Lattice, path: str | Path) -> None:
@@ -163,7 +187,7 @@ def _single(cost: float) -> float:
     return float(np.float32(cost))
 
 
-def _check_acceptor(path: str | Path, found: Automaton) -> None:
+def _check_acceptor(path: str | Path, found: Automata) -> None:
     """Raises LatticeError for a transducer."""
     wrong = found.arcs["label"] != found.arcs["output"]
     if wrong.any():
@@ -175,9 +199,9 @@ def _check_acceptor(path: str | Path, found: Automaton) -> None:
         )
 
 
-def _check_symbols(path: str | Path, found: Automaton) -> None:
+def _check_symbols(path: str | Path, symbols: Mapping[int, str]) -> None:
     """Raise LatticeError for a symbol table with another numbering."""
-    departure = misnumbered(found.symbols)
+    departure = misnumbered(symbols)
     if departure:
         raise LatticeError(
             path,

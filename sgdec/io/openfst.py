@@ -16,6 +16,7 @@ from __future__ import annotations
 import gzip
 import struct
 import zlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -62,6 +63,21 @@ class Automaton(NamedTuple):
     """Entries of the input labels' symbol table: those of 1 and 2, and those named ``<s>`` and ``</s>``."""
 
 
+class Automata(NamedTuple):
+    """The contents of F files as one automaton, whose states are numbered through."""
+
+    starts: list[int]
+    """``[F]``: the start state of each file; -1 = it has none."""
+    states: npt.NDArray[np.int64]
+    """``[F + 1]``: the first state of each file, then the number of all states."""
+    first: npt.NDArray[np.int64]
+    arcs: npt.NDArray[Any]
+    final: npt.NDArray[Any]
+    """As in `Automaton`."""
+    symbols: list[dict[int, str]]
+    """``[F]``"""
+
+
 class _Header(NamedTuple):
     """The header of a file."""
 
@@ -86,18 +102,23 @@ def read_openfst(path: str | Path) -> Automaton:
     """Read a file. Raises `LatticeError` if it is missing, damaged, of another format, has a label that is not a
     token id, or a cost that is not a number.
     """
-    data = _read_bytes(path)
+    found = read_together([path])
+    assert found is not None
+    return Automaton(found.starts[0], found.first, found.arcs, found.final, found.symbols[0])
+
+
+def read_together(paths: Sequence[str | Path]) -> Automata | None:
+    """Read several files in fewer steps than one by one; None if they differ too much for that.
+
+    Raises the same errors. With several files an error does not tell which one is wrong: then read each alone.
+    """
+    path = paths[0]
     try:
-        header = _header(data)
-        if header.arc_type not in COSTS:
-            expected = ", ".join(COSTS)
-            raise LatticeError(path, f"has arcs of type {header.arc_type!r}", f"Expected one of {expected}.")
-        read = {"vector": _vector, "const": _const}.get(header.format)
-        if read is None:
-            way_out = "Convert it: fstconvert --fst_type=vector IN OUT."
-            raise LatticeError(path, f"has OpenFst's format {header.format!r}", way_out)
-        found = read(data, header)
-        _require_places(found)
+        files = [_opened(path) for path in paths]
+        kinds = {(header.format, header.arc_type) for _, header in files}
+        if len(kinds) > 1 or (len(files) > 1 and files[0][1].format != "vector"):
+            return None
+        found = _vectors(files) if files[0][1].format == "vector" else _const(*files[0])
     except (_Damaged, struct.error):
         way_out = "Write it again, for example with pynini's Fst.write; OpenFst's text is compiled by fstcompile."
         raise LatticeError(path, "cut short, or not an OpenFst file", way_out) from None
@@ -105,10 +126,22 @@ def read_openfst(path: str | Path) -> Automaton:
     return found
 
 
-def first_arc(wrong: npt.NDArray[np.bool_], found: Automaton) -> tuple[int, Any]:
+def first_arc(wrong: npt.NDArray[np.bool_], found: Automaton | Automata) -> tuple[int, Any]:
     """The number of a state and its first arc that is marked in ``wrong``."""
     arc = int(wrong.argmax())
     return int(np.searchsorted(found.first, arc, side="right")) - 1, found.arcs[arc]
+
+
+def _opened(path: str | Path) -> tuple[bytes, _Header]:
+    """The content of a file and its header. Raises `LatticeError` for another format."""
+    data = _read_bytes(path)
+    header = _header(data)
+    if header.arc_type not in COSTS:
+        raise LatticeError(path, f"has arcs of type {header.arc_type!r}", f"Expected one of {', '.join(COSTS)}.")
+    if header.format not in ("vector", "const"):
+        way_out = "Convert it: fstconvert --fst_type=vector IN OUT."
+        raise LatticeError(path, f"has OpenFst's format {header.format!r}", way_out)
+    return data, header
 
 
 def _read_bytes(path: str | Path) -> bytes:
@@ -182,10 +215,35 @@ def _symbols(data: bytes, at: int) -> tuple[dict[int, str], int]:
     return found, at
 
 
-def _vector(data: bytes, header: _Header) -> Automaton:
-    """Parse the format ``vector``. Only the numbers of arcs are read one by one; the arcs are read with NumPy."""
-    cost = COSTS[header.arc_type]
+def _vectors(files: Sequence[tuple[bytes, _Header]]) -> Automata:
+    """Parse files of the format ``vector`` with one type of arcs. Only the numbers of arcs are read one by one."""
+    cost = COSTS[files[0][1].arc_type]
     width = np.dtype(cost).itemsize // _WORD
+    head, arc = width + 2, width + 3
+    heads: list[int] = []
+    words: list[npt.NDArray[np.int32]] = []
+    states, base = [0], 0
+    for data, header in files:
+        of_file, end = _heads(data, header, width)
+        heads += [base + at for at in of_file] if base else of_file
+        states.append(len(heads))
+        words.append(np.frombuffer(data, "<i4", end, header.end))
+        base += end
+    content = np.concatenate(words) if len(words) > 1 else words[0]
+    places = np.array([*heads, len(content)])
+    if (places[1:] - places[:-1] < head).any() or content[places[:-1] + width + 1].any():
+        raise _Damaged
+    first = (places - head * np.arange(len(places))) // arc
+    is_arc = np.ones(len(content), bool)
+    is_arc[places[:-1, None] + np.arange(head)] = False
+    arcs = content[is_arc].view(_arc_type(cost))
+    final = content[places[:-1, None] + np.arange(width)].view(cost).ravel()
+    starts, symbols = [header.start for _, header in files], [header.symbols for _, header in files]
+    return _numbered(starts, states, first, arcs, final, symbols)
+
+
+def _heads(data: bytes, header: _Header, width: int) -> tuple[list[int], int]:
+    """The places of the states in the words after the header, and the end of the last one."""
     head, arc = width + 2, width + 3
     most = (len(data) - header.end) // _WORD
     words = memoryview(data)[header.end : header.end + most * _WORD].cast("i")
@@ -200,20 +258,13 @@ def _vector(data: bytes, header: _Header) -> Automaton:
                 break
     except IndexError:
         raise _Damaged from None
-    content = np.frombuffer(words, "<i4")
-    places = np.array(heads)  # [states + 1]
-    states = len(heads) - 1
-    if at > most or (places[1:] - places[:-1] < head).any() or content[places[:-1] + width + 1].any():
+    if not 0 <= at <= most:
         raise _Damaged
-    first = (places - head * np.arange(states + 1)) // arc
-    is_arc = np.ones(at, bool)
-    is_arc[places[:-1, None] + np.arange(head)] = False
-    arcs = content[:at][is_arc].view(_arc_type(cost))
-    final = content[places[:-1, None] + np.arange(width)].view(cost).ravel()
-    return Automaton(header.start, first, arcs, final, header.symbols)
+    del heads[-1]
+    return heads, at
 
 
-def _const(data: bytes, header: _Header) -> Automaton:
+def _const(data: bytes, header: _Header) -> Automata:
     cost = COSTS[header.arc_type]
     numbers = [(name, "<u4") for name in ("first", "arcs", "input_epsilons", "output_epsilons")]
     states_type = np.dtype([("final", cost), *numbers], align=True)
@@ -222,7 +273,8 @@ def _const(data: bytes, header: _Header) -> Automaton:
     first = np.concatenate([[0], np.cumsum(states["arcs"], dtype=np.int64)])
     if first[-1] != len(arcs) or (states["first"] != first[:-1])[states["arcs"] > 0].any():
         raise _Damaged
-    return Automaton(header.start, first, arcs.astype(_arc_type(cost)), states["final"], header.symbols)
+    arcs = arcs.astype(_arc_type(cost))
+    return _numbered([header.start], [0, len(states)], first, arcs, states["final"], [header.symbols])
 
 
 def _table(data: bytes, at: int, rows: int, kind: np.dtype[Any], flags: int) -> tuple[npt.NDArray[Any], int]:
@@ -239,14 +291,32 @@ def _arc_type(cost: str) -> list[tuple[str, str]]:
     return [("label", "<i4"), ("output", "<i4"), ("cost", cost), ("target", "<i4")]
 
 
-def _require_places(found: Automaton) -> None:
-    """Raises `_Damaged` if the start or the target of an arc is not a state."""
-    states, targets = len(found.final), found.arcs["target"]
-    if targets.min(initial=0) < 0 or targets.max(initial=-1) >= states or found.start not in range(-1, states):
+def _numbered(
+    starts: list[int],
+    states: list[int],
+    first: npt.NDArray[np.int64],
+    arcs: npt.NDArray[Any],
+    final: npt.NDArray[Any],
+    symbols: list[dict[int, str]],
+) -> Automata:
+    """Files whose arcs have targets in their own numbering. Raises `_Damaged` if one, or a start, is not a state."""
+    bounds, target = np.array(states), arcs["target"]
+    if len(starts) == 1:
+        outside = target.max(initial=-1) >= states[-1]
+    else:
+        base = bounds[:-1].repeat(first[bounds[1:]] - first[bounds[:-1]])
+        end = bounds[1:].repeat(first[bounds[1:]] - first[bounds[:-1]])
+        outside = (target >= end - base).any()
+    sizes = (bounds[1:] - bounds[:-1]).tolist()
+    if outside or target.min(initial=0) < 0 or not all(-1 <= s < n for s, n in zip(starts, sizes, strict=True)):
         raise _Damaged
+    if len(starts) > 1:
+        arcs["target"] = target + base
+        starts = [start if start < 0 else start + before for start, before in zip(starts, states, strict=False)]
+    return Automata(starts, bounds, first, arcs, final, symbols)
 
 
-def _require_values(path: str | Path, found: Automaton) -> None:
+def _require_values(path: str | Path, found: Automata) -> None:
     """Raises `LatticeError` for a label that is not a token id, and for a cost that is not a number."""
     arcs, final = found.arcs, found.final
     for side in ("label", "output"):

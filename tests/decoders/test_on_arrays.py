@@ -219,8 +219,10 @@ def test_a_malformed_answer_is_one_line_that_names_the_predictor(tmp_path: Path,
 def test_memory_does_not_grow_with_the_sentences(tmp_path: Path) -> None:
     space = constellation(tmp_path, "fst,ngram", 11)
     fst = space.predictors[0]
-    load = fst._load_for  # type: ignore[attr-defined]
-    fst._load_for = lambda source: load(Source(1 + source.id % SENTENCES, ()))  # type: ignore[attr-defined]
+    begin = fst.initialize_batch
+    fst.initialize_batch = lambda sources: begin(  # type: ignore[method-assign]
+        [Source(1 + source.id % SENTENCES, ()) for source in sources]
+    )
 
     def peak(sentences: int) -> int:
         every = (Source(n, (3,), max_length=8) for n in range(sentences))
