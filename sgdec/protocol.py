@@ -399,16 +399,10 @@ class BatchDecoder(Decoder):
         this, and yields each result as soon as it is there.
         """
         while spaces := more(in_flight):
-            yield from zip(spaces, self._decoded(spaces), strict=True)
+            yield from list(zip(spaces, self.decode_batch(spaces), strict=True))
 
     def decode(self, space: SearchSpace) -> Result:
-        return self._decoded([space])[0]
-
-    def _decoded(self, spaces: Sequence[SearchSpace]) -> list[Result]:
-        """The results of `decode_batch`. Raises SgdecError for anything but one `Result` per space."""
-        from sgdec.search.answers import require_results
-
-        return require_results(self, self.decode_batch(spaces), len(spaces))
+        return self.decode_batch([space])[0]
 
 
 __getattr__ = former_names(__name__, dict.fromkeys(("Lifted", "Lowered", "lift"), "sgdec.lifting"))

@@ -25,7 +25,7 @@ from greenlet import getcurrent, greenlet
 
 from sgdec.errors import SgdecError, UsageError
 from sgdec.protocol import BatchDecoder, Decoder, Result, Source
-from sgdec.search.answers import require_result
+from sgdec.search.answers import require_result, require_results
 from sgdec.search.constellation import Constellation
 from sgdec.search.node import Node
 from sgdec.search.outcome import Outcome, Unreadable
@@ -142,7 +142,7 @@ class Scheduler:
     def _streamed(
         self, decoder: BatchDecoder, waiting: _Window, done: Mapping[int, Outcome]
     ) -> Iterator[list[_Search]]:
-        """Let the decoder keep a batch of search spaces in flight. If it raises, each of them is decoded alone."""
+        """Let the decoder keep a batch of search spaces in flight. If it raises, those in flight are decoded alone."""
         flying: dict[int, tuple[SearchSpace, _Search]] = {}
         ended: list[_Search] = []
         unreadable: list[Exception] = []
@@ -166,7 +166,6 @@ class Scheduler:
                 raise
 
         while True:
-            failed: Exception | None = None
             try:
                 for space, found in decoder.decode_stream(more, 1 if self._alone else self._batch_size):
                     result = replace(require_result(decoder, found), expansions=space.expansions)
@@ -176,18 +175,13 @@ class Scheduler:
                     ended.clear()
             except UsageError:
                 raise
-            except Exception as error:
+            except Exception:
                 if unreadable or not flying:
                     raise
-                failed = error
             if not flying:
                 break
             for _, search in flying.values():
-                if len(flying) > 1:
-                    search.run(self._search)
-                else:
-                    none = f"{type(decoder).__name__}.decode_stream gave no result for this sentence."
-                    search.finish(failed or SgdecError(none))
+                search.run(self._search)
                 ended.append(search)
             flying.clear()
         yield ended
@@ -228,7 +222,10 @@ class Scheduler:
 
     def _search(self, root: Node, ask: Callable[[Request], Any] | None = None) -> Result:
         space = self._space(root, ask)
-        result = require_result(self._decoder, self._decoder.decode(space))
+        if isinstance(self._decoder, BatchDecoder):
+            (result,) = require_results(self._decoder, self._decoder.decode_batch([space]), 1)
+        else:
+            result = require_result(self._decoder, self._decoder.decode(space))
         return replace(result, expansions=space.expansions)
 
 

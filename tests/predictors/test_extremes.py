@@ -16,7 +16,7 @@ from sgdec_predictors.nmt import NmtPredictor
 from sgdec_predictors.nplm import NplmPredictor
 from sgdec_predictors.rnnlm import RnnlmPredictor
 
-from sgdec import EOS, Context, Source
+from sgdec import EOS, UNK, Context, Source
 from sgdec.io.arpa import LN_10
 from sgdec.lifting import lift
 from sgdec.models.clusters import ClusterProjection, Clusters, OutputLayer
@@ -82,10 +82,12 @@ def test_no_softmax_over_clusters_is_above_0_by_rounding(dtype: torch.dtype, sha
 def test_no_length_has_a_log_probability_above_0(point: bool, offset: int, logit: float, r: float) -> None:
     weights = (0.0,) * 10 + (r, logit)
     predictor = HOST.load("predictor", "length")(weights, point=point, offset=offset)
-    predictor.initialize(Source(1, (3, 4)))
-    for n in (*range(12), 59, 60, 61, 300):
-        predictor.set_state(n)
-        (row,) = predictor.predict_next().rows
+    (state,) = predictor.initialize_batch([Source(1, (3, 4))])
+    for n in range(301):
+        (row,) = predictor.predict_batch([state]).rows
+        (state,) = predictor.consume_batch([state], [7])
+        if n not in (*range(12), 59, 60, 61, 300):
+            continue
         possible = [score for score in (row.get(EOS), row.get(7)) if not math.isnan(score)]
         assert max(possible) <= predictor.max_score
 
@@ -93,10 +95,10 @@ def test_no_length_has_a_log_probability_above_0(point: bool, offset: int, logit
 @pytest.mark.parametrize("rate", [1e-300, 0.3, 1.0, 1e6, 1e300])
 def test_no_count_of_unknown_tokens_has_a_log_probability_above_0(rate: float) -> None:
     predictor = HOST.load("predictor", "unkc")(lambdas=(rate,))
-    for n in (0, 1, 2, 50, 5_000):
-        predictor.initialize(Source(1, (3,)))
-        predictor.set_state(predictor.get_state()._replace(unknown=n))
-        assert predictor.predict_next().rows[0].get(EOS) <= predictor.max_score
+    (state,) = predictor.initialize_batch([Source(1, (3,))])
+    for _ in range(5_001):
+        assert predictor.predict_batch([state]).rows[0].get(EOS) <= predictor.max_score
+        (state,) = predictor.consume_batch([state], [UNK])
 
 
 def test_given_lengths_may_gain(tmp_path: Path) -> None:
