@@ -142,7 +142,7 @@ class Scheduler:
     def _streamed(
         self, decoder: BatchDecoder, waiting: _Window, done: Mapping[int, Outcome]
     ) -> Iterator[list[_Search]]:
-        """Let the decoder keep a batch of search spaces in flight. If it raises, those in flight are decoded alone."""
+        """Let the decoder keep a batch of spaces in flight. If it raises, each of these spaces is decoded alone."""
         flying: dict[int, tuple[SearchSpace, _Search]] = {}
         ended: list[_Search] = []
         unreadable: list[Exception] = []
