@@ -1,8 +1,9 @@
 """How does the cost of an expansion grow with the beam?
 
-Two constellations, one sentence at a time. One has a predictor that costs nothing (10,000 words), which leaves the
-price of the search itself. The other has `nmt` (GNMT with random weights, 8,000 words), shown beside its floor, the
-packed matrix products of the same number of rows. Each size runs in a process of its own, which reports CPU time of
+Three constellations, one sentence at a time. One has a predictor that costs nothing (10,000 words), which leaves the
+price of the search itself. One has `nmt` (GNMT with random weights, 8,000 words), shown beside its floor, the packed
+matrix products of the same number of rows. The third has the same `nmt` with a `trie` of 1,000,000 entries: all
+identifiers of six tokens with ten choices for each. Each size runs in a process of its own, which reports CPU time of
 one thread and its peak memory.
 
     python benchmarks/wide.py [--sizes 5 20 100 400 2000 5000] [--layers 2 --width 512] [--runs 3] [--plot FILE]
@@ -17,6 +18,7 @@ import resource
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,17 +26,23 @@ from typing import NamedTuple
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import numpy as np
 import torch
 from common import frozen, nmt, random_gnmt, settle
 from deep import floor, kernels_for, step_products
 from free_predictor import Free, free_scores, search
+from sgdec_predictors.trie import TriePredictor
 
+from sgdec.context import EOS
+from sgdec.io.entries import Entries
+from sgdec.io.trie import build_trie
+from sgdec.protocol import BatchPredictor
 from sgdec.search.constellation import Constellation
 
 FREE_WORDS, NMT_WORDS = 10_000, 8_000
 STEPS = 6
 """The first beams are narrower than the others: the root has one row, and few of its children are kept."""
-PREDICTORS = ("free", "nmt")
+PREDICTORS = ("free", "nmt", "nmt,trie")
 
 
 class Point(NamedTuple):
@@ -63,17 +71,14 @@ def main() -> None:
         return
     points: dict[str, list[Point]] = {name: [] for name in PREDICTORS}
     print("microseconds per expansion")
-    print(f"{'beam':>6} {'free':>10} {'nmt':>10} {'floor':>10} {'nmt/floor':>10}", flush=True)
+    print(f"{'beam':>6} {'free':>10} {'floor':>10} {'nmt':>10} {'/floor':>7} {'nmt,trie':>10} {'/floor':>7}")
     for size in given.sizes:
         for name in PREDICTORS:
             points[name].append(alone(name, size, given))
-        free, model = points["free"][-1], points["nmt"][-1]
-        assert model.floor is not None
-        print(
-            f"{size:>6,} {free.microseconds:>10.1f} {model.microseconds:>10.0f} {model.floor:>10.0f} "
-            f"{model.microseconds / model.floor:>10.2f}",
-            flush=True,
-        )
+        free, *models = (points[name][-1] for name in PREDICTORS)
+        floor = models[0].floor
+        each = [f"{point.microseconds:>10.0f} {point.microseconds / (point.floor or 1):>7.2f}" for point in models]
+        print(f"{size:>6,} {free.microseconds:>10.1f} {floor:>10.0f} {' '.join(each)}", flush=True)
     for name, found in points.items():
         more = (found[-1].mebibytes - found[0].mebibytes) / (given.sizes[-1] - given.sizes[0]) * 1000
         shown = ", ".join(f"{size:,}: {point.mebibytes:,.0f}" for size, point in zip(given.sizes, found, strict=True))
@@ -99,7 +104,10 @@ def measure(name: str, size: int, layers: int, width: int, runs: int) -> Point:
         model = random_gnmt(layers, width, NMT_WORDS)
         work = step_products(model, kernels_for("cpu", "fp32"))
         inputs = [torch.rand(size, columns) * 2 - 1 for _, columns in work]
-        constellation = Constellation.of({"nmt": nmt(frozen(model))}, vocab_size=NMT_WORDS)
+        predictors: dict[str, BatchPredictor] = {"nmt": nmt(frozen(model))}
+        if name == "nmt,trie":
+            predictors["trie"] = identifiers()
+        constellation = Constellation.of(predictors, vocab_size=NMT_WORDS)
 
         def products() -> float:
             return floor(work, inputs, clock)
@@ -119,6 +127,18 @@ def measure(name: str, size: int, layers: int, width: int, runs: int) -> Point:
     )
 
 
+def identifiers() -> TriePredictor:
+    """A trie of all sequences of six tokens, each one of ten."""
+    choices = 3 + np.arange(6 * 10, dtype=np.int32).reshape(6, 10)
+    every = np.stack([column.ravel() for column in np.meshgrid(*choices, indexing="ij")], axis=1)
+    tokens = np.concatenate([every, np.full((len(every), 1), EOS, np.int32)], axis=1)
+    entries = Entries(tokens.ravel(), np.arange(0, tokens.size + 1, tokens.shape[1]), None)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "identifiers.trie")
+        build_trie(entries, str(path)).write(path)
+        return TriePredictor(str(path))
+
+
 def draw(sizes: Sequence[int], points: dict[str, list[Point]], file: str) -> None:
     """Time per expansion and peak memory by the size of the beam."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -127,7 +147,7 @@ def draw(sizes: Sequence[int], points: dict[str, list[Point]], file: str) -> Non
     figure = Figure(figsize=(6.6, 2.7), layout="constrained")
     FigureCanvasAgg(figure)
     times, memory = figure.subplots(1, 2)
-    for (name, found), marker in zip(points.items(), "o^", strict=True):
+    for (name, found), marker in zip(points.items(), "o^s", strict=True):
         times.plot(sizes, [point.microseconds for point in found], marker=marker, markersize=4, label=name)
         memory.plot(sizes, [point.mebibytes for point in found], marker=marker, markersize=4, label=name)
     floors = [point.floor for point in points["nmt"]]
