@@ -32,7 +32,7 @@ from sgdec.protocol import FORBIDDEN
 from sgdec.ranking import Coverage, add_attention
 from sgdec.scores import DenseScores
 from sgdec.search.answers import attention_rows
-from sgdec.search.choosing import Choice, Chosen, choose_arcs, choose_cells
+from sgdec.search.choosing import Choice, Chosen, choose_rows
 from sgdec.search.columns import Flags, Floats, Ints
 from sgdec.search.dense import DenseRows, Ranked
 from sgdec.search.faults import fault
@@ -127,12 +127,7 @@ class HypothesisRows:
         self._arcs = self._product.arcs(list(self._states.values()), ending)
         row, token, score, ledger, _ = self._arcs
         total = self._grown(totals, row, token, score, ledger)
-        places = choose_arcs(row, token, score, total, beams, choice)
-        if places is None:
-            cells = Chosen(row, token, total, score, np.array(ledger).T)
-            places, _, _ = choose_cells(cells, beams, choice)
-        ledgers = np.array([scores[places] for scores in ledger]).T
-        return Chosen(row[places], token[places], total[places], score[places], ledgers)
+        return choose_rows(row, token, score, total, ledger, beams, choice)
 
     def totals(self, before: Floats, children: Ranked) -> Floats:
         """``[R, C]``: the totals of the children; -inf for forbidden ones. ``before [R]``: the totals of the rows.

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import Annotated, Literal
 
+import numpy as np
 from pydantic import Field
 
 import sgdec
@@ -25,6 +26,8 @@ from sgdec.io.openfst import LatticeError
 from sgdec.protocol import FORBIDDEN, Arcs, Candidates, Ints, Listed, SparseRow, Steps
 from sgdec_predictors._walkable import ENDED, WalkableLattice, Ways, walkable
 
+MANY = 32
+"""At least this many rows are gathered as arrays; fewer are looked up one by one."""
 NOWHERE = Ways([], [], [])
 NO_ROW = SparseRow([], [])
 """After ``</s>`` and off the lattice nothing can follow."""
@@ -78,7 +81,10 @@ class FstPredictor(BatchPredictor):
         return [self._lattices.add(lattice) + lattice.root for lattice in found]
 
     def predict_batch(self, states: Sequence[int], candidates: Sequence[Candidates | None] | None = None) -> Scores:
-        return Scores(rows=list(map(self._row, states)))
+        if len(states) < MANY:
+            return Scores(rows=list(map(self._row, states)))
+        offsets, tokens, scores, _ = self._lattices.arcs(np.array(states, np.int64), None)
+        return Scores.listed(offsets, tokens, scores)
 
     def consume_batch(self, states: Sequence[int], tokens: Sequence[int]) -> list[int]:
         return [self._ways(state).target(token) for state, token in zip(states, tokens, strict=True)]

@@ -31,6 +31,7 @@ from sgdec import BOS, EOS, BatchPredictor, Context, Scores, SgdecError, Source,
 from sgdec.io.arpa import read_arpa
 from sgdec.io.kenlm import MAGIC
 from sgdec.protocol import Arcs, Candidates, Ints, Listed, SparseRow, Steps
+from sgdec.scores import TokenLists
 from sgdec_predictors._backoff import UNKNOWN, BackoffTable
 from sgdec_predictors._kenlm import KenlmModel
 from sgdec_predictors._ngram_words import MAX_ID, ids_among, require_overlap, spelling, unlisted, vocabulary_size
@@ -156,6 +157,9 @@ class NGram(BatchPredictor):
     def predict_batch(
         self, states: Sequence[Hashable], candidates: Sequence[Candidates | None] | None = None
     ) -> Scores:
+        if isinstance(candidates, TokenLists) and self._table is not None and len(states) >= MANY_ROWS:
+            _, _, flat, _ = self._arcs(np.array(states), (candidates.offsets, candidates.tokens))
+            return Scores.of_candidates(candidates, flat)
         if candidates is None or self._want_full_rows(candidates):
             return self._full_rows(states)
         wanted = [() if tokens is None else tokens for tokens in candidates]

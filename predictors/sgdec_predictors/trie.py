@@ -21,7 +21,6 @@ open a built trie does not depend on its size. Plain lines are read, and built i
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from itertools import pairwise
 from typing import Annotated, TypeAlias
 
 import numpy as np
@@ -32,7 +31,7 @@ from sgdec import BatchPredictor, Context, Scores, SgdecError, Source
 from sgdec.arcs import DEAD, Automata, Automaton
 from sgdec.io.entries import read_entries
 from sgdec.io.trie import Trie, build_trie, fingerprint_of, is_trie, open_trie
-from sgdec.protocol import FORBIDDEN, Arcs, Candidates, Ints, Listed, SparseRow, Steps
+from sgdec.protocol import FORBIDDEN, Arcs, Candidates, Ints, Listed, Steps
 from sgdec.text.lines import read_lines
 
 State: TypeAlias = int
@@ -87,10 +86,7 @@ class TriePredictor(BatchPredictor):
         self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None
     ) -> Scores:
         offsets, tokens, scores, _ = self.arcs(np.array(states, np.int64), None)
-        listed, values = tokens.tolist(), scores.tolist()
-        return Scores(
-            rows=[SparseRow(listed[begin:end], values[begin:end]) for begin, end in pairwise(offsets.tolist())]
-        )
+        return Scores.listed(offsets, tokens, scores)
 
     def consume_batch(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:
         wanted = np.arange(len(states) + 1), np.array(tokens, np.int64)

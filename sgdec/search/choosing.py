@@ -112,6 +112,24 @@ def choose_in_groups(
     return chosen
 
 
+def choose_rows(
+    row: Ints, token: Ints, score: Floats, total: Floats, ledger: Sequence[Floats], groups: Ints, choice: Choice
+) -> Chosen:
+    """The chosen of n children of R rows that list them, row after row, with ascending tokens; in order.
+
+    ``ledger``: for each predictor its scores ``[n]``. ``groups [R]``: the beam of each row, ascending.
+    """
+    possible = score > FORBIDDEN
+    if not possible.all():
+        row, token, score, total = row[possible], token[possible], score[possible], total[possible]
+        ledger = [scores[possible] for scores in ledger]
+    places = choose_arcs(row, token, score, total, groups, choice)
+    if places is None:
+        cells = Chosen(row, token, total, score, np.array(ledger).T)
+        places, _, _ = choose_cells(cells, groups, choice)
+    return Chosen(row[places], token[places], total[places], score[places], np.array([of[places] for of in ledger]).T)
+
+
 def choose_arcs(
     row: Ints, token: Ints, score: Floats, total: Floats, groups: Ints, choice: Choice
 ) -> Ints | None:

@@ -10,14 +10,19 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from sgdec.arcs import MORE
+from sgdec.context import EOS
 from sgdec.errors import SgdecError, UsageError
 from sgdec.protocol import Candidates
-from sgdec.scores import FEW, CandidateScores, DenseScores, Scores, SparseRow
+from sgdec.scores import FEW, FORBIDDEN, CandidateScores, DenseScores, ListedScores, Scores, SparseRow, TokenLists
 from sgdec.search import arrays
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
 Flags: TypeAlias = npt.NDArray[np.bool_]
+
+END_ONLY = SparseRow((EOS,), (0.0,))
+"""At the length limit ``</s>`` is the only candidate, scored as usual."""
 
 
 class Wanted(NamedTuple):
@@ -31,6 +36,9 @@ class Wanted(NamedTuple):
 
     @classmethod
     def of(cls, nodes: Sequence[int], tokens: Sequence[Candidates]) -> Wanted:
+        if isinstance(tokens, TokenLists):
+            counts = tokens.offsets[1:] - tokens.offsets[:-1]
+            return cls(nodes, tokens, tokens.tokens, np.arange(len(tokens)).repeat(counts))
         lengths = np.fromiter(map(len, tokens), np.int64, len(nodes))
         token = np.fromiter(chain.from_iterable(tokens), np.int64, lengths.sum())
         return cls(nodes, tokens, token, np.repeat(np.arange(len(nodes)), lengths))
@@ -44,7 +52,7 @@ class Column:
     scores: Scores | None
     """None if no node of the batch consults it."""
     places: Sequence[int | None]
-    """For each node its row in ``scores``; None = the node does not consult this predictor."""
+    """For each node its row in ``scores``; None = the node does not consult this predictor. A range = all do."""
     weights: Sequence[float | None]
     """For each node the weight of this predictor."""
 
@@ -60,17 +68,6 @@ class Column:
             return None
         return self.scores.rows[place]
 
-    def add_restricting(self, listed: Sequence[list[SparseRow]]) -> bool:
-        """Append this predictor's restricting rows to the list of each node; return whether there are any."""
-        if self.scores is None or isinstance(self.scores, (DenseScores, CandidateScores)):
-            return False  # an answer to candidates never restricts: it forbids a token by the score -inf
-        rows, any_restricts = self.scores.rows, False
-        for found, place in zip(listed, self.places, strict=True):
-            if place is not None and rows[place].restricts:
-                found.append(rows[place])
-                any_restricts = True
-        return any_restricts
-
     def answer_to(self, candidates: Sequence[Candidates]) -> Floats | None:
         """Its scores of these candidates of all nodes, ``[n]``; None unless it was asked for exactly these."""
         if isinstance(self.scores, CandidateScores) and self.scores.answers(candidates):
@@ -85,6 +82,8 @@ class Column:
         if self.scores is None:
             return np.zeros(len(wanted.token))
         places = [self.places[node] for node in wanted.nodes]
+        if isinstance(self.scores, ListedScores):
+            return self._of_listed(self.scores, wanted, places)
         if not isinstance(self.scores, DenseScores):
             rows = self.scores.rows
             found = [
@@ -101,6 +100,78 @@ class Column:
         at = np.array([-1 if row is None else row for row in places])[wanted.place]
         picked: Floats = arrays.to_numpy(arrays.pick(values, np.maximum(at, 0), wanted.token)).astype(np.float64)
         return np.where(at < 0, 0.0, picked)
+
+
+    @staticmethod
+    def _of_listed(scores: ListedScores, wanted: Wanted, places: Sequence[int | None]) -> Floats:
+        """The scores of these tokens in rows that are arrays."""
+        if wanted.token is scores.lists.tokens:
+            return scores.scores
+        row = np.array([-1 if place is None else place for place in places])[wanted.place]
+        found, place = _found(_keys(scores.lists), row * MORE + wanted.token)
+        of_token = np.full(len(found), FORBIDDEN)
+        of_token[found] = scores.scores[place[found]]
+        return np.where(row < 0, 0.0, of_token)
+
+
+class Restrictions:
+    """The tokens that can follow each node of a batch, from the predictors that restrict them."""
+
+    def __init__(self, ending: Sequence[bool]) -> None:
+        """``ending``: for each node whether only ``</s>`` can follow, because it is at the length limit."""
+        self._ending = np.array(ending)
+        self._lists: list[TokenLists] = []
+        """Answers about all nodes as arrays."""
+        self._rows: list[list[SparseRow]] = [[END_ONLY] if ends else [] for ends in ending]
+        self._arrays_only = True
+
+    def add(self, column: Column) -> bool:
+        """Add the rows of a predictor that restrict; return whether there are any."""
+        scores = column.scores
+        if scores is None or isinstance(scores, (DenseScores, CandidateScores)):
+            return False  # an answer to candidates never restricts: it forbids a token by the score -inf
+        if isinstance(scores, ListedScores) and isinstance(column.places, range):
+            self._lists.append(scores.lists)
+            return len(scores) > 0
+        rows, any_restricts = scores.rows, False
+        for found, place in zip(self._rows, column.places, strict=True):
+            if place is not None and rows[place].restricts:
+                found.append(rows[place])
+                any_restricts = True
+        self._arrays_only &= not any_restricts
+        return any_restricts
+
+    def candidates(self) -> Sequence[Candidates | None]:
+        """For each node the tokens that all of its rows list, ascending; None if no row restricts it."""
+        if not self._lists:
+            return [candidates_of(rows) for rows in self._rows]
+        lists, *others = self._lists
+        kept = np.ones(len(lists.tokens), dtype=bool)
+        if self._ending.any():
+            kept &= (lists.tokens == EOS) | ~self._ending.repeat(lists.offsets[1:] - lists.offsets[:-1])
+        for other in others:
+            kept &= _found(_keys(other), _keys(lists))[0]
+        if not kept.all():
+            offsets = np.append(0, np.cumsum(kept))[lists.offsets]
+            lists = TokenLists(offsets, lists.tokens[kept])
+        if self._arrays_only:
+            return lists
+        return [
+            candidates_of([*rows, SparseRow(tokens, tokens)])
+            for rows, tokens in zip(self._rows, lists, strict=True)
+        ]
+
+
+def _keys(lists: TokenLists) -> Ints:
+    """``[n]``: row * `MORE` + token, ascending."""
+    rows = np.arange(len(lists)).repeat(lists.offsets[1:] - lists.offsets[:-1])
+    return rows * MORE + lists.tokens
+
+
+def _found(keys: Ints, wanted: Ints) -> tuple[Flags, Ints]:
+    """Which of the wanted keys are among ascending ``keys``, and where."""
+    place = np.minimum(keys.searchsorted(wanted), len(keys) - 1)
+    return (keys[place] == wanted) if len(keys) else np.zeros(len(wanted), dtype=bool), place
 
 
 def agreed_width(widths: Iterable[tuple[str, int | None]], vocab_size: int | None) -> int | None:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sgdec.protocol import Candidates
+from sgdec.scores import TokenLists
 from sgdec.search.choosing import Choice
 from sgdec.search.columns import Column, Floats, Ints, agreed_width
 from sgdec.search.continuations import Block, Continuation
@@ -45,10 +46,14 @@ class Combined:
         Raises UsageError if V is needed and unknown, or if a predictor's matrix does not have V columns.
         """
         width = agreed_width([(column.name, column.width) for column in columns], vocab_size)
+        self._kinds: list[tuple[Sequence[int], Rows]] = []
+        """For each kind of rows that occurs: its nodes, and their rows."""
+        if isinstance(candidates, TokenLists):
+            every = range(len(candidates))
+            self._kinds.append((every, ListedRows(columns, every, candidates, vocab_size)))
+            return
         dense = [node for node, tokens in enumerate(candidates) if tokens is None]
         listed = [node for node, tokens in enumerate(candidates) if tokens is not None]
-        self._kinds: list[tuple[list[int], Rows]] = []
-        """For each kind of rows that occurs: its nodes, and their rows."""
         if listed:
             tokens = [tokens for tokens in candidates if tokens is not None]
             self._kinds.append((listed, ListedRows(columns, listed, tokens, vocab_size)))

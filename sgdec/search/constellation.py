@@ -11,10 +11,9 @@ from functools import lru_cache, partial
 from typing import Any
 from weakref import ref
 
-from sgdec.context import EOS
 from sgdec.errors import UsageError
 from sgdec.lifting import lift
-from sgdec.protocol import FORBIDDEN, BatchPredictor, Candidates, Predictor, Source, SparseRow, State, ability
+from sgdec.protocol import FORBIDDEN, BatchPredictor, Candidates, Predictor, Source, State, ability
 from sgdec.ranking import Coverage, Ranking, add_attention
 from sgdec.search import lazily
 from sgdec.search.answers import Floats, attention_rows, bounds_given, require_hashable
@@ -22,7 +21,7 @@ from sgdec.search.automata import JointAutomaton
 from sgdec.search.blame import blaming
 from sgdec.search.bounds import Bounds, bound_of, max_score
 from sgdec.search.choosing import Choice
-from sgdec.search.columns import Column, candidates_of
+from sgdec.search.columns import Column, Restrictions
 from sgdec.search.combining import Combined
 from sgdec.search.consuming import states_of
 from sgdec.search.distinct import until_distinct
@@ -31,8 +30,6 @@ from sgdec.search.node import Node, require_finite
 from sgdec.search.product import Product
 from sgdec.search.sampling import Draw, draw_child
 
-END_ONLY = SparseRow((EOS,), (0.0,))
-"""At the length limit ``</s>`` is the only candidate, scored as usual."""
 KEPT = 64
 """The number of weight vectors whose `Bounds` are cached."""
 
@@ -183,18 +180,17 @@ class Constellation:
         if (before := self._combined()) is not None:
             before.forget()
         columns: dict[int, Column] = {}
-        listed: list[list[SparseRow]] = [
-            [END_ONLY] if node.length == node.source.max_length else [] for node in nodes
-        ]
+        restrictions = Restrictions([node.length == node.source.max_length for node in nodes])
         for k in self._first:
             columns[k] = self._ask(k, nodes, None)
-            columns[k].add_restricting(listed)
-        candidates = [candidates_of(rows) for rows in listed]
+            restrictions.add(columns[k])
+        candidates = restrictions.candidates()
+        restricts = False
         for k in self._on_demand:
             columns[k] = self._ask(k, nodes, candidates)
-        for k in self._on_demand:
-            if columns[k].add_restricting(listed):
-                candidates = [candidates_of(rows) for rows in listed]
+            restricts |= restrictions.add(columns[k])
+        if restricts:
+            candidates = restrictions.candidates()
         combined = Combined([columns[k] for k in range(len(self.members))], candidates, self.vocab_size)
         self._combined = ref(combined)
         return combined

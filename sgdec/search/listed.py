@@ -19,9 +19,9 @@ import numpy.typing as npt
 
 from sgdec.errors import SgdecError
 from sgdec.protocol import FORBIDDEN, Candidates
-from sgdec.scores import FEW
+from sgdec.scores import FEW, TokenLists
 from sgdec.search import arrays
-from sgdec.search.choosing import Choice, Chosen, choose_cells, choose_in_groups
+from sgdec.search.choosing import Choice, choose_in_groups, choose_rows
 from sgdec.search.columns import Column, Floats, Ints, Wanted, not_in_vocabulary, outside
 from sgdec.search.continuations import Block, Continuation, best_first
 from sgdec.search.faults import fault, first_fault, forbids
@@ -44,6 +44,10 @@ class ListedRows:
         self._nodes = nodes
         self._tokens = tokens
         self._sparse = all(column.width is None for column in columns)
+        if isinstance(tokens, TokenLists):
+            every = tokens.tokens
+            if every.min(initial=0) >= 0 and (vocab_size is None or every.max(initial=-1) < vocab_size):
+                return
         for node, listed in zip(nodes, tokens, strict=True):
             if (token := outside(listed, vocab_size)) is not None:
                 rows = ((column.name, column.sparse_row(node)) for column in columns)
@@ -76,8 +80,8 @@ class ListedRows:
         (overflown,) = np.nonzero(np.isinf(totals) & (scores > FORBIDDEN))
         if len(overflown):
             raise self._fault(self._nodes[place[overflown[0]]], int(self._all.token[overflown[0]]))
-        cells = Chosen(place, self._all.token, totals, scores, np.column_stack(self._answers))
-        return cells.at(choose_cells(cells, np.array(groups), choice)[0]).by_row(len(self._nodes))
+        arcs = place, self._all.token, scores, totals, self._answers
+        return choose_rows(*arcs, np.array(groups), choice).by_row(len(self._nodes))
 
     def blocks(self, size: int) -> list[Block]:
         """The same as blocks of ``size``; a block shares no memory with other nodes."""
@@ -132,7 +136,8 @@ class ListedRows:
 
     def _are_few(self, tokens: Sequence[Candidates]) -> bool:
         """Whether plain Python is faster than arrays for these tokens."""
-        return self._sparse and sum(map(len, tokens)) <= FEW
+        number = len(tokens.tokens) if isinstance(tokens, TokenLists) else sum(map(len, tokens))
+        return self._sparse and number <= FEW
 
     def _ranked(
         self, wanted: Wanted, scores: Sequence[Floats], limit: int | None
