@@ -41,6 +41,8 @@ class Sizes:
     wide_vocab_size: int
     """The vocabulary size of the figures that time only the search."""
     wide_beam: int
+    choices: int
+    """For each of six tokens of an identifier."""
     expansions: int
     lattices: int
     pairs: int
@@ -50,11 +52,11 @@ class Sizes:
 
 FULL = Sizes(
     layers=2, width=512, vocab_size=8_000, sentences=64, length=10, wide_vocab_size=32_000, wide_beam=400,
-    expansions=400, lattices=100, pairs=64, product=1024, repeats=3,
+    choices=6, expansions=400, lattices=100, pairs=64, product=1024, repeats=3,
 )  # fmt: skip
 TINY = Sizes(
     layers=1, width=16, vocab_size=50, sentences=2, length=3, wide_vocab_size=600, wide_beam=30,
-    expansions=24, lattices=2, pairs=2, product=64, repeats=1,
+    choices=2, expansions=24, lattices=2, pairs=2, product=64, repeats=1,
 )  # fmt: skip
 BEAM = 5
 
@@ -178,13 +180,24 @@ def free_predictor_wide(sizes: Sizes) -> float:
     return _free(sizes, beam=sizes.wide_beam, length=5, sentences=1)
 
 
-def _free(sizes: Sizes, *, beam: int, length: int, sentences: int) -> float:
+@figure("free predictor with a trie, wide", "microseconds per expansion", "lower")
+def free_predictor_with_trie(sizes: Sizes) -> float:
+    """The same with a list of allowed outputs."""
+    from wide import identifiers
+
+    return _free(sizes, beam=sizes.wide_beam, length=7, sentences=1, trie=identifiers(sizes.choices))
+
+
+def _free(
+    sizes: Sizes, *, beam: int, length: int, sentences: int, trie: BatchPredictor | None = None
+) -> float:
     """One sentence at a time."""
     from free_predictor import Free, free_scores, search
 
     from sgdec.search.constellation import Constellation
 
-    constellation = Constellation.of({"free": Free(free_scores(sizes.wide_vocab_size))})
+    free = Free(free_scores(sizes.wide_vocab_size))
+    constellation = Constellation.of({"free": free} if trie is None else {"free": free, "trie": trie})
     made = 0
 
     def decode() -> float:
@@ -201,6 +214,16 @@ def _free(sizes: Sizes, *, beam: int, length: int, sentences: int) -> float:
 @figure("fst,ngram", "sentences per second", "higher")
 def lattices_with_ngram(sizes: Sizes) -> float:
     """Beam search, one sentence at a time, including reading the lattices."""
+    return _lattices(sizes, batch_size=1)
+
+
+@figure("fst,ngram, batches", "sentences per second", "higher")
+def lattices_with_ngram_in_batches(sizes: Sizes) -> float:
+    """The same in batches of 64."""
+    return _lattices(sizes, batch_size=64)
+
+
+def _lattices(sizes: Sizes, *, batch_size: int) -> float:
     from sgdec_decoders.beam import BeamDecoder
     from symbolic import search, sentences, write_inputs
 
@@ -208,7 +231,7 @@ def lattices_with_ngram(sizes: Sizes) -> float:
         folder = Path(name)
         write_inputs(folder, sizes.lattices, states=60, seed=1)
         sources = sentences(sizes.lattices)
-        case = {"beam": lambda: search(folder, sources, BeamDecoder(size=BEAM))[0]}
+        case = {"beam": lambda: search(folder, sources, BeamDecoder(size=BEAM), batch_size)[0]}
         return sizes.lattices / in_turn(case, sizes.repeats)["beam"]
 
 

@@ -127,10 +127,10 @@ def measure(name: str, size: int, layers: int, width: int, runs: int) -> Point:
     )
 
 
-def identifiers() -> TriePredictor:
-    """A trie of all sequences of six tokens, each one of ten."""
-    choices = 3 + np.arange(6 * 10, dtype=np.int32).reshape(6, 10)
-    every = np.stack([column.ravel() for column in np.meshgrid(*choices, indexing="ij")], axis=1)
+def identifiers(choices: int = 10) -> TriePredictor:
+    """A trie of all sequences of six tokens, each one of several."""
+    tokens = 3 + np.arange(6 * choices, dtype=np.int32).reshape(6, choices)
+    every = np.stack([column.ravel() for column in np.meshgrid(*tokens, indexing="ij")], axis=1)
     tokens = np.concatenate([every, np.full((len(every), 1), EOS, np.int32)], axis=1)
     entries = Entries(tokens.ravel(), np.arange(0, tokens.size + 1, tokens.shape[1]), None)
     with tempfile.TemporaryDirectory() as folder:
