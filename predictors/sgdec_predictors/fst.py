@@ -64,7 +64,7 @@ class FstPredictor(BatchPredictor):
         self._normalize = normalize
         self._vocab_size = context.vocab_size if context else None
         self._lattices = Automata[WalkableLattice]()
-        self._shared = None if "{id}" in path else self._load(path, "")
+        self._shared = None if "{id}" in path else self._begin(self._load(path, ""))
         """The empty prefix, if all sentences have one lattice."""
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[int]:
@@ -77,8 +77,8 @@ class FstPredictor(BatchPredictor):
         except LatticeError:  # one of them, and each alone knows its error
             found = None
         if found is None:
-            return [self._load(path, f" (sentence {s.id})") for path, s in zip(paths, sources, strict=True)]
-        return [self._lattices.add(lattice) + lattice.root for lattice in found]
+            found = [self._load(path, f" (sentence {s.id})") for path, s in zip(paths, sources, strict=True)]
+        return list(map(self._begin, found))
 
     def predict_batch(self, states: Sequence[int], candidates: Sequence[Candidates | None] | None = None) -> Scores:
         if len(states) < MANY:
@@ -132,8 +132,12 @@ class FstPredictor(BatchPredictor):
         found: float = getattr(lattice, which)[state - start]
         return found
 
-    def _load(self, path: str, sentence: str) -> int:
-        """The state of the empty prefix in a lattice that is read."""
+    def _begin(self, lattice: WalkableLattice) -> int:
+        """The state of the empty prefix in a lattice, which gets numbers of its own."""
+        return self._lattices.add(lattice) + lattice.root
+
+    def _load(self, path: str, sentence: str) -> WalkableLattice:
+        """The lattice of one file."""
         try:
             found = self._read([path])
         except LatticeError as error:
@@ -144,7 +148,7 @@ class FstPredictor(BatchPredictor):
             )
             raise SgdecError(f"fst: {path}: {error.what}{sentence}. {way_out}") from None
         assert found is not None
-        return self._lattices.add(found[0]) + found[0].root
+        return found[0]
 
     def _read(self, paths: Sequence[str]) -> list[WalkableLattice] | None:
         """The lattices of these files, or None if their files cannot be read together. Raises LatticeError."""

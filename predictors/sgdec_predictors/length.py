@@ -73,7 +73,8 @@ class LengthPredictor(Counting):
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[int]:
         """Compute the features from the text of a source; without text, from the tokens joined by blanks."""
-        return [self._sentences.begin(self._sentence(source)) for source in sources]
+        sentences = list(map(self._sentence, sources))  # all, before one of them takes numbers
+        return list(map(self._sentences.begin, sentences))
 
     def release(self, roots: Sequence[int]) -> None:
         self._sentences.release(roots)

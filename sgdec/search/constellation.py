@@ -82,17 +82,30 @@ class Constellation:
             raise self._no_attention(self.weights, f"beta = {ranking.beta:g}")
 
     def roots(self, sources: Sequence[Source]) -> list[Node]:
-        """The root node of each sentence. Each predictor initialises all sentences in one call."""
-        columns = [member.initialize(sources) for member in self.members]
+        """The root node of each sentence. Each predictor initialises all sentences in one call.
+
+        If one refuses a sentence, the states that others have made are released.
+        """
+        columns: list[list[State]] = []
+        try:
+            for member in self.members:
+                columns.append(member.initialize(sources))
+        except BaseException:
+            self._release(columns)
+            raise
         rows = zip(*columns, strict=True)
         return [Node.root(source, self.weights, states) for source, states in zip(sources, rows, strict=True)]
 
     def release(self, roots: Sequence[Node]) -> None:
         """Free what predictors keep for these sentences. Their searches have ended."""
-        for k, member in enumerate(self.members):
+        self._release([self.states(k, roots) for k in range(len(self.members))])
+
+    def _release(self, columns: Sequence[Sequence[State]]) -> None:
+        """Free what the first predictors keep for sentences that began in these states, a list for each predictor."""
+        for member, states in zip(self.members, columns, strict=False):
             if hasattr(member.predictor, "release"):
                 with blaming(member.name, member.predictor):
-                    member.predictor.release(self.states(k, roots))
+                    member.predictor.release(states)
 
     # The operations that searches request. Only this class decides how each is computed.
 

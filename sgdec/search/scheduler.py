@@ -85,6 +85,8 @@ class Scheduler:
         elif batch_size > 1 and max_rows is None and not self._alone and _means_its_decode(type(decoder)):
             self._over_batches = decoder.in_batches(batch_size, constellation.product is not None)
         self._rounds = self._jobs = 0
+        self._begun: dict[int, Node] = {}
+        """The roots that are not released yet, by identity."""
 
     def summary(self) -> str | None:
         """The cost of ``deterministic`` so far; None unless it prevents batching."""
@@ -93,7 +95,8 @@ class Scheduler:
     def run(self, sentences: Iterable[Source | Unreadable]) -> Generator[Outcome, None, None]:
         """Yield outcomes in the order of the sentences, each as soon as it and all earlier ones are available.
 
-        An error in one sentence is part of its outcome. A UsageError, which concerns all sentences, is raised.
+        An error in one sentence is part of its outcome. A UsageError, which concerns all sentences, is raised. If the
+        caller stops early, or an error is raised, the sentences in flight are released.
         """
         waiting = _Window(enumerate(sentences), self._window)
         work: Callable[[_Window, Mapping[int, Outcome]], Iterator[list[_Search]]]
@@ -102,12 +105,21 @@ class Scheduler:
             work = partial(self._streamed, self._over_batches)
         done: dict[int, Outcome] = {}
         due = 0
-        for ended in work(waiting, done):
-            self._constellation.release([search.root for search in ended if search.root is not None])
-            done.update((search.place, search.outcome) for search in ended if search.outcome is not None)
-            while due in done:
-                yield done.pop(due)
-                due += 1
+        try:
+            for ended in work(waiting, done):
+                self._release([search.root for search in ended if search.root is not None])
+                done.update((search.place, search.outcome) for search in ended if search.outcome is not None)
+                while due in done:
+                    yield done.pop(due)
+                    due += 1
+        finally:
+            self._release(list(self._begun.values()))
+
+    def _release(self, roots: Sequence[Node]) -> None:
+        """Let the predictors free what they keep for these sentences."""
+        for root in roots:
+            del self._begun[id(root)]
+        self._constellation.release(roots)
 
     def _one_by_one(self, waiting: _Window, done: Mapping[int, Outcome]) -> Iterator[list[_Search]]:
         """Run one search after the other; each request is answered immediately."""
@@ -195,7 +207,7 @@ class Scheduler:
             if isinstance(root, Exception):
                 search.finish(root)
             else:
-                search.root = root
+                search.root = self._begun[id(root)] = root
         return searches
 
     def _answers(self, questions: list[Request]) -> Sequence[Any]:

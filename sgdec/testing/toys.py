@@ -258,7 +258,7 @@ class PassThrough(BatchPredictor):
         self.max_score = inner.max_score
 
     def __getattr__(self, name: str) -> Any:
-        method = ability(self.__dict__.get("inner"), name) if name in ABILITIES else None
+        method = ability(self.__dict__.get("inner"), name) if name in (*ABILITIES, "release") else None
         if method is None:
             raise AttributeError(name)
         return lambda states: method([state.inner for state in states])

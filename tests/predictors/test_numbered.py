@@ -19,6 +19,8 @@ from sgdec_decoders.beam import BeamDecoder
 from sgdec_decoders.greedy import GreedyDecoder
 
 from sgdec import EOS, UNK, BatchPredictor, Hypothesis, Source
+from sgdec.arcs import Numbers
+from sgdec.errors import SgdecError
 from sgdec.io.entries import read_entries
 from sgdec.io.trie import build_trie
 from sgdec.models.length import LengthWeights
@@ -159,3 +161,14 @@ def test_sentences_of_any_length_have_states_of_their_own(predictors: dict[str, 
     expected = FAR * math.log(2.0) - 2.0 - math.lgamma(FAR + 1)
     assert unkc.predict_batch(states["unkc"]).rows[0].get(EOS) == pytest.approx(expected)
     assert unkc.worst_remaining(states["unkc"]) == wc.worst_remaining(states["wc"]) == [-math.inf]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("name", ["fst", "forced", "forcedlst", "tries", "extlength"])
+def test_a_batch_with_a_refused_sentence_takes_no_numbers(
+    predictors: dict[str, BatchPredictor], name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[int] = []
+    monkeypatch.setattr(Numbers, "take", lambda self, size: taken.append(size))
+    with pytest.raises(SgdecError, match="13"):
+        predictors[name].initialize_batch([SENTENCES[1], Source(13, (3,)), SENTENCES[0]])
+    assert not taken

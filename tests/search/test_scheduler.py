@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 
 import numpy as np
@@ -12,11 +12,13 @@ from sgdec_decoders.beam import BeamDecoder
 from sgdec_decoders.greedy import GreedyDecoder
 
 from sgdec.errors import SgdecError, UsageError
-from sgdec.protocol import BatchDecoder, Decoder, Feed, Result, Source, State
+from sgdec.lifting import lift
+from sgdec.protocol import BatchDecoder, BatchPredictor, Decoder, Feed, Result, Source, State
 from sgdec.search.constellation import Constellation
 from sgdec.search.outcome import Unreadable
 from sgdec.search.scheduler import WINDOW, Scheduler
 from sgdec.search.space import SearchSpace
+from sgdec.testing import PassThrough
 from tests.helpers.scheduling import (
     DECODERS,
     MIXES,
@@ -326,3 +328,27 @@ def test_every_sentence_is_released_once_when_its_search_has_ended(decoder: Deco
     assert {outcome.source.id for outcome in outcomes if outcome.error} >= {99, 4, 6}
     assert sorted(map(str, predictor.over)) == sorted(map(str, predictor.begun))
     assert len(predictor.over) == len(SOURCES) - 1
+
+
+@pytest.mark.parametrize("wrap", [lift, PassThrough], ids=["bare", "wrapped"])
+@pytest.mark.parametrize("batch_size", [1, 4, 64])
+def test_sentences_that_a_later_predictor_refuses_are_released(
+    batch_size: int, wrap: Callable[[BatchPredictor], BatchPredictor]
+) -> None:
+    first = Released()
+    refusing = InBatches({("initialize", 5): SgdecError("no such line"), ("initialize", 6): ZeroDivisionError()})
+    constellation = Constellation.of({"a": wrap(first), "b": refusing})
+    outcomes = list(Scheduler(constellation, GreedyDecoder(), batch_size=batch_size).run(SOURCES))
+    assert {outcome.source.id for outcome in outcomes if outcome.error} >= {4, 5, 6}
+    assert sorted(map(str, first.over)) == sorted(map(str, first.begun))
+    assert sum(state[0] == 5 for state in first.begun) >= 1
+
+
+@pytest.mark.parametrize("batch_size", [1, 4])
+@pytest.mark.parametrize("decoder", [GreedyDecoder(), Together(), Streaming([])], ids=["nodes", "batches", "stream"])
+def test_a_run_that_is_left_early_releases_what_is_in_flight(decoder: Decoder, batch_size: int) -> None:
+    predictor = Released()
+    run = Scheduler(Constellation.of({"a": predictor}), decoder, batch_size=batch_size).run(SOURCES)
+    next(run)
+    run.close()
+    assert predictor.begun and sorted(map(str, predictor.over)) == sorted(map(str, predictor.begun))
