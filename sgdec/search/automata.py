@@ -42,6 +42,22 @@ FEW = 4
 _score = itemgetter(1)
 
 
+def plain_sum(scores: Iterable[float]) -> float:
+    """The sum of K scores, from left to right as arrays are added up; from Python 3.12 on, `sum` rounds otherwise."""
+    total = 0.0
+    for score in scores:
+        total += score
+    return total
+
+
+SUMS: dict[int, Callable[[Sequence[float]], float]] = {
+    1: lambda scores: 0.0 + scores[0],
+    2: lambda scores: 0.0 + scores[0] + scores[1],
+    3: lambda scores: 0.0 + scores[0] + scores[1] + scores[2],
+}
+"""`plain_sum` of so many scores, without its loop."""
+
+
 class JointAutomaton:
     """The intersection of K automata: computes the children of a prefix and, on request, their bounds."""
 
@@ -65,7 +81,7 @@ class JointAutomaton:
         self._vocab_size = vocab_size
         self._bounds_are_known = bounds.declared and bounds.per_token <= 0.0
         """False if a predictor declares no bound, or bounds depend on the length: cached arcs serve all lengths."""
-        self._sum = sum if set(weights) == {1.0} else self._weighted_sum
+        self._sum = SUMS.get(len(weights), plain_sum) if set(weights) == {1.0} else self._weighted_sum
         self._arcs_of = lru_cache(KEPT)(self._arcs)
 
     def covers(self, nodes: Iterable[Node]) -> bool:

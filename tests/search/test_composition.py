@@ -6,10 +6,11 @@ The oracle for a space is the same constellation behind wrappers that do not hav
 
 from __future__ import annotations
 
+import builtins
 import itertools
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,9 @@ from sgdec_predictors.ngram import NGram
 from sgdec.context import EOS
 from sgdec.errors import SgdecError
 from sgdec.io.arpa import Arpa, NGrams, write_arpa
-from sgdec.protocol import BatchPredictor, Candidates, Source, State, Steps
+from sgdec.protocol import Arcs, BatchPredictor, Candidates, Ints, Listed, Scores, Source, SparseRow, State, Steps
 from sgdec.ranking import Ranking
+from sgdec.rows import HypothesisRows
 from sgdec.search.constellation import Constellation
 from sgdec.search.member import Member
 from sgdec.search.node import Node
@@ -317,3 +319,76 @@ def test_a_bound_that_is_missing_is_refused_as_ever() -> None:
     (children,) = space.expand([root], limit=2, bounded=True)
     with pytest.raises(SgdecError, match="'chain' does not declare best_remaining"):
         space.bound(children)
+
+
+# Sums.
+
+
+class Fixed(BatchPredictor):
+    """Allows token 3 with one score, in all forms."""
+
+    independent_rows = True
+
+    def __init__(self, score: float) -> None:
+        self.score = score
+
+    def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
+        return [0 for _ in sources]
+
+    def predict_batch(self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None) -> Scores:
+        return Scores(rows=[SparseRow([3], [self.score]) for _ in states])
+
+    def consume_batch(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:
+        return [state + 1 for state in states]
+
+    def steps(self, state: State, candidates: Candidates | None) -> Steps:
+        tokens = [3] if candidates is None else candidates
+        return tokens, [self.score if token == 3 else -math.inf for token in tokens], [state + 1 for _ in tokens]
+
+    def arcs(self, states: Ints, candidates: Listed | None) -> Arcs:
+        offsets, tokens = candidates or (np.arange(len(states) + 1), np.full(len(states), 3))
+        return offsets, tokens, np.where(tokens == 3, self.score, -math.inf), np.ones(len(tokens), np.int64)
+
+
+def compensated(items: Iterable[Any], start: Any = 0) -> Any:
+    """`sum` as it is from Python 3.12 on: floats are added up without rounding errors."""
+    listed = list(items)
+    floats = any(isinstance(item, float) for item in listed) and all(map(math.isfinite, listed))
+    return start + math.fsum(listed) if floats else BUILTIN_SUM(listed, start)
+
+
+BUILTIN_SUM = sum
+
+
+@pytest.mark.parametrize(
+    ("scores", "left_to_right"),
+    [
+        ((-0.1,), -0.1),
+        ((-0.1, -0.2), -0.30000000000000004),
+        ((-0.1, -0.2, -0.3), -0.6000000000000001),
+        ((1e16, -1.0, -1e16), 0.0),
+        ((-0.3, -0.3, -0.3, -0.3), -1.2),
+        ((1e16, 1.0, 1.0, -1e16), 0.0),
+        ((0.1, 0.2, 0.3, -0.6, 1e-20), 1.1103230246251565e-16),
+    ],
+)
+def test_scores_are_added_from_left_to_right_in_all_forms(
+    scores: tuple[float, ...], left_to_right: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever Python's own sum does."""
+    monkeypatch.setattr(builtins, "sum", compensated)
+    fixed = {f"p{k}": Fixed(score) for k, score in enumerate(scores)}
+    bare = opened_with(fixed)
+    assert bare.constellation.automaton is not None and bare.constellation.product is not None
+    rows = HypothesisRows([bare]).best_together(np.zeros(1, np.int64), np.zeros(1), 2, np.zeros(1, dtype=bool))
+    found = rows.total.tolist()
+    for space in (bare, opened_with({name: PassThrough(predictor) for name, predictor in fixed.items()})):
+        found += [node.total for node in space.expand([space.root])[0]]
+        found += [node.total for node in space.best_children([space.root], 2)]
+    assert found == [left_to_right] * 5
+
+
+def opened_with(predictors: Mapping[str, BatchPredictor]) -> SearchSpace:
+    constellation = Constellation.of(predictors)
+    (root,) = constellation.roots([Source(1, (3,), max_length=2)])
+    return SearchSpace(constellation, root)
