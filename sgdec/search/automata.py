@@ -55,7 +55,7 @@ SUMS: dict[int, Callable[[Sequence[float]], float]] = {
     2: lambda scores: 0.0 + scores[0] + scores[1],
     3: lambda scores: 0.0 + scores[0] + scores[1] + scores[2],
 }
-"""`plain_sum` of so many scores, without its loop."""
+"""By K: `plain_sum` without its loop."""
 
 
 class JointAutomaton:

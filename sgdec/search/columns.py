@@ -169,7 +169,7 @@ def _keys(lists: TokenLists) -> Ints:
 
 
 def _found(keys: Ints, wanted: Ints) -> tuple[Flags, Ints]:
-    """Which of the wanted keys are among ascending ``keys``, and where."""
+    """Whether each wanted key is among the ascending ``keys``, and its place there."""
     place = np.minimum(keys.searchsorted(wanted), len(keys) - 1)
     return (keys[place] == wanted) if len(keys) else np.zeros(len(wanted), dtype=bool), place
 

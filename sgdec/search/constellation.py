@@ -84,7 +84,7 @@ class Constellation:
     def roots(self, sources: Sequence[Source]) -> list[Node]:
         """The root node of each sentence. Each predictor initialises all sentences in one call.
 
-        If one refuses a sentence, the states that others have made are released.
+        If a predictor refuses a sentence, the states that others have made are released.
         """
         columns: list[list[State]] = []
         try:
