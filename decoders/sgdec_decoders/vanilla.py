@@ -1,18 +1,24 @@
 """Beam search as operations on whole arrays, over the hypotheses of many sentences at once.
 
 Searches, stops, prunes and ranks exactly as `beam` does (Stahlberg et al. 2017, Algorithm 2; Wu et al. 2016, section
-7), with the same hypotheses, scores, ties and expansions, but only for dense scores: every token has a score, as with
-neural models, or the default score of an open row, as with ``wc``. A restricting row, such as a lattice's, is
-refused. There are no nodes: hypotheses are rows of arrays, and are reconstructed from back-pointers at the end. The
+7), with the same hypotheses, scores, ties and expansions, for two kinds of constellations:
+
+- dense scores: every token has a score, as with neural models, or the default score of an open row, as with ``wc``;
+- automata that give their arcs as arrays, as lattices, n-gram models and lists do. There `beam` and `greedy` are this
+  search themselves if enough hypotheses are in flight.
+
+In other mixes a restricting row, such as a lattice's beside a neural model, is refused. There are no nodes:
+hypotheses are columns of arrays, and are reconstructed from back-pointers at the end. For dense scores, the
 difference in cost between `beam` and this decoder is the price of generality.
 
 The beams of all sentences together have H hypotheses. R of them are open; each is one row in every predictor's batch.
-Each step reduces the matrix of their combined scores ``[R, V]`` to C = min(size, V) children per row, on the device
-of the matrix; only these ``[R, C]`` are copied to the host. A sentence that is done has no hypotheses left, and so no
-rows.
+Each step chooses the children from all rows of a beam together. A matrix of combined scores ``[R, V]`` stays on its
+device; only the chosen cells are copied to the host. A sentence that is done has no rows left, and another one begins
+in its place.
 
-Guarantee: that of `beam`. Cost: one batch per predictor and target position, R <= sentences x ``size``; besides, one
-pass over ``[R, V]`` and a number of array operations that depends on neither V nor R. ``recombine`` is not offered.
+Guarantee: that of `beam`. Cost: one batch per predictor and step, R <= sentences x ``size``; besides, one pass over
+``[R, V]`` or over all arcs, and a number of array operations that depends on neither V nor R. ``recombine`` is not
+offered.
 """
 
 from __future__ import annotations
