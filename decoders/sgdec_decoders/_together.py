@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -86,9 +86,13 @@ class Beams(NamedTuple):
         """These hypotheses, followed by the others."""
         return Beams(*(np.concatenate(parts, axis=1) for parts in zip(self, others, strict=True)))
 
-    def at(self, chosen: Any) -> Beams:
-        """The chosen hypotheses: ``[H]`` -> ``[len(chosen)]``."""
+    def at(self, chosen: Ints) -> Beams:
+        """The hypotheses at these places, in this order."""
         return Beams(self.numbers[:, chosen], self.scores[:, chosen])
+
+    def where(self, chosen: Flags) -> Beams:
+        """The hypotheses that are marked; itself if all are."""
+        return self if chosen.all() else self.at(chosen.nonzero()[0])
 
 
 class Links(NamedTuple):
@@ -154,8 +158,8 @@ class Together:
         """One step of all searches; returns the results of those that have ended."""
         assert self._rows is not None
         beams, rows, options = self._beams, self._rows, self._options
-        (is_open,) = np.nonzero(beams.token != EOS)
-        growing = beams if len(is_open) == len(beams.token) else beams.at(is_open)
+        is_open = beams.token != EOS
+        growing = beams.where(is_open)
         self._count(growing)
         children = rows.best_together(  # lines 4-9
             growing.sentence,
@@ -168,7 +172,7 @@ class Together:
         candidates, child = self._candidates(beams, is_open, self._grown(growing, children, rows.cover()), children)
         listed, has_slot, is_record = self._listed(candidates, child)  # lines 10-15
         self._finished.remember(candidates, (child < 0) & ~listed)
-        beams, child, has_slot = candidates.at(listed), child[listed], has_slot[listed]
+        beams, child, has_slot = candidates.where(listed), child[listed], has_slot[listed]
 
         made = child >= 0  # the others were finished before, and keep their links
         children = children.at(child[made])
@@ -183,7 +187,7 @@ class Together:
         leaving |= ~has_slot
         goes_on = ~(leaving | finished)
         rows.consume(children.row[goes_on[made]], children.token[goes_on[made]])
-        self._beams = beams.at(~leaving)
+        self._beams = beams.where(~leaving)
         if options.stop == "proven":
             self._drop_hopeless(rows)
         return self._take_ended()
@@ -208,19 +212,17 @@ class Together:
             rank[ends] = total[ends] / divisors + cover[row[ends]]
         return Beams(numbers, np.array([total, rank]))
 
-    def _candidates(
-        self, beams: Beams, is_open: Ints, grown: Beams, children: Chosen
-    ) -> tuple[Beams, Ints]:
+    def _candidates(self, beams: Beams, is_open: Flags, grown: Beams, children: Chosen) -> tuple[Beams, Ints]:
         """All candidates for the next beams, best total first: finished hypotheses, and the children.
 
         Also returns for each candidate its position among the children; -1 for a hypothesis that was finished before.
         """
         child = np.arange(len(grown.token))
-        if len(is_open) == len(beams.token):
+        if is_open.all():
             return grown, child
-        (ended,) = np.nonzero(beams.finished)
+        (ended,), (opened,) = (~is_open).nonzero(), is_open.nonzero()
         child = np.concatenate([np.full(len(ended), -1), child])
-        candidates, parent = beams.at(ended).and_then(grown), np.concatenate([ended, is_open[children.row]])
+        candidates, parent = beams.at(ended).and_then(grown), np.concatenate([ended, opened[children.row]])
         # Among equal totals the order of the beam decides; the children of one parent are sorted already.
         order = np.lexsort((child, parent, -candidates.total, candidates.sentence))
         return candidates.at(order), child[order]
@@ -260,7 +262,7 @@ class Together:
             best = space.ranking.best_possible(beams.total[row] + bound, int(beams.length[row]) + 1, longest)
             promising[row] = best > worst
         rows.keep(np.flatnonzero(promising))
-        self._beams = beams.at(promising)
+        self._beams = beams.where(promising)
 
     def _take_ended(self) -> list[tuple[SearchSpace, Result]]:
         """The results of sentences without hypotheses; these sentences are in flight no longer."""
@@ -328,7 +330,7 @@ class Finished:
         ``first`` before them."""
         if not which.any():
             return
-        finished = beams.at(which)
+        finished = beams.where(which)
         columns = (finished.rank, finished.total, finished.length, finished.trail)
         ended = map(Ended, *(column.tolist() for column in columns))
         for sentence, found in groupby(zip(finished.sentence.tolist(), ended, strict=True), itemgetter(0)):
