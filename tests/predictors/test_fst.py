@@ -302,3 +302,38 @@ def test_a_lattice_with_the_other_ending_is_named(tmp_path: Path, there: str, wa
 
 def test_any_label_is_allowed_while_nobody_knows_the_vocabulary(tmp_path: Path) -> None:
     assert totals_of(space_of(written(compiled("0 1 123456 1\n1 0\n"), tmp_path))) == {(123456,): -1.0}
+
+
+def test_lattices_of_a_batch_are_read_together_as_each_alone(tmp_path: Path) -> None:
+    """Also if one has another type of arcs; a faulty one has the error that it has alone."""
+    sources = [Source(i + 1, ()) for i in range(30)]
+    usable, bad = [], sources[-1]
+    for seed, source in enumerate(sources):
+        random_lattice(seed, "log" if seed == 7 else "standard").write(str(tmp_path / f"{source.id}.fst"))
+        if source is bad:
+            compiled("0 1 0 1\n1 0\n").write(str(tmp_path / f"{source.id}.fst"))
+        try:
+            FstPredictor(str(tmp_path / "{id}.fst")).initialize_batch([source])
+            usable.append(source)
+        except SgdecError:
+            pass
+    assert 20 < len(usable) < 30
+    for number in (1, 3, len(usable)):
+        together, alone = (FstPredictor(str(tmp_path / "{id}.fst")) for _ in range(2))
+        ours = together.initialize_batch(usable[:number])
+        theirs = [alone.initialize_batch([source])[0] for source in usable[:number]]
+        for _ in range(4):
+            rows, expected = (
+                [row.lookup for row in predictor.predict_batch(states).rows]
+                for predictor, states in ((together, ours), (alone, theirs))
+            )
+            assert rows == expected
+            assert together.best_remaining(ours) == alone.best_remaining(theirs)
+            tokens = [max(row, default=3) for row in rows]
+            ours, theirs = together.consume_batch(ours, tokens), alone.consume_batch(theirs, tokens)
+    errors = []
+    for batch in ([bad], [usable[0], bad, usable[1]]):
+        with pytest.raises(SgdecError) as error:
+            FstPredictor(str(tmp_path / "{id}.fst")).initialize_batch(batch)
+        errors.append(str(error.value))
+    assert errors[0] == errors[1]
