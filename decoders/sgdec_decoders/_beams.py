@@ -5,7 +5,7 @@ Source: Wu et al. 2016, section 7. Most beam searches are variants of Algorithm 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from typing import Annotated, Literal, TypeAlias
@@ -14,6 +14,7 @@ from pydantic import Field
 
 from sgdec import Decoder, Node, SearchSpace, UsageError
 from sgdec.ranking import Ranking
+from sgdec.scores import FORBIDDEN
 from sgdec_decoders._ranking_options import Alpha, Beta, Normalize
 
 Size: TypeAlias = Annotated[int, Field(ge=1, description="hypotheses kept at each length")]
@@ -91,11 +92,15 @@ class StoppingBeamSearch(BeamSearch):
         )
 
 
-def prune_local(children: list[Node], width: float) -> list[Node]:
-    """The children without those whose score is more than ``width`` below their best sibling's; 0 = all children."""
-    if not width or not children:
-        return children
-    return [child for child in children if child.total >= children[0].total - width]
+def prune_local(children: Iterable[Node], width: float) -> Iterator[Node]:
+    """The children, given best first, without those more than ``width`` below the first; 0 = all children."""
+    lowest = FORBIDDEN
+    for rank, child in enumerate(children):
+        if rank == 0 and width:
+            lowest = child.total - width
+        if child.total < lowest:
+            return
+        yield child
 
 
 def recombine(space: SearchSpace, candidates: list[Node]) -> list[Node]:

@@ -10,7 +10,7 @@ most as many expansions. If totals can rise, there is no guarantee. It can miss 
 see `beam`.
 
 Cost: at most ``size`` expansions for each target position; hypotheses that only fill the beam are not expanded.
-Memory: at most ``size`` x ``size`` hypotheses per position wait in the queue.
+Memory: at most ``size`` hypotheses per position wait in the queue; their later siblings wait as arrays of numbers.
 
 Departures: with one best and alpha = beta = 0 the search ends at the first finished hypothesis that no hypothesis in
 the queue can beat. Otherwise the list is chosen from all finished hypotheses that have had a slot, regardless of
@@ -21,7 +21,7 @@ the paper's bounds for that are those of `beam` with ``stop proven``.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import KW_ONLY, dataclass
 from heapq import heappop, heappush
 from typing import NamedTuple, final
@@ -41,9 +41,9 @@ class Candidate(NamedTuple):
     """The beam it is a candidate for; a finished hypothesis is a candidate for every beam after its own."""
     parent: int
     """The slot of its parent in the previous beam, or its own slot there, if it was finished."""
-    rank: int
-    """The position among its siblings."""
     node: Node
+    siblings: Iterator[Node]
+    """The worse children of its parent, one after the other: the next one enters the queue when this one is taken."""
 
 
 @final
@@ -60,7 +60,8 @@ class BestFirstDecoder(BeamSearch):
 
     def decode(self, space: SearchSpace) -> Result:
         one_is_enough = space.nbest == 1 and not self.ranking.uses_length and not self.ranking.uses_coverage
-        queue = [Candidate(-space.root.total, 0, 0, 0, space.root)]  # line 1
+        queue: list[Candidate] = []
+        _push_first(queue, 0, 0, iter([space.root]))  # line 1
         taken: Counter[int] = Counter()  # line 2: slots by position
         keys: defaultdict[int, set[Hashable]] = defaultdict(set)
         last: int | None = None  # the beam with which beam search stops
@@ -70,13 +71,14 @@ class BestFirstDecoder(BeamSearch):
         while queue:  # line 3
             if one_is_enough and (last is not None or -queue[0].cost < best):
                 break
-            cost, position, _, _, node = candidate = heappop(queue)  # line 4
+            _, position, parent, node, siblings = candidate = heappop(queue)  # line 4
             if last is not None and position > last:
                 continue
             if taken[position] == self.size:  # line 5
                 if node.finished and position > node.length:
                     pushed_out.append(candidate)
-                continue
+                continue  # its siblings would find no slot either
+            _push_first(queue, position, parent, siblings)
             if self.recombine and not _is_new(space, node, keys[position]):
                 continue
             slot = taken[position]
@@ -87,14 +89,20 @@ class BestFirstDecoder(BeamSearch):
                     last = position
                 if position == last:
                     finished.append(node)
-                heappush(queue, Candidate(cost, position + 1, slot, 0, node))
+                _push_first(queue, position + 1, slot, iter([node]))
             elif position != last and taken[position + 1] < self.size:  # lines 11-13
-                (children,) = space.expand([node], limit=self.size)
-                for rank, child in enumerate(prune_local(children, self.prune_local)):
-                    heappush(queue, Candidate(-child.total, position + 1, slot, rank, child))
+                (children,) = space.expand([node], limit=self.size, lazy=True)
+                _push_first(queue, position + 1, slot, prune_local(children, self.prune_local))
         pushed_out.sort(key=lambda candidate: (candidate.position, candidate.parent))
         every = [*finished, *(candidate.node for candidate in pushed_out)]
         return Result([space.finish(node) for node in best_ranked(space, every)])
+
+
+def _push_first(queue: list[Candidate], position: int, parent: int, siblings: Iterator[Node]) -> None:
+    """Adds the first of these candidates, if there is one."""
+    for node in siblings:
+        heappush(queue, Candidate(-node.total, position, parent, node, siblings))
+        break
 
 
 def _is_new(space: SearchSpace, node: Node, keys: set[Hashable]) -> bool:

@@ -19,7 +19,10 @@ dropped.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import InitVar, dataclass, field
+from heapq import merge
+from itertools import islice
 from operator import attrgetter
 from typing import Annotated, final
 
@@ -58,21 +61,23 @@ class SyncBeamDecoder(BreadthFirst):
         for _ in range(self.max_word_length):
             if not growing:
                 break
-            children = dict(zip(growing, space.expand(growing, limit=self.children_needed), strict=True))
+            families = space.expand(growing, limit=self.children_needed, lazy=True)
+            children = dict(zip(growing, families, strict=True))
             for place, nodes in enumerate(inner):
-                inner[place] = self._grown(nodes, children)[: self.children_needed]
+                inner[place] = self._grown(nodes, children)
                 finished.remember(node for node in nodes if node.finished and node not in inner[place])
             growing = [node for nodes in inner for node in nodes if not self._is_complete(node)]
         complete = [node for nodes in inner for node in nodes if self._is_complete(node)]
         candidates = sorted(complete, key=_total, reverse=True)  # stable: ties stay in the order of the beam
         return recombine(space, candidates) if self.recombine else candidates
 
-    def _grown(self, nodes: list[Node], children: dict[Node, list[Node]]) -> list[Node]:
+    def _grown(self, nodes: list[Node], children: dict[Node, Iterator[Node]]) -> list[Node]:
         """One step of one inner beam, best total first; hypotheses without children are complete, and stay."""
-        candidates: list[Node] = []
-        for node in nodes:
-            candidates += prune_local(children[node], self.prune_local) if node in children else [node]
-        return sorted(candidates, key=_total, reverse=True)
+        candidates = (
+            prune_local(children[node], self.prune_local) if node in children else [node] for node in nodes
+        )
+        best_first = merge(*candidates, key=_total, reverse=True)  # stable: ties stay in the order of the beam
+        return list(islice(best_first, self.children_needed))
 
     def _is_complete(self, node: Node) -> bool:
         return node.finished or node.last == self.symbol

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import repeat
+from itertools import islice, repeat, takewhile
 from operator import itemgetter
 from typing import Any, TypeAlias
 
@@ -28,7 +28,7 @@ from sgdec.search.bounds import Bounds, bound_of, total_bound
 from sgdec.search.choosing import Choice, choose
 from sgdec.search.columns import not_in_vocabulary, outside
 from sgdec.search.faults import fault, forbids
-from sgdec.search.node import Node, require_finite
+from sgdec.search.node import Node, require_finite_after
 
 StepsOf: TypeAlias = Callable[[State, Candidates | None], Steps]
 Arc: TypeAlias = tuple[int, float, tuple[float, ...], tuple[State, ...], float | None]
@@ -93,22 +93,18 @@ class JointAutomaton:
 
     def expand(
         self, nodes: Sequence[Node], limits: Sequence[int | None], above: Sequence[float], bounded: bool
-    ) -> list[list[Node] | Iterator[Node]]:
-        """The same as `Constellation.expand`, for nodes that this automaton covers."""
-        families: list[list[Node] | Iterator[Node]] = []
-        for node, limit, least in zip(nodes, limits, above, strict=True):
-            children = self.children(node, bounded)
-            if least != FORBIDDEN:
-                children = [child for child in children if child.total > least]
-            families.append(iter(children) if limit is None else children[:limit])
-        return families
-
-    def children(self, node: Node, bounded: bool = False) -> list[Node]:
-        """The children of a node with their states and, if ``bounded``, their bounds; best first (ties: lower token).
+    ) -> list[Iterator[Node]]:
+        """The same as `Constellation.expand`, for nodes that this automaton covers; children have their states.
 
         Raises SgdecError for a score that is NaN or +inf, and for a total that overflows.
         """
-        return self._nodes(node, self._arcs_after(node, bounded))
+        families = []
+        for node, limit, least in zip(nodes, limits, above, strict=True):
+            children = self._nodes(node, self._arcs_after(node, bounded))
+            if least != FORBIDDEN:
+                children = _above(least, children)
+            families.append(children if limit is None else islice(children, limit))
+        return families
 
     def best_children(self, beams: Sequence[Sequence[Node]], choice: Choice) -> list[list[Node]]:
         """The same as `Constellation.best_children`, for nodes that this automaton covers."""
@@ -117,7 +113,7 @@ class JointAutomaton:
             arcs = [self._arcs_after(node) for node in beam]
             if not self._are_few(arcs, choice):
                 arcs = choose(arcs, [node.total for node in beam], choice)
-            families += [self._nodes(node, of_node) for node, of_node in zip(beam, arcs, strict=True)]
+            families += [list(self._nodes(node, of_node)) for node, of_node in zip(beam, arcs, strict=True)]
         return families
 
     def keys(self, nodes: Iterable[Node], ranking: Ranking) -> list[Hashable]:
@@ -141,14 +137,14 @@ class JointAutomaton:
             return self._arcs(states, bounded, END)
         return self._arcs_of(states, bounded)
 
-    def _nodes(self, parent: Node, arcs: Iterable[Arc]) -> list[Node]:
+    def _nodes(self, parent: Node, arcs: Sequence[Arc]) -> Iterator[Node]:
+        """The children at the ends of these arcs, best first; each is created when it is read."""
+        require_finite_after(parent, arcs, self._names)
         family, total = parent.next_family(), parent.total
-        children = [
+        return (
             Node(family, token, scores, total + score, after, (), bound)
             for token, score, scores, after, bound in arcs
-        ]
-        require_finite(children, self._names)
-        return children
+        )
 
     def _arcs(self, states: tuple[State, ...], bounded: bool, tokens: Candidates | None = None) -> list[Arc]:
         """The arcs of a joint state, best first; only those with ``tokens`` if these are given."""
@@ -220,3 +216,7 @@ class JointAutomaton:
         if EOS in tokens:
             remaining = [0.0 if token == EOS else most for token, most in zip(tokens, remaining, strict=True)]
         return remaining
+
+
+def _above(least: float, children: Iterator[Node]) -> Iterator[Node]:
+    return takewhile(lambda child: child.total > least, children)

@@ -65,6 +65,12 @@ class Combined:
         """For each node its ``limit`` best continuations, best first (ties: lower token)."""
         return self._of_each_node(lambda rows: rows.best(limit))
 
+    def best_blocks(self, limit: int) -> list[Block]:
+        """The same as a `Block` for each node."""
+        return self._of_each_node(
+            lambda rows: rows.blocks(limit) if isinstance(rows, ListedRows) else rows.best_blocks(limit)
+        )
+
     def best_together(
         self, groups: Sequence[int], before: Sequence[float], choice: Choice
     ) -> list[list[Continuation]]:

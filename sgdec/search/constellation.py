@@ -13,7 +13,7 @@ from weakref import ref
 
 from sgdec.errors import UsageError
 from sgdec.lifting import lift
-from sgdec.protocol import FORBIDDEN, BatchPredictor, Candidates, Predictor, Source, State, ability
+from sgdec.protocol import BatchPredictor, Candidates, Predictor, Source, State, ability
 from sgdec.ranking import Coverage, Ranking, add_attention
 from sgdec.search import lazily
 from sgdec.search.answers import Floats, attention_rows, bounds_given, require_hashable
@@ -117,10 +117,10 @@ class Constellation:
         *,
         coverage: bool = False,
         bounded: bool = False,
-    ) -> list[Any]:
-        """For each node its children with totals > ``above``, best total first (ties: lower token).
+    ) -> list[Iterator[Node]]:
+        """For each node its children with totals > ``above``, best total first (ties: lower token), as they are read.
 
-        ``limits``: for each node the most children, which are returned as a list; None = all, as a lazy iterator.
+        ``limits``: for each node the most children; None = all.
         ``coverage``: children carry their coverage. ``bounded``: children carry their bounds if predictors know these
         without another call. Raises what `combine` and `coverage` raise.
         """
@@ -130,17 +130,15 @@ class Constellation:
         combined = self.combine(nodes)
         covered = self.coverage(nodes) if coverage else [()] * len(nodes)
         most = max((limit for limit in limits if limit is not None), default=None)
-        best = [] if most is None else combined.best(most)
+        best = [] if most is None else combined.best_blocks(most)
         blocks = combined.blocks(lazily.FIRST_BLOCK) if None in limits else []
-        families: list[list[Node] | Iterator[Node]] = []
+        families: list[Iterator[Node]] = []
         for i, (node, limit, least) in enumerate(zip(nodes, limits, above, strict=True)):
             if limit is None:
                 more = lazily.Job(self.combine, combined, i)
                 families.append(lazily.children(node, blocks[i], more, covered[i], least, self.names))
-                continue
-            children = node.children(best[i][:limit], covered[i])
-            require_finite(children, self.names)
-            families.append([child for child in children if child.total > least] if least > FORBIDDEN else children)
+            else:
+                families.append(lazily.best_children(node, best[i].first(limit), covered[i], least, self.names))
         return families
 
     def best_children(

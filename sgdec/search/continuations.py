@@ -31,6 +31,14 @@ class Block:
         rows: list[list[float]] = self.ranked[start:end].tolist()
         return [(int(token), total, tuple(scores)) for token, total, *scores in rows]
 
+    def first(self, size: int) -> Block:
+        """The block of the ``size`` best of these continuations."""
+        return self if len(self) <= size else Block(self.ranked[:size], more=False)
+
+    def ends(self) -> list[Continuation]:
+        """The best and the worst continuation; none if there are none."""
+        return [*self.continuations(0, 1), *self.continuations(len(self) - 1, len(self))] if len(self) else []
+
     def tokens(self) -> npt.NDArray[np.int32]:
         """The tokens of all continuations: ``[n]``."""
         if isinstance(self.ranked, list):

@@ -202,8 +202,14 @@ class DenseRows:
             return choose_in_groups(self.best(choice.each), groups, before, choice)
         return self.chosen(np.array(groups), np.array(before), choice).by_row(self.shape[0])
 
+    def best_blocks(self, limit: int) -> list[Block]:
+        """The same as `best`, in arrays if they are many."""
+        if self.shape[0] * limit <= NARROW:
+            return [Block(found, more=False) for found in self.best(limit)]
+        return _blocks(self.ranked(self.top(limit)), limit)
+
     def blocks(self, size: int) -> list[Block]:
-        """The same as blocks of ``size``, ranked by the float64 sums, so the scores' precision does not matter."""
+        """The same as blocks of ``size``, ranked by the float64 sums, so the precision of scores does not matter."""
         return _blocks(self.ranked(top_tokens(self._exact, size + 1)), size)
 
     def block_after(self, row: int, given: npt.NDArray[np.integer[Any]], size: int) -> Block:

@@ -1,4 +1,4 @@
-"""Lazy expansion: an iterator over the children of a node, best first, which creates them in small blocks.
+"""Lazy expansion: an iterator over the children of a node, best first, which creates each node when it is read.
 
 An exact search has one open iterator for each prefix that it has expanded, and reads few children from most of them.
 To save memory, an open iterator keeps only its node, one block of continuations as numbers, and the tokens that it
@@ -22,15 +22,15 @@ import numpy.typing as npt
 
 from sgdec.ranking import Coverage
 from sgdec.search.combining import Combined
-from sgdec.search.continuations import Block
-from sgdec.search.node import Node, require_finite
+from sgdec.search.continuations import Block, Continuation
+from sgdec.search.node import Node, require_finite_after
 
 FIRST_BLOCK = 64
 """The size of the first block."""
 GROWTH = 8
 """Each later block is this many times as long as all earlier blocks together."""
 PIECE = 8
-"""The number of child nodes created at a time."""
+"""The number of continuations of a block that become Python objects at a time."""
 
 
 @dataclass
@@ -55,22 +55,39 @@ def children(
     """The children of a node with totals > ``above``, best first (ties: lower token).
 
     ``first``: the block of the best continuations; ``job``: provides the later blocks; ``names``: the predictors'
-    names, for errors. Raises SgdecError if a total overflows.
+    names, for errors. Raises SgdecError if a total overflows, when that child is reached.
     """
+    return node.lazy_children(_continuations(node, first, job, above, names), coverage)
+
+
+def best_children(
+    node: Node, best: Block, coverage: Coverage, above: float, names: Sequence[str]
+) -> Iterator[Node]:
+    """The children with these continuations and with totals > ``above``.
+
+    Raises SgdecError at once if a total overflows.
+    """
+    require_finite_after(node, best.ends(), names)
+    return node.lazy_children(_continuations(node, best, None, above, names), coverage)
+
+
+def _continuations(
+    node: Node, first: Block, job: Job | None, above: float, names: Sequence[str]
+) -> Iterator[Continuation]:
+    """The continuations of these children. Without a ``job`` there are none after the first block."""
     block, given, lowest = first, np.zeros(0, np.int32), math.inf
     while True:
         for start in range(0, len(block), PIECE):
             piece = block.continuations(start, start + PIECE)
             if piece[0][1] > lowest:
                 piece = [(token, min(score, lowest), scores) for token, score, scores in piece]
-            family = node.children(piece, coverage)
-            require_finite(family, names)
-            for child in family:
-                if child.total <= above:
+            require_finite_after(node, piece, names)
+            for continuation in piece:
+                if node.total + continuation[1] <= above:
                     return
-                yield child
+                yield continuation
             lowest = piece[-1][1]
-        if not block.more:
+        if job is None or not block.more:
             return
         given = np.concatenate([given, block.tokens()])
         block = job.block_after(node, given, GROWTH * len(given))

@@ -8,8 +8,8 @@ never to its ancestors' states: a search that keeps a million nodes keeps at mos
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeAlias
 
 from sgdec.context import BOS, EOS
 from sgdec.protocol import Source, State
@@ -182,11 +182,15 @@ class Node:
 
     def children(self, continuations: Iterable[Continuation], coverage: Coverage) -> list[Node]:
         """The child for each of these continuations."""
+        return list(self.lazy_children(continuations, coverage))
+
+    def lazy_children(self, continuations: Iterable[Continuation], coverage: Coverage) -> Iterator[Node]:
+        """The same; each child is created when it is read."""
         states, family, total = self.states, self.next_family(), self.total
         unread = Unread(states.before_children(self.length) if isinstance(states, Unread) else states)
-        return [
+        return (
             Node(family, token, scores, total + score, unread, coverage) for token, score, scores in continuations
-        ]
+        )
 
     def next_family(self) -> Family:
         """The `Family` of this node's children."""
@@ -204,3 +208,13 @@ def require_finite(children: Sequence[Node], names: Sequence[str]) -> None:
         wrong = children[0] if children[0].total == math.inf else children[-1]
         _, scores, weights = wrong.columns()
         raise fault(wrong.last, names, weights[-1], scores[-1])
+
+
+def require_finite_after(parent: Node, ranked: Sequence[tuple[Any, ...]], names: Sequence[str]) -> None:
+    """The same for children that are not created yet.
+
+    ``ranked``: their tokens, scores, ledgers (and more, which is ignored), best first.
+    """
+    if ranked and not (parent.total + ranked[0][1] < math.inf and parent.total + ranked[-1][1] > -math.inf):
+        token, _, scores, *_ = ranked[0] if parent.total + ranked[0][1] == math.inf else ranked[-1]
+        raise fault(token, names, parent.weights, scores)

@@ -80,10 +80,10 @@ class Asking:
         *,
         coverage: bool = False,
         bounded: bool = False,
-    ) -> list[Any]:
+    ) -> list[Iterator[Node]]:
         if not coverage and self._constellation.gains_nothing_from_batches(nodes):
             return self._constellation.expand(nodes, limits, above, bounded=bounded)
-        found: list[Any] = self._ask(Expand(nodes, limits, above, coverage, bounded))
+        found: list[Iterator[Node]] = self._ask(Expand(nodes, limits, above, coverage, bounded))
         return found
 
     def best_children(
@@ -123,7 +123,7 @@ def answer(
     """The answers, in the order of the requests, one per node of a request.
 
     All requests of one kind form one batch, or batches of at most ``max_rows`` nodes. Types of the answers: Expand
-    ``list[list[Node]]`` or ``list[Iterator[Node]]``; Choose ``list[list[Node]]``; Sample ``list[Node | None]``; Bound
+    ``list[Iterator[Node]]``; Choose ``list[list[Node]]``; Sample ``list[Node | None]``; Bound
     ``list[float]``; Keys ``list[Hashable]``.
     """
     if len(requests) == 1 and max_rows is None:

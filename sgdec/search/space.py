@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 from sgdec.context import EOS
 from sgdec.errors import SgdecError
@@ -103,19 +103,30 @@ class SearchSpace:
 
     @overload
     def expand(
-        self, nodes: Sequence[Node], limit: int, above: float = ..., bounded: bool = ...
+        self, nodes: Sequence[Node], limit: int, above: float = ..., bounded: bool = ..., lazy: Literal[False] = ...
     ) -> list[list[Node]]: ...
     @overload
     def expand(
-        self, nodes: Sequence[Node], limit: None = None, above: float = ..., bounded: bool = ...
+        self, nodes: Sequence[Node], limit: None = None, above: float = ..., bounded: bool = ..., lazy: bool = ...
+    ) -> list[Iterator[Node]]: ...
+    @overload
+    def expand(
+        self, nodes: Sequence[Node], limit: int, above: float = ..., bounded: bool = ..., *, lazy: Literal[True]
     ) -> list[Iterator[Node]]: ...
     def expand(
-        self, nodes: Sequence[Node], limit: int | None = None, above: float = FORBIDDEN, bounded: bool = False
+        self,
+        nodes: Sequence[Node],
+        limit: int | None = None,
+        above: float = FORBIDDEN,
+        bounded: bool = False,
+        lazy: bool = False,
     ) -> list[Any]:
         """For each node its children with total > ``above``, best total first (ties: lower token), at most ``limit``.
 
-        Without a limit the children come as a lazy iterator, created in blocks. ``bounded``: the caller will ask for
-        the children's bounds; predictors that know these without another call then compute them here.
+        With a limit the children come as a list, without one as an iterator. ``lazy``: as an iterator in any case.
+        An iterator creates each child when it is read: the others cost no object, only their numbers in arrays.
+        ``bounded``: the caller will ask for the children's bounds; predictors that know these without another call
+        then compute them here.
         Raises UsageError if no predictor restricts and V is unknown, SgdecError if a score is NaN,
         ValueError for a finished node or a limit below 1.
         """
@@ -123,7 +134,8 @@ class SearchSpace:
             raise ValueError(f"limit is {limit}; expected 1 or more, or None for all")
         self._count(nodes)
         limits, lowest = [limit] * len(nodes), [above] * len(nodes)
-        return self._answers.expand(nodes, limits, lowest, coverage=self._uses_coverage, bounded=bounded)
+        families = self._answers.expand(nodes, limits, lowest, coverage=self._uses_coverage, bounded=bounded)
+        return families if lazy or limit is None else list(map(list, families))
 
     def best_children(
         self,

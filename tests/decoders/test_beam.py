@@ -131,8 +131,8 @@ def test_local_pruning_drops_what_is_too_far_below_its_best_sibling() -> None:
     (root,) = constellation.roots([Source(1, (3,))])
     (children,) = SearchSpace(constellation, root).expand([root], limit=4)
     assert [child.last for child in prune_local(children, 3.0)] == [0, 1]
-    assert prune_local(children, 0.0) == children
-    assert prune_local([], 3.0) == []
+    assert list(prune_local(children, 0.0)) == children
+    assert list(prune_local([], 3.0)) == []
 
 
 def test_final_pruning_compares_finished_hypotheses_in_normalised_space() -> None:
