@@ -9,6 +9,8 @@ To raise a limit, set the environment variable that the error names:
     SGDEC_MAX_UNPACKED_TIMES  100         unpacked size / packed size; the first 16 MiB are always allowed
     SGDEC_MAX_NESTING         100         depth of nested lists and objects in JSON and TOML
     SGDEC_MAX_VOCABULARY        5 million tokens of a vocabulary without a model
+    SGDEC_MAX_BATCH_BYTES       -         one array of scores, or the children that a beam keeps; by default the
+                                          available memory; the first 16 MiB are always allowed
 """
 
 from __future__ import annotations
@@ -63,6 +65,8 @@ FILE = Limit("SGDEC_MAX_FILE_BYTES", 1 << 30)
 UNPACKED = Limit("SGDEC_MAX_UNPACKED_TIMES", 100)
 NESTING = Limit("SGDEC_MAX_NESTING", 100)
 VOCABULARY = Limit("SGDEC_MAX_VOCABULARY", 5_000_000)
+BATCH = Limit("SGDEC_MAX_BATCH_BYTES", 0)
+"""0 = the available memory (`sgdec.search.memory`)."""
 
 
 def whole_number(word: str, below: int = TOKENS) -> int | None:

@@ -20,6 +20,23 @@ def to_numpy(values: Array) -> npt.NDArray[Any]:
     return values if isinstance(values, np.ndarray) else values.detach().cpu().numpy()
 
 
+def host_row_bytes(values: Array) -> int:
+    """The bytes of memory that a row takes: 0 for repeated views of one row, and for rows on another device.
+
+    >>> host_row_bytes(np.zeros((3, 10))), host_row_bytes(np.broadcast_to(np.zeros(10), (3, 10)))
+    (80, 0)
+    """
+    repeated = (values.strides[0] if isinstance(values, np.ndarray) else values.stride(0)) == 0
+    return 0 if repeated else values.shape[1] * host_itemsize(values)
+
+
+def host_itemsize(values: Array) -> int:
+    """The bytes of one score; 0 on another device, whose allocator reports by itself that memory is exhausted."""
+    if isinstance(values, np.ndarray):
+        return values.itemsize
+    return values.element_size() if values.device.type == "cpu" else 0
+
+
 def like(values: Array, given: npt.NDArray[Any]) -> Any:
     """Convert the small array ``given`` to the kind, device and dtype of ``values``."""
     if isinstance(values, np.ndarray):

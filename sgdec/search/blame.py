@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from types import FrameType, TracebackType
 
 from sgdec.errors import SgdecError, one_line
+from sgdec.search.memory import is_out_of_memory, ran_out
 
 CORE = "sgdec"
 """The package of the core: its stack frames do not point to a plugin."""
@@ -24,11 +25,16 @@ class WrongAnswer(SgdecError):
 
 
 def blamed(name: str, predictor: object, error: Exception) -> Exception:
-    """The exception to raise for ``error`` of a predictor: an SgdecError as it is, others as a `PredictorFault`."""
+    """The exception to raise for ``error`` of a predictor: an SgdecError as it is, others as a `PredictorFault`.
+
+    The error of an allocator that is out of memory becomes an SgdecError with a remedy.
+    """
     if isinstance(error, WrongAnswer):
         return SgdecError(f"predictor {name!r}: {error}")
     if isinstance(error, (SgdecError, PredictorFault)):
         return error
+    if is_out_of_memory(error):
+        return SgdecError(f"predictor {name!r}: {ran_out(error)}")
     fault = PredictorFault(f"predictor {name!r}: {said(error, *packages(predictor))}")
     fault.__cause__ = error
     return fault

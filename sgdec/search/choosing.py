@@ -18,7 +18,10 @@ from sgdec.context import EOS
 from sgdec.protocol import FORBIDDEN
 from sgdec.search.columns import Flags, Floats, Ints
 from sgdec.search.continuations import Continuation
+from sgdec.search.memory import require_room
 
+CHILD_BYTES = 400
+"""The memory that a child of one predictor takes at least, as a continuation and then as a node."""
 Child = TypeVar("Child", bound=tuple[Any, ...])
 """A token, its combined score, and more: a `Continuation`, or an arc of a `JointAutomaton`."""
 
@@ -63,7 +66,11 @@ class Chosen(NamedTuple):
         return self.at(np.unique(self.row * width + self.token, return_index=True)[1])
 
     def by_row(self, rows: int) -> list[list[Continuation]]:
-        """The children of each of the R rows, in the same order."""
+        """The children of each of the R rows, in the same order.
+
+        Raises SgdecError if objects of all these children cannot fit into memory.
+        """
+        require_room(len(self.row), CHILD_BYTES, "the", "children of beams")
         found: list[list[Continuation]] = [[] for _ in range(rows)]
         ledgers = map(tuple, self.ledger.tolist())
         children = zip(self.token.tolist(), self.score.tolist(), ledgers, strict=True)

@@ -25,6 +25,7 @@ from sgdec.search.choosing import Choice, Chosen, choose_cells, choose_in_groups
 from sgdec.search.columns import Flags, Floats, Ints, agreed_width, not_in_vocabulary
 from sgdec.search.continuations import Block, Continuation
 from sgdec.search.faults import fault, first_fault
+from sgdec.search.memory import require_room
 from sgdec.search.parts import OpenRows, Part
 from sgdec.topk import top_tokens
 
@@ -247,8 +248,15 @@ class DenseRows:
             ((answer, weights),) = answered
             if set(weights) == {1.0} and not isinstance(answer, OpenRows):
                 return answer
+        matrices = [answer for answer, _ in answered if not isinstance(answer, OpenRows)]
+        self._require_room(max(map(arrays.host_itemsize, matrices), default=8))
         total: Array = arrays.checked(self._add_up, self._refuse_overflow)
         return total
+
+    def _require_room(self, itemsize: int) -> None:
+        """Raise SgdecError if a matrix of sums ``[R, V]`` cannot fit into memory."""
+        rows, width = self.shape
+        require_room(rows, width * itemsize, "the combined scores of", "prefixes")
 
     def _add_up(self) -> Array:
         total: Array | None = None
@@ -285,6 +293,7 @@ class DenseRows:
         """``[R, V]``: the combined scores, summed as in the ledger: in float64, in the order of the predictors."""
         if self._matrix_is_exact:
             return self._matrix
+        self._require_room(8)
 
         def add_up() -> Floats:
             total = np.zeros(self.shape)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sgdec.protocol import BatchPredictor, Candidates, Scores, Source, State
 from sgdec.search.answers import require_one_each, require_scores
+from sgdec.search.arrays import host_row_bytes
 from sgdec.search.blame import blaming
+from sgdec.search.memory import require_room
 
 
 @dataclass(frozen=True)
@@ -18,6 +20,8 @@ class Member:
     name: str
     predictor: BatchPredictor
     weight: float | None = 1.0
+    _row_bytes: dict[bool, int] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """The memory of one row of its dense answers, without and with candidates; empty before the first answer."""
 
     # The predictor's methods. Exceptions that they raise name the predictor, and so does the SgdecError for an
     # answer of the wrong type or length.
@@ -29,9 +33,15 @@ class Member:
         return found
 
     def predict(self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None) -> Scores:
+        """Raises SgdecError, without a call, if the answer is known to need more memory than there is."""
+        asked = candidates is not None
+        if asked in self._row_bytes:
+            require_room(len(states), self._row_bytes[asked], f"predictor {self.name!r}: the scores of", "prefixes")
         with blaming(self.name, self.predictor):
             found = self.predictor.predict_batch(states, candidates)
         require_scores(self.name, found, len(states))
+        if asked not in self._row_bytes and found.values is not None:
+            self._row_bytes[asked] = host_row_bytes(found.values)
         return found
 
     def consume(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:

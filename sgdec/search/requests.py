@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
+from sgdec.context import EOS
+from sgdec.protocol import FORBIDDEN
 from sgdec.ranking import Ranking
 from sgdec.search.choosing import Choice
 from sgdec.search.constellation import Constellation
@@ -135,7 +137,25 @@ def answer(
             replies = _JOBS[kind](constellation, [piece for _, piece in batch])
             for (i, _), reply in zip(batch, replies, strict=True):
                 answers[i] += reply
+                if kind is Choose:
+                    answers[i] = _pruned(answers[i], requests[i])
     return answers
+
+
+def _pruned(families: list[list[Node]], request: Any) -> list[list[Node]]:
+    """The children of some nodes of a beam, without those that others of these children exclude from the choice.
+
+    They are dropped as soon as there are twice as many as are wanted, so a beam in many batches needs little more
+    memory than in one batch.
+    """
+    size, all_ends = request.choice.size, request.choice.all_ends
+    if request.distinct is not None or sum(map(len, families)) <= 2 * size:
+        return families
+    opened = sorted(node.total for family in families for node in family if node.last != EOS)
+    least = opened[-size] if len(opened) >= size else FORBIDDEN
+    return [
+        [node for node in family if node.total >= least or (all_ends and node.last == EOS)] for family in families
+    ]
 
 
 def _batches(

@@ -27,6 +27,7 @@ from sgdec.errors import SgdecError, UsageError
 from sgdec.protocol import BatchDecoder, Decoder, Result, Source
 from sgdec.search.answers import require_result, require_results
 from sgdec.search.constellation import Constellation
+from sgdec.search.memory import let_go
 from sgdec.search.node import Node
 from sgdec.search.outcome import Outcome, Unreadable
 from sgdec.search.requests import Request, answer
@@ -123,7 +124,7 @@ class Scheduler:
 
     def _one_by_one(self, waiting: _Window, done: Mapping[int, Outcome]) -> Iterator[list[_Search]]:
         """Run one search after the other; each request is answered immediately."""
-        ask = None if self._max_rows is None else lambda request: self._answers([request])[0]
+        ask = None if self._max_rows is None else self._answer
         while searches := self._searches(waiting.next(1, len(done))):
             (search,) = searches
             if search.outcome is None:
@@ -187,9 +188,10 @@ class Scheduler:
                     ended.clear()
             except UsageError:
                 raise
-            except Exception:
+            except Exception as error:
                 if unreadable or not flying:
                     raise
+                let_go(error)
             if not flying:
                 break
             for _, search in flying.values():
@@ -209,6 +211,10 @@ class Scheduler:
             else:
                 search.root = self._begun[id(root)] = root
         return searches
+
+    def _answer(self, request: Request) -> Any:
+        """The answer to one request; its error is raised."""
+        return answer(self._constellation, [request], self._max_rows)[0]
 
     def _answers(self, questions: list[Request]) -> Sequence[Any]:
         return self._each(partial(answer, self._constellation, max_rows=self._max_rows), questions)
@@ -319,7 +325,7 @@ class _Search:
         """Store the outcome of a search that has ended with a result or an exception."""
         seconds = time.monotonic() - self.started
         if isinstance(found, Exception):
-            self.outcome = Outcome(self.source, Result([]), seconds, found)
+            self.outcome = Outcome(self.source, Result([]), seconds, let_go(found))
         elif found.hypotheses:
             self.outcome = Outcome(self.source, found, seconds)
         else:
@@ -349,6 +355,7 @@ def _safely(ask: Callable[[list[Item]], Sequence[Any]], items: list[Item]) -> Se
     except UsageError:
         raise
     except Exception as error:
+        error = let_go(error)
         if len(items) == 1:
             return [error]
     # Outside the handler, so that an item's exception does not drag along that of the batch.

@@ -27,6 +27,7 @@ from typing import TypeVar
 import torch
 
 from sgdec.errors import SgdecError
+from sgdec.search.memory import is_out_of_memory
 from sgdec.training.data.batch import Batch, take
 from sgdec.training.data.budget import Budget
 from sgdec.training.log import LOG
@@ -35,23 +36,10 @@ from sgdec.training.run.resuming import last_good
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-SIGNS = ("DefaultCPUAllocator", "not enough memory", "bad_alloc", "out of memory", "STATUS_ALLOC_FAILED")
-"""Words in the messages of allocator errors that are plain `RuntimeError`."""
 SHARE = 0.9
 """The new ceiling, as a share of the cost of the batch that did not fit."""
 IN_A_ROW = 10
 """The run ends after this many skipped updates in a row: long lines alone do not explain them."""
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether this is the error of an allocator, of a GPU or the CPU, that is out of memory.
-
-    >>> is_out_of_memory(RuntimeError("... DefaultCPUAllocator: can't allocate memory")), is_out_of_memory(OSError())
-    (True, False)
-    """
-    if isinstance(error, (torch.cuda.OutOfMemoryError, MemoryError)):
-        return True
-    return isinstance(error, RuntimeError) and any(sign in str(error) for sign in SIGNS)
 
 
 def in_halves(compute: Callable[[Sequence[Item]], list[Result]], items: Sequence[Item]) -> list[Result]:

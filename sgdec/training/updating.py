@@ -17,6 +17,7 @@ import torch
 from sgdec.checkpoints import files, layout, loading
 from sgdec.errors import SgdecError
 from sgdec.models.base import Model
+from sgdec.search.memory import is_out_of_memory
 from sgdec.training.config import TrainConfig
 from sgdec.training.data.batch import Batch
 from sgdec.training.data.budget import Tokens
@@ -25,7 +26,7 @@ from sgdec.training.moving_average import MovingAverage
 from sgdec.training.objectives.expected_reward import ExpectedReward
 from sgdec.training.objectives.likelihood import Likelihood
 from sgdec.training.optimisation import make_optimizer, require_whole, uses_sgd
-from sgdec.training.out_of_memory import IN_A_ROW, Splitter, is_out_of_memory, way_out
+from sgdec.training.out_of_memory import IN_A_ROW, Splitter, way_out
 from sgdec.training.parallel.group import Group
 from sgdec.training.parallel.memory import collect_memory, restore_memory
 from sgdec.training.parallel.strategy import Loss, make_strategy

@@ -38,12 +38,12 @@ import numpy.typing as npt
 import torch
 
 from sgdec.errors import SgdecError, UsageError
+from sgdec.search.memory import is_out_of_memory
 from sgdec.terminal import Bar
 from sgdec.training.config import TrainConfig
 from sgdec.training.data.batch import Batch
 from sgdec.training.data.budget import Budget, Tokens
 from sgdec.training.data.text import Text
-from sgdec.training.out_of_memory import is_out_of_memory
 from sgdec.training.parallel.group import Group
 from sgdec.training.parallel.strategy import Strategy
 
