@@ -9,10 +9,11 @@ tokens and sentences, in arrays of the same order. One step of a search is
     cover = rows.cover()                         their coverage penalties
     rows.consume(parents, tokens)                the rows of the next step: the kept children that are not finished
 
-Scores must be dense or open: a row that restricts is an error. The scores are combined by the same code as for nodes,
-so totals, ledgers and ties are the same. A beam search calls `best_together`, which chooses from all rows of a beam
-together, instead of `best_children` and `totals`. `vanilla` uses this module, and docs/howto/plugins.md has a greedy
-search as an example.
+A beam search calls `best_together`, which chooses from all rows of a beam together, instead of `best_children` and
+`totals`. `add` begins sentences while others are in flight. The scores are combined by the same code as for nodes, so
+totals, ledgers and ties are the same. Scores must be dense or open: a row that restricts is an error, unless all
+predictors are automata with `arcs` (`sgdec.protocol.ArcsAhead`), for which `best_together` is the method to call.
+`vanilla` uses this module, and docs/howto/plugins.md has a greedy search as an example.
 
 Shapes: R rows, V tokens, K predictors, C = min(size, V) children per row.
 """
