@@ -337,3 +337,16 @@ def test_lattices_of_a_batch_are_read_together_as_each_alone(tmp_path: Path) -> 
             FstPredictor(str(tmp_path / "{id}.fst")).initialize_batch(batch)
         errors.append(str(error.value))
     assert errors[0] == errors[1]
+
+
+def test_an_arc_out_of_one_lattice_into_another_of_its_batch_is_damage(tmp_path: Path) -> None:
+    for number in (1, 2):
+        compiled("0 1 3 1\n1 0\n").write(str(tmp_path / f"{number}.fst"))
+    data = bytearray((tmp_path / "1.fst").read_bytes())
+    assert int.from_bytes(data[-16:-12], "little") == 1  # the target of its only arc, before the last state
+    data[-16:-12] = (2).to_bytes(4, "little")
+    (tmp_path / "1.fst").write_bytes(data)
+    predictor = FstPredictor(str(tmp_path / "{id}.fst"))
+    for batch in ([Source(1, ())], [Source(1, ()), Source(2, ())]):
+        with pytest.raises(SgdecError, match=r"1\.fst: cut short, or not an OpenFst file"):
+            predictor.initialize_batch(batch)

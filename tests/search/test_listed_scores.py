@@ -93,16 +93,36 @@ def test_arrays_mean_what_lists_mean(mix: str, weights: list[float | None], size
     assert any(result.hypotheses for result, _, _ in found) or mix == "with lists"
 
 
-def test_rows_that_consult_no_predictor_or_only_some_are_as_free_as_with_lists() -> None:
+OTHERS = Table(tables(1)), Lattice(drawn(2)), InArrays(drawn(2))
+
+
+@pytest.mark.parametrize("other", OTHERS, ids=lambda other: type(other).__name__)
+def test_nodes_may_consult_only_some_predictors(other: Any) -> None:
     found = []
     for a in (Lattice(drawn(1)), InArrays(drawn(1))):
-        constellation = Constellation.of({"a": a, "table": Table(tables(1))}, vocab_size=V)
+        constellation = Constellation.of({"a": a, "other": other}, vocab_size=V)
         (root,) = constellation.roots([Source(1, (3,), max_length=5)])
         nodes = [root, root.with_weights([None, 1.0]), root.with_weights([0.5, 2.0])]
         families = SearchSpace(constellation, root).expand(nodes, limit=20)
         found.append([[(child.last, child.total) for child in family] for family in families])
     assert found[0] == found[1]
-    assert len(found[0][1]) == V
+    assert len(found[0][1]) > len(found[0][0])
+
+
+def test_what_is_asked_on_demand_is_what_lists_and_arrays_both_list() -> None:
+    asked: list[Any] = []
+
+    class Watched(OnDemandTable):
+        def predict_next(self, candidates: Candidates | None = None) -> Scores:
+            asked.append(candidates)
+            return super().predict_next(candidates)
+
+    first, second = drawn(1), drawn(2)
+    predictors = {"lists": Lattice(first), "arrays": InArrays(second), "later": Watched(tables(1))}
+    constellation = Constellation.of(predictors, vocab_size=V)
+    (root,) = constellation.roots([Source(1, (3,), max_length=5)])
+    SearchSpace(constellation, root).expand([root], limit=2)
+    assert [list(each) for each in asked] == [sorted({*first[0]} & {*second[0]})]
 
 
 def test_what_several_list_is_what_all_of_them_list() -> None:
