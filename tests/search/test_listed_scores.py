@@ -100,9 +100,10 @@ OTHERS = Table(tables(1)), Lattice(drawn(2)), InArrays(drawn(2))
 def test_nodes_may_consult_only_some_predictors(other: Any) -> None:
     found = []
     for a in (Lattice(drawn(1)), InArrays(drawn(1))):
-        constellation = Constellation.of({"a": a, "other": other}, vocab_size=V)
+        predictors = {"a": a, "other": other, "table": Table(tables(9))}
+        constellation = Constellation.of(predictors, vocab_size=V)
         (root,) = constellation.roots([Source(1, (3,), max_length=5)])
-        nodes = [root, root.with_weights([None, 1.0]), root.with_weights([0.5, 2.0])]
+        nodes = [root, *(root.with_weights(weights) for weights in ([None, 1.0, 1.0], [0.5, 2.0, 1.0]))]
         families = SearchSpace(constellation, root).expand(nodes, limit=20)
         found.append([[(child.last, child.total) for child in family] for family in families])
     assert found[0] == found[1]
