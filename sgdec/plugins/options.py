@@ -253,16 +253,18 @@ def _convert(value: Any, annotation: Any, flag: str, option: Option) -> Any:
 
 
 def flaw(value: Any) -> str | None:
-    """The reason why a value is invalid for every option, or None: NaN, infinity, over 64 bits, NUL; also in lists.
+    """The reason why a value is invalid for every option, or None: NaN, infinity, over 62 bits, NUL; also in lists.
 
-    >>> flaw((0.5, float("inf"))), flaw(1 << 63), flaw(-3)
-    ('inf should be a finite number', '9223372036854775808 should be less than 2^63', None)
+    With 62 bits, integers of 64 bits have room for sums with a size that is given.
+
+    >>> flaw((0.5, float("inf"))), flaw(1 << 62), flaw(-3)
+    ('inf should be a finite number', '4611686018427387904 should be less than 2^62', None)
     """
     if isinstance(value, float) and not math.isfinite(value):
         return f"{value} should be a finite number"
-    if isinstance(value, int) and not -(1 << 63) <= value < 1 << 63:
+    if isinstance(value, int) and not -(1 << 62) <= value < 1 << 62:
         shown = str(value) if abs(value) < 1 << 99 else "the number"
-        return f"{shown} should be less than 2^63"
+        return f"{shown} should be less than 2^62"
     if isinstance(value, str) and "\0" in value:
         return f"{value!r} has a NUL character"
     if isinstance(value, (list, tuple, set, frozenset)):
