@@ -4,7 +4,7 @@ Two formats are read, ``vector`` (the usual one) and ``const``, with standard (t
 symbol tables, plain or gzipped. Every size, state number and table length in a file is checked against the actual
 bytes. Other formats are refused with the command that converts them.
 
-A file is a header, the symbol tables, and then
+A file is a header and symbol tables (`sgdec.io.openfst_header`), and then
 
 - ``vector``: for each state its final cost, its number of arcs (64 bits), and the arcs: label, output, cost, target;
 - ``const``: a table of states (final cost, first arc, numbers of arcs, of input epsilons and of output epsilons), and
@@ -25,15 +25,12 @@ import numpy.typing as npt
 
 from sgdec.errors import SgdecError
 from sgdec.io.limits import FILE, GZIP, gunzipped, read_all
-from sgdec.io.symbols import RESERVED
+from sgdec.io.openfst_header import ALIGNED, SYMBOLS_MAGIC, Damaged, Header, read_header
+
+__all__ = ["SYMBOLS_MAGIC", "Automata", "Automaton", "LatticeError", "first_arc", "read_openfst", "read_together"]
 
 COSTS = {"standard": "<f4", "log": "<f4", "log64": "<f8"}
 """The types of arcs, with the number type of their costs."""
-_MAGIC, SYMBOLS_MAGIC = 2125659606, 2125658996
-"""The first number of a file and of a symbol table."""
-_RESERVED_NAMES = {name.encode() for name in RESERVED.values()}
-_INPUT_SYMBOLS, _OUTPUT_SYMBOLS, _ALIGNED = 1, 2, 4
-_ALIGNED_VERSION = 1
 _ALIGNMENT = 16
 _WORD = 4
 """The size of a word in bytes; all parts of ``vector`` after the header are multiples of it."""
@@ -78,26 +75,6 @@ class Automata(NamedTuple):
     """``[F]``"""
 
 
-class _Header(NamedTuple):
-    """The header of a file."""
-
-    format: str
-    arc_type: str
-    flags: int
-    start: int
-    states: int
-    """The number of states; -1 = up to the end of the file."""
-    arcs: int
-    symbols: dict[int, str]
-    """As in `Automaton`."""
-    end: int
-    """The position of the states, after the symbol tables."""
-
-
-class _Damaged(Exception):
-    """The content of the file contradicts its header."""
-
-
 def read_openfst(path: str | Path) -> Automaton:
     """Read a file. Raises `LatticeError` if it is missing, damaged, of another format, has a label that is not a
     token id, or a cost that is not a number.
@@ -119,7 +96,7 @@ def read_together(paths: Sequence[str | Path]) -> Automata | None:
         if len(kinds) > 1 or (len(files) > 1 and files[0][1].format != "vector"):
             return None
         found = _vectors(files) if files[0][1].format == "vector" else _const(*files[0])
-    except (_Damaged, struct.error):
+    except (Damaged, struct.error):
         way_out = "Write it again, for example with pynini's Fst.write; OpenFst's text is compiled by fstcompile."
         raise LatticeError(path, "cut short, or not an OpenFst file", way_out) from None
     _require_values(path, found)
@@ -132,10 +109,10 @@ def first_arc(wrong: npt.NDArray[np.bool_], found: Automaton | Automata) -> tupl
     return int(np.searchsorted(found.first, arc, side="right")) - 1, found.arcs[arc]
 
 
-def _opened(path: str | Path) -> tuple[bytes, _Header]:
+def _opened(path: str | Path) -> tuple[bytes, Header]:
     """The content of a file and its header. Raises `LatticeError` for another format."""
     data = _read_bytes(path)
-    header = _header(data)
+    header = read_header(data)
     if header.arc_type not in COSTS:
         raise LatticeError(path, f"has arcs of type {header.arc_type!r}", f"Expected one of {', '.join(COSTS)}.")
     if header.format not in ("vector", "const"):
@@ -163,59 +140,7 @@ def _beside(path: str) -> str:
     return f"There is {other}." if Path(other).exists() else ""
 
 
-def _header(data: bytes) -> _Header:
-    """Parse the header: a magic number, the names of format and arcs, version, flags, properties, start, numbers of
-    states and arcs."""
-    (magic,) = struct.unpack_from("<i", data)
-    if magic != _MAGIC:
-        raise _Damaged
-    format, at = _string(data, 4)
-    arc_type, at = _string(data, at)
-    version, flags, _, start, states, arcs = struct.unpack_from("<iiQqqq", data, at)
-    at += struct.calcsize("<iiQqqq")
-    symbols: dict[int, str] = {}
-    if flags & _INPUT_SYMBOLS:
-        symbols, at = _symbols(data, at)
-    if flags & _OUTPUT_SYMBOLS:
-        _, at = _symbols(data, at)
-    if version == _ALIGNED_VERSION:
-        flags |= _ALIGNED
-    return _Header(format.decode("latin-1"), arc_type.decode("latin-1"), flags, start, states, arcs, symbols, at)
-
-
-def _string(data: bytes, at: int) -> tuple[bytes, int]:
-    """A string that is stored after its length, and the position of its end."""
-    (length,) = struct.unpack_from("<i", data, at)
-    end = at + 4 + length
-    if length < 0 or end > len(data):
-        raise _Damaged
-    return data[at + 4 : end], end
-
-
-def _symbols(data: bytes, at: int) -> tuple[dict[int, str], int]:
-    """The reserved symbols of a table, and the end of the table.
-
-    A table is a number, its name, the next free key, its size n, and n symbols with keys.
-    """
-    (magic,) = struct.unpack_from("<i", data, at)
-    if magic != SYMBOLS_MAGIC:
-        raise _Damaged
-    _, at = _string(data, at + 4)
-    _, size = struct.unpack_from("<qq", data, at)
-    at += 16
-    if size > (len(data) - at) // 12:  # a symbol takes at least 12 bytes
-        raise _Damaged
-    found = {}
-    for _ in range(size):
-        symbol, at = _string(data, at)
-        (key,) = struct.unpack_from("<q", data, at)
-        at += 8
-        if key in RESERVED or symbol in _RESERVED_NAMES:
-            found[key] = symbol.decode("utf-8", "replace")
-    return found, at
-
-
-def _vectors(files: Sequence[tuple[bytes, _Header]]) -> Automata:
+def _vectors(files: Sequence[tuple[bytes, Header]]) -> Automata:
     """Parse files of the format ``vector`` with one type of arcs. Only the numbers of arcs are read one by one."""
     cost = COSTS[files[0][1].arc_type]
     width = np.dtype(cost).itemsize // _WORD
@@ -232,7 +157,7 @@ def _vectors(files: Sequence[tuple[bytes, _Header]]) -> Automata:
     content = np.concatenate(words) if len(words) > 1 else words[0]
     places = np.array([*heads, len(content)])
     if (places[1:] - places[:-1] < head).any() or content[places[:-1] + width + 1].any():
-        raise _Damaged
+        raise Damaged
     first = (places - head * np.arange(len(places))) // arc
     is_arc = np.ones(len(content), bool)
     is_arc[places[:-1, None] + np.arange(head)] = False
@@ -242,14 +167,14 @@ def _vectors(files: Sequence[tuple[bytes, _Header]]) -> Automata:
     return _numbered(starts, states, first, arcs, final, symbols)
 
 
-def _heads(data: bytes, header: _Header, width: int) -> tuple[list[int], int]:
+def _heads(data: bytes, header: Header, width: int) -> tuple[list[int], int]:
     """The places of the states in the words after the header, and the end of the last one."""
     head, arc = width + 2, width + 3
     most = (len(data) - header.end) // _WORD
     words = memoryview(data)[header.end : header.end + most * _WORD].cast("i")
     heads, at = [0], 0
     if header.states > most // head:
-        raise _Damaged
+        raise Damaged
     try:
         for _ in range(header.states if header.states >= 0 else most // head):
             at += head + arc * words[at + width]
@@ -257,14 +182,14 @@ def _heads(data: bytes, header: _Header, width: int) -> tuple[list[int], int]:
             if at == most and header.states < 0:
                 break
     except IndexError:
-        raise _Damaged from None
+        raise Damaged from None
     if not 0 <= at <= most:
-        raise _Damaged
+        raise Damaged
     del heads[-1]
     return heads, at
 
 
-def _const(data: bytes, header: _Header) -> Automata:
+def _const(data: bytes, header: Header) -> Automata:
     cost = COSTS[header.arc_type]
     numbers = [(name, "<u4") for name in ("first", "arcs", "input_epsilons", "output_epsilons")]
     states_type = np.dtype([("final", cost), *numbers], align=True)
@@ -272,18 +197,18 @@ def _const(data: bytes, header: _Header) -> Automata:
     arcs, _ = _table(data, end, header.arcs, np.dtype(_arc_type(cost), align=True), header.flags)
     first = np.concatenate([[0], np.cumsum(states["arcs"], dtype=np.int64)])
     if first[-1] != len(arcs) or (states["first"] != first[:-1])[states["arcs"] > 0].any():
-        raise _Damaged
+        raise Damaged
     arcs = arcs.astype(_arc_type(cost))
     return _numbered([header.start], [0, len(states)], first, arcs, states["final"], [header.symbols])
 
 
 def _table(data: bytes, at: int, rows: int, kind: np.dtype[Any], flags: int) -> tuple[npt.NDArray[Any], int]:
     """The next ``rows`` rows, and the position of their end."""
-    if flags & _ALIGNED:
+    if flags & ALIGNED:
         at += -at % _ALIGNMENT
     end = at + rows * kind.itemsize
     if rows < 0 or end > len(data):
-        raise _Damaged
+        raise Damaged
     return np.frombuffer(data, kind, rows, at), end
 
 
@@ -299,7 +224,7 @@ def _numbered(
     final: npt.NDArray[Any],
     symbols: list[dict[int, str]],
 ) -> Automata:
-    """Files whose arcs have targets in their own numbering. Raises `_Damaged` if one, or a start, is not a state."""
+    """Files whose arcs have targets in their own numbering. Raises `Damaged` if one, or a start, is not a state."""
     bounds, target = np.array(states), arcs["target"]
     if len(starts) == 1:
         outside = target.max(initial=-1) >= states[-1]
@@ -309,7 +234,7 @@ def _numbered(
         outside = (target >= end - base).any()
     sizes = (bounds[1:] - bounds[:-1]).tolist()
     if outside or target.min(initial=0) < 0 or not all(-1 <= s < n for s, n in zip(starts, sizes, strict=True)):
-        raise _Damaged
+        raise Damaged
     if len(starts) > 1:
         arcs["target"] = target + base
         starts = [start if start < 0 else start + before for start, before in zip(starts, states, strict=False)]
