@@ -144,7 +144,7 @@ def draw(sizes: Sequence[int], points: dict[str, list[Point]], file: str) -> Non
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(6.6, 2.7), layout="constrained")
+    figure = Figure(figsize=(6.6, 3.0), layout="constrained")
     FigureCanvasAgg(figure)
     times, memory = figure.subplots(1, 2)
     for (name, found), marker in zip(points.items(), "o^s", strict=True):
@@ -154,7 +154,7 @@ def draw(sizes: Sequence[int], points: dict[str, list[Point]], file: str) -> Non
     times.plot(sizes, floors, color="0.6", linestyle=":", label="nmt, matrix products alone")
     times.set(xlabel="beam size", ylabel="microseconds per expansion", xscale="log", yscale="log")
     memory.set(xlabel="beam size", ylabel="peak memory (MiB)")
-    times.legend(fontsize="small", loc=(0.3, 0.4))  # between the curves
+    figure.legend(*times.get_legend_handles_labels(), loc="outside upper center", ncols=4, fontsize="small")
     for axes in (times, memory):
         axes.grid(alpha=0.25)
     Path(file).parent.mkdir(parents=True, exist_ok=True)
