@@ -64,6 +64,8 @@ class SyncBeamDecoder(BreadthFirst):
             families = space.expand(growing, limit=self.children_needed, lazy=True)
             children = dict(zip(growing, families, strict=True))
             for place, nodes in enumerate(inner):
+                if children.keys().isdisjoint(nodes):
+                    continue  # all of them are complete
                 inner[place] = self._grown(nodes, children)
                 finished.remember(node for node in nodes if node.finished and node not in inner[place])
             growing = [node for nodes in inner for node in nodes if not self._is_complete(node)]

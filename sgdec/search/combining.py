@@ -22,7 +22,7 @@ from sgdec.scores import TokenLists
 from sgdec.search.choosing import Choice
 from sgdec.search.columns import Column, Floats, Ints, agreed_width
 from sgdec.search.continuations import Block, Continuation
-from sgdec.search.dense import DenseRows
+from sgdec.search.dense import NARROW, DenseRows
 from sgdec.search.listed import ListedRows
 from sgdec.search.parts import Part
 
@@ -66,7 +66,9 @@ class Combined:
         return self._of_each_node(lambda rows: rows.best(limit))
 
     def best_blocks(self, limit: int) -> list[Block]:
-        """The same as a `Block` for each node."""
+        """The same as a `Block` for each node, in arrays if they are many."""
+        if limit <= NARROW:
+            return [Block(found, more=False) for found in self.best(limit)]
         return self._of_each_node(
             lambda rows: rows.blocks(limit) if isinstance(rows, ListedRows) else rows.best_blocks(limit)
         )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+PIECE = 8
+"""The number of continuations of a block that become Python objects at a time."""
 Continuation: TypeAlias = tuple[int, float, tuple[float, ...]]
 """Token; combined score; unweighted scores ``[K]``, 0 for a predictor that was not consulted."""
 
@@ -24,20 +28,29 @@ class Block:
     def __len__(self) -> int:
         return len(self.ranked)
 
+    def __iter__(self) -> Iterator[Continuation]:
+        """The continuations, best first; those of an array become Python objects a few at a time."""
+        if isinstance(self.ranked, list):
+            return iter(self.ranked)
+        return chain.from_iterable(self.continuations(place, place + PIECE) for place in range(0, len(self), PIECE))
+
     def continuations(self, start: int, end: int) -> list[Continuation]:
         """The continuations at positions ``start`` to ``end - 1``."""
-        if isinstance(self.ranked, list):
-            return self.ranked[start:end]
-        rows: list[list[float]] = self.ranked[start:end].tolist()
-        return [(int(token), total, tuple(scores)) for token, total, *scores in rows]
+        return self._at(slice(start, end))
 
     def first(self, size: int) -> Block:
         """The block of the ``size`` best of these continuations."""
         return self if len(self) <= size else Block(self.ranked[:size], more=False)
 
     def ends(self) -> list[Continuation]:
-        """The best and the worst continuation; none if there are none."""
-        return [*self.continuations(0, 1), *self.continuations(len(self) - 1, len(self))] if len(self) else []
+        """The best and the worst continuation, or the only one."""
+        return self._at(slice(None, None, max(len(self) - 1, 1)))
+
+    def _at(self, places: slice) -> list[Continuation]:
+        if isinstance(self.ranked, list):
+            return self.ranked[places]
+        rows: list[list[float]] = self.ranked[places].tolist()
+        return [(int(token), total, tuple(scores)) for token, total, *scores in rows]
 
     def tokens(self) -> npt.NDArray[np.int32]:
         """The tokens of all continuations: ``[n]``."""

@@ -204,9 +204,7 @@ class DenseRows:
         return self.chosen(np.array(groups), np.array(before), choice).by_row(self.shape[0])
 
     def best_blocks(self, limit: int) -> list[Block]:
-        """The same as `best`, in arrays if they are many."""
-        if self.shape[0] * limit <= NARROW:
-            return [Block(found, more=False) for found in self.best(limit)]
+        """The same as `best`, in arrays."""
         return _blocks(self.ranked(self.top(limit)), limit)
 
     def blocks(self, size: int) -> list[Block]:

@@ -16,21 +16,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, takewhile
 
 import numpy as np
 import numpy.typing as npt
 
+from sgdec.protocol import FORBIDDEN
 from sgdec.ranking import Coverage
 from sgdec.search.combining import Combined
-from sgdec.search.continuations import Block, Continuation
+from sgdec.search.continuations import PIECE, Block, Continuation
 from sgdec.search.node import Node, require_finite_after
 
 FIRST_BLOCK = 64
 """The size of the first block."""
 GROWTH = 8
 """Each later block is this many times as long as all earlier blocks together."""
-PIECE = 8
-"""The number of continuations of a block that become Python objects at a time."""
 
 
 @dataclass
@@ -57,7 +57,7 @@ def children(
     ``first``: the block of the best continuations; ``job``: provides the later blocks; ``names``: the predictors'
     names, for errors. Raises SgdecError if a total overflows, when that child is reached.
     """
-    return node.lazy_children(_continuations(node, first, job, above, names), coverage)
+    return node.lazy_children(chain.from_iterable(_pieces(node, first, job, above, names)), coverage)
 
 
 def best_children(
@@ -68,13 +68,16 @@ def best_children(
     Raises SgdecError at once if a total overflows.
     """
     require_finite_after(node, best.ends(), names)
-    return node.lazy_children(_continuations(node, best, None, above, names), coverage)
+    continuations = iter(best)
+    if above > FORBIDDEN:
+        continuations = takewhile(lambda each: node.total + each[1] > above, continuations)
+    return node.lazy_children(continuations, coverage)
 
 
-def _continuations(
-    node: Node, first: Block, job: Job | None, above: float, names: Sequence[str]
-) -> Iterator[Continuation]:
-    """The continuations of these children. Without a ``job`` there are none after the first block."""
+def _pieces(
+    node: Node, first: Block, job: Job, above: float, names: Sequence[str]
+) -> Iterator[list[Continuation]]:
+    """The continuations of these children, a few at a time."""
     block, given, lowest = first, np.zeros(0, np.int32), math.inf
     while True:
         for start in range(0, len(block), PIECE):
@@ -82,12 +85,12 @@ def _continuations(
             if piece[0][1] > lowest:
                 piece = [(token, min(score, lowest), scores) for token, score, scores in piece]
             require_finite_after(node, piece, names)
-            for continuation in piece:
-                if node.total + continuation[1] <= above:
-                    return
-                yield continuation
             lowest = piece[-1][1]
-        if job is None or not block.more:
+            if node.total + lowest <= above:
+                yield [each for each in piece if node.total + each[1] > above]
+                return
+            yield piece
+        if not block.more:
             return
         given = np.concatenate([given, block.tokens()])
         block = job.block_after(node, given, GROWTH * len(given))
