@@ -170,6 +170,7 @@ def search(
     ngram = NGram(str(folder / "lm.arpa"))
     constellation = Constellation.of({"fst": FstPredictor(str(folder / "{id}.fst")), "ngram": ngram})
     scheduler = Scheduler(constellation, decoder, batch_size=batch_size, nbest=nbest)
+    gc.collect()  # what earlier cases have left behind
     started = time.process_time()
     outcomes = list(scheduler.run(sources))
     return time.process_time() - started, outcomes
