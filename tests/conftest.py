@@ -12,8 +12,8 @@ from hypothesis import settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before anything imports torch
 
-settings.register_profile("sgdec", max_examples=30, deadline=None, derandomize=True, database=None)
-settings.register_profile("check", settings.get_profile("sgdec"), max_examples=25)  # what `make check` asks for
+settings.register_profile("sgdec", max_examples=25, deadline=None, derandomize=True, database=None)
+settings.register_profile("check", settings.get_profile("sgdec"), max_examples=20)  # what `make check` asks for
 settings.load_profile("sgdec")
 
 
