@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-PIECE = 8
+PIECE = 2
 """The number of continuations of a block that become Python objects at a time."""
 Continuation: TypeAlias = tuple[int, float, tuple[float, ...]]
 """Token; combined score; unweighted scores ``[K]``, 0 for a predictor that was not consulted."""
