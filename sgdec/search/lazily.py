@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, takewhile
+from itertools import takewhile
 
 import numpy as np
 import numpy.typing as npt
@@ -24,7 +24,7 @@ import numpy.typing as npt
 from sgdec.protocol import FORBIDDEN
 from sgdec.ranking import Coverage
 from sgdec.search.combining import Combined
-from sgdec.search.continuations import PIECE, Block, Continuation
+from sgdec.search.continuations import PIECE, Block
 from sgdec.search.node import Node, require_finite_after
 
 FIRST_BLOCK = 64
@@ -57,7 +57,24 @@ def children(
     ``first``: the block of the best continuations; ``job``: provides the later blocks; ``names``: the predictors'
     names, for errors. Raises SgdecError if a total overflows, when that child is reached.
     """
-    return node.lazy_children(chain.from_iterable(_pieces(node, first, job, above, names)), coverage)
+    block, given, lowest = first, np.zeros(0, np.int32), math.inf
+    before, unread, family = node.total, node.unread_children(), node.next_family()
+    while True:
+        for start in range(0, len(block), PIECE):
+            piece = block.continuations(start, start + PIECE)
+            if piece[0][1] > lowest:
+                piece = [(token, min(score, lowest), scores) for token, score, scores in piece]
+            require_finite_after(node, piece, names)
+            for token, score, scores in piece:
+                total = before + score
+                if total <= above:
+                    return
+                yield Node(family, token, scores, total, unread, coverage)
+            lowest = piece[-1][1]
+        if not block.more:
+            return
+        given = np.concatenate([given, block.tokens()])
+        block = job.block_after(node, given, GROWTH * len(given))
 
 
 def best_children(
@@ -72,25 +89,3 @@ def best_children(
     if above > FORBIDDEN:
         continuations = takewhile(lambda each: node.total + each[1] > above, continuations)
     return node.lazy_children(continuations, coverage)
-
-
-def _pieces(
-    node: Node, first: Block, job: Job, above: float, names: Sequence[str]
-) -> Iterator[list[Continuation]]:
-    """The continuations of these children, a few at a time."""
-    block, given, lowest = first, np.zeros(0, np.int32), math.inf
-    while True:
-        for start in range(0, len(block), PIECE):
-            piece = block.continuations(start, start + PIECE)
-            if piece[0][1] > lowest:
-                piece = [(token, min(score, lowest), scores) for token, score, scores in piece]
-            require_finite_after(node, piece, names)
-            lowest = piece[-1][1]
-            if node.total + lowest <= above:
-                yield [each for each in piece if node.total + each[1] > above]
-                return
-            yield piece
-        if not block.more:
-            return
-        given = np.concatenate([given, block.tokens()])
-        block = job.block_after(node, given, GROWTH * len(given))

@@ -186,11 +186,15 @@ class Node:
 
     def lazy_children(self, continuations: Iterable[Continuation], coverage: Coverage) -> Iterator[Node]:
         """The same; each child is created when it is read."""
-        states, family, total = self.states, self.next_family(), self.total
-        unread = Unread(states.before_children(self.length) if isinstance(states, Unread) else states)
+        family, unread, total = self.next_family(), self.unread_children(), self.total
         return (
             Node(family, token, scores, total + score, unread, coverage) for token, score, scores in continuations
         )
+
+    def unread_children(self) -> Unread:
+        """The states of this node's children, before their last tokens are consumed."""
+        states = self.states
+        return Unread(states.before_children(self.length) if isinstance(states, Unread) else states)
 
     def next_family(self) -> Family:
         """The `Family` of this node's children."""
