@@ -31,6 +31,7 @@ from sgdec.search.space import SearchSpace
 from sgdec.testing import batches
 from sgdec.testing.enumeration import Path, enumerate_space, score_path
 from sgdec.testing.expectations import keeps_to_the_protocol, require_the_best
+from sgdec.testing.shared import Shared
 from sgdec.testing.tiny_spaces import TinySpace, tiny_spaces
 from sgdec.testing.toys import Forced, PassThrough, Table
 
@@ -65,18 +66,18 @@ class DecoderContract(ABC):
         keeps_to_the_protocol(self.make())
 
     def test_hypotheses_come_best_first(self) -> None:
-        for at, _, result in self._results():
+        for at, _, result in self._results:
             scores = [hypothesis.rank_score for hypothesis in result.hypotheses]
             assert scores == sorted(scores, reverse=True), f"a list must be sorted by rank_score: {scores} {at}"
 
     def test_no_hypothesis_comes_twice(self) -> None:
-        for at, _, result in self._results():
+        for at, _, result in self._results:
             found = [(hypothesis.tokens, hypothesis.weights) for hypothesis in result.hypotheses]
             twice = [tokens for tokens, weights in found if found.count((tokens, weights)) > 1]
             assert not twice, f"a list must not contain a hypothesis twice: {twice[0]} {at}"
 
     def test_a_list_is_no_longer_than_asked_for(self) -> None:
-        for at, space, result in self._results():
+        for at, space, result in self._results:
             found = len(result.hypotheses)
             assert found <= space.nbest, f"a list must contain at most nbest hypotheses: {found} {at}"
 
@@ -124,7 +125,7 @@ class DecoderContract(ABC):
 
     def test_rank_scores_follow_the_ranking(self) -> None:
         """If the decoder ranks by its own criterion, rank scores must only be finite."""
-        for at, space, result in self._results():
+        for at, space, result in self._results:
             if self._own_criterion():
                 for hypothesis in result.hypotheses:
                     assert math.isfinite(hypothesis.rank_score), f"a rank_score must be finite: {hypothesis} {at}"
@@ -140,11 +141,11 @@ class DecoderContract(ABC):
                     )
 
     def test_two_runs_are_equal(self) -> None:
-        for (at, _, first), (_, _, second) in zip(self._results(), self._results(), strict=True):
+        for (at, _, first), (_, _, second) in zip(self._results, self._search_all(), strict=True):
             assert first == second, f"two runs must give the same list, ties included: {first}, then {second} {at}"
 
     def test_one_decoder_searches_many_spaces_side_by_side(self) -> None:
-        expected = [result for _, _, result in self._results()]
+        expected = [result for _, _, result in self._results]
         found = _side_by_side(self.make(), [self._open(tiny, nbest) for tiny, nbest in self._cases()])
         for (tiny, nbest), first, second in zip(self._cases(), expected, found, strict=True):
             assert first == second, (
@@ -179,7 +180,7 @@ class DecoderContract(ABC):
                     )
 
     def test_expansions_are_counted(self) -> None:
-        for at, space, result in self._results():
+        for at, space, result in self._results:
             fewest = max((len(hypothesis.tokens) + 1 for hypothesis in result.hypotheses), default=0)
             assert space.expansions >= fewest, (
                 f"every expanded node must be counted: {space.expansions}, for a hypothesis of {fewest} tokens {at}"
@@ -196,11 +197,11 @@ class DecoderContract(ABC):
     def test_an_exact_search_equals_enumeration(self) -> None:
         if self.make().exact if self.exact is None else self.exact:
             assert not self._own_criterion(), self._no_proof()
-            for at, space, result in self._results():
+            for at, space, result in self._results:
                 self._equals_enumeration(at, space, result)
 
     def test_a_proof_is_true(self) -> None:
-        for at, space, result in self._results():
+        for at, space, result in self._results:
             claims = (result.proven, result.gap) != (None, None)
             assert not (claims and self._own_criterion()), f"{self._no_proof()} {at}"
             if result.proven:
@@ -244,7 +245,12 @@ class DecoderContract(ABC):
         sources = [replace(tiny.source, id=number) for number in (1, 2)]
         return list(Scheduler(constellation, self.make(), nbest=nbest, batch_size=2).run(sources))
 
-    def _results(self) -> Iterator[tuple[str, SearchSpace, Result]]:
+    @Shared
+    def _results(self) -> list[tuple[str, SearchSpace, Result]]:
+        """One search of each case for all tests: a description for messages, the space, and the result."""
+        return list(self._search_all())
+
+    def _search_all(self) -> Iterator[tuple[str, SearchSpace, Result]]:
         for tiny, nbest in self._cases():
             space = self._open(tiny, nbest)
             decoder = self.make()
@@ -254,7 +260,7 @@ class DecoderContract(ABC):
             yield _at(tiny, nbest), space, result
 
     def _hypotheses(self) -> Iterator[tuple[str, SearchSpace, Hypothesis]]:
-        for at, space, result in self._results():
+        for at, space, result in self._results:
             for hypothesis in result.hypotheses:
                 yield at, space, hypothesis
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import pytest
 
-from sgdec.protocol import Decoder, Result
-from sgdec.search.space import SearchSpace
+from sgdec.protocol import Decoder
 from sgdec.testing import BeamContract, DecoderContract, ExactDecoderContract
 from sgdec.testing.random_spaces import KINDS, WEIGHTS
 from sgdec.testing.tiny_spaces import TinySpace, tiny_spaces
@@ -17,23 +15,7 @@ from tests.helpers.contracts import HOST, contracts
 NEVER_NEGATIVE = tuple(weight for weight in WEIGHTS if weight >= 0)
 
 
-class SearchedOnce(DecoderContract):
-    """The same promises, of one search of each space for all of them; equal searches are two."""
-
-    _found: ClassVar[list[tuple[str, SearchSpace, Result]]]
-
-    def _results(self) -> Iterator[tuple[str, SearchSpace, Result]]:
-        cls = type(self)
-        if "_found" not in vars(cls):
-            cls._found = list(super()._results())
-        yield from cls._found
-
-    def test_two_runs_are_equal(self) -> None:
-        again = [result for _, _, result in super()._results()]
-        assert again == [result for _, _, result in self._results()]
-
-
-class SearchContract(SearchedOnce):
+class SearchContract(DecoderContract):
     """The contract of the decoder ``plugin``, with ``options``."""
 
     plugin: ClassVar[str]
