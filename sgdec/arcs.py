@@ -2,10 +2,12 @@
 
 `Numbers` hands out the numbers of states: each sentence gets a range that no other sentence ever has. `Automata`
 keeps the arcs of the sentences in flight as one automaton. `spread` lists ranges of an array one after the other.
+All three take NumPy arrays or torch tensors, and answer with the same kind, on the same device.
 """
 
 from __future__ import annotations
 
+import copy
 from bisect import bisect_right
 from collections.abc import Sequence
 from typing import Any, Generic, TypeVar
@@ -13,6 +15,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from sgdec.array_api import Copies, Put, namespace
 from sgdec.protocol import FORBIDDEN, Arcs, Ints, Listed
 
 __all__ = ["DEAD", "Automata", "Automaton", "Numbers", "spread"]
@@ -23,6 +26,8 @@ ROOM = 1 << 10
 """The least number of rows in an array that can grow."""
 MORE = 1 << 31
 """A number above all tokens and all rows."""
+LAST_KEY = (1 << 63) - 1
+"""A number above all keys of arcs."""
 
 Floats = npt.NDArray[np.float64]
 
@@ -36,10 +41,11 @@ def spread(first: Ints, counts: Ints) -> tuple[Ints, Ints, Ints]:
     >>> [part.tolist() for part in spread(np.array([5, 9]), np.array([3, 2]))]
     [[0, 3, 5], [0, 0, 0, 1, 1], [5, 6, 7, 9, 10]]
     """
-    offsets = np.zeros(len(first) + 1, np.int64)
-    counts.cumsum(out=offsets[1:])
-    row = np.arange(len(first)).repeat(counts)
-    return offsets, row, np.arange(offsets[-1]) + (first - offsets[:-1])[row]
+    xp, device = namespace(first), first.device
+    offsets = xp.zeros(len(first) + 1, dtype=xp.int64, device=device)
+    offsets[1:] = counts.cumsum(0)  # xp.cumulative_sum with the initial 0 would take four times as long in NumPy
+    row = xp.repeat(xp.arange(len(first), device=device), counts)
+    return offsets, row, xp.arange(len(row), device=device) + (first - offsets[:-1])[row]
 
 
 class Numbers:
@@ -59,13 +65,14 @@ class Numbers:
         self.starts: list[int] = []
         """The first numbers of the ranges in use, ascending."""
         self._as_array: Ints | None = None
+        self._copies: Copies[Ints] = Copies(lambda starts, put: put(starts))
         self._next = 0
 
     def take(self, size: int) -> int:
         """The first number of a new range of ``size`` numbers; its place is the last."""
         start, self._next = self._next, self._next + size
         self.starts.append(start)
-        self._as_array = None
+        self._forget()
         return start
 
     def place(self, state: int) -> int:
@@ -76,14 +83,20 @@ class Numbers:
         """The place of each number's range ``[n]``; negative numbers are nowhere, at -1."""
         if self._as_array is None:
             self._as_array = np.array(self.starts, np.int64)
-        return self._as_array.searchsorted(states, side="right") - 1
+        starts = self._copies.beside(self._as_array, states)
+        places: Ints = namespace(states).searchsorted(starts, states, side="right") - 1
+        return places
 
     def release(self, state: int) -> int:
         """Give the range of this number back; return the place that it had."""
         place = self.place(state)
         del self.starts[place]
-        self._as_array = None
+        self._forget()
         return place
+
+    def _forget(self) -> None:
+        self._as_array = None
+        self._copies.drop()
 
 
 class Automaton:
@@ -122,15 +135,17 @@ class _Arrays:
         """The numbers of rows and arcs in use."""
         self.first, self.count = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
         """By row: the first arc, and the number of arcs."""
+        self.shift = np.zeros(0, np.int64)
+        """By automaton the row of a state minus its number; at the end a number that makes negative states row 0."""
         self.tokens, self.scores, self.after = np.zeros(arcs, np.int64), np.zeros(arcs), np.zeros(arcs, np.int64)
         """By arc."""
-        self._keys = np.full(arcs, -1)
+        self._keys = np.full(arcs, LAST_KEY)
         """By arc: row * `MORE` + token, ascending; as far as they have been needed."""
         self._keyed = 1, 0
         """The numbers of rows and arcs with keys."""
 
     def have_room(self, rows: int, arcs: int) -> bool:
-        return self.rows + rows <= len(self.first) and self.arcs + arcs <= len(self.tokens)
+        return self.rows + rows <= len(self.first) and self.arcs + arcs < len(self.tokens)  # after arcs is LAST_KEY
 
     def extend(self, automata: Sequence[Automaton], starts: Sequence[int]) -> list[int]:
         """Append automata, whose states 0 have the numbers ``starts``; return the rows of these states."""
@@ -148,12 +163,34 @@ class _Arrays:
         return rows[:-1]
 
     def keys(self) -> Ints:
-        """The keys of all arcs in use."""
+        """The keys of all arcs in use, then `LAST_KEY`."""
         (rows, arcs), self._keyed = self._keyed, (self.rows, self.arcs)
         if arcs < self.arcs:
             row = np.repeat(np.arange(rows, self.rows), self.count[rows : self.rows])
             self._keys[arcs : self.arcs] = row * MORE + self.tokens[arcs : self.arcs]
-        return self._keys[: self.arcs]
+        return self._keys[: self.arcs + 1]
+
+    def moved(self, put: Put) -> _Arrays:
+        """The same on another device, for `of` alone."""
+        self.keys()
+        moved = copy.copy(self)
+        for name in ("shift", "first", "count", "tokens", "scores", "after", "_keys"):
+            setattr(moved, name, put(getattr(self, name)))
+        return moved
+
+    def of(self, states: Ints, places: Ints, candidates: Listed | None) -> Arcs:
+        """The arcs of these states, or those for candidates. ``places [R]``: of their automata."""
+        xp = namespace(states)
+        rows = xp.maximum(states + self.shift[places], 0)
+        if candidates is None:
+            offsets, _, found = spread(self.first[rows], self.count[rows])
+            return offsets, self.tokens[found], self.scores[found], self.after[found]
+        offsets, tokens = candidates
+        keys, wanted = self.keys(), xp.repeat(rows * MORE, offsets[1:] - offsets[:-1]) + tokens
+        found = xp.searchsorted(keys, wanted)
+        follows = keys[found] == wanted
+        scores = xp.where(follows, self.scores[found], FORBIDDEN)
+        return offsets, tokens, scores, xp.where(follows, self.after[found], DEAD)
 
 
 Kind = TypeVar("Kind", bound=Automaton)
@@ -179,13 +216,15 @@ class Automata(Generic[Kind]):
         """Those in use, in the order of their numbers; the first of them are in the arrays."""
         self._shifts: list[int] = []
         """For each automaton in the arrays: the row of a state minus its number."""
-        self._shift: Ints | None = None
-        """The same as an array, and at the end a number for negative states, which makes them row 0."""
         self._arrays = _Arrays(ROOM, ROOM)
+        self._copies = Copies(_Arrays.moved)
+        self._is_current = False
+        """Whether the arrays are those of the automata in use."""
 
     def add(self, automaton: Kind) -> int:
         """Add an automaton; return the number of its state 0. Its other states follow."""
         self._automata.append(automaton)
+        self._forget()
         return self._numbers.take(automaton.states)
 
     def find(self, state: int) -> tuple[Kind, int]:
@@ -197,38 +236,35 @@ class Automata(Generic[Kind]):
         """Forget the automaton of the state with this number."""
         place = self._numbers.release(state)
         del self._automata[place], self._shifts[place : place + 1]
-        self._shift = None
+        self._forget()
 
     def arcs(self, states: Ints, candidates: Listed | None) -> Arcs:
         """The arcs of these states, or those for candidates, as in `sgdec.protocol.ArcsAhead.arcs`."""
-        if len(self._shifts) < len(self._automata):
+        if not self._is_current:
             self._load()
-        every = self._arrays
-        if self._shift is None:
-            self._shift = np.array([*self._shifts, -MORE])
-        rows = np.maximum(states + self._shift[self._numbers.places(states)], 0)
-        if candidates is None:
-            offsets, _, places = spread(every.first[rows], every.count[rows])
-            return offsets, every.tokens[places], every.scores[places], every.after[places]
-        offsets, tokens = candidates
-        keys, wanted = every.keys(), np.repeat(rows * MORE, offsets[1:] - offsets[:-1]) + tokens
-        if not len(keys):
-            return offsets, tokens, np.full(len(tokens), FORBIDDEN), np.full(len(tokens), DEAD)
-        places = keys.searchsorted(wanted)
-        places[places == len(keys)] = 0
-        found = keys[places] == wanted
-        scores = np.where(found, every.scores[places], FORBIDDEN)
-        return offsets, tokens, scores, np.where(found, every.after[places], DEAD)
+        arrays = self._copies.beside(self._arrays, states)
+        return arrays.of(states, self._numbers.places(states), candidates)
+
+    def _forget(self) -> None:
+        self._is_current = False
+        self._copies.drop()
 
     def _load(self) -> None:
         """Copy the automata into the arrays that are not there yet; if these are full, copy all into larger ones."""
         waiting = self._automata[len(self._shifts) :]
-        rows, arcs = (sum(sizes) for sizes in zip(*((a.states, len(a.tokens)) for a in waiting), strict=True))
-        if not self._arrays.have_room(rows, arcs):
-            waiting, self._shifts = self._automata, []
-            rows, arcs = (sum(sizes) for sizes in zip(*((a.states, len(a.tokens)) for a in waiting), strict=True))
-            self._arrays = _Arrays(ROOM + 2 * rows, ROOM + 2 * arcs)
-        self._shift = None
-        starts = self._numbers.starts[len(self._shifts) :]
-        at = self._arrays.extend(waiting, starts)
-        self._shifts += [row - start for row, start in zip(at, starts, strict=True)]
+        if waiting:
+            rows, arcs = _room(waiting)
+            if not self._arrays.have_room(rows, arcs):
+                waiting, self._shifts = self._automata, []
+                rows, arcs = _room(waiting)
+                self._arrays = _Arrays(ROOM + 2 * rows, ROOM + 2 * arcs)
+            starts = self._numbers.starts[len(self._shifts) :]
+            at = self._arrays.extend(waiting, starts)
+            self._shifts += [row - start for row, start in zip(at, starts, strict=True)]
+        self._arrays.shift = np.array([*self._shifts, -MORE])
+        self._is_current = True
+
+
+def _room(automata: Sequence[Automaton]) -> tuple[int, int]:
+    """The numbers of states and arcs."""
+    return sum(each.states for each in automata), sum(len(each.tokens) for each in automata)

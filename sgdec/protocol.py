@@ -125,6 +125,8 @@ class Traits:
 
     Read only for predictors with `StepsAhead` or `ArcsAhead`; one that is on demand never lists.
     """
+    arcs_of_tensors: bool = False
+    """Whether `ArcsAhead.arcs` also answers for torch tensors, on their device."""
     vocabularies: Vocabularies = Vocabularies()
     """The vocabularies of its model, if it has one; source tokens are ids in its source vocabulary."""
 
@@ -248,6 +250,10 @@ class ArcsAhead(Protocol):
         ascending, or with candidates exactly the tokens of row i of these, with -inf for those that cannot follow.
         States after tokens that cannot follow are arbitrary. The result is not changed by the caller, nor are the
         arguments by this method. `sgdec.arcs` has what implementations share.
+
+        Searches ask with NumPy arrays, and an implementation needs to handle nothing else. One that sets
+        `Traits.arcs_of_tensors` also answers for torch tensors: with tensors of the same types on the same device,
+        and the same numbers bit for bit.
         """
 
 

@@ -11,12 +11,14 @@ shortest first. Scores are natural logs in float32, as precise as KenLM's.
 
 from __future__ import annotations
 
+import copy
 from bisect import bisect_left
 from collections.abc import Sequence
 
 import numpy as np
 import numpy.typing as npt
 
+from sgdec.array_api import Copies, Put, namespace
 from sgdec.errors import SgdecError
 from sgdec.io.arpa import LN_10, Arpa, NGrams
 
@@ -26,6 +28,8 @@ Floats = npt.NDArray[np.float32]
 UNKNOWN, START, END = "<unk>", "<s>", "</s>"
 NEVER_SEEN = -100 * LN_10
 """KenLM's score of ``<unk>`` if the model does not list it."""
+LAST_KEY = (1 << 63) - 1
+"""A number above all keys of n-grams."""
 
 
 class BackoffTable:
@@ -61,6 +65,7 @@ class BackoffTable:
         self._width = max(len(columns), 1 + max(self._symbol_of.values()))
         self._grow(np.array([self._symbol_of.get(word, -1) for word in words]), [unigrams, *longer])
         self._prepare_rows(columns)
+        self._copies = Copies(BackoffTable._moved)
         self.start = self.advance(0, START)
 
     def rows(self, histories: Sequence[int]) -> Floats:
@@ -167,27 +172,41 @@ class BackoffTable:
         return self._symbol_of.get(word, self._unknown)
 
     def step_all(self, histories: Ints, symbols: Ints) -> tuple[npt.NDArray[np.float64], Ints]:
-        """`step` for arrays ``[n]``, with bit-equal numbers."""
-        nodes, backoff = self._find(histories, symbols)
+        """`step` for arrays or tensors ``[n]``, with bit-equal numbers."""
+        xp, table = namespace(histories), self._copies.beside(self, histories)
+        nodes, backoff = table._find(histories, symbols)
         ngrams = nodes - 1
-        return (backoff + self.scores[ngrams]).astype(np.float64), self._after[ngrams]
+        return xp.asarray(backoff + table.scores[ngrams], dtype=xp.float64), table._after[ngrams]
 
     def _find(self, histories: Ints, symbols: Ints) -> tuple[Ints, Floats]:
         """The longest listed n-gram of each history and symbol, and the back-offs on the way to it."""
-        histories, backoff = histories.copy(), np.zeros(len(histories), np.float32)
+        xp = namespace(histories)
         nodes = self._children(histories, symbols)
-        while len(missing := (nodes == 0).nonzero()[0]):
-            before = histories[missing]
-            backoff[missing] += self._backoff[before]
-            histories[missing] = shorter = self._suffix[before]
-            nodes[missing] = self._children(shorter, symbols[missing])
+        backoff = xp.zeros(len(nodes), dtype=xp.float32, device=nodes.device)
+        (missing,) = xp.nonzero(nodes == 0)
+        histories = histories[missing]
+        while len(missing):
+            backoff[missing] += self._backoff[histories]
+            histories = self._suffix[histories]
+            nodes[missing] = found = self._children(histories, symbols[missing])
+            (still,) = xp.nonzero(found == 0)
+            missing, histories = missing[still], histories[still]
         return nodes, backoff
 
     def _children(self, histories: Ints, symbols: Ints) -> Ints:
         """The node of each ``history symbol``, or 0."""
-        keys = histories * self._width + symbols
-        at = self._keys.searchsorted(keys)
-        return np.where(self._keys.take(at, mode="clip") == keys, at + 1, 0) if len(self._keys) else at
+        xp, keys = namespace(histories), histories * self._width + symbols
+        at = xp.searchsorted(self._keys, keys)
+        nodes: Ints = xp.where(self._keys[at] == keys, at + 1, 0)
+        return nodes
+
+    def _moved(self, put: Put) -> BackoffTable:
+        """The same on another device, for `_find` alone."""
+        moved = copy.copy(self)
+        moved._keys, moved.scores, moved._after = put(self._keys), put(self.scores), put(self._after)
+        moved._backoff, moved._suffix = put(self._backoff), put(self._suffix)
+        moved._copies = Copies(BackoffTable._moved)  # not those that this copy is one of
+        return moved
 
     def _listed(self, nodes: Ints) -> tuple[Ints, Ints]:
         """The n-grams that the model lists after each node, concatenated: the index of the node, and the n-gram."""
@@ -209,7 +228,7 @@ class BackoffTable:
     def _grow(self, symbol_of: Ints, orders: Sequence[NGrams]) -> None:
         """Build the trie, level by level. ``symbol_of`` has the symbol of each word in the model's list; -1 = no
         column."""
-        self._keys = np.empty(0, np.int64)  # history x width + symbol, ascending
+        self._keys = np.array([LAST_KEY])  # history x width + symbol, ascending; then LAST_KEY
         scores, backoffs = [np.empty(0)], [np.zeros(1)]
         self._suffix = np.zeros(1, np.int64)  # for each node that can be a history: its longest known proper suffix
         levels = []
@@ -231,14 +250,14 @@ class BackoffTable:
                 levels.append(slice(len(self._suffix), len(self._suffix) + len(keys)))
                 self._suffix = np.append(self._suffix, self._longest_suffix(keys, root=n == 1))
                 backoffs.append(ngrams.backoffs[kept][order])
-            self._keys = np.append(self._keys, keys)
+            self._keys = np.concatenate([self._keys[:-1], keys, self._keys[-1:]])
             scores.append(ngrams.scores[kept][order])
-        self.last = (self._keys % self._width).astype(np.int32)
+        self.last = (self._keys[:-1] % self._width).astype(np.int32)
         self.scores: Floats = np.concatenate(scores).astype(np.float32)
         self._backoff: Floats = np.concatenate(backoffs).astype(np.float32)
         self._first = np.searchsorted(self._keys, np.arange(len(self._suffix) + 1) * self._width)
         self._merge_equals(levels)
-        longest = self._longest_suffix(self._keys[len(self._suffix) - 1 :], root=len(orders) == 1)
+        longest = self._longest_suffix(self._keys[len(self._suffix) - 1 : -1], root=len(orders) == 1)
         self._after = np.append(self._distinct, self._distinct[longest])[1:]  # the history after each n-gram
         arrays = self._first, self.last, self.scores, self._backoff, self._suffix, self._after
         self._views = tuple(array.data for array in arrays)  # lists give single numbers faster

@@ -10,10 +10,9 @@ from abc import abstractmethod
 from collections.abc import Hashable, Sequence
 from typing import Generic, TypeVar
 
-import numpy as np
-
 from sgdec import EOS, BatchPredictor, Scores, Source
 from sgdec.arcs import Numbers
+from sgdec.array_api import namespace
 from sgdec.protocol import Arcs, Candidates, Ints, Listed, SparseRow, Steps
 
 LONGEST = 1 << 32
@@ -33,7 +32,7 @@ def tokens_left(source: Source) -> int:
 
 def one_less(left: Number) -> Number:
     """The tokens left after one more; 0 and `NO_LIMIT` stay as they are."""
-    return left - ((left > 0) & (left < NO_LIMIT))
+    return left - 1 * ((left > 0) & (left < NO_LIMIT))  # torch subtracts no bool
 
 
 class Numbered(BatchPredictor):
@@ -72,6 +71,7 @@ class Counting(Numbered):
     """An automaton with open rows, which score one token by itself and all others alike."""
 
     restricts = False
+    arcs_of_tensors = True
     token = EOS
     """The token with a score of its own."""
 
@@ -86,14 +86,14 @@ class Counting(Numbered):
         """Raises ValueError without candidates. Hypotheses of equal length share states, so few rows are computed."""
         if candidates is None:
             raise ValueError(f"{type(self).__name__} has arcs among candidates only")
-        offsets, tokens = candidates
-        counts = np.diff(offsets)
-        distinct, place = np.unique(states, return_inverse=True)
-        rows = list(map(self._row, distinct.tolist()))
-        own = np.array([row.get(self.token) for row in rows])
-        others = np.array([row.default for row in rows])
-        scores = np.where(tokens == self.token, np.repeat(own[place], counts), np.repeat(others[place], counts))
-        return offsets, tokens, scores, self._after(np.repeat(states, counts), tokens)
+        xp, device, (offsets, tokens) = namespace(states), states.device, candidates
+        counts = offsets[1:] - offsets[:-1]
+        distinct, place = xp.unique_inverse(states)
+        rows, row = list(map(self._row, distinct.tolist())), xp.repeat(place, counts)
+        own = xp.asarray([row.get(self.token) for row in rows], dtype=xp.float64, device=device)
+        others = xp.asarray([row.default for row in rows], dtype=xp.float64, device=device)
+        scores = xp.where(tokens == self.token, own[row], others[row])
+        return offsets, tokens, scores, self._after(xp.repeat(states, counts), tokens)
 
 
 class Sentences(Generic[Data]):

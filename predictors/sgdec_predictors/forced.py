@@ -41,6 +41,7 @@ class ForcedPredictor(Numbered):
     """
 
     max_score = 0.0
+    arcs_of_tensors = True
 
     def __init__(
         self,

@@ -60,6 +60,8 @@ class ForcedList(Numbered):
     [SparseRow({2: -2.5, 4: 0.0}, default=-inf)]
     """
 
+    arcs_of_tensors = True
+
     def __init__(
         self,
         path: Annotated[

@@ -46,6 +46,7 @@ class FstPredictor(BatchPredictor):
     """
 
     independent_rows = True
+    arcs_of_tensors = True
 
     def __init__(
         self,

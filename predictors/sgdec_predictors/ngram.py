@@ -28,6 +28,7 @@ from pydantic import Field
 
 import sgdec
 from sgdec import BOS, EOS, BatchPredictor, Context, Scores, SgdecError, Source, UsageError
+from sgdec.array_api import Copies, namespace
 from sgdec.io.arpa import read_arpa
 from sgdec.io.kenlm import MAGIC
 from sgdec.protocol import Arcs, Candidates, Ints, Listed, SparseRow, Steps
@@ -80,6 +81,7 @@ class NGram(BatchPredictor):
 
     on_demand = True
     independent_rows = True
+    arcs_of_tensors = True
 
     def __init__(
         self,
@@ -190,7 +192,7 @@ class NGram(BatchPredictor):
         if candidates is None or self._table is None:
             raise ValueError("ngram has arcs among candidates only")
         offsets, tokens = candidates
-        histories = states.repeat(offsets[1:] - offsets[:-1])
+        histories = namespace(states).repeat(states, offsets[1:] - offsets[:-1])
         return offsets, tokens, *self._table.step_all(histories, self._symbols.all(tokens))
 
     def state_key(self, states: Sequence[Hashable]) -> list[Hashable]:
@@ -236,6 +238,7 @@ class _Symbols(dict[int, Any]):
         self._spell = spell
         self._listed = np.zeros(0, np.int64)
         """The symbols of the first tokens."""
+        self._copies: Copies[Ints] = Copies(lambda listed, put: put(listed))
         self._size = vocab_size
 
     def __missing__(self, token: int) -> Any:
@@ -244,13 +247,16 @@ class _Symbols(dict[int, Any]):
 
     def all(self, tokens: Ints) -> Ints:
         """The symbols of tokens ``[n]``, if symbols are numbers."""
-        end = int(tokens.max(initial=-1)) + 1
+        end = int(tokens.max()) + 1 if len(tokens) else 0
         if end > LISTED:
-            return np.fromiter(map(self.__getitem__, tokens.tolist()), np.int64)
+            xp, symbols = namespace(tokens), list(map(self.__getitem__, tokens.tolist()))
+            found: Ints = xp.asarray(symbols, dtype=xp.int64, device=tokens.device)
+            return found
         if end > len(self._listed):
             size = max(end, self._size or 2 * len(self._listed))
             self._listed = np.fromiter(map(self.__getitem__, range(size)), np.int64)
-        return self._listed[tokens]
+            self._copies.drop()
+        return self._copies.beside(self._listed, tokens)[tokens]
 
 
 class _Memory(dict[int, tuple[float, Hashable]]):

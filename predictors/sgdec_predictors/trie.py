@@ -52,6 +52,7 @@ class TriePredictor(BatchPredictor):
     """
 
     independent_rows = True
+    arcs_of_tensors = True
 
     def __init__(
         self,

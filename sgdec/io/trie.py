@@ -28,7 +28,7 @@ import os
 import struct
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -36,6 +36,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sgdec.arcs import DEAD, spread
+from sgdec.array_api import Copies, Put, namespace
 from sgdec.context import EOS, Vocabulary
 from sgdec.errors import SgdecError
 from sgdec.io.entries import Entries
@@ -83,6 +84,7 @@ class Trie:
     """The size of the vocabulary of the entries; 0 = unknown."""
     vocabulary: bytes = bytes(32)
     """`fingerprint_of` this vocabulary; zeros = the entries were token ids."""
+    _copies: Copies[Trie] = field(default_factory=lambda: Copies(Trie._moved), init=False, repr=False)
 
     @property
     def nodes(self) -> int:
@@ -111,15 +113,7 @@ class Trie:
         Cost: linear in the number of arcs, or a binary search per candidate. Raises SgdecError if the file is damaged
         at one of these nodes.
         """
-        begin, count = self._ranges(nodes)
-        if candidates is None:
-            offsets, _, found = spread(begin, count)
-            return offsets, self.tokens[found].astype(np.int64), self._scores_of(found), found
-        offsets, tokens = candidates
-        row = np.repeat(np.arange(len(nodes)), np.diff(offsets))
-        found = self._search(begin[row], count[row], tokens)
-        scores = np.where(found == DEAD, FORBIDDEN, self._scores_of(found))
-        return offsets, tokens, scores, found
+        return self._copies.beside(self, nodes)._arcs(nodes, candidates)
 
     def write(self, path: str | Path) -> None:
         """Write a file that `open_trie` maps. Raises SgdecError if it cannot be written."""
@@ -134,28 +128,49 @@ class Trie:
                 if array is not None:
                     file.write(np.ascontiguousarray(array, kind).data)
 
+    def _arcs(self, nodes: Ints, candidates: Listed | None) -> Arcs:
+        """`arcs` on the device of this trie."""
+        xp, (begin, count) = namespace(nodes), self._ranges(nodes)
+        if candidates is None:
+            offsets, _, found = spread(begin, count)
+            return offsets, xp.asarray(self.tokens[found], dtype=xp.int64), self._scores_of(found), found
+        offsets, tokens = candidates
+        row = xp.repeat(xp.arange(len(nodes), device=nodes.device), offsets[1:] - offsets[:-1])
+        found = self._search(begin[row], count[row], tokens)
+        return offsets, tokens, xp.where(found == DEAD, FORBIDDEN, self._scores_of(found)), found
+
+    def _moved(self, put: Put) -> Trie:
+        """The same on another device, for `_arcs` alone."""
+        return replace(self, first=put(self.first), tokens=put(self.tokens), scores=put(self.scores), least=None)
+
     def _ranges(self, nodes: Ints) -> tuple[Ints, Ints]:
         """``[R]``: the first child of each node, and the number of its children."""
-        alive = nodes >= 0
-        places = np.where(alive, nodes, 0)
-        begin, end = self.first[places].astype(np.int64), self.first[places + 1].astype(np.int64)
+        xp, alive = namespace(nodes), nodes >= 0
+        places = xp.where(alive, nodes, 0)
+        begin = xp.asarray(self.first[places], dtype=xp.int64)
+        end = xp.asarray(self.first[places + 1], dtype=xp.int64)
         sound = (places < begin) & (begin <= end) & (end <= self.nodes)
         if not sound.all():
-            raise self._damaged(int(places[sound.argmin()]))
-        return begin, np.where(alive, end - begin, 0)
+            raise self._damaged(int(places[~sound][0]))
+        return begin, xp.where(alive, end - begin, 0)
 
     def _search(self, begin: Ints, count: Ints, tokens: Ints) -> Ints:
         """For each range of children the one that ``tokens [n]`` leads to; `DEAD` if there is none."""
-        low, high, last = begin, begin + count, self.nodes - 1
-        for _ in range(int(count.max(initial=0)).bit_length()):
+        xp, low, high, last = namespace(begin), begin, begin + count, self.nodes - 1
+        for _ in range(int(count.max()).bit_length() if len(count) else 0):
             middle = (low + high) >> 1
-            before = (self.tokens[np.minimum(middle, last)] < tokens) & (low < high)
-            low, high = np.where(before, middle + 1, low), np.where(before, high, middle)
-        found = (low < begin + count) & (self.tokens[np.minimum(low, last)] == tokens)
-        return np.where(found, low, DEAD)
+            before = (self.tokens[xp.minimum(middle, last)] < tokens) & (low < high)
+            low, high = xp.where(before, middle + 1, low), xp.where(before, high, middle)
+        found = (low < begin + count) & (self.tokens[xp.minimum(low, last)] == tokens)
+        nodes: Ints = xp.where(found, low, DEAD)
+        return nodes
 
     def _scores_of(self, nodes: Ints) -> Floats:
-        return np.zeros(len(nodes)) if self.scores is None else self.scores[nodes]
+        if self.scores is not None:
+            return self.scores[nodes]
+        xp = namespace(nodes)
+        scores: Floats = xp.zeros(len(nodes), dtype=xp.float64, device=nodes.device)
+        return scores
 
     def _damaged(self, node: int) -> SgdecError:
         return SgdecError(f"{self.where}: damaged: the children of node {node} are not in it. Build it again.")

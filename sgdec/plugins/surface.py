@@ -48,7 +48,8 @@ PAGES: Mapping[type[Any], tuple[Methods, tuple[str, ...]]] = {
 }
 """Methods and traits of each kind of plugin."""
 TYPES: Mapping[str, tuple[type[Any], ...]] = {
-    "on_demand": (bool,), "independent_rows": (bool,), "restricts": (bool,), "max_score": (Real,)
+    "on_demand": (bool,), "independent_rows": (bool,), "restricts": (bool,), "arcs_of_tensors": (bool,),
+    "max_score": (Real,),
 }  # fmt: skip
 EXPECTED = {kind: "a number" if types == (Real,) else "True or False" for kind, types in TYPES.items()}
 _OF_PREDICTORS = {"weight": "every predictor has an option of this name, the factor of its scores"}

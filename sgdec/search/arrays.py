@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sgdec.array_api import namespace
 from sgdec.protocol import FORBIDDEN, Array
 
 
@@ -150,12 +151,18 @@ def forbidden(values: Any, flags: Any) -> Any:
     return like(flags, found) if isinstance(found, np.ndarray) else found
 
 
-def weigh(scores: npt.NDArray[np.float64], factors: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Scores times factors, with broadcasting. -inf stays -inf; the result for +inf is +inf or NaN."""
+def weigh(
+    scores: npt.NDArray[np.float64], factors: npt.NDArray[np.float64] | np.float64
+) -> npt.NDArray[np.float64]:
+    """Scores times factors, with broadcasting. -inf stays -inf; the result for +inf is +inf or NaN.
+
+    The scores may be a tensor if there is only one factor.
+    """
     if (factors == 1.0).all():
         return scores
-    forbidden, scores = scores == FORBIDDEN, without_inf(scores)
-    return np.where(forbidden, FORBIDDEN, np.where(forbidden, 0.0, scores) * factors)
+    xp, forbidden, scores = namespace(scores), scores == FORBIDDEN, without_inf(scores)
+    weighed: npt.NDArray[np.float64] = xp.where(forbidden, FORBIDDEN, xp.where(forbidden, 0.0, scores) * factors)
+    return weighed
 
 
 def checked(add_up: Callable[[], Any], refuse: Callable[[Any], None]) -> Any:

@@ -2,7 +2,7 @@
 
 `sgdec.search.automata` walks one prefix at a time, which costs least for few of them. Here all prefixes that are in
 flight are rows of arrays, and each predictor answers for all of them in one call (`sgdec.protocol.ArcsAhead`). Both
-give the same numbers, bit for bit.
+give the same numbers, bit for bit. The arrays are NumPy's, or torch tensors of one device.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from sgdec.array_api import namespace
 from sgdec.context import EOS
-from sgdec.errors import SgdecError
+from sgdec.errors import SgdecError, UsageError
 from sgdec.protocol import FORBIDDEN, Arcs, Listed
 from sgdec.search import arrays
 from sgdec.search.blame import blamed
@@ -70,20 +71,24 @@ class Product:
     def arcs(self, states: Sequence[Ints], ending: Flags) -> JointArcs:
         """The continuations of R prefixes. ``states``: those of each predictor ``[R]``.
 
-        ``ending [R]``: the prefixes that only ``</s>`` can follow.
-        Raises SgdecError for a score that is NaN or +inf, for a sum that overflows, and for a malformed answer.
+        ``ending [R]``: the prefixes that only ``</s>`` can follow. Tensors give tensors on the same device.
+        Raises SgdecError for a score that is NaN or +inf, for a sum that overflows, and for a malformed answer;
+        UsageError for tensors if a predictor answers for arrays only (`sgdec.protocol.Traits.arcs_of_tensors`).
         """
+        xp, device = namespace(ending), ending.device
+        if not isinstance(ending, np.ndarray):
+            self._require_arcs_of_tensors()
         ledger: list[Floats] = [np.empty(0)] * len(states)
         after: list[Ints] = [np.empty(0, np.int64)] * len(states)
         listed: Listed | None = None
         for k, method in self._arcs:
             offsets, tokens, scores, then = self._ask(k, method, states[k], listed)
             if listed is None:
-                row = np.arange(len(states[k])).repeat(offsets[1:] - offsets[:-1])
+                row = xp.repeat(xp.arange(len(states[k]), device=device), offsets[1:] - offsets[:-1])
                 if ending.any():
                     kept = (tokens == EOS) | ~ending[row]
                     row, tokens, scores, then = row[kept], tokens[kept], scores[kept], then[kept]
-                    offsets = row.searchsorted(np.arange(len(states[k]) + 1))
+                    offsets = xp.searchsorted(row, xp.arange(len(states[k]) + 1, device=device))
                 self._require_in_vocabulary(k, tokens)
                 listed = offsets, tokens
             ledger[k], after[k] = scores, then
@@ -112,27 +117,38 @@ class Product:
             )
         return answer
 
+    def _require_arcs_of_tensors(self) -> None:
+        for k, method in self._arcs:
+            if not getattr(getattr(method, "__self__", None), "arcs_of_tensors", False):
+                raise UsageError(
+                    f"predictor {self._names[k]!r} has arcs of NumPy arrays only (arcs_of_tensors is not set), but "
+                    "was asked with tensors; ask with arrays."
+                )
+
     def _require_in_vocabulary(self, k: int, tokens: Ints) -> None:
-        lowest, highest = int(tokens.min(initial=0)), int(tokens.max(initial=-1))
+        lowest, highest = (int(tokens.min()), int(tokens.max())) if len(tokens) else (0, -1)
         if lowest < 0 or (self._vocab_size is not None and highest >= self._vocab_size):
             raise not_in_vocabulary(self._names[k], lowest if lowest < 0 else highest, self._vocab_size)
 
     def _total(self, tokens: Ints, ledger: Sequence[Floats]) -> Floats:
         """The combined scores ``[n]``, added up in the order of the predictors."""
 
+        xp = namespace(tokens)
+
         def add_up() -> Floats:
-            total = np.zeros(len(tokens))
+            total: Floats = xp.zeros(len(tokens), dtype=xp.float64, device=tokens.device)
             for scores, weight in zip(ledger, self._weights, strict=True):
-                total += scores if weight == 1.0 else arrays.weigh(scores, np.array(weight))
+                total += scores if weight == 1.0 else arrays.weigh(scores, np.float64(weight))
             return total
 
         def refuse(total: Floats) -> None:
-            wrong = first_fault(total, ledger)
+            columns = list(map(arrays.to_numpy, ledger))
+            wrong = first_fault(arrays.to_numpy(total), columns)
             if wrong is not None:
-                scores = [float(column[wrong]) for column in ledger]
+                scores = [float(column[wrong]) for column in columns]
                 raise fault(int(tokens[wrong]), self._names, self._weights, scores)
 
         total: Floats = arrays.checked(add_up, refuse)
-        if not total.max(initial=FORBIDDEN) < np.inf:  # NaN or inf
+        if len(total) and not total.max() < np.inf:  # NaN or inf
             refuse(total)
         return total

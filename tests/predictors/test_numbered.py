@@ -6,14 +6,10 @@ which `PassThrough` enforces because it has neither ability.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import pynini
 import pytest
 from sgdec_decoders.beam import BeamDecoder
 from sgdec_decoders.greedy import GreedyDecoder
@@ -21,22 +17,13 @@ from sgdec_decoders.greedy import GreedyDecoder
 from sgdec import EOS, UNK, BatchPredictor, Hypothesis, Source
 from sgdec.arcs import Numbers
 from sgdec.errors import SgdecError
-from sgdec.io.entries import read_entries
-from sgdec.io.trie import build_trie
 from sgdec.models.length import LengthWeights
-from sgdec.plugins.host import Host
 from sgdec.protocol import Decoder
 from sgdec.search.constellation import Constellation
 from sgdec.search.scheduler import Scheduler
 from sgdec.testing import PassThrough
+from tests.helpers.with_arcs import HOST, LENGTH, LISTING, SENTENCES, V, predictors_with_arcs
 
-V = 7
-HOST = Host(autoload=False)
-SENTENCES = [Source(n, (3,) * (n % 4) + (0,) * (n % 3), max_length=(None, 2, 4)[n % 3]) for n in range(1, 13)]
-LISTING = ("fst", "forced", "forcedlst", "trie", "tries")
-PLUGINS = {"tries": "trie"}
-"""The predictors that are in the tests by another name."""
-LENGTH = (0.0, 0.5, 0.0, 0.0, 0.0, 0.0, -0.1, 0.0, 0.0, 0.0)
 DECODERS: dict[str, Callable[[], Decoder]] = {
     "greedy": GreedyDecoder,
     "beam": lambda: BeamDecoder(size=3),
@@ -46,47 +33,7 @@ DECODERS: dict[str, Callable[[], Decoder]] = {
 
 @pytest.fixture(scope="module")
 def predictors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, BatchPredictor]:
-    folder = tmp_path_factory.mktemp("numbered")
-    rng = np.random.default_rng(3)
-    for source in SENTENCES:
-        write_lattice(folder / f"{source.id}.fst", rng)
-    references = [
-        " ".join(map(str, rng.choice([0, 3, 4, 5, 6], rng.integers(4)))) for _ in SENTENCES for _ in range(5)
-    ]
-    entries = [f"{1 + i // 5} ||| {text} ||| {rng.normal():.3f}" for i, text in enumerate(references)]
-    short = [" ".join(map(str, tokens)) for n in range(4) for tokens in itertools.product((3, 4, 5, 6), repeat=n)]
-    for name in ("trie", *(f"trie.{source.id}" for source in SENTENCES)):
-        lines = [f"{text}\t{rng.normal():.3f}" for text in rng.choice(short, 30)]
-        build_trie(read_entries(lines, name)).write(folder / name)
-    lengths = [" ".join(f"{n}:{rng.normal():.3f}" for n in range(rng.integers(2, 5))) for _ in SENTENCES]
-    files = {"references": references[::5], "nbest": entries, "lengths": lengths}
-    for name, lines in files.items():
-        (folder / name).write_text("".join(f"{line}\n" for line in lines))
-    options: dict[str, dict[str, Any]] = {
-        "fst": {"path": f"{folder}/{{id}}.fst"},
-        "forced": {"path": str(folder / "references")},
-        "forcedlst": {"path": str(folder / "nbest")},
-        "wc": {},
-        "unkc": {"lambdas": (0.5, 2.0)},
-        "length": {"weights": LENGTH},
-        "extlength": {"path": str(folder / "lengths")},
-        "trie": {"path": str(folder / "trie")},
-        "tries": {"path": f"{folder}/trie.{{id}}"},
-    }
-    return {name: HOST.load("predictor", PLUGINS.get(name, name))(**given) for name, given in options.items()}
-
-
-def write_lattice(path: Path, rng: np.random.Generator) -> None:
-    fst = pynini.Fst()
-    fst.add_states(5)
-    fst.set_start(0)
-    for state in range(4):
-        for label in sorted(rng.choice([3, 4, 5, 6], 3, replace=False).tolist()):
-            arc = pynini.Arc(label, label, rng.normal(), int(rng.integers(state + 1, 5)))
-            fst.add_arc(state, arc)
-        fst.set_final(state, rng.normal())
-    fst.set_final(4, 0.5)
-    fst.write(str(path))
+    return predictors_with_arcs(tmp_path_factory.mktemp("numbered"))
 
 
 def decoded(constellation: Constellation, decoder: Decoder, batch_size: int) -> list[list[Hypothesis]]:
@@ -110,6 +57,8 @@ def decoded(constellation: Constellation, decoder: Decoder, batch_size: int) -> 
         "tries wc",
         "fst trie",
         "unkc tries trie",
+        "ngram fst wc",
+        "tries ngram",
     ],
 )
 def test_arrays_steps_and_the_general_combination_find_the_same(
