@@ -23,9 +23,7 @@ from sgdec import BOS, EOS, Hypothesis, Result, SearchSpace
 from sgdec.protocol import FORBIDDEN, Feed
 from sgdec.rows import Chosen, HypothesisRows
 from sgdec_decoders._beams import StoppingBeamSearch
-
-REFILL = 8
-"""New sentences begin when at least one place in this many is free: the fixed cost is shared by several of them."""
+from sgdec_decoders._streaming import number_to_begin
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -96,13 +94,17 @@ class Beams(NamedTuple):
 
 
 class Links(NamedTuple):
-    """The last tokens of all n hypotheses that got into a beam in one step."""
+    """The last tokens of all n hypotheses that got into a beam in one step; views, which give single numbers fast."""
 
-    previous: Ints
+    previous: memoryview
     """``[n]``: back-pointers: indices of links of the step before."""
-    token: Ints
-    scores: Floats
-    """``[n, K]``: unweighted scores by predictor."""
+    token: memoryview
+    scores: memoryview
+    """``[n * K]``: unweighted scores by predictor."""
+
+    @classmethod
+    def of(cls, previous: Ints, token: Ints, scores: Floats) -> Links:
+        return cls(previous.data, token.data, scores.ravel().data)
 
 
 class Ended(NamedTuple):
@@ -176,7 +178,7 @@ class Together:
 
         made = child >= 0  # the others were finished before, and keep their links
         children = children.at(child[made])
-        self._links.append(Links(beams.trail[made], children.token, children.ledger))
+        self._links.append(Links.of(beams.trail[made], children.token, children.ledger))
         self._steps += 1
         beams.trail[made] = np.arange(len(children.token))
 
@@ -364,12 +366,12 @@ def _hypothesis(
     ended: Ended, links: Sequence[Links], back: int, weights: tuple[float | None, ...]
 ) -> Hypothesis:
     """The hypothesis, read along the back-pointers from its end; ``links[-back]`` has its first token."""
-    tokens, ledger, place = [], [], ended.trail
+    tokens, ledger, place, width = [], [], ended.trail, len(weights)
     for step in range(ended.length - 1, -1, -1):
-        link = links[step - back]
-        tokens.append(link.token.item(place))
-        ledger.append(tuple(link.scores[place].tolist()))
-        place = link.previous.item(place)
+        previous, token, scores = links[step - back]
+        tokens.append(token[place])
+        ledger.append(tuple(scores[place * width : (place + 1) * width]))
+        place = previous[place]
     return Hypothesis(tuple(tokens[:0:-1]), ended.total, ended.rank, tuple(ledger[::-1]), (weights,) * ended.length)
 
 
@@ -379,9 +381,9 @@ def together(
     """Decode all sentences that ``more`` gives, as `sgdec.protocol.BatchDecoder.decode_stream` describes."""
     search = Together(options, prune_final)
     while True:
-        free = in_flight - len(search.spaces)
-        if not search.spaces or (free >= in_flight / REFILL and not options.ranking.uses_coverage):
-            search.begin(more(free))
+        wanted = number_to_begin(len(search.spaces), in_flight)
+        if wanted and not (search.spaces and options.ranking.uses_coverage):
+            search.begin(more(wanted))
         if not search.spaces:
             return
         yield from search.step()

@@ -1,21 +1,28 @@
 """Greedy search: always the best next token (Stahlberg et al. 2017, Algorithm 1).
 
-Searches one path. Guarantee: none. It equals `beam` of size 1. Cost: one expansion per token.
+Searches one path. Guarantee: none. It equals `beam` of size 1. Cost: one expansion per token. In batches of automata,
+such as lattices and n-gram models, the prefixes of all sentences in flight are rows of arrays.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+
 import sgdec
-from sgdec import Decoder, Result, SearchSpace
-from sgdec.protocol import BatchDecoder
-from sgdec_decoders.vanilla import VanillaDecoder, on_arrays
+from sgdec import EOS, Decoder, Hypothesis, Result, SearchSpace
+from sgdec.protocol import BatchDecoder, Feed
+from sgdec.rows import HypothesisRows
+from sgdec_decoders._streaming import StreamingDecoder, enough_for_arrays, number_to_begin
 
 
 class GreedyDecoder(Decoder):
     """Takes the best continuation until it is ``</s>``; finds no hypothesis if a prefix has no continuation."""
 
     def in_batches(self, batch_size: int, automata: bool) -> BatchDecoder | None:
-        return on_arrays(VanillaDecoder(size=1), batch_size) if automata else None
+        return GreedyOnArrays() if automata and enough_for_arrays(batch_size) else None
 
     def decode(self, space: SearchSpace) -> Result:
         node = space.root  # line 2
@@ -25,6 +32,65 @@ class GreedyDecoder(Decoder):
                 return Result([])
             node = children[0]  # lines 5-7
         return Result([space.finish(node)])
+
+
+@dataclass(slots=True)
+class Path:
+    """The one hypothesis of a sentence."""
+
+    space: SearchSpace
+    total: float = 0.0
+    tokens: list[int] = field(default_factory=list)
+    ledger: list[tuple[float, ...]] = field(default_factory=list)
+
+    def expand(self) -> bool:
+        """Count an expansion; return whether only ``</s>`` can follow."""
+        length = len(self.tokens)
+        self.space.count_expansions(1, length)
+        return length == self.space.source.max_length
+
+    def result(self) -> Result:
+        """No hypothesis if the path has come to a dead end."""
+        length = len(self.tokens)
+        if not length or self.tokens[-1] != EOS:
+            return Result([])
+        rank_score, weights = self.space.ranking.score(self.total, length), (self.space.weights,) * length
+        return Result([Hypothesis(tuple(self.tokens[:-1]), self.total, rank_score, tuple(self.ledger), weights)])
+
+
+class GreedyOnArrays(StreamingDecoder):
+    """The same for many sentences at once: each path is one row of arrays."""
+
+    def decode_stream(self, more: Feed, in_flight: int) -> Iterator[tuple[SearchSpace, Result]]:
+        rows: HypothesisRows | None = None
+        paths: list[Path] = []
+        totals = np.zeros(0)
+        while True:
+            wanted = number_to_begin(len(paths), in_flight)
+            begun = more(wanted) if wanted else []
+            if rows is None and begun:
+                rows = HypothesisRows(begun)
+            elif rows is not None and begun:
+                rows.add(begun)
+            paths += map(Path, begun)
+            totals = np.append(totals, np.zeros(len(begun)))
+            if rows is None or not paths:
+                return
+            ending = np.array([path.expand() for path in paths])
+            children = rows.best_together(np.arange(len(paths)), totals, 1, ending)
+            for row, token, total, _, scores in zip(*(part.tolist() for part in children), strict=True):
+                path = paths[row]
+                path.total = total
+                path.tokens.append(token)
+                path.ledger.append(tuple(scores))
+            open_ = children.at(children.token != EOS)
+            rows.consume(open_.row, open_.token)
+            totals = open_.total
+            going = open_.row.tolist()
+            ended = [paths[row] for row in sorted(set(range(len(paths))).difference(going))]
+            paths = [paths[row] for row in going]
+            for path in ended:
+                yield path.space, path.result()
 
 
 @sgdec.hookimpl

@@ -23,51 +23,39 @@ offered.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import KW_ONLY, dataclass, fields
 from typing import final
 
 import sgdec
 from sgdec import Decoder, Result, SearchSpace
-from sgdec.protocol import BatchDecoder, Feed
+from sgdec.protocol import Feed
 from sgdec_decoders._beams import PruneFinal, Stop, StoppingBeamSearch
+from sgdec_decoders._streaming import StreamingDecoder, enough_for_arrays
 from sgdec_decoders._together import together
-
-MANY = 48
-"""With fewer hypotheses in flight, it costs less to walk automata one prefix at a time than with arrays."""
 
 
 @final
 @dataclass(eq=False)
-class VanillaDecoder(StoppingBeamSearch, BatchDecoder):
+class VanillaDecoder(StoppingBeamSearch, StreamingDecoder):
     """`beam` on arrays: the fastest beam search of sgdec."""
 
     _: KW_ONLY
     prune_final: PruneFinal = 0.0
     stop: Stop = "best"
 
-    def decode_batch(self, spaces: Sequence[SearchSpace]) -> list[Result]:
+    def decode_stream(self, more: Feed, in_flight: int) -> Iterator[tuple[SearchSpace, Result]]:
         """Raises SgdecError, for all sentences, if a score is NaN or a total overflows.
 
         Raises UsageError for a restricting row of a predictor that is not an automaton, ``stop length`` without a
         limit, and ``stop proven`` without bounds.
         """
-        waiting = list(spaces)
-
-        def more(number: int) -> list[SearchSpace]:
-            taken, waiting[:] = waiting[:number], waiting[number:]
-            return taken
-
-        found = {id(space): result for space, result in self.decode_stream(more, max(1, len(spaces)))}
-        return [found[id(space)] for space in spaces]
-
-    def decode_stream(self, more: Feed, in_flight: int) -> Iterator[tuple[SearchSpace, Result]]:
         return together(self, self.prune_final, more, in_flight)
 
 
 def on_arrays(options: StoppingBeamSearch, batch_size: int) -> VanillaDecoder | None:
     """This search on arrays, for automata; None if there are too few hypotheses in flight."""
-    if batch_size * options.size < MANY:
+    if not enough_for_arrays(batch_size * options.size):
         return None
     return VanillaDecoder(**{each.name: getattr(options, each.name) for each in fields(VanillaDecoder)})
 

@@ -148,14 +148,14 @@ def choose_arcs(
     if choice.width < math.inf:
         return None
     places = np.arange(len(row))
-    if len(row) and int(np.bincount(row).max()) > choice.each:
-        if choice.each > 1:
-            return None
-        (starts,) = _changes(row).nonzero()
-        best = np.maximum.reduceat(score, starts)[np.cumsum(_changes(row)) - 1]
+    if choice.each == 1:
+        first = _changes(row)
+        best = np.maximum.reduceat(score, first.nonzero()[0])[first.cumsum() - 1] if len(row) else score
         (places,) = (score == best).nonzero()
         places = places[_changes(row[places])]  # of equal scores the lower token
         token, total = token[places], total[places]
+    elif len(row) and int(np.bincount(row).max()) > choice.each:
+        return None
     group = groups[row[places]]
     if _changes(group).all():  # no group has two of them
         return places

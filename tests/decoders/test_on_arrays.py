@@ -139,7 +139,7 @@ def test_batches_that_refill_give_what_one_sentence_at_a_time_gives(
     tmp_path: Path, mix: str, decoder: Decoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sentences of different lengths end at different times, and others begin in their places."""
-    monkeypatch.setattr("sgdec_decoders.vanilla.MANY", 1)
+    monkeypatch.setattr("sgdec_decoders._streaming.MANY", 1)
     for batch_size in (2, 5):
         one, many = (constellation(tmp_path, mix, 7) for _ in range(2))
         many_sources = [Source(s.id, s.tokens, max_length=s.max_length) for s in sources(random.Random(3))] * 3
