@@ -6,6 +6,7 @@ such as lattices and n-gram models, the prefixes of all sentences in flight are 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -43,16 +44,12 @@ class Path:
     tokens: list[int] = field(default_factory=list)
     ledger: list[tuple[float, ...]] = field(default_factory=list)
 
-    def expand(self) -> bool:
-        """Count an expansion; return whether only ``</s>`` can follow."""
-        length = len(self.tokens)
-        self.space.count_expansions(1, length)
-        return length == self.space.source.max_length
-
     def result(self) -> Result:
-        """No hypothesis if the path has come to a dead end."""
+        """The result, with its expansions counted; no hypothesis if the path has come to a dead end."""
         length = len(self.tokens)
-        if not length or self.tokens[-1] != EOS:
+        finished = bool(length) and self.tokens[-1] == EOS
+        self.space.count_expansions(length if finished else length + 1, 0)
+        if not finished:
             return Result([])
         rank_score, weights = self.space.ranking.score(self.total, length), (self.space.weights,) * length
         return Result([Hypothesis(tuple(self.tokens[:-1]), self.total, rank_score, tuple(self.ledger), weights)])
@@ -64,7 +61,7 @@ class GreedyOnArrays(StreamingDecoder):
     def decode_stream(self, more: Feed, in_flight: int) -> Iterator[tuple[SearchSpace, Result]]:
         rows: HypothesisRows | None = None
         paths: list[Path] = []
-        totals = np.zeros(0)
+        totals = left = np.zeros(0)  # [paths]: the totals so far, and the tokens that may come before </s>
         while True:
             wanted = number_to_begin(len(paths), in_flight)
             begun = more(wanted) if wanted else []
@@ -74,19 +71,22 @@ class GreedyOnArrays(StreamingDecoder):
                 rows.add(begun)
             paths += map(Path, begun)
             totals = np.append(totals, np.zeros(len(begun)))
+            limits = [space.source.max_length for space in begun]
+            left = np.append(left, [math.inf if limit is None else limit for limit in limits])
             if rows is None or not paths:
                 return
-            ending = np.array([path.expand() for path in paths])
-            children = rows.best_together(np.arange(len(paths)), totals, 1, ending)
+            for row in np.isinf(left).nonzero()[0].tolist():
+                paths[row].space.count_expansions(0, len(paths[row].tokens))  # raises if the path becomes endless
+            children = rows.best_together(np.arange(len(paths)), totals, 1, left == 0)
             for row, token, total, _, scores in zip(*(part.tolist() for part in children), strict=True):
                 path = paths[row]
                 path.total = total
                 path.tokens.append(token)
                 path.ledger.append(tuple(scores))
-            open_ = children.at(children.token != EOS)
-            rows.consume(open_.row, open_.token)
-            totals = open_.total
-            going = open_.row.tolist()
+            children = children.at(children.token != EOS)
+            rows.consume(children.row, children.token)
+            totals, left = children.total, left[children.row] - 1
+            going = children.row.tolist()
             ended = [paths[row] for row in sorted(set(range(len(paths))).difference(going))]
             paths = [paths[row] for row in going]
             for path in ended:

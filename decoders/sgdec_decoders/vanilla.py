@@ -4,8 +4,8 @@ Searches, stops, prunes and ranks exactly as `beam` does (Stahlberg et al. 2017,
 7), with the same hypotheses, scores, ties and expansions, for two kinds of constellations:
 
 - dense scores: every token has a score, as with neural models, or the default score of an open row, as with ``wc``;
-- automata that give their arcs as arrays, as lattices, n-gram models and lists do. There `beam` and `greedy` are this
-  search themselves if enough hypotheses are in flight.
+- automata that give their arcs as arrays, as lattices, n-gram models and lists do. There `beam` is this search itself
+  if enough hypotheses are in flight.
 
 In other mixes a restricting row, such as a lattice's beside a neural model, is refused. There are no nodes:
 hypotheses are columns of arrays, and are reconstructed from back-pointers at the end. For dense scores, the

@@ -18,7 +18,6 @@ from sgdec.ranking import Coverage, Ranking, add_attention
 from sgdec.search import lazily
 from sgdec.search.answers import Floats, attention_rows, bounds_given, require_hashable
 from sgdec.search.automata import JointAutomaton
-from sgdec.search.blame import blaming
 from sgdec.search.bounds import Bounds, bound_of, max_score
 from sgdec.search.choosing import Choice
 from sgdec.search.columns import Column, Restrictions
@@ -91,21 +90,18 @@ class Constellation:
             for member in self.members:
                 columns.append(member.initialize(sources))
         except BaseException:
-            self._release(columns)
+            for member, states in zip(self.members, columns, strict=False):
+                if member.releases:
+                    member.release(states)
             raise
         rows = zip(*columns, strict=True)
         return [Node.root(source, self.weights, states) for source, states in zip(sources, rows, strict=True)]
 
     def release(self, roots: Sequence[Node]) -> None:
         """Free what predictors keep for these sentences. Their searches have ended."""
-        self._release([self.states(k, roots) for k in range(len(self.members))])
-
-    def _release(self, columns: Sequence[Sequence[State]]) -> None:
-        """Free what the first predictors keep for sentences that began in these states, a list for each predictor."""
-        for member, states in zip(self.members, columns, strict=False):
-            if hasattr(member.predictor, "release"):
-                with blaming(member.name, member.predictor):
-                    member.predictor.release(states)
+        for k, member in enumerate(self.members):
+            if member.releases:
+                member.release(self.states(k, roots))
 
     # The operations that searches request. Only this class decides how each is computed.
 

@@ -56,3 +56,12 @@ class Member:
             found: Sequence[Any] = getattr(self.predictor, ability)(states)
         require_one_each(self.name, ability, found, len(states))
         return found
+
+    @property
+    def releases(self) -> bool:
+        """Whether the predictor keeps something for each sentence (`sgdec.protocol.Release`)."""
+        return hasattr(self.predictor, "release")
+
+    def release(self, roots: Sequence[State]) -> None:
+        with blaming(self.name, self.predictor):
+            self.predictor.release(roots)  # type: ignore[attr-defined]

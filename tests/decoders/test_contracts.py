@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 import pytest
+from sgdec_decoders.greedy import GreedyOnArrays
 
 from sgdec.protocol import Decoder
 from sgdec.testing import BeamContract, DecoderContract, ExactDecoderContract
@@ -154,6 +155,15 @@ class TestVanillaThatPrunes(SearchContract):
     plugin = "vanilla"
     spaces = VanillaContract.spaces
     options: ClassVar[dict[str, Any]] = {"size": 4, "prune_local": 0.5, "prune_final": 0.5, "stop": "full"}
+
+
+class TestGreedyOnArrays(DecoderContract):
+    spaces = VanillaContract.spaces
+    kinds = VanillaContract.kinds
+    random_spaces = 20
+
+    def make(self) -> Decoder:
+        return GreedyOnArrays()
 
 
 class TestDfs(ExactSearchContract):
