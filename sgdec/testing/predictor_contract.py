@@ -18,6 +18,7 @@ from sgdec.testing.ability_checks import AbilityChecks
 from sgdec.testing.expectations import keeps_to_the_protocol
 from sgdec.testing.reading import Row, ask, plain, plain_tokens, read_row, sparse_rows, where
 from sgdec.testing.release_checks import ReleaseChecks
+from sgdec.testing.shared import Shared
 from sgdec.testing.snapshot import snapshot
 from sgdec.testing.toys import PassThrough
 
@@ -232,6 +233,11 @@ class PredictorContract(ReleaseChecks, AbilityChecks):
             rows.append(ask(predictor, self.vocab_size))
         return states, rows
 
+    @Shared
+    def _rows(self) -> list[list[Row]]:
+        """For each prefix the rows of a fresh predictor that sees only this prefix."""
+        return [self._visit(self._begin(source), prefix)[1] for source, prefix in self._prefixes]
+
     def _answers(self) -> Iterator[tuple[Source, tuple[int, ...], Scores]]:
         """The scores after every prefix, once for all tokens and once for two candidates."""
         for source, whole in self._prefixes:
@@ -273,8 +279,7 @@ class PredictorContract(ReleaseChecks, AbilityChecks):
 
     def _compare(self, found: list[list[Row]], promise: str) -> None:
         """Compare the rows of each walk with those of a fresh predictor that sees only this prefix."""
-        for (source, prefix), rows in zip(self._prefixes, found, strict=True):
-            _, expected = self._visit(self._begin(source), prefix)
+        for (source, prefix), expected, rows in zip(self._prefixes, self._rows, found, strict=True):
             for t, (first, second) in enumerate(zip(expected, rows, strict=True)):
                 self._same(first, second, promise, source, prefix[:t])
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from functools import cached_property
 
 import numpy as np
 
 from sgdec.lifting import Lowered
 from sgdec.protocol import BatchPredictor, Predictor, Source, State
 from sgdec.testing.reading import Row, difference, where
+from sgdec.testing.shared import Shared
 from sgdec.testing.walks import random_prefix
 
 
@@ -47,12 +47,22 @@ class Subject(ABC):
         """The number of source tokens that attention has weights for."""
         return len(source.tokens)
 
-    @cached_property
+    @Shared
     def _prefixes(self) -> list[tuple[Source, tuple[int, ...]]]:
         """The pairs of sentence and prefix that every promise is tested with."""
         return [(source, prefix) for source in self.sources for prefix in self._prefixes_of(source, self.walks)]
 
     def _prefixes_of(self, source: Source, walks: int) -> list[tuple[int, ...]]:
+        if (source, walks) not in self._walked:
+            self._walked[source, walks] = self._walk_randomly(source, walks)
+        return self._walked[source, walks]
+
+    @Shared
+    def _walked(self) -> dict[tuple[Source, int], list[tuple[int, ...]]]:
+        """The results of `_prefixes_of`."""
+        return {}
+
+    def _walk_randomly(self, source: Source, walks: int) -> list[tuple[int, ...]]:
         rng = self._rng()
         predictor = self._simple()
         length = self.walk_length if source.max_length is None else min(self.walk_length, source.max_length)

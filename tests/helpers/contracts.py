@@ -24,9 +24,11 @@ class PluginContract(PredictorContract):
     vocab_size = V
     options: dict[str, Any]
 
-    @pytest.fixture(autouse=True)
-    def _prepare(self, tmp_path: Path) -> None:
-        self.options = self.prepare(tmp_path)
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def _prepare(cls, tmp_path_factory: pytest.TempPathFactory) -> None:
+        """Once for all tests, so that they share what is computed from it."""
+        cls.options = cls().prepare(tmp_path_factory.mktemp(cls.__name__))
 
     def prepare(self, folder: Path) -> dict[str, Any]:
         """Writes what the predictor reads; its options."""

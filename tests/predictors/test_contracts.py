@@ -113,14 +113,15 @@ class TestNmt(PluginContract):
     plugin = "nmt"
     walk_length = 4
 
-    @pytest.fixture(autouse=True)
-    def _prepare(self, checkpoint: Path) -> None:
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def _prepare(cls, checkpoint: Path) -> None:
         from sgdec.checkpoints.layout import load_vocabularies
 
-        self.options = {"model": str(checkpoint)}
+        cls.options = {"model": str(checkpoint)}
         target = load_vocabularies(checkpoint).target
         assert target is not None
-        self.vocab_size = target.size
+        cls.vocab_size = target.size
 
 
 @pytest.mark.slow
@@ -139,8 +140,9 @@ class TestDeterministicNmt(TestNmt):
 class TestClusterNmt(TestNmt):
     plugin = "clusternmt"
 
-    @pytest.fixture(autouse=True)
-    def _prepare_clusters(self, _prepare: None, tmp_path: Path) -> None:
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def _prepare_clusters(cls, _prepare: None, tmp_path_factory: pytest.TempPathFactory) -> None:
         """Random active sets around two random centroids."""
         import torch
 
@@ -148,15 +150,15 @@ class TestClusterNmt(TestNmt):
         from sgdec.checkpoints.loading import load_model
         from sgdec.models.clusters import Clusters
 
-        checkpoint = self.options["model"]
+        checkpoint, folder = cls.options["model"], tmp_path_factory.mktemp("clusters")
         module, _ = load_model(checkpoint)
-        size, active = self.vocab_size, [(EOS, 4, 5, 6), (EOS, 3, 5, 7, 8)]
+        size, active = cls.vocab_size, [(EOS, 4, 5, 6), (EOS, 3, 5, 7, 8)]
         tokens = torch.tensor([token for row in active for token in row])
         starts = torch.tensor([0, 4, 9])
         centroids = torch.randn(2, module.softmax.in_features, generator=torch.Generator().manual_seed(1))  # type: ignore
         clusters = Clusters(centroids, starts, tokens, torch.ones(9, dtype=torch.uint8), torch.ones(2).long(), size)
-        save_clusters(tmp_path, clusters, model=checksum(checkpoint), about={})
-        self.options = {"model": checkpoint, "clusters": str(tmp_path)}
+        save_clusters(folder, clusters, model=checksum(checkpoint), about={})
+        cls.options = {"model": checkpoint, "clusters": str(folder)}
 
 
 @pytest.mark.parametrize("name", [entry.name for entry in HOST.names("predictor")])

@@ -118,10 +118,11 @@ class TestNgramWhoseBackOffsGain(PredictorContract):
     vocab_size = 8
     extremes = ((7,) * 12, (7, 7, 5), (7, 7, 5, 7, 7, 5), (5, 5, 5))
 
-    @pytest.fixture(autouse=True)
-    def _prepare(self, tmp_path: Path) -> None:
-        self.path = tmp_path / "lm.arpa"
-        self.path.write_text(
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def _prepare(cls, tmp_path_factory: pytest.TempPathFactory) -> None:
+        cls.path = tmp_path_factory.mktemp("ngram") / "lm.arpa"
+        cls.path.write_text(
             "\\data\\\nngram 1=5\nngram 2=2\nngram 3=1\n\n\\1-grams:\n-99 <s> 0.5\n-1 </s>\n-1.2 7 2\n"
             "-0.5 5\n-2 <unk>\n\n\\2-grams:\n-1 7 </s>\n-0.4 7 7 0.25\n\n\\3-grams:\n-0.3 7 7 </s>\n\n\\end\\\n"
         )

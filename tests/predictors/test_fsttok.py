@@ -349,9 +349,10 @@ class FstTokContract(PredictorContract):
     walk_length = 5
     options: ClassVar[dict[str, Any]] = {}
 
-    @pytest.fixture(autouse=True)
-    def _prepare(self, tmp_path: Path) -> None:
-        self.path = ambiguous(tmp_path)
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def _prepare(cls, tmp_path_factory: pytest.TempPathFactory) -> None:
+        cls.path = ambiguous(tmp_path_factory.mktemp("fsttok"))
 
     def inner(self) -> Predictor | BatchPredictor:
         return Table(np.random.default_rng(1).uniform(-3, 1, (V, V)))

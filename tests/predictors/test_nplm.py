@@ -276,17 +276,19 @@ class NplmContract(PredictorContract):
 
 
 class TestNplmCheckpoint(NplmContract):
-    @pytest.fixture(autouse=True)
-    def _prepare(self, tmp_path: Path) -> None:
-        assert characters("abc").size == self.vocab_size
-        self.path = str(write_lm(tmp_path / "lm", "nplm", OPTIONS))
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def _prepare(cls, tmp_path_factory: pytest.TempPathFactory) -> None:
+        assert characters("abc").size == cls.vocab_size
+        cls.path = str(write_lm(tmp_path_factory.mktemp("nplm") / "lm", "nplm", OPTIONS))
 
 
 class TestNplmTextFile(NplmContract):
-    @pytest.fixture(autouse=True)
-    def _prepare(self, tmp_path: Path) -> None:
-        self.path = str(tmp_path / "lm")
-        write_nplm(self.path, random_file(WORDS))
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def _prepare(cls, tmp_path_factory: pytest.TempPathFactory) -> None:
+        cls.path = str(tmp_path_factory.mktemp("nplm") / "lm")
+        write_nplm(cls.path, random_file(WORDS))
 
 
 assert (UNK, BOS, EOS) == (0, 1, 2)  # as WORDS has them

@@ -194,12 +194,13 @@ class TestRnnlm(PredictorContract):
     plugin = "rnnlm"
     walk_length = 4
 
-    @pytest.fixture(autouse=True)
-    def _prepare(self, checkpoint: Path) -> None:
-        self.model = str(checkpoint)
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def _prepare(cls, checkpoint: Path) -> None:
+        cls.model = str(checkpoint)
         target = load_vocabularies(checkpoint).target
         assert target is not None
-        self.vocab_size = target.size
+        cls.vocab_size = target.size
 
     def make(self) -> BatchPredictor:
         predictor: BatchPredictor = Host(autoload=False).load("predictor", "rnnlm")(self.model)

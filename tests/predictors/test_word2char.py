@@ -124,9 +124,10 @@ class Word2CharContract(PredictorContract):
     vocab_size = V_CHARACTERS
     prefixes = ((3, 4, 5, 3), (3, 3, 6, 4, 4), (5, 5), (0, 3, 5), (3, 4, 5, 4, 4))
 
-    @pytest.fixture(autouse=True)
-    def _prepare(self, path: str) -> None:
-        self.path = path
+    @pytest.fixture(scope="class", autouse=True)
+    @classmethod
+    def _prepare(cls, path: str) -> None:
+        cls.path = path
 
     def inner(self) -> Any:
         return Table(table())

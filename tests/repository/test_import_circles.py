@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from graphlib import CycleError, TopologicalSorter
+from typing import TypeAlias
 
 import pytest
 
@@ -16,10 +17,16 @@ REASONS = {
     ("sgdec.protocol", "sgdec.search.space"): "the type of what a decoder is given; decoders are annotated with it",
 }
 """Imports that close a circle, and why they stay."""
-GRAPH = graph()
+Imports: TypeAlias = Mapping[str, set[str]]
+"""For each module those that it imports."""
 
 
-def circle(edges: Mapping[str, set[str]], without: Collection[tuple[str, str]] = ()) -> list[str] | None:
+@pytest.fixture(scope="module")
+def imports() -> Imports:
+    return graph()
+
+
+def circle(edges: Imports, without: Collection[tuple[str, str]] = ()) -> list[str] | None:
     """Modules each of which imports the next, or None; ``without`` these imports."""
     kept = {module: [home for home in homes if (module, home) not in without] for module, homes in edges.items()}
     try:
@@ -29,20 +36,20 @@ def circle(edges: Mapping[str, set[str]], without: Collection[tuple[str, str]] =
     return None
 
 
-def test_no_imports_run_in_a_circle() -> None:
-    found = circle(GRAPH, REASONS)
+def test_no_imports_run_in_a_circle(imports: Imports) -> None:
+    found = circle(imports, REASONS)
     assert found is None, " imports ".join(found)
 
 
 @pytest.mark.parametrize("one", REASONS)
-def test_each_exception_is_still_needed(one: tuple[str, str]) -> None:
-    assert circle(GRAPH, [other for other in REASONS if other != one]) is not None
+def test_each_exception_is_still_needed(imports: Imports, one: tuple[str, str]) -> None:
+    assert circle(imports, [other for other in REASONS if other != one]) is not None
 
 
-def test_imports_for_types_inside_functions_and_of_names_of_the_package_are_seen() -> None:
+def test_imports_for_types_inside_functions_and_of_names_of_the_package_are_seen(imports: Imports) -> None:
     """One example of each in the source, so that the graph is not empty where it matters."""
-    assert "sgdec.search.space" in GRAPH["sgdec.protocol"]  # for its type
-    assert "sgdec.checkpoints.loading" in GRAPH["sgdec_predictors.nmt"]  # in __init__
-    assert "sgdec.search.node" in GRAPH["sgdec_decoders.beam"]  # from sgdec import Node
+    assert "sgdec.search.space" in imports["sgdec.protocol"]  # for its type
+    assert "sgdec.checkpoints.loading" in imports["sgdec_predictors.nmt"]  # in __init__
+    assert "sgdec.search.node" in imports["sgdec_decoders.beam"]  # from sgdec import Node
     found = circle({"a": {"b"}, "b": {"c"}, "c": {"a"}})
     assert found is not None and found[0] == found[-1] and set(found) == {"a", "b", "c"}

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch._inductor.config as inductor
 
 from sgdec.checkpoints.loading import load_language_model
 from sgdec.errors import UsageError
@@ -27,6 +26,8 @@ def test_a_compiled_run_has_the_same_losses_dropout_included(tmp_path: Path, mon
     The compiler makes plain C++ in this process: its vector code takes twice as long to compile, and its pool of
     processes each import torch.
     """
+    import torch._inductor.config as inductor  # here, because every worker of a parallel run collects this file
+
     monkeypatch.setattr(inductor.cpp, "vec_isa_ok", False)
     monkeypatch.setattr(inductor, "compile_threads", 1)
     sizes = {"embedding": 8, "hidden": 8, "output": 8, "order": 3, "dropout": 0.1}
