@@ -32,20 +32,19 @@ LAST_KEY = (1 << 63) - 1
 Floats = npt.NDArray[np.float64]
 
 
-def spread(first: Ints, counts: Ints) -> tuple[Ints, Ints, Ints]:
+def spread(first: Ints, counts: Ints) -> tuple[Ints, Ints]:
     """The ranges ``first[i], first[i] + 1, ...`` of ``counts[i]`` numbers each, one after the other.
 
-    Returns the offsets ``[R + 1]`` of the ranges in the result, the range of each number ``[n]``, and the numbers
-    ``[n]``.
+    Returns the offsets ``[R + 1]`` of the ranges in the result, and the numbers ``[n]``.
 
     >>> [part.tolist() for part in spread(np.array([5, 9]), np.array([3, 2]))]
-    [[0, 3, 5], [0, 0, 0, 1, 1], [5, 6, 7, 9, 10]]
+    [[0, 3, 5], [5, 6, 7, 9, 10]]
     """
     xp, device = namespace(first), first.device
     offsets = xp.zeros(len(first) + 1, dtype=xp.int64, device=device)
     offsets[1:] = counts.cumsum(0)  # xp.cumulative_sum with the initial 0 would take four times as long in NumPy
-    row = xp.repeat(xp.arange(len(first), device=device), counts)
-    return offsets, row, xp.arange(len(row), device=device) + (first - offsets[:-1])[row]
+    shift = xp.repeat(first - offsets[:-1], counts)
+    return offsets, xp.arange(len(shift), device=device) + shift
 
 
 class Numbers:
@@ -183,7 +182,7 @@ class _Arrays:
         xp = namespace(states)
         rows = xp.maximum(states + self.shift[places], 0)
         if candidates is None:
-            offsets, _, found = spread(self.first[rows], self.count[rows])
+            offsets, found = spread(self.first[rows], self.count[rows])
             return offsets, self.tokens[found], self.scores[found], self.after[found]
         offsets, tokens = candidates
         keys, wanted = self.keys(), xp.repeat(rows * MORE, offsets[1:] - offsets[:-1]) + tokens

@@ -111,5 +111,5 @@ def test_memory_is_that_of_the_automata_in_use() -> None:
 
 def test_ranges_may_be_empty() -> None:
     none = np.zeros(0, np.int64)
-    assert [part.tolist() for part in spread(none, none)] == [[0], [], []]
-    assert [part.tolist() for part in spread(np.array([4, 7]), np.array([0, 1]))] == [[0, 0, 1], [1], [7]]
+    assert [part.tolist() for part in spread(none, none)] == [[0], []]
+    assert [part.tolist() for part in spread(np.array([4, 7]), np.array([0, 1]))] == [[0, 0, 1], [7]]

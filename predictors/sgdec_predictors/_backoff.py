@@ -173,15 +173,14 @@ class BackoffTable:
 
     def step_all(self, histories: Ints, symbols: Ints) -> tuple[npt.NDArray[np.float64], Ints]:
         """`step` for arrays or tensors ``[n]``, with bit-equal numbers."""
-        xp, table = namespace(histories), self._copies.beside(self, histories)
+        table = self._copies.beside(self, histories)
         nodes, backoff = table._find(histories, symbols)
-        ngrams = nodes - 1
+        ngrams, xp = nodes - 1, table._xp
         return xp.asarray(backoff + table.scores[ngrams], dtype=xp.float64), table._after[ngrams]
 
     def _find(self, histories: Ints, symbols: Ints) -> tuple[Ints, Floats]:
         """The longest listed n-gram of each history and symbol, and the back-offs on the way to it."""
-        xp = namespace(histories)
-        nodes = self._children(histories, symbols)
+        xp, nodes = self._xp, self._children(histories, symbols)
         backoff = xp.zeros(len(nodes), dtype=xp.float32, device=nodes.device)
         (missing,) = xp.nonzero(nodes == 0)
         histories = histories[missing]
@@ -195,9 +194,9 @@ class BackoffTable:
 
     def _children(self, histories: Ints, symbols: Ints) -> Ints:
         """The node of each ``history symbol``, or 0."""
-        xp, keys = namespace(histories), histories * self._width + symbols
-        at = xp.searchsorted(self._keys, keys)
-        nodes: Ints = xp.where(self._keys[at] == keys, at + 1, 0)
+        keys = histories * self._width + symbols
+        at = self._xp.searchsorted(self._keys, keys)
+        nodes: Ints = self._xp.where(self._keys[at] == keys, at + 1, 0)
         return nodes
 
     def _moved(self, put: Put) -> BackoffTable:
@@ -205,7 +204,8 @@ class BackoffTable:
         moved = copy.copy(self)
         moved._keys, moved.scores, moved._after = put(self._keys), put(self.scores), put(self._after)
         moved._backoff, moved._suffix = put(self._backoff), put(self._suffix)
-        moved._copies = Copies(BackoffTable._moved)  # not those that this copy is one of
+        moved._xp = namespace(moved._keys)
+        moved._copies = Copies(BackoffTable._moved)  # not those that have this copy
         return moved
 
     def _listed(self, nodes: Ints) -> tuple[Ints, Ints]:
@@ -229,6 +229,7 @@ class BackoffTable:
         """Build the trie, level by level. ``symbol_of`` has the symbol of each word in the model's list; -1 = no
         column."""
         self._keys = np.array([LAST_KEY])  # history x width + symbol, ascending; then LAST_KEY
+        self._xp = namespace(self._keys)
         scores, backoffs = [np.empty(0)], [np.zeros(1)]
         self._suffix = np.zeros(1, np.int64)  # for each node that can be a history: its longest known proper suffix
         levels = []

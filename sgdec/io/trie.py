@@ -132,7 +132,7 @@ class Trie:
         """`arcs` on the device of this trie."""
         xp, (begin, count) = namespace(nodes), self._ranges(nodes)
         if candidates is None:
-            offsets, _, found = spread(begin, count)
+            offsets, found = spread(begin, count)
             return offsets, xp.asarray(self.tokens[found], dtype=xp.int64), self._scores_of(found), found
         offsets, tokens = candidates
         row = xp.repeat(xp.arange(len(nodes), device=nodes.device), offsets[1:] - offsets[:-1])

@@ -6,6 +6,7 @@ A test passes if the predictor does not have the ability.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from itertools import zip_longest
 from typing import Any, NamedTuple, TypeAlias
 
@@ -109,6 +110,25 @@ class AutomatonChecks(Subject):
             earlier.append((places, found, snapshot(found)))
         for places, found, before in earlier:
             assert snapshot(found) == before, f"a later call of arcs must not change an earlier result {_at(places)}"
+
+    def test_arcs_of_tensors_are_those_of_arrays(self) -> None:
+        """For a predictor with the trait `arcs_of_tensors`, if torch is installed.
+
+        On the CPU, and on a GPU if there is one; again when all sentences have ended and others have begun.
+        """
+        predictor: Any = lift(self.make())
+        if not hasattr(predictor, "arcs") or not predictor.arcs_of_tensors or find_spec("torch") is None:
+            return
+        import torch
+
+        for device in ("cpu", "cuda")[: 1 + torch.cuda.is_available()]:
+            for _ in range(2):
+                roots: dict[Source, State] = {}
+                for places, request in self._calls(predictor):
+                    _check_tensors(predictor, places, request, device)
+                    roots |= {place.source: place.state for place in places if place.prefix == ()}
+                if hasattr(predictor, "release"):
+                    predictor.release(list(roots.values()))
 
     # Helpers.
 
@@ -226,6 +246,28 @@ def call_arcs(predictor: Any, places: Sequence[Place], request: Request) -> Arcs
         f"there are {lengths[0]} tokens, {lengths[1]} scores and {lengths[2]} states {at}"
     )
     return found
+
+
+def _check_tensors(predictor: Any, places: Sequence[Place], request: Request, device: str) -> None:
+    """Compare the answer for tensors with that for arrays."""
+    import torch
+
+    expected, at = call_arcs(predictor, places, request), _at(places)
+    states, listed = np.array([place.state for place in places], np.int64), listed_arrays(request)
+    candidates = None if listed is None else tuple(torch.tensor(part, device=device) for part in listed)
+    try:
+        found = predictor.arcs(torch.tensor(states, device=device), candidates)
+    except Exception as error:
+        raise AssertionError(f"arcs must answer for tensors if arcs_of_tensors is set: {error!r} {at}") from error
+    for (name, kind), array, tensor in zip(PARTS, expected, found, strict=True):
+        assert isinstance(tensor, torch.Tensor) and tensor.device.type == device, (
+            f"for tensors on {device}, arcs must return the {name} as a tensor on {device}, not {tensor!r} {at}"
+        )
+        values = tensor.cpu().numpy()
+        assert values.dtype == kind and values.tobytes() == array.tobytes(), (
+            f"for tensors, arcs must return the {name} that it returns for arrays, bit for bit: {kind.__name__} "
+            f"{array.tolist()}, not {values.dtype} {values.tolist()} {at}"
+        )
 
 
 def _with_states(

@@ -5,6 +5,7 @@ Each class below is right but for one planted bug.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -286,7 +287,50 @@ class KeepsOneNumber(Numbered):
         self.released.extend(roots)
 
 
-RIGHT: dict[str, Make] = {"Numbered": Numbered, "Counted": Counted}
+class OfTensors(Numbered):
+    """Right: `Automata` answers for tensors, too."""
+
+    arcs_of_tensors = True
+
+
+@breaks("test_arcs_of_tensors_are_those_of_arrays")
+class ArraysForTensors(OfTensors):
+    def arcs(self, states: Any, candidates: Any) -> Arcs:
+        listed = None if candidates is None else (np.asarray(candidates[0]), np.asarray(candidates[1]))
+        return super().arcs(np.asarray(states), listed)
+
+
+@breaks("test_arcs_of_tensors_are_those_of_arrays")
+class NarrowTensors(OfTensors):
+    def arcs(self, states: Any, candidates: Any) -> Arcs:
+        offsets, tokens, scores, after = super().arcs(states, candidates)
+        return offsets, tokens, scores if isinstance(scores, np.ndarray) else scores.float(), after
+
+
+@breaks("test_arcs_of_tensors_are_those_of_arrays")
+class KnowsNoTensors(Numbered):
+    arcs_of_tensors = True
+
+    def arcs(self, states: Any, candidates: Any) -> Arcs:
+        return super().arcs(states.astype(np.int64), candidates)
+
+
+@breaks("test_arcs_of_tensors_are_those_of_arrays")
+class OldCopies(OfTensors):
+    """For tensors, the first sentences stay those in flight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.copied: Automata[Automaton] | None = None
+
+    def arcs(self, states: Any, candidates: Any) -> Arcs:
+        if isinstance(states, np.ndarray):
+            return super().arcs(states, candidates)
+        self.copied = self.copied or copy.deepcopy(self.automata)
+        return self.copied.arcs(states, candidates)
+
+
+RIGHT: dict[str, Make] = {"Numbered": Numbered, "Counted": Counted, "OfTensors": OfTensors}
 
 
 @pytest.mark.parametrize("name", RIGHT)
