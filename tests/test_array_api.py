@@ -6,13 +6,15 @@ Other tests hold the numbers of NumPy arrays to plain oracles; they are the orac
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 import torch
+from sgdec_predictors.ngram import NGram
 
 from sgdec import EOS, BatchPredictor, Source
 from sgdec.arcs import DEAD, Automata, Automaton, Numbers, spread
@@ -20,7 +22,7 @@ from sgdec.errors import SgdecError, UsageError
 from sgdec.protocol import Arcs, Ints, Listed, Scores, State
 from sgdec.search.constellation import Constellation
 from sgdec.search.product import Product
-from tests.helpers.with_arcs import LISTING, SENTENCES, V, predictors_with_arcs
+from tests.helpers.with_arcs import LISTING, SENTENCES, V, predictors_with_arcs, write_model
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 KINDS = (torch.int64, torch.int64, torch.float64, torch.int64)
@@ -36,6 +38,18 @@ def device(request: pytest.FixtureRequest) -> str:
     if request.param == "cuda" and not torch.cuda.is_available():
         pytest.skip("no CUDA device")
     return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """On the CPU too, a new tensor needs a device, and NumPy's functions do not take tensors."""
+
+    def refuse(*_: Any) -> None:
+        raise TypeError("a tensor was given to NumPy")
+
+    monkeypatch.setattr(torch.Tensor, "__array__", refuse)
+    with torch.device("meta"):
+        yield
 
 
 def put(array: npt.NDArray[Any], device: str) -> Any:
@@ -82,7 +96,7 @@ def walk(predictor: Any, roots: Sequence[int], lists: bool, rng: np.random.Gener
         states = rng.choice(after[tokens != EOS], 3 * len(roots))  # dead ones, too
 
 
-NAMES = ("fst", "forced", "forcedlst", "trie", "tries", "wc", "unkc", "length", "extlength", "ngram")
+NAMES = ("fst", "forced", "forcedlst", "trie", "tries", "unweighted", "wc", "unkc", "length", "extlength", "ngram")
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -98,6 +112,15 @@ def test_tensors_give_the_numbers_of_arrays(predictors: dict[str, Any], name: st
     if hasattr(predictor, "release"):
         predictor.release(roots)
         walk(predictor, predictor.initialize_batch(SENTENCES[:2]), name in LISTING, rng, device)
+
+
+def test_tokens_that_an_n_gram_model_meets_later_are_known(tmp_path: Path, device: str) -> None:
+    """Its table of tokens grows; those with high numbers are not in it."""
+    write_model(tmp_path / "lm.arpa", np.random.default_rng(4))
+    ngram = NGram(str(tmp_path / "lm.arpa"))
+    states = np.array(ngram.initialize_batch(SENTENCES[:2]), np.int64)
+    for token in (3, 5, 4, 1 << 21, 600):
+        asked(ngram, states, (np.arange(3), np.array([token, token])), device)
 
 
 def test_every_bundled_predictor_with_arcs_is_tested(predictors: dict[str, Any]) -> None:

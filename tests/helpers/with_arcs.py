@@ -18,8 +18,8 @@ from sgdec.plugins.host import Host
 V = 7
 HOST = Host(autoload=False)
 SENTENCES = [Source(n, (3,) * (n % 4) + (0,) * (n % 3), max_length=(None, 2, 4)[n % 3]) for n in range(1, 13)]
-LISTING = ("fst", "forced", "forcedlst", "trie", "tries")
-PLUGINS = {"tries": "trie"}
+LISTING = ("fst", "forced", "forcedlst", "trie", "tries", "unweighted")
+PLUGINS = {"tries": "trie", "unweighted": "trie"}
 """The predictors that are in the tests by another name."""
 LENGTH = (0.0, 0.5, 0.0, 0.0, 0.0, 0.0, -0.1, 0.0, 0.0, 0.0)
 
@@ -52,6 +52,7 @@ def predictors_with_arcs(folder: Path) -> dict[str, BatchPredictor]:
         "extlength": {"path": str(folder / "lengths")},
         "trie": {"path": str(folder / "trie")},
         "tries": {"path": f"{folder}/trie.{{id}}"},
+        "unweighted": {"path": str(folder / "trie"), "use_weights": False},
         "ngram": {"path": str(folder / "lm.arpa")},
     }
     return {name: HOST.load("predictor", PLUGINS.get(name, name))(**given) for name, given in options.items()}
