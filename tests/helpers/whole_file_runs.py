@@ -98,7 +98,8 @@ def left_behind() -> list[str]:
 
 
 if __name__ == "__main__":
-    for module in ("pynini", "sacrebleu", "matplotlib.figure", "torch.utils.tensorboard", "sgdec.training.preparing"):
+    for module in ("pynini", "sacrebleu", "matplotlib.figure", "matplotlib.backends.backend_agg", "torch._dynamo",
+                   "torch.utils.tensorboard", "sgdec.training.preparing"):  # fmt: skip
         __import__(module)
     found = []
     for call, written in json.load(sys.stdin):

@@ -12,12 +12,13 @@ import os
 import re
 import shutil
 import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
 
 import pytest
 
+from tests.helpers.forked_commands import forked_commands
 from tests.helpers.places import ROOT
 
 IN_ORDER = [ROOT / "docs" / "tutorial" / "first-hour.md", ROOT / "docs" / "howto" / "lattices-and-arpa.md"]
@@ -28,6 +29,15 @@ SHOWN = re.compile(r"savefig\(\"(.*?)\"")
 QUOTED = re.compile(r"^(Note: .*)$|It prints `(.*?)`", re.MULTILINE)
 """Output that does not depend on the model: the notes of a run, and what the text says a command prints."""
 NOT_CODE = {"text", "bibtex", "toml"}
+SGDEC = os.pathsep.join(str(ROOT / part) for part in ("", "predictors", "decoders"))
+"""The PYTHONPATH of this tree."""
+
+
+@pytest.fixture(scope="module")
+def programs() -> Iterator[Path]:
+    """The folder of `sgdec` and `python`."""
+    with forked_commands(SGDEC) as folder:
+        yield folder
 
 
 def blocks(pages: list[Path]) -> list[tuple[str, str, str]]:
@@ -44,19 +54,19 @@ ALONE = blocks([page for page in PAGES if page not in IN_ORDER])
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("where", "language", "code"), [pytest.param(*block, id=block[0]) for block in ALONE])
-def test_code_blocks_run(where: str, language: str, code: str, tmp_path: Path) -> None:
+def test_code_blocks_run(where: str, language: str, code: str, tmp_path: Path, programs: Path) -> None:
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     for solution in (ROOT / "tests" / "course_solutions").glob("my_*.py"):
         shutil.copy(solution, tmp_path)
-    run(where, language, code, tmp_path)
+    run(where, language, code, tmp_path, programs)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", IN_ORDER, ids=lambda page: page.stem)
-def test_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
+def test_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path, programs: Path) -> None:
     pytest.importorskip("pynini")
     if page.parent.name == "tutorial":
-        run("in place of make demo", "sh", "sgdec demo --quick --directory demo", tmp_path)
+        run("in place of make demo", "sh", "sgdec demo --quick --directory demo", tmp_path, programs)
     printed = ""
     for where, language, code in blocks([page]):
         if language == "python":
@@ -64,23 +74,18 @@ def test_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path) -> None:
             assert named, f"{where}: the first line of a file is a comment with its name"
             (tmp_path / named[1]).write_text(code, encoding="utf-8")
         else:
-            printed += run(where, language, code, tmp_path)
+            printed += run(where, language, code, tmp_path, programs)
     for note, output in QUOTED.findall(page.read_text(encoding="utf-8")):
         assert (note or output) in printed, page
     for shown in SHOWN.findall(page.read_text(encoding="utf-8")):
         assert (tmp_path / shown).stat().st_size, shown
 
 
-def run(where: str, language: str, code: str, folder: Path) -> str:
+def run(where: str, language: str, code: str, folder: Path, programs: Path) -> str:
     """Run one block in a folder, with this tree's sgdec on the path; return what it prints."""
-    paths = [str(ROOT / part) for part in ("", "predictors", "decoders")]
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(paths),
-        "PATH": os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]),
-        "OMP_NUM_THREADS": "1",
-    }
-    command = {"python": [sys.executable, "-c", code], "sh": ["bash", "-euo", "pipefail", "-c", code]}
+    path = os.pathsep.join([str(programs), os.environ["PATH"]])
+    environment = {**os.environ, "PYTHONPATH": SGDEC, "PATH": path, "OMP_NUM_THREADS": "1"}
+    command = {"python": [str(programs / "python"), "-c", code], "sh": ["bash", "-euo", "pipefail", "-c", code]}
     assert language in command, f"{where}: a code block in {language!r} cannot be run; use python, sh or text"
     done = subprocess.run(command[language], cwd=folder, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, f"{where}\n{done.stdout}{done.stderr}"

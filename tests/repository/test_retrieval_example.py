@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.helpers.forked_commands import forked_commands
 from tests.helpers.places import ROOT
 
 pytestmark = pytest.mark.slow
@@ -20,12 +21,13 @@ EXAMPLE = ROOT / "examples" / "retrieval"
 def printed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The folder of a tiny run, and its output."""
     work = tmp_path_factory.mktemp("retrieval")
-    paths = [str(ROOT), str(ROOT / "predictors"), str(ROOT / "decoders")]
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "predictors"), str(ROOT / "decoders")])
     settings = {"PRODUCTS": "40", "QUERIES": "12", "SIZE": "8", "EPOCHS": "1", "BEAMS": "10", "THREADS": "1"}
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    environment = {**os.environ, **settings, "PYTHONPATH": os.pathsep.join(paths), "PATH": path}
     command = [str(EXAMPLE / "recipe.sh"), str(work)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    with forked_commands(paths) as programs:
+        path = os.pathsep.join([str(programs), os.environ["PATH"]])
+        environment = {**os.environ, **settings, "PYTHONPATH": paths, "PATH": path}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return work, done.stdout
 

@@ -1,0 +1,139 @@
+"""``sgdec`` and ``python`` for scripts, without the seconds that importing torch takes at each start.
+
+One process imports large libraries, but nothing of sgdec, and forks for each command. The command then imports sgdec
+and runs as in a new process: with its own arguments, folder, environment, limits and standard streams. ``python``
+with an option other than ``-c``, or with another PYTHONPATH, is a new process.
+"""
+
+from __future__ import annotations
+
+import atexit
+import importlib
+import json
+import os
+import resource
+import runpy
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+LIBRARIES = ("torch", "torch._dynamo", "matplotlib.pyplot", "numpy", "pydantic", "click", "safetensors.torch",
+             "sacrebleu", "sentencepiece", "greenlet", "pynini")  # fmt: skip
+LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
+CLIENT = """#!{python} -SE
+import json, os, resource, socket, sys
+name, words = os.path.basename(sys.argv[0]), sys.argv[1:]
+plain = name == "sgdec" or words[:1] == ["-c"] or words and not words[0].startswith("-")
+if not plain or os.environ.get("PYTHONPATH") != {paths!r}:
+    os.execv({python!r}, [{python!r}, *(["-m", "sgdec"] if name == "sgdec" else []), *words])
+with socket.socket(socket.AF_UNIX) as server:
+    server.connect({address!r})
+    socket.send_fds(server, [b"x"], [0, 1, 2])
+    limits = [resource.getrlimit(limit) for limit in {limits}]
+    server.sendall(json.dumps([name, words, os.getcwd(), dict(os.environ), limits]).encode())
+    server.shutdown(socket.SHUT_WR)
+    status = server.recv(10)
+sys.exit(int(status) if status else 1)
+"""
+
+
+@contextmanager
+def forked_commands(paths: str) -> Iterator[Path]:
+    """A folder for the front of PATH, with the programs ``sgdec`` and ``python``. ``paths``: their PYTHONPATH."""
+    folder = Path(tempfile.mkdtemp(prefix="sgdec-"))
+    address = str(folder / "socket")
+    client = CLIENT.format(python=sys.executable, paths=paths, address=address, limits=LIMITS)
+    for name in ("sgdec", "python"):
+        (folder / name).write_text(client)
+        (folder / name).chmod(0o755)
+    command = [sys.executable, __file__, address]
+    environment = {**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    server = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    try:
+        assert server.stdout is not None
+        assert server.stdout.readline() == b"ready\n"
+        yield folder
+    finally:
+        server.kill()
+        server.communicate()
+        shutil.rmtree(folder)
+
+
+def serve(address: str) -> None:
+    """Run commands until this process is killed."""
+    for library in LIBRARIES:
+        with suppress(ImportError):
+            importlib.import_module(library)
+    with socket.socket(socket.AF_UNIX) as listening:
+        listening.bind(address)
+        listening.listen()
+        print("ready", flush=True)
+        while True:
+            caller, _ = listening.accept()
+            with caller:
+                if os.fork() == 0:
+                    listening.close()
+                    os._exit(_answer(caller))
+
+
+def _answer(caller: socket.socket) -> int:
+    """Fork once more for the command, and send its exit status."""
+    _, streams, _, _ = socket.recv_fds(caller, 1, 3)
+    request = b"".join(iter(lambda: caller.recv(1 << 16), b""))
+    command = os.fork()
+    if command == 0:
+        caller.close()
+        for stream, standard in zip(streams, (0, 1, 2), strict=True):
+            os.dup2(stream, standard)
+            os.close(stream)
+        os._exit(_run(*json.loads(request)))
+    _, ended = os.waitpid(command, 0)
+    status = os.waitstatus_to_exitcode(ended)
+    caller.send(str(status if status >= 0 else 128 - status).encode())
+    return 0
+
+
+def _run(
+    name: str, words: list[str], folder: str, environment: dict[str, str], limits: list[tuple[int, int]]
+) -> int:
+    """The exit status of one command, in this process."""
+    for limit, soft_and_hard in zip(LIMITS, limits, strict=True):
+        resource.setrlimit(limit, tuple(soft_and_hard))
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    status: Any = 0
+    try:
+        if name == "sgdec":
+            sys.argv = [name, *words]
+            runpy.run_module("sgdec", run_name="__main__", alter_sys=True)
+        elif words[0] == "-c":
+            sys.argv, sys.path[0] = ["-c", *words[2:]], ""
+            exec(compile(words[1], "<string>", "exec"), vars(sys.modules["__main__"]))
+        else:
+            sys.argv, sys.path[0] = words, str(Path(words[0]).resolve().parent)
+            runpy.run_path(words[0], run_name="__main__")
+    except SystemExit as end:
+        if end.code is not None and not isinstance(end.code, int):
+            print(end.code, file=sys.stderr)
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return int(status)
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1])
