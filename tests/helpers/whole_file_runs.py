@@ -18,6 +18,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from fuzz.zygote import preload
 from sgdec.cli.main import main
 
 LIMIT = 16
@@ -98,9 +99,7 @@ def left_behind() -> list[str]:
 
 
 if __name__ == "__main__":
-    for module in ("pynini", "sacrebleu", "matplotlib.figure", "matplotlib.backends.backend_agg", "torch._dynamo",
-                   "torch.utils.tensorboard", "sgdec.training.preparing"):  # fmt: skip
-        __import__(module)
+    preload()
     found = []
     for call, written in json.load(sys.stdin):
         before = content(written)
