@@ -22,31 +22,38 @@ T = TypeVar("T")
 
 
 class _NumPy:
-    """The functions that automata need.
+    """The functions of NumPy.
 
-    Some are methods of arrays: the functions of the same names in ``numpy`` call these through layers of Python,
-    which takes longer than the work for a few hundred numbers.
+    Four of them are methods of arrays or skip a layer: ``numpy.repeat(x, counts)`` calls ``x.repeat(counts)`` through
+    layers of Python, which take longer than the work for a few hundred numbers.
     """
 
-    int64, float32, float64 = np.int64, np.float32, np.float64
-    arange, asarray, zeros = np.arange, np.asarray, np.zeros
-    maximum, minimum, where = np.maximum, np.minimum, np.where
-    nonzero, repeat, searchsorted = np.ndarray.nonzero, np.ndarray.repeat, np.ndarray.searchsorted
-    unique_inverse = partial(np.unique, return_inverse=True)
+    def __init__(self) -> None:
+        self.nonzero = np.ndarray.nonzero
+        self.repeat = np.ndarray.repeat
+        self.searchsorted = np.ndarray.searchsorted
+        self.unique_inverse = partial(np.unique, return_inverse=True)
+
+    def __getattr__(self, name: str) -> Any:
+        """Any other function, which is looked up once."""
+        found = self.__dict__[name] = getattr(np, name)
+        return found
+
+
+_NUMPY = _NumPy()
 
 
 def namespace(array: Any) -> Any:
     """The functions for a NumPy array or a torch tensor, by their names in the standard.
 
-    For arrays these are the few functions that sgdec uses. Raises SgdecError for a tensor if array-api-compat is not
-    installed.
+    Raises SgdecError for a tensor if array-api-compat is not installed.
 
     >>> xp = namespace(np.zeros(2))
     >>> xp.repeat(xp.arange(2), np.array([1, 3])).tolist()
     [0, 1, 1, 1]
     """
     if isinstance(array, np.ndarray):
-        return _NumPy
+        return _NUMPY
     try:
         import array_api_compat.torch
     except ImportError as error:

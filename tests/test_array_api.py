@@ -6,6 +6,8 @@ Other tests hold the numbers of NumPy arrays to plain oracles; they are the orac
 from __future__ import annotations
 
 import gc
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from sgdec_predictors.ngram import NGram
 
 from sgdec import EOS, BatchPredictor, Source
 from sgdec.arcs import DEAD, Automata, Automaton, Numbers, spread
+from sgdec.array_api import namespace
 from sgdec.errors import SgdecError, UsageError
 from sgdec.protocol import Arcs, Ints, Listed, Scores, State
 from sgdec.search.constellation import Constellation
@@ -226,6 +229,23 @@ def tensors() -> int:
     """The number of tensors in memory."""
     gc.collect()
     return sum(issubclass(type(each), torch.Tensor) for each in gc.get_objects())
+
+
+def test_tensors_without_array_api_compat_are_an_error_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "array_api_compat", None)
+    monkeypatch.delitem(sys.modules, "array_api_compat.torch", raising=False)
+    with pytest.raises(SgdecError, match=r"need array-api-compat: .* \(pip install \"sgdec\[nmt\]\"\)"):
+        namespace(torch.zeros(1, device="cpu"))
+
+
+def test_arrays_import_neither_torch_nor_array_api_compat() -> None:
+    code = (
+        "import sys; import numpy as np; from sgdec.arcs import *\n"
+        "a = Automata(); n = a.add(Automaton(*map(np.array, ([0, 1, 1], [7], [-0.5], [1]))))\n"
+        "assert a.arcs(np.array([n]), None)[3].tolist() == [n + 1]\n"
+        "assert not {'torch', 'array_api_compat'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
 
 
 def test_numbers_and_ranges_of_tensors(device: str) -> None:
