@@ -89,10 +89,10 @@ class Counting(Numbered):
         xp, device, (offsets, tokens) = namespace(states), states.device, candidates
         counts = offsets[1:] - offsets[:-1]
         distinct, place = xp.unique_inverse(states)
-        rows, row = list(map(self._row, distinct.tolist())), xp.repeat(place, counts)
-        own = xp.asarray([row.get(self.token) for row in rows], dtype=xp.float64, device=device)
-        others = xp.asarray([row.default for row in rows], dtype=xp.float64, device=device)
-        scores = xp.where(tokens == self.token, own[row], others[row])
+        rows = list(map(self._row, distinct.tolist()))
+        own = xp.asarray([row.get(self.token) for row in rows], dtype=xp.float64, device=device)[place]
+        others = xp.asarray([row.default for row in rows], dtype=xp.float64, device=device)[place]
+        scores = xp.where(tokens == self.token, xp.repeat(own, counts), xp.repeat(others, counts))
         return offsets, tokens, scores, self._after(xp.repeat(states, counts), tokens)
 
 

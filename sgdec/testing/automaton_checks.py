@@ -114,7 +114,8 @@ class AutomatonChecks(Subject):
     def test_arcs_of_tensors_are_those_of_arrays(self) -> None:
         """For a predictor with the trait `arcs_of_tensors`, if torch is installed.
 
-        On the CPU, and on a GPU if there is one; again when all sentences have ended and others have begun.
+        Asked about many prefixes of all sentences together, and about none. On the CPU, and on a GPU if there is one;
+        again when all sentences have ended and others have begun.
         """
         predictor: Any = lift(self.make())
         if not hasattr(predictor, "arcs") or not predictor.arcs_of_tensors or find_spec("torch") is None:
@@ -125,7 +126,8 @@ class AutomatonChecks(Subject):
             for _ in range(2):
                 roots: dict[Source, State] = {}
                 for places, request in self._calls(predictor):
-                    _check_tensors(predictor, places, request, device)
+                    if len(places) != 1:
+                        _check_tensors(predictor, places, request, device)
                     roots |= {place.source: place.state for place in places if place.prefix == ()}
                 if hasattr(predictor, "release"):
                     predictor.release(list(roots.values()))
