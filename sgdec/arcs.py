@@ -80,11 +80,15 @@ class Numbers:
 
     def places(self, states: Ints) -> Ints:
         """The place of each number's range ``[n]``; negative numbers are nowhere, at -1."""
+        return self.ranks(states) - 1
+
+    def ranks(self, states: Ints) -> Ints:
+        """The same counted from 1, so that negative numbers are at 0: ``[n]``."""
         if self._as_array is None:
             self._as_array = np.array(self.starts, np.int64)
         starts = self._copies.beside(self._as_array, states)
-        places: Ints = namespace(states).searchsorted(starts, states, side="right") - 1
-        return places
+        ranks: Ints = namespace(states).searchsorted(starts, states, side="right")
+        return ranks
 
     def release(self, state: int) -> int:
         """Give the range of this number back; return the place that it had."""
@@ -135,7 +139,7 @@ class _Arrays:
         self.first, self.count = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
         """By row: the first arc, and the number of arcs."""
         self.shift = np.zeros(0, np.int64)
-        """By automaton the row of a state minus its number; at the end a number that makes negative states row 0."""
+        """By rank of automaton the row of a state minus its number; first a number that makes negative ones row 0."""
         self.tokens, self.scores, self.after = np.zeros(arcs, np.int64), np.zeros(arcs), np.zeros(arcs, np.int64)
         """By arc."""
         self._keys = np.full(arcs, LAST_KEY)
@@ -177,10 +181,10 @@ class _Arrays:
             setattr(moved, name, put(getattr(self, name)))
         return moved
 
-    def of(self, states: Ints, places: Ints, candidates: Listed | None) -> Arcs:
-        """The arcs of these states, or those for candidates. ``places [R]``: of their automata."""
+    def of(self, states: Ints, ranks: Ints, candidates: Listed | None) -> Arcs:
+        """The arcs of these states, or those for candidates. ``ranks [R]``: those of their automata."""
         xp = namespace(states)
-        rows = xp.maximum(states + self.shift[places], 0)
+        rows = xp.maximum(states + self.shift[ranks], 0)
         if candidates is None:
             offsets, found = spread(self.first[rows], self.count[rows])
             return offsets, self.tokens[found], self.scores[found], self.after[found]
@@ -242,7 +246,7 @@ class Automata(Generic[Kind]):
         if not self._is_current:
             self._load()
         arrays = self._copies.beside(self._arrays, states)
-        return arrays.of(states, self._numbers.places(states), candidates)
+        return arrays.of(states, self._numbers.ranks(states), candidates)
 
     def _forget(self) -> None:
         self._is_current = False
@@ -260,7 +264,7 @@ class Automata(Generic[Kind]):
             starts = self._numbers.starts[len(self._shifts) :]
             at = self._arrays.extend(waiting, starts)
             self._shifts += [row - start for row, start in zip(at, starts, strict=True)]
-        self._arrays.shift = np.array([*self._shifts, -MORE])
+        self._arrays.shift = np.array([-MORE, *self._shifts])
         self._is_current = True
 
 
