@@ -239,7 +239,7 @@ def test_tokens_have_steps_and_text_has_none_and_scoring_puts_them_in(run: Path)
 
 
 def test_both_attentions_together_learn_it(tmp_path: Path) -> None:
-    settings = {"options": {"width": 16, "embedding": 12, "soft": True}, "max_steps": 150}
+    settings = {"options": {"width": 16, "embedding": 12, "soft": True}, "max_steps": 100, "lr": 0.02}
     assert train(config(tmp_path, "run", **settings), quiet=True).scores["perplexity"] < 1.2
 
 
@@ -262,7 +262,8 @@ def test_both_sources_and_all_attentions_together_learn(tmp_path: Path) -> None:
         "valid": write(tmp_path, "unseen", sides[:50]),
         "model": "multi-source-hard",
         "options": {"width": 16, "embedding": 12},
-        "max_steps": 200,
+        "max_steps": 110,
+        "lr": 0.02,
     }
     done = train(config(tmp_path, "run", **settings), quiet=True)
     assert done.scores["perplexity"] < 1.1
