@@ -15,15 +15,11 @@ demo: install
 # the order of xdist, by number of tests, the longest come last and the others wait.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 
-# Plugins in the style of third parties are checked against the types of the public names.
-OTHERS := tests/third_party/*.py examples/plugin/*.py examples/model/mgu.py
-
 # For each change during development; `make test` has to pass before a merge. Here property tests try fewer examples, and
 # test files that are marked slow as a whole are not imported.
 check: install
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	$(BIN)/mypy --disable-error-code type-arg $(OTHERS)
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/codespell
 	$(PYTEST) -m "not slow" --hypothesis-profile check $$(grep -rlE '^(pytestmark = |    )pytest.mark.slow' tests --include 'test_*.py' | sed 's/^/--ignore=/')
@@ -31,7 +27,6 @@ check: install
 test: install
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	$(BIN)/mypy --disable-error-code type-arg $(OTHERS)
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/codespell
 	$(PYTEST)
