@@ -23,6 +23,7 @@ import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 LIBRARIES = ("torch", "torch._dynamo", "matplotlib.pyplot", "numpy", "pydantic", "click", "safetensors.torch",
@@ -40,8 +41,10 @@ with socket.socket(socket.AF_UNIX) as server:
     limits = [resource.getrlimit(limit) for limit in {limits}]
     server.sendall(json.dumps([name, words, os.getcwd(), dict(os.environ), limits]).encode())
     server.shutdown(socket.SHUT_WR)
-    status = server.recv(10)
-sys.exit(int(status) if status else 1)
+    status = int(server.recv(10) or 1)
+if status < 0:
+    os.kill(os.getpid(), -status)
+sys.exit(status)
 """
 
 
@@ -85,7 +88,7 @@ def serve(address: str) -> None:
 
 
 def _answer(caller: socket.socket) -> int:
-    """Fork once more for the command, and send its exit status."""
+    """Fork once more for the command, and send its exit status; negative = the signal that ended it."""
     _, streams, _, _ = socket.recv_fds(caller, 1, 3)
     request = b"".join(iter(lambda: caller.recv(1 << 16), b""))
     command = os.fork()
@@ -96,8 +99,7 @@ def _answer(caller: socket.socket) -> int:
             os.close(stream)
         os._exit(_run(*json.loads(request)))
     _, ended = os.waitpid(command, 0)
-    status = os.waitstatus_to_exitcode(ended)
-    caller.send(str(status if status >= 0 else 128 - status).encode())
+    caller.send(str(os.waitstatus_to_exitcode(ended)).encode())
     return 0
 
 
@@ -115,12 +117,16 @@ def _run(
         if name == "sgdec":
             sys.argv = [name, *words]
             runpy.run_module("sgdec", run_name="__main__", alter_sys=True)
-        elif words[0] == "-c":
-            sys.argv, sys.path[0] = ["-c", *words[2:]], ""
-            exec(compile(words[1], "<string>", "exec"), vars(sys.modules["__main__"]))
         else:
-            sys.argv, sys.path[0] = words, str(Path(words[0]).resolve().parent)
-            runpy.run_path(words[0], run_name="__main__")
+            module = sys.modules["__main__"] = ModuleType("__main__")
+            if words[0] == "-c":
+                sys.argv, sys.path[0] = ["-c", *words[2:]], ""
+                code = compile(words[1], "<string>", "exec")
+            else:
+                sys.argv, sys.path[0] = words, str(Path(words[0]).resolve().parent)
+                module.__file__ = os.path.join(folder, words[0])
+                code = compile(Path(words[0]).read_bytes(), words[0], "exec")
+            exec(code, vars(module))
     except SystemExit as end:
         if end.code is not None and not isinstance(end.code, int):
             print(end.code, file=sys.stderr)

@@ -3,7 +3,8 @@
 Python blocks run as they stand; shell blocks run line by line, in a folder that holds nothing but a copy of
 ``examples`` and, as if the course had been taken, its solutions. Blocks in other languages (text, bibtex, toml) are
 not code of ours. Pages that lead from block to block run from top to bottom in one folder; their Python blocks are
-files that begin with their names. A tutorial begins in the folder of a small demo.
+files that begin with their names. A tutorial begins in the folder of a small demo. `sgdec` and `python` are forked
+from one process (`tests.helpers.forked_commands`); a test compares them with new processes.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
+from typing import Any
 
 import pytest
 
@@ -79,6 +82,46 @@ def test_a_page_runs_from_top_to_bottom(page: Path, tmp_path: Path, programs: Pa
         assert (note or output) in printed, page
     for shown in SHOWN.findall(page.read_text(encoding="utf-8")):
         assert (tmp_path / shown).stat().st_size, shown
+
+
+ALIKE = [
+    "python show.py a 'b c' <<< input",
+    "cd deeper && A=1 python ../show.py",
+    "python -c 'import sys; print(sys.argv, sys.path[0], __name__)' x",
+    "python -c 'import sys; print(1); sys.exit(3)'",
+    "python -c 'import sys; sys.exit(\"words\")'",
+    "python -c 'import os; os.kill(os.getpid(), 15)'",
+    "python -c 'import atexit; atexit.register(print, 2); print(1, end=\"\")'",
+    "python -c 'import sgdec, sys; print([name for name in sys.modules if name.startswith(str(sgdec.__name__))])'",
+    "(ulimit -n 77; python -c 'import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE))')",
+    "PYTHONPATH= python -c 'import sys; print(sys.path)'",
+    "python -m json.tool <<< '[1]' | cat",
+    "sgdec decode --nothing",
+    "sgdec plugins | head -n 1; sgdec --version",
+]
+SHOW = """import os, sys
+print(__file__, __name__, sys.argv, sys.path[0], os.getcwd(), sorted(os.environ.keys() - {"_"}), sys.stdin.read())
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("code", ALIKE)
+def test_forked_programs_do_what_new_processes_do(code: str, tmp_path: Path, programs: Path) -> None:
+    (tmp_path / "show.py").write_text(SHOW)
+    (tmp_path / "deeper").mkdir()
+    installed = tmp_path / "bin"
+    installed.mkdir()
+    for name, words in (("python", ""), ("sgdec", " -m sgdec")):
+        (installed / name).write_text(f'#!/bin/sh\nexec {sys.executable}{words} "$@"\n')
+        (installed / name).chmod(0o755)
+    found = []
+    for folder in (programs, installed):
+        environment = {**os.environ, "PYTHONPATH": SGDEC, "PATH": f"{folder}:/usr/bin:/bin", "OMP_NUM_THREADS": "1"}
+        settings: dict[str, Any] = {"cwd": tmp_path, "env": environment, "stdin": subprocess.DEVNULL}
+        done = subprocess.run(["bash", "-uc", code], **settings, capture_output=True, text=True)
+        said = done.stderr.replace(str(folder), "").replace("python -m sgdec", "sgdec").splitlines()
+        found.append((done.returncode, done.stdout.replace(str(folder), ""), said[-1:]))
+    assert found[0] == found[1]
 
 
 def run(where: str, language: str, code: str, folder: Path, programs: Path) -> str:
