@@ -107,8 +107,8 @@ def _run(
     name: str, words: list[str], folder: str, environment: dict[str, str], limits: list[tuple[int, int]]
 ) -> int:
     """The exit status of one command, in this process."""
-    for limit, soft_and_hard in zip(LIMITS, limits, strict=True):
-        resource.setrlimit(limit, tuple(soft_and_hard))
+    for limit, (soft, hard) in zip(LIMITS, limits, strict=True):
+        resource.setrlimit(limit, (soft, hard))
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
