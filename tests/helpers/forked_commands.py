@@ -8,6 +8,7 @@ with an option other than ``-c``, or with another PYTHONPATH, is a new process.
 from __future__ import annotations
 
 import atexit
+import gc
 import importlib
 import json
 import os
@@ -75,6 +76,8 @@ def serve(address: str) -> None:
     for library in LIBRARIES:
         with suppress(ImportError):
             importlib.import_module(library)
+    gc.collect()
+    gc.freeze()  # collections in commands then leave the memory that they share with this process alone
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(address)
         listening.listen()
