@@ -35,6 +35,8 @@ from sgdec.search.space import SearchSpace
 
 WINDOW = 16
 """The default size of a window, in batches."""
+BEGIN_TOGETHER = 16
+"""Searches over automata alone run one after the other. So many share the cost of loading and stay in the cache."""
 
 WHY_NONE = {
     True: "no path{limit} satisfies all predictors",
@@ -85,6 +87,9 @@ class Scheduler:
             self._over_batches = decoder
         elif batch_size > 1 and max_rows is None and not self._alone and _means_its_decode(type(decoder)):
             self._over_batches = decoder.in_batches(batch_size, constellation.product is not None)
+        one_by_one = constellation.automaton is not None
+        self._begin_together = min(batch_size, BEGIN_TOGETHER) if one_by_one else batch_size
+        """The number of sentences that `_continuously` begins at a time."""
         self._rounds = self._jobs = 0
         self._begun: dict[int, Node] = {}
         """The roots that are not released yet, by identity."""
@@ -137,7 +142,7 @@ class Scheduler:
         active: list[_Search] = []
         while True:
             if not ready and len(active) < self._batch_size:  # read no earlier: input may depend on earlier output
-                ready.extend(self._searches(waiting.next(self._batch_size, len(done))))
+                ready.extend(self._searches(waiting.next(self._begin_together, len(done))))
             begun = [ready.popleft() for _ in range(min(self._batch_size - len(active), len(ready)))]
             for search in begun:
                 search.begin(self._decode)
