@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 from bisect import bisect_right
 from collections.abc import Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -105,7 +105,9 @@ class Numbers:
 class Automaton:
     """A deterministic automaton of S states and n arcs. The arcs of each state have ascending tokens."""
 
-    __slots__ = ("after", "offsets", "scores", "tokens")
+    __slots__ = ("__weakref__", "after", "distances", "offsets", "scores", "tokens")
+    sums: ClassVar[bool] = False
+    """Whether the scores of several paths with the same tokens are added up; see `sgdec.relaxations.Subsets`."""
 
     def __init__(
         self,
@@ -122,6 +124,8 @@ class Automaton:
         self.tokens = tokens
         self.scores = scores
         self.after = after
+        self.distances: dict[Any, Any] = {}
+        """The distances to the end that searches have computed (`sgdec.search.folding`)."""
 
     @property
     def states(self) -> int:

@@ -123,6 +123,8 @@ class Found:
     """If not proven: an upper bound on the optimum's score minus the score of the best hypothesis."""
     expansions: int
     """The number of expanded nodes, which measures the cost of the search."""
+    bounds: str | None
+    """The bounds on future scores that the search used, ``sum`` or ``product``; None = none."""
     seconds: float = field(compare=False)
     """Wall-clock time from the start of its search to the end, during which other searches run too."""
     error: Exception | None = field(compare=False)
@@ -135,7 +137,7 @@ class Found:
         hypotheses = tuple(FoundHypothesis(each, tuple(names), vocabulary) for each in result.hypotheses)
         return cls(
             source.id, source.text, source.tokens, hypotheses, result.proven, result.gap, result.expansions,
-            outcome.seconds, outcome.error,
+            result.bounds, outcome.seconds, outcome.error,
         )  # fmt: skip
 
     @property
@@ -157,6 +159,7 @@ class Found:
             "proven": self.proven,
             "gap": self.gap if self.gap is None or math.isfinite(self.gap) else None,  # JSON has no Infinity
             "expansions": self.expansions,
+            "bounds": self.bounds,
             "seconds": round(self.seconds, 6),
         }
         if self.error is not None:

@@ -25,7 +25,7 @@ from sgdec.ranking import Ranking
 from sgdec.search.blame import told
 from sgdec.search.outcome import Outcome, Unreadable
 from sgdec.search.scheduler import Scheduler
-from sgdec.settings import Penalties, Settings, plain
+from sgdec.settings import BoundsKind, Penalties, Settings, plain
 from sgdec.suggest import suggest
 from sgdec.tasks.copying import Copier
 from sgdec.tasks.scoring import GivenOutputDecoder, encoded, paired, with_given_output
@@ -47,6 +47,7 @@ def load(
     max_length_factor: float = Settings.max_length_factor,
     max_length: int | None = Settings.max_length,
     deterministic: bool = Settings.deterministic,
+    bounds: BoundsKind = Settings.bounds,
     copy_unknown: bool = Settings.copy_unknown,
     max_source_length: int = Settings.max_source_length,
     tokenizer: str | Path | None = Settings.tokenizer,
@@ -96,7 +97,7 @@ def prepare(
 ) -> LoadedRun:
     """The common part of `load` and the command line. Raises what `load` raises."""
     lengths = LengthRule(settings.max_length_factor, settings.max_length)
-    shared = ("tokenizer", "vocab_size", "device", "precision", "seed", "deterministic")
+    shared = ("tokenizer", "vocab_size", "device", "precision", "seed", "deterministic", "bounds")
     chosen = {name: getattr(settings, name) for name in shared}
     run = LoadedRun(assemble(RunConfig(predictors, decoder, parts, **chosen), host), settings, lengths)
     if settings.threads is not None and "torch" in sys.modules:  # only neural models import torch

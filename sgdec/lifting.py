@@ -7,8 +7,10 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple, final
 
+from sgdec.derived import Derived, DerivedRelaxation
 from sgdec.plugins.surface import require_sound
 from sgdec.protocol import ABILITIES, BatchPredictor, Candidates, Predictor, Scores, Source, State, ability
+from sgdec.relaxations import Relaxation
 from sgdec.search.blame import WrongAnswer
 
 
@@ -17,6 +19,10 @@ class _Prefix(NamedTuple):
 
     predictor: Predictor
     state: State
+
+
+def _inner_states(states: Sequence[_Prefix]) -> list[State]:
+    return [state for _, state in states]
 
 
 @final
@@ -30,10 +36,13 @@ class Lifted(BatchPredictor):
         self.on_demand = predictor.on_demand
         self.max_score = predictor.max_score
         self.vocabularies = predictor.vocabularies
+        self._derived = Derived(lambda inner: DerivedRelaxation(inner, _inner_states))
 
     def __getattr__(self, name: str) -> Any:
         if name in ABILITIES and ability(self.predictor, name) is not None:
             return partial(self._ability, name)
+        if name == "relaxations" and ability(self.predictor, name) is not None:
+            return self._relaxations
         raise AttributeError(f"a lifted predictor has no {name!r}")  # `copy` may look for attributes before __init__
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
@@ -64,6 +73,9 @@ class Lifted(BatchPredictor):
 
     def _ability(self, name: str, states: Sequence[State]) -> list[Any]:
         return [getattr(predictor, name)([state])[0] for predictor, state in states]
+
+    def _relaxations(self, prefix: _Prefix) -> tuple[Relaxation, ...]:
+        return self._derived.all(prefix.predictor.relaxations(prefix.state))  # type: ignore[attr-defined]
 
 
 def lift(predictor: Predictor | BatchPredictor) -> BatchPredictor:

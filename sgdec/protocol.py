@@ -182,7 +182,8 @@ class BatchPredictor(Traits, ABC):
         """The states after one more token each; the given states stay valid."""
 
 
-# Abilities. If a predictor lacks one, its value counts as unknown. The first four return one value per state.
+# Abilities. If a predictor lacks one, its value counts as unknown. The first four return one value per state. Others
+# are in `sgdec.relaxations`.
 
 
 class BestRemaining(Protocol):
@@ -342,6 +343,8 @@ class Result:
     """If not proven: an upper bound on the optimum's score minus the score of the first hypothesis."""
     expansions: int = field(default=0, compare=False)
     """The number of expanded nodes; set by the framework."""
+    bounds: str | None = field(default=None, compare=False)
+    """The bounds that the search used, ``sum`` or ``product`` (`sgdec.search.folding`); None = none. As above."""
 
 
 class Decoder(ABC):

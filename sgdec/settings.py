@@ -25,8 +25,10 @@ class Says(NamedTuple):
 
 
 Precision = Literal["fp32", "bf16", "fp64", "int8"]
+BoundsKind = Literal["auto", "product", "sum"]
 SHAPING = (
-    "nbest", "max_length_factor", "max_length", "batch_size", "window", "max_rows", "deterministic", "copy_unknown",
+    "nbest", "max_length_factor", "max_length", "batch_size", "window", "max_rows", "deterministic", "bounds",
+    "copy_unknown",
 )  # fmt: skip
 """Settings that can change the results. The signature lists them and `max_source_length`."""
 
@@ -48,6 +50,10 @@ class Settings:
         bool,
         Says("results are bit-equal for every --batch-size; slower, because sentences are computed separately"),
     ] = False
+    bounds: Annotated[
+        BoundsKind,
+        Says("what exact searches take to be possible: lattices and language models together, or the sum of each"),
+    ] = "auto"
     copy_unknown: Annotated[
         bool, Says("replace each unknown word by the source word with the highest attention (word models)")
     ] = False

@@ -12,7 +12,12 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from sgdec.context import Vocabularies
+from sgdec.derived import Derived, DerivedRelaxation
 from sgdec.protocol import ABILITIES, BatchPredictor, Candidates, Scores, Source, State, ability
+from sgdec.relaxations import Relaxation
+
+FORWARDED = (*ABILITIES, "relaxations", "whole")
+"""The abilities that a wrapper can pass through."""
 
 
 class Wrapper(BatchPredictor):
@@ -36,9 +41,11 @@ class Wrapper(BatchPredictor):
     """
 
     forwards: ClassVar[tuple[str, ...]] = ABILITIES
-    """The abilities that the wrapper has if the inner predictor has them.
+    """The abilities that the wrapper has if the inner predictor has them: `FORWARDED`.
 
-    They are passed through unless the subclass defines them itself, for example to scale the inner bounds.
+    They are passed through unless the subclass defines them itself, for example to scale the inner bounds. By default
+    those over lists of states are; `relaxations` and `whole` must be listed, `whole` only if the wrapper's states are
+    the inner ones.
     """
 
     def __init__(self, inner: BatchPredictor) -> None:
@@ -48,6 +55,7 @@ class Wrapper(BatchPredictor):
         self.max_score = inner.max_score
         self.independent_rows = inner.independent_rows
         self.vocabularies = inner.vocabularies
+        self._derived = Derived(self.relaxed)
         for name in self.forwards:
             if hasattr(type(self), name) and ability(inner, name) is None:
                 setattr(self, name, None)  # hides the subclass's own method, which has nothing to start from
@@ -62,6 +70,10 @@ class Wrapper(BatchPredictor):
             if name == "summary":
                 return getattr(self.inner, name)
             method = ability(self.inner, name) if name in (*self.forwards, "release") else None
+            if method is not None and name == "relaxations":
+                return lambda state: self._derived.all(method(self.inner_states([state])[0]))
+            if method is not None and name == "whole":
+                return method
             if method is not None:
                 return lambda states: method(self.inner_states(states))
         if name == "inner":
@@ -71,6 +83,10 @@ class Wrapper(BatchPredictor):
     def inner_states(self, states: Sequence[State]) -> Sequence[State]:
         """The inner predictor's states that these states contain."""
         return states
+
+    def relaxed(self, inner: Relaxation) -> Relaxation:
+        """The wrapper's relaxation, made from one of the inner predictor's; called once for each."""
+        return DerivedRelaxation(inner, self.inner_states)
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
         return self.inner.initialize_batch(sources)

@@ -113,6 +113,10 @@ class Sentences(Generic[Data]):
         place = self._numbers.place(state)
         return self._data[place], state - self._numbers.starts[place]
 
+    def count(self, state: int) -> int:
+        """The number of tokens."""
+        return self.find(state)[1]
+
     def release(self, states: Sequence[int]) -> None:
         """Forget the sentences of these states."""
         for state in states:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from sgdec import BOS, EOS, UNK
-from sgdec.arcs import DEAD, Automaton, Floats
+from sgdec.arcs import DEAD, MORE, Automaton, Floats
 from sgdec.protocol import FORBIDDEN, Ints, SparseRow
+from sgdec.relaxations import Constant, Relaxation
+from sgdec_predictors._keyed import Keyed
 from sgdec_predictors._numbered import LONGEST
 
 Nodes: TypeAlias = tuple[int, ...]
 """Nodes of a tree that a prefix leads to."""
+MOST_SETS = 1 << 16
+"""An exact relaxation of more sets of nodes than this is not built."""
 
 
 class PrefixTree(Automaton):
@@ -102,6 +106,7 @@ class OpenPrefixTree(PrefixTree):
         super().__init__(hypotheses)
         self._sets: list[Nodes] = [(0,)]
         self._numbers: dict[Nodes, int] = {(0,): 0}
+        self._relaxations: tuple[Relaxation, ...] = ()
 
     @property
     def states(self) -> int:
@@ -126,6 +131,76 @@ class OpenPrefixTree(PrefixTree):
         wanted = (token, UNK) if token != UNK else (token,)
         found = [self._children[node].get(label) for node in nodes for label in wanted]
         return tuple(child for child in found if child is not None)
+
+    def relaxations(self, nodes_of: Callable[[int], Nodes]) -> tuple[Relaxation, ...]:
+        """An exact one, if it is not too large, and a constant. ``nodes_of``: the nodes of a predictor's state."""
+        if not self._relaxations:
+            scores = 0.0, *self._ends.values()
+            constant = Constant(min(scores), max(scores))
+            ways = self._ways()
+            self._relaxations = (constant,) if ways is None else (Matching(ways, nodes_of), constant)
+        return self._relaxations
+
+    def _ways(self) -> Ways | None:
+        """The continuations of each set of nodes that a prefix can lead to; None = there are too many sets."""
+        numbers: dict[Nodes, int] = {(0,): 0}
+        ways = Ways(numbers, {}, [], [])
+        sets: list[Nodes] = [(0,)]
+        for nodes in sets:
+            scores = self._scores(nodes)
+            for token in scores:
+                if token != EOS:
+                    after = self.follow(nodes, token)
+                    if after not in numbers:
+                        numbers[after] = len(sets)
+                        sets.append(after)
+                    ways.listed[numbers[nodes] * MORE + token] = (numbers[after],)
+            ways.ends.append(scores.get(EOS, FORBIDDEN))
+            ways.others.append(numbers[self.follow(nodes, UNK)] if UNK in scores else DEAD)
+            if len(sets) > MOST_SETS:
+                return None
+        return ways
+
+
+class Ways(NamedTuple):
+    """The continuations of each set of nodes in an `OpenPrefixTree`. Sets have numbers from 0 on."""
+
+    numbers: dict[Nodes, int]
+    listed: dict[int, tuple[int]]
+    """By number of a set * `MORE` + token: the set after a token that a hypothesis has."""
+    ends: list[float]
+    """The score of ``</s>`` after each set."""
+    others: list[int]
+    """The set after each other token; `DEAD` = no unknown word is next."""
+
+
+class Matching(Relaxation):
+    """Exact: the relaxed state is the number of the set of nodes."""
+
+    def __init__(self, ways: Ways, nodes_of: Callable[[int], Nodes]) -> None:
+        self.size = len(ways.numbers)
+        self.markov = self.size == 1
+        self._numbers, self._nodes_of = ways.numbers, nodes_of
+        self._listed = Keyed(ways.listed, 1)
+        self._ends, self._others = np.array(ways.ends), np.array(ways.others)
+
+    def of(self, states: Sequence[int]) -> list[int]:
+        return [self._numbers[self._nodes_of(state)] for state in states]
+
+    def after(self, states: Ints, tokens: Ints) -> Ints:
+        place, there = self._listed.find(states * MORE + tokens)
+        others = np.maximum(self._others[states], 0)
+        found: Ints = np.where(there, self._listed.values[place, 0].astype(np.int64), others)
+        return found
+
+    def highest(self, states: Ints, tokens: Ints) -> Floats:
+        _, there = self._listed.find(states * MORE + tokens)
+        follows = there | ((self._others[states] >= 0) & (tokens != BOS))
+        return np.where(tokens == EOS, self._ends[states], np.where(follows, 0.0, FORBIDDEN))
+
+    def lowest(self, states: Ints, tokens: Ints) -> Floats:
+        highest = self.highest(states, tokens)
+        return np.where(highest == FORBIDDEN, np.inf, highest)
 
 
 def _row_of(scores: dict[int, float], default: float) -> SparseRow:

@@ -16,12 +16,17 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from bisect import bisect_left
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
+from functools import cache
 from typing import Any, Protocol, TypeAlias
 
+import numpy as np
+
+import sgdec.arcs as _arcs
 from sgdec import BOS, EOS, BatchPredictor, Scores, Source
+from sgdec.arcs import DEAD, Floats
 from sgdec.io.openfst import LatticeError
-from sgdec.protocol import FORBIDDEN, Candidates, SparseRow, Steps
+from sgdec.protocol import FORBIDDEN, Candidates, Ints, SparseRow, Steps
 from sgdec_predictors._networks import Arc
 from sgdec_predictors._semirings import LOG, Semiring, Ways, distances_from
 
@@ -33,6 +38,8 @@ Following: TypeAlias = tuple[SparseRow, dict[int, Subset]]
 """The scores of the tokens that can follow a subset, and the subset after each of them."""
 State: TypeAlias = "tuple[Prefixes, Subset]"
 
+MOST_ARCS = 1 << 18
+"""An automaton of more arcs is not made into arrays."""
 DIGITS = 9
 """The precision of comparing residuals: rounding errors must not separate equal futures."""
 
@@ -59,11 +66,35 @@ class Automaton(Protocol):
         """A lower bound on the score of each path to the end; +inf = there is none."""
 
 
+class Known(_arcs.Automaton):
+    """An automaton as arrays: of its states, the best path counts."""
+
+    def __init__(self, offsets: Ints, tokens: Ints, scores: Floats, after: Ints, numbers: dict[Node, int]) -> None:
+        super().__init__(offsets, tokens, scores, after)
+        self.numbers = numbers
+
+
+class Summed(Known):
+    """The same where the scores of paths are added up."""
+
+    sums = True
+
+
 class Prefixes:
     """All subsets of one automaton, computed on first use; the prefixes of a sentence share them."""
 
-    def __init__(self, automaton: Automaton, path: str, semiring: Semiring, normalize: bool) -> None:
-        """``path`` is its file. Raises LatticeError if it has no path, or if only some paths begin with ``<s>``."""
+    def __init__(
+        self,
+        automaton: Automaton,
+        path: str,
+        semiring: Semiring,
+        normalize: bool,
+        whole: Callable[[], Known | None] | None = None,
+    ) -> None:
+        """``path`` is its file; ``whole`` returns it as arrays, if it has done so before.
+
+        Raises LatticeError if it has no path, or if only some paths begin with ``<s>``.
+        """
         self._automaton = automaton
         self._path = path
         self._semiring = semiring
@@ -71,6 +102,7 @@ class Prefixes:
         self._next: dict[Node, tuple[list[Arc], float]] = {}
         """By state: the arcs after its epsilons, and the score of ending after them."""
         self._following: dict[Subset, Following] = {}
+        self._whole = whole or cache(self._known)
         self.root = self._after_bos()
         """Its residuals are the scores of paths before the first token, which are added to that token."""
 
@@ -79,7 +111,7 @@ class Prefixes:
 
     def afresh(self) -> Prefixes:
         """The same automaton for another sentence, without the computed subsets."""
-        return Prefixes(self._automaton, self._path, self._semiring, self._normalize)
+        return Prefixes(self._automaton, self._path, self._semiring, self._normalize, self._whole)
 
     def best_remaining(self, subset: Subset) -> float:
         best = self._semiring.plus([residual + self._automaton.best(node) for node, residual in subset])
@@ -88,6 +120,37 @@ class Prefixes:
     def worst_remaining(self, subset: Subset) -> float:
         worst = min((residual + self._automaton.worst(node) for node, residual in subset), default=-FORBIDDEN)
         return FORBIDDEN if self._normalize and worst != -FORBIDDEN else worst
+
+    def places(self, subset: Subset) -> tuple[Known, list[tuple[int, float]]] | None:
+        """The automaton without epsilons, and the subset in it; None if it is too large, or scores are normalised."""
+        known = None if self._normalize else self._whole()
+        if known is None:
+            return None
+        return known, [(known.numbers[node], residual) for node, residual in subset]
+
+    def _known(self) -> Known | None:
+        """The arcs of all states that the root leads to; None if they are too many."""
+        numbers = {node: i for i, (node, _) in enumerate(self.root)}
+        offsets, tokens, scores, after = [0], [], [], []
+        for node in (waiting := list(numbers)):
+            arcs, end = self._next.get(node) or self._follow(node)
+            for label, score, target in arcs:
+                if target not in numbers:
+                    numbers[target] = len(numbers)
+                    waiting.append(target)
+                tokens.append(label)
+                scores.append(score)
+                after.append(numbers[target])
+            if end != FORBIDDEN:
+                tokens.append(EOS)
+                scores.append(end)
+                after.append(DEAD)
+            offsets.append(len(tokens))
+            if len(tokens) > MOST_ARCS:
+                return None
+        kind = Summed if self._semiring is LOG else Known
+        arrays = np.array(tokens, np.int64), np.array(scores, float), np.array(after, np.int64)
+        return kind(np.array(offsets), *arrays, numbers)
 
     def _work_out(self, subset: Subset) -> Following:
         reached, end = self._reach(subset)
@@ -192,6 +255,10 @@ class SubsetPredictor(BatchPredictor):
     def worst_remaining(self, states: Sequence[State]) -> list[float]:
         """The score of the worst single path to the end, a lower bound for every token sequence."""
         return [prefixes.worst_remaining(subset) for prefixes, subset in states]
+
+    def subset(self, state: State) -> tuple[Known, list[tuple[int, float]]] | None:
+        prefixes, subset = state
+        return prefixes.places(subset)
 
     def state_key(self, states: Sequence[State]) -> list[Hashable]:
         return [tuple((node, round(residual, DIGITS)) for node, residual in subset) for _, subset in states]

@@ -56,6 +56,18 @@ class TokenSet:
             return True
         return token != EOS and (token < self.low or (self.high is not None and token > self.high))
 
+    @cached_property
+    def _listed_array(self) -> npt.NDArray[np.int64]:
+        return np.array(sorted(self.listed), np.int64)
+
+    def contains(self, tokens: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """For each token ``[n]`` whether it is in the set."""
+        found: npt.NDArray[np.bool_] = np.isin(tokens, self._listed_array) | (tokens < self.low)
+        if self.high is not None:
+            found |= tokens > self.high
+        found &= tokens != EOS
+        return found
+
     def __bool__(self) -> bool:
         return bool(self.listed or self.low or self.high is not None)
 

@@ -4,14 +4,14 @@ Score of token w: the inner score, given line i of ``path`` as the source of sen
 vocabulary of the inner predictor's model, otherwise with that of the run; without either, lines are token ids. The
 length limit is still that of the decoded sentence.
 
-State: the inner state. Cost: one look-up per sentence; the file is read once.
+State: the inner state. Cost: one look-up per sentence; the file is read once. Relaxations: the inner ones.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import Field
 
@@ -21,7 +21,7 @@ from sgdec.context import Vocabularies
 from sgdec.io.limits import whole_number
 from sgdec.protocol import State
 from sgdec.text.lines import read_lines
-from sgdec.wrapping import Wrapper
+from sgdec.wrapping import FORWARDED, Wrapper
 
 
 class AltSrc(Wrapper):
@@ -35,6 +35,8 @@ class AltSrc(Wrapper):
     ...     AltSrc(lift(Forced([7])), file.name).source_of(Source(1, (3,), max_length=6))
     Source(id=1, tokens=(7, 8), text='7 8', max_length=6)
     """
+
+    forwards: ClassVar[tuple[str, ...]] = FORWARDED
 
     def __init__(
         self,

@@ -6,20 +6,28 @@ often than in the bag, so the bag gives the minimum count of each word. Together
 decoder search for the best order.
 
 State: the number of copies left of each word. Cost: per prefix, linear in the different words of the bag.
+Relaxations: the same state as one number, exact, if there are fewer than 2^31; then the words of the bag without
+their numbers.
 """
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Hashable, Sequence
+from itertools import accumulate
+from operator import mul
 from typing import Annotated, TypeAlias
 
+import numpy as np
 from pydantic import Field
 
 import sgdec
 from sgdec import EOS, UNK, Context, Predictor, Scores, SgdecError, Source
-from sgdec.protocol import FORBIDDEN, Candidates
+from sgdec.arcs import MORE, Floats
+from sgdec.protocol import FORBIDDEN, Candidates, Ints
+from sgdec.relaxations import Relaxation
 from sgdec.text.lines import read_lines
 from sgdec_predictors._token_lines import TokenLines
 
@@ -69,12 +77,17 @@ class BagOfWords(Predictor):
         """The different words, ascending."""
         self._left: Counts | None = ()
         """The copies left of each word; None = the prefix has a word that was not left in the bag."""
+        self._relaxations: tuple[Relaxation, ...] = ()
 
     def initialize(self, source: Source) -> None:
         """Raises SgdecError if there is no line for this sentence, or if it has an unknown word."""
         bag = Counter(self._bag(source.id))
         self._words = sorted(bag)
         self._left = tuple(bag[word] for word in self._words)
+        self._relaxations = (_AnyCopies(self._words),)
+        if math.prod(left + 1 for left in self._left) < MORE:
+            exact = _CopiesLeft(self._words, self._left, self._accept_subsets, self._accept_duplicates)
+            self._relaxations = exact, *self._relaxations
 
     def predict_next(self, candidates: Candidates | None = None) -> Scores:
         if self._left is None:
@@ -107,6 +120,9 @@ class BagOfWords(Predictor):
     def worst_remaining(self, states: Sequence[Counts | None]) -> list[float]:
         return [-FORBIDDEN if state is None else 0.0 for state in states]
 
+    def relaxations(self, state: Counts | None) -> Sequence[Relaxation]:
+        return self._relaxations
+
     def state_key(self, states: Sequence[Counts | None]) -> list[Hashable]:
         return list(states)
 
@@ -125,6 +141,59 @@ class BagOfWords(Predictor):
                 "Remove the word from the bag, or replace it."
             )
         return tokens
+
+
+class _AnyCopies(Relaxation):
+    """Each word of the bag can always follow, and so can ``</s>``."""
+
+    size = 1
+    markov = True
+
+    def __init__(self, words: Sequence[int]) -> None:
+        self._words = np.array(words, np.int64)
+
+    def of(self, states: Sequence[Counts | None]) -> list[int]:
+        return [0] * len(states)
+
+    def after(self, states: Ints, tokens: Ints) -> Ints:
+        return np.zeros(len(tokens), np.int64)
+
+    def highest(self, states: Ints, tokens: Ints) -> Floats:
+        return np.where(np.isin(tokens, self._words) | (tokens == EOS), 0.0, FORBIDDEN)
+
+    def lowest(self, states: Ints, tokens: Ints) -> Floats:
+        return 0.0 - self.highest(states, tokens)  # 0, or +inf for forbidden tokens
+
+
+class _CopiesLeft(_AnyCopies):
+    """Exact: the numbers of copies left are the digits of one number."""
+
+    def __init__(self, words: Sequence[int], counts: Counts, subsets: bool, duplicates: bool) -> None:
+        super().__init__([*words, MORE])  # no token is MORE, so each token has a place
+        bases = [count + 1 for count in counts]
+        *self._units, self.size = accumulate(bases, mul, initial=1)
+        """By word, the value of one copy; and the number of numbers."""
+        self.markov = False
+        self._of_token = np.array([*self._units, 1], np.int64), np.array([*bases, 1], np.int64)
+        self._subsets, self._duplicates = subsets, duplicates
+
+    def of(self, states: Sequence[Counts | None]) -> list[int]:
+        return [sum(map(mul, self._units, state or ())) for state in states]
+
+    def after(self, states: Ints, tokens: Ints) -> Ints:
+        unit, left = self._left(states, tokens)
+        return states - unit * (left > 0)
+
+    def highest(self, states: Ints, tokens: Ints) -> Floats:
+        in_bag = super().highest(states, tokens)
+        left = np.where(tokens == EOS, (states == 0) | self._subsets, self._left(states, tokens)[1] > 0)
+        return np.where(left | (self._duplicates & (tokens != EOS)), in_bag, FORBIDDEN)
+
+    def _left(self, states: Ints, tokens: Ints) -> tuple[Ints, Ints]:
+        """The value of one copy of each token, and the number of copies left; 0 for tokens outside the bag."""
+        place = self._words.searchsorted(tokens)
+        units, bases = (of_token[place] for of_token in self._of_token)
+        return units, np.where(self._words[place] == tokens, states // units % bases, 0)
 
 
 @sgdec.hookimpl

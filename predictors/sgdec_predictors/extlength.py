@@ -4,7 +4,8 @@ Line N of a file lists the lengths that sentence N may have, as ``LENGTH:SCORE``
 from an external model. Score of ``</s>`` after n tokens: the score of n if it is listed, otherwise forbidden.
 Score of every other token: 0 as long as a longer length is listed, otherwise forbidden.
 
-State: n, in a range of numbers of its sentence. Cost: constant per row.
+State: n, in a range of numbers of its sentence. Cost: constant per row. Relaxations: by n, exact up to 510 tokens;
+then a constant.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ import sgdec
 from sgdec import EOS, BatchPredictor, SgdecError, Source
 from sgdec.io.lengths import read_length_scores
 from sgdec.protocol import FORBIDDEN, SparseRow
+from sgdec.relaxations import Constant, Relaxation
+from sgdec_predictors._counted import COUNTED, Counted
 from sgdec_predictors._numbered import Counting, Number, Sentences
 
 
@@ -49,7 +52,7 @@ class ExternalLength(Counting):
         except SgdecError as error:
             raise SgdecError(f"extlength: {error}") from None
         self.max_score = max([0.0, *(score for line in self._lines for score in line.values())])
-        self._sentences = Sentences[_Lengths]()
+        self._sentences = Sentences[_Sentence]()
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[int]:
         """Raises SgdecError if there is no line for a sentence."""
@@ -59,17 +62,14 @@ class ExternalLength(Counting):
                     f"extlength: {self._path} has {len(self._lines)} lines, so none for sentence {source.id}. "
                     "Expected one line of lengths per source sentence."
                 )
-        return [self._sentences.begin(_Lengths.of(self._lines[source.id - 1], source)) for source in sources]
+        return [self._sentences.begin(self._sentence(source)) for source in sources]
 
     def release(self, roots: Sequence[int]) -> None:
         self._sentences.release(roots)
 
     def _row(self, state: int) -> SparseRow:
-        lengths, n = self._sentences.find(state)
-        end = lengths.scores.get(n, FORBIDDEN)
-        if n < lengths.longest:
-            return SparseRow([EOS], [end], default=0.0)
-        return SparseRow([EOS], [end]) if end != FORBIDDEN else SparseRow((), ())
+        sentence, n = self._sentences.find(state)
+        return sentence.lengths.row(n)
 
     def _after(self, states: Number, tokens: Number) -> Number:
         return states + 1
@@ -82,20 +82,46 @@ class ExternalLength(Counting):
         return [min(self._reachable(state), default=-FORBIDDEN) for state in states]
 
     def _reachable(self, state: int) -> list[float]:
-        lengths, n = self._sentences.find(state)
-        return [score for length, score in lengths.scores.items() if n <= length <= lengths.limit]
+        sentence, n = self._sentences.find(state)
+        return [score for length, score in sentence.lengths.scores.items() if n <= length <= sentence.limit]
+
+    def relaxations(self, state: int) -> Sequence[Relaxation]:
+        return self._sentences.find(state)[0].relaxations
+
+    def _sentence(self, source: Source) -> _Sentence:
+        lengths = _Lengths(self._lines[source.id - 1])
+        scores = 0.0, *lengths.scores.values()
+        extremes = min(scores), max(scores)
+        exact = lengths.longest < COUNTED
+        by_length = Counted(
+            lengths.longest + 1 if exact else COUNTED,
+            lengths.row,
+            self._sentences.count,
+            beyond=None if exact else extremes,
+        )
+        limit = math.inf if source.max_length is None else source.max_length
+        return _Sentence(lengths, limit, (by_length, Constant(*extremes)))
 
 
-class _Lengths(NamedTuple):
+class _Sentence(NamedTuple):
+    lengths: _Lengths
+    limit: float
+    relaxations: Sequence[Relaxation]
+
+
+class _Lengths:
     """The lengths of one sentence."""
 
-    scores: Mapping[int, float]
-    longest: int
-    limit: float
+    def __init__(self, scores: Mapping[int, float]) -> None:
+        self.scores = scores
+        self.longest = max(scores)
 
-    @classmethod
-    def of(cls, scores: Mapping[int, float], source: Source) -> _Lengths:
-        return cls(scores, max(scores), math.inf if source.max_length is None else source.max_length)
+    def row(self, n: int) -> SparseRow:
+        """The scores after n tokens."""
+        end = self.scores.get(n, FORBIDDEN)
+        if n < self.longest:
+            return SparseRow([EOS], [end], default=0.0)
+        return SparseRow([EOS], [end]) if end != FORBIDDEN else SparseRow((), ())
 
 
 @sgdec.hookimpl

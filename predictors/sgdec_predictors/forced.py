@@ -71,6 +71,9 @@ class ForcedPredictor(Numbered):
     def arcs(self, states: Ints, candidates: Listed | None) -> Arcs:
         return self._references.arcs(states, candidates)
 
+    def whole(self, state: int) -> tuple[Automaton, int]:
+        return self._references.find(state)
+
     def _row(self, state: int) -> SparseRow:
         token = self._allowed(state)
         return NOTHING if token is None else SparseRow([token], [0.0])

@@ -11,7 +11,8 @@ if PATH has ``{id}``, all lines of a file belong to its sentence.
 
 State: the node of the tree that the prefix leads to, or with ``match_unk`` a number for the nodes, which can be
 several. Bounds: each node stores the best and the worst score below it. Cost: the list is read once, and the tree of
-a sentence is built when it begins; then, per prefix, the children of its nodes.
+a sentence is built when it begins; then, per prefix, the children of its nodes. Relaxations with ``match_unk``: exact
+up to 65,536 sets of nodes; otherwise, and then, a constant.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from sgdec.arcs import DEAD, Automata
 from sgdec.io.limits import whole_number
 from sgdec.io.nbest import SEPARATOR, NbestEntry, parse_entry, parse_id
 from sgdec.protocol import Arcs, Ints, Listed, SparseRow
+from sgdec.relaxations import Relaxation
 from sgdec.text.lines import read_lines
 from sgdec_predictors._numbered import Numbered
 from sgdec_predictors._prefix_tree import Nodes, OpenPrefixTree, PrefixTree
@@ -87,7 +89,9 @@ class ForcedList(Numbered):
         self._trees = Automata[PrefixTree]()
         self.restricts = not match_unk
         if not match_unk:
-            self.arcs = self._arcs  # the arcs of an unknown word are not in arrays
+            self.arcs, self.whole = self._arcs, self._trees.find  # the arcs of an unknown word are not in arrays
+        else:
+            self.relaxations = self._relaxations
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[int]:
         """Raises SgdecError if there is no list for a sentence, or a line of it is malformed."""
@@ -115,6 +119,14 @@ class ForcedList(Numbered):
 
     def worst_remaining(self, states: Sequence[int]) -> list[float]:
         return [tree.worst_below(nodes) for tree, _, nodes in map(self._find, states)]
+
+    def _relaxations(self, state: int) -> Sequence[Relaxation]:
+        tree, _ = self._trees.find(state)
+        assert isinstance(tree, OpenPrefixTree)
+        return tree.relaxations(self._nodes)
+
+    def _nodes(self, state: int) -> Nodes:
+        return self._find(state)[2]
 
     def _find(self, state: int) -> tuple[PrefixTree, int, Nodes]:
         """The tree of a state, the state of its empty prefix, and the nodes; without nodes off the list."""

@@ -20,7 +20,7 @@ from pydantic import Field
 
 import sgdec
 from sgdec import BatchPredictor, Context, Scores, SgdecError, Source
-from sgdec.arcs import DEAD, Automata
+from sgdec.arcs import DEAD, Automata, Automaton
 from sgdec.io.lattice import Lattice, read_lattices, require_ends
 from sgdec.io.openfst import LatticeError
 from sgdec.protocol import FORBIDDEN, Arcs, Candidates, Ints, Listed, SparseRow, Steps
@@ -96,6 +96,9 @@ class FstPredictor(BatchPredictor):
 
     def arcs(self, states: Ints, candidates: Listed | None) -> Arcs:
         return self._lattices.arcs(states, candidates)
+
+    def whole(self, state: int) -> tuple[Automaton, int]:
+        return self._lattices.find(state)
 
     def release(self, roots: Sequence[int]) -> None:
         if self._shared is None:

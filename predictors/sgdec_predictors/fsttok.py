@@ -19,7 +19,8 @@ the best pairs are kept, and the end of the run reports how often others were dr
 transducers from tokenizers; `sgdec.io.transducer` has the labels.
 
 Cost: a step of the inner predictor for each inner prefix, batched over all rows, and a visit to each arc. If T reads
-deterministically, a prefix has one pair. Input epsilons that write are followed ahead, one step each.
+deterministically, a prefix has one pair. Input epsilons that write are followed ahead, one step each. Relaxation:
+none, because a token is not one inner token.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ Score of token w: the inner score of map(w), after the mapped prefix. A map is a
 each line, a bijection of 0..n-1 onto itself that maps 0, 1 and 2 (``<unk>``, ``<s>``, ``</s>``) to themselves; with
 ``src_path`` source tokens are mapped too, by a separate map.
 
-State: the inner state. Cost: one inner row per prefix, with its columns reordered.
+State: the inner state. Cost: one inner row per prefix, with its columns reordered. Relaxations: the inner ones. An
+inner lattice is known as a whole if it is so itself; its arcs are renumbered once.
 """
 
 from __future__ import annotations
@@ -12,18 +13,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
 import sgdec
 from sgdec import BOS, EOS, UNK, BatchPredictor, Context, Scores, SgdecError, Source
+from sgdec.arcs import Automaton
 from sgdec.context import Vocabularies
+from sgdec.derived import DerivedRelaxation
 from sgdec.io.limits import whole_number
-from sgdec.protocol import Array, Candidates, SparseRow, State
+from sgdec.protocol import Array, Candidates, Ints, SparseRow, State
+from sgdec.relaxations import Floats, Relaxation
 from sgdec.text.lines import read_lines
-from sgdec.wrapping import Wrapper
+from sgdec.wrapping import FORWARDED, Wrapper
 
 
 class IdxMap(Wrapper):
@@ -39,6 +45,8 @@ class IdxMap(Wrapper):
     [SparseRow({3: -1.0}, default=-9.0)]
     """
 
+    forwards: ClassVar[tuple[str, ...]] = FORWARDED
+
     def __init__(
         self,
         inner: BatchPredictor,
@@ -52,6 +60,8 @@ class IdxMap(Wrapper):
         super().__init__(inner)
         self._target = IdMap(path)
         self._source = IdMap(src_path) if src_path is not None else None
+        self._whole: WeakKeyDictionary[Automaton, Automaton] = WeakKeyDictionary()
+        """Inner automata with outer tokens."""
         size = context.vocab_size if context else None
         if size not in (None, self._target.size):
             raise SgdecError(
@@ -90,6 +100,32 @@ class IdxMap(Wrapper):
     def consume_batch(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:
         return self.inner.consume_batch(states, self._target.inward(tokens))
 
+    def relaxed(self, inner: Relaxation) -> Relaxation:
+        return _Renumbered(inner, self._target)
+
+    def whole(self, state: State) -> tuple[Automaton, int]:
+        inner, first = self.inner.whole(state)  # type: ignore[attr-defined]
+        if inner not in self._whole:
+            self._whole[inner] = self._target.outward_automaton(inner)
+        return self._whole[inner], first
+
+
+class _Renumbered(DerivedRelaxation):
+    """An inner relaxation for outer tokens."""
+
+    def __init__(self, inner: Relaxation, tokens: IdMap) -> None:
+        super().__init__(inner, lambda states: states)
+        self._tokens = tokens
+
+    def after(self, states: Ints, tokens: Ints) -> Ints:
+        return self.inner.after(states, self._tokens.inward_array(tokens))
+
+    def highest(self, states: Ints, tokens: Ints) -> Floats:
+        return self.inner.highest(states, self._tokens.inward_array(tokens))
+
+    def lowest(self, states: Ints, tokens: Ints) -> Floats:
+        return self.inner.lowest(states, self._tokens.inward_array(tokens))
+
 
 class IdMap:
     """A bijection between two numberings, read from a file."""
@@ -121,6 +157,7 @@ class IdMap:
                 )
         self._inner = [inner_of[token] for token in range(self.size)]
         self._outer = [outer_of[token] for token in range(self.size)]
+        self._inner_array, self._outer_array = np.array(self._inner), np.array(self._outer)
 
     def inward(self, tokens: Sequence[int]) -> list[int]:
         """Inner tokens for outer ones."""
@@ -129,6 +166,17 @@ class IdMap:
     def outward(self, tokens: Sequence[int]) -> list[int]:
         """Outer tokens for inner ones."""
         return self._translated(tokens, self._outer, "of the inner predictor ")
+
+    def inward_array(self, tokens: Ints) -> Ints:
+        """Inner tokens for an array of outer ones."""
+        return self._translated_array(tokens, self._inner_array, "")
+
+    def outward_automaton(self, inner: Automaton) -> Automaton:
+        """The same automaton with outer tokens, whose arcs are sorted by these."""
+        tokens = self._translated_array(inner.tokens, self._outer_array, "of the inner predictor ")
+        state = np.arange(inner.states).repeat(np.diff(inner.offsets))
+        order = np.lexsort((tokens, state))
+        return Automaton(inner.offsets, tokens[order], inner.scores[order], inner.after[order])
 
     def columns(self, values: Array) -> Array:
         """Rows of inner scores in the order of outer tokens: ``[rows, n]``."""
@@ -153,9 +201,17 @@ class IdMap:
         try:
             return [table[token] for token in tokens]
         except IndexError:
-            raise SgdecError(
-                f"idxmap: token {max(tokens)} {whose}is not in {self._path}, which maps 0 to {self.size - 1}."
-            ) from None
+            raise self._unknown(max(tokens), whose) from None
+
+    def _translated_array(self, tokens: npt.NDArray[np.integer[Any]], table: Ints, whose: str) -> Ints:
+        largest = int(tokens.max(initial=0))
+        if largest >= self.size:
+            raise self._unknown(largest, whose)
+        found: Ints = table[tokens]
+        return found
+
+    def _unknown(self, token: int, whose: str) -> SgdecError:
+        return SgdecError(f"idxmap: token {token} {whose}is not in {self._path}, which maps 0 to {self.size - 1}.")
 
     def _pair(self, line: str, number: int) -> tuple[int, int]:
         match list(map(whole_number, line.split())):

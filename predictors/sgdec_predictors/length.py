@@ -12,12 +12,14 @@ n) - log P(n or more)``: the factors of the chain rule, so that a hypothesis of 
 mass beyond it is lost, and the length at the limit scores as usual.
 
 State: n, in a range of numbers of its sentence. Cost: n steps, once per length and sentence; then a look-up.
+Relaxations: by n, exact up to the length limit or 510 tokens; then a constant.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
 from typing import Annotated, NamedTuple
 
 from pydantic import Field
@@ -27,6 +29,8 @@ from sgdec import EOS, BatchPredictor, SgdecError, Source
 from sgdec.io.lengths import read_length_weights
 from sgdec.models.length import LengthWeights, NegativeBinomial
 from sgdec.protocol import FORBIDDEN, SparseRow
+from sgdec.relaxations import Constant, Relaxation
+from sgdec_predictors._counted import COUNTED, Counted
 from sgdec_predictors._numbered import Counting, Number, Sentences
 
 
@@ -81,11 +85,7 @@ class LengthPredictor(Counting):
 
     def _row(self, state: int) -> SparseRow:
         sentence, n = self._sentences.find(state)
-        if n not in sentence.rows:
-            before = self._paid(sentence, n)
-            other = 0.0 if self._point else sentence.lengths.log_tail(n + 1) - before
-            sentence.rows[n] = SparseRow([EOS], [sentence.lengths.log_probability(n) - before], default=other)
-        return sentence.rows[n]
+        return sentence.row(n)
 
     def _after(self, states: Number, tokens: Number) -> Number:
         return states + 1
@@ -115,25 +115,34 @@ class LengthPredictor(Counting):
                 worst.append(min(self._left(sentence, n, end) for end in ends))
         return worst
 
+    def relaxations(self, state: int) -> Sequence[Relaxation]:
+        return self._sentences.find(state)[0].relaxations
+
     def _sentence(self, source: Source) -> _Sentence:
         line = source.text if source.text is not None else " ".join(map(str, source.tokens))
         lengths = _Lengths(self._weights.distribution(line), self._offset)
-        return _Sentence(lengths, math.inf if source.max_length is None else source.max_length, {})
+        limit = math.inf if source.max_length is None else source.max_length
+        row = lru_cache(None)(partial(lengths.row, self._point))
+        exact = limit < COUNTED
+        by_length = Counted(
+            int(limit) + 1 if exact else COUNTED,
+            row,
+            self._sentences.count,
+            beyond=None if exact else (-math.inf, 0.0),
+        )
+        return _Sentence(lengths, limit, row, (by_length, Constant(-math.inf, 0.0)))
 
     def _left(self, sentence: _Sentence, n: int, end: int) -> float:
         """The score that remains for a hypothesis of ``end`` tokens after n of them."""
-        return sentence.lengths.log_probability(end) - self._paid(sentence, n)
-
-    def _paid(self, sentence: _Sentence, n: int) -> float:
-        """The score of n tokens."""
-        return 0.0 if self._point else sentence.lengths.log_tail(n)
+        return sentence.lengths.log_probability(end) - sentence.lengths.paid(self._point, n)
 
 
 class _Sentence(NamedTuple):
     lengths: _Lengths
     limit: float
-    rows: dict[int, SparseRow]
-    """By number of tokens; computed on first use."""
+    row: Callable[[int], SparseRow]
+    """The scores after a number of tokens; computed once."""
+    relaxations: Sequence[Relaxation]
 
 
 class _Lengths(NamedTuple):
@@ -145,6 +154,16 @@ class _Lengths(NamedTuple):
     @property
     def mode(self) -> int:
         return max(self.distribution.mode + self.offset, 0)
+
+    def row(self, point: bool, n: int) -> SparseRow:
+        """The scores after n tokens."""
+        before = self.paid(point, n)
+        other = 0.0 if point else self.log_tail(n + 1) - before
+        return SparseRow([EOS], [self.log_probability(n) - before], default=other)
+
+    def paid(self, point: bool, n: int) -> float:
+        """The score of n tokens."""
+        return 0.0 if point else self.log_tail(n)
 
     def log_probability(self, n: int) -> float:
         return self.distribution.log_probability(n - self.offset) - self._log_whole()

@@ -13,7 +13,8 @@ forbidden. ``<s>`` is not a token of the output; its score is added to that of t
 State: all derivations that agree with the prefix, each a stack of its remaining items
 (`sgdec_predictors._hiero_chart`) with its score relative to the best one; among equal stacks the best is kept. Cost:
 per sentence a chart, cubic in the length and linear in the grammar for rules with two non-terminals; then a look-up
-per stack after its first visit. Suitable for small grammars.
+per stack after its first visit. Suitable for small grammars. It has no relaxation: its own bound is the exact score
+of the best completion, and the best scores of rules that begin with a token are a looser one.
 """
 
 from __future__ import annotations

@@ -4,11 +4,13 @@ Score of token w: 0 if w is masked, otherwise the inner score after the tokens t
 inner total of the hypothesis without its masked tokens. ``</s>`` is never masked.
 
 State: the inner state; a masked token does not change it. Cost: one inner row per prefix, and a copy of it.
+Relaxations: the inner ones, which masked tokens do not move. An inner lattice is not known as a whole (masked tokens
+would be loops at each of its states), so nothing is folded into its distances.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, ClassVar
 
 import numpy as np
@@ -16,7 +18,9 @@ from pydantic import Field
 
 import sgdec
 from sgdec import BatchPredictor, Context, Scores, UsageError
-from sgdec.protocol import Array, Candidates, SparseRow, State
+from sgdec.derived import DerivedRelaxation
+from sgdec.protocol import Array, Candidates, Ints, SparseRow, State
+from sgdec.relaxations import Floats, Relaxation
 from sgdec.wrapping import Wrapper
 from sgdec_predictors._token_set import TokenSet
 
@@ -34,7 +38,7 @@ class MaskVocab(Wrapper):
 
     # No attention: a masked token is predicted without attention. Bounds hold: inner continuations are parts of
     # outer ones, so the inner bound covers all outer continuations within the length limit.
-    forwards: ClassVar[tuple[str, ...]] = ("best_remaining", "worst_remaining", "state_key")
+    forwards: ClassVar[tuple[str, ...]] = ("best_remaining", "worst_remaining", "state_key", "relaxations")
 
     def __init__(
         self,
@@ -69,6 +73,9 @@ class MaskVocab(Wrapper):
                 after[i] = state
         return after
 
+    def relaxed(self, inner: Relaxation) -> Relaxation:
+        return _Masked(inner, self._masked)
+
     def _row(self, row: SparseRow, candidates: Candidates | None) -> SparseRow:
         masked = self._masked
         if candidates is not None:
@@ -78,6 +85,31 @@ class MaskVocab(Wrapper):
         kept = [(w, score) for w, score in row.lookup.items() if w not in masked]
         tokens = [*(w for w, _ in kept), *masked.members]
         return SparseRow(tokens, [*(score for _, score in kept), *[0.0] * len(masked.members)], row.default)
+
+
+class _Masked(DerivedRelaxation):
+    """Masked tokens score 0 and do not move the relaxed state."""
+
+    def __init__(self, inner: Relaxation, masked: TokenSet) -> None:
+        super().__init__(inner, lambda states: states)
+        self.markov = inner.size == 1
+        self._masked = masked
+
+    def after(self, states: Ints, tokens: Ints) -> Ints:
+        found, seen = states.copy(), ~self._masked.contains(tokens)
+        found[seen] = self.inner.after(states[seen], tokens[seen])
+        return found
+
+    def highest(self, states: Ints, tokens: Ints) -> Floats:
+        return self._scores(self.inner.highest, states, tokens)
+
+    def lowest(self, states: Ints, tokens: Ints) -> Floats:
+        return self._scores(self.inner.lowest, states, tokens)
+
+    def _scores(self, inner: Callable[[Ints, Ints], Floats], states: Ints, tokens: Ints) -> Floats:
+        found, seen = np.zeros(len(tokens)), ~self._masked.contains(tokens)
+        found[seen] = inner(states[seen], tokens[seen])
+        return found
 
 
 def _with_zeros(values: Array, columns: np.ndarray) -> Array:

@@ -9,6 +9,9 @@ The highest score of any token is computed from an ARPA file when it is loaded; 
 can be above 0. A KenLM binary does not list its n-grams, so the user gives the highest score (``max_score``): without
 it, searches run but prove nothing.
 
+An ARPA model offers two relaxations: the highest (and lowest) score of a token after the last token, and after any.
+They are computed when a search first asks for them.
+
 Cost: it is asked on demand, and scores the few candidates that other predictors leave, from a cache. Without
 candidates a row is exact over the whole vocabulary: from an ARPA file a copy of the unigrams and one write for each
 n-gram that the model lists after the history; from a KenLM binary one KenLM call per token, which is slow: give the
@@ -18,7 +21,7 @@ ARPA file. With ``--device cuda`` the rows of an ARPA model are computed on the 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Annotated, Any, Protocol, cast
 
@@ -32,8 +35,10 @@ from sgdec.array_api import Copies, namespace
 from sgdec.io.arpa import read_arpa
 from sgdec.io.kenlm import MAGIC
 from sgdec.protocol import Arcs, Candidates, Ints, Listed, SparseRow, Steps
+from sgdec.relaxations import Relaxation
 from sgdec.scores import TokenLists
 from sgdec_predictors._backoff import UNKNOWN, BackoffTable
+from sgdec_predictors._backoff_relaxed import AfterAnything, AfterLastWord
 from sgdec_predictors._kenlm import KenlmModel
 from sgdec_predictors._ngram_words import MAX_ID, ids_among, require_overlap, spelling, unlisted, vocabulary_size
 
@@ -145,8 +150,9 @@ class NGram(BatchPredictor):
         self._tokens = None if size is not None else tokens
         """The token of each column, if V is unknown."""
         self._symbols = _Symbols(self._model, self._spell, size)
-        if self._table is not None:
-            self.arcs = self._arcs  # a KenLM binary lacks this ability: its histories are not numbers
+        if self._table is not None:  # a KenLM binary lacks both: it has neither numbered histories nor a list
+            self.arcs = self._arcs
+            self.relaxations = self._relaxations
         self._known = lru_cache(KEPT)(partial(_Memory, self._step, self._symbols))
 
     def summary(self) -> str | None:
@@ -194,6 +200,16 @@ class NGram(BatchPredictor):
         offsets, tokens = candidates
         histories = namespace(states).repeat(states, offsets[1:] - offsets[:-1])
         return offsets, tokens, *self._table.step_all(histories, self._symbols.all(tokens))
+
+    def _relaxations(self, state: Hashable) -> Sequence[Relaxation]:
+        """The ability `relaxations`: orders 2 and 1, the same for all sentences."""
+        return self._relaxed
+
+    @cached_property
+    def _relaxed(self) -> tuple[Relaxation, ...]:
+        assert self._table is not None
+        after_last_word = AfterLastWord(self._table, self._symbols.all)
+        return after_last_word, AfterAnything(after_last_word)
 
     def state_key(self, states: Sequence[Hashable]) -> list[Hashable]:
         return list(states)

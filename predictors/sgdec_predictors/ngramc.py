@@ -8,6 +8,7 @@ already has c times scores d^c times its score.
 State: the longest end of the prefix that can begin an n-gram; the tokens that the length limit still allows, for
 the bounds only; with a discount also the number of times that each listed n-gram was completed. Cost: a look-up per
 row after the first row of a context; with a discount the row is corrected for each n-gram that was completed.
+Relaxations: by context (exact without a discount), then by token alone.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ import sgdec
 from sgdec import Context, Predictor, Scores, SgdecError, Source
 from sgdec.io.ngrams import Ngram, read_ngrams
 from sgdec.protocol import Candidates
+from sgdec.relaxations import Relaxation
+from sgdec_predictors._ngram_relaxed import ByContext, ByToken
 from sgdec_predictors._ngram_table import MostToCome, NgramTable
 
 
@@ -116,6 +119,9 @@ class NgramCounts(Predictor):
     def worst_remaining(self, states: Sequence[_State]) -> list[float]:
         return [-min(self._ngrams.lowest.after(state.context, state.left), self._ngrams.loss) for state in states]
 
+    def relaxations(self, state: _State) -> Sequence[Relaxation]:
+        return self._ngrams.relaxations
+
     def state_key(self, states: Sequence[_State]) -> list[Hashable]:
         return [(state.context, state.used) for state in states]  # the tokens left are part of the space's own key
 
@@ -152,6 +158,11 @@ class _Ngrams:
     def lowest(self) -> MostToCome:
         """A bound on the negative scores, as a positive number."""
         return MostToCome(self.table, -1.0, positive=self._discount < 1)
+
+    @cached_property
+    def relaxations(self) -> tuple[Relaxation, ...]:
+        discounted = self._discount < 1
+        return ByContext(self.table, discounted), ByToken(self.table, discounted)
 
     @cached_property
     def gain(self) -> float:

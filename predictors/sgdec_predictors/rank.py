@@ -5,6 +5,7 @@ equal ranks, independently of the order of the vocabulary. Forbidden tokens stay
 among all tokens, because the score of a token must not depend on other predictors.
 
 State: the inner state. Cost: one sort of V scores per row (of the listed ones, if the inner rows are sparse).
+Relaxation: none, because a rank depends on the scores of all tokens; bounds of lattices use the constant -1.
 """
 
 from __future__ import annotations

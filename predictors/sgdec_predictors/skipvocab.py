@@ -10,7 +10,8 @@ over all such s; otherwise over those that a beam search over s of this size fin
 each length. Each prefix follows only the best way to it.
 
 State: the inner state, and the ways from it, computed on first use. Cost: 1 + m x ``size`` inner rows per prefix,
-where m is ``max_skips``, or fewer if no remaining way can beat those found.
+where m is ``max_skips``, or fewer if no remaining way can beat those found. Relaxation: none, because inner scores
+decide which tokens are skipped.
 """
 
 from __future__ import annotations

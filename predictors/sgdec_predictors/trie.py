@@ -21,6 +21,7 @@ open a built trie does not depend on its size. Plain lines are read, and built i
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
+from functools import cached_property
 from typing import Annotated, TypeAlias
 
 import numpy as np
@@ -121,6 +122,15 @@ class TriePredictor(BatchPredictor):
 
     def state_key(self, states: Sequence[State]) -> list[Hashable]:
         return list(states)
+
+    def whole(self, state: State) -> tuple[Automaton, int]:
+        return (self._all, 0) if self._shared is not None else self._lists.find(state)
+
+    @cached_property
+    def _all(self) -> _List:
+        """The list of all sentences as an automaton."""
+        assert self._shared is not None
+        return _List(self._shared)
 
     def release(self, roots: Sequence[State]) -> None:
         if self._shared is None:

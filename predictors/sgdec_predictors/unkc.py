@@ -4,14 +4,14 @@ Score of ``</s>`` after n UNKs: ``log P(n) = n log lambda - lambda - log n!``; o
 total is log P of the whole sentence's count, and over all counts these probabilities sum to one.
 
 State: one number for n, the number of tokens that the length limit still allows (only for the bounds), and which
-lambda. Cost: constant per row.
+lambda. Cost: constant per row. Relaxations: by n, exact up to 510 UNKs; then a constant.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Annotated, NamedTuple
 
 from pydantic import Field
@@ -19,6 +19,8 @@ from pydantic import Field
 import sgdec
 from sgdec import EOS, UNK, BatchPredictor, Source
 from sgdec.protocol import SparseRow
+from sgdec.relaxations import Constant, Relaxation
+from sgdec_predictors._counted import COUNTED, Counted
 from sgdec_predictors._numbered import LONGEST, NO_LIMIT, Counting, Number, one_less, tokens_left
 
 KEPT = 1 << 12
@@ -57,6 +59,7 @@ class UnkCount(Counting):
     ) -> None:
         self._lambdas = lambdas
         self._rows = lru_cache(KEPT)(_scores)
+        self._relaxed = lru_cache(None)(partial(_relaxations, len(lambdas)))
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[int]:
         last = len(self._lambdas) - 1
@@ -82,6 +85,9 @@ class UnkCount(Counting):
         counts = map(self._count, states)
         return [min(log_poisson(n, mean), log_poisson(n + left, mean)) for n, left, mean in counts]
 
+    def relaxations(self, state: int) -> Sequence[Relaxation]:
+        return self._relaxed(self._count(state).expected)
+
     def state_key(self, states: Sequence[int]) -> list[Hashable]:
         return [self._count(state).unknown for state in states]  # the tokens left are part of the space's own key
 
@@ -101,6 +107,18 @@ def log_poisson(n: float, mean: float) -> float:
 
 def _scores(n: int, mean: float) -> SparseRow:
     return SparseRow([EOS], [log_poisson(n, mean)], default=0.0)
+
+
+def _relaxations(lambdas: int, mean: float) -> tuple[Relaxation, ...]:
+    """For the sentences with this mean. ``lambdas``: the number of means."""
+    by_unknown = Counted(
+        COUNTED,
+        lambda n: _scores(n, mean),
+        lambda state: state // lambdas // LONGEST,
+        beyond=(-math.inf, 0.0),
+        counted=UNK,
+    )
+    return by_unknown, Constant(-math.inf, 0.0)
 
 
 @sgdec.hookimpl

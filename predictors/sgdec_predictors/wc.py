@@ -1,7 +1,8 @@
 """Word count: -1 for every token but ``</s>``, or for one given token (Stahlberg et al. 2017, Table 1).
 
 Score of token w: ``-1`` if w counts, otherwise ``0``. With a negative weight it rewards length. State: the number of
-tokens that the length limit still allows, which only the bounds need. Cost: constant per row.
+tokens that the length limit still allows, which only the bounds need. Cost: constant per row. Relaxation: exact, with
+one state, because no score depends on the prefix.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from pydantic import Field
 import sgdec
 from sgdec import EOS, BatchPredictor, Source
 from sgdec.protocol import SparseRow
+from sgdec.relaxations import Relaxation
+from sgdec_predictors._counted import Counted
 from sgdec_predictors._numbered import NO_LIMIT, Counting, Number, one_less, tokens_left
 
 
@@ -41,6 +44,7 @@ class WordCount(Counting):
             self._scores = SparseRow([token], [-1.0], default=0.0)
         else:
             self._scores = SparseRow([EOS], [0.0], default=-1.0)
+        self._relaxed = (Counted(1, lambda count: self._scores, lambda state: 0, scored=self.token),)
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[int]:
         return [tokens_left(source) for source in sources]
@@ -56,6 +60,9 @@ class WordCount(Counting):
         if self._scores.get(EOS) != 0.0:
             return [-1.0] * len(states)
         return [-math.inf if left == NO_LIMIT else 0.0 - left for left in states]
+
+    def relaxations(self, state: int) -> Sequence[Relaxation]:
+        return self._relaxed
 
     def state_key(self, states: Sequence[int]) -> list[Hashable]:
         return [None] * len(states)  # the tokens left are part of the space's own key

@@ -12,7 +12,7 @@ So a boundary before a word (SentencePiece's ``▁``) works as well as one after
 inner predictor forbids are forbidden.
 
 State: the inner prefix and the characters of w. Cost: a look-up per character and an inner step per word; an inner
-step per character if ``</s>`` is a candidate.
+step per character if ``</s>`` is a candidate. Relaxation: none, because a token is not one inner token.
 """
 
 from __future__ import annotations

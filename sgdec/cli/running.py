@@ -227,6 +227,8 @@ def summarise(run: Run, scheduler: Scheduler, signature: Mapping[str, str]) -> N
         summary = getattr(member.predictor, "summary", None)
         if summary is not None and (text := summary()) is not None:
             log.info(f"{member.name}: {text}")
+    if (text := run.constellation.summary()) is not None:
+        log.info(text)
     if (cost := scheduler.summary()) is not None:
         log.info(cost)
     log.info(f"signature: {_line(signature)}")

@@ -33,6 +33,7 @@ from sgdec.protocol import BatchPredictor, Decoder, Predictor
 from sgdec.search.blame import PredictorFault, packages_of, said
 from sgdec.search.constellation import Constellation
 from sgdec.search.member import Member
+from sgdec.settings import BoundsKind
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ class RunConfig:
     precision: str = "fp32"
     seed: int = 0
     deterministic: bool = False
+    bounds: BoundsKind = "auto"
 
     @property
     def decoder_name(self) -> str:
@@ -142,7 +144,7 @@ def assemble(config: RunConfig, host: Host) -> Run:
         Member(entry.name, _wrap(chain, context), weight)
         for entry, chain, weight in zip(entries, chains, weights, strict=True)
     ]
-    constellation = Constellation(members, vocab_size=context.vocab_size)
+    constellation = Constellation(members, vocab_size=context.vocab_size, bounds=config.bounds)
     constellation.require_attention(decoder.ranking)
     checked = {part.name: part.options for chain in chains for part in [*chain, decoding]}
     return Run(constellation, decoder, vocabularies, config, host, tuple(zip(weights, entries, strict=True)), checked)

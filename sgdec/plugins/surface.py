@@ -14,11 +14,11 @@ from numbers import Real
 from typing import Any
 from weakref import WeakSet
 
-from sgdec import protocol
+from sgdec import protocol, relaxations
 from sgdec.errors import SgdecError
 from sgdec.protocol import BatchDecoder, BatchPredictor, Decoder, Predictor, Traits
 from sgdec.suggest import suggest
-from sgdec.wrapping import Wrapper
+from sgdec.wrapping import FORWARDED, Wrapper
 
 Methods = Mapping[str, tuple[int, ...]]
 """For each method the numbers of arguments that it can be called with."""
@@ -37,13 +37,15 @@ def _methods(*pages: type[Any]) -> Methods:
 
 ABILITIES = _methods(
     protocol.BestRemaining, protocol.WorstRemaining, protocol.StateKey, protocol.Attention, protocol.StepsAhead,
-    protocol.ArcsAhead, protocol.Release, protocol.Summary,
+    protocol.ArcsAhead, protocol.Release, protocol.Summary, relaxations.Relax,
 )  # fmt: skip
+OF_BATCHES = _methods(relaxations.Whole, relaxations.Subsets)
+"""Abilities of the batch form only."""
 HOOKS = ("read_vocabularies", "inner_context")
 """Class methods that a predictor may have."""
 PAGES: Mapping[type[Any], tuple[Methods, tuple[str, ...]]] = {
     Predictor: ({**_methods(Predictor), **ABILITIES}, tuple(Traits.__annotations__)),
-    BatchPredictor: ({**_methods(BatchPredictor), **ABILITIES}, tuple(Traits.__annotations__)),
+    BatchPredictor: ({**_methods(BatchPredictor), **ABILITIES, **OF_BATCHES}, tuple(Traits.__annotations__)),
     Decoder: (_methods(Decoder, BatchDecoder), tuple(Decoder.__annotations__)),
 }
 """Methods and traits of each kind of plugin."""
@@ -150,8 +152,8 @@ def _wrong_forwards(cls: type[Wrapper]) -> Iterator[str]:
         yield f"forwards is {cls.forwards!r}; expected a tuple of abilities, such as ('state_key',)."
         return
     for name in cls.forwards:
-        if name not in protocol.ABILITIES:
-            yield f"forwards names {name!r}. {suggest(name, protocol.ABILITIES)}"
+        if name not in FORWARDED:
+            yield f"forwards names {name!r}. {suggest(name, FORWARDED)}"
 
 
 def _half_a_state(cls: type[Any]) -> Iterator[str]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import islice, repeat, takewhile
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -28,6 +28,7 @@ from sgdec.search.bounds import Bounds, bound_of, total_bound
 from sgdec.search.choosing import Choice, choose
 from sgdec.search.columns import not_in_vocabulary, outside
 from sgdec.search.faults import fault, forbids
+from sgdec.search.folding import Folding
 from sgdec.search.node import Node, require_finite_after
 
 StepsOf: TypeAlias = Callable[[State, Candidates | None], Steps]
@@ -67,6 +68,7 @@ class JointAutomaton:
         weights: tuple[float | None, ...],
         steps: Sequence[tuple[int, StepsOf]],
         bounds: Bounds,
+        folding: Folding,
         vocab_size: int | None = None,
     ) -> None:
         """``weights``: the weights ``[K]`` that nodes must have; none is None.
@@ -78,8 +80,11 @@ class JointAutomaton:
         self._factors = [weight for weight in weights if weight is not None]
         self._steps = steps
         self._bounds = bounds
+        self._own = {k: (weight, method) for k, weight, method in bounds.own}
+        self._only_one_bound = [weight for weight, _ in self._own.values()] == [1.0]
+        self._folding = folding
         self._vocab_size = vocab_size
-        self._bounds_are_known = bounds.declared and bounds.per_token <= 0.0
+        self._bounds_are_known = (bounds.declared or folding.helps) and bounds.per_token <= 0.0
         """False if a predictor declares no bound, or bounds depend on the length: cached arcs serve all lengths."""
         self._sum = SUMS.get(len(weights), plain_sum) if set(weights) == {1.0} else self._weighted_sum
         self._arcs_of = lru_cache(KEPT)(self._arcs)
@@ -199,20 +204,32 @@ class JointAutomaton:
             total += weight * score
         return total
 
-    def _remaining(self, tokens: Candidates, after: Sequence[Sequence[State]]) -> Iterable[float]:
-        """Upper bounds on what continuations can still add after each of these tokens."""
-        columns = [
-            bounds_given(self._names[k], bound_of(weight), method(after[k])) for k, weight, method in self._bounds.own
-        ]
-        weights = [weight for _, weight, _ in self._bounds.own]
-        others = self._bounds.per_token
-        remaining: Sequence[float]
-        if weights == [1.0]:
-            remaining = [most + others for most in columns[0]] if others else columns[0]
-        elif columns:
-            remaining = [total_bound(weights, row) + others for row in zip(*columns, strict=True)]
+    def _remaining(self, tokens: Candidates, after: Sequence[Sequence[State]]) -> Iterable[float | None]:
+        """Upper bounds on what continuations can still add after each of these tokens; None = not known here."""
+        bounds = self._bounds
+
+        @cache
+        def own(k: int) -> Sequence[float]:
+            weight, method = self._own[k]
+            return bounds_given(self._names[k], bound_of(weight), method(after[k]))
+
+        def sums() -> Sequence[float]:
+            if not bounds.declared:
+                return [math.inf] * len(tokens)
+            columns, others = list(map(own, self._own)), bounds.per_token
+            if self._only_one_bound:
+                return [most + others for most in columns[0]] if others else columns[0]
+            if not columns:
+                return [others] * len(tokens)
+            weights = [weight for weight, _ in self._own.values()]
+            return [total_bound(weights, row) + others for row in zip(*columns, strict=True)]
+
+        remaining: Sequence[float | None]
+        if self._folding.helps:
+            lowest = self._folding.bounds(after, [math.inf] * len(tokens), own, sums)
+            remaining = [None if bound == math.inf else bound for bound in lowest]  # None: the length may be limited
         else:
-            remaining = [others] * len(tokens)
+            remaining = sums()
         if EOS in tokens:
             remaining = [0.0 if token == EOS else most for token, most in zip(tokens, remaining, strict=True)]
         return remaining

@@ -33,12 +33,15 @@ class Bounds:
     ) -> None:
         self.own: list[tuple[int, float, BoundsOf]] = []
         """The predictors with a bound for each state: number, weight, and the method that returns the bounds."""
-        self.per_token = 0.0
+        self.per_token: float
         """The most that all other predictors together can add with one token: the sum of w_k m_k."""
         self._names = names
         self._rising: list[int] = []
         """The numbers of those other predictors whose `max_score` is positive."""
-        self._undeclared: UsageError | None = None
+        self.undeclared: set[int] = set()
+        """The numbers of the predictors that declare no bound for their weight."""
+        self._per_token_by: dict[int, float] = {}
+        self._refusal: UsageError | None = None
         for k, (predictor, weight) in enumerate(zip(predictors, weights, strict=True)):
             if weight is None:
                 continue
@@ -47,23 +50,37 @@ class Bounds:
             if bounds is not None:
                 self.own.append((k, weight, bounds))
             elif weight > 0 and predictor.max_score < math.inf:
-                self.per_token += weight * predictor.max_score
+                self._per_token_by[k] = weight * predictor.max_score
                 self._rising += [k] if predictor.max_score > 0 else []
             elif weight:
-                self._undeclared = self._undeclared or _nothing_declared(names[k], name, weight)
+                self.undeclared.add(k)
+                self._refusal = self._refusal or _nothing_declared(names[k], name, weight)
+        self.per_token = self.per_token_of(self._per_token_by)
 
     def require_declared(self) -> None:
         """Raise UsageError if a predictor does not declare the bound that its weight needs."""
-        if self._undeclared is not None:
-            raise self._undeclared
+        if self._refusal is not None:
+            raise self._refusal
 
     @property
     def declared(self) -> bool:
         """Whether every predictor declares the bound that its weight needs."""
-        return self._undeclared is None
+        return not self.undeclared
+
+    def per_token_of(self, predictors: Iterable[int]) -> float:
+        """The most that these predictors can add with one token, those with a bound for each state left out."""
+        return sum(self._per_token_by.get(k, 0.0) for k in predictors)
 
     def together(self, node: Node, remaining: Iterable[float]) -> float:
-        """The bound of an unfinished node; ``remaining``: what the methods in `own` returned for it, in order."""
+        """The bound of an unfinished node; ``remaining``: what the methods in `own` returned for it, in order.
+
+        +inf if a predictor declares no bound.
+        """
+        found = self._declared(node, remaining)
+        return found if self.declared or found == FORBIDDEN else math.inf
+
+    def _declared(self, node: Node, remaining: Iterable[float]) -> float:
+        """The same without predictors that declare nothing."""
         own, others = total_bound([weight for _, weight, _ in self.own], remaining), self.others(node)
         return FORBIDDEN if FORBIDDEN in (own, others) else own + others
 
@@ -74,7 +91,7 @@ class Bounds:
     def require_end(self, node: Node, remaining: Iterable[float]) -> None:
         """Raise UsageError if the bound of an unfinished node is +inf; name the predictors without a finite bound."""
         remaining = tuple(remaining)
-        if self.together(node, remaining) < math.inf:
+        if self._declared(node, remaining) < math.inf:
             return
         endless = [k for (k, weight, _), most in zip(self.own, remaining, strict=True) if weight * most == math.inf]
         if self.others(node) == math.inf:

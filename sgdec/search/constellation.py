@@ -6,8 +6,10 @@ searches.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import cache, lru_cache, partial
+from itertools import repeat
 from typing import Any
 from weakref import ref
 
@@ -24,10 +26,12 @@ from sgdec.search.columns import Column, Restrictions
 from sgdec.search.combining import Combined
 from sgdec.search.consuming import states_of
 from sgdec.search.distinct import until_distinct
+from sgdec.search.folding import BoundsUsed, Cost, Folding
 from sgdec.search.member import Member
 from sgdec.search.node import Node, require_finite
 from sgdec.search.product import Product
 from sgdec.search.sampling import Draw, draw_child
+from sgdec.settings import BoundsKind
 
 KEPT = 64
 """The number of weight vectors whose `Bounds` are cached."""
@@ -36,9 +40,16 @@ KEPT = 64
 class Constellation:
     """Predictors with names and weights, and the batched operations on nodes of any sentences."""
 
-    def __init__(self, members: Sequence[Member], *, vocab_size: int | None = None) -> None:
-        """``vocab_size``: V, the number of target tokens; None = take it from the width of the predictors' rows."""
+    def __init__(
+        self, members: Sequence[Member], *, vocab_size: int | None = None, bounds: BoundsKind = "auto"
+    ) -> None:
+        """``vocab_size``: V, the number of target tokens; None = take it from the width of the predictors' rows.
+
+        ``bounds``: plain sums, or products too (`sgdec.search.folding`).
+        """
         self.members = tuple(members)
+        self.bounds_kind: BoundsKind = bounds
+        self._cost = Cost()
         self.vocab_size = vocab_size
         self.names = tuple(member.name for member in members)
         self.predictors = tuple(member.predictor for member in members)
@@ -49,6 +60,8 @@ class Constellation:
         self._attentive = [k for k in order if ability(self.predictors[k], "attention") is not None]
         self.bounds_under = lru_cache(KEPT)(self._bounds_under)
         """The `Bounds` that predictors declare under given weights ``[K]``; cached."""
+        self.folding_under = lru_cache(KEPT)(self._folding_under)
+        """The product bounds under given weights ``[K]``; cached."""
         self._combined: Callable[[], Combined | None] = lambda: None
         self.automaton = self._joint_automaton()
         """The intersection of all predictors if each is an automaton; for nodes with the constellation's weights."""
@@ -62,6 +75,7 @@ class Constellation:
         *,
         weights: Sequence[float | None] | None = None,
         vocab_size: int | None = None,
+        bounds: BoundsKind = "auto",
     ) -> Constellation:
         """A constellation of predictors of either form, given by name; weights are 1.0 by default."""
         given = weights if weights is not None else [1.0] * len(predictors)
@@ -69,7 +83,7 @@ class Constellation:
             Member(name, lift(predictor), weight)
             for (name, predictor), weight in zip(predictors.items(), given, strict=True)
         ]
-        return cls(members, vocab_size=vocab_size)
+        return cls(members, vocab_size=vocab_size, bounds=bounds)
 
     def attentive(self, weights: Sequence[float | None]) -> list[int]:
         """The numbers of the predictors that have attention and are consulted under these weights."""
@@ -232,10 +246,45 @@ class Constellation:
         best = [0.0] * len(nodes)
         for weights, chosen in _by_weights(nodes).items():
             bounds = self.bounds_under(weights)
-            bounds.require_declared()
-            for i, remaining in zip(chosen, self._remaining(bounds, [nodes[i] for i in chosen]), strict=True):
-                best[i] = bounds.together(nodes[i], remaining)
+            if not self.folding_under(weights).helps:
+                bounds.require_declared()
+            for i, bound in zip(chosen, self._bounds(weights, [nodes[i] for i in chosen]), strict=True):
+                best[i] = bound
         return best
+
+    def _bounds(self, weights: tuple[float | None, ...], nodes: Sequence[Node]) -> Sequence[float]:
+        """The bounds of unfinished nodes with these weights."""
+        bounds, folding = self.bounds_under(weights), self.folding_under(weights)
+        declared = {k: weight for k, weight, _ in bounds.own}
+
+        @cache
+        def own(k: int) -> Sequence[float]:
+            return self._own_bounds(k, declared[k], nodes)
+
+        def sums() -> list[float]:
+            columns = list(map(own, declared))
+            rows = zip(*columns, strict=True) if columns else repeat(())
+            return [bounds.together(node, remaining) for node, remaining in zip(nodes, rows, strict=False)]
+
+        if not folding.helps:
+            return sums()
+        states = [self.states(k, nodes) if k in folding.reads else () for k in range(len(weights))]
+        return folding.bounds(states, [_tokens_left(node) for node in nodes], own, sums)
+
+    def _own_bounds(self, k: int, weight: float, nodes: Sequence[Node]) -> Sequence[float]:
+        """The bounds of these nodes by predictor k, which declares one for each state."""
+        ability = bound_of(weight)
+        return bounds_given(self.names[k], ability, self.members[k].ask(ability, self.states(k, nodes)))
+
+    def bounds_used(self, root: Node) -> BoundsUsed:
+        """Whether product bounds have been computed for the sentence of this root, under its weights."""
+        folding = self.folding_under(root.weights)
+        states = [self.states(k, [root]) if k in folding.reads else () for k in range(len(self.members))]
+        return "product" if folding.has_product(states) else "sum"
+
+    def summary(self) -> str | None:
+        """The cost of product bounds, in one line; None if none were computed."""
+        return self._cost.line()
 
     def never_rises(self, weights: Sequence[float | None]) -> bool:
         """Whether, by the predictors' `max_score`, no combined score under these weights exceeds 0."""
@@ -247,8 +296,9 @@ class Constellation:
         for weights, chosen in _by_weights(unlimited).items():
             bounds = self.bounds_under(weights)
             asked = [unlimited[i] for i in chosen]
-            for node, remaining in zip(asked, self._remaining(bounds, asked), strict=True):
-                bounds.require_end(node, remaining)
+            for node, bound in zip(asked, self._bounds(weights, asked), strict=True):
+                if bound == math.inf:
+                    bounds.require_end(node, [self._own_bounds(k, weight, [node])[0] for k, weight, _ in bounds.own])
 
     def keys(self, nodes: Sequence[Node], ranking: Ranking) -> list[Hashable]:
         """Recombination keys: nodes with equal keys have the same continuations with the same scores.
@@ -317,20 +367,16 @@ class Constellation:
     def _bounds_under(self, weights: tuple[float | None, ...]) -> Bounds:
         return Bounds(self.names, self.predictors, weights)
 
-    def _remaining(self, bounds: Bounds, nodes: Sequence[Node]) -> list[tuple[float, ...]]:
-        """For each node the bounds of the predictors with a bound for each state, in the order of ``bounds.own``."""
-        columns = []
-        for k, weight, _ in bounds.own:
-            found = self.members[k].ask(bound_of(weight), self.states(k, nodes))
-            columns.append(bounds_given(self.names[k], bound_of(weight), found))
-        return list(zip(*columns, strict=True)) if columns else [()] * len(nodes)
+    def _folding_under(self, weights: tuple[float | None, ...]) -> Folding:
+        return Folding(self.predictors, weights, self.bounds_under(weights), self.bounds_kind, self._cost)
 
     def _joint_automaton(self) -> JointAutomaton | None:
         """The intersection of all predictors, or None unless each is an automaton with a weight."""
         steps = self._automata("steps")
         if steps is None:
             return None
-        return JointAutomaton(self.names, self.weights, steps, self.bounds_under(self.weights), self.vocab_size)
+        bounds, folding = self.bounds_under(self.weights), self.folding_under(self.weights)
+        return JointAutomaton(self.names, self.weights, steps, bounds, folding, self.vocab_size)
 
     def _product(self) -> Product | None:
         """The same for many prefixes at once."""
@@ -367,6 +413,12 @@ class Constellation:
             return Column(name, None, places, weights)
         scores = self.members[k].predict(self.states(k, nodes), candidates)
         return Column(name, scores, places, weights)
+
+
+def _tokens_left(node: Node) -> float:
+    """The number of tokens that can still follow, ``</s>`` included."""
+    limit = node.source.max_length
+    return math.inf if limit is None else limit + 1 - node.length
 
 
 def _by_weights(nodes: Sequence[Node]) -> dict[tuple[float | None, ...], list[int]]:

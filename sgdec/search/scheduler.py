@@ -186,7 +186,7 @@ class Scheduler:
         while True:
             try:
                 for space, found in decoder.decode_stream(more, 1 if self._alone else self._batch_size):
-                    result = replace(require_result(decoder, found), expansions=space.expansions)
+                    result = _completed(require_result(decoder, found), space)
                     ended.append(flying.pop(id(space))[1])
                     ended[-1].finish(result)
                     yield ended[:]
@@ -249,7 +249,7 @@ class Scheduler:
             (result,) = require_results(self._decoder, self._decoder.decode_batch([space]), 1)
         else:
             result = require_result(self._decoder, self._decoder.decode(space))
-        return replace(result, expansions=space.expansions)
+        return _completed(result, space)
 
 
 class _Window:
@@ -338,6 +338,11 @@ class _Search:
             limit = "" if length is None else f" of at most {length} token{'s' * (length != 1)} (--max-length)"
             none = SgdecError(f"no hypothesis: {WHY_NONE[found.proven].format(limit=limit)}.")
             self.outcome = Outcome(self.source, found, seconds, none)
+
+
+def _completed(result: Result, space: SearchSpace) -> Result:
+    """The result with what the framework knows of its search."""
+    return replace(result, expansions=space.expansions, bounds=space.bounds_used)
 
 
 def _means_its_decode(decoder: type[Decoder]) -> bool:

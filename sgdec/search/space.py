@@ -21,6 +21,7 @@ from sgdec.ranking import Ranking
 from sgdec.search.bounds import max_score, most_of
 from sgdec.search.choosing import Choice
 from sgdec.search.constellation import Constellation
+from sgdec.search.folding import BoundsUsed
 from sgdec.search.node import Node
 from sgdec.search.requests import Asking, Request
 from sgdec.search.sampling import Draw
@@ -28,6 +29,8 @@ from sgdec.search.sampling import Draw
 ENDLESS = 10_000
 """The length at which a search without a length limit fails, before it fills the memory."""
 
+ROUNDING = 2.0**-40
+"""The share of a total by which another order of summation can change it, for up to a thousand terms at least."""
 _bound: Callable[[Node], Any] = attrgetter("bound")
 _total: Callable[[Node], Any] = attrgetter("total")
 
@@ -58,6 +61,10 @@ class SearchSpace:
         self.seed = seed
         self.expansions = 0
         """The number of nodes expanded or sampled from so far: the measure of search cost."""
+        self._rounds_up = constellation.folding_under(root.weights).helps
+        """Whether bounds can be sums in another order than totals."""
+        self._bounded = False
+        """Whether the search has asked for bounds."""
         self._too_long = ENDLESS if self.source.max_length is None else math.inf
         self._uses_coverage = self.ranking.uses_coverage
         self._answers = constellation if ask is None else Asking(constellation, ask)
@@ -133,6 +140,7 @@ class SearchSpace:
         if limit is not None and limit < 1:
             raise ValueError(f"limit is {limit}; expected 1 or more, or None for all")
         self._count(nodes)
+        self._bounded |= bounded
         limits, lowest = [limit] * len(nodes), [above] * len(nodes)
         families = self._answers.expand(nodes, limits, lowest, coverage=self._uses_coverage, bounded=bounded)
         return families if lazy or limit is None else list(map(list, families))
@@ -205,8 +213,17 @@ class SearchSpace:
 
         -inf = no hypothesis can be reached. Raises UsageError, naming the predictor, if one declares no bound.
         """
+        self._bounded = True
         known = list(map(_bound, nodes))
-        return self._answers.bounds(nodes) if None in known else known
+        found = self._answers.bounds(nodes) if None in known else known
+        if not self._rounds_up:
+            return found
+        return [bound + ROUNDING * abs(node.total) for bound, node in zip(found, nodes, strict=True)]
+
+    @property
+    def bounds_used(self) -> BoundsUsed | None:
+        """The bounds that the search has asked for; None if it has asked for none."""
+        return self.constellation.bounds_used(self.root) if self._bounded else None
 
     def most_after(self, length: int) -> float:
         """The most that any prefix of this length can still gain, from `max_score` alone: calls no predictor."""

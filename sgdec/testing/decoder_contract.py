@@ -294,7 +294,7 @@ def _sealed(tiny: TinySpace) -> Constellation:
     """The constellation of the space, with `Sealed` states."""
     constellation = tiny.constellation()
     members = [replace(member, predictor=PassThrough(member.predictor)) for member in constellation.members]
-    return Constellation(members, vocab_size=constellation.vocab_size)
+    return Constellation(members, vocab_size=constellation.vocab_size, bounds=constellation.bounds_kind)
 
 
 def _force(space: SearchSpace, hypothesis: Hypothesis) -> float | None:

@@ -2,7 +2,8 @@
 
 The kit tests predictors of both forms: the simple form is also tested in batches, and the batch form also one prefix
 at a time. Like every search, it never consumes ``</s>`` and never calls a predictor after it. The promises of the
-optional abilities are in `ability_checks`, `automaton_checks` and `release_checks` of this package.
+optional abilities are in `ability_checks`, `automaton_checks`, `release_checks` and `relaxation_checks` of this
+package.
 """
 
 from __future__ import annotations
@@ -17,13 +18,14 @@ from sgdec.protocol import BatchPredictor, Predictor, Scores, Source, State
 from sgdec.testing.ability_checks import AbilityChecks
 from sgdec.testing.expectations import keeps_to_the_protocol
 from sgdec.testing.reading import Row, ask, plain, plain_tokens, read_row, sparse_rows, where
+from sgdec.testing.relaxation_checks import RelaxationChecks
 from sgdec.testing.release_checks import ReleaseChecks
 from sgdec.testing.shared import Shared
 from sgdec.testing.snapshot import snapshot
 from sgdec.testing.toys import PassThrough
 
 
-class PredictorContract(ReleaseChecks, AbilityChecks):
+class PredictorContract(ReleaseChecks, AbilityChecks, RelaxationChecks):
     """Subclass it, name the subclass ``Test...``, and implement `make`; pytest runs the tests.
 
     >>> from sgdec.testing import Table

@@ -99,6 +99,9 @@ class ReleaseChecks(AutomatonChecks):
             for name in ABILITIES:
                 if method := ability(predictor, name):
                     method(roots)
+            for name in ("relaxations", "whole"):
+                if method := ability(predictor, name):
+                    method(roots[0])
             if hasattr(predictor, "steps"):
                 predictor.steps(roots[0], [EOS])
             if hasattr(predictor, "arcs"):

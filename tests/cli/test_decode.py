@@ -95,7 +95,7 @@ def test_each_format_holds_the_same_hypotheses(decode: Decode) -> None:
     ]
     first, second, third = decode(*FST, *full, "--output-format", "jsonl", "in.ids").rows
     assert [h["tokens"] for h in first["hypotheses"]] == [[3, 5], [3, 4], [6]]
-    assert set(first) == {"id", "hypotheses", "proven", "gap", "expansions", "seconds"}
+    assert set(first) == {"id", "hypotheses", "proven", "gap", "expansions", "bounds", "seconds"}
     assert third["hypotheses"] == [
         {"tokens": [5, 5], "text": "5 5", "score": 0.0, "rank_score": 0.0, "scores": {"fst": 0.0},
          "weights": {"fst": 1.0}}

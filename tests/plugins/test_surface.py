@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import sgdec
-from sgdec import BatchPredictor, Predictor, Scores, lifting, protocol
+from sgdec import BatchPredictor, Predictor, Scores, lifting, protocol, relaxations
 from sgdec.errors import SgdecError
 from sgdec.lifting import lift
 from sgdec.plugins import surface
@@ -31,7 +31,7 @@ def test_methods_are_called_with_the_numbers_of_arguments_that_the_page_says() -
         "decode": (1,), "decode_batch": (1,), "decode_stream": (2,), "in_batches": (2,), "caveat": (2,)
     }  # fmt: skip
     of_both = {"best_remaining": (1,), "worst_remaining": (1,), "state_key": (1,), "attention": (1,)}
-    of_both |= {"steps": (2,), "arcs": (2,), "release": (1,), "summary": (0,)}
+    of_both |= {"steps": (2,), "arcs": (2,), "release": (1,), "summary": (0,), "relaxations": (1,)}
     assert of_both.items() <= simple.items() and of_both.items() <= batch.items()
     assert set(simple) - set(of_both) == {"initialize", "predict_next", "consume", "get_state", "set_state"}
 
@@ -39,12 +39,13 @@ def test_methods_are_called_with_the_numbers_of_arguments_that_the_page_says() -
 def test_every_protocol_of_the_page_is_known_to_the_check() -> None:
     optional = {
         name
-        for page in vars(protocol).values()
-        if inspect.isclass(page) and getattr(page, "_is_protocol", False) and page.__module__ == protocol.__name__
+        for module in (protocol, relaxations)
+        for page in vars(module).values()
+        if inspect.isclass(page) and getattr(page, "_is_protocol", False) and page.__module__ == module.__name__
         for name in vars(page)
         if not name.startswith("_")
     }
-    assert optional == {*surface.ABILITIES, *surface.HOOKS}
+    assert optional == {*surface.ABILITIES, *surface.OF_BATCHES, *surface.HOOKS}
 
 
 def test_whoever_derives_from_an_ability_has_to_have_it() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +34,12 @@ from sgdec.lifting import lift
 from sgdec.plugins.host import Host
 from sgdec.protocol import BatchPredictor
 from sgdec.search.bounds import most_of
+from sgdec.search.constellation import Constellation
+from sgdec.settings import BoundsKind
 from sgdec.testing import BatchTable, Lattice, Table, enumerate_space
 from sgdec.testing.random_spaces import CappedTable
 from sgdec.testing.reading import read_row
-from sgdec.testing.tiny_spaces import LATTICE
+from sgdec.testing.tiny_spaces import LATTICE, TinySpace
 from tests.helpers.oracles import open_nodes, opened, tiny
 from tests.helpers.places import DATA
 from tests.helpers.random_spaces import expect_the_nbest, search
@@ -195,10 +198,12 @@ def test_proofs_hold_for_a_lattice_and_any_back_off_model(
     accepted = (pynini.accep("".join(f"[{t}]" for t in tokens), weight=cost) for tokens, cost in paths)
     pynini.determinize(pynini.rmepsilon(pynini.union(*accepted))).write(str(folder / "all.fst"))
     predictors = {"fst": FstPredictor(str(folder / "all.fst")), "lm": ngram(grams, folder)}
-    space = tiny(limit, weights, V, **predictors)
-    for make in (DfsDecoder, AStarDecoder):
+    kinds: tuple[BoundsKind, ...] = ("sum", "product")
+    for kind, make in itertools.product(kinds, (DfsDecoder, AStarDecoder)):
+        constellation = partial(Constellation.of, predictors, weights=weights, vocab_size=V, bounds=kind)
+        space = TinySpace(kind, constellation, Source(1, (3, 4, 3), max_length=limit))
         decoder: Decoder = make()
-        if limit is None and opened(space).constellation.bounds_under(weights).per_token > 0:
+        if kind == "sum" and limit is None and constellation().bounds_under(weights).per_token > 0:
             with pytest.raises(UsageError, match=r"'lm' can add to a score without end.*--max-length"):
                 search(decoder, space, 3)
         else:

@@ -22,6 +22,7 @@ from sgdec.protocol import ABILITIES, FORBIDDEN, Candidates, State
 from sgdec.testing import BatchTable, Bonus, Lattice, OnDemandTable, PassThrough, Table
 from sgdec.wrapping import Wrapper
 from tests.helpers.contracts import PluginContract
+from tests.helpers.relaxing import Trigrams, WholeLattice, random_automaton
 
 pytestmark = pytest.mark.slow
 
@@ -92,8 +93,16 @@ INNER: dict[str, Callable[[], Predictor | BatchPredictor]] = {
     "open": OpenTable,
     "constant": lambda: Bonus({2: 0.5, 4: -1.0}, default=-0.25),
     "restricting": lattice,
+    "known as a whole": lambda: WholeLattice(
+        [random_automaton(np.random.default_rng(seed), 5, V, cyclic=True) for seed in (1, 2)]
+    ),
+    "with relaxations": lambda: Trigrams(np.random.default_rng(1).normal(size=(V, V, V))),
     "a wrapper": lambda: HOST.load("predictor", "maskvocab")(lift(Table(log_probabilities())), tokens="0,6"),
 }
+
+
+BARE = ("known as a whole", "with relaxations")
+"""The kinds whose further abilities wrappers pass on, which a wrapper between would hide."""
 
 
 class WrapperContract(PluginContract):
@@ -112,7 +121,8 @@ class WrapperContract(PluginContract):
     def make(self) -> BatchPredictor:
         cls = HOST.load("predictor", self.plugin)
         given = {**self.options, "context": self.context} if self.context else self.options
-        made: BatchPredictor = cls(PassThrough(lift(INNER[self.kind]())), **given)
+        inner = lift(INNER[self.kind]())
+        made: BatchPredictor = cls(inner if self.kind in BARE else PassThrough(inner), **given)
         return made
 
 
@@ -123,7 +133,7 @@ class TestRank(WrapperContract):
 
 class TestIdxMap(WrapperContract):
     plugin = "idxmap"
-    kinds = ("dense", "tensors", "on demand", "open", "a wrapper")
+    kinds = ("dense", "tensors", "on demand", "open", "a wrapper", *BARE)
 
     def prepare(self, folder: Path) -> dict[str, Any]:
         return {"path": str(write_map(folder / "map", MAP)), "src_path": str(write_map(folder / "source", MAP))}
@@ -131,7 +141,7 @@ class TestIdxMap(WrapperContract):
 
 class TestAltSrc(WrapperContract):
     plugin = "altsrc"
-    kinds = ("tensors", "restricting")
+    kinds = ("tensors", "restricting", *BARE)
 
     def prepare(self, folder: Path) -> dict[str, Any]:
         (folder / "other.ids").write_text("4 4 8 3\n5 6 7\n")
@@ -143,7 +153,7 @@ class TestAltSrc(WrapperContract):
 
 class TestMaskVocab(WrapperContract):
     plugin = "maskvocab"
-    kinds = ("dense, with positive scores", "on demand", "constant", "restricting", "a wrapper")
+    kinds = ("dense, with positive scores", "on demand", "constant", "restricting", "a wrapper", *BARE)
     prefixes = ((4, 3, 3, 4), (5, 7, 8))
 
     def prepare(self, folder: Path) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from sgdec.search.member import Member
 from sgdec.search.node import Node
 from sgdec.search.requests import Asking, Expand, Keys, Request, answer
 from sgdec.search.space import SearchSpace
+from sgdec.settings import BoundsKind
 from sgdec.testing import PassThrough, Table
 
 pynini = pytest.importorskip("pynini")
@@ -100,6 +101,7 @@ def opened(
     *,
     composed: bool = True,
     ranking: Ranking | None = None,
+    bounds: BoundsKind = "auto",
 ) -> SearchSpace:
     """Predictors of weight None are left out."""
     members = [
@@ -107,7 +109,7 @@ def opened(
         for name, weight in zip(NAMES, weights, strict=True)
         if weight is not None
     ]
-    constellation = Constellation(members)
+    constellation = Constellation(members, bounds=bounds)
     assert (constellation.automaton is not None) is composed
     (root,) = constellation.roots([Source(seed, (3, 4), max_length=limit)])
     return SearchSpace(constellation, root, ranking=ranking)
@@ -177,7 +179,7 @@ def test_the_space_is_the_one_that_combination_makes(
 def test_bounds_that_come_with_children_are_those_that_one_asks_for(
     predictors: dict[str, BatchPredictor], seed: int, weights: tuple[float | None, ...]
 ) -> None:
-    fast, slow = (opened(predictors, seed, weights, composed=composed) for composed in (True, False))
+    fast, slow = (opened(predictors, seed, weights, composed=composed, bounds="sum") for composed in (True, False))
     if weights[-1] is not None and weights[-1] < 0:
         return
     for node, same in zip(nodes_of(fast), nodes_of(slow), strict=True):

@@ -1,0 +1,234 @@
+"""Product bounds: what a restricting automaton and the other predictors can still add *together*.
+
+The sum of the predictors' own bounds is loose, because the best path of a lattice is not the best path of a language
+model. A product bound is the distance to the end of a restricting automaton, computed together with relaxations of
+the others (`sgdec.search.distances`), plus the bounds of those that are not folded in. Each restricting automaton
+gives one; with the plain sum (`sgdec.search.bounds`), the lowest counts.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby, repeat
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+
+from sgdec.arcs import Automaton
+from sgdec.protocol import FORBIDDEN, BatchPredictor, State
+from sgdec.relaxations import Relaxation
+from sgdec.search.bounds import Bounds, total_bound
+from sgdec.search.distances import Distances, Relaxed, TooLarge
+from sgdec.settings import BoundsKind
+
+BoundsUsed: TypeAlias = Literal["product", "sum"]
+MOST_ARCS: dict[BoundsKind, int] = {"auto": 1 << 18, "product": 1 << 22, "sum": 0}
+"""A product of more arcs than this is not built; coarser relaxations are tried instead."""
+WEIGHTINGS = 16
+"""One automaton has distances for at most this many vectors of weights; for others, plain sums are used."""
+KEPT = 64
+"""The most tables of distances that one automaton keeps; relaxations can belong to single sentences."""
+
+Columns: TypeAlias = Sequence[Sequence[State]]
+"""``[K][R]``: the states of each predictor for R prefixes; only those of `Folding.reads` are read."""
+
+UNKNOWN = Automaton(np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64))
+"""In place of an automaton that is not known as a whole."""
+
+
+@dataclass
+class Cost:
+    """The cost of the product bounds of a run."""
+
+    products: int = 0
+    arcs: int = 0
+    too_large: int = 0
+    seconds: float = 0.0
+
+    def line(self) -> str | None:
+        """One line for the end of a run; None if there is nothing to say."""
+        if not self.products and not self.too_large:
+            return None
+        left_out = f"; {self.too_large:,} too large" if self.too_large else ""
+        return f"bounds: {self.products:,} products with {self.arcs:,} arcs, {self.seconds:.2f} s{left_out}"
+
+
+class Folder(NamedTuple):
+    """A restricting automaton."""
+
+    k: int
+    weight: float
+    whole: Callable[[State], tuple[Automaton, int]] | None
+    subset: Callable[[State], tuple[Automaton, Sequence[tuple[int, float]]] | None] | None = None
+
+    @classmethod
+    def of(cls, k: int, weight: float, predictor: BatchPredictor) -> Folder | None:
+        """A predictor as one, if it is an automaton that is known as a whole.
+
+        The best of several paths bounds nothing if its weight is negative.
+        """
+        whole, subset = getattr(predictor, "whole", None), getattr(predictor, "subset", None)
+        if whole is not None or (subset is not None and weight >= 0):
+            return cls(k, weight, whole, subset)
+        return None
+
+    def find(self, state: State) -> tuple[Automaton | None, Any]:
+        """The automaton of a predictor's state, and the state or the subset in it; no automaton = nothing can
+        follow."""
+        if self.whole is not None:
+            if state < 0:
+                return None, -1
+            automaton, first = self.whole(state)
+            return automaton, state - first
+        assert self.subset is not None
+        return self.subset(state) or (UNKNOWN, -1)
+
+
+class Folded(NamedTuple):
+    """A predictor that is folded into the automata."""
+
+    k: int
+    weight: float
+    relaxations: Callable[[State], Sequence[Relaxation]]
+
+
+class Folding:
+    """The product bounds under given weights ``[K]``."""
+
+    def __init__(
+        self,
+        predictors: Sequence[BatchPredictor],
+        weights: Sequence[float | None],
+        bounds: Bounds,
+        kind: BoundsKind,
+        cost: Cost,
+    ) -> None:
+        self._cost = cost
+        self._most_arcs = MOST_ARCS[kind]
+        consulted = [(k, p, weight) for k, (p, weight) in enumerate(zip(predictors, weights, strict=True))
+                     if weight is not None]  # fmt: skip
+        folders = [Folder.of(k, weight, predictor) for k, predictor, weight in consulted]
+        self._folders = [folder for folder in folders if folder is not None]
+        folding = {folder.k for folder in self._folders}
+        self._folded = [
+            Folded(k, weight, predictor.relaxations)
+            for k, predictor, weight in consulted
+            if weight and hasattr(predictor, "relaxations") and predictor.relaxations and k not in folding
+        ]
+        relaxed = {each.k for each in self._folded}
+        self._per_token = bounds.per_token_of([k for k, _, _ in consulted if k not in relaxed])
+        """The most that the predictors without bounds for each state and without relaxations add with one token."""
+        self._own = {k: weight for k, weight, _ in bounds.own if k not in relaxed}
+        """The weights of the predictors with bounds for each state that are not folded in."""
+        something = bool(self._folders) and bool(self._folded or self._per_token)
+        self.helps = kind != "sum" and something and bounds.undeclared <= relaxed
+        """Whether there are product bounds that can be lower than the plain sum."""
+        alone = len(self._folders) == 1 and relaxed.isdisjoint(k for k, _, _ in bounds.own)
+        self._replaces = alone and bounds.per_token <= 0.0
+        """Whether product bounds are never above the plain sum: nothing in them is looser than in the sum.
+
+        If tokens can add something, the sum may know better how many can follow, by the length limit.
+        """
+        self.reads = {*relaxed, *(each.k for each in self._folders)} if self.helps else set()
+        """The numbers of the predictors whose states decide the distances."""
+
+    def bounds(
+        self,
+        states: Columns,
+        tokens: Sequence[float],
+        own: Callable[[int], Sequence[float]],
+        sums: Callable[[], Sequence[float]],
+    ) -> Sequence[float]:
+        """The lowest bound of each of R unfinished prefixes.
+
+        ``tokens [R]``: how many tokens can still follow, ``</s>`` included; math.inf = no limit. ``own`` returns a
+        predictor's bounds for each state, and ``sums`` the plain sums; both are called only if they are needed.
+        """
+        lowest = [math.inf] * len(tokens) if self._replaces else list(sums())
+        for folder in self._folders:
+            distances = self._distances(folder, states, tokens)
+            rest = {k: weight for k, weight in self._own.items() if k != folder.k}
+            if rest:
+                added = map(partial(total_bound, rest.values()), zip(*map(own, rest), strict=True))
+                distances = [
+                    FORBIDDEN if FORBIDDEN in pair else sum(pair) for pair in zip(distances, added, strict=True)
+                ]
+            lowest = list(map(min, lowest, distances))
+        if self._replaces and math.inf in lowest:
+            lowest = list(map(min, lowest, sums()))
+        return lowest
+
+    def has_product(self, states: Columns) -> bool:
+        """Whether distances have been computed for the sentence of these states, one for each predictor."""
+        found = [folder.find(states[folder.k][0])[0] for folder in self._folders] if self.helps else []
+        return any(
+            table is not None and key[0] is self
+            for automaton in found
+            if automaton is not None
+            for key, table in automaton.distances.items()
+        )
+
+    def _distances(self, folder: Folder, states: Columns, tokens: Sequence[float]) -> list[float]:
+        """The distance from each of R prefixes to the end of this automaton; +inf if the product is too large."""
+        found: list[float] = []
+        places = [folder.find(state) for state in states[folder.k]]
+        choices = [
+            tuple(each.relaxations(states[each.k][row]) for each in self._folded) for row in range(len(places))
+        ]
+        for (_, levels), group in groupby(range(len(places)), lambda row: (id(places[row][0]), choices[row])):
+            rows = list(group)
+            automaton = places[rows[0]][0]
+            if automaton is None or automaton is UNKNOWN:
+                found += [FORBIDDEN if automaton is None else math.inf for _ in rows]
+                continue
+            at = [places[row][1] for row in rows]
+            columns = [[states[each.k][row] for row in rows] for each in self._folded]
+            found += self._distances_in(automaton, folder, levels, at, columns, [tokens[row] for row in rows])
+        return found
+
+    def _distances_in(
+        self,
+        automaton: Automaton,
+        folder: Folder,
+        levels: Sequence[Sequence[Relaxation]],
+        at: Sequence[Any],
+        columns: Columns,
+        tokens: Sequence[float],
+    ) -> list[float]:
+        """The distances in one automaton, with the finest relaxations whose product is not too large."""
+        for coarseness in range(max(map(len, levels), default=1)):
+            chosen = [of_one[min(coarseness, len(of_one) - 1)] for of_one in levels]
+            table = self._table(automaton, folder, chosen)
+            if table is not None:
+                began, arcs = time.perf_counter(), table.arcs
+                relaxed = [each.of(column) for each, column in zip(chosen, columns, strict=True)]
+                distance = table.of if folder.whole is not None else table.of_subset
+                try:
+                    return list(map(distance, at, zip(*relaxed, strict=True) if relaxed else repeat(()), tokens))
+                except TooLarge:
+                    automaton.distances[self, folder.k, *chosen] = None
+                    self._cost.too_large += 1
+                finally:
+                    if table.arcs != arcs:
+                        self._cost.products += not arcs
+                        self._cost.arcs += table.arcs - arcs
+                        self._cost.seconds += time.perf_counter() - began
+        return [math.inf] * len(at)
+
+    def _table(self, automaton: Automaton, folder: Folder, chosen: Sequence[Relaxation]) -> Distances | None:
+        """The distances with these relaxations; None if their product is too large, or weights vary too much."""
+        tables: dict[Any, Distances | None] = automaton.distances
+        key = self, folder.k, *chosen
+        if key not in tables:
+            known = {folding for folding, *_ in tables}
+            if self not in known and len(known) >= WEIGHTINGS:
+                return None
+            if len(tables) >= KEPT:
+                del tables[next(iter(tables))]  # the oldest
+            relaxed = [Relaxed(each.weight, of_one) for each, of_one in zip(self._folded, chosen, strict=True)]
+            tables[key] = Distances(automaton, folder.weight, relaxed, self._per_token, self._most_arcs)
+        return tables[key]
