@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from former import know_by_new_names
 
 if TYPE_CHECKING:
-    from sgdec.protocol import BatchPredictor
+    from sgdec.protocol import BatchPredictor, Decoder
 
 
 @dataclass(frozen=True)
@@ -223,7 +223,15 @@ def lattices_with_ngram_in_batches(sizes: Sizes) -> float:
     return _lattices(sizes, batch_size=64)
 
 
-def _lattices(sizes: Sizes, *, batch_size: int) -> float:
+@figure("fst,ngram, proven", "sentences per second", "higher")
+def proven_lattices(sizes: Sizes) -> float:
+    """Exact searches of the same lattices, with loading and bounds."""
+    from sgdec_decoders.astar import AStarDecoder
+
+    return _lattices(sizes, batch_size=1, decoder=AStarDecoder())
+
+
+def _lattices(sizes: Sizes, *, batch_size: int, decoder: Decoder | None = None) -> float:
     from sgdec_decoders.beam import BeamDecoder
     from symbolic import search, sentences, write_inputs
 
@@ -231,8 +239,8 @@ def _lattices(sizes: Sizes, *, batch_size: int) -> float:
         folder = Path(name)
         write_inputs(folder, sizes.lattices, states=60, seed=1)
         sources = sentences(sizes.lattices)
-        case = {"beam": lambda: search(folder, sources, BeamDecoder(size=BEAM), batch_size)[0]}
-        return sizes.lattices / in_turn(case, sizes.repeats)["beam"]
+        case = {"search": lambda: search(folder, sources, decoder or BeamDecoder(size=BEAM), batch_size)[0]}
+        return sizes.lattices / in_turn(case, sizes.repeats)["search"]
 
 
 @figure("training / products", "of the speed of one large product", "higher")

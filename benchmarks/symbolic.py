@@ -3,14 +3,15 @@
 200 random acyclic lattices of 60 states and about 110 arcs, and a trigram model of random paths through them, both
 seeded, in one process, one thread. Each decoder searches the sentences one at a time and in batches, and must find
 the same hypotheses and totals. An expansion is one prefix whose continuations are asked for. Beside the rate of each
-decoder is that of SGNMT 1.1 for lattices and models of this kind on an idle machine. ``--flat`` makes the arcs of a
-state nearly equally probable: then exact searches take many more expansions.
+decoder is that of SGNMT 1.1 for lattices and models of this kind on an idle machine. With ``--set flat`` the arcs of
+a state are nearly equally probable, and with ``--set flatter`` all arcs cost nearly nothing, so that the language
+model decides: then exact searches that add up the bounds of both (``--bounds sum``) take many more expansions.
 
 The cases are timed alternately, in seconds of CPU time, so that other work on the machine does not count. Reading the
 lattices is part of every run. It is also timed separately, one lattice at a time, and the rates are without it. Each
 run begins with a language model without cached states.
 
-    python benchmarks/symbolic.py [--flat] [--runs 7] [--profile "dfs"]
+    python benchmarks/symbolic.py [--set flat] [--bounds sum] [--runs 7] [--profile "dfs"]
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -56,6 +58,7 @@ WORDS = 200
 LENGTH = 20
 """Source tokens; the default limit is twice as many target tokens."""
 
+SETS = ("plain", "flat", "flatter")
 Arcs = list[list[tuple[int, float, int]]]
 """For each state its (label, cost, target)."""
 
@@ -75,7 +78,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--sentences", type=int, default=200)
     parser.add_argument("--states", type=int, default=60)
-    parser.add_argument("--flat", action="store_true", help="arcs of a state are nearly equally probable")
+    parser.add_argument("--set", choices=SETS, default="plain", help="how much the costs of arcs differ")
+    parser.add_argument("--bounds", choices=("auto", "product", "sum"), default="auto")
     parser.add_argument("--beam", type=int, default=5)
     parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--runs", type=int, default=7)
@@ -83,7 +87,7 @@ def main() -> None:
     parser.add_argument("--profile", metavar="CASE", help="profile one case, in batches")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        arcs = write_inputs(Path(folder), given.sentences, given.states, given.seed, flat=given.flat)
+        arcs = write_inputs(Path(folder), given.sentences, given.states, given.seed, given.set)
         options = " ".join(f"{name}:{value}" for name, value in vars(given).items())
         versions = f"sgdec:{version('sgdec')} numpy:{np.__version__} python:{platform.python_version()}"
         print(f"{options} arcs:{arcs / given.sentences:.0f} {versions}")
@@ -104,7 +108,7 @@ def compare(folder: Path, given: argparse.Namespace) -> None:
     ]
 
     def run(case: Case, batch_size: int) -> tuple[float, list[Outcome]]:
-        return search(folder, sources, case.decoder, batch_size, case.nbest)
+        return search(folder, sources, case.decoder, batch_size, case.nbest, bounds=given.bounds)
 
     def load(at_once: int) -> float:
         constellation = Constellation.of({"fst": FstPredictor(str(folder / "{id}.fst"))})
@@ -164,11 +168,14 @@ def sentences(count: int) -> list[Source]:
 
 
 def search(
-    folder: Path, sources: Sequence[Source], decoder: Decoder, batch_size: int = 1, nbest: int = 1
+    folder: Path, sources: Sequence[Source], decoder: Decoder, batch_size: int = 1, nbest: int = 1,
+    *, bounds: str = "auto",
 ) -> tuple[float, list[Outcome]]:
     """The seconds of CPU time, including reading the lattices but not the language model, and the outcomes."""
     ngram = NGram(str(folder / "lm.arpa"))
-    constellation = Constellation.of({"fst": FstPredictor(str(folder / "{id}.fst")), "ngram": ngram})
+    predictors = {"fst": FstPredictor(str(folder / "{id}.fst")), "ngram": ngram}
+    options: dict[str, Any] = {} if bounds == "auto" else {"bounds": bounds}  # earlier commits have no such option
+    constellation = Constellation.of(predictors, **options)
     scheduler = Scheduler(constellation, decoder, batch_size=batch_size, nbest=nbest)
     gc.collect()  # what earlier cases have left behind
     started = time.process_time()
@@ -180,10 +187,10 @@ def found(outcomes: Iterable[Outcome]) -> list[list[tuple[tuple[int, ...], float
     return [[(each.tokens, each.score) for each in outcome.result.hypotheses] for outcome in outcomes]
 
 
-def write_inputs(folder: Path, sentences: int, states: int, seed: int, *, flat: bool = False) -> int:
+def write_inputs(folder: Path, sentences: int, states: int, seed: int, kind: str = "plain") -> int:
     """Write lattices ``1.fst``, ``2.fst``, ... and ``lm.arpa``; return the total number of arcs."""
     rng = random.Random(seed)
-    lattices = [random_lattice(rng, states, flat) for _ in range(sentences)]
+    lattices = [random_lattice(rng, states, kind) for _ in range(sentences)]
     for number, lattice in enumerate(lattices, start=1):
         fst = pynini.Fst()
         fst.add_states(states)
@@ -199,10 +206,11 @@ def write_inputs(folder: Path, sentences: int, states: int, seed: int, *, flat: 
     return sum(len(arcs) for lattice in lattices for arcs in lattice)
 
 
-def random_lattice(rng: random.Random, states: int, flat: bool = False) -> Arcs:
+def random_lattice(rng: random.Random, states: int, kind: str = "plain") -> Arcs:
     """From state 0 with ``<s>``, then with one to four arcs a state into the next eight, to the last with ``</s>``.
 
-    The probabilities of the arcs of a state sum to 1. ``flat``: they differ by at most a factor of 1.1.
+    The probabilities of the arcs of a state sum to 1; in flat lattices they differ by at most a factor of 1.1. In
+    ``flatter`` lattices each arc costs 0 to 0.05, so that longer paths cost little more.
     """
     lattice: Arcs = [[(BOS, 0.0, 1)]]
     for state in range(1, states - 1):
@@ -214,8 +222,10 @@ def random_lattice(rng: random.Random, states: int, flat: bool = False) -> Arcs:
         ways = {label: target for label, target in ways.items() if target < states - 1}
         if ends:
             ways[EOS] = states - 1
-        chances = [rng.uniform(1.0, 1.1) if flat else rng.expovariate(1.0) for _ in ways]
+        chances = [rng.expovariate(1.0) if kind == "plain" else rng.uniform(1.0, 1.1) for _ in ways]
         costs = (-np.log(np.array(chances) / sum(chances))).tolist()
+        if kind == "flatter":
+            costs = [rng.uniform(0.0, 0.05) for _ in ways]
         lattice.append([(label, cost, target) for (label, target), cost in zip(ways.items(), costs, strict=True)])
     return [*lattice, []]
 

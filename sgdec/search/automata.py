@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import cache, lru_cache
-from itertools import islice, repeat, takewhile
+from itertools import islice, takewhile
 from operator import itemgetter
 from typing import Any, TypeAlias
 
@@ -167,14 +167,15 @@ class JointAutomaton:
         assert tokens is not None
         if (token := outside(tokens, self._vocab_size)) is not None:
             raise not_in_vocabulary(self._names[self._steps[0][0]], token, self._vocab_size)
-        bounds = self._remaining(tokens, after) if bounded and self._bounds_are_known else repeat(None)
-        arcs = []
-        for token, ledger, states, bound in zip(tokens, zip(*scores), zip(*after), bounds):  # noqa: B905 - hot
+        arcs: list[Arc] = []
+        for token, ledger, states in zip(tokens, zip(*scores), zip(*after)):  # noqa: B905 - hot
             score = self._sum(ledger)
             if score > FORBIDDEN:
-                arcs.append((token, score, ledger, states, bound))
+                arcs.append((token, score, ledger, states, None))
             elif not forbids(ledger):
                 raise fault(token, self._names, self._weights, ledger)
+        if arcs and bounded and self._bounds_are_known:
+            arcs = self._bounded(arcs)
         if len(arcs) > 1:
             arcs.sort(key=_score, reverse=True)  # stable: tokens came in ascending order
         if arcs and arcs[0][1] == math.inf:
@@ -203,6 +204,12 @@ class JointAutomaton:
                 return FORBIDDEN
             total += weight * score
         return total
+
+    def _bounded(self, arcs: Sequence[Arc]) -> list[Arc]:
+        """The same arcs with bounds."""
+        tokens, scores, ledgers, states, _ = zip(*arcs, strict=True)
+        bounds = self._remaining(tokens, list(zip(*states, strict=True)))
+        return list(zip(tokens, scores, ledgers, states, bounds, strict=True))
 
     def _remaining(self, tokens: Candidates, after: Sequence[Sequence[State]]) -> Iterable[float | None]:
         """Upper bounds on what continuations can still add after each of these tokens; None = not known here."""

@@ -103,8 +103,10 @@ class Trigrams(BatchPredictor):
 
     def steps(self, state: State, candidates: Candidates | None) -> Steps:
         assert candidates is not None
-        row = self.table[state]
-        return candidates, [float(row[token]) for token in candidates], [(state[1], token) for token in candidates]
+        scores = [float(self.table[state][token]) for token in candidates]
+        possible = [score > FORBIDDEN for score in scores]  # no relaxation knows a state after another token
+        after = [(state[1], token) if ok else None for token, ok in zip(candidates, possible, strict=True)]
+        return candidates, scores, after
 
     def state_key(self, states: Sequence[State]) -> list[Hashable]:
         return list(states)

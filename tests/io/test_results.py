@@ -77,6 +77,7 @@ def test_json_lines_hold_all_that_is_known() -> None:
         "proven": False,
         "gap": 0.5,
         "expansions": 17,
+        "bounds": None,
         "seconds": 0.25,
     }  # fmt: skip
     assert nothing["hypotheses"] == [] and nothing["error"] == "empty"
