@@ -105,7 +105,7 @@ class Numbers:
 class Automaton:
     """A deterministic automaton of S states and n arcs. The arcs of each state have ascending tokens."""
 
-    __slots__ = ("__weakref__", "after", "distances", "offsets", "scores", "tokens")
+    __slots__ = ("__weakref__", "after", "offsets", "scores", "tokens")
     sums: ClassVar[bool] = False
     """Whether the scores of several paths with the same tokens are added up; see `sgdec.relaxations.Subsets`."""
 
@@ -124,8 +124,6 @@ class Automaton:
         self.tokens = tokens
         self.scores = scores
         self.after = after
-        self.distances: dict[Any, Any] = {}
-        """The distances to the end that searches have computed (`sgdec.search.folding`)."""
 
     @property
     def states(self) -> int:

@@ -26,7 +26,7 @@ from sgdec.search.columns import Column, Restrictions
 from sgdec.search.combining import Combined
 from sgdec.search.consuming import states_of
 from sgdec.search.distinct import until_distinct
-from sgdec.search.folding import BoundsUsed, Cost, Folding
+from sgdec.search.folding import BoundsUsed, Folding, Products
 from sgdec.search.member import Member
 from sgdec.search.node import Node, require_finite
 from sgdec.search.product import Product
@@ -49,7 +49,7 @@ class Constellation:
         """
         self.members = tuple(members)
         self.bounds_kind: BoundsKind = bounds
-        self._cost = Cost()
+        self._products = Products()
         self.vocab_size = vocab_size
         self.names = tuple(member.name for member in members)
         self.predictors = tuple(member.predictor for member in members)
@@ -284,7 +284,7 @@ class Constellation:
 
     def summary(self) -> str | None:
         """The cost of product bounds, in one line; None if none were computed."""
-        return self._cost.line()
+        return self._products.line()
 
     def never_rises(self, weights: Sequence[float | None]) -> bool:
         """Whether, by the predictors' `max_score`, no combined score under these weights exceeds 0."""
@@ -368,7 +368,7 @@ class Constellation:
         return Bounds(self.names, self.predictors, weights)
 
     def _folding_under(self, weights: tuple[float | None, ...]) -> Folding:
-        return Folding(self.predictors, weights, self.bounds_under(weights), self.bounds_kind, self._cost)
+        return Folding(self.predictors, weights, self.bounds_under(weights), self.bounds_kind, self._products)
 
     def _joint_automaton(self) -> JointAutomaton | None:
         """The intersection of all predictors, or None unless each is an automaton with a weight."""

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
+from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
@@ -85,7 +86,7 @@ class Distances:
         ``most_arcs``: a product of more arcs is not built.
         """
         self._most_arcs = most_arcs
-        self._automaton = automaton
+        self._automaton = ref(automaton)  # the caller keeps distances only as long as the automaton
         self._weight = weight
         self._sums = automaton.sums and weight > 0
         self._relaxed = relaxed
@@ -135,6 +136,11 @@ class Distances:
             return math.inf
         return float(self._after_sweeps[int(tokens)][self._places[code]]) + self._margin(int(tokens))
 
+    def _whole(self) -> Automaton:
+        automaton = self._automaton()
+        assert automaton is not None
+        return automaton
+
     def _code(self, state: int, relaxed: Sequence[int]) -> int:
         code = state
         for size, own in zip(self._sizes, relaxed, strict=True):
@@ -143,7 +149,7 @@ class Distances:
 
     def _explore(self, wanted: Sequence[int]) -> None:
         """Build the product of all pairs that can follow these, and those that are known."""
-        automaton, markov = self._automaton, all(each.relaxation.markov for each in self._relaxed)
+        automaton, markov = self._whole(), all(each.relaxation.markov for each in self._relaxed)
         if automaton.states * self._combinations >= LARGEST_CODE:
             raise TooLarge
         known = np.array([*self._places, *wanted], np.int64)
@@ -177,7 +183,7 @@ class Distances:
 
     def _pairs_after_arcs(self) -> Ints:
         """The pairs that the automaton's arcs lead to, if relaxed states depend on the last token alone."""
-        automaton = self._automaton
+        automaton = self._whole()
         code: Ints
         (goes_on,) = ((automaton.tokens != EOS) & (automaton.after >= 0)).nonzero()
         tokens, code = automaton.tokens[goes_on], automaton.after[goes_on].astype(np.int64)
@@ -188,7 +194,7 @@ class Distances:
 
     def _arcs_of(self, codes: Ints) -> tuple[Ints, Floats, Ints]:
         """The arcs of these pairs, pair after pair: the pair, what it adds, and the pair after it."""
-        automaton = self._automaton
+        automaton = self._whole()
         state, combination = codes // self._combinations, codes % self._combinations
         offsets = automaton.offsets
         counts = offsets[state + 1] - offsets[state]

@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby, repeat
 from typing import Any, Literal, NamedTuple, TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -41,9 +42,11 @@ UNKNOWN = Automaton(np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros(0), n
 
 
 @dataclass
-class Cost:
-    """The cost of the product bounds of a run."""
+class Products:
+    """The products of a run: their distances, which are kept as long as the automata, and their cost."""
 
+    tables: WeakKeyDictionary[Automaton, dict[Any, Distances | None]] = field(default_factory=WeakKeyDictionary)
+    """By `Folding`, predictor and relaxations; None = the product is too large."""
     products: int = 0
     arcs: int = 0
     too_large: int = 0
@@ -105,9 +108,9 @@ class Folding:
         weights: Sequence[float | None],
         bounds: Bounds,
         kind: BoundsKind,
-        cost: Cost,
+        products: Products,
     ) -> None:
-        self._cost = cost
+        self._products = products
         self._most_arcs = MOST_ARCS[kind]
         consulted = [(k, p, weight) for k, (p, weight) in enumerate(zip(predictors, weights, strict=True))
                      if weight is not None]  # fmt: skip
@@ -169,7 +172,7 @@ class Folding:
             table is not None and key[0] is self
             for automaton in found
             if automaton is not None
-            for key, table in automaton.distances.items()
+            for key, table in self._products.tables.get(automaton, {}).items()
         )
 
     def _distances(self, folder: Folder, states: Columns, tokens: Sequence[float]) -> list[float]:
@@ -210,18 +213,18 @@ class Folding:
                 try:
                     return list(map(distance, at, zip(*relaxed, strict=True) if relaxed else repeat(()), tokens))
                 except TooLarge:
-                    automaton.distances[self, folder.k, *chosen] = None
-                    self._cost.too_large += 1
+                    self._products.tables[automaton][self, folder.k, *chosen] = None
+                    self._products.too_large += 1
                 finally:
                     if table.arcs != arcs:
-                        self._cost.products += not arcs
-                        self._cost.arcs += table.arcs - arcs
-                        self._cost.seconds += time.perf_counter() - began
+                        self._products.products += not arcs
+                        self._products.arcs += table.arcs - arcs
+                        self._products.seconds += time.perf_counter() - began
         return [math.inf] * len(at)
 
     def _table(self, automaton: Automaton, folder: Folder, chosen: Sequence[Relaxation]) -> Distances | None:
         """The distances with these relaxations; None if their product is too large, or weights vary too much."""
-        tables: dict[Any, Distances | None] = automaton.distances
+        tables = self._products.tables.setdefault(automaton, {})
         key = self, folder.k, *chosen
         if key not in tables:
             known = {folding for folding, *_ in tables}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import math
 import os
 import tempfile
+import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
@@ -198,7 +200,6 @@ def test_a_product_that_is_too_large_takes_coarser_relaxations_and_then_none(mon
         bounds += space.bound([space.root])
         assert space.bounds_used == ("product" if most > 3 else "sum")
         assert constellation.summary() is not None
-        automaton.distances.clear()
     assert bounds[0] < bounds[1] < 1e5 < bounds[2]
 
 
@@ -233,3 +234,24 @@ def test_normalised_scores_are_no_sums_over_paths() -> None:
         pynini.accep("[3][4]").write(f"{folder}/1.fst")
         predictor = NfstPredictor(f"{folder}/1.fst", normalize=True)
     assert predictor.subset(predictor.initialize_batch([Source(1, ())])[0]) is None
+
+
+def test_the_distances_of_a_sentence_are_freed_with_its_automaton() -> None:
+    """At once, without the garbage collector, which is called rarely."""
+    rng = np.random.default_rng(8)
+    automaton = random_automaton(rng, 12, V, cyclic=False)
+    predictors: dict[str, BatchPredictor] = {
+        "a": WholeLattice([automaton]), "lm": Trigrams(rng.normal(size=(V, V, V)))
+    }  # fmt: skip
+    constellation = Constellation.of(predictors, vocab_size=V)
+    (root,) = constellation.roots([Source(1, ())])
+    constellation.bounds([root])
+    kept = weakref.ref(automaton)
+    predictors["a"].__dict__["_given"] = []
+    constellation.release([root])
+    gc.disable()
+    try:
+        del automaton
+        assert kept() is None
+    finally:
+        gc.enable()
