@@ -50,7 +50,7 @@ def _read_word_map(path: str) -> dict[int, str]:
             "SymbolTable.read(binary).write_text(text)."
         )
     words: dict[int, str] = {}
-    for number, line in enumerate(read_lines(path), 1):
+    for number, line in enumerate(list(read_lines(path)), 1):
         if not line.strip():
             continue
         word, _, token = line.replace("\t", " ").strip(" ").rpartition(" ")

@@ -136,7 +136,7 @@ class IdMap:
         inner_of: dict[int, int] = {}
         outer_of: dict[int, int] = {}
         try:
-            for number, line in enumerate(read_lines(path), 1):
+            for number, line in enumerate(list(read_lines(path)), 1):
                 if line.strip():
                     outer, inner = self._pair(line, number)
                     if outer in inner_of or inner in outer_of:

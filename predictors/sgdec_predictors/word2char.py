@@ -130,7 +130,7 @@ class Word2Char(Translator):
 def _read_spellings(path: str) -> dict[Spelled, int]:
     """The word of each spelling. Raises SgdecError, naming file and line, for a malformed file."""
     word_of: dict[Spelled, int] = {}
-    for number, line in enumerate(read_lines(path), 1):
+    for number, line in enumerate(list(read_lines(path)), 1):
         words = line.split()
         if not words:
             continue

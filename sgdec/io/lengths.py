@@ -21,7 +21,7 @@ NAMES = tuple(f"{parameter}.{name}" for parameter in ("r", "p") for name in (*FE
 
 def read_length_scores(path: str | Path) -> list[dict[int, float]]:
     """For each sentence its lengths, ascending, with their scores. Raises SgdecError that names an invalid line."""
-    return [_scores_of(line, f"{path}: line {number}") for number, line in enumerate(read_lines(path), 1)]
+    return [_scores_of(line, f"{path}: line {number}") for number, line in enumerate(list(read_lines(path)), 1)]
 
 
 def _scores_of(line: str, where: str) -> dict[int, float]:
@@ -46,7 +46,7 @@ def _scores_of(line: str, where: str) -> dict[int, float]:
 def read_length_weights(path: str | Path) -> LengthWeights:
     """Read the weights of a length model. Raises SgdecError that names the invalid line or the missing weight."""
     found: dict[str, float] = {}
-    for number, line in enumerate(read_lines(path), 1):
+    for number, line in enumerate(list(read_lines(path)), 1):
         words = line.partition("#")[0].split()
         if not words:
             continue

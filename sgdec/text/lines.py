@@ -29,7 +29,8 @@ def read_lines(path: str | Path) -> Iterator[str]:
     """The lines of a file without their ends; ``-`` is standard input, ``.gz`` and ``.zst`` are unpacked.
 
     Raises `SgdecError` if the file cannot be read or unpacked, if a line is not UTF-8, and if a limit of
-    `sgdec.io.limits` is exceeded.
+    `sgdec.io.limits` is exceeded. A caller whose loop can raise makes a list of them first if the file is small: the
+    traceback of an exception would keep the file open.
     """
     for number, raw in enumerate(raw_lines(path), 1):
         try:

@@ -81,7 +81,7 @@ def read_rows(path: str, vocabulary: Vocabulary, width: int) -> Iterator[tuple[i
     Raises `SgdecError`, naming the line, for vectors of another size and for invalid numbers.
     """
     seen: set[int] = set()
-    for number, line in enumerate(read_lines(path), 1):
+    for number, line in enumerate(list(read_lines(path)), 1):
         word, *fields = re.split("[ \t]", line.rstrip())
         if number == 1 and len(fields) == 1 and whole_number(word) is not None:
             size = whole_number(fields[0])
