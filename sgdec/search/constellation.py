@@ -368,7 +368,8 @@ class Constellation:
         return Bounds(self.names, self.predictors, weights)
 
     def _folding_under(self, weights: tuple[float | None, ...]) -> Folding:
-        return Folding(self.predictors, weights, self.bounds_under(weights), self.bounds_kind, self._products)
+        bounds = self.bounds_under(weights)
+        return Folding(self.names, self.predictors, weights, bounds, self.bounds_kind, self._products)
 
     def _joint_automaton(self) -> JointAutomaton | None:
         """The intersection of all predictors, or None unless each is an automaton with a weight."""

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from sgdec.arcs import Automaton, spread
 from sgdec.context import EOS
+from sgdec.errors import SgdecError
 from sgdec.protocol import FORBIDDEN, Ints
 from sgdec.relaxations import Relaxation
 
@@ -41,14 +42,20 @@ class Relaxed(NamedTuple):
 
     weight: float
     relaxation: Relaxation
+    name: str = ""
+    """That of the predictor, for errors."""
 
     def most(self, states: Ints, tokens: Ints) -> Floats:
-        """``[n]``: the most that the predictor can add with these tokens."""
-        if self.weight > 0:
-            return self.weight * self.relaxation.highest(states, tokens)
-        if self.weight < 0:
-            return self.weight * self.relaxation.lowest(states, tokens)
-        return np.zeros(len(tokens))
+        """``[n]``: the most that the predictor can add with these tokens. Raises SgdecError for NaN."""
+        if not self.weight:
+            return np.zeros(len(tokens))
+        scores = (self.relaxation.highest if self.weight > 0 else self.relaxation.lowest)(states, tokens)
+        if np.isnan(scores).any():  # otherwise the product would take it for a token that cannot follow
+            raise SgdecError(
+                f"predictor {self.name!r}: its relaxation has NaN for token {tokens[np.isnan(scores)][0]}; expected "
+                "a bound on its scores, or an infinite number. --bounds sum does without relaxations."
+            )
+        return self.weight * scores
 
 
 class TooLarge(Exception):

@@ -97,6 +97,7 @@ class Folded(NamedTuple):
     k: int
     weight: float
     relaxations: Callable[[State], Sequence[Relaxation]]
+    name: str
 
 
 class Folding:
@@ -104,6 +105,7 @@ class Folding:
 
     def __init__(
         self,
+        names: Sequence[str],
         predictors: Sequence[BatchPredictor],
         weights: Sequence[float | None],
         bounds: Bounds,
@@ -118,7 +120,7 @@ class Folding:
         self._folders = [folder for folder in folders if folder is not None]
         folding = {folder.k for folder in self._folders}
         self._folded = [
-            Folded(k, weight, predictor.relaxations)
+            Folded(k, weight, predictor.relaxations, names[k])
             for k, predictor, weight in consulted
             if weight and hasattr(predictor, "relaxations") and predictor.relaxations and k not in folding
         ]
@@ -232,6 +234,8 @@ class Folding:
                 return None
             if len(tables) >= KEPT:
                 del tables[next(iter(tables))]  # the oldest
-            relaxed = [Relaxed(each.weight, of_one) for each, of_one in zip(self._folded, chosen, strict=True)]
+            relaxed = [
+                Relaxed(each.weight, of_one, each.name) for each, of_one in zip(self._folded, chosen, strict=True)
+            ]
             tables[key] = Distances(automaton, folder.weight, relaxed, self._per_token, self._most_arcs)
         return tables[key]

@@ -21,8 +21,10 @@ from sgdec_decoders.dfs import DfsDecoder
 from sgdec_predictors.nfst import NfstPredictor
 from sgdec_predictors.rtn import RtnPredictor
 
+from sgdec.errors import SgdecError
 from sgdec.protocol import BatchPredictor, Source
 from sgdec.ranking import Ranking
+from sgdec.relaxations import Constant
 from sgdec.search.constellation import Constellation
 from sgdec.search.folding import MOST_ARCS, WEIGHTINGS
 from sgdec.search.node import Node
@@ -201,6 +203,19 @@ def test_a_product_that_is_too_large_takes_coarser_relaxations_and_then_none(mon
         assert space.bounds_used == ("product" if most > 3 else "sum")
         assert constellation.summary() is not None
     assert bounds[0] < bounds[1] < 1e5 < bounds[2]
+
+
+def test_a_relaxation_that_is_not_a_number_is_no_proof() -> None:
+    """Without the error, the token would count as forbidden, and the best hypothesis could be cut."""
+    rng = np.random.default_rng(5)
+    wrong = Constant(0.0, math.nan)
+    predictors: dict[str, BatchPredictor] = {
+        "a": WholeLattice([random_automaton(rng, 5, V, cyclic=False)]),
+        "lm": Trigrams(rng.normal(size=(V, V, V)), [wrong]),
+    }
+    constellation = Constellation.of(predictors, vocab_size=V)
+    with pytest.raises(SgdecError, match=r"'lm': its relaxation has NaN for token \d.*--bounds sum"):
+        constellation.bounds(constellation.roots([Source(1, ())]))
 
 
 def test_one_automaton_keeps_distances_for_a_few_vectors_of_weights() -> None:
