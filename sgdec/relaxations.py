@@ -46,7 +46,7 @@ class Relaxation(ABC):
 
     @abstractmethod
     def after(self, states: Ints, tokens: Ints) -> Ints:
-        """``[n]``: the relaxed states after these tokens; any number after ``</s>``."""
+        """``[n]``: the relaxed states after these tokens; any number after ``</s>``, or if `highest` is -inf."""
 
     @abstractmethod
     def highest(self, states: Ints, tokens: Ints) -> Floats:

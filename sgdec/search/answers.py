@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sgdec.arcs import Automaton
+from sgdec.context import EOS
 from sgdec.errors import SgdecError
 from sgdec.protocol import BatchDecoder, Decoder, Hypothesis, Result, Scores
 
@@ -55,6 +57,49 @@ def bounds_given(name: str, ability: str, found: Sequence[Any]) -> Sequence[floa
     if broken:
         raise SgdecError(f"predictor {name!r}: {ability} returned NaN; expected a number, inf or -inf.")
     return found
+
+
+def require_array(
+    name: str, method: str, found: Any, length: int, kind: type[np.integer[Any]] | type[np.floating[Any]]
+) -> npt.NDArray[Any]:
+    """Return what ``method`` of predictor ``name`` gave, as an array; SgdecError unless it is ``[length]`` numbers.
+
+    ``kind``: `np.integer` for whole numbers, `np.floating` for numbers of any type.
+    """
+    try:
+        array = np.asarray(found)
+    except Exception:  # ragged lists, tensors of a GPU
+        array = np.empty(0, object)
+    right = np.issubdtype(array.dtype, kind) or (kind is np.floating and np.issubdtype(array.dtype, np.integer))
+    if array.shape == (length,) and right:
+        return array
+    wanted = "whole numbers" if kind is np.integer else "numbers"
+    given = f"{described(found)} of {array.dtype}" if isinstance(found, np.ndarray) else described(found)
+    raise SgdecError(f"predictor {name!r}: {method} returned {given}; expected an array [{length}] of {wanted}.")
+
+
+def require_automaton(name: str, automaton: Any) -> None:
+    """Raise SgdecError unless ``automaton``, which predictor ``name`` gave as a whole, can be followed."""
+    if not isinstance(automaton, Automaton):
+        raise SgdecError(f"predictor {name!r}: its whole automaton is {described(automaton)}; expected an Automaton.")
+    offsets, arcs, states = automaton.offsets, len(automaton.tokens), automaton.states
+    for part, kind in (("tokens", np.integer), ("after", np.integer), ("scores", np.floating)):
+        require_array(name, f"{part} of its whole automaton", getattr(automaton, part), arcs, kind)
+    require_array(name, "offsets of its whole automaton", offsets, len(offsets), np.integer)
+    if states < 0 or offsets[0] != 0 or offsets[-1] != arcs or (offsets[1:] < offsets[:-1]).any():
+        raise SgdecError(f"predictor {name!r}: the offsets of its whole automaton must ascend from 0 to {arcs}.")
+    wrong = (automaton.after >= states) & (automaton.tokens != EOS)
+    if wrong.any():
+        raise SgdecError(
+            f"predictor {name!r}: an arc of its whole automaton leads to state {automaton.after[wrong][0]}, but its "
+            f"states are 0 to {states - 1}."
+        )
+    wrong = ~(automaton.scores < np.inf)
+    if wrong.any():
+        raise SgdecError(
+            f"predictor {name!r}: its whole automaton has the score {automaton.scores[wrong][0]} for token "
+            f"{automaton.tokens[wrong][0]}; expected a number, or -inf for a token that cannot follow."
+        )
 
 
 def require_hashable(name: str, keys: Sequence[Any]) -> None:

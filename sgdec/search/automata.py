@@ -22,7 +22,7 @@ from sgdec.context import EOS
 from sgdec.errors import SgdecError
 from sgdec.protocol import FORBIDDEN, Candidates, State, Steps
 from sgdec.ranking import Ranking
-from sgdec.search.answers import bounds_given
+from sgdec.search.answers import bounds_given, require_one_each
 from sgdec.search.blame import blamed
 from sgdec.search.bounds import Bounds, bound_of, total_bound
 from sgdec.search.choosing import Choice, choose
@@ -206,40 +206,43 @@ class JointAutomaton:
         return total
 
     def _bounded(self, arcs: Sequence[Arc]) -> list[Arc]:
-        """The same arcs with bounds."""
-        tokens, scores, ledgers, states, _ = zip(*arcs, strict=True)
-        bounds = self._remaining(tokens, list(zip(*states, strict=True)))
-        return list(zip(tokens, scores, ledgers, states, bounds, strict=True))
+        """The same arcs with bounds. No predictor is asked about its state after ``</s>``."""
+        after = [states for token, _, _, states, _ in arcs if token != EOS]
+        bounds = iter(self._remaining(len(after), list(zip(*after, strict=True))) if after else ())
+        return [
+            (token, score, ledger, states, 0.0 if token == EOS else next(bounds))
+            for token, score, ledger, states, _ in arcs
+        ]
 
-    def _remaining(self, tokens: Candidates, after: Sequence[Sequence[State]]) -> Iterable[float | None]:
-        """Upper bounds on what continuations can still add after each of these tokens; None = not known here."""
+    def _remaining(self, number: int, after: Sequence[Sequence[State]]) -> Iterable[float | None]:
+        """Upper bounds on what can still be added after each of this many tokens; None = not known here."""
         bounds = self._bounds
 
         @cache
         def own(k: int) -> Sequence[float]:
             weight, method = self._own[k]
-            return bounds_given(self._names[k], bound_of(weight), method(after[k]))
+            try:
+                found = method(after[k])
+            except Exception as error:
+                raise blamed(self._names[k], getattr(method, "__self__", None), error) from error
+            require_one_each(self._names[k], bound_of(weight), found, number)
+            return bounds_given(self._names[k], bound_of(weight), found)
 
         def sums() -> Sequence[float]:
             if not bounds.declared:
-                return [math.inf] * len(tokens)
+                return [math.inf] * number
             columns, others = list(map(own, self._own)), bounds.per_token
             if self._only_one_bound:
                 return [most + others for most in columns[0]] if others else columns[0]
             if not columns:
-                return [others] * len(tokens)
+                return [others] * number
             weights = [weight for weight, _ in self._own.values()]
             return [total_bound(weights, row) + others for row in zip(*columns, strict=True)]
 
-        remaining: Sequence[float | None]
-        if self._folding.helps:
-            lowest = self._folding.bounds(after, [math.inf] * len(tokens), own, sums)
-            remaining = [None if bound == math.inf else bound for bound in lowest]  # None: the length may be limited
-        else:
-            remaining = sums()
-        if EOS in tokens:
-            remaining = [0.0 if token == EOS else most for token, most in zip(tokens, remaining, strict=True)]
-        return remaining
+        if not self._folding.helps:
+            return sums()
+        lowest = self._folding.bounds(after, [math.inf] * number, own, sums)
+        return [None if bound == math.inf else bound for bound in lowest]  # None: the length may be limited
 
 
 def _above(least: float, children: Iterator[Node]) -> Iterator[Node]:

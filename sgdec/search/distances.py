@@ -24,7 +24,7 @@ from sgdec.arcs import Automaton, spread
 from sgdec.context import EOS
 from sgdec.errors import SgdecError
 from sgdec.protocol import FORBIDDEN, Ints
-from sgdec.relaxations import Relaxation
+from sgdec.search.relaxed import Relaxed
 
 Floats = npt.NDArray[np.float64]
 
@@ -35,27 +35,6 @@ LARGEST_CODE = 1 << 62
 UNIT = 2.0**-52
 END, NOWHERE = -1, -2
 """In place of a pair: after ``</s>``, and after a token that cannot follow."""
-
-
-class Relaxed(NamedTuple):
-    """One predictor that is folded in."""
-
-    weight: float
-    relaxation: Relaxation
-    name: str = ""
-    """That of the predictor, for errors."""
-
-    def most(self, states: Ints, tokens: Ints) -> Floats:
-        """``[n]``: the most that the predictor can add with these tokens. Raises SgdecError for NaN."""
-        if not self.weight:
-            return np.zeros(len(tokens))
-        scores = (self.relaxation.highest if self.weight > 0 else self.relaxation.lowest)(states, tokens)
-        if np.isnan(scores).any():  # otherwise the product would take it for a token that cannot follow
-            raise SgdecError(
-                f"predictor {self.name!r}: its relaxation has NaN for token {tokens[np.isnan(scores)][0]}; expected "
-                "a bound on its scores, or an infinite number. --bounds sum does without relaxations."
-            )
-        return self.weight * scores
 
 
 class TooLarge(Exception):
@@ -87,16 +66,18 @@ class Distances:
         relaxed: Sequence[Relaxed],
         per_token: float,
         most_arcs: int,
+        name: str = "",
     ) -> None:
         """``weight``: of the automaton; ``per_token``: the most that other predictors add with each token.
 
-        ``most_arcs``: a product of more arcs is not built.
+        ``most_arcs``: a product of more arcs is not built. ``name``: the automaton's predictor, for errors.
         """
+        self._name = name
         self._most_arcs = most_arcs
         self._automaton = ref(automaton)  # the caller keeps distances only as long as the automaton
         self._weight = weight
         self._sums = automaton.sums and weight > 0
-        self._relaxed = relaxed
+        self.relaxed = relaxed
         self._per_token = per_token
         self._sizes = [each.relaxation.size for each in relaxed]
         self._combinations = math.prod(self._sizes)
@@ -156,7 +137,8 @@ class Distances:
 
     def _explore(self, wanted: Sequence[int]) -> None:
         """Build the product of all pairs that can follow these, and those that are known."""
-        automaton, markov = self._whole(), all(each.relaxation.markov for each in self._relaxed)
+        automaton, markov = self._whole(), all(each.relaxation.markov for each in self.relaxed)
+        self._require_states(automaton, wanted)
         if automaton.states * self._combinations >= LARGEST_CODE:
             raise TooLarge
         known = np.array([*self._places, *wanted], np.int64)
@@ -188,6 +170,16 @@ class Distances:
         self._places = dict(zip(codes.tolist(), range(len(codes)), strict=True))
         self._after_sweeps, self._settled, self._endless = [self._none_yet(len(codes))], None, False
 
+    def _require_states(self, automaton: Automaton, codes: Sequence[int]) -> None:
+        """Raise SgdecError if one of these pairs has a state that the automaton lacks."""
+        for code in codes:
+            state = code // self._combinations
+            if not 0 <= state < automaton.states:
+                raise SgdecError(
+                    f"predictor {self._name!r}: a prefix is in state {state} of its whole automaton, which has the "
+                    f"states 0 to {automaton.states - 1}. --bounds sum does without it."
+                )
+
     def _pairs_after_arcs(self) -> Ints:
         """The pairs that the automaton's arcs lead to, if relaxed states depend on the last token alone."""
         automaton = self._whole()
@@ -195,9 +187,10 @@ class Distances:
         (goes_on,) = ((automaton.tokens != EOS) & (automaton.after >= 0)).nonzero()
         tokens, code = automaton.tokens[goes_on], automaton.after[goes_on].astype(np.int64)
         anything = np.zeros(len(tokens), np.int64)
-        for each in self._relaxed:
-            code = code * each.relaxation.size + each.relaxation.after(anything, tokens)
-        return code
+        for each in self.relaxed:
+            after = each.after(anything, tokens, anything > 0)
+            code = np.where((code >= 0) & (after >= 0), code * each.relaxation.size + after, NOWHERE)
+        return code[code >= 0]
 
     def _arcs_of(self, codes: Ints) -> tuple[Ints, Floats, Ints]:
         """The arcs of these pairs, pair after pair: the pair, what it adds, and the pair after it."""
@@ -213,11 +206,13 @@ class Distances:
         sizes = np.abs(gains)
         after = automaton.after[arc].astype(np.int64)
         nowhere = (after < 0) | (scores == FORBIDDEN)
-        for each, size, own in zip(self._relaxed, self._sizes, self._split(combination), strict=True):
+        for each, size, own in zip(self.relaxed, self._sizes, self._split(combination), strict=True):
             relaxed = own[row]
             most = scale * each.most(relaxed, tokens)
             gains, sizes = gains + most, sizes + np.abs(most)
-            after = after * size + each.relaxation.after(relaxed, tokens)
+            then = each.after(relaxed, tokens, ~nowhere & (tokens != EOS))
+            nowhere |= then < 0
+            after = after * size + then
         after[nowhere] = NOWHERE
         after[(tokens == EOS) & (scores > FORBIDDEN)] = END
         finite = sizes < np.inf
@@ -272,7 +267,7 @@ class Distances:
         Sums of n numbers in any two orders differ by at most 2 n u times the sum of their absolute values, with the
         unit u of rounding (Higham 1993). A total has as many terms before the prefix's end as after it.
         """
-        terms = (arcs + 1) * (len(self._relaxed) + 3)
+        terms = (arcs + 1) * (len(self.relaxed) + 3)
         if self._sums and self._product is not None:  # each sum rounds once more for each of its terms
             terms *= 1 + int(np.diff(self._product.first, append=len(self._product.gains)).max(initial=0))
         return 4 * terms * UNIT * 2 * (arcs + 1) * (self._largest + self._sums)

@@ -20,10 +20,14 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from sgdec.arcs import Automaton
+from sgdec.errors import SgdecError
 from sgdec.protocol import FORBIDDEN, BatchPredictor, State
 from sgdec.relaxations import Relaxation
+from sgdec.search.answers import require_automaton
+from sgdec.search.blame import WrongAnswer, blamed
 from sgdec.search.bounds import Bounds, total_bound
-from sgdec.search.distances import Distances, Relaxed, TooLarge
+from sgdec.search.distances import Distances, TooLarge
+from sgdec.search.relaxed import Relaxed, require_relaxation
 from sgdec.settings import BoundsKind
 
 BoundsUsed: TypeAlias = Literal["product", "sum"]
@@ -37,8 +41,10 @@ KEPT = 64
 Columns: TypeAlias = Sequence[Sequence[State]]
 """``[K][R]``: the states of each predictor for R prefixes; only those of `Folding.reads` are read."""
 
-UNKNOWN = Automaton(np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64))
-"""In place of an automaton that is not known as a whole."""
+UNKNOWN, DEAD_END = (
+    Automaton(np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64)) for _ in range(2)
+)
+"""In place of an automaton that is not known as a whole, and of one in which nothing can follow."""
 
 
 @dataclass
@@ -65,30 +71,41 @@ class Folder(NamedTuple):
 
     k: int
     weight: float
+    name: str
+    predictor: BatchPredictor
     whole: Callable[[State], tuple[Automaton, int]] | None
     subset: Callable[[State], tuple[Automaton, Sequence[tuple[int, float]]] | None] | None = None
 
     @classmethod
-    def of(cls, k: int, weight: float, predictor: BatchPredictor) -> Folder | None:
+    def of(cls, k: int, weight: float, name: str, predictor: BatchPredictor) -> Folder | None:
         """A predictor as one, if it is an automaton that is known as a whole.
 
         The best of several paths bounds nothing if its weight is negative.
         """
         whole, subset = getattr(predictor, "whole", None), getattr(predictor, "subset", None)
         if whole is not None or (subset is not None and weight >= 0):
-            return cls(k, weight, whole, subset)
+            return cls(k, weight, name, predictor, whole, subset)
         return None
 
-    def find(self, state: State) -> tuple[Automaton | None, Any]:
-        """The automaton of a predictor's state, and the state or the subset in it; no automaton = nothing can
-        follow."""
+    def places(self, states: Sequence[State]) -> list[tuple[Automaton, Any]]:
+        """`find` for each of these states; exceptions name the predictor."""
+        try:
+            return list(map(self.find, states))
+        except Exception as error:
+            raise blamed(self.name, self.predictor, error) from error
+
+    def find(self, state: State) -> tuple[Automaton, Any]:
+        """The automaton of a predictor's state (or `UNKNOWN` or `DEAD_END`), and the state or the subset in it."""
         if self.whole is not None:
             if state < 0:
-                return None, -1
+                return DEAD_END, -1
             automaton, first = self.whole(state)
             return automaton, state - first
         assert self.subset is not None
-        return self.subset(state) or (UNKNOWN, -1)
+        automaton, places = self.subset(state) or (UNKNOWN, ())
+        if any(residual != residual for _, residual in places):
+            raise WrongAnswer("subset returned a residual that is NaN; expected a number.")
+        return automaton, places
 
 
 class Folded(NamedTuple):
@@ -96,8 +113,16 @@ class Folded(NamedTuple):
 
     k: int
     weight: float
-    relaxations: Callable[[State], Sequence[Relaxation]]
     name: str
+    predictor: Any
+
+    def levels(self, states: Sequence[State]) -> list[tuple[Relaxation, ...]]:
+        """The relaxations for each of these states; exceptions name the predictor."""
+        relaxations = self.predictor.relaxations
+        try:
+            return list(map(tuple, map(relaxations, states)))
+        except Exception as error:
+            raise blamed(self.name, self.predictor, error) from error
 
 
 class Folding:
@@ -116,11 +141,11 @@ class Folding:
         self._most_arcs = MOST_ARCS[kind]
         consulted = [(k, p, weight) for k, (p, weight) in enumerate(zip(predictors, weights, strict=True))
                      if weight is not None]  # fmt: skip
-        folders = [Folder.of(k, weight, predictor) for k, predictor, weight in consulted]
+        folders = [Folder.of(k, weight, names[k], predictor) for k, predictor, weight in consulted]
         self._folders = [folder for folder in folders if folder is not None]
         folding = {folder.k for folder in self._folders}
         self._folded = [
-            Folded(k, weight, predictor.relaxations, names[k])
+            Folded(k, weight, names[k], predictor)
             for k, predictor, weight in consulted
             if weight and hasattr(predictor, "relaxations") and predictor.relaxations and k not in folding
         ]
@@ -173,22 +198,20 @@ class Folding:
         return any(
             table is not None and key[0] is self
             for automaton in found
-            if automaton is not None
             for key, table in self._products.tables.get(automaton, {}).items()
         )
 
     def _distances(self, folder: Folder, states: Columns, tokens: Sequence[float]) -> list[float]:
         """The distance from each of R prefixes to the end of this automaton; +inf if the product is too large."""
         found: list[float] = []
-        places = [folder.find(state) for state in states[folder.k]]
-        choices = [
-            tuple(each.relaxations(states[each.k][row]) for each in self._folded) for row in range(len(places))
-        ]
+        places = folder.places(states[folder.k])
+        levels = [each.levels(states[each.k]) for each in self._folded]
+        choices = list(zip(*levels, strict=True)) if levels else [()] * len(places)
         for (_, levels), group in groupby(range(len(places)), lambda row: (id(places[row][0]), choices[row])):
             rows = list(group)
             automaton = places[rows[0]][0]
-            if automaton is None or automaton is UNKNOWN:
-                found += [FORBIDDEN if automaton is None else math.inf for _ in rows]
+            if automaton is DEAD_END or automaton is UNKNOWN:
+                found += [FORBIDDEN if automaton is DEAD_END else math.inf for _ in rows]
                 continue
             at = [places[row][1] for row in rows]
             columns = [[states[each.k][row] for row in rows] for each in self._folded]
@@ -199,18 +222,21 @@ class Folding:
         self,
         automaton: Automaton,
         folder: Folder,
-        levels: Sequence[Sequence[Relaxation]],
+        levels: Sequence[tuple[Relaxation, ...]],
         at: Sequence[Any],
         columns: Columns,
         tokens: Sequence[float],
     ) -> list[float]:
         """The distances in one automaton, with the finest relaxations whose product is not too large."""
+        if not all(levels):
+            name = self._folded[levels.index(())].name
+            raise SgdecError(f"predictor {name!r}: relaxations returned nothing; expected at least one Relaxation.")
         for coarseness in range(max(map(len, levels), default=1)):
             chosen = [of_one[min(coarseness, len(of_one) - 1)] for of_one in levels]
             table = self._table(automaton, folder, chosen)
             if table is not None:
                 began, arcs = time.perf_counter(), table.arcs
-                relaxed = [each.of(column) for each, column in zip(chosen, columns, strict=True)]
+                relaxed = [each.of(column) for each, column in zip(table.relaxed, columns, strict=True)]
                 distance = table.of if folder.whole is not None else table.of_subset
                 try:
                     return list(map(distance, at, zip(*relaxed, strict=True) if relaxed else repeat(()), tokens))
@@ -226,16 +252,31 @@ class Folding:
 
     def _table(self, automaton: Automaton, folder: Folder, chosen: Sequence[Relaxation]) -> Distances | None:
         """The distances with these relaxations; None if their product is too large, or weights vary too much."""
-        tables = self._products.tables.setdefault(automaton, {})
         key = self, folder.k, *chosen
-        if key not in tables:
+        try:
+            tables = self._products.tables.setdefault(automaton, {})
+            is_new = key not in tables
+        except TypeError:  # something else, which cannot be a key
+            self._require_right(automaton, folder, chosen)
+            raise
+        if is_new:
             known = {folding for folding, *_ in tables}
             if self not in known and len(known) >= WEIGHTINGS:
                 return None
             if len(tables) >= KEPT:
                 del tables[next(iter(tables))]  # the oldest
+            self._require_right(automaton, folder, chosen)
             relaxed = [
-                Relaxed(each.weight, of_one, each.name) for each, of_one in zip(self._folded, chosen, strict=True)
+                Relaxed(each.weight, of_one, each.name, each.predictor)
+                for each, of_one in zip(self._folded, chosen, strict=True)
             ]
-            tables[key] = Distances(automaton, folder.weight, relaxed, self._per_token, self._most_arcs)
+            tables[key] = Distances(
+                automaton, folder.weight, relaxed, self._per_token, self._most_arcs, folder.name
+            )
         return tables[key]
+
+    def _require_right(self, automaton: Automaton, folder: Folder, chosen: Sequence[Relaxation]) -> None:
+        """Raise SgdecError unless these are an automaton and relaxations."""
+        require_automaton(folder.name, automaton)
+        for each, of_one in zip(self._folded, chosen, strict=True):
+            require_relaxation(each.name, of_one)
