@@ -15,7 +15,7 @@ class DerivedRelaxation(Relaxation):
     def __init__(self, inner: Relaxation, inner_states: Callable[[Sequence[State]], Sequence[State]]) -> None:
         """``inner_states`` returns the inner predictor's states that outer states contain."""
         self.inner = inner
-        self.size, self.markov = inner.size, inner.markov
+        self.size, self.memory = inner.size, inner.memory
         self._inner_states = inner_states
 
     def of(self, states: Sequence[State]) -> Sequence[int]:

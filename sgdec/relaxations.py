@@ -37,8 +37,8 @@ class Relaxation(ABC):
 
     size: int
     """The number of its states, which are 0 .. size - 1."""
-    markov: bool = False
-    """Whether the state after a token depends on the token alone."""
+    memory: int | None = None
+    """The state after this many tokens depends on these alone, whatever the state before; None = on more."""
 
     @abstractmethod
     def of(self, states: Sequence[State]) -> Sequence[int]:
@@ -56,12 +56,16 @@ class Relaxation(ABC):
     def lowest(self, states: Ints, tokens: Ints) -> Floats:
         """``[n]``: numbers that no finite score of these tokens falls below; -inf = unknown."""
 
+    def arcs(self, states: Ints, tokens: Ints, *, lowest: bool = False) -> tuple[Floats, Ints]:
+        """`highest`, or `lowest`, and `after`; for relaxations that find both at once."""
+        return (self.lowest if lowest else self.highest)(states, tokens), self.after(states, tokens)
+
 
 class Constant(Relaxation):
     """One state: each token scores between two numbers."""
 
     size = 1
-    markov = True
+    memory = 0
 
     def __init__(self, lowest: float, highest: float) -> None:
         self._lowest = lowest

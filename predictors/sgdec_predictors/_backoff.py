@@ -63,6 +63,7 @@ class BackoffTable:
         self._symbol_of = self._name(set(words), columns)
         self._unknown = self._symbol_of[UNKNOWN]
         self._width = max(len(columns), 1 + max(self._symbol_of.values()))
+        self.order = len(arpa.orders)
         self._grow(np.array([self._symbol_of.get(word, -1) for word in words]), [unigrams, *longer])
         self._prepare_rows(columns)
         self._copies = Copies(BackoffTable._moved)

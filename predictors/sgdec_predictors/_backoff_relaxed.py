@@ -30,12 +30,41 @@ from typing import NamedTuple, cast
 import numpy as np
 import numpy.typing as npt
 
-from sgdec.protocol import Ints, State
+from sgdec.protocol import FORBIDDEN, Ints, State
 from sgdec.relaxations import Relaxation
 from sgdec_predictors._backoff import LAST_KEY, BackoffTable
 
 Singles = npt.NDArray[np.float32]
 Floats = npt.NDArray[np.float64]
+
+
+class AtHistory(Relaxation):
+    """The model itself: exact, and as large as the model.
+
+    A lattice has few histories of a language model at each of its states, so the product is often small.
+    """
+
+    def __init__(self, table: BackoffTable, symbols: Callable[[Ints], Ints]) -> None:
+        """``symbols`` gives the table's symbols of tokens ``[n]``."""
+        self._table, self._symbols = table, symbols
+        self.size = len(table._suffix)
+        self.memory = table.order - 1
+
+    def of(self, states: Sequence[State]) -> Sequence[int]:
+        return cast("Sequence[int]", states)
+
+    def after(self, states: Ints, tokens: Ints) -> Ints:
+        return self.arcs(states, tokens)[1]
+
+    def highest(self, states: Ints, tokens: Ints) -> Floats:
+        return self.arcs(states, tokens)[0]
+
+    def lowest(self, states: Ints, tokens: Ints) -> Floats:
+        return self.arcs(states, tokens, lowest=True)[0]
+
+    def arcs(self, states: Ints, tokens: Ints, *, lowest: bool = False) -> tuple[Floats, Ints]:
+        scores, after = self._table.step_all(states, self._symbols(tokens))
+        return np.where(scores == FORBIDDEN, np.inf, scores) if lowest else scores, after
 
 
 class AfterLastWord(Relaxation):
@@ -46,7 +75,7 @@ class AfterLastWord(Relaxation):
     then all histories that end the prefix are merged with the empty one, the last word w among them.
     """
 
-    markov = True
+    memory = 1
 
     def __init__(self, table: BackoffTable, symbols: Callable[[Ints], Ints]) -> None:
         """``symbols`` gives the table's symbols of tokens ``[n]``."""
@@ -85,7 +114,7 @@ class AfterAnything(Relaxation):
     """Order 1: one state."""
 
     size = 1
-    markov = True
+    memory = 0
 
     def __init__(self, finer: AfterLastWord) -> None:
         self._finer = finer

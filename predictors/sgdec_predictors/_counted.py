@@ -38,7 +38,7 @@ class Counted(Relaxation):
         None = all.
         """
         self.size = size
-        self.markov = size == 1
+        self.memory = 0 if size == 1 else None
         self._row, self._count = row, count
         self._beyond = beyond
         self._scored, self._counted = scored, counted

@@ -27,7 +27,7 @@ class ByContext(Relaxation):
         """``discounted``: each n-gram adds its score times a factor from 0 to 1."""
         contexts = sorted(table.own, key=len)  # the empty one is 0
         self.size = len(contexts)
-        self.markov = self.size == 1
+        self.memory = len(contexts[-1])
         self._place = {context: i for i, context in enumerate(contexts)}
         self._falls_to = np.array([self._place[table.longest(context[1:])] for context in contexts])
         after = {
@@ -70,7 +70,7 @@ class ByToken(Relaxation):
     """The extreme scores of each token after all contexts."""
 
     size = 1
-    markov = True
+    memory = 0
 
     def __init__(self, table: NgramTable, discounted: bool) -> None:
         extremes: dict[int, tuple[float, float]] = {}

@@ -179,7 +179,7 @@ class Matching(Relaxation):
 
     def __init__(self, ways: Ways, nodes_of: Callable[[int], Nodes]) -> None:
         self.size = len(ways.numbers)
-        self.markov = self.size == 1
+        self.memory = 0 if self.size == 1 else None
         self._numbers, self._nodes_of = ways.numbers, nodes_of
         self._listed = Keyed(ways.listed, 1)
         self._ends, self._others = np.array(ways.ends), np.array(ways.others)

@@ -147,7 +147,7 @@ class _AnyCopies(Relaxation):
     """Each word of the bag can always follow, and so can ``</s>``."""
 
     size = 1
-    markov = True
+    memory: int | None = 0
 
     def __init__(self, words: Sequence[int]) -> None:
         self._words = np.array(words, np.int64)
@@ -173,7 +173,7 @@ class _CopiesLeft(_AnyCopies):
         bases = [count + 1 for count in counts]
         *self._units, self.size = accumulate(bases, mul, initial=1)
         """By word, the value of one copy; and the number of numbers."""
-        self.markov = False
+        self.memory = None
         self._of_token = np.array([*self._units, 1], np.int64), np.array([*bases, 1], np.int64)
         self._subsets, self._duplicates = subsets, duplicates
 

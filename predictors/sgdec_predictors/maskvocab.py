@@ -92,7 +92,7 @@ class _Masked(DerivedRelaxation):
 
     def __init__(self, inner: Relaxation, masked: TokenSet) -> None:
         super().__init__(inner, lambda states: states)
-        self.markov = inner.size == 1
+        self.memory = 0 if inner.size == 1 else None
         self._masked = masked
 
     def after(self, states: Ints, tokens: Ints) -> Ints:

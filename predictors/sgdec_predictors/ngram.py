@@ -9,8 +9,8 @@ The highest score of any token is computed from an ARPA file when it is loaded; 
 can be above 0. A KenLM binary does not list its n-grams, so the user gives the highest score (``max_score``): without
 it, searches run but prove nothing.
 
-An ARPA model offers two relaxations: the highest (and lowest) score of a token after the last token, and after any.
-They are computed when a search first asks for them.
+An ARPA model offers three relaxations: the model itself, then the highest (and lowest) score of a token after the
+last token, then after any. The last two are computed when a search first asks for them.
 
 Cost: it is asked on demand, and scores the few candidates that other predictors leave, from a cache. Without
 candidates a row is exact over the whole vocabulary: from an ARPA file a copy of the unigrams and one write for each
@@ -38,7 +38,7 @@ from sgdec.protocol import Arcs, Candidates, Ints, Listed, SparseRow, Steps
 from sgdec.relaxations import Relaxation
 from sgdec.scores import TokenLists
 from sgdec_predictors._backoff import UNKNOWN, BackoffTable
-from sgdec_predictors._backoff_relaxed import AfterAnything, AfterLastWord
+from sgdec_predictors._backoff_relaxed import AfterAnything, AfterLastWord, AtHistory
 from sgdec_predictors._kenlm import KenlmModel
 from sgdec_predictors._ngram_words import MAX_ID, ids_among, require_overlap, spelling, unlisted, vocabulary_size
 
@@ -202,14 +202,15 @@ class NGram(BatchPredictor):
         return offsets, tokens, *self._table.step_all(histories, self._symbols.all(tokens))
 
     def _relaxations(self, state: Hashable) -> Sequence[Relaxation]:
-        """The ability `relaxations`: orders 2 and 1, the same for all sentences."""
+        """The ability `relaxations`: the model itself, and orders 2 and 1; the same for all sentences."""
         return self._relaxed
 
     @cached_property
     def _relaxed(self) -> tuple[Relaxation, ...]:
         assert self._table is not None
         after_last_word = AfterLastWord(self._table, self._symbols.all)
-        return after_last_word, AfterAnything(after_last_word)
+        coarser = after_last_word, AfterAnything(after_last_word)
+        return coarser if self._table.order <= 2 else (AtHistory(self._table, self._symbols.all), *coarser)
 
     def state_key(self, states: Sequence[Hashable]) -> list[Hashable]:
         return list(states)

@@ -26,8 +26,9 @@ from sgdec.relaxations import Relaxation
 from sgdec.search.answers import require_automaton
 from sgdec.search.blame import WrongAnswer, blamed
 from sgdec.search.bounds import Bounds, total_bound
-from sgdec.search.distances import Distances, TooLarge
+from sgdec.search.distances import Distances
 from sgdec.search.relaxed import Relaxed, require_relaxation
+from sgdec.search.relaxed_product import TooLarge
 from sgdec.settings import BoundsKind
 
 BoundsUsed: TypeAlias = Literal["product", "sum"]

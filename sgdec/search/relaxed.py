@@ -54,7 +54,25 @@ class Relaxed(NamedTuple):
 
         ``possible [n]``: the tokens whose states matter. Others can have `IMPOSSIBLE` too.
         """
-        after = self._array("after", states, tokens, np.integer)
+        return self._existing(self._array("after", states, tokens, np.integer), states, tokens, possible)
+
+    def arcs(self, states: Ints, tokens: Ints, possible: Flags) -> tuple[Floats, Ints]:
+        """``[n]`` each: the most that the predictor can add with these tokens, and `after`."""
+        method = "highest" if self.weight > 0 else "lowest"
+        try:
+            scores, after = self.relaxation.arcs(states, tokens, lowest=self.weight < 0)
+        except Exception as error:
+            raise blamed(self.name, self.predictor, error) from error
+        scores = require_array(self.name, f"{method} of a relaxation", scores, len(tokens), np.floating)
+        after = require_array(self.name, "after of a relaxation", after, len(tokens), np.integer)
+        if np.isnan(scores).any():  # otherwise the product would take it for a token that cannot follow
+            raise SgdecError(
+                f"predictor {self.name!r}: its relaxation has NaN for token {tokens[np.isnan(scores)][0]}; expected "
+                "a bound on its scores, or an infinite number. --bounds sum does without relaxations."
+            )
+        return self.weight * scores, self._existing(after, states, tokens, possible)
+
+    def _existing(self, after: Ints, states: Ints, tokens: Ints, possible: Flags) -> Ints:
         wrong = (after < 0) | (after >= self.relaxation.size)
         if not wrong.any():
             return after
@@ -65,19 +83,6 @@ class Relaxed(NamedTuple):
                 place = places[allowed][0]
                 raise self._no_state("after", after[place], f" after token {tokens[place]}")
         return np.where(wrong, IMPOSSIBLE, after)
-
-    def most(self, states: Ints, tokens: Ints) -> Floats:
-        """``[n]``: the most that the predictor can add with these tokens."""
-        if not self.weight:
-            return np.zeros(len(tokens))
-        scores = self._array("highest" if self.weight > 0 else "lowest", states, tokens)
-        if np.isnan(scores).any():  # otherwise the product would take it for a token that cannot follow
-            raise SgdecError(
-                f"predictor {self.name!r}: its relaxation has NaN for token {tokens[np.isnan(scores)][0]}; expected "
-                "a bound on its scores, or an infinite number. --bounds sum does without relaxations."
-            )
-        weighted: Floats = self.weight * scores
-        return weighted
 
     def _array(
         self,

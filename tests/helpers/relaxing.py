@@ -118,7 +118,7 @@ class Trigrams(BatchPredictor):
 class LastToken(Relaxation):
     """The best and the worst that the token before the last one can make of a trigram model."""
 
-    markov = True
+    memory = 1
 
     def __init__(self, table: Floats) -> None:
         self.size = len(table)

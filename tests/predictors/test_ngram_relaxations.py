@@ -115,7 +115,8 @@ def start(ngram: NGram) -> int:
 
 
 def relaxations(ngram: NGram) -> tuple[Relaxation, Relaxation]:
-    order_2, order_1 = ngram.relaxations(start(ngram))
+    """Those of orders 2 and 1. A model of a higher order is also a relaxation of itself."""
+    *_, order_2, order_1 = ngram.relaxations(start(ngram))
     return order_2, order_1
 
 
@@ -136,7 +137,7 @@ def step(ngram: NGram, state: int, tokens: Sequence[int]) -> tuple[Sequence[floa
 def expect_obligations(ngram: NGram, state: int, tokens: Sequence[int]) -> list[int]:
     """Both obligations for each token after one state; the states after all tokens but ``</s>``."""
     scores, after = step(ngram, state, tokens)
-    for relaxation in relaxations(ngram):
+    for relaxation in ngram.relaxations(state):
         here = relaxation.of([state])
         assert 0 <= here[0] < relaxation.size
         for token, then, followed in zip(
@@ -268,7 +269,35 @@ def test_they_are_computed_once_for_all_sentences(tmp_path: Path) -> None:
     ngram = lm(tmp_path, UNIGRAMS, "-1 4 3")
     first, second = (ngram.initialize_batch([Source(number, (3,) * number)])[0] for number in (1, 2))
     assert ngram.relaxations(first) is ngram.relaxations(second)
-    assert all(relaxation.markov for relaxation in ngram.relaxations(first))
+    assert [relaxation.memory for relaxation in ngram.relaxations(first)] == [1, 0]
+
+
+def test_a_model_of_order_3_is_a_relaxation_of_itself(tmp_path: Path) -> None:
+    ngram = lm(tmp_path, UNIGRAMS, "-1 4 3 0.9; -1 5 3", "-1.7 4 3 5")
+    itself, *coarser = ngram.relaxations(start(ngram))
+    assert itself.memory == 2 and len(coarser) == 2
+    states = [start(ngram), *itertools.chain.from_iterable(step(ngram, start(ngram), range(8))[1:])]
+    for state in states:
+        scores, after = step(ngram, state, range(8))
+        assert itself.of([state]) == [state] and ask(itself.after, [state], range(8)) == after
+        assert ask(itself.highest, [state], range(8)) == ask(itself.lowest, [state], range(8)) == list(scores)
+
+
+@given(files(), st.sampled_from([V, None]))
+def test_as_many_tokens_as_a_relaxation_remembers_decide_its_state(
+    tmp_path_factory: pytest.TempPathFactory, text: str, size: int | None
+) -> None:
+    path = tmp_path_factory.mktemp("lm") / "lm.arpa"
+    path.write_text(text)
+    ngram = predictor(path, size)
+    for relaxation in ngram.relaxations(start(ngram)):
+        states = np.arange(relaxation.size)
+        assert relaxation.memory is not None
+        for tokens in itertools.product((BOS, 3, 4, 5, 6), repeat=relaxation.memory):
+            reached = states
+            for token in tokens:
+                reached = relaxation.after(reached, np.full(len(states), token))
+            assert len(set(reached.tolist())) == 1
 
 
 def test_a_binary_has_none() -> None:

@@ -106,7 +106,7 @@ def test_every_relaxation_bounds_every_score_and_follows_every_token(
     predictor = made(case, tmp_path)
     found = list(reachable(predictor, source))
     relaxations = predictor.relaxations(found[0][0])
-    assert relaxations[-1].size == 1 and relaxations[-1].markov
+    assert relaxations[-1].size == 1 and relaxations[-1].memory == 0
     for relaxation in relaxations:
         for state, finite, after in found:
             (here,) = relaxation.of([state])
@@ -248,7 +248,7 @@ def test_a_wrapper_passes_relaxations_on(name: str, tmp_path: Path) -> None:
     masked = name == "maskvocab"
     for relaxation, of_inner in zip(outer.relaxations(state), inner.relaxations(state), strict=True):
         assert relaxation.size == of_inner.size and relaxation.of([state]) == of_inner.of([state])
-        assert relaxation.markov == (of_inner.markov and (not masked or of_inner.size == 1))
+        assert relaxation.memory == (None if masked and of_inner.size > 1 else of_inner.memory)
         for here, token in itertools.product(range(of_inner.size), range(V)):
             at = np.array([here]), np.array([token])
             of_inner_at = np.array([here]), np.array([MAP[token] if name == "idxmap" else token])

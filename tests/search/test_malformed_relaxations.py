@@ -216,7 +216,7 @@ def test_no_state_after_a_token_that_cannot_follow_is_right(weight: float, marko
         automaton = random_automaton(np.random.default_rng(seed), 6, V, cyclic=seed % 2 == 1)
         found = []
         for relaxation, bounds in ((Odd(table), "product"), (LastToken(table), "sum")):
-            relaxation.markov = markov
+            relaxation.memory = 1 if markov else None
             model = Trigrams(table, [relaxation])
             model.max_score = 9.0
             predictors: dict[str, BatchPredictor] = {"a": WholeLattice([automaton]), "lm": model}

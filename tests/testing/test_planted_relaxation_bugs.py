@@ -89,7 +89,7 @@ class OnlyTheCoarseOne(Right):
 class LastButOne(LastToken):
     """Its states are the last tokens but one, which cannot be followed."""
 
-    markov = False
+    memory = None
 
     def of(self, states: Sequence[State]) -> list[int]:
         return [last for last, _ in states]
@@ -126,10 +126,10 @@ class OffByOne(Right):
 
 
 class Counting(Relaxation):
-    """Says that it is markov, and counts. ``size``: the last state stands for longer prefixes."""
+    """Says that it remembers one token, and counts. ``size``: the last state stands for longer prefixes."""
 
     size = 9
-    markov = True
+    memory = 1
 
     def of(self, states: Sequence[State]) -> list[int]:
         return [min(sum(state), 8) for state in states]
@@ -144,8 +144,8 @@ class Counting(Relaxation):
         return np.full(len(tokens), FORBIDDEN)
 
 
-@breaks("test_a_markov_relaxation_depends_on_the_last_token_alone")
-class SaysMarkov(Right):
+@breaks("test_relaxed_states_depend_on_the_last_tokens_alone")
+class SaysThatItRemembersOne(Right):
     def chosen(self, table: Floats) -> Sequence[Relaxation]:
         return [Counting()]
 

@@ -1,0 +1,231 @@
+"""The product of a restricting automaton and relaxations of other predictors, as arrays.
+
+Its states are *pairs* of a state of the automaton and a combination of relaxed states (`sgdec.relaxations`). Its arcs
+are those of the automaton; each adds the most that
+
+    w a(arc)  +  sum over relaxed predictors k of w_k h_k(arc)  +  c
+
+can be, with the automaton's weight w and score a, the highest (for w_k < 0 the lowest) relaxed score h_k, and the
+most c that other predictors can add with one token.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import NamedTuple
+from weakref import ref
+
+import numpy as np
+import numpy.typing as npt
+
+from sgdec.arcs import Automaton, spread
+from sgdec.context import EOS
+from sgdec.errors import SgdecError
+from sgdec.protocol import FORBIDDEN, Ints
+from sgdec.search.relaxed import Relaxed
+
+Floats = npt.NDArray[np.float64]
+
+LARGEST_CODE = 1 << 62
+"""The number of pairs must be below this."""
+NOWHERE = -1
+"""In place of a pair, after a token that cannot follow."""
+
+
+class TooLarge(Exception):
+    """The product has too many states or arcs."""
+
+
+class Arcs(NamedTuple):
+    """n arcs of pairs, pair after pair."""
+
+    counts: Ints
+    """The number of arcs of each pair."""
+    numbers: Ints
+    """``[n]``: the number of each arc in the automaton."""
+    tokens: Ints
+    """``[n]``"""
+    relaxed: Sequence[Ints]
+    """For each relaxation ``[n]``: the states before the arcs."""
+    possible: npt.NDArray[np.bool_]
+    """``[n]``: whether the automaton goes on after the arc."""
+
+
+class RelaxedProduct:
+    """The product as far as it has been explored: P pairs with n arcs."""
+
+    def __init__(
+        self,
+        automaton: Automaton,
+        weight: float,
+        relaxed: Sequence[Relaxed],
+        per_token: float,
+        most_arcs: int,
+        name: str = "",
+    ) -> None:
+        """``weight``: of the automaton; ``per_token``: the most that other predictors add with each token.
+
+        ``most_arcs``: a product of more arcs is not built. ``name``: the automaton's predictor, for errors.
+        """
+        self._name = name
+        self._automaton = ref(automaton)  # the caller keeps products only as long as the automaton
+        self._scale = 1.0
+        """Gains are divided by this: by the weight if the automaton sums, so that its own scores have weight 1."""
+        self.sums = automaton.sums and weight > 0
+        """Whether the gains of several paths with the same tokens are added up."""
+        if self.sums:
+            weight, per_token, self._scale = 1.0, per_token / weight, weight
+        self._weight, self._per_token = weight, per_token
+        self._relaxed = relaxed
+        self._sizes = [each.relaxation.size for each in relaxed]
+        self._combinations = math.prod(self._sizes)
+        """The number of combinations of relaxed states; the number of a pair is state * this + combination."""
+        memories = [each.relaxation.memory for each in relaxed]
+        self._memory = None if None in memories else max((each for each in memories if each), default=0)
+        """The number of last tokens on which all relaxed states depend; None = on more."""
+        self._most_arcs = most_arcs
+        self.codes: Ints = np.empty(0, np.int64)
+        """``[P]``, ascending: the numbers of the pairs."""
+        self._sorted = self.codes.data  # single numbers from views are fast
+        self.gains: Floats = np.empty(0)
+        """``[n]``: the most that each arc adds."""
+        self.targets: Ints = self.codes
+        """``[n]``: the position of the pair after the arc; P after ``</s>``, P + 1 if it cannot be taken."""
+        self.pairs: Ints = self.codes
+        """The positions of the pairs with arcs, in the order of the arcs."""
+        self.first: Ints = self.codes
+        """The first arc of each of these."""
+        self.largest = 0.0
+        """The largest finite gain of an arc, as the sum of the sizes of its parts."""
+        self.unlimited = False
+        """Whether other gains are not finite."""
+
+    def code(self, state: int, relaxed: Sequence[int]) -> int:
+        """The number of a pair."""
+        code = state
+        for size, own in zip(self._sizes, relaxed, strict=True):
+            code = code * size + own
+        return code
+
+    def place(self, code: int) -> int | None:
+        """The position of the pair with this number; None = it has not been explored."""
+        place = bisect_left(self._sorted, code)
+        return place if place < len(self._sorted) and self._sorted[place] == code else None
+
+    def explore(self, wanted: Sequence[int]) -> None:
+        """Find these pairs and all that can follow them. Raises TooLarge."""
+        automaton = self._whole()
+        for code in wanted:
+            self._require_state(automaton, code // self._combinations)
+        if automaton.states * self._combinations >= LARGEST_CODE:
+            raise TooLarge
+        codes, frontier = self._inside(), np.append(self.codes, wanted).astype(np.int64)
+        while len(frontier := _distinct_outside(frontier, codes)):
+            codes = np.sort(np.concatenate([codes, frontier]))
+            frontier = self._after(self._arcs_of(frontier))
+        self._join(codes, self._arcs_of(codes))
+
+    def _inside(self) -> Ints:
+        """The pairs that are at least as many arcs away from somewhere as relaxations remember tokens.
+
+        The tokens of these arcs decide the relaxed states, so the pairs are found in as many rounds. None if there is
+        a relaxation that remembers all tokens.
+        """
+        if self._memory is None:
+            return self.codes[:0]
+        codes = np.arange(self._whole().states) * self._combinations  # with any relaxed states
+        for _ in range(self._memory):
+            codes = _distinct_outside(self._after(self._arcs_of(codes)), self.codes[:0])
+        return codes
+
+    def _whole(self) -> Automaton:
+        automaton = self._automaton()
+        assert automaton is not None
+        return automaton
+
+    def _require_state(self, automaton: Automaton, state: int) -> None:
+        if not 0 <= state < automaton.states:
+            raise SgdecError(
+                f"predictor {self._name!r}: a prefix is in state {state} of its whole automaton, which has the "
+                f"states 0 to {automaton.states - 1}. --bounds sum does without it."
+            )
+
+    def _arcs_of(self, codes: Ints) -> Arcs:
+        """The arcs of these pairs. Raises TooLarge."""
+        automaton = self._whole()
+        state, combination = np.divmod(codes, self._combinations)
+        first = automaton.offsets[state]
+        counts = automaton.offsets[state + 1] - first
+        if counts.sum() > self._most_arcs:
+            raise TooLarge
+        numbers = spread(first, counts)[1]
+        tokens = automaton.tokens[numbers].astype(np.int64)
+        possible = (automaton.after[numbers] >= 0) & (automaton.scores[numbers] > FORBIDDEN) & (tokens != EOS)
+        return Arcs(counts, numbers, tokens, [own.repeat(counts) for own in self._split(combination)], possible)
+
+    def _after(self, arcs: Arcs) -> Ints:
+        """The pairs after these arcs, where these go on."""
+        each = [
+            one.after(states, arcs.tokens, arcs.possible)
+            for one, states in zip(self._relaxed, arcs.relaxed, strict=True)
+        ]
+        after = self._pairs(arcs, each)
+        return after[after >= 0]
+
+    def _pairs(self, arcs: Arcs, relaxed: Sequence[Ints]) -> Ints:
+        """``[n]``: the pairs after these arcs, with these relaxed states; NOWHERE if an arc does not go on."""
+        after, possible = self._whole().after[arcs.numbers].astype(np.int64), arcs.possible
+        for size, own in zip(self._sizes, relaxed, strict=True):
+            after, possible = after * size + own, possible & (own >= 0)
+        after[~possible] = NOWHERE
+        return after
+
+    def _split(self, combination: Ints) -> list[Ints]:
+        """The relaxed states of each predictor in these combinations."""
+        parts: list[Ints] = []
+        for size in reversed(self._sizes):
+            combination, part = np.divmod(combination, size)
+            parts.append(part)
+        return parts[::-1]
+
+    def _join(self, codes: Ints, arcs: Arcs) -> None:
+        """Set the arrays of these pairs. Raises SgdecError if an arc leads to another pair."""
+        scores = self._whole().scores[arcs.numbers]
+        gains = self._weight * scores + self._per_token
+        sizes, relaxed = np.abs(gains), []
+        for each, states in zip(self._relaxed, arcs.relaxed, strict=True):
+            most, after = each.arcs(states, arcs.tokens, arcs.possible)
+            most = most / self._scale
+            gains, sizes = gains + most, sizes + np.abs(most)
+            relaxed.append(after)
+        finite = sizes < np.inf
+        if not finite.all():
+            self.unlimited = True
+            gains[np.isnan(gains)] = FORBIDDEN  # one predictor forbids what another does not limit
+        self.largest = float(sizes.max(initial=0.0, where=finite))
+        pairs = self._pairs(arcs, relaxed)
+        places = codes.searchsorted(pairs)
+        if (codes.take(places, mode="clip") != pairs)[pairs >= 0].any():
+            names = ", ".join(repr(each.name) for each in self._relaxed)
+            raise SgdecError(
+                f"predictor {names}: relaxed states depend on more tokens than the memory of a relaxation says. "
+                "--bounds sum does without relaxations."
+            )
+        self.targets = np.where(pairs >= 0, places, len(codes) + 1)
+        self.targets[(arcs.tokens == EOS) & (scores > FORBIDDEN)] = len(codes)
+        (self.pairs,) = arcs.counts.nonzero()
+        self.first = (arcs.counts.cumsum() - arcs.counts)[self.pairs]
+        self.codes, self._sorted, self.gains = codes, codes.data, gains
+
+
+def _distinct_outside(codes: Ints, known: Ints) -> Ints:
+    """Those that are not in ``known``, which is ascending; ascending, each once. Often faster than `numpy.unique`."""
+    codes = np.sort(codes)
+    new = np.ones(len(codes), bool)
+    np.not_equal(codes[1:], codes[:-1], out=new[1:])
+    if len(known):
+        new &= known.take(known.searchsorted(codes), mode="clip") != codes
+    found: Ints = codes[new]
+    return found
