@@ -50,7 +50,7 @@ class Arcs(NamedTuple):
     relaxed: Sequence[Ints]
     """For each relaxation ``[n]``: the states before the arcs."""
     possible: npt.NDArray[np.bool_]
-    """``[n]``: whether the automaton goes on after the arc."""
+    """``[n]``: whether other arcs can follow."""
 
 
 class RelaxedProduct:
@@ -166,7 +166,7 @@ class RelaxedProduct:
         return Arcs(counts, numbers, tokens, [own.repeat(counts) for own in self._split(combination)], possible)
 
     def _after(self, arcs: Arcs) -> Ints:
-        """The pairs after these arcs, where these go on."""
+        """The pairs after those arcs that do not end a path."""
         each = [
             one.after(states, arcs.tokens, arcs.possible)
             for one, states in zip(self._relaxed, arcs.relaxed, strict=True)
@@ -175,7 +175,7 @@ class RelaxedProduct:
         return after[after >= 0]
 
     def _pairs(self, arcs: Arcs, relaxed: Sequence[Ints]) -> Ints:
-        """``[n]``: the pairs after these arcs, with these relaxed states; NOWHERE if an arc does not go on."""
+        """``[n]``: the pairs after these arcs, with these relaxed states; NOWHERE after an arc that ends a path."""
         after, possible = self._whole().after[arcs.numbers].astype(np.int64), arcs.possible
         for size, own in zip(self._sizes, relaxed, strict=True):
             after, possible = after * size + own, possible & (own >= 0)

@@ -114,7 +114,7 @@ class RelaxationChecks(Subject):
                     reached = each.after(reached.ravel(), np.tile(column, len(states))).reshape(reached.shape)
                 for row, word in np.argwhere(reached != reached[0]):
                     raise AssertionError(
-                        f"{_name(self)}: relaxation {level} has memory {each.memory}, so the state after so many "
+                        f"{_name(self)}: relaxation {level} has memory {each.memory}, so the state after this many "
                         "tokens must not depend on the state before: tokens "
                         f"{' '.join(map(str, words[word]))} lead elsewhere from states 0 and {states[row]}"
                     )
