@@ -145,6 +145,7 @@ def _plugin(entry: Entry) -> str:
     return f"{entry.distribution}:{_version(entry.distribution)}"
 
 
+@cache
 def _version(distribution: str) -> str:
     try:
         return version(distribution)

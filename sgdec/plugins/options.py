@@ -16,6 +16,7 @@ import sys
 import types
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, Union
 
@@ -160,7 +161,7 @@ def configure(cls: type[Any], given: Mapping[str, Any], *, name: str | None) -> 
     ``name``: the user's name for the plugin; None = the options are those of the run itself. Raises UsageError for an
     unknown or missing option, and for an invalid value.
     """
-    annotations = {key: hint for key, _, hint in parameters(cls)}
+    annotations = {key: hint for key, _, hint in parameters(cls)}  # type: ignore[arg-type]  # a class is hashable
     for key in given:
         if key not in annotations:
             known = [flag(option, name) for option in annotations]
@@ -190,14 +191,16 @@ def describe(cls: type[Any]) -> list[Option]:
     >>> describe(Beam)
     [Option(name='size', type='int >= 1', default=4, description='kept per step')]
     """
-    return [Option(key, _type_text(hint), default, _description(hint)) for key, default, hint in parameters(cls)]
+    found = parameters(cls)  # type: ignore[arg-type]  # a class is hashable
+    return [Option(key, _type_text(hint), default, _description(hint)) for key, default, hint in found]
 
 
-def parameters(cls: type[Any]) -> list[tuple[str, Any, Any]]:
+@lru_cache(maxsize=64)  # a command asks for the same few classes again and again; annotations take long to resolve
+def parameters(cls: type[Any]) -> tuple[tuple[str, Any, Any], ...]:
     """The name, default and annotation of each constructor parameter that is an option."""
     constructor: Callable[..., None] = cls.__init__
     if constructor is object.__init__:
-        return []
+        return ()
     owner = next(base for base in cls.__mro__ if "__init__" in vars(base))
     says = owner if "__signature__" in vars(owner) else constructor  # pydantic's dataclasses take *args
     parameters = [
@@ -205,7 +208,7 @@ def parameters(cls: type[Any]) -> list[tuple[str, Any, Any]]:
         for parameter in inspect.signature(says).parameters.values()
         if parameter.name not in NEVER and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
-    return [(parameter.name, parameter.default, _hint(cls, constructor, parameter)) for parameter in parameters]
+    return tuple((parameter.name, parameter.default, _hint(cls, constructor, parameter)) for parameter in parameters)
 
 
 def _hint(cls: type[Any], constructor: Callable[..., None], parameter: inspect.Parameter) -> Any:
