@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy.typing as npt
 from sgdec.array_api import Copies, Put, namespace
 from sgdec.protocol import FORBIDDEN, Arcs, Ints, Listed
 
-__all__ = ["DEAD", "Automata", "Automaton", "Numbers", "spread"]
+__all__ = ["DEAD", "Automata", "Automaton", "Numbers", "joined", "spread"]
 
 DEAD = -1
 """The state after a token that cannot follow, in all automata. Negative states have no arcs."""
@@ -129,6 +130,26 @@ class Automaton:
     def states(self) -> int:
         """S."""
         return len(self.offsets) - 1
+
+
+def joined(automata: Sequence[Automaton]) -> tuple[Automaton, list[int]]:
+    """Several automata as one, and the number that state 0 of each has there. There is at least one.
+
+    >>> chain = Automaton(np.array([0, 1, 1]), np.array([7]), np.array([-0.5]), np.array([1]))
+    >>> both, first = joined([chain, chain])
+    >>> both.offsets.tolist(), both.after.tolist(), first
+    ([0, 1, 1, 2, 2], [1, 3], [0, 2])
+    """
+    offsets, tokens, scores, after = (
+        np.concatenate([getattr(automaton, name) for automaton in automata])
+        for name in ("offsets", "tokens", "scores", "after")
+    )
+    states, arcs = [each.states for each in automata], [len(each.tokens) for each in automata]
+    first, before = [0, *accumulate(states)], [0, *accumulate(arcs)]
+    after = after + np.repeat(first[:-1], arcs) * (after >= 0)
+    offsets = offsets + np.repeat(before[:-1], np.array(states) + 1)
+    ends = np.array(first[1:]) + np.arange(len(automata))  # where the next automaton begins too
+    return Automaton(np.delete(offsets, ends[:-1]), tokens, scores, after), first[:-1]
 
 
 class _Arrays:

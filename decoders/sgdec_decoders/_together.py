@@ -261,7 +261,9 @@ class Together:
         for row, bound in zip(doubted, spaces[0].constellation.bounds(nodes), strict=True):
             space, worst = spaces[beams.sentence[row]], ended[beams.sentence[row]][-1].rank
             longest = None if space.source.max_length is None else space.source.max_length + 1
-            best = space.ranking.best_possible(beams.total[row] + bound, int(beams.length[row]) + 1, longest)
+            total = float(beams.total[row])
+            highest = total + space.rounded_up(bound, total)
+            best = space.ranking.best_possible(highest, int(beams.length[row]) + 1, longest)
             promising[row] = best > worst
         rows.keep(np.flatnonzero(promising))
         self._beams = beams.where(promising)

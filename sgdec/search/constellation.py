@@ -108,11 +108,15 @@ class Constellation:
                 if member.releases:
                     member.release(states)
             raise
-        rows = zip(*columns, strict=True)
-        return [Node.root(source, self.weights, states) for source, states in zip(sources, rows, strict=True)]
+        rows = list(zip(*columns, strict=True))
+        roots = [Node.root(source, self.weights, states) for source, states in zip(sources, rows, strict=True)]
+        self._products.begun = dict(zip(map(id, roots), rows, strict=True))
+        return roots
 
     def release(self, roots: Sequence[Node]) -> None:
         """Free what predictors keep for these sentences. Their searches have ended."""
+        for root in roots:
+            self._products.begun.pop(id(root), None)
         for k, member in enumerate(self.members):
             if member.releases:
                 member.release(self.states(k, roots))
@@ -269,7 +273,8 @@ class Constellation:
         if not folding.helps:
             return sums()
         states = [self.states(k, nodes) if k in folding.reads else () for k in range(len(weights))]
-        return folding.bounds(states, [_tokens_left(node) for node in nodes], own, sums)
+        sources = [node.source for node in nodes]
+        return folding.bounds(states, [_tokens_left(node) for node in nodes], own, sums, sources)
 
     def _own_bounds(self, k: int, weight: float, nodes: Sequence[Node]) -> Sequence[float]:
         """The bounds of these nodes by predictor k, which declares one for each state."""

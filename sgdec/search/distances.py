@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sgdec.arcs import Automaton
-from sgdec.protocol import FORBIDDEN
+from sgdec.protocol import FORBIDDEN, Ints
 from sgdec.search.relaxed import Relaxed
 from sgdec.search.relaxed_product import RelaxedProduct, TooLarge
 
@@ -27,33 +27,41 @@ Floats = npt.NDArray[np.float64]
 
 MOST_WORK = 1 << 28
 """The arcs that all sweeps over one product may visit."""
+EARLY, EARLY_WORK = 128, 1 << 22
+"""Distances that settle in so many sweeps, or in more with fewer arcs to visit, are used whatever the limit."""
 UNIT = 2.0**-52
 
 
 class Distances:
-    """The distances from pairs of a state of one automaton and relaxed states, to the end."""
+    """The distances from pairs of an automaton's state and relaxed states, to the end.
+
+    Small automata share their arrays: each call costs the same for one of them as for many. The distances are those
+    of each automaton alone, to the last bit.
+    """
 
     def __init__(
         self,
-        automaton: Automaton,
+        automata: Sequence[Automaton],
         weight: float,
         relaxed: Sequence[Relaxed],
         per_token: float,
         most_arcs: int,
         name: str = "",
     ) -> None:
-        """``weight``: of the automaton; ``per_token``: the most that other predictors add with each token.
+        """``weight``: of the automata; ``per_token``: the most that other predictors add with each token.
 
-        ``most_arcs``: a product of more arcs is not built. ``name``: the automaton's predictor, for errors.
+        ``most_arcs``: a product of more arcs is not built. ``name``: the automata's predictor, for errors.
         """
         self.relaxed = relaxed
         self._weight = weight
-        self._product = RelaxedProduct(automaton, weight, relaxed, per_token, most_arcs, name)
+        self._product = RelaxedProduct(automata, weight, relaxed, per_token, most_arcs, name)
         self._plus = np.logaddexp if self._product.sums else np.maximum
         self._after_sweeps: list[Floats] = []
-        """The distances of paths of at most 0, 1, 2, ... arcs; empty when they are settled."""
+        """The distances of paths of at most 0, 1, 2, ... arcs; empty if they have settled early."""
         self._settled: Floats | None = None
         """The distances of paths of any length."""
+        self._last_rise: Ints = np.zeros(len(automata), np.int64)
+        """By automaton: the last sweep in which a distance became higher."""
         self._endless = False
         """Whether some paths gain without limit, the longer they are."""
 
@@ -70,6 +78,19 @@ class Distances:
         terms = [residual + distance for residual, distance in each]
         return self._weight * float(np.logaddexp.reduce(terms, initial=FORBIDDEN))
 
+    def settle(self, roots: Sequence[tuple[int, Sequence[int]]]) -> None:
+        """Compute all distances from these pairs, one of each automaton. Raises TooLarge if they settle late."""
+        product = self._product
+        pairs = zip(product.starts, roots, strict=True)
+        self._explore([product.code(start + state, own) for start, (state, own) in pairs])
+        self._sweep_early(EARLY)
+        if self._settled is None:
+            raise TooLarge
+
+    def part(self, automaton: int) -> Part:
+        """The distances of one of the automata."""
+        return Part(self, self._product.starts[automaton])
+
     def of(self, state: int, relaxed: Sequence[int], tokens: float = math.inf) -> float:
         """The distance from a pair, for paths of at most this many tokens, ``</s>`` included; -inf = no path.
 
@@ -79,17 +100,27 @@ class Distances:
         code = product.code(state, relaxed)
         place = product.place(code)
         if place is None:
-            product.explore([code])
+            self._explore([code])
             place = product.place(code)
             assert place is not None
-            self._after_sweeps, self._settled, self._endless = [self._none_yet()], None, False
-        if self._settled is None:
+            self._sweep_early(max(EARLY, EARLY_WORK // max(len(product.gains), 1)))
+        if self._after_sweeps:
             self._sweep(tokens)
+            if tokens < len(self._after_sweeps):
+                margins = self._margins(int(tokens))
+                return self._after_sweeps[int(tokens)].item(place) + margins.item(product.parts.item(place))
+        return self._settled.item(place) if self._settled is not None else math.inf
+
+    def _explore(self, wanted: Sequence[int]) -> None:
+        self._product.explore(wanted)
+        self._after_sweeps, self._settled, self._endless = [self._none_yet()], None, False
+        self._last_rise[:] = 0
+
+    def _sweep_early(self, sweeps: int) -> None:
+        """Sweep before anything is asked, so that no answer depends on earlier questions."""
+        self._sweep(min(sweeps, len(self._product.codes) + 1))
         if self._settled is not None:
-            return self._settled.item(place)
-        if tokens == math.inf:
-            return math.inf
-        return self._after_sweeps[int(tokens)].item(place) + self._margin(int(tokens))
+            self._after_sweeps = []
 
     def _sweep(self, tokens: float) -> None:
         """Sweep over all arcs until nothing changes, or all paths of at most this many tokens are covered.
@@ -100,16 +131,19 @@ class Distances:
         gains, targets, pairs, first = (
             self._product.gains, self._product.targets, self._product.pairs, self._product.first
         )  # fmt: skip
-        while len(self._after_sweeps) <= tokens and not (tokens == math.inf and self._endless):
+        while self._settled is None and len(self._after_sweeps) <= tokens:
+            if tokens == math.inf and self._endless:
+                return
             distances = self._after_sweeps[-1]
             sums = gains + distances[targets]
             if self._product.unlimited:
                 sums[np.isnan(sums)] = FORBIDDEN  # an unlimited gain on the way to a dead end
             best = self._plus.reduceat(sums, first) if len(first) else sums
-            if not (best > distances[pairs]).any():
-                self._settled = distances[:-2] + self._margin(len(self._after_sweeps))
-                self._after_sweeps = []
+            (rising,) = (best > distances[pairs]).nonzero()
+            if not len(rising):
+                self._settled = distances[:-2] + self._margins(self._last_rise + 1)[self._product.parts]
                 return
+            self._last_rise[self._product.parts[pairs[rising]]] = len(self._after_sweeps)
             if len(self._after_sweeps) * len(gains) > MOST_WORK:
                 raise TooLarge
             self._endless = len(self._after_sweeps) > len(self._product.codes)
@@ -123,8 +157,8 @@ class Distances:
         distances[-2] = 0.0
         return distances
 
-    def _margin(self, arcs: int) -> float:
-        """The most that rounding can add to a total, beside a distance of this many arcs.
+    def _margins(self, arcs: int | Ints) -> Floats:
+        """By automaton, the most that rounding can add to a total, beside a distance of this many arcs.
 
         Sums of n numbers in any two orders differ by at most 2 n u times the sum of their absolute values, with the
         unit u of rounding (Higham 1993). A total has as many terms before the prefix's end as after it.
@@ -133,4 +167,23 @@ class Distances:
         terms = (arcs + 1) * (len(self.relaxed) + 3)
         if product.sums:  # each sum rounds once more for each of its terms
             terms *= 1 + int(np.diff(product.first, append=len(product.gains)).max(initial=0))
-        return 4 * terms * UNIT * 2 * (arcs + 1) * (product.largest + product.sums)
+        margins: Floats = 4 * terms * UNIT * 2 * (arcs + 1) * (product.largest + product.sums)
+        return margins
+
+
+class Part:
+    """The distances of one of several automata."""
+
+    def __init__(self, distances: Distances, start: int) -> None:
+        """``start``: the number of the automaton's state 0."""
+        self.relaxed = distances.relaxed
+        self._distances = distances
+        self._start = start
+
+    @property
+    def arcs(self) -> int:
+        return self._distances.arcs
+
+    def of(self, state: int, relaxed: Sequence[int], tokens: float = math.inf) -> float:
+        """`Distances.of`"""
+        return self._distances.of(self._start + state, relaxed, tokens)

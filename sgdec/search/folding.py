@@ -21,12 +21,12 @@ import numpy as np
 
 from sgdec.arcs import Automaton
 from sgdec.errors import SgdecError
-from sgdec.protocol import FORBIDDEN, BatchPredictor, State
+from sgdec.protocol import FORBIDDEN, BatchPredictor, Source, State
 from sgdec.relaxations import Relaxation
 from sgdec.search.answers import require_automaton
 from sgdec.search.blame import WrongAnswer, blamed
 from sgdec.search.bounds import Bounds, total_bound
-from sgdec.search.distances import Distances
+from sgdec.search.distances import Distances, Part
 from sgdec.search.relaxed import Relaxed, require_relaxation
 from sgdec.search.relaxed_product import TooLarge
 from sgdec.settings import BoundsKind
@@ -39,6 +39,12 @@ WEIGHTINGS = 16
 KEPT = 64
 """The most tables of distances that one automaton keeps; relaxations can belong to single sentences."""
 
+SMALL = 1 << 10
+"""The distances of automata with at most this many arcs are computed together."""
+
+Levels: TypeAlias = Sequence[Sequence[Relaxation]]
+"""For each predictor that is folded in: its relaxations, ever coarser ones."""
+Table: TypeAlias = Distances | Part
 Columns: TypeAlias = Sequence[Sequence[State]]
 """``[K][R]``: the states of each predictor for R prefixes; only those of `Folding.reads` are read."""
 
@@ -52,12 +58,20 @@ UNKNOWN, DEAD_END = (
 class Products:
     """The products of a run: their distances, which are kept as long as the automata, and their cost."""
 
-    tables: WeakKeyDictionary[Automaton, dict[Any, Distances | None]] = field(default_factory=WeakKeyDictionary)
+    tables: WeakKeyDictionary[Automaton, dict[Any, Table | None]] = field(default_factory=WeakKeyDictionary)
     """By `Folding`, predictor and relaxations; None = the product is too large."""
+    begun: dict[int, Sequence[State]] = field(default_factory=dict)
+    """The roots' states of the sentences that began together last and have not ended, by identity of the root."""
     products: int = 0
     arcs: int = 0
     too_large: int = 0
     seconds: float = 0.0
+
+    def count(self, products: int, arcs: int, began: float) -> None:
+        """Add the cost of products: their arcs, and the time since ``began``."""
+        self.products += products
+        self.arcs += arcs
+        self.seconds += time.perf_counter() - began
 
     def line(self) -> str | None:
         """One line for the end of a run; None if there is nothing to say."""
@@ -117,13 +131,17 @@ class Folded(NamedTuple):
     name: str
     predictor: Any
 
-    def levels(self, states: Sequence[State]) -> list[tuple[Relaxation, ...]]:
-        """The relaxations for each of these states; exceptions name the predictor."""
-        relaxations = self.predictor.relaxations
+    def levels(self, state: State) -> Sequence[Relaxation]:
+        """The relaxations for the sentence of this state; exceptions name the predictor."""
         try:
-            return list(map(tuple, map(relaxations, states)))
+            found: Sequence[Relaxation] = tuple(self.predictor.relaxations(state))
         except Exception as error:
             raise blamed(self.name, self.predictor, error) from error
+        if not found:
+            raise SgdecError(
+                f"predictor {self.name!r}: relaxations returned nothing; expected at least one Relaxation."
+            )
+        return found
 
 
 class Folding:
@@ -173,15 +191,16 @@ class Folding:
         tokens: Sequence[float],
         own: Callable[[int], Sequence[float]],
         sums: Callable[[], Sequence[float]],
+        sources: Sequence[Source] | None = None,
     ) -> Sequence[float]:
-        """The lowest bound of each of R unfinished prefixes.
+        """The lowest bound of each of R unfinished prefixes, R > 0; of one sentence, or of these sentences ``[R]``.
 
         ``tokens [R]``: how many tokens can still follow, ``</s>`` included; math.inf = no limit. ``own`` returns a
         predictor's bounds for each state, and ``sums`` the plain sums; both are called only if they are needed.
         """
         lowest = [math.inf] * len(tokens) if self._replaces else list(sums())
         for folder in self._folders:
-            distances = self._distances(folder, states, tokens)
+            distances = self._distances(folder, states, tokens, sources)
             rest = {k: weight for k, weight in self._own.items() if k != folder.k}
             if rest:
                 added = map(partial(total_bound, rest.values()), zip(*map(own, rest), strict=True))
@@ -202,63 +221,66 @@ class Folding:
             for key, table in self._products.tables.get(automaton, {}).items()
         )
 
-    def _distances(self, folder: Folder, states: Columns, tokens: Sequence[float]) -> list[float]:
+    def _distances(
+        self, folder: Folder, states: Columns, tokens: Sequence[float], sources: Sequence[Source] | None
+    ) -> Sequence[float]:
         """The distance from each of R prefixes to the end of this automaton; +inf if the product is too large."""
-        found: list[float] = []
         places = folder.places(states[folder.k])
-        levels = [each.levels(states[each.k]) for each in self._folded]
-        choices = list(zip(*levels, strict=True)) if levels else [()] * len(places)
-        for (_, levels), group in groupby(range(len(places)), lambda row: (id(places[row][0]), choices[row])):
-            rows = list(group)
-            automaton = places[rows[0]][0]
-            if automaton is DEAD_END or automaton is UNKNOWN:
-                found += [FORBIDDEN if automaton is DEAD_END else math.inf for _ in rows]
-                continue
-            at = [places[row][1] for row in rows]
-            columns = [[states[each.k][row] for row in rows] for each in self._folded]
-            found += self._distances_in(automaton, folder, levels, at, columns, [tokens[row] for row in rows])
+        automaton = places[0][0]
+        same = all(each is automaton for each, _ in places)
+        if same and (sources is None or all(source is sources[0] for source in sources)):
+            return self._distances_in(automaton, folder, [at for _, at in places], states, tokens)
+        found = [0.0] * len(places)
+        rows = groupby(
+            range(len(places)), lambda row: (id(places[row][0]), None if sources is None else id(sources[row]))
+        )
+        for _, group in rows:
+            chosen = list(group)
+            automaton, at = places[chosen[0]][0], [places[row][1] for row in chosen]
+            columns = [[column[row] for row in chosen] if column else () for column in states]
+            own = self._distances_in(automaton, folder, at, columns, [tokens[row] for row in chosen])
+            for row, distance in zip(chosen, own, strict=True):
+                found[row] = distance
         return found
 
     def _distances_in(
-        self,
-        automaton: Automaton,
-        folder: Folder,
-        levels: Sequence[tuple[Relaxation, ...]],
-        at: Sequence[Any],
-        columns: Columns,
-        tokens: Sequence[float],
-    ) -> list[float]:
-        """The distances in one automaton, with the finest relaxations whose product is not too large."""
-        if not all(levels):
-            name = self._folded[levels.index(())].name
-            raise SgdecError(f"predictor {name!r}: relaxations returned nothing; expected at least one Relaxation.")
+        self, automaton: Automaton, folder: Folder, at: Sequence[Any], states: Columns, tokens: Sequence[float]
+    ) -> Sequence[float]:
+        """The distances of one sentence's prefixes, with the finest relaxations whose product is not too large."""
+        if automaton is DEAD_END or automaton is UNKNOWN:
+            return [FORBIDDEN if automaton is DEAD_END else math.inf] * len(at)
+        levels = [each.levels(states[each.k][0]) for each in self._folded]
         for coarseness in range(max(map(len, levels), default=1)):
-            chosen = [of_one[min(coarseness, len(of_one) - 1)] for of_one in levels]
-            table = self._table(automaton, folder, chosen)
+            table = self._table(automaton, folder, levels, coarseness)
             if table is not None:
                 began, arcs = time.perf_counter(), table.arcs
-                relaxed = [each.of(column) for each, column in zip(table.relaxed, columns, strict=True)]
-                distance = table.of if folder.whole is not None else table.of_subset
+                relaxed = [
+                    one.of(states[each.k]) for each, one in zip(self._folded, table.relaxed, strict=True)
+                ]  # fmt: skip
+                distance = table.of_subset if isinstance(table, Distances) and folder.whole is None else table.of
                 try:
                     return list(map(distance, at, zip(*relaxed, strict=True) if relaxed else repeat(()), tokens))
                 except TooLarge:
-                    self._products.tables[automaton][self, folder.k, *chosen] = None
+                    self._products.tables[automaton][self._key(folder, levels, coarseness)] = None
                     self._products.too_large += 1
                 finally:
                     if table.arcs != arcs:
-                        self._products.products += not arcs
-                        self._products.arcs += table.arcs - arcs
-                        self._products.seconds += time.perf_counter() - began
+                        self._products.count(not arcs, table.arcs - arcs, began)
         return [math.inf] * len(at)
 
-    def _table(self, automaton: Automaton, folder: Folder, chosen: Sequence[Relaxation]) -> Distances | None:
+    def _key(self, folder: Folder, levels: Levels, coarseness: int) -> tuple[Any, ...]:
+        return self, folder.k, *(of_one[min(coarseness, len(of_one) - 1)] for of_one in levels)
+
+    def _table(
+        self, automaton: Automaton, folder: Folder, levels: Levels, coarseness: int
+    ) -> Table | None:
         """The distances with these relaxations; None if their product is too large, or weights vary too much."""
-        key = self, folder.k, *chosen
+        key = self._key(folder, levels, coarseness)
         try:
             tables = self._products.tables.setdefault(automaton, {})
             is_new = key not in tables
         except TypeError:  # something else, which cannot be a key
-            self._require_right(automaton, folder, chosen)
+            self._require_right(automaton, folder, key[2:])
             raise
         if is_new:
             known = {folding for folding, *_ in tables}
@@ -266,15 +288,45 @@ class Folding:
                 return None
             if len(tables) >= KEPT:
                 del tables[next(iter(tables))]  # the oldest
-            self._require_right(automaton, folder, chosen)
-            relaxed = [
-                Relaxed(each.weight, of_one, each.name, each.predictor)
-                for each, of_one in zip(self._folded, chosen, strict=True)
-            ]
-            tables[key] = Distances(
-                automaton, folder.weight, relaxed, self._per_token, self._most_arcs, folder.name
-            )
+            self._require_right(automaton, folder, key[2:])
+            if folder.whole is None or not self._add_together(automaton, folder, key, coarseness):
+                tables[key] = self._new([automaton], folder, key[2:])
         return tables[key]
+
+    def _add_together(self, automaton: Automaton, folder: Folder, key: tuple[Any, ...], coarseness: int) -> bool:
+        """Compute the distances of this and others that have begun together, if they are small and need no more."""
+        if len(automaton.tokens) > SMALL:
+            return False
+        group: dict[Automaton, tuple[int, Sequence[State]]] = {}
+        """The small automata, each with the place of the root in it, and the root's states."""
+        began = time.perf_counter()
+        try:
+            for states in self._products.begun.values():
+                other, at = folder.find(states[folder.k])
+                levels = [each.levels(states[each.k]) for each in self._folded]
+                if len(other.tokens) <= SMALL and at >= 0 and self._key(folder, levels, coarseness) == key:
+                    group[other] = at, states
+            if automaton not in group or len(group) == 1:
+                return False
+            distances = self._new(list(group), folder, key[2:])
+            roots = [
+                (at, [one.of([states[each.k]])[0] for each, one in zip(self._folded, distances.relaxed, strict=True)])
+                for at, states in group.values()
+            ]
+            distances.settle(roots)
+        except Exception:  # each alone knows its error, and how far its product is too large
+            return False
+        for i, each in enumerate(group):
+            self._products.tables.setdefault(each, {})[key] = distances.part(i)
+        self._products.count(len(group), distances.arcs, began)
+        return True
+
+    def _new(self, automata: Sequence[Automaton], folder: Folder, chosen: Sequence[Relaxation]) -> Distances:
+        relaxed = [
+            Relaxed(each.weight, of_one, each.name, each.predictor)
+            for each, of_one in zip(self._folded, chosen, strict=True)
+        ]
+        return Distances(automata, folder.weight, relaxed, self._per_token, self._most_arcs, folder.name)
 
     def _require_right(self, automaton: Automaton, folder: Folder, chosen: Sequence[Relaxation]) -> None:
         """Raise SgdecError unless these are an automaton and relaxations."""

@@ -1,4 +1,4 @@
-"""The product of a restricting automaton and relaxations of other predictors, as arrays.
+"""The product of restricting automata and relaxations of other predictors, as arrays.
 
 Its states are *pairs* of a state of the automaton and a combination of relaxed states (`sgdec.relaxations`). Its arcs
 are those of the automaton; each adds the most that
@@ -20,7 +20,7 @@ from weakref import ref
 import numpy as np
 import numpy.typing as npt
 
-from sgdec.arcs import Automaton, spread
+from sgdec.arcs import Automaton, joined, spread
 from sgdec.context import EOS
 from sgdec.errors import SgdecError
 from sgdec.protocol import FORBIDDEN, Ints
@@ -58,19 +58,22 @@ class RelaxedProduct:
 
     def __init__(
         self,
-        automaton: Automaton,
+        automata: Sequence[Automaton],
         weight: float,
         relaxed: Sequence[Relaxed],
         per_token: float,
         most_arcs: int,
         name: str = "",
     ) -> None:
-        """``weight``: of the automaton; ``per_token``: the most that other predictors add with each token.
+        """``weight``: of the automata; ``per_token``: the most that other predictors add with each token.
 
-        ``most_arcs``: a product of more arcs is not built. ``name``: the automaton's predictor, for errors.
+        ``most_arcs``: a product of more arcs is not built. ``name``: the automata's predictor, for errors.
         """
         self._name = name
-        self._automaton = ref(automaton)  # the caller keeps products only as long as the automaton
+        automaton, self.starts = joined(automata) if len(automata) > 1 else (automata[0], [0])
+        """``starts``: the number of each automaton's state 0."""
+        self._joint = automaton if len(automata) > 1 else None
+        self._automaton = ref(automaton)  # the caller keeps the product only as long as the automata
         self._scale = 1.0
         """Gains are divided by this: by the weight if the automaton sums, so that its own scores have weight 1."""
         self.sums = automaton.sums and weight > 0
@@ -97,8 +100,10 @@ class RelaxedProduct:
         """The positions of the pairs with arcs, in the order of the arcs."""
         self.first: Ints = self.codes
         """The first arc of each of these."""
-        self.largest = 0.0
-        """The largest finite gain of an arc, as the sum of the sizes of its parts."""
+        self.parts: Ints = self.codes
+        """``[P]``: the number of the automaton of each pair."""
+        self.largest: Floats = np.zeros(len(automata))
+        """By automaton: the largest finite gain of an arc, as the sum of the sizes of its terms."""
         self.unlimited = False
         """Whether other gains are not finite."""
 
@@ -204,7 +209,10 @@ class RelaxedProduct:
         if not finite.all():
             self.unlimited = True
             gains[np.isnan(gains)] = FORBIDDEN  # one predictor forbids what another does not limit
-        self.largest = float(sizes.max(initial=0.0, where=finite))
+            sizes[~finite] = 0.0
+        self.parts = np.searchsorted(self.starts, codes // self._combinations, side="right") - 1
+        self.largest[:] = 0.0
+        np.maximum.at(self.largest, self.parts.repeat(arcs.counts), sizes)
         pairs = self._pairs(arcs, relaxed)
         places = codes.searchsorted(pairs)
         if (codes.take(places, mode="clip") != pairs)[pairs >= 0].any():

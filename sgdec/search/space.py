@@ -218,7 +218,11 @@ class SearchSpace:
         found = self._answers.bounds(nodes) if None in known else known
         if not self._rounds_up:
             return found
-        return [bound + ROUNDING * abs(node.total) for bound, node in zip(found, nodes, strict=True)]
+        return [self.rounded_up(bound, node.total) for bound, node in zip(found, nodes, strict=True)]
+
+    def rounded_up(self, bound: float, total: float) -> float:
+        """A bound of the constellation after a prefix with this total, so that rounding cuts no optimum."""
+        return bound + ROUNDING * abs(total) if self._rounds_up else bound
 
     @property
     def bounds_used(self) -> BoundsUsed | None:
