@@ -25,7 +25,7 @@ search() {
     printf '+ sgdec decode ... --fst.path %s --ngram.weight %s %s\n' "$work/$kind/{id}.fst" "$weight" "$*" >&2
     sgdec decode --predictors fst,ngram --fst.path "$work/$kind/{id}.fst" \
         --ngram.path "$lm" --ngram.words "$words" --ngram.weight "$weight" "$@" --input-format ids --max-length 0 \
-        --output-format jsonl --output "$name.jsonl" "$work/input.ids" 2>"$name.log" || { cat "$name.log" >&2; exit 1; }
+        --output-format jsonl --output "$name.jsonl" --overwrite "$work/input.ids" 2>"$name.log" || { cat "$name.log" >&2; exit 1; }
 }
 
 for step in $steps; do
@@ -36,7 +36,7 @@ for step in $steps; do
         if [ -z "${LM:-}" ]; then
             run sgdec decode --predictors fst --fst.path "$work/pushed/{id}.fst" --input-format ids --max-length 0 \
                 --decoder sample --sample.samples "$samples" --nbest "$samples" \
-                --output-format nbest --output "$work/samples.nbest" "$work/input.ids"
+                --output-format nbest --output "$work/samples.nbest" --overwrite "$work/input.ids"
             awk -F ' [|][|][|] ' '{ print $2 }' "$work/samples.nbest" >"$work/samples.ids"
             run sgdec lm --input "$work/samples.ids" --order 3 --discount-fallback --output "$lm"
         fi
