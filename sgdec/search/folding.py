@@ -305,6 +305,7 @@ class Folding:
                 other, at = folder.find(states[folder.k])
                 levels = [each.levels(states[each.k]) for each in self._folded]
                 if len(other.tokens) <= SMALL and at >= 0 and self._key(folder, levels, coarseness) == key:
+                    require_automaton(folder.name, other)
                     group[other] = at, states
             if automaton not in group or len(group) == 1:
                 return False
