@@ -48,6 +48,7 @@ def load(
     max_length: int | None = Settings.max_length,
     deterministic: bool = Settings.deterministic,
     bounds: BoundsKind = Settings.bounds,
+    check_bounds: bool = Settings.check_bounds,
     copy_unknown: bool = Settings.copy_unknown,
     max_source_length: int = Settings.max_source_length,
     tokenizer: str | Path | None = Settings.tokenizer,
@@ -97,7 +98,7 @@ def prepare(
 ) -> LoadedRun:
     """The common part of `load` and the command line. Raises what `load` raises."""
     lengths = LengthRule(settings.max_length_factor, settings.max_length)
-    shared = ("tokenizer", "vocab_size", "device", "precision", "seed", "deterministic", "bounds")
+    shared = ("tokenizer", "vocab_size", "device", "precision", "seed", "deterministic", "bounds", "check_bounds")
     chosen = {name: getattr(settings, name) for name in shared}
     run = LoadedRun(assemble(RunConfig(predictors, decoder, parts, **chosen), host), settings, lengths)
     if settings.threads is not None and "torch" in sys.modules:  # only neural models import torch

@@ -33,6 +33,7 @@ from sgdec.protocol import FORBIDDEN
 from sgdec.ranking import Coverage, add_attention
 from sgdec.scores import DenseScores
 from sgdec.search.answers import attention_rows
+from sgdec.search.checking import CheckedRows
 from sgdec.search.choosing import Choice, Chosen, choose_rows
 from sgdec.search.columns import Flags, Floats, Ints
 from sgdec.search.dense import DenseRows, Ranked
@@ -73,6 +74,7 @@ class HypothesisRows:
         """For each predictor with attention ``[R, source]``."""
         self._widths: dict[int, int] = {}
         """For each predictor with attention the length of its longest source."""
+        self._checked = CheckedRows.of(self._constellation, roots)
 
     def add(self, spaces: Sequence[SearchSpace]) -> None:
         """Add one row per space, its empty prefix, after the others.
@@ -87,6 +89,8 @@ class HypothesisRows:
         for k, states in self._states.items():
             new = self._constellation.states(k, roots)
             self._states[k] = [*states, *new] if self._product is None else np.append(states, new)
+        if self._checked is not None:
+            self._checked.add(roots)
 
     def best_children(self, size: int, ending: Flags) -> Ranked:
         """The ``size`` best continuations of each row, best first (ties: lower token).
@@ -97,6 +101,7 @@ class HypothesisRows:
         Raises UsageError if a row restricts, if widths differ or if V is unknown; SgdecError for a score that is
         NaN or +inf, and for a sum that overflows.
         """
+        self._check()
         rows = self._combined(len(ending))
         tokens = rows.top(size)
         tokens[ending] = EOS
@@ -122,6 +127,7 @@ class HypothesisRows:
 
         Raises what `best_children` raises, and SgdecError for a total that overflows.
         """
+        self._check()
         choice = Choice(size, size, width, all_ends)
         if self._product is None:
             return self._combined(len(ending)).chosen(beams, totals, choice, ending)
@@ -161,6 +167,9 @@ class HypothesisRows:
 
     def consume(self, rows: Ints, tokens: Ints) -> None:
         """Replace the rows by n children: child i is row ``rows[i]`` plus token ``tokens[i]``. Rows may repeat."""
+        if self._checked is not None:
+            self._checked.keep(rows)
+            self._checked.consume(tokens)
         if self._product is not None:
             keys = self._arcs.row * MORE + self._arcs.token
             places = keys.searchsorted(rows * MORE + tokens)
@@ -168,12 +177,17 @@ class HypothesisRows:
             for k in self._states:
                 self._states[k] = self._arcs.after[k][places]
             return
-        self.keep(rows)
+        self._keep(rows)
         for k, states in self._states.items():
             self._states[k] = self._constellation.members[k].consume(states, tokens.tolist()) if states else []
 
     def keep(self, rows: Ints) -> None:
         """Keep only these n rows, in the order of ``rows [n]``."""
+        if self._checked is not None:
+            self._checked.keep(rows)
+        self._keep(rows)
+
+    def _keep(self, rows: Ints) -> None:
         places = rows.tolist()
         self._count = len(places)
         if self._product is not None:
@@ -189,6 +203,11 @@ class HypothesisRows:
         """
         states = [self._states[k][row] if k in self._states else None for k in range(len(self._weights))]
         return Node.root(space.source, self._weights, states, length)
+
+    def _check(self) -> None:
+        """Check the claims at all rows, if the run asks for it."""
+        if self._checked is not None:
+            self._checked.check()
 
     def _grown(self, before: Floats, row: Ints, token: Ints, score: Floats, ledger: Sequence[Floats]) -> Floats:
         """The totals ``[n]`` of children. Raises SgdecError if one has overflowed although its score is finite."""

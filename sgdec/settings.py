@@ -28,7 +28,7 @@ Precision = Literal["fp32", "bf16", "fp64", "int8"]
 BoundsKind = Literal["auto", "product", "sum"]
 SHAPING = (
     "nbest", "max_length_factor", "max_length", "batch_size", "window", "max_rows", "deterministic", "bounds",
-    "copy_unknown",
+    "check_bounds", "copy_unknown",
 )  # fmt: skip
 """Settings that can change the results. The signature lists them and `max_source_length`."""
 
@@ -54,6 +54,13 @@ class Settings:
         BoundsKind,
         Says("what exact searches take to be possible: lattices and language models together, or the sum of each"),
     ] = "auto"
+    check_bounds: Annotated[
+        bool,
+        Says(
+            "check at each expansion, on arrays too, what predictors claim and bounds rest on; a wrong claim ends a "
+            "search with an error that names the predictor; slower"
+        ),
+    ] = False
     copy_unknown: Annotated[
         bool, Says("replace each unknown word by the source word with the highest attention (word models)")
     ] = False

@@ -180,7 +180,7 @@ class Tree:
             raise SgdecError(
                 f"a hypothesis has {rank:.6g}, but no more than {bound:.6g} was possible after its prefix, as "
                 f"predictors say ({', '.join(self.space.constellation.names)}): a best_remaining, worst_remaining or "
-                "max_score is wrong, and no proof would hold."
+                "max_score or a relaxation is wrong, and no proof would hold. --check-bounds finds the predictor."
             )
 
     def root(self) -> Children:

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
     ),
     click.option("--ledger", is_flag=True, help="Add to the JSON lines the score of every token by every predictor."),
     click.option("--range", metavar="A:B", help="Decode only sentences A to B, counted from 1, both included."),
-    *map(running.setting, ("deterministic", "bounds", "copy_unknown")),
+    *map(running.setting, ("deterministic", "bounds", "check_bounds", "copy_unknown")),
     *running.AFTER,
 )  # fmt: skip
 @click.pass_context

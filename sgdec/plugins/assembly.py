@@ -31,6 +31,7 @@ from sgdec.plugins.predictor_list import ListEntry, entries_of
 from sgdec.plugins.surface import require_sound
 from sgdec.protocol import BatchPredictor, Decoder, Predictor
 from sgdec.search.blame import PredictorFault, packages_of, said
+from sgdec.search.checking import CheckedConstellation
 from sgdec.search.constellation import Constellation
 from sgdec.search.member import Member
 from sgdec.settings import BoundsKind
@@ -52,6 +53,7 @@ class RunConfig:
     seed: int = 0
     deterministic: bool = False
     bounds: BoundsKind = "auto"
+    check_bounds: bool = False
 
     @property
     def decoder_name(self) -> str:
@@ -144,7 +146,8 @@ def assemble(config: RunConfig, host: Host) -> Run:
         Member(entry.name, _wrap(chain, context), weight)
         for entry, chain, weight in zip(entries, chains, weights, strict=True)
     ]
-    constellation = Constellation(members, vocab_size=context.vocab_size, bounds=config.bounds)
+    kind = CheckedConstellation if config.check_bounds else Constellation
+    constellation = kind(members, vocab_size=context.vocab_size, bounds=config.bounds)
     constellation.require_attention(decoder.ranking)
     checked = {part.name: part.options for chain in chains for part in [*chain, decoding]}
     return Run(constellation, decoder, vocabularies, config, host, tuple(zip(weights, entries, strict=True)), checked)

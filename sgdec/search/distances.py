@@ -122,6 +122,7 @@ class Distances:
         if self._settled is not None:
             self._after_sweeps = []
 
+    @np.errstate(invalid="ignore")
     def _sweep(self, tokens: float) -> None:
         """Sweep over all arcs until nothing changes, or all paths of at most this many tokens are covered.
 

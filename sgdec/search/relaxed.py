@@ -54,7 +54,7 @@ class Relaxed(NamedTuple):
 
         ``possible [n]``: the tokens whose states matter. Others can have `IMPOSSIBLE` too.
         """
-        return self._existing(self._array("after", states, tokens, np.integer), states, tokens, possible)
+        return self._existing(self.answer("after", states, tokens, np.integer), states, tokens, possible)
 
     def arcs(self, states: Ints, tokens: Ints, possible: Flags) -> tuple[Floats, Ints]:
         """``[n]`` each: the most that the predictor can add with these tokens, and `after`."""
@@ -78,20 +78,20 @@ class Relaxed(NamedTuple):
             return after
         (places,) = (wrong & possible).nonzero()
         if len(places):
-            allowed = self._array("highest", states[places], tokens[places]) != FORBIDDEN
+            allowed = self.answer("highest", states[places], tokens[places]) != FORBIDDEN
             if allowed.any():
                 place = places[allowed][0]
                 raise self._no_state("after", after[place], f" after token {tokens[place]}")
         return np.where(wrong, IMPOSSIBLE, after)
 
-    def _array(
+    def answer(
         self,
         method: str,
         states: Ints,
         tokens: Ints,
         kind: type[np.integer[Any]] | type[np.floating[Any]] = np.floating,
     ) -> npt.NDArray[Any]:
-        """The checked answer of one method of the relaxation."""
+        """``[n]``: what a method of the relaxation says about these states and tokens; NaN is not refused."""
         try:
             found = getattr(self.relaxation, method)(states, tokens)
         except Exception as error:

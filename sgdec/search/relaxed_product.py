@@ -195,6 +195,7 @@ class RelaxedProduct:
             parts.append(part)
         return parts[::-1]
 
+    @np.errstate(invalid="ignore")
     def _join(self, codes: Ints, arcs: Arcs) -> None:
         """Set the arrays of these pairs. Raises SgdecError if an arc leads to another pair."""
         scores = self._whole().scores[arcs.numbers]

@@ -94,4 +94,4 @@ def with_given_output(constellation: Constellation) -> Constellation:
     """The same predictors, and as the last one `GivenOutput`, which allows only the target of a `Pair`."""
     last = Member("(given output)", lift(GivenOutput()), 1.0)  # no plugin can have this name
     members, kind = [*constellation.members, last], constellation.bounds_kind
-    return Constellation(members, vocab_size=constellation.vocab_size, bounds=kind)
+    return type(constellation)(members, vocab_size=constellation.vocab_size, bounds=kind)
