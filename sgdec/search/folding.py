@@ -64,7 +64,8 @@ class Products:
     """The roots' states of the sentences that began together last and have not ended, by identity of the root."""
     products: int = 0
     arcs: int = 0
-    too_large: int = 0
+    too_large: dict[tuple[str, ...], TooLargeOnes] = field(default_factory=dict)
+    """By the names of their predictors."""
     seconds: float = 0.0
 
     def count(self, products: int, arcs: int, began: float) -> None:
@@ -77,8 +78,39 @@ class Products:
         """One line for the end of a run; None if there is nothing to say."""
         if not self.products and not self.too_large:
             return None
-        left_out = f"; {self.too_large:,} too large" if self.too_large else ""
-        return f"bounds: {self.products:,} products with {self.arcs:,} arcs, {self.seconds:.2f} s{left_out}"
+        built = f"bounds: {self.products:,} products with {self.arcs:,} arcs, {self.seconds:.2f} s"
+        return "; ".join([built, *(of_names.line(*names) for names, of_names in self.too_large.items())])
+
+
+@dataclass
+class TooLargeOnes:
+    """The products of one automaton's predictor and others that were too large to build."""
+
+    kind: BoundsKind
+    number: int = 0
+    unbounded: int = 0
+    """The number of those without coarser relaxations."""
+    largest: tuple[int, int, tuple[int, ...]] = 0, 0, ()
+    """The states and arcs of the automaton and the sizes of the relaxations."""
+
+    def add(self, automaton: Automaton, sizes: tuple[int, ...], coarsest: bool) -> None:
+        self.number += 1
+        self.unbounded += coarsest
+        size = automaton.states, len(automaton.tokens), sizes
+        self.largest = max(self.largest, size, key=lambda each: (each[1] * math.prod(each[2]), each))
+
+    def line(self, automaton: str, *relaxed: str) -> str:
+        """``automaton`` and ``relaxed`` are the names of the predictors."""
+        states, arcs, sizes = self.largest
+        counted = f"{states:,} states and {arcs:,} arcs of {automaton!r}"
+        for name, size in zip(relaxed, sizes, strict=True):
+            counted += f", {size:,} relaxed states of {name!r}"
+        more = "" if self.kind == "product" else f", --bounds product allows {MOST_ARCS['product']:,} arcs"
+        return (
+            f"{self.number:,} were too large (more than {MOST_ARCS[self.kind]:,} arcs, or too many sweeps; the "
+            f"largest: {counted}), so coarser relaxations were tried, and {self.unbounded:,} times plain sums were "
+            f"left (--bounds sum builds none{more})"
+        )
 
 
 class Folder(NamedTuple):
@@ -157,7 +189,7 @@ class Folding:
         products: Products,
     ) -> None:
         self._products = products
-        self._most_arcs = MOST_ARCS[kind]
+        self._kind, self._most_arcs = kind, MOST_ARCS[kind]
         consulted = [(k, p, weight) for k, (p, weight) in enumerate(zip(predictors, weights, strict=True))
                      if weight is not None]  # fmt: skip
         folders = [Folder.of(k, weight, names[k], predictor) for k, predictor, weight in consulted]
@@ -261,8 +293,12 @@ class Folding:
                 try:
                     return list(map(distance, at, zip(*relaxed, strict=True) if relaxed else repeat(()), tokens))
                 except TooLarge:
-                    self._products.tables[automaton][self._key(folder, levels, coarseness)] = None
-                    self._products.too_large += 1
+                    key = self._key(folder, levels, coarseness)
+                    self._products.tables[automaton][key] = None
+                    names = folder.name, *(each.name for each in self._folded)
+                    too_large = self._products.too_large.setdefault(names, TooLargeOnes(self._kind))
+                    sizes = tuple(each.size for each in key[2:])
+                    too_large.add(automaton, sizes, coarseness == max(map(len, levels), default=1) - 1)
                 finally:
                     if table.arcs != arcs:
                         self._products.count(not arcs, table.arcs - arcs, began)
@@ -305,7 +341,6 @@ class Folding:
                 other, at = folder.find(states[folder.k])
                 levels = [each.levels(states[each.k]) for each in self._folded]
                 if len(other.tokens) <= SMALL and at >= 0 and self._key(folder, levels, coarseness) == key:
-                    require_automaton(folder.name, other)
                     group[other] = at, states
             if automaton not in group or len(group) == 1:
                 return False

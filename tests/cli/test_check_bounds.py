@@ -13,6 +13,7 @@ import pytest
 from sgdec.cli.main import main
 from sgdec.io.entries import read_entries
 from sgdec.io.trie import build_trie
+from sgdec.search.folding import MOST_ARCS
 from tests.helpers.plugin_files import decode, write_plugin
 from tests.helpers.with_arcs import predictors_with_arcs
 
@@ -158,6 +159,21 @@ def test_the_signature_says_that_bounds_were_checked(tmp_path: Path, capsys: pyt
     write_plugin(tmp_path, "", head=LIAR.replace("LOWEST", "1.5"))
     assert decode(tmp_path, "--check-bounds") == 0
     assert "|check_bounds:True|" in capsys.readouterr().err
+
+
+def test_products_above_the_limit_and_their_remedy_are_in_the_last_lines(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(MOST_ARCS, "product", 3)
+    for bounds, remedy in (("product", ")"), ("auto", ", --bounds product allows 3 arcs)")):
+        monkeypatch.setitem(MOST_ARCS, "auto", 3)
+        assert main(run(folder, "fst,ngram", "astar", "--bounds", bounds)) == 0
+        (line,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("bounds: 0 products")]
+        assert " were too large (more than 3 arcs, or too many sweeps; the largest: 5 states and " in line
+        assert (
+            " relaxed states of 'ngram'), so coarser relaxations were tried, and 5 times plain sums were left" in line
+        )
+        assert line.endswith(f"(--bounds sum builds none{remedy}")
 
 
 @pytest.mark.parametrize("plugin", ["fst", "nfst"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import math
 import os
+import re
 import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
@@ -193,7 +194,7 @@ def test_exact_searches_find_and_prove_the_same_with_product_bounds(
 def test_a_product_that_is_too_large_takes_coarser_relaxations_and_then_none(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(8)
     automaton, table = random_automaton(rng, 12, V, cyclic=False), rng.normal(size=(V, V, V))
-    bounds = []
+    bounds, lines = [], []
     for most in (1 << 20, len(automaton.tokens), 3):
         monkeypatch.setitem(MOST_ARCS, "product", most)
         predictors: dict[str, BatchPredictor] = {"a": WholeLattice([automaton]), "lm": Trigrams(table)}
@@ -201,7 +202,14 @@ def test_a_product_that_is_too_large_takes_coarser_relaxations_and_then_none(mon
         space = SearchSpace(constellation, constellation.roots([Source(1, ())])[0])
         bounds += space.bound([space.root])
         assert space.bounds_used == ("product" if most > 3 else "sum")
-        assert constellation.summary() is not None
+        lines.append(constellation.summary())
+    said = (
+        r"(\d) were too large \(more than (\d+) arcs, or too many sweeps; the largest: 12 states and (\d+) arcs of "
+        r"'a', 7 relaxed states of 'lm'\), so coarser relaxations were tried, and (\d) times plain sums were left"
+    )
+    found = [re.search(said, line or "") for line in lines]
+    arcs = str(len(automaton.tokens))
+    assert [match and match.groups() for match in found] == [None, ("1", arcs, arcs, "0"), ("2", "3", arcs, "1")]
     assert bounds[0] < bounds[1] < 1e5 < bounds[2]
 
 
