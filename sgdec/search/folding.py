@@ -286,12 +286,8 @@ class Folding:
             table = self._table(automaton, folder, levels, coarseness)
             if table is not None:
                 began, arcs = time.perf_counter(), table.arcs
-                relaxed = [
-                    one.of(states[each.k]) for each, one in zip(self._folded, table.relaxed, strict=True)
-                ]  # fmt: skip
-                distance = table.of_subset if isinstance(table, Distances) and folder.whole is None else table.of
                 try:
-                    return list(map(distance, at, zip(*relaxed, strict=True) if relaxed else repeat(()), tokens))
+                    return self._ask(table, folder, at, states, tokens)
                 except TooLarge:
                     key = self._key(folder, levels, coarseness)
                     self._products.tables[automaton][key] = None
@@ -303,6 +299,14 @@ class Folding:
                     if table.arcs != arcs:
                         self._products.count(not arcs, table.arcs - arcs, began)
         return [math.inf] * len(at)
+
+    def _ask(
+        self, table: Table, folder: Folder, at: Sequence[Any], states: Columns, tokens: Sequence[float]
+    ) -> Sequence[float]:
+        """The distances of one sentence's prefixes in a table. Raises TooLarge."""
+        relaxed = [one.of(states[each.k]) for each, one in zip(self._folded, table.relaxed, strict=True)]
+        distance = table.of_subset if isinstance(table, Distances) and folder.whole is None else table.of
+        return list(map(distance, at, zip(*relaxed, strict=True) if relaxed else repeat(()), tokens))
 
     def _key(self, folder: Folder, levels: Levels, coarseness: int) -> tuple[Any, ...]:
         return self, folder.k, *(of_one[min(coarseness, len(of_one) - 1)] for of_one in levels)
@@ -341,6 +345,7 @@ class Folding:
                 other, at = folder.find(states[folder.k])
                 levels = [each.levels(states[each.k]) for each in self._folded]
                 if len(other.tokens) <= SMALL and at >= 0 and self._key(folder, levels, coarseness) == key:
+                    require_automaton(folder.name, other)
                     group[other] = at, states
             if automaton not in group or len(group) == 1:
                 return False

@@ -188,6 +188,6 @@ def test_only_the_sentence_with_an_error_fails(wrong: Callable[[Ints, Floats], F
 
 def test_only_the_sentence_with_a_malformed_automaton_fails() -> None:
     lattices = lattices_with_a_token(5)
-    lattices[2].after = np.array([7, -1])  # would be a state of another lattice
+    lattices[2].after = np.array([3, -1])  # together, this would be a state of the next lattice, and a way to its end
     found = outcomes(lattices, Trigrams(np.zeros((V, V, V))), AStarDecoder(), 5)
     assert [outcome.error is None for outcome in found] == [True, True, False, True, True]
