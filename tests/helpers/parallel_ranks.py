@@ -25,7 +25,9 @@ from sgdec.training.parallel.group import Group
 from sgdec.training.parallel.staged import Staged
 from sgdec.training.updating import OPTIMIZER, Updater
 
-SOURCE, TARGET, STEPS, WIDTH, RATE = 23, 29, 20, 6, 0.01
+SOURCE, TARGET, WIDTH, RATE = 23, 29, 6, 0.01
+STEPS = 12
+"""`make_batch` has every number of rows by then."""
 
 
 @dataclass(frozen=True)
