@@ -15,13 +15,11 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from sgdec.arcs import Automaton
 from sgdec.context import EOS
 from sgdec.errors import SgdecError
 from sgdec.protocol import Ints, Source
@@ -29,6 +27,7 @@ from sgdec.ranking import Ranking
 from sgdec.relaxations import Floats, Relaxation
 from sgdec.search.answers import require_automaton
 from sgdec.search.bounds import bound_of
+from sgdec.search.checked_paths import TOGETHER, Claim, Claims, Path, Sentence
 from sgdec.search.choosing import Choice
 from sgdec.search.claims import Here, Refuted, check_max_score, check_relaxation, check_subset, check_whole, exceeds
 from sgdec.search.columns import Wanted
@@ -43,74 +42,6 @@ ALL = 1 << 60
 """More than the tokens of any vocabulary."""
 LONGEST = 200
 """The length of the path that is checked besides the search, if there is no other limit."""
-TOGETHER = None
-"""In place of a predictor's number: the product bound of all of them."""
-Weights = tuple[float | None, ...]
-
-
-class Claim(NamedTuple):
-    """A bound on what can follow a prefix, as a limit on the sum of a whole hypothesis."""
-
-    limit: float
-    """For a lower bound both numbers are negated."""
-    most: float
-    length: int
-    """The length of the prefix."""
-
-
-Claims = dict[tuple[int | None, str], Claim]
-"""By predictor and ability the tightest claim of the prefixes of a path."""
-
-
-class Path(NamedTuple):
-    """The tokens of a prefix, and how they were scored."""
-
-    tokens: tuple[int, ...]
-    sums: Sequence[float]
-    """``[K]``: the unweighted scores so far."""
-    history: tuple[Weights, ...]
-    """The weights under which each token was scored, and those for the next one."""
-
-    @classmethod
-    def of(cls, node: Node) -> Path:
-        if not node.scores:
-            return cls((), [0.0] * len(node.weights), (node.weights,))
-        tokens, scores, weights = node.columns()
-        return cls(tokens, list(map(math.fsum, zip(*scores, strict=True))), (*weights, node.weights))
-
-    @property
-    def key(self) -> tuple[object, ...]:
-        return self.tokens, self.history
-
-    @property
-    def key_before(self) -> tuple[object, ...]:
-        """That of the prefix without the last token."""
-        return self.tokens[:-1], self.history[:-1]
-
-
-@dataclass
-class Sentence:
-    """The claims and objects of one sentence, as far as its search has seen them."""
-
-    source: Source
-    claims: dict[tuple[object, ...], Claims] = field(default_factory=dict)
-    """By the key of a path."""
-    relaxations: dict[int, Sequence[Relaxation]] = field(default_factory=dict)
-    """By predictor."""
-    automata: dict[int, Automaton] = field(default_factory=dict)
-    """By predictor: known as a whole."""
-    begun: set[Weights] = field(default_factory=set)
-    """The weights of the roots whose greedy paths are checked."""
-
-    def claims_before(self, path: Path) -> Claims:
-        """The claims of shorter prefixes that also limit the hypotheses after this one, with its weights."""
-        weights, before = path.history[-1], path.history[-2:-1]
-        found = self.claims.get(path.key_before, {}) if path.tokens else {}
-        return {
-            (k, name): claim
-            for (k, name), claim in found.items()
-            if ((weights,) == before if k is TOGETHER else weights[k] is not None)
-        }
 
 
 class CheckedConstellation(Constellation):

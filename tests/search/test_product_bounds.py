@@ -22,6 +22,7 @@ from sgdec_decoders.dfs import DfsDecoder
 from sgdec_predictors.nfst import NfstPredictor
 from sgdec_predictors.rtn import RtnPredictor
 
+from sgdec.arcs import Automaton
 from sgdec.errors import SgdecError
 from sgdec.protocol import BatchPredictor, Source
 from sgdec.ranking import Ranking
@@ -224,6 +225,20 @@ def test_a_relaxation_that_is_not_a_number_is_no_proof() -> None:
     constellation = Constellation.of(predictors, vocab_size=V)
     with pytest.raises(SgdecError, match=r"'lm': its relaxation has NaN for token \d.*--bounds sum"):
         constellation.bounds(constellation.roots([Source(1, ())]))
+
+
+def test_an_unlimited_relaxation_on_the_way_to_a_dead_end_is_silent() -> None:
+    """The sum of its gain, +inf, and of the distance from the dead end, -inf, is no warning."""
+    arrays = np.array([0, 2, 2, 3]), np.array([3, 4, 2]), np.array([0.0, -1.0, -2.0]), np.array([1, 2, -1])
+    predictors: dict[str, BatchPredictor] = {
+        "a": WholeLattice([Automaton(*arrays)]),
+        "lm": Trigrams(np.zeros((V, V, V)), [Constant(-INF, INF)]),
+    }
+    constellation = Constellation.of(predictors, vocab_size=V)
+    space = SearchSpace(constellation, constellation.roots([Source(1, ())])[0])
+    (dead,) = (child for child in space.expand([space.root])[0] if child.last == 3)
+    assert space.bound([dead]) == [-INF]
+    assert space.bound([space.root])[0] > 1e5
 
 
 def test_one_automaton_keeps_distances_for_a_few_vectors_of_weights() -> None:
