@@ -7,6 +7,7 @@ import os
 import socket
 import traceback
 from collections.abc import Callable
+from multiprocessing.context import ForkServerContext
 from typing import Any
 
 from sgdec.training.parallel.group import Group
@@ -16,10 +17,16 @@ PRELOADED = ["sgdec.training.preparing", "torch._dynamo", "tests.helpers.ranks"]
 """Imported once, by the server that the ranks are forked from; the second takes seconds in the first update."""
 
 
-def on_ranks(size: int, work: Callable[..., Any], *args: Any) -> list[Any]:
-    """What ``work(group, *args)`` returns on each of ``size`` ranks; it is a function of a module, as pickle asks."""
+def forking() -> ForkServerContext:
+    """The context of processes that are forked from one that has imported what they need."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
+    return context
+
+
+def on_ranks(size: int, work: Callable[..., Any], *args: Any) -> list[Any]:
+    """What ``work(group, *args)`` returns on each of ``size`` ranks; it is a function of a module, as pickle asks."""
+    context = forking()
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -6,8 +6,6 @@ These are real processes of torchrun, one of which kills itself (SIGKILL) in the
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +23,7 @@ from sgdec.training.config import TrainConfig
 from sgdec.training.parallel.group import Group
 from sgdec.training.parallel.launch import joined
 from sgdec.training.preparing import prepare
-from tests.helpers.ranks import on_ranks
+from tests.helpers.ranks import forking, on_ranks
 from tests.helpers.training_case import make_config
 
 pytestmark = pytest.mark.slow
@@ -50,11 +48,11 @@ def sgdec_models():
 """
 
 
-def torchrun(config: TrainConfig, *arguments: str, restarts: int = 0) -> subprocess.CompletedProcess[str]:
-    """``torchrun ... sgdec train`` on 2 ranks, with the model that dies."""
+def torchrun(config: TrainConfig, restarts: int = 0) -> tuple[int, str]:
+    """``torchrun ... sgdec train`` on 2 ranks, with the model that dies: exit status, and what it says."""
     plugin = Path(config.output).parent / "fragile.py"
     plugin.write_text(FRAGILE)
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    launcher = ["--standalone", "--nproc-per-node", "2"]
     texts = ["--train", *config.train, "--valid", *config.valid, "--tokenizer", *config.tokenizer]
     options = {
         "output": config.output, "plugin-file": plugin, "model": "fragile", "fragile.width": 16,
@@ -62,13 +60,29 @@ def torchrun(config: TrainConfig, *arguments: str, restarts: int = 0) -> subproc
         "save-every": config.save_every, "bleu": 0, "threads": 1, "precision": config.precision,
         "parallel": config.parallel,
     }  # fmt: skip
-    return subprocess.run(
-        [
-            *launcher, "--max-restarts", str(restarts), "-m", "sgdec.cli", "train", *texts,
-            *[word for name, value in options.items() for word in (f"--{name}", str(value))], *arguments,
-        ],
-        capture_output=True, text=True, timeout=600, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    given = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    words = [*launcher, "--max-restarts", str(restarts), "-m", "sgdec.cli", "train", *texts, *given]
+    said = plugin.with_name("said")
+    context = forking()
+    process = context.Process(target=launch, args=(words, {**os.environ, "OMP_NUM_THREADS": "1"}, said))
+    process.start()
+    process.join(600)
+    status = process.exitcode
+    process.kill()
+    assert status is not None, f"torchrun does not end: {said.read_text()}"
+    return status, said.read_text()
+
+
+def launch(words: list[str], environment: dict[str, str], said: Path) -> None:
+    """``torchrun`` in a process that need not import torch first; its ranks are new processes as ever."""
+    os.environ.clear()
+    os.environ.update(environment)
+    file = os.open(said, os.O_WRONLY | os.O_CREAT)
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    from torch.distributed.run import main as torchrun
+
+    torchrun(words)
 
 
 def settings(folder: Path, output: str, **given: Any) -> TrainConfig:
@@ -87,14 +101,14 @@ def describe_defaults() -> dict[str, Any]:
 
 def test_a_killed_rank_is_started_again_and_the_run_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
     """Bit for bit; the run goes on after step 8, its last checkpoint."""
-    run = torchrun(settings(tmp_path, "killed"), restarts=1)
-    assert run.returncode == 0, run.stderr
-    errors = [line for line in run.stderr.splitlines() if line.startswith("Error: ")]
+    status, said = torchrun(settings(tmp_path, "killed"), restarts=1)
+    assert status == 0, said
+    errors = [line for line in said.splitlines() if line.startswith("Error: ")]
     assert len(errors) == 1 and "another process of this run has died" in errors[0]
     assert f"continue after {tmp_path}/killed/step-8 with --resume" in errors[0]
-    assert "Traceback" not in run.stderr
-    assert run.stderr.count("resumed after step 8") == 1
-    assert run.stderr.count("the best model, after 12 steps") == 1, "only rank 0 talks"
+    assert "Traceback" not in said
+    assert said.count("resumed after step 8") == 1
+    assert said.count("the best model, after 12 steps") == 1, "only rank 0 talks"
 
     on_ranks(2, train_on_ranks, settings(tmp_path, "whole"))
     for file in ("model.safetensors", "optimizer.safetensors"):
@@ -106,9 +120,9 @@ def test_a_killed_rank_is_started_again_and_the_run_ends_as_if_nothing_had_happe
 @pytest.mark.slow
 def test_without_restarts_the_job_ends_and_one_process_can_go_on(tmp_path: Path) -> None:
     config = settings(tmp_path, "killed")
-    run = torchrun(config)
-    assert run.returncode != 0
-    errors = [line for line in run.stderr.splitlines() if line.startswith("Error: ")]
+    status, said = torchrun(config)
+    assert status != 0
+    errors = [line for line in said.splitlines() if line.startswith("Error: ")]
     assert len(errors) == 1 and "torchrun --max-restarts 1 restarts it automatically" in errors[0]
     options = {**describe_defaults(), "width": 16, "dropout": 0.1}
     alone = replace(config, parallel="none", model="fragile", options=options)
