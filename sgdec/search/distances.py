@@ -21,7 +21,7 @@ import numpy.typing as npt
 from sgdec.arcs import Automaton
 from sgdec.protocol import FORBIDDEN, Ints
 from sgdec.search.relaxed import Relaxed
-from sgdec.search.relaxed_product import RelaxedProduct, TooLarge
+from sgdec.search.relaxed_product import Links, RelaxedProduct, TooLarge
 
 Floats = npt.NDArray[np.float64]
 
@@ -68,7 +68,7 @@ class Distances:
     @property
     def arcs(self) -> int:
         """The number of arcs of the product, as far as it is known."""
-        return len(self._product.gains)
+        return self._product.arcs
 
     def of_subset(self, subset: Sequence[tuple[int, float]], relaxed: Sequence[int], tokens: float) -> float:
         """The distance from several states with residuals: the best, or their sum if the automaton sums."""
@@ -103,13 +103,18 @@ class Distances:
             self._explore([code])
             place = product.place(code)
             assert place is not None
-            self._sweep_early(max(EARLY, EARLY_WORK // max(len(product.gains), 1)))
+            self._sweep_early(max(EARLY, EARLY_WORK // max(product.arcs, 1)))
         if self._after_sweeps:
             self._sweep(tokens)
             if tokens < len(self._after_sweeps):
                 margins = self._margins(int(tokens))
-                return self._after_sweeps[int(tokens)].item(place) + margins.item(product.parts.item(place))
+                return self._after_sweeps[int(tokens)].item(place) + margins.item(self._links.parts.item(place))
         return self._settled.item(place) if self._settled is not None else math.inf
+
+    @property
+    def _links(self) -> Links:
+        assert self._product.links is not None  # they are dropped only when no sweep needs them
+        return self._product.links
 
     def _explore(self, wanted: Sequence[int]) -> None:
         self._product.explore(wanted)
@@ -120,7 +125,7 @@ class Distances:
         """Sweep before anything is asked, so that no answer depends on earlier questions."""
         self._sweep(min(sweeps, len(self._product.codes) + 1))
         if self._settled is not None:
-            self._after_sweeps = []
+            self._after_sweeps, self._product.links = [], None
 
     @np.errstate(invalid="ignore")
     def _sweep(self, tokens: float) -> None:
@@ -129,9 +134,7 @@ class Distances:
         A sweep makes the distances of paths of at most T + 1 arcs from those of at most T. A path that visits no
         pair twice has at most P arcs, so without a limit, what still rises after that rises for ever.
         """
-        gains, targets, pairs, first = (
-            self._product.gains, self._product.targets, self._product.pairs, self._product.first
-        )  # fmt: skip
+        gains, targets, pairs, first, parts = self._links
         while self._settled is None and len(self._after_sweeps) <= tokens:
             if tokens == math.inf and self._endless:
                 return
@@ -142,9 +145,9 @@ class Distances:
             best = self._plus.reduceat(sums, first) if len(first) else sums
             (rising,) = (best > distances[pairs]).nonzero()
             if not len(rising):
-                self._settled = distances[:-2] + self._margins(self._last_rise + 1)[self._product.parts]
+                self._settled = distances[:-2] + self._margins(self._last_rise + 1)[parts]
                 return
-            self._last_rise[self._product.parts[pairs[rising]]] = len(self._after_sweeps)
+            self._last_rise[parts[pairs[rising]]] = len(self._after_sweeps)
             if len(self._after_sweeps) * len(gains) > MOST_WORK:
                 raise TooLarge
             self._endless = len(self._after_sweeps) > len(self._product.codes)
@@ -167,7 +170,7 @@ class Distances:
         product = self._product
         terms = (arcs + 1) * (len(self.relaxed) + 3)
         if product.sums:  # each sum rounds once more for each of its terms
-            terms *= 1 + int(np.diff(product.first, append=len(product.gains)).max(initial=0))
+            terms *= 1 + int(np.diff(self._links.first, append=product.arcs).max(initial=0))
         margins: Floats = 4 * terms * UNIT * 2 * (arcs + 1) * (product.largest + product.sums)
         return margins
 

@@ -32,7 +32,7 @@ from sgdec.search.relaxed_product import TooLarge
 from sgdec.settings import BoundsKind
 
 BoundsUsed: TypeAlias = Literal["product", "sum"]
-MOST_ARCS: dict[BoundsKind, int] = {"auto": 1 << 18, "product": 1 << 22, "sum": 0}
+MOST_ARCS: dict[BoundsKind, int] = {"auto": 1 << 20, "product": 1 << 22, "sum": 0}
 """A product of more arcs than this is not built; coarser relaxations are tried instead."""
 WEIGHTINGS = 16
 """One automaton has distances for at most this many vectors of weights; for others, plain sums are used."""

@@ -53,6 +53,21 @@ class Arcs(NamedTuple):
     """``[n]``: whether other arcs can follow."""
 
 
+class Links(NamedTuple):
+    """The n arcs of P pairs as arrays, pair after pair."""
+
+    gains: Floats
+    """``[n]``: the most that each arc adds."""
+    targets: Ints
+    """``[n]``: the position of the pair after the arc; P after ``</s>``, P + 1 if it cannot be taken."""
+    pairs: Ints
+    """The positions of the pairs with arcs, in the order of the arcs."""
+    first: Ints
+    """The first arc of each of these."""
+    parts: Ints
+    """``[P]``: the number of the automaton of each pair."""
+
+
 class RelaxedProduct:
     """The product as far as it has been explored: P pairs with n arcs."""
 
@@ -92,16 +107,10 @@ class RelaxedProduct:
         self.codes: Ints = np.empty(0, np.int64)
         """``[P]``, ascending: the numbers of the pairs."""
         self._sorted = self.codes.data  # single numbers from views are fast
-        self.gains: Floats = np.empty(0)
-        """``[n]``: the most that each arc adds."""
-        self.targets: Ints = self.codes
-        """``[n]``: the position of the pair after the arc; P after ``</s>``, P + 1 if it cannot be taken."""
-        self.pairs: Ints = self.codes
-        """The positions of the pairs with arcs, in the order of the arcs."""
-        self.first: Ints = self.codes
-        """The first arc of each of these."""
-        self.parts: Ints = self.codes
-        """``[P]``: the number of the automaton of each pair."""
+        self.arcs = 0
+        """n"""
+        self.links: Links | None = None
+        """The arcs; None before they are known, and when they are no longer needed."""
         self.largest: Floats = np.zeros(len(automata))
         """By automaton: the largest finite gain of an arc, as the sum of the sizes of its terms."""
         self.unlimited = False
@@ -211,9 +220,9 @@ class RelaxedProduct:
             self.unlimited = True
             gains[np.isnan(gains)] = FORBIDDEN  # one predictor forbids what another does not limit
             sizes[~finite] = 0.0
-        self.parts = np.searchsorted(self.starts, codes // self._combinations, side="right") - 1
+        parts = np.searchsorted(self.starts, codes // self._combinations, side="right") - 1
         self.largest[:] = 0.0
-        np.maximum.at(self.largest, self.parts.repeat(arcs.counts), sizes)
+        np.maximum.at(self.largest, parts.repeat(arcs.counts), sizes)
         pairs = self._pairs(arcs, relaxed)
         places = codes.searchsorted(pairs)
         if (codes.take(places, mode="clip") != pairs)[pairs >= 0].any():
@@ -222,11 +231,12 @@ class RelaxedProduct:
                 f"predictor {names}: relaxed states depend on more tokens than the memory of a relaxation says. "
                 "--bounds sum does without relaxations."
             )
-        self.targets = np.where(pairs >= 0, places, len(codes) + 1)
-        self.targets[(arcs.tokens == EOS) & (scores > FORBIDDEN)] = len(codes)
-        (self.pairs,) = arcs.counts.nonzero()
-        self.first = (arcs.counts.cumsum() - arcs.counts)[self.pairs]
-        self.codes, self._sorted, self.gains = codes, codes.data, gains
+        targets = np.where(pairs >= 0, places, len(codes) + 1)
+        targets[(arcs.tokens == EOS) & (scores > FORBIDDEN)] = len(codes)
+        (with_arcs,) = arcs.counts.nonzero()
+        first = (arcs.counts.cumsum() - arcs.counts)[with_arcs]
+        self.codes, self._sorted, self.arcs = codes, codes.data, len(gains)
+        self.links = Links(gains, targets, with_arcs, first, parts)
 
 
 def _distinct_outside(codes: Ints, known: Ints) -> Ints:

@@ -418,7 +418,7 @@ def test_a_negative_state_that_is_not_dead_is_found() -> None:
     )
 
 
-@pytest.mark.parametrize("decoder", [AStarDecoder(), BeamDecoder(), VanillaDecoder(), GreedyDecoder()], ids=str)
+@pytest.mark.parametrize("decoder", [AStarDecoder(), BeamDecoder(), VanillaDecoder(), GreedyDecoder()], ids=lambda decoder: type(decoder).__name__)
 @pytest.mark.parametrize("batch_size", [1, 64])
 def test_a_lie_about_dense_scores_is_found(decoder: Decoder, batch_size: int) -> None:
     dense = Table(np.random.default_rng(3).normal(size=(V, V)))
