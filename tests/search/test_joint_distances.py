@@ -121,7 +121,11 @@ def summary(outcome: Outcome) -> object:
     return found, outcome.result.expansions, outcome.result.proven, outcome.result.bounds, str(outcome.error)
 
 
-@pytest.mark.parametrize("decoder", [AStarDecoder(), DfsDecoder(), AStarDecoder(recombine=True)], ids=["astar", "dfs", "recombining"])
+@pytest.mark.parametrize(
+    "decoder",
+    [AStarDecoder(), DfsDecoder(), AStarDecoder(recombine=True)],
+    ids=["astar", "dfs", "recombining"],
+)
 @pytest.mark.parametrize("order", [None, 2, 3, 4])
 @pytest.mark.parametrize("cyclic", [False, True])
 def test_expansions_do_not_depend_on_which_sentences_begin_together(
