@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from itertools import islice, takewhile
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -218,15 +218,12 @@ class JointAutomaton:
         """Upper bounds on what can still be added after each of this many tokens; None = not known here."""
         bounds = self._bounds
 
-        @cache
+        known: dict[int, Sequence[float]] = {}  # functools.cache would cost more than the rest
+
         def own(k: int) -> Sequence[float]:
-            weight, method = self._own[k]
-            try:
-                found = method(after[k])
-            except Exception as error:
-                raise blamed(self._names[k], getattr(method, "__self__", None), error) from error
-            require_one_each(self._names[k], bound_of(weight), found, number)
-            return bounds_given(self._names[k], bound_of(weight), found)
+            if k not in known:
+                known[k] = self._own_bounds(k, after[k])
+            return known[k]
 
         def sums() -> Sequence[float]:
             if not bounds.declared:
@@ -243,6 +240,16 @@ class JointAutomaton:
             return sums()
         lowest = self._folding.bounds(after, [math.inf] * number, own, sums)
         return [None if bound == math.inf else bound for bound in lowest]  # None: the length may be limited
+
+    def _own_bounds(self, k: int, states: Sequence[State]) -> Sequence[float]:
+        """The bounds of these states by predictor k, which declares one for each state."""
+        weight, method = self._own[k]
+        try:
+            found = method(states)
+        except Exception as error:
+            raise blamed(self._names[k], getattr(method, "__self__", None), error) from error
+        require_one_each(self._names[k], bound_of(weight), found, len(states))
+        return bounds_given(self._names[k], bound_of(weight), found)
 
 
 def _above(least: float, children: Iterator[Node]) -> Iterator[Node]:

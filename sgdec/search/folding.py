@@ -11,11 +11,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby, repeat
 from typing import Any, Literal, NamedTuple, TypeAlias
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
@@ -176,6 +177,14 @@ class Folded(NamedTuple):
         return found
 
 
+class Latest(NamedTuple):
+    """The table that was asked last, so that the next prefix of its sentence need not look for it."""
+
+    automaton: ref[Automaton]
+    levels: Levels
+    table: ref[Table]
+
+
 class Folding:
     """The product bounds under given weights ``[K]``."""
 
@@ -189,6 +198,8 @@ class Folding:
         products: Products,
     ) -> None:
         self._products = products
+        self._latest: dict[int, Latest] = {}
+        """By number of the restricting predictor."""
         self._kind, self._most_arcs = kind, MOST_ARCS[kind]
         consulted = [(k, p, weight) for k, (p, weight) in enumerate(zip(predictors, weights, strict=True))
                      if weight is not None]  # fmt: skip
@@ -230,7 +241,7 @@ class Folding:
         ``tokens [R]``: how many tokens can still follow, ``</s>`` included; math.inf = no limit. ``own`` returns a
         predictor's bounds for each state, and ``sums`` the plain sums; both are called only if they are needed.
         """
-        lowest = [math.inf] * len(tokens) if self._replaces else list(sums())
+        lowest: Sequence[float] | None = None
         for folder in self._folders:
             distances = self._distances(folder, states, tokens, sources)
             rest = {k: weight for k, weight in self._own.items() if k != folder.k}
@@ -239,10 +250,9 @@ class Folding:
                 distances = [
                     FORBIDDEN if FORBIDDEN in pair else sum(pair) for pair in zip(distances, added, strict=True)
                 ]
-            lowest = list(map(min, lowest, distances))
-        if self._replaces and math.inf in lowest:
-            lowest = list(map(min, lowest, sums()))
-        return lowest
+            lowest = distances if lowest is None else list(map(min, lowest, distances))
+        assert lowest is not None  # there is an automaton
+        return lowest if self._replaces and math.inf not in lowest else list(map(min, lowest, sums()))
 
     def has_product(self, states: Columns) -> bool:
         """Whether distances have been computed for the sentence of these states, one for each predictor."""
@@ -282,12 +292,19 @@ class Folding:
         if automaton is DEAD_END or automaton is UNKNOWN:
             return [FORBIDDEN if automaton is DEAD_END else math.inf] * len(at)
         levels = [each.levels(states[each.k][0]) for each in self._folded]
+        if (latest := self._latest.get(folder.k)) and latest.automaton() is automaton and latest.levels == levels:
+            table = latest.table()
+            if table is not None:
+                with suppress(TooLarge):
+                    return self._ask(table, folder, at, states, tokens)
         for coarseness in range(max(map(len, levels), default=1)):
             table = self._table(automaton, folder, levels, coarseness)
             if table is not None:
                 began, arcs = time.perf_counter(), table.arcs
                 try:
-                    return self._ask(table, folder, at, states, tokens)
+                    found = self._ask(table, folder, at, states, tokens)
+                    self._latest[folder.k] = Latest(ref(automaton), levels, ref(table))
+                    return found
                 except TooLarge:
                     key = self._key(folder, levels, coarseness)
                     self._products.tables[automaton][key] = None

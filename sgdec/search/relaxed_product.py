@@ -135,24 +135,30 @@ class RelaxedProduct:
             self._require_state(automaton, code // self._combinations)
         if automaton.states * self._combinations >= LARGEST_CODE:
             raise TooLarge
-        codes, frontier = self._inside(), np.append(self.codes, wanted).astype(np.int64)
-        while len(frontier := _distinct_outside(frontier, codes)):
-            codes = np.sort(np.concatenate([codes, frontier]))
-            frontier = self._after(self._arcs_of(frontier))
+        starts = _distinct(np.append(self.codes, wanted).astype(np.int64))
+        codes = self._in_rounds(starts) if self._memory is None else self._in_few_rounds(starts, self._memory)
         self._join(codes, self._arcs_of(codes))
 
-    def _inside(self) -> Ints:
-        """The pairs that are at least as many arcs away from somewhere as relaxations remember tokens.
-
-        The tokens of these arcs decide the relaxed states, so the pairs are found in as many rounds. None if there is
-        a relaxation that remembers all tokens.
-        """
-        if self._memory is None:
-            return self.codes[:0]
-        codes = np.arange(self._whole().states) * self._combinations  # with any relaxed states
-        for _ in range(self._memory):
-            codes = _distinct_outside(self._after(self._arcs_of(codes)), self.codes[:0])
+    def _in_rounds(self, starts: Ints) -> Ints:
+        """These pairs and all that can follow them, found arc by arc."""
+        codes = frontier = starts
+        while len(frontier := _distinct(self._after(self._arcs_of(frontier)), known=codes)):
+            codes = np.sort(np.concatenate([codes, frontier]))
         return codes
+
+    def _in_few_rounds(self, starts: Ints, memory: int) -> Ints:
+        """The same if relaxed states depend on so few tokens: then pairs further from a start need no way from it.
+
+        From each state of the automaton, with whatever relaxed states, ``memory`` arcs lead to the same pairs as the
+        ways from a start that end with these arcs. A few pairs more are found if starts do not reach all states.
+        """
+        everywhere, found = np.arange(self._whole().states) * self._combinations, [starts]
+        for _ in range(memory):
+            arcs = self._arcs_of(np.concatenate([everywhere, starts]))
+            after, split = self._after(arcs), arcs.counts[: len(everywhere)].sum()
+            everywhere, starts = _distinct(after[:split]), _distinct(after[split:])
+            found.append(starts)
+        return _distinct(np.concatenate([everywhere, *found]))
 
     def _whole(self) -> Automaton:
         automaton = self._automaton()
@@ -180,13 +186,12 @@ class RelaxedProduct:
         return Arcs(counts, numbers, tokens, [own.repeat(counts) for own in self._split(combination)], possible)
 
     def _after(self, arcs: Arcs) -> Ints:
-        """The pairs after those arcs that do not end a path."""
+        """``[n]``: the pairs after these arcs; NOWHERE after an arc that ends a path."""
         each = [
             one.after(states, arcs.tokens, arcs.possible)
             for one, states in zip(self._relaxed, arcs.relaxed, strict=True)
         ]
-        after = self._pairs(arcs, each)
-        return after[after >= 0]
+        return self._pairs(arcs, each)
 
     def _pairs(self, arcs: Arcs, relaxed: Sequence[Ints]) -> Ints:
         """``[n]``: the pairs after these arcs, with these relaxed states; NOWHERE after an arc that ends a path."""
@@ -239,12 +244,12 @@ class RelaxedProduct:
         self.links = Links(gains, targets, with_arcs, first, parts)
 
 
-def _distinct_outside(codes: Ints, known: Ints) -> Ints:
-    """Those that are not in ``known``, which is ascending; ascending, each once. Often faster than `numpy.unique`."""
+def _distinct(codes: Ints, known: Ints | None = None) -> Ints:
+    """Those that are not NOWHERE and not in ``known``; ascending, each once. Often faster than `numpy.unique`."""
     codes = np.sort(codes)
-    new = np.ones(len(codes), bool)
-    np.not_equal(codes[1:], codes[:-1], out=new[1:])
-    if len(known):
+    new = codes >= 0
+    new[1:] &= codes[1:] != codes[:-1]
+    if known is not None and len(known):
         new &= known.take(known.searchsorted(codes), mode="clip") != codes
     found: Ints = codes[new]
     return found
