@@ -110,7 +110,7 @@ class Constellation:
             raise
         rows = list(zip(*columns, strict=True))
         roots = [Node.root(source, self.weights, states) for source, states in zip(sources, rows, strict=True)]
-        self._products.begun = dict(zip(map(id, roots), rows, strict=True))
+        self._products.begun, self._products.weights = dict(zip(map(id, roots), rows, strict=True)), self.weights
         return roots
 
     def release(self, roots: Sequence[Node]) -> None:

@@ -63,6 +63,8 @@ class Products:
     """By `Folding`, predictor and relaxations; None = the product is too large."""
     begun: dict[int, Sequence[State]] = field(default_factory=dict)
     """The roots' states of the sentences that began together last and have not ended, by identity of the root."""
+    weights: Sequence[float | None] = ()
+    """``[K]``: those of the roots."""
     products: int = 0
     arcs: int = 0
     too_large: dict[tuple[str, ...], TooLargeOnes] = field(default_factory=dict)
@@ -198,6 +200,7 @@ class Folding:
         products: Products,
     ) -> None:
         self._products = products
+        self._weights = tuple(weights)
         self._latest: dict[int, Latest] = {}
         """By number of the restricting predictor."""
         self._kind, self._most_arcs = kind, MOST_ARCS[kind]
@@ -352,8 +355,8 @@ class Folding:
 
     def _add_together(self, automaton: Automaton, folder: Folder, key: tuple[Any, ...], coarseness: int) -> bool:
         """Compute the distances of this and others that have begun together, if they are small and need no more."""
-        if len(automaton.tokens) > SMALL:
-            return False
+        if len(automaton.tokens) > SMALL or self._weights != self._products.weights:
+            return False  # other sentences may never use these weights, and keep few tables
         group: dict[Automaton, tuple[int, Sequence[State]]] = {}
         """The small automata, each with the place of the root in it, and the root's states."""
         began = time.perf_counter()

@@ -152,6 +152,19 @@ def test_a_sentence_whose_cycles_gain_does_not_slow_others_down_or_loosen_their_
     assert found[4] == summary(outcomes([gaining], model, AStarDecoder(), 1)[0])
 
 
+def test_weights_of_one_search_fill_no_tables_of_other_sentences() -> None:
+    """Each automaton keeps distances for a few weights, so bounds would depend on what other searches ask for."""
+    lattices = automata(3, 4, cyclic=False)
+    model = Trigrams(np.random.default_rng(1).normal(size=(V, V, V)))
+    constellation = Constellation.of({"lattice": WholeLattice(lattices), "lm": model}, vocab_size=V)
+    roots = constellation.roots([Source(number, (3,), max_length=7) for number in range(1, 5)])
+    tables = constellation._products.tables
+    constellation.bounds([roots[0].with_weights((1.0, 0.5))])
+    assert [len(tables.get(lattice, {})) for lattice in lattices] == [1, 0, 0, 0]
+    constellation.bounds([roots[0]])
+    assert [len(tables.get(lattice, {})) for lattice in lattices] == [2, 1, 1, 1]
+
+
 def lattices_with_a_token(token: int) -> list[Automaton]:
     """Four lattices without this token, and one with it, the third."""
     chain = [
