@@ -99,7 +99,10 @@ def walk(predictor: Any, roots: Sequence[int], lists: bool, rng: np.random.Gener
         states = rng.choice(after[tokens != EOS], 3 * len(roots))  # dead ones, too
 
 
-NAMES = ("fst", "forced", "forcedlst", "trie", "tries", "unweighted", "wc", "unkc", "length", "extlength", "ngram")
+NAMES = (
+    "fst", "forced", "forcedlst", "trie", "tries", "unweighted", "wc", "unkc", "length", "extlength", "minlength",
+    "maxlength", "ngram",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -132,7 +135,8 @@ def test_every_bundled_predictor_with_arcs_is_tested(predictors: dict[str, Any])
 
 @pytest.mark.parametrize("weights", [(1.0, 1.0, 1.0), (0.5, -0.25, 0.0)])
 @pytest.mark.parametrize(
-    "names", ["fst ngram", "tries wc ngram", "forcedlst length unkc", "trie extlength", "forced"]
+    "names",
+    ["fst ngram", "tries wc ngram", "forcedlst length unkc", "trie extlength", "fst minlength maxlength", "forced"],
 )
 def test_products_of_tensors_are_those_of_arrays(
     predictors: dict[str, Any], names: str, weights: tuple[float, ...], device: str

@@ -24,6 +24,8 @@ MIXES = [
     "fst,ngram,wc,unkc",
     "fst,length,extlength",
     "nfst,ngram",
+    "fst,norepeat,ngram --norepeat.order 1",
+    "fst,minlength,maxlength --minlength.tokens 1 --maxlength.tokens 3",
     "nfst,wc --nfst.semiring log",
     "forcedlst,ngram",
     "forced,wc,ngram",

@@ -121,9 +121,12 @@ MAKERS: dict[str, Callable[[Path, Rng], Made]] = {
     "lrhiero": lambda d, rng: load(
         "lrhiero", path=written(d, "rules", RULES.format(rng.choice(["X1_X2", "X2_X1"]), rng.integers(-2, 3) / 2))
     ),
+    "maxlength": lambda d, rng: load("maxlength", tokens=int(rng.integers(4))),
+    "minlength": lambda d, rng: load("minlength", tokens=int(rng.integers(4))),
     "nfst": lambda d, rng: load("nfst", path=lattice(d, rng, "n.fst", deterministic=False)),
     "ngram": lambda d, rng: load("ngram", path=arpa(d, rng)),
     "ngramc": lambda d, rng: load("ngramc", path=ngrams(d, rng), discount=float(rng.choice([0.0, 0.5, 1.0]))),
+    "norepeat": lambda d, rng: load("norepeat", order=int(rng.integers(1, 4)), prompt=bool(rng.integers(2))),
     "rtn": lambda d, rng: load("rtn", path=network(d, rng)),
     "trie": lambda d, rng: load("trie", path=allowed(d, rng), use_weights=bool(rng.integers(2))),
     "unkc": lambda d, rng: load("unkc", lambdas=(float(rng.uniform(0.1, 3)),)),

@@ -50,6 +50,8 @@ def predictors_with_arcs(folder: Path) -> dict[str, BatchPredictor]:
         "unkc": {"lambdas": (0.5, 2.0)},
         "length": {"weights": LENGTH},
         "extlength": {"path": str(folder / "lengths")},
+        "minlength": {"tokens": 2},
+        "maxlength": {"tokens": 3},
         "trie": {"path": str(folder / "trie")},
         "tries": {"path": f"{folder}/trie.{{id}}"},
         "unweighted": {"path": str(folder / "trie"), "use_weights": False},

@@ -49,6 +49,8 @@ def decoded(constellation: Constellation, decoder: Decoder, batch_size: int) -> 
         "fst wc",
         "wc fst",
         "forced",
+        "minlength fst maxlength",
+        "tries maxlength",
         "forcedlst unkc",
         "length forcedlst",
         "extlength fst length",

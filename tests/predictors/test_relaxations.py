@@ -64,6 +64,9 @@ CASES = {
     "length": Case("length", lambda _: {"weights": "0,0.5,0,0,0,0,0.1,0,0,0"}),
     "length at once": Case("length", lambda _: {"weights": "0,0.5,0,0,0,0,0.1,0,0,0", "point": True, "offset": 2}),
     "extlength": Case("extlength", file_of("1:-0.5 4:1.25 3\n0:0.5 2:-2\n")),
+    "minlength": Case("minlength", lambda _: {"tokens": 2}),
+    "maxlength": Case("maxlength", lambda _: {"tokens": 3}),
+    "norepeat": Case("norepeat", lambda _: {"order": 2}, exact=False),
     "bow": Case("bow", BAGS),
     "bow with subsets": Case("bow", lambda folder: {**BAGS(folder), "accept_subsets": True}),
     "bow with duplicates": Case("bow", lambda folder: {**BAGS(folder), "accept_duplicates": True}),
@@ -164,7 +167,7 @@ def test_sentences_of_equal_means_share_the_relaxations_of_unkc() -> None:
     assert predictor.relaxations(none) is not predictor.relaxations(some)
 
 
-@pytest.mark.parametrize("plugin", ["unkc", "length", "extlength"])
+@pytest.mark.parametrize("plugin", ["unkc", "length", "extlength", "minlength", "maxlength"])
 def test_counts_end_where_prefixes_are_longest(plugin: str, tmp_path: Path) -> None:
     """Far beyond the counts that are distinguished, scores are still bounded, and states still follow."""
     (tmp_path / "lengths").write_text("3:-1 700:2.5 900:-7\n")
@@ -172,6 +175,8 @@ def test_counts_end_where_prefixes_are_longest(plugin: str, tmp_path: Path) -> N
         "unkc": {"lambdas": (600.0,)},
         "length": {"weights": "0,200,0,0,0,0,0,0,0,0"},
         "extlength": {"path": str(tmp_path / "lengths")},
+        "minlength": {"tokens": 900},
+        "maxlength": {"tokens": 900},
     }
     predictor = HOST.load("predictor", plugin)(**options[plugin])
     (state,) = predictor.initialize_batch([Source(1, (3, 4, 5), text="three source words")])
