@@ -250,7 +250,7 @@ def _kinds() -> dict[str, list[str]]:
 
 
 def _wrappers() -> list[str]:
-    return ["rank", "maskvocab", "skipvocab", "idxmap", "altsrc", "fsttok", "word2char"]
+    return ["rank", "maskvocab", "skipvocab", "idxmap", "altsrc", "fsttok", "word2char", "temperature", "repetition"]
 
 
 def call(name: str, base: Sequence[files.FileTarget], **more: Any) -> CallTarget:

@@ -176,7 +176,7 @@ class Bonus(Predictor):
         self._scores = Scores.sparse(tuple(scores), tuple(scores.values()), default)
         every = [*scores.values(), default]
         self._highest = max(0.0, *every)
-        self._lowest = min(0.0, *(score for score in every if score != FORBIDDEN))
+        self._lowest = min([0.0, *(score for score in every if score != FORBIDDEN)])
         self._left = math.inf
 
     def initialize(self, source: Source) -> None:

@@ -37,6 +37,9 @@ MIXES = [
     "idxmap:fst,ngram,wc",
     "fst,altsrc:unkc",
     "fst,rank:ngram",
+    "fst,temperature:ngram --temperature.value 0.5",
+    "fst,repetition:ngram --repetition.penalty 1.5",
+    "fst,repetition:ngram --repetition.penalty 0.5",
     "fst,skipvocab:wc --skipvocab.tokens 4",
 ]
 ARRAYS = MIXES[:3]

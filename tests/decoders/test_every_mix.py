@@ -132,8 +132,18 @@ MAKERS: dict[str, Callable[[Path, Rng], Made]] = {
     "unkc": lambda d, rng: load("unkc", lambdas=(float(rng.uniform(0.1, 3)),)),
     "wc": lambda d, rng: load("wc"),
     "maskvocab": lambda d, rng: load("maskvocab", lift(load("ngram", path=arpa(d, rng))), tokens="4"),
+    "repetition": lambda d, rng: load(
+        "repetition",
+        lift(load("ngram", path=arpa(d, rng))),
+        penalty=float(rng.choice([0.5, 1.5])),
+        prompt=bool(rng.integers(2)),
+        normalize=bool(rng.integers(2)),
+    ),
+    "temperature": lambda d, rng: load(
+        "temperature", lift(load("ngram", path=arpa(d, rng))), value=float(rng.choice([0.5, 2.0]))
+    ),
 }
-BOUNDLESS_BELOW = {"lrhiero", "ngram", "maskvocab"}
+BOUNDLESS_BELOW = {"lrhiero", "ngram", "maskvocab", "repetition", "temperature"}
 """Those without `worst_remaining`, which so cannot have a negative weight in an exact search."""
 
 

@@ -44,7 +44,9 @@ READERS = {
     "trie": "trie", "word2char": "word2char:wc",
 }  # fmt: skip
 """The predictors that read a file (no checkpoint) for all sentences, in a run."""
-READS_NOTHING = {"maskvocab", "maxlength", "minlength", "norepeat", "rank", "skipvocab", "unkc", "wc"}
+READS_NOTHING = {
+    "maskvocab", "maxlength", "minlength", "norepeat", "rank", "repetition", "skipvocab", "temperature", "unkc", "wc",
+}  # fmt: skip
 READS_CHECKPOINTS = {"clusternmt", "nmt", "nplm", "rnnlm"}
 READS_LATER = {"altsrc", "bow", "forced"}
 """Lines are understood when their sentence comes."""

@@ -297,7 +297,13 @@ class CappedRows(BatchTable):
         self.max_score = float(table.max())
 
 
-@pytest.mark.parametrize("name", ["idxmap", "altsrc", "rank", "maskvocab", "skipvocab", "word2char", "fsttok"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "idxmap", "altsrc", "rank", "maskvocab", "skipvocab", "word2char", "fsttok", "temperature", "repetition",
+        "rewarded repetition",
+    ],
+)  # fmt: skip
 @settings(max_examples=20)
 @given(seed=st.integers(0, 2**32), shift=st.sampled_from([-4.0, 0.0, 3.0]))
 def test_no_score_of_a_wrapper_is_above_what_it_says(
@@ -305,7 +311,7 @@ def test_no_score_of_a_wrapper_is_above_what_it_says(
 ) -> None:
     rng = np.random.default_rng(seed)
     inner = CappedRows(rng.uniform(shift - 1.0, shift + 1.0, (9, 9)))
-    wrapper = Host(autoload=False).load("predictor", name)
+    wrapper = Host(autoload=False).load("predictor", name.split()[-1])
     wrapped = wrapper(inner, **wrapper_options(tmp_path_factory.mktemp("w"), rng)[name])
     rows = [row for source in (Source(1, (3,)),) for row in all_rows(wrapped, source, depth=3)]
     highest = max(row.max() for row in rows)
@@ -313,7 +319,7 @@ def test_no_score_of_a_wrapper_is_above_what_it_says(
     if name in ("idxmap", "altsrc"):
         assert wrapped.max_score == inner.max_score
     unknown = wrapper(lift(Table(np.ones((9, 9)))), **wrapper_options(tmp_path_factory.mktemp("w"), rng)[name])
-    assert unknown.max_score == (-1.0 if name == "rank" else math.inf)
+    assert unknown.max_score == {"rank": -1.0, "temperature": 0.0}.get(name, math.inf)
 
 
 def wrapper_options(folder: Path, rng: np.random.Generator) -> dict[str, dict[str, Any]]:
@@ -333,6 +339,9 @@ def wrapper_options(folder: Path, rng: np.random.Generator) -> dict[str, dict[st
         "idxmap": {"path": str(folder / "map")},
         "altsrc": {"path": str(folder / "other")},
         "rank": {},
+        "temperature": {"value": float(rng.choice([0.3, 4.0]))},
+        "repetition": {"penalty": 1.5},
+        "rewarded repetition": {"penalty": 0.5},
         "maskvocab": {"tokens": "4"},
         "skipvocab": {"tokens": "4,6", "max_skips": 2, "size": 0},
         "word2char": {"path": str(folder / "words")},

@@ -18,7 +18,7 @@ from sgdec import BatchPredictor, Predictor, Scores, Source
 from sgdec.context import Context
 from sgdec.lifting import lift
 from sgdec.plugins.host import Host
-from sgdec.protocol import ABILITIES, FORBIDDEN, Candidates, State
+from sgdec.protocol import ABILITIES, FORBIDDEN, Candidates, State, ability
 from sgdec.testing import BatchTable, Bonus, Lattice, OnDemandTable, PassThrough, Table
 from sgdec.wrapping import Wrapper
 from tests.helpers.contracts import PluginContract
@@ -131,6 +131,37 @@ class TestRank(WrapperContract):
     kinds = ("dense, with positive scores", "tensors", "open", "restricting")
 
 
+class TestTemperature(WrapperContract):
+    plugin = "temperature"
+    kinds = ("dense, with positive scores", "tensors", "on demand", "open", "constant", "restricting", "a wrapper")
+
+    def prepare(self, folder: Path) -> dict[str, Any]:
+        return {"value": 1.5}
+
+
+class TestRepetition(WrapperContract):
+    plugin = "repetition"
+    kinds = ("dense", "dense, with positive scores", "on demand", "open", "constant", "restricting", *BARE)
+    prefixes = ((4, 3, 3, 4), (5, 7, 8))
+
+    def prepare(self, folder: Path) -> dict[str, Any]:
+        return {"penalty": 1.5}
+
+
+class TestRepetitionThatIsRewarded(TestRepetition):
+    kinds = ("dense", "tensors", "constant", "a wrapper", *BARE)
+
+    def prepare(self, folder: Path) -> dict[str, Any]:
+        return {"penalty": 0.5, "prompt": True, "seen": (2,)}
+
+
+class TestNormalizedRepetition(TestRepetition):
+    kinds = ("dense, with positive scores", "tensors", "open", "restricting", *BARE)
+
+    def prepare(self, folder: Path) -> dict[str, Any]:
+        return {"penalty": 1.5, "normalize": True}
+
+
 class TestIdxMap(WrapperContract):
     plugin = "idxmap"
     kinds = ("dense", "tensors", "on demand", "open", "a wrapper", *BARE)
@@ -216,13 +247,15 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 PASSED_ON = {
     "rank": {"best_remaining", "state_key", "attention"},
+    "temperature": {"best_remaining", "state_key", "attention"},
+    "repetition": {"best_remaining", "state_key", "attention"},
     "idxmap": set(ABILITIES),
     "altsrc": set(ABILITIES),
     "maskvocab": {"best_remaining", "worst_remaining", "state_key"},
     "skipvocab": {"best_remaining", "worst_remaining", "state_key"},
 }
 """The abilities that stay right."""
-ITS_OWN = {"rank": {"best_remaining"}}
+ITS_OWN = {"rank": {"best_remaining"}, "temperature": {"best_remaining"}}
 """Those that do not need the inner predictor's."""
 Options: TypeAlias = dict[str, dict[str, Any]]
 
@@ -240,6 +273,8 @@ def wrappers(tmp_path: Path) -> Options:
     (tmp_path / "other").write_text("4\n")
     return {
         "rank": {},
+        "temperature": {"value": 0.5},
+        "repetition": {"penalty": 1.5},
         "idxmap": {"path": str(write_map(tmp_path / "map", MAP))},
         "altsrc": {"path": str(tmp_path / "other")},
         "maskvocab": {"tokens": "4"},
@@ -252,8 +287,8 @@ def test_an_ability_is_there_where_it_is_right_and_the_inner_predictor_has_it(wr
     cls = HOST.load("predictor", name)
     able = cls(BatchTable(log_probabilities()), **wrappers[name])
     unable = cls(lift(Unable()), **wrappers[name])
-    assert {ability for ability in ABILITIES if hasattr(able, ability)} == PASSED_ON[name]
-    assert {ability for ability in ABILITIES if hasattr(unable, ability)} == ITS_OWN.get(name, set())
+    assert {each for each in ABILITIES if ability(able, each) is not None} == PASSED_ON[name]
+    assert {each for each in ABILITIES if ability(unable, each) is not None} == ITS_OWN.get(name, set())
 
 
 @pytest.mark.parametrize("name", PASSED_ON)
@@ -261,8 +296,9 @@ def test_what_a_class_says_of_itself_is_passed_on(wrappers: Options, name: str) 
     cls = HOST.load("predictor", name)
     for inner in (TensorTable(log_probabilities()), lift(OnDemandTable(log_probabilities()))):
         wrapped = cls(inner, **wrappers[name])
-        assert wrapped.max_score == (-1.0 if name == "rank" else inner.max_score)
-        assert wrapped.on_demand == (inner.on_demand and name not in ("rank", "skipvocab"))  # these ask for all
+        assert wrapped.max_score == {"rank": -1.0, "temperature": 0.0}.get(name, inner.max_score)
+        asks_for_all = name in ("rank", "skipvocab", "temperature")
+        assert wrapped.on_demand == (inner.on_demand and not asks_for_all)
         assert wrapped.independent_rows == inner.independent_rows
 
 
