@@ -5,7 +5,8 @@ which other predictors score as usual. In transformers, ``max_new_tokens N + 1``
 unfinished, and ``forced_eos_token_id`` ends them with ``</s>`` of score 0.
 
 Runs have a limit of their own (``--max-length``, or a multiple of the source length). This one is part of the scores:
-it also holds without a limit of the run, and ``sgdec score`` applies it to given outputs.
+it also holds without a limit of the run, and ``sgdec score`` applies it to given outputs. If scores can add up
+without end, as with a negative weight of ``wc``, exact searches need the run's limit for their bounds too.
 
 State: the number of tokens, up to N. Cost: constant per row. Relaxations: by this number, exact up to 510 tokens;
 then a constant.

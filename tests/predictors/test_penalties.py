@@ -90,10 +90,28 @@ def test_repetition_penalises_the_tokens_that_occurred(
 
 def test_single_precision_is_not_rounded_again() -> None:
     """An answer for all tokens is that for some candidates, which an n-gram model gives in double precision."""
-    table = np.random.default_rng(1).normal(size=(V, V)).astype(np.float32)
-    found = row_after(Repetition(BatchTable(table), 1.1), [3])
-    score = float(table[3, 3])
+
+    class Single(BatchTable):
+        def predict_batch(self, states: Any, candidates: Any = None) -> Any:
+            found = super().predict_batch(states, candidates)
+            return type(found)(values=np.asarray(found.values, np.float32))
+
+    table = np.random.default_rng(1).normal(size=(V, V))
+    found = row_after(Repetition(Single(table), 1.1), [3])
+    score = float(np.float32(table[3, 3]))
     assert found[3] == (score * 1.1 if score < 0 else score / 1.1)
+
+
+def test_prefixes_are_merged_only_if_the_same_tokens_occurred() -> None:
+    predictor = Repetition(BatchTable(np.zeros((V, V))), 1.1)
+
+    def key(*tokens: int) -> Any:
+        states = predictor.initialize_batch([Source(1, ())])
+        for token in tokens:
+            states = predictor.consume_batch(states, [token])
+        return predictor.state_key(states)[0]
+
+    assert key(3, 4, 4, 5) == key(4, 3, 3, 5) != key(4, 4, 4, 5)
 
 
 @pytest.mark.parametrize("value", [1e-300, 1e300])
