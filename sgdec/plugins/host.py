@@ -1,8 +1,9 @@
 """The plugin host: finds predictors, decoders and models by name, and imports only those that a run names.
 
 Names come from the entry points of the group ``sgdec``, each called ``KIND.NAME``; reading them imports no plugin.
-Bundled and third-party plugins are found in the same way. If two plugins share a name, or one cannot be imported,
-for example because a dependency is missing, only a run that names it fails.
+Bundled and third-party plugins are found in the same way. If two installed plugins share a name, or one cannot be
+imported, for example because a dependency is missing, only a run that names it fails. A plugin file comes before what
+is installed, so that it keeps working when a later version of sgdec bundles a plugin of the same name.
 """
 
 from __future__ import annotations
@@ -42,7 +43,11 @@ class Entry(NamedTuple):
     distribution: str
     """The distribution that provides it, or the path of a plugin file."""
     value: str
-    """The name of the module with the hooks."""
+    """The name of the module with the hooks, or the path of a plugin file."""
+
+    @property
+    def of_file(self) -> bool:
+        return self.distribution == self.value
 
 
 class Host:
@@ -80,7 +85,7 @@ class Host:
 
         Raises UsageError if no plugin or several plugins have this name, SgdecError for a broken plugin.
         """
-        found = [entry for entry in self.names(kind) if entry.name == name]
+        found = self._named(kind, name)
         if not found:
             raise UsageError(self._unknown(kind, name))
         if len(found) > 1:
@@ -96,13 +101,18 @@ class Host:
                 expected = ", ".join(f"{kind}.NAME" for kind in KINDS)
                 yield f"{entry.distribution}: entry point '{entry.kind}.{entry.name}': expected {expected}."
         for entry in self.names():
-            same = [other for other in self.names(entry.kind) if other.name == entry.name]
+            same = self._named(entry.kind, entry.name)
             if len(same) > 1 and entry == same[0]:
                 yield _clash(same)
             try:
                 self._class(entry)
             except SgdecError as error:
                 yield str(error)
+
+    def _named(self, kind: str, name: str) -> list[Entry]:
+        """The entries of a name; more than one = it is ambiguous."""
+        found = [entry for entry in self.names(kind) if entry.name == name]
+        return [entry for entry in found if entry.of_file] or found
 
     def _unknown(self, kind: str, name: str) -> str:
         if not self._entries:

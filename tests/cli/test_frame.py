@@ -298,11 +298,12 @@ def test_plugins_says_what_a_preset_stands_for(capsys: pytest.CaptureFixture[str
 
 @pytest.mark.slow
 def test_plugins_check_reports_each_broken_plugin_and_fails(tmp_path: Path) -> None:
-    clash = tmp_path / "clash.py"
-    clash.write_text("import sgdec\n@sgdec.hookimpl\ndef sgdec_decoders():\n    return {'greedy': dict}\n")
-    done = run("plugins", "--check", "--plugin-file", str(clash))
+    files = [tmp_path / "one.py", tmp_path / "two.py"]
+    for file in files:
+        file.write_text("import sgdec\n@sgdec.hookimpl\ndef sgdec_decoders():\n    return {'greedy': dict}\n")
+    done = run("plugins", "--check", "--plugin-file", str(files[0]), "--plugin-file", str(files[1]))
     assert done.returncode == 1
-    assert f"decoder 'greedy' is offered by {clash} and sgdec." in done.stdout
+    assert f"decoder 'greedy' is offered by {files[0]} and {files[1]}." in done.stdout
     assert "is not a subclass of sgdec's Decoder" in done.stdout
 
 

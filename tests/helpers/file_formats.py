@@ -265,6 +265,8 @@ CASES: list[Case] = [
     Case("ngram", "word map", arpa("ngram", "lm.arpa", words=ARPA_WORDS), "tiny.arpa"),
     Case("length", "numbers", lambda folder: {"length.weights": LENGTH}),
     *texts("lrhiero", "S 1_X1_2 1_X1_2 0\nX X1_X2 X1_X2 -0.5\n" + "".join(f"X {t} {t} -1\n" for t in (3, 4, 5, 6))),
+    Case("maxlength", "number", lambda folder: {"maxlength.tokens": "4"}),
+    Case("minlength", "number", lambda folder: {"minlength.tokens": "2"}),
     *texts("ngramc", "3 4 : 0.25\n5 : 0.5\n4 2 : -0.25\n"),
     Case("ngramc", "{id}", text("ngramc", "3 4 : 0.25\n5 : 0.5\n4 2 : -0.25\n", "{id}"), "ngramc"),
     *(
@@ -277,6 +279,7 @@ CASES: list[Case] = [
             "transformer": {"layers": 1, "width": 8, "heads": 2, "feed_forward": 8},
         }.items()
     ),
+    Case("norepeat", "order", lambda folder: {"norepeat.order": "2", "norepeat.prompt": "true"}),
     *(Case("nplm", name, nplm(name), "nplm") for name in ("model", "model.gz")),
     Case(
         "nplm",
@@ -285,6 +288,13 @@ CASES: list[Case] = [
         vocabulary="brings",
     ),
     Case("rank:ngram", "nothing", wrapped),
+    Case("repetition:ngram", "penalty", lambda folder: {**wrapped(folder), "repetition.penalty": "1.5"}),
+    Case(
+        "repetition:nmt",
+        "seen",
+        around_nmt(lambda folder: {"repetition.penalty": "0.5", "repetition.seen": "3,4"}),
+        vocabulary="brings",
+    ),
     *(
         Case("rnnlm", model, language_model("rnnlm", model, **options), vocabulary="brings")
         for model, options in {
@@ -294,6 +304,7 @@ CASES: list[Case] = [
     ),
     *(Case("rtn", f"folder{suffix}", network(suffix), "rtn") for suffix in ("", ".gz")),
     Case("skipvocab:ngram", "tokens", lambda folder: {**wrapped(folder), "skipvocab.tokens": "5"}),
+    Case("temperature:ngram", "value", lambda folder: {**wrapped(folder), "temperature.value": "1.5"}),
     Case("maskvocab:ngram", "tokens", lambda folder: {**wrapped(folder), "maskvocab.tokens": "5"}),
     *texts("trie", ALLOWED, vocabulary="none"),
     Case("trie", "{id}", text("trie", ALLOWED, "{id}"), "trie", vocabulary="none"),

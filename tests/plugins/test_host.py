@@ -202,12 +202,21 @@ def test_a_plugin_file_offers_all_its_names(tmp_path: Path) -> None:
     assert host.load("predictor", "flat").__name__ == "Flat"
 
 
-def test_a_plugin_file_cannot_replace_an_installed_name(tmp_path: Path) -> None:
+def test_a_plugin_file_comes_before_what_is_installed(tmp_path: Path) -> None:
+    """Otherwise each name that sgdec adds would break the files that have it already."""
     path = tmp_path / "mine.py"
     path.write_text(PREDICTOR.replace('"plain"', '"wc"'))
     host = Host([path])
-    assert f"is offered by {path} and sgdec" in failure(host, "predictor", "wc")
-    assert host.load("predictor", "flat")
+    assert host.load("predictor", "wc").__module__ != "sgdec_predictors.wc"
+    assert [entry.of_file for entry in host.third_parties] == [True]
+    assert Host().load("predictor", "wc").__module__ == "sgdec_predictors.wc"
+
+
+def test_two_plugin_files_with_one_name(tmp_path: Path) -> None:
+    paths = [tmp_path / "mine.py", tmp_path / "yours.py"]
+    for path in paths:
+        path.write_text(PREDICTOR)
+    assert f"is offered by {paths[0]} and {paths[1]}" in failure(Host(paths), "predictor", "flat")
 
 
 @pytest.mark.parametrize(
