@@ -29,7 +29,7 @@ from sgdec.io.limits import TOKENS, whole_number
 from sgdec.io.writing import flush
 from sgdec.text import sides
 from sgdec.text.two_sources import TwoSources
-from sgdec.text.vocabulary import StoredVocabulary, load_vocabulary
+from sgdec.text.vocabulary import StoredVocabulary, load_trained
 
 FORMAT = 1
 """The version of config.json; a reader refuses unknown versions."""
@@ -108,7 +108,7 @@ def load_vocabularies(path: str | Path) -> Vocabularies:
     if not all((folder / name).exists() for name in names):
         raise SgdecError(f"{folder}: the tokenizer is missing: neither {SHARED} nor {SOURCE} and {TARGET}.")
     source, target = sides.arranged(
-        [load_vocabulary(folder / name) for name in names],
+        [load_trained(folder / name) for name in names],
         sources=config.get("sources", 1) if config["source_vocab_size"] else 0,
         right_left=bool(config.get("right_left")),
         steps=bool(config.get("steps")),

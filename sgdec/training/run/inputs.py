@@ -12,7 +12,7 @@ from sgdec.checkpoints import layout
 from sgdec.context import Vocabularies
 from sgdec.models.base import Model
 from sgdec.text import sides
-from sgdec.text.vocabulary import StoredVocabulary, load_vocabulary
+from sgdec.text.vocabulary import StoredVocabulary, load_trained
 from sgdec.training.config import TrainConfig
 from sgdec.training.data.reading import Limits
 from sgdec.training.data.stream import open_text
@@ -58,7 +58,7 @@ def read_vocabularies(
     read.
     """
     config.require_fit(family)
-    tokenizers = [load_vocabulary(path) for path in config.tokenizer]
+    tokenizers = [load_trained(path) for path in config.tokenizer]
     source, target = sides.arranged(
         tokenizers, sources=family.sources, right_left=config.right_left, steps=family.steps
     )

@@ -1,0 +1,179 @@
+"""Folders of models and tokenizers in the layout of Hugging Face's library ``transformers``: the files that say how
+text becomes token ids.
+
+Tokenizers come in three layouts: ``tokenizer.json``; a SentencePiece model such as ``spiece.model``; and Marian's
+``source.spm``, ``target.spm`` and ``vocab.json``. Nothing is downloaded, and no code of a folder runs.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from sgdec.errors import SgdecError
+from sgdec.io.documents import parse_json, read_document
+from sgdec.io.limits import DOCUMENT
+
+CONFIG, GENERATION = "config.json", "generation_config.json"
+PIECES = ("tokenizer.json", "vocab.json", "vocab.txt", "tekken.json", "*.model", "*.spm", "*.tiktoken")
+"""Files with the pieces of a tokenizer: a folder with a tokenizer has at least one of them."""
+TEXT = (".json", ".txt", ".model", ".spm", ".tiktoken", ".jinja")
+"""The ends of the names of all files that can change how text becomes tokens."""
+EXPECTED = "Expected tokenizer.json, spiece.model, or source.spm, target.spm and vocab.json."
+
+
+def is_checkpoint(folder: str | Path) -> bool:
+    """Whether a folder is a checkpoint or a run of `sgdec train`, whose files have other meanings."""
+    for place in ("", "best", "last"):
+        try:
+            config = parse_json(read_document(Path(folder, place, CONFIG)))
+        except (OSError, ValueError, SgdecError):
+            continue
+        if isinstance(config, dict) and "source_vocab_size" in config and "format" in config:
+            return True
+    return False
+
+
+def has_tokenizer(folder: str | Path) -> bool:
+    """Whether a folder has the files of a tokenizer."""
+    return any(True for pattern in PIECES for _ in Path(folder).glob(pattern))
+
+
+def text_files(folder: str | Path) -> list[str]:
+    """The sorted names of the files that can change how text becomes tokens."""
+    return sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(TEXT) and entry.is_file())
+
+
+def read_config(folder: str | Path) -> tuple[Any, Any] | None:
+    """A model's config and generation config, as objects of `transformers`; None for a folder without a model.
+
+    Raises `SgdecError` if a file is damaged, or the architecture is unknown.
+    """
+    if not Path(folder, CONFIG).is_file():
+        return None
+    from transformers import AutoConfig, GenerationConfig
+
+    with _reading(folder, "the model's config cannot be used"):
+        config = AutoConfig.from_pretrained(_path(folder), local_files_only=True, trust_remote_code=False)
+        file = GENERATION if Path(folder, GENERATION).is_file() else CONFIG  # as the library itself chooses
+        generation = GenerationConfig.from_pretrained(
+            _path(folder), file, local_files_only=True, _from_model_config=file == CONFIG
+        )
+    return config, generation
+
+
+def read_tokenizer(folder: str | Path, source_language: str | None = None, target_language: str | None = None) -> Any:
+    """The tokenizer of a folder, as an object of `transformers`; for multilingual models with the languages of a run.
+
+    Raises `SgdecError` if the folder has none, a file is damaged or too large, the tokenizer has code of its own,
+    or it does not know a language.
+    """
+    if not Path(folder).is_dir():
+        raise SgdecError(f"{folder}: no such folder.")
+    if not has_tokenizer(folder):
+        raise SgdecError(f"{folder}: there are no files of a tokenizer. {EXPECTED}")
+    stamps = []
+    for name in text_files(folder):
+        status = os.stat(Path(folder, name))
+        if status.st_size > DOCUMENT.value:
+            raise SgdecError(f"{folder}/{name}: too large, {status.st_size} bytes. {DOCUMENT.raising}")
+        stamps.append((name, status.st_size, status.st_mtime_ns))
+    return _read(_path(folder), tuple(stamps), str(folder), source_language, target_language)
+
+
+@lru_cache(maxsize=4)
+def _read(path: str, stamps: object, name: str, source: str | None, target: str | None) -> Any:
+    """`read_tokenizer`, which is slow for large vocabularies. ``stamps`` change if a file does."""
+    from transformers import AutoTokenizer
+
+    given = {key: value for key, value in (("src_lang", source), ("tgt_lang", target)) if value is not None}
+    with _reading(name, "the tokenizer cannot be used"):
+        found = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False, **given)
+        if _replaces_code(path, found):  # the library takes its own class of the architecture instead
+            raise ValueError("trust_remote_code")
+    files = dict.fromkeys(["tokenizer.json", *found.vocab_files_names.values()])
+    if not any(Path(path, file).is_file() for file in files):  # the tokenizer would have special tokens only
+        raise SgdecError(f"{name}: {type(found).__name__} needs one of the files {', '.join(files)}.")
+    for option, language in given.items():
+        if not hasattr(found, option):
+            raise SgdecError(f"{name}: the tokenizer has no languages; omit the language {language!r}.")
+        if language_id(found, language) is None:
+            known = [piece for piece in found.all_special_tokens if "_" in piece and "<" not in piece]
+            shown = f" It knows {', '.join(known[:5])}, ..." if known else ""
+            raise SgdecError(f"{name}: the tokenizer has no language {language!r}.{shown}")
+    return found
+
+
+def language_id(tokenizer: Any, language: str) -> int | None:
+    """The id of a language's token, such as ``de_DE``; None if the tokenizer has no such token."""
+    piece = getattr(tokenizer, "lang_code_to_token", {}).get(language, language)
+    found = tokenizer.convert_tokens_to_ids(piece)
+    return found if tokenizer.convert_ids_to_tokens(found) == piece else None
+
+
+def _replaces_code(path: str, tokenizer: Any) -> bool:
+    """Whether a folder's settings name a tokenizer with code of its own, and this is another one."""
+    file = Path(path, "tokenizer_config.json")
+    settings = parse_json(read_document(file)) if file.is_file() else {}
+    own = settings.get("auto_map") or {}
+    if isinstance(own, dict) and "AutoTokenizer" not in own:
+        return False
+    names = {type(tokenizer).__name__.removesuffix("Fast"), *(base.__name__ for base in type(tokenizer).__mro__)}
+    return settings.get("tokenizer_class", "").removesuffix("Fast") not in {*names, "PreTrainedTokenizer"}
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Context manager: `transformers` prints no warnings."""
+    from transformers.utils import logging
+
+    before = logging.get_verbosity()
+    logging.set_verbosity_error()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.set_verbosity(before)
+
+
+@contextmanager
+def _reading(folder: str | Path, failure: str) -> Iterator[None]:
+    """Context manager: an error of `transformers` becomes an `SgdecError` that names the damaged file, if there is
+    one."""
+    try:
+        with quiet():
+            yield
+    except (ModuleNotFoundError, KeyboardInterrupt):
+        raise
+    except Exception as error:  # the library raises errors of many types for damaged files
+        damaged = _damaged(folder)
+        if damaged is not None:
+            raise SgdecError(f"{folder}/{damaged}: this is not JSON. Copy the folder again.") from None
+        if "trust_remote_code" in str(error):
+            raise SgdecError(f"{folder}: {failure}: it needs code from its folder, which sgdec never runs.") from None
+        reason = str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
+        raise SgdecError(f"{folder}: {failure}: {reason}.") from None
+
+
+def _damaged(folder: str | Path) -> str | None:
+    """The first JSON file of a folder that cannot be parsed; None if all can."""
+    for name in text_files(folder):
+        if name.endswith(".json"):
+            try:
+                parse_json(read_document(Path(folder, name)))
+            except (OSError, ValueError):
+                return name
+    return None
+
+
+def _path(folder: str | Path) -> str:
+    """An absolute path: the library takes a relative one for a name on Hugging Face's site in some places."""
+    return os.path.abspath(folder)
+
+

@@ -1,0 +1,328 @@
+"""Text and token numbers of Hugging Face models: which ids have roles, and a vocabulary over their tokenizers.
+
+The ids of such a model are renumbered, see `sgdec.text.numbering`. A predictor and a vocabulary of one folder find
+the same `Roles`, so their tokens have the same numbers.
+
+The tokens of a text are plain: without ``</s>``, language tags and other marks, as in lattices, tries and n-gram
+models. `PretrainedVocabulary.wrap` adds the marks that the model's encoder reads. A mark that is written in a text,
+such as ``</s>`` or ``<|endoftext|>``, is text: its characters if the tokenizer can spell them, otherwise ``<unk>``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from pathlib import Path
+from typing import Any, Literal
+
+from sgdec.context import BOS, EOS, UNK
+from sgdec.errors import SgdecError
+from sgdec.text.model_folder import has_tokenizer, language_id, quiet, read_config, read_tokenizer
+from sgdec.text.numbering import RESERVED, Numbering
+from sgdec.text.words import BLANK, SPECIAL
+
+Side = Literal["source", "target"]
+
+
+@dataclass(frozen=True, eq=False)
+class Roles:
+    """The ids of a model that mean something to a search. All ids are the model's own; `numbering` maps them."""
+
+    numbering: Numbering
+    """The numbers of the tokens that the model writes."""
+    sources: Numbering
+    """The numbers of the tokens that the model reads; the same object unless each side has ids of its own."""
+    seq2seq: bool
+    """Whether an encoder reads the source; otherwise the source is a prompt."""
+    bos: int | None
+    """The token that begins a text, even if it has another role too."""
+    decoder_start: int | None
+    """The token that the decoder reads first, `bos` if the configs name none; None for models without an encoder."""
+    forced_bos: int | None
+    """The token that must come first, such as the target language; `generate()` does not score it."""
+    forced_eos: tuple[int, ...]
+    """The tokens of which one must come last if the longest allowed length is reached."""
+
+    @property
+    def rows(self) -> int:
+        """The number of ids that the model scores."""
+        return len(self.numbering.numbers)
+
+    @property
+    def eos(self) -> tuple[int, ...]:
+        """The ids that end a text; the first has the number `EOS`."""
+        return self.numbering.ends
+
+
+def roles_of(
+    config: Any,
+    generation_config: Any,
+    tokenizer: Any = None,
+    *,
+    target_language: str | None = None,
+    name: str = "the model",
+) -> Roles:
+    """The roles of a model's ids, from objects of `transformers`. Errors call the model ``name``.
+
+    The generation config comes before the config, and both before the tokenizer. Without a config they are those of
+    the tokenizer alone. An id that ends texts has no other role.
+
+    Raises `SgdecError` if no id ends a text, a role's id does not exist, or the tokenizer has an id that the model
+    lacks.
+    """
+    places = [place for place in (generation_config, config, tokenizer) if place is not None]
+
+    def find(role: str) -> list[int]:
+        values = (getattr(place, f"{role}_token_id", None) for place in places)
+        found = next((value for value in values if value is not None), ())
+        return [found] if isinstance(found, int) else list(found)
+
+    written, read = _rows(config, tokenizer)
+    spelled: dict[str, dict[int, str]] = {}
+    for side, rows in (("source", read), ("target", written)) if tokenizer is not None else ():
+        spelled[side] = _pieces(tokenizer, side)
+        largest = max(spelled[side])
+        if largest >= rows:
+            raise SgdecError(
+                f"{name}: the tokenizer has the id {largest} ({spelled[side][largest]!r}), but the model has only "
+                f"the ids 0 to {rows - 1}. They belong to different models."
+            )
+
+    def number(rows: int, side: str, eos: Sequence[int]) -> Numbering:
+        unknown = getattr(tokenizer, "unk_token", None)
+        unk = next((id for id, piece in spelled.get(side, {}).items() if piece == unknown), None)
+        roles = {"bos": next(iter(find("bos")), None), "unk": unk}
+        try:
+            return Numbering.of(rows, eos=eos, **{role: None if id in eos else id for role, id in roles.items()})
+        except ValueError as error:
+            place = "eos_token_id and bos_token_id in generation_config.json or config.json"
+            raise SgdecError(f"{name}: {error}. Correct {place}.") from None
+
+    eos, bos = find("eos"), next(iter(find("bos")), None)
+    numbering = number(written, "target", eos)
+    shared = written == read and not _separate(tokenizer)
+    sources = numbering if shared else number(read, "source", [tokenizer.eos_token_id] if tokenizer else eos)
+    seq2seq = bool(getattr(config, "is_encoder_decoder", False))
+    start, forced = next(iter(find("decoder_start")), bos), next(iter(find("forced_bos")), None)
+    if target_language is not None:
+        language = language_id(tokenizer, target_language)
+        if start in (getattr(tokenizer, "lang_code_to_id", None) or {}).values():
+            start = language  # as in mBART; later models begin with </s> and force the language
+        else:
+            forced = language
+    return Roles(
+        numbering,
+        sources,
+        seq2seq=seq2seq,
+        bos=bos,
+        decoder_start=start if seq2seq else None,
+        forced_bos=forced,
+        forced_eos=tuple(find("forced_eos")),
+    )
+
+
+def read_roles(folder: str | Path, *, target_language: str | None = None) -> Roles:
+    """The roles of the ids of a model in a folder, from its configs and from its tokenizer if there is one.
+
+    Reads no weights. Raises `SgdecError` as `roles_of`, and for files that are missing or damaged.
+    """
+    configs = read_config(folder)
+    if configs is None:
+        raise SgdecError(f"{folder}: there is no config.json. Expected the folder of a Hugging Face model.")
+    tokenizer = read_tokenizer(folder, None, target_language) if has_tokenizer(folder) else None
+    if tokenizer is None and target_language is not None:
+        raise SgdecError(f"{folder}: there is no tokenizer, so no language {target_language!r}.")
+    return roles_of(*configs, tokenizer, target_language=target_language, name=str(folder))
+
+
+def load_pretrained(
+    folder: str | Path, *, source_language: str | None = None, target_language: str | None = None
+) -> tuple[PretrainedVocabulary, PretrainedVocabulary]:
+    """The source and target vocabulary of a folder with a model, or with a tokenizer alone.
+
+    The languages are those of the tokens that multilingual models read and write, such as ``de_DE``; by default the
+    tokenizer's. Raises `SgdecError` as `read_tokenizer` and `roles_of`.
+    """
+    tokenizer = read_tokenizer(folder, source_language, target_language)
+    config, generation = read_config(folder) or (None, None)
+    roles = roles_of(config, generation, tokenizer, target_language=target_language, name=str(folder))
+    return PretrainedVocabulary(tokenizer, roles, "source"), PretrainedVocabulary(tokenizer, roles, "target")
+
+
+class PretrainedVocabulary:
+    """A `sgdec.context.Vocabulary` over a tokenizer of `transformers`."""
+
+    def __init__(self, tokenizer: Any, roles: Roles, side: Side = "target") -> None:
+        """``side``: Marian's tokenizers split sources and targets in different ways."""
+        self.roles = roles
+        self.numbering = roles.numbering if side == "target" else roles.sources
+        self._tokenizer = tokenizer
+        self._side = side
+        spelled = _pieces(tokenizer, side)
+        self._spelled = [id in spelled for id in self.numbering.ids.tolist()]
+        self._pieces = _unique(spelled, self.numbering)
+        special = {id for id in tokenizer.all_special_ids if id < len(self.numbering.numbers)}
+        self._marks = {BOS, EOS, *map(int, self.numbering.numbers[[*special, *self.numbering.ends]])}
+
+    @property
+    def size(self) -> int:
+        return self.numbering.size
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """Equal fingerprints = the same pieces under the same numbers."""
+        return hashlib.sha256("\n".join(self._pieces).encode("utf-8", "surrogatepass")).hexdigest()
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        """The tokens of a text without marks; a mark that is written in the text is read as text."""
+        return tuple(self.encode_all([text])[0])
+
+    def encode_all(self, lines: Sequence[str]) -> list[list[int]]:
+        """`encode` for many lines at once."""
+        rows = self._encoded(lines, add_special_tokens=False, split_special_tokens=True)
+        return [[UNK if token in self._marks else token for token in row] for row in rows]
+
+    def encode_prompt(self, text: str) -> tuple[int, ...]:
+        """The tokens of a prompt: marks that are written in it, such as ``<|im_start|>``, are marks."""
+        return tuple(self._encoded([text], add_special_tokens=False)[0])
+
+    def wrap(self, tokens: Iterable[int]) -> tuple[int, ...]:
+        """The tokens of a source as the model reads them: with the marks that the tokenizer adds before and after,
+        such as ``</s>`` or a language."""
+        before, after = self._around
+        return (*before, *tokens, *after)
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """The text of these tokens; marks are left out, and a number without a spelling is written as its piece."""
+        ids, parts = self.numbering.ids, []
+        for spelled, run in groupby(map(int, tokens), self._spelled.__getitem__):
+            if spelled:
+                parts.append(self._decoded([int(ids[token]) for token in run]))
+            else:
+                parts += map(self.piece, run)
+        return " ".join(parts)
+
+    def piece(self, token: int) -> str:
+        """The string of one token; IndexError outside the vocabulary."""
+        if not 0 <= token < self.size:
+            raise IndexError(f"token {token} is outside the vocabulary 0..{self.size - 1}")
+        return self._pieces[token]
+
+    def token(self, piece: str) -> int:
+        """The token of one string; `UNK` if there is none."""
+        return self._tokens.get(piece, UNK)
+
+    def text_of(self, token: int) -> str | None:
+        """The text of a token, ``▁`` for a blank; None for a token without text (``<unk>``, part of a character)."""
+        if not self._spelled[token] or token in self._marks or token == UNK:
+            return None
+        piece = self._pieces[token]
+        if not self._of_bytes:
+            return None if _is_byte(piece) else piece
+        try:
+            return bytes(_BYTES[character] for character in piece).decode().replace(" ", BLANK)
+        except (KeyError, UnicodeDecodeError):
+            return None
+
+    def words_in(self, line: str) -> list[str]:
+        """The words of a line after this vocabulary's normalisation, split at blanks."""
+        backend = getattr(self._tokenizer, "backend_tokenizer", None)
+        if backend is None:  # Marian's
+            pieces = self._tokenizer.spm_target if self._side == "target" else self._tokenizer.spm_source
+            line = "".join(pieces.encode(line, out_type=str))
+        elif backend.normalizer is not None:
+            line = backend.normalizer.normalize_str(line)
+        return line.replace(BLANK, " ").split()
+
+    def _encoded(self, lines: Sequence[str], **options: Any) -> list[list[int]]:
+        if not lines:
+            return []
+        given = {"text" if self._side == "source" else "text_target": list(lines)}
+        unused = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
+        with quiet():
+            rows = self._tokenizer(**given, **options, **unused)["input_ids"]
+        numbers = self.numbering.numbers
+        return [numbers[row].tolist() if row else [] for row in rows]
+
+    def _decoded(self, ids: list[int]) -> str:
+        return str(self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+    @cached_property
+    def _tokens(self) -> dict[str, int]:
+        return {piece: token for token, piece in enumerate(self._pieces)}
+
+    @cached_property
+    def _around(self) -> tuple[list[int], list[int]]:
+        """The marks before and after a text."""
+        if not self._tokenizer.is_fast:
+            ids = self._tokenizer.build_inputs_with_special_tokens([RESERVED])
+            place = ids.index(RESERVED)
+            before, after = ids[:place], ids[place + 1 :]
+        else:
+            found = self._tokenizer("a", return_special_tokens_mask=True)
+            ids, marks = found["input_ids"], found["special_tokens_mask"]
+            text = [place for place, mark in enumerate(marks) if not mark] or [len(ids)]
+            before, after = ids[: text[0]], ids[text[-1] + 1 :]
+        numbers = self.numbering.numbers
+        return [int(numbers[id]) for id in before], [int(numbers[id]) for id in after]
+
+    @cached_property
+    def _of_bytes(self) -> bool:
+        """Whether pieces are spelled in GPT-2's 256 characters for bytes."""
+        decoder = getattr(getattr(self._tokenizer, "backend_tokenizer", None), "decoder", None)
+        return decoder is not None and b'"ByteLevel"' in decoder.__getstate__()
+
+
+def _rows(config: Any, tokenizer: Any) -> tuple[int, int]:
+    """The numbers of ids that a model writes and reads; without a config, those of the tokenizer."""
+    if config is None:
+        return tuple(max(_pieces(tokenizer, side)) + 1 for side in ("target", "source"))  # type: ignore[return-value]
+    if getattr(config, "share_encoder_decoder_embeddings", True):
+        rows = config.get_text_config().vocab_size
+        return rows, rows
+    return config.decoder_vocab_size, config.vocab_size
+
+
+def _separate(tokenizer: Any) -> bool:
+    """Whether sources and targets have different ids, as in some of Marian's tokenizers."""
+    return bool(getattr(tokenizer, "separate_vocabs", False))
+
+
+def _pieces(tokenizer: Any, side: str) -> dict[int, str]:
+    """The piece of each id."""
+    target = side == "target" and _separate(tokenizer)
+    vocabulary = tokenizer.target_encoder if target else tokenizer.get_vocab()
+    return {id: piece for piece, id in vocabulary.items()}
+
+
+def _unique(spelled: dict[int, str], numbering: Numbering) -> tuple[str, ...]:
+    """The piece of each number. A number without one gets a name that no other has."""
+    taken = set(spelled.values())
+    pieces = []
+    for number, id in enumerate(numbering.ids.tolist()):
+        piece = spelled.get(id)
+        if piece is None:
+            piece = SPECIAL[number] if number < len(SPECIAL) else f"<{number}>"
+            while piece in taken:
+                piece = f"<{piece}>"
+        pieces.append(piece)
+    return tuple(pieces)
+
+
+def _is_byte(piece: str) -> bool:
+    """Whether a piece is one byte of a character, such as ``<0xE2>``."""
+    return len(piece) == 6 and piece.startswith("<0x") and piece.endswith(">")
+
+
+def _byte_characters() -> dict[str, int]:
+    """The character that stands for each byte in byte-level BPE (Radford et al. 2019, GPT-2): the byte's own in
+    Latin-1 if it is visible, otherwise one from U+0100 on."""
+    visible = [*range(ord("!"), ord("~") + 1), *range(ord("¡"), ord("¬") + 1), *range(ord("®"), ord("ÿ") + 1)]
+    others = [byte for byte in range(256) if byte not in visible]
+    return {chr(byte): byte for byte in visible} | {chr(256 + place): byte for place, byte in enumerate(others)}
+
+
+_BYTES = _byte_characters()
