@@ -3,7 +3,8 @@
     sgdec:0.1.0|numpy:2.1.0|predictors:1*nmt(model=run/best#0d3adf1b0c5e)|decoder:beam(size=4)|precision:fp32|...
 
 The 12 digits after ``#`` are the start of a SHA-256 hash. It covers a file; a checkpoint's weights, config and
-tokenizers; the names and contents of the files in any other folder; or the first file of a pattern. An option's value
+tokenizers; the same of a Hugging Face model; the names and contents of the files in any other folder; or the first
+file of a pattern. An option's value
 counts as a file if a file or folder of this name exists (`patterns.named`). In a checkout, the version ends with the
 commit and a hash of the current source files, which also covers uncommitted changes.
 """
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from sgdec.plugins.host import Entry
 
 DIGITS = 12
-LIBRARIES = ("numpy", "torch", "sentencepiece", "pynini", "kenlm")
+LIBRARIES = ("numpy", "torch", "sentencepiece", "tokenizers", "transformers", "pynini", "kenlm")
 """The libraries that can affect numbers; a signature lists those that are loaded."""
 SOURCES = ("sgdec", "predictors/sgdec_predictors", "decoders/sgdec_decoders")
 """The source folders of a checkout."""
@@ -78,21 +79,25 @@ def _source(cls: type[Any]) -> str:
         return ""
 
 
-def hashes(value: Any) -> str:
-    """``#`` and a hash for each file that a value names, in order; "" if it names no file."""
-    return "".join(f"#{digest(path)}" for path in patterns.named(value))
+def hashes(value: Any, *, weights: bool = True) -> str:
+    """``#`` and a hash for each file that a value names, in order; "" if it names no file.
+
+    ``weights``: as for `digest`.
+    """
+    return "".join(f"#{digest(path, weights=weights)}" for path in patterns.named(value))
 
 
-def digest(path: str | Path) -> str:
+def digest(path: str | Path, *, weights: bool = True) -> str:
     """The hash of a file, a folder, or a pattern's first file; ``none`` if nothing can be read.
 
-    A pipe is not read, because its data could not be read again.
+    A pipe is not read, because its data could not be read again. Without ``weights`` the weights of a Hugging Face
+    model are left out.
     """
     if patterns.is_pattern(str(path)):
         numbers = patterns.numbers_of_files(str(path))
         return digest(patterns.path_of(str(path), numbers[0])) if numbers else "none"
     try:
-        return _of_folder(Path(path)) if os.path.isdir(path) else _of_file(Path(path))[:DIGITS]
+        return _of_folder(Path(path), weights) if os.path.isdir(path) else _of_file(Path(path))[:DIGITS]
     except OSError:
         return "none"
 
@@ -105,19 +110,24 @@ def content_hash(path: str | Path) -> str | None:
         return None
 
 
-def _of_folder(folder: Path) -> str:
+def _of_folder(folder: Path, weights: bool) -> str:
     whole = hashlib.sha256()
-    for file in _members(folder):
+    for file in _members(folder, weights):
         whole.update(f"{file.name} {_of_file(file)}\n".encode("utf-8", "surrogateescape"))
     return whole.hexdigest()[:DIGITS]
 
 
-def _members(folder: Path) -> Iterator[Path]:
-    """The files of a folder to hash; for a run or a checkpoint, only the files that a model is loaded from."""
+def _members(folder: Path, weights: bool) -> Iterator[Path]:
+    """The files of a folder to hash; for a run, a checkpoint or a Hugging Face model, only the files that a model is
+    loaded from."""
     from sgdec.checkpoints import layout
     from sgdec.errors import SgdecError
+    from sgdec.text import model_folder
 
     names: Sequence[str] = sorted(entry.name for entry in os.scandir(folder) if entry.is_file())
+    if model_folder.is_foreign(folder):
+        read = (*model_folder.TEXT, ".safetensors") if weights else model_folder.TEXT
+        return (folder / name for name in names if name.endswith(read))
     with contextlib.suppress(SgdecError):
         folder = layout.find_checkpoint(folder)
         names = [name for name in layout.LOADED if (folder / name).is_file()]

@@ -32,7 +32,7 @@ POISSON = 0.01
 @click.option(
     "--tokenizer",
     type=Read(),
-    metavar="FILE.spm",
+    metavar="FILE|DIR",
     help="Tokenizer of the target side; by default tokens are separated by blanks.",
 )
 def command(source: str, target: str, output: str, tokenizer: str | None) -> None:

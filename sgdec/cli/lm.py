@@ -67,7 +67,7 @@ class ManyValues(Command):
 @click.option(
     "--tokenizer",
     type=Read(),
-    metavar="FILE.spm",
+    metavar="FILE|DIR",
     help="Tokenizer of the text; by default words are separated by blanks.",
 )
 @click.option(
@@ -152,7 +152,7 @@ def tokenize(lines: Iterable[Line], tokenizer: str, words: str) -> tuple[Iterato
     vocabulary = load_vocabulary(tokenizer)
     names = [*SPECIAL, *map(str if words == "ids" else vocabulary.piece, range(len(SPECIAL), vocabulary.size))]
     for token, name in enumerate(names):
-        if len(name.encode().split()) != 1:
+        if len(name.encode().split()) != 1 or (token >= len(SPECIAL) and name in SPECIAL):
             raise UsageError(f"{tokenizer}: an ARPA file cannot hold piece {token}, {name!r}; set --words ids.")
 
     def sentences() -> Iterator[list[int]]:

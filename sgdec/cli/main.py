@@ -27,6 +27,7 @@ COMMANDS = {
     "evaluate": "Compute BLEU and chrF of translations with sacreBLEU.",
     "train": "Train a translation model or a language model.",
     "tokenizer": "Train a tokenizer: pieces, characters or words.",
+    "vocabulary": "Write the table of a tokenizer's pieces and their numbers.",
     "trie": "Build a trie of allowed outputs, for the predictor trie.",
     "transducer": "Write a transducer between two tokenizers, for fsttok.",
     "lm": "Estimate an n-gram language model.",

@@ -59,7 +59,7 @@ Extracted: TypeAlias = "Iterator[tuple[int, dict[Ngram, float]]]"
 @click.option(
     "--tokenizer",
     type=Read(),
-    metavar="FILE.spm",
+    metavar="FILE|DIR",
     help="Tokenizer of the text of an n-best list; by default the list has token ids.",
 )
 def command(
@@ -170,7 +170,7 @@ def _entry(entry: NbestEntry, vocabulary: Vocabulary | None) -> tuple[tuple[int,
     tokens = tuple(token for token in map(whole_number, words) if token is not None)
     if len(tokens) < len(words):
         wrong = next(word for word in words if whole_number(word) is None)
-        raise SgdecError(f"{entry.where}: {wrong!r} is not a token id. For text, give --tokenizer FILE.spm.")
+        raise SgdecError(f"{entry.where}: {wrong!r} is not a token id. For text, give --tokenizer.")
     return tokens, entry.total
 
 

@@ -99,7 +99,7 @@ AFTER = (
         help="Input as text, which is tokenised, or as token ids.",
     ),
     setting("max_source_length"),
-    setting("tokenizer", type=Read(), metavar="FILE"),
+    setting("tokenizer", type=Read(), metavar="FILE|DIR"),
     *map(setting, ("vocab_size", "batch_size", "window", "max_rows", "seed", "device", "precision", "threads")),
     click.option("--signature", type=Written(), metavar="FILE", help="File to write the run's signature to."),
 )  # fmt: skip

@@ -23,11 +23,11 @@ log = logging.getLogger(__name__)
     "outer",
     type=Read(),
     required=True,
-    metavar="FILE",
-    help="Tokenizer of the decoder, a file that sgdec tokenizer wrote.",
+    metavar="FILE|DIR",
+    help="Tokenizer of the decoder: a file that sgdec tokenizer wrote, or a folder of a Hugging Face model.",
 )
 @click.option(
-    "--to", "inner", type=Read(), required=True, metavar="FILE", help="Tokenizer of the wrapped predictor."
+    "--to", "inner", type=Read(), required=True, metavar="FILE|DIR", help="Tokenizer of the wrapped predictor."
 )
 @click.option(
     "--output",
@@ -54,7 +54,7 @@ def command(
 ) -> None:
     """Write a transducer from the decoder's tokens to a predictor's, for fsttok.
 
-    Tokenizers are files of `sgdec tokenizer` of any kind: characters, words, BPE or unigram pieces. For example, a
+    Tokenizers are of any kind: characters, words, BPE or unigram pieces, but not byte-level BPE. For example, a
     decoder over characters can use one model over words and one over pieces:
 
     \b

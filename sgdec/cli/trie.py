@@ -28,7 +28,7 @@ SHOWN = 10
 @click.option(
     "--tokenizer",
     type=Read(),
-    metavar="FILE.spm",
+    metavar="FILE|DIR",
     help="Tokenizer of the text, that of the model's target side; by default lines are token ids.",
 )
 @click.option(

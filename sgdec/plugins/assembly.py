@@ -96,11 +96,12 @@ class Run:
             for weight, entry in self.entries
         ]
         own = {"tokenizer": config.tokenizer, "vocab_size": config.vocab_size}
+        hashes = partial(signature.hashes, weights=False)  # of a model's folder, only the tokenizer is read
         return {
             **signature.versions(self.host.third_parties),
             "predictors": ",".join(predictors),
             "decoder": part(config.decoder_name, config.decoder),
-            **{name: f"{value}{signature.hashes(value)}" for name, value in own.items() if value is not None},
+            **{name: f"{value}{hashes(value)}" for name, value in own.items() if value is not None},
             "precision": config.precision,
             "device": config.device,
             **({"threads": str(torch.get_num_threads())} if torch else {}),
@@ -244,10 +245,9 @@ def _vocabularies(chains: list[list[_Part]], tokenizer: str | None) -> Vocabular
     found: dict[str, tuple[str, Vocabulary]] = {}
     brought: list[tuple[str, Vocabularies]] = []
     if tokenizer is not None:
-        from sgdec.text.vocabulary import load_vocabulary
+        from sgdec.text.vocabulary import load_sides
 
-        shared = load_vocabulary(tokenizer)
-        brought.append((f"--tokenizer {tokenizer}", Vocabularies(shared, shared)))
+        brought.append((f"--tokenizer {tokenizer}", Vocabularies(*load_sides(tokenizer))))
     brought += [(f"predictor {chain[0].name!r}", _brought(chain)) for chain in chains]
     for who, vocabularies in brought:
         for side, vocabulary in zip(("source", "target"), vocabularies, strict=True):

@@ -39,6 +39,11 @@ def is_checkpoint(folder: str | Path) -> bool:
     return False
 
 
+def is_foreign(folder: str | Path) -> bool:
+    """Whether a folder has the config of a model, or a tokenizer, and is not one of `sgdec train`."""
+    return (Path(folder, CONFIG).is_file() or has_tokenizer(folder)) and not is_checkpoint(folder)
+
+
 def has_tokenizer(folder: str | Path) -> bool:
     """Whether a folder has the files of a tokenizer."""
     return any(True for pattern in PIECES for _ in Path(folder).glob(pattern))

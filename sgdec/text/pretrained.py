@@ -216,7 +216,12 @@ class PretrainedVocabulary:
         return self._tokens.get(piece, UNK)
 
     def text_of(self, token: int) -> str | None:
-        """The text of a token, ``▁`` for a blank; None for a token without text (``<unk>``, part of a character)."""
+        """The text of a token, ``▁`` for a blank; None for a token without text (``<unk>``, part of a character), and
+        for one with a blank after its beginning, which is in no word."""
+        text = self._text(token)
+        return None if text is None or BLANK in text[1:] else text
+
+    def _text(self, token: int) -> str | None:
         if not self._spelled[token] or token in self._marks or token == UNK:
             return None
         piece = self._pieces[token]

@@ -269,10 +269,9 @@ def _tree(
             skipped += 1
             continue
         if not texts.get(tokens[0], "").startswith(BLANK):
-            raise UsageError(
-                f"the outer vocabulary begins a word with {outer.piece(tokens[0])!r}, not with {BLANK}; "
-                "expected a model as `sgdec tokenizer` makes it."
-            )
+            raise _without_blank("outer", outer.piece(tokens[0]))
+        if written and not (inner.text_of(written[0]) or BLANK).startswith(BLANK):
+            raise _without_blank("inner", inner.piece(written[0]))
         node = root
         for token in tokens:
             node = node.after(token, texts.get(token, ""))
@@ -282,6 +281,13 @@ def _tree(
         ways_on = [child.shared for child in node.children.values()]
         node.shared = _common_beginning([*ways_on, *([node.word] if node.word is not None else [])])
     return root, skipped
+
+
+def _without_blank(side: str, piece: str) -> UsageError:
+    return UsageError(
+        f"the {side} vocabulary begins a word with {piece!r}, not with {BLANK}; expected a model as `sgdec "
+        "tokenizer` makes it. In byte-level BPE the first word of a line has no blank."
+    )
 
 
 def _common_beginning(several: Sequence[tuple[int, ...]]) -> tuple[int, ...]:

@@ -164,11 +164,12 @@ def nllb(folder: Path) -> None:
 
 def llama(folder: Path) -> None:
     """BPE over ``▁`` with bytes, and ``<s>`` before a text."""
-    from tokenizers import Tokenizer, decoders, models, normalizers, processors, trainers
+    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
     special = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256))]
     backend = Tokenizer(models.BPE(unk_token="<unk>", fuse_unk=True, byte_fallback=True))
     backend.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+    backend.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme="never")  # no piece spans two words
     backend.decoder = decoders.Sequence(
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
     )
@@ -178,6 +179,7 @@ def llama(folder: Path) -> None:
     )
     content = json.loads(backend.to_str())
     content["added_tokens"] = content["added_tokens"][:3]  # bytes are ordinary pieces
+    content["pre_tokenizer"] = None
     backend = Tokenizer.from_str(json.dumps(content))
     backend.post_processor = processors.TemplateProcessing(single="<s> $A", special_tokens=[("<s>", 1)])
     rows = _save(
