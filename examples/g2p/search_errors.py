@@ -132,7 +132,7 @@ def lengths(greedy: Run, exact: Run, unlimited: Run, empty: list[float]) -> str:
 def largest(words: list[str], greedy: Run, exact: Run) -> str:
     """The words in which greedy search loses most."""
     lost = greedy.lost(exact)
-    order = sorted(range(len(words)), key=lambda i: -lost[i])[:SHOWN]
+    order = sorted((i for i in range(len(words)) if lost[i]), key=lambda i: -lost[i])[:SHOWN]
     found: list[list[object]] = [["word", "greedy", "P", "best", "P", "lost"]]
     for i in order:
         shown = ((run.outputs[i], f"{math.exp(run.scores[i]):.4f}") for run in (greedy, exact))
