@@ -233,6 +233,8 @@ TARGETS: tuple[FileTarget, ...] = (
            "run/step-2/config.json:json run/step-2/model.safetensors:safetensors", **ANY),
     target("quantize", "quantize model --output out --calibrate in.txt outputs.txt",
            f"in.txt:text outputs.txt:text model=gnmt {MODEL}"),
+    target("export", "export model --to hf --output out --no-tokenizer",
+           "model=transformer model/config.json:json model/model.safetensors:safetensors", **ANY),
     target("cluster", "cluster --model model --input in.txt --held-out outputs.txt --centroids 2 --k 2 "
            "--output out", f"in.txt:text outputs.txt:text model=gnmt {MODEL}"),
     target("demo lattices", "demo lattices --tokenizer numbers.spm --output out/{id}.fst numbers.en",

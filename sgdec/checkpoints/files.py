@@ -42,7 +42,7 @@ def write_folder(final: Path, write: Callable[[Path], None], *, advice: str = IN
         settle(final)
         partial.mkdir(parents=True)
         write(partial)
-        flush(*partial.iterdir(), partial)
+        flush(*partial.rglob("*"), partial)
         _replace(final, partial)
     except BaseException as error:
         with contextlib.suppress(OSError):  # only the first failure is reported

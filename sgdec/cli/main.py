@@ -35,6 +35,7 @@ COMMANDS = {
     "ngrams": "Extract n-gram posteriors of lattices and lists, for ngramc.",
     "average": "Average the weights of checkpoints.",
     "quantize": "Write a trained model with 8-bit weights, for --precision int8.",
+    "export": "Write a trained model for Hugging Face's transformers.",
     "cluster": "Cluster a model's contexts, for clusternmt.",
     "plugins": "List, check and describe the installed plugins.",
     "new-plugin": "Write a template of a plugin distribution.",

@@ -43,11 +43,14 @@ PAIRS = [
 
 
 def call(path: tuple[str, ...], given: dict[str, str]) -> list[str]:
-    """A call with these values; whatever else is required names a file of its own."""
+    """A call with these values; whatever else is required names a file of its own, or is the first choice."""
     options, arguments = list(path), []
     for parameter in ALL[path].params:
         name = parameter.name or ""
         if name not in given and not parameter.required:
+            continue
+        if isinstance(parameter.type, click.Choice):
+            options += [parameter.opts[0], parameter.type.choices[0]]
             continue
         several = [given.get(name, f"{name}.{i}") for i in range(parameter.nargs if parameter.nargs > 1 else 1)]
         if isinstance(parameter.type, Read):
@@ -160,10 +163,10 @@ def test_other_files_are_no_matter(args: list[str], capsys: pytest.CaptureFixtur
     assert main([*DECODE, *args]) == 0, capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["average", "quantize"])
+@pytest.mark.parametrize("command", ["average", "quantize", "export --to hf"])
 def test_a_new_folder_may_be_inside_the_folder_of_a_run(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("run").mkdir()
-    main([command, "run", "--output", "run/new"])
+    main([*command.split(), "run", "--output", "run/new"])
     assert "run: this is not a checkpoint" in capsys.readouterr().err
 
 

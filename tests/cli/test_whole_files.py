@@ -157,6 +157,7 @@ CASES: dict[tuple[tuple[str, ...], str], tuple[str, str]] = {
         "cluster --model model --input text --output clusters --centroids 1", "clusters/clusters.json",
     ),
     (("average",), "output"): ("average model model2 --output averaged", "averaged/config.json"),
+    (("export",), "output"): ("export model3 --to hf --output hf", "hf/config.json"),
     (("quantize",), "output"): ("quantize model --calibrate text text --output small", "small/config.json"),
     (("train",), "output"): (
         "train --train text text --valid text text --tokenizer c.spm --output run --max-steps 1 --quiet "
@@ -189,6 +190,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Any]:
     write_lattice(folder / "1.fst", [((3,), 0.5)])
     write_checkpoint(folder / "model")
     write_checkpoint(folder / "model2", seed=2)
+    write_checkpoint(folder / "model3", source="stu", target="stu", model="transformer", options={"width": 8})
     for _, written in CASES.values():
         if "/" not in written:
             (folder / written).write_bytes(OLD)

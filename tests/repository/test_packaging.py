@@ -125,6 +125,7 @@ def test_without_extras_what_needs_one_names_it(smallest: Environment, tmp_path:
         "average a b --output c": "nmt",
         "cluster --model a --input in.ids --output c": "nmt",
         "evaluate --reference in.ids in.ids": "nmt",
+        "export a --to hf --output c": "nmt",
         "quantize a --output c": "nmt",
         "tokenizer --input in.ids --output c": "nmt",
         "train --train in.ids in.ids --valid in.ids in.ids --tokenizer a --model gnmt --output c": "nmt",
