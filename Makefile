@@ -48,8 +48,8 @@ ratchet: install
 install: $(INSTALLED)
 
 # Runs again whenever the dependencies, their pinned versions or the entry points change. The egg-info of an older build
-# system is removed, because it would be read before the installed metadata. Of g2p-en only the weights are read, so what
-# it depends on is left out.
+# system is removed, because it would be read before the installed metadata. Of g2p-en only the weights and a
+# list of words are used, so what it depends on is left out.
 $(INSTALLED): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[all,test,docs]"

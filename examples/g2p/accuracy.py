@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from importlib.metadata import distribution
 from pathlib import Path
-from typing import Any
 
 from g2p import G2P
 
@@ -25,9 +24,9 @@ def homographs() -> dict[str, set[str]]:
     return {word.lower(): {first, second} for word, first, second, _ in fields}
 
 
-def pronounced(decoder: str, words: list[str], **options: Any) -> list[str | None]:
+def pronounced(decoder: str, words: list[str]) -> list[str | None]:
     """The best output of each word; of an exact search, with its proof."""
-    run = sgdec.load({"g2p": G2P}, decoder, max_length=20, precision="fp64", **{decoder: options})
+    run = sgdec.load({"g2p": G2P}, decoder, max_length=20, precision="fp64")
     found = list(run.decode(words, errors="raise"))
     assert all(each.proven is not False for each in found)
     return [each.best.text for each in found]

@@ -178,7 +178,8 @@ def main() -> None:
     parser.add_argument("--words", type=Path, required=True)
     parser.add_argument("--beams", nargs="+", type=int, required=True)
     given = parser.parse_args()
-    kinds, words = {}, []
+    kinds: dict[str, slice] = {}
+    words: list[str] = []
     for path in sorted(given.words.glob("*.txt")):
         listed = path.read_text(encoding="utf-8").splitlines()
         kinds[path.stem] = slice(len(words), len(words) + len(listed))

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator, Sequence
+from functools import cache
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 from statistics import fmean
@@ -40,7 +41,7 @@ KINDS = ("common", "derived", "names", "coined")
 WORDS = [word for kind in KINDS for word in (EXAMPLE / "words" / f"{kind}.txt").read_text().split()]
 ODD = ["x", "can't", "zz-top", "zettabyteunlearnablestomach", "youtubersproutizationthreadability"]
 """Words with symbols that the model does not know, and words that g2p-en gives up after 20 phonemes."""
-BEAMS = (1, 2, 5)
+BEAMS = (1, 3)
 SAME = 1e-9
 """Sums of the same float64 numbers in another order differ by less."""
 
@@ -107,14 +108,19 @@ class Equations:
         with np.load(path, allow_pickle=False) as file:
             self.weights = {name: file[name].astype(np.float64) for name in file}
 
+    @cache  # noqa: B019
+    def read(self, side: str, symbol: int) -> Any:
+        x = self.weights[f"{side}_emb"][symbol]
+        return np.split(self.weights[f"{side}_w_ih"] @ x + self.weights[f"{side}_b_ih"], 3)
+
     def unit(self, side: str, symbol: int, h: Any) -> Any:
         """h' of a gated recurrent unit, after one more symbol."""
-        x = self.weights[f"{side}_emb"][symbol]
-        of_x = np.split(self.weights[f"{side}_w_ih"] @ x + self.weights[f"{side}_b_ih"], 3)
+        of_x = self.read(side, symbol)
         of_h = np.split(self.weights[f"{side}_w_hh"] @ h + self.weights[f"{side}_b_hh"], 3)
         reset, update = (1 / (1 + np.exp(-of_x[gate] - of_h[gate])) for gate in (0, 1))
         return update * h + (1 - update) * np.tanh(of_x[2] + reset * of_h[2])
 
+    @cache  # noqa: B019
     def begin(self, word: str) -> Any:
         """The state that scores the first phoneme of a word."""
         h = np.zeros(256)
@@ -265,7 +271,7 @@ def test_all_scores_after_any_prefix_are_those_of_the_equations(
         expected = [equations.after(h, symbol) for h, symbol in zip(expected, drawn, strict=True)]
 
 
-@pytest.mark.parametrize(("decoder", "limit"), [("dfs", 20), ("astar", 20), ("astar", 0)])
+@pytest.mark.parametrize(("decoder", "limit"), [("dfs", 20), ("astar", 0)])
 def test_exact_searches_prove_the_optimum_of_the_equations(
     optima: list[Best], symbols: dict[str, list[str]], decoder: str, limit: int
 ) -> None:
