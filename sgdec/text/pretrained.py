@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from sgdec.context import BOS, EOS, UNK
-from sgdec.errors import SgdecError
+from sgdec.errors import SgdecError, UsageError
 from sgdec.text.model_folder import has_tokenizer, language_id, quiet, read_config, read_tokenizer
 from sgdec.text.numbering import RESERVED, Numbering
 from sgdec.text.words import BLANK, SPECIAL
@@ -188,6 +188,17 @@ class PretrainedVocabulary:
     def encode_prompt(self, text: str) -> tuple[int, ...]:
         """The tokens of a prompt: marks that are written in it, such as ``<|im_start|>``, are marks."""
         return tuple(self._encoded([text], add_special_tokens=False)[0])
+
+    def encode_chat(self, message: str) -> tuple[int, ...]:
+        """The tokens of a conversation in the tokenizer's chat template: a user's message, and the marks after which
+        the model answers. Raises `UsageError` if the tokenizer has no template that takes one."""
+        turns = [{"role": "user", "content": message}]
+        try:
+            text = self._tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+        except Exception as error:  # a template is a program that can refuse anything
+            reason = str(error).strip().split("\n")[0].rstrip(".")
+            raise UsageError(f"the tokenizer has no chat template for one message of a user: {reason}.") from None
+        return self.encode_prompt(text)
 
     def wrap(self, tokens: Iterable[int]) -> tuple[int, ...]:
         """The tokens of a source as the model reads them: with the marks that the tokenizer adds before and after,

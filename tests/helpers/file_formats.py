@@ -205,6 +205,19 @@ def translation_model(model: str, **options: object) -> Callable[[Path], Mapping
     return lambda folder: {"nmt.model": write_checkpoint(folder, model=model, options=options)}
 
 
+def hugging_face(family: str) -> Callable[[Path], Mapping[str, object]]:
+    """Ids 0 to 5 have the numbers 6 and 1 to 5: nothing is ``<unk>``."""
+
+    def write(folder: Path) -> Mapping[str, object]:
+        from tests.helpers.pretrained import tiny_model
+
+        roles = {"bos_token_id": 1, "eos_token_id": 2, "forced_bos_token_id": None, "decoder_start_token_id": 2}
+        tiny_model(family, vocab_size=6, **roles).save_pretrained(folder)
+        return {"hf.model": folder}
+
+    return write
+
+
 def clusters(folder: Path) -> Mapping[str, object]:
     import torch
 
@@ -249,6 +262,7 @@ CASES: list[Case] = [
     *(lattices(fst, name) for fst in ("fst", "nfst") for name in ("1.fst", "1.fst.gz", "{id}.fst", "{id}.fst.gz")),
     *(lattices(plugin, "1.fst", arc="log") for plugin in ("fst", "nfst")),
     *(Case("fsttok:ngram", name, segments(name), "fsttok") for name in ("t.fst", "t.fst.gz")),
+    *(Case("hf", family, hugging_face(family)) for family in ("bart", "gpt2", "mamba")),
     *(
         Case("idxmap:ngram", name, around(text("idxmap", "0 0\n1 1\n2 2\n3 4\n4 5\n5 3\n6 6\n", name)), "idxmap")
         for name in ("map", "map.gz", "map.zst")

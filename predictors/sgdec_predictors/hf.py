@@ -1,0 +1,320 @@
+"""Hugging Face models: log P(token | prefix, source) of a seq2seq or causal model of `transformers`.
+
+The encoder of a seq2seq model reads the source. For a causal model, the source precedes the output. With ``prompt``
+or ``chat``, the source is part of a text that the model reads. This is computed once for each sentence.
+
+The tokens 0, 1 and 2 are ``<unk>``, ``<s>`` and ``</s>`` as everywhere; `sgdec.text.numbering` says what numbers the
+ids of a model have. Further ids that end a text count as ``</s>`` (``ends``). Whatever the search, it follows the
+model's generation settings where they force or forbid tokens: the first tokens of an output, which are then no part
+of it, its end at the length limit, ``bad_words_ids``, ``suppress_tokens`` and ``begin_suppress_tokens``. What is
+forced scores 0. Other settings, such as the number of beams, are options of predictors and decoders; a line at the
+end of a run names them. Where a model has no more positions, ``</s>`` is the only token.
+
+A state has the keys and values of its tokens in slots, which prefixes with the same beginning share, or its recurrent
+states (`sgdec.pretrained.prefixes`). The last token is read when the next one is predicted.
+
+Cost: one step of the model and one softmax over V for each prefix whose scores are asked for, many prefixes at once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+
+from pydantic import Field
+
+import sgdec
+from sgdec import EOS, BatchPredictor, Context, Scores, SgdecError, Source, UsageError
+from sgdec.context import Vocabularies
+from sgdec.protocol import Candidates
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from sgdec.pretrained.prefixes import Prefix, Prefixes
+    from sgdec.text.pretrained import Roles
+
+Ends: TypeAlias = Literal["best", "log-sum"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Sentence:
+    """What all prefixes of one sentence share."""
+
+    limit: int | None
+    """The largest number of tokens before ``</s>``."""
+    room: float
+    """The number of tokens for which the model has positions."""
+    place: slice
+    """The source's own tokens among those that the model reads."""
+
+
+@dataclass(eq=False, slots=True)
+class HfState:
+    """One prefix."""
+
+    prefix: Prefix
+    sentence: _Sentence
+    length: int
+    """The number of its tokens."""
+    last: tuple[int, ...]
+    """The last ids, of what precedes the output too: as many as decide which words are forbidden."""
+
+
+class HfPredictor(BatchPredictor):
+    """A model of `transformers`."""
+
+    max_score = 0.0
+
+    def __init__(
+        self,
+        model: Annotated[
+            str, Field(description="folder with config.json and model.safetensors, or a name in the local cache")
+        ],
+        prompt: Annotated[
+            str | None,
+            Field(description=r"what the model reads, with {source} for the source and \n for a line break"),
+        ] = None,
+        chat: Annotated[
+            bool, Field(description="true: the source (or the prompt) is a user's message in the chat template")
+        ] = False,
+        source_language: Annotated[
+            str | None, Field(description="the tokenizer's code of the source language, such as en_XX")
+        ] = None,
+        target_language: Annotated[
+            str | None, Field(description="the code of the output's language, forced as its first token")
+        ] = None,
+        ends: Annotated[
+            Ends, Field(description="score of </s> if several ids end a text: their best, or that of their sum")
+        ] = "best",
+        attention: Annotated[
+            int | None,
+            Field(description="layer that gives attention, for coverage and copying (seq2seq models); -1 = the last"),
+        ] = None,
+        download: Annotated[
+            bool, Field(description="true: download what the local cache lacks from huggingface.co")
+        ] = False,
+        context: Context | None = None,
+    ) -> None:
+        from sgdec.pretrained.folder import find_folder, load_module
+        from sgdec.pretrained.prompts import Reader
+        from sgdec.text.pretrained import read_roles
+
+        context = context or Context()
+        folder = find_folder(model, download=download)
+        roles = read_roles(folder, target_language=target_language)
+        if roles.seq2seq and chat:
+            raise UsageError(f"hf: chat is for causal models; the encoder of {model} reads no chat.")
+        if attention is not None and (not roles.seq2seq or prompt is not None):
+            what = "in a prompt the source's tokens are not known" if roles.seq2seq else f"{model} is a causal model"
+            raise UsageError(f"hf: attention needs an encoder that reads the source alone, and {what}.")
+        vocabularies = _vocabularies(folder, source_language, target_language)
+        reader = Reader(prompt, chat, vocabularies.source)  # type: ignore[arg-type]
+        module = load_module(folder, context, attention=attention is not None)
+        self._begin_with(module, roles, vocabularies, reader, context, ends, attention)
+
+    @classmethod
+    def read_vocabularies(
+        cls,
+        model: str,
+        source_language: str | None = None,
+        target_language: str | None = None,
+        download: bool = False,
+        **others: Any,
+    ) -> Vocabularies:
+        """The vocabularies of a model's tokenizer, without loading its weights."""
+        from sgdec.pretrained.folder import find_folder
+
+        return _vocabularies(find_folder(model, download=download), source_language, target_language)
+
+    @classmethod
+    def of(
+        cls, module: Any, *, ends: Ends = "best", attention: int | None = None, context: Context | None = None
+    ) -> HfPredictor:
+        """A predictor of a model of `transformers` that is loaded already; sources are what it reads."""
+        from sgdec.pretrained.prompts import Reader
+        from sgdec.text.pretrained import roles_of
+
+        found = cls.__new__(cls)
+        roles = roles_of(module.config, module.generation_config)
+        found._begin_with(module.eval(), roles, Vocabularies(), Reader(), context or Context(), ends, attention)
+        return found
+
+    def _begin_with(
+        self,
+        module: Any,
+        roles: Roles,
+        vocabularies: Vocabularies,
+        reader: Any,
+        context: Context,
+        ends: Ends,
+        attention: int | None,
+    ) -> None:
+        import torch
+
+        from sgdec.pretrained.prefixes import Continuations, Translations
+        from sgdec.pretrained.rules import Rules
+
+        self.vocabularies = vocabularies
+        self._roles, self._reader, self._ends = roles, reader, ends
+        self._run_source = context.vocabularies.source
+        self._settings = module.generation_config
+        self._rules = Rules.of(self._settings, roles)
+        config = module.config.get_text_config(decoder=True)
+        self._positions: float = getattr(config, "max_position_embeddings", None) or math.inf
+        self._first: tuple[int, ...] = ()
+        """The ids with which every output of a seq2seq model begins."""
+        together = not context.deterministic
+        if roles.seq2seq:
+            if roles.decoder_start is None:
+                raise SgdecError("hf: decoder_start_token_id is missing in generation_config.json.")
+            self._first = (roles.decoder_start, *(() if roles.forced_bos is None else (roles.forced_bos,)))
+            self._prefixes: Prefixes = Translations(module, self._first, together=together, attention=attention)
+        else:
+            self._prefixes = Continuations(module, together=together)
+        if attention is None:
+            self.attention = None  # type: ignore[assignment, method-assign]
+        ids, numbers, device = roles.numbering.ids, roles.numbering.numbers, self._prefixes.device
+        moved = (ids != range(len(ids))).nonzero()[0]
+        self._moved = torch.tensor(moved, device=device)
+        self._moved_ids = torch.tensor(ids[moved], device=device)
+        self._other_ends = torch.tensor(numbers[list(roles.eos[1:])], device=device)
+        self._banned = torch.tensor(numbers[list(self._rules.banned)], device=device)
+
+    def initialize_batch(self, sources: Sequence[Source]) -> list[HfState]:
+        """Raises `SgdecError` for a source that is empty, too long for the model, or not in its vocabulary."""
+        import torch
+
+        sources = [self._in_own_tokens(source) for source in sources]
+        read = [self._read(source) for source in sources]
+        with torch.inference_mode():
+            prefixes = self._prefixes.begin(read)
+        states = []
+        for source, ids, prefix in zip(sources, read, prefixes, strict=True):
+            before = self._first if self._roles.seq2seq else ids
+            sentence = _Sentence(source.max_length, self._positions - len(before), self._reader.place(source))
+            states.append(HfState(prefix, sentence, 0, self._remembered(before)))
+        return states
+
+    def predict_batch(
+        self, states: Sequence[HfState], candidates: Sequence[Candidates | None] | None = None
+    ) -> Scores:
+        import torch
+
+        with torch.inference_mode():
+            logits = self._prefixes.logits([state.prefix for state in states])
+            precision = torch.promote_types(logits.dtype, torch.float32)
+            scores = self._numbered(torch.log_softmax(logits.to(precision), dim=-1))
+            self._forbid(scores, states)
+        return Scores.dense(scores)
+
+    def consume_batch(self, states: Sequence[HfState], tokens: Sequence[int]) -> list[HfState]:
+        import torch
+
+        ids = self._roles.numbering.ids[list(tokens)].tolist()
+        with torch.inference_mode():
+            prefixes = self._prefixes.after([state.prefix for state in states], ids)
+        return [
+            HfState(prefix, state.sentence, state.length + 1, self._remembered((*state.last, id)))
+            for prefix, state, id in zip(prefixes, states, ids, strict=True)
+        ]
+
+    def attention(self, states: Sequence[HfState]) -> list[Any]:
+        """For each state the attention ``[source]`` at the prediction of its next token: the shares of the source's
+        own tokens, without the marks that the encoder reads with them."""
+        import torch
+
+        with torch.inference_mode():
+            rows = self._prefixes.attention([state.prefix for state in states])
+            own = [row[state.sentence.place].double() for row, state in zip(rows, states, strict=True)]
+            return [(row / row.sum().clamp(min=torch.finfo(row.dtype).tiny)).cpu().numpy() for row in own]
+
+    def summary(self) -> str | None:
+        """The line at the end of a run: settings of the model that are options here."""
+        from sgdec.pretrained.rules import not_followed
+
+        settings = not_followed(self._settings)
+        return f"hf: settings of the model that only options can follow: {', '.join(settings)}" if settings else None
+
+    def _numbered(self, scores: Tensor) -> Tensor:
+        """The columns of scores ``[rows, ids]`` as ``[rows, numbers]``."""
+        import torch
+
+        moved = scores[:, self._moved_ids.clamp(min=0)]
+        moved[:, self._moved_ids < 0] = -torch.inf
+        ends = scores[:, list(self._roles.eos)]
+        size = self._roles.numbering.size
+        if size > scores.shape[1]:
+            wider = scores.new_empty(len(scores), size)
+            wider[:, : scores.shape[1]] = scores
+            scores = wider
+        scores[:, self._moved] = moved
+        if len(self._other_ends):
+            scores[:, self._other_ends] = -torch.inf
+            scores[:, EOS] = ends.amax(dim=1) if self._ends == "best" else ends.logsumexp(dim=1).clamp(max=0.0)
+        return scores
+
+    def _forbid(self, scores: Tensor, states: Sequence[HfState]) -> None:
+        """Score with -inf what the model or its settings forbid, and with 0 what they force."""
+        import torch
+
+        rules, numbers = self._rules, self._roles.numbering.numbers
+        scores[:, self._banned] = -torch.inf
+        for row, state in enumerate(states):
+            banned = list(rules.banned_first) if state.length == 0 else []
+            if rules.banned_words:
+                banned += rules.forbidden_after(state.last)
+            if banned:
+                scores[row, torch.from_numpy(numbers[banned])] = -torch.inf
+            forced = rules.forced_end and state.length == state.sentence.limit
+            if forced or state.length >= state.sentence.room:
+                end = 0.0 if forced else float(scores[row, EOS])
+                scores[row] = -torch.inf
+                scores[row, EOS] = end
+
+    def _remembered(self, ids: Sequence[int]) -> tuple[int, ...]:
+        memory = self._rules.memory
+        return tuple(ids[-memory:]) if memory else ()
+
+    def _in_own_tokens(self, source: Source) -> Source:
+        """The source in this model's tokens, if the run has others (the model is inside a wrapper)."""
+        run, own = self._run_source, self.vocabularies.source
+        if run is None or own is None or run.fingerprint == own.fingerprint:
+            return source
+        text = source.text if source.text is not None else run.decode(source.tokens)
+        return replace(source, tokens=own.encode(text), text=text)
+
+    def _read(self, source: Source) -> list[int]:
+        """The ids that the model reads of a source. Raises the errors of `initialize_batch`."""
+        tokens = self._reader.tokens(source)
+        numbering = self._roles.sources
+        for token in tokens:
+            if not 0 <= token < numbering.size:
+                raise SgdecError(f"source token {token} is outside the model's vocabulary 0..{numbering.size - 1}.")
+            if numbering.ids[token] < 0:
+                raise SgdecError(f"source token {token}: this model has no {('<unk>', '<s>', '</s>')[token]}.")
+        ids: list[int] = numbering.ids[list(tokens)].tolist()
+        if not ids and not self._roles.seq2seq and self._roles.bos is not None:
+            ids = [self._roles.bos]
+        if not ids:
+            raise SgdecError("the source is empty; this model needs at least one token.")
+        if len(ids) > self._positions:
+            places = f"{self._positions:.0f} positions"
+            raise SgdecError(f"the model would read {len(ids)} tokens, but has {places}. Shorten the source.")
+        return ids
+
+
+def _vocabularies(folder: Any, source_language: str | None, target_language: str | None) -> Vocabularies:
+    from sgdec.text.model_folder import has_tokenizer
+    from sgdec.text.pretrained import load_pretrained
+
+    if not has_tokenizer(folder):
+        return Vocabularies()
+    return Vocabularies(*load_pretrained(folder, source_language=source_language, target_language=target_language))
+
+
+@sgdec.hookimpl
+def sgdec_predictors() -> dict[str, type[BatchPredictor]]:
+    return {"hf": HfPredictor}

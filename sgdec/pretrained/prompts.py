@@ -1,0 +1,53 @@
+"""What a model reads of a source: its tokens with the marks that the model expects, in a prompt, or in a chat."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from sgdec.errors import UsageError
+from sgdec.protocol import Source
+
+if TYPE_CHECKING:
+    from sgdec.text.pretrained import PretrainedVocabulary
+
+PLACE = "{source}"
+
+
+class Reader:
+    """Turns sources into what a model reads."""
+
+    def __init__(
+        self, prompt: str | None = None, chat: bool = False, vocabulary: PretrainedVocabulary | None = None
+    ) -> None:
+        r"""``prompt``: a text with ``{source}``, in which ``\n`` and ``\t`` are a line break and a tab.
+
+        ``vocabulary``: None = sources are read as they are. Raises UsageError for a prompt without ``{source}``, and
+        if text is needed and there is no tokenizer.
+        """
+        if prompt is not None and PLACE not in prompt:
+            raise UsageError(f"hf: the prompt {prompt!r} has no {PLACE}, the place of the source.")
+        if vocabulary is None and (prompt is not None or chat):
+            raise UsageError("hf: a prompt or a chat needs a tokenizer, and the folder of the model has none.")
+        self._template = PLACE if prompt is None else prompt.replace(r"\n", "\n").replace(r"\t", "\t")
+        self._vocabulary = vocabulary
+        self._chat = chat
+        self._plain = prompt is None and not chat
+
+    def tokens(self, source: Source) -> tuple[int, ...]:
+        """The tokens that the model reads, in its vocabulary."""
+        if self._vocabulary is None:
+            return tuple(source.tokens)
+        if self._plain:
+            return self._vocabulary.wrap(source.tokens)
+        text = self._vocabulary.decode(source.tokens) if source.text is None else source.text
+        filled = self._template.replace(PLACE, text)
+        if self._chat:
+            return self._vocabulary.encode_chat(filled)
+        return self._vocabulary.wrap(self._vocabulary.encode_prompt(filled))
+
+    def place(self, source: Source) -> slice:
+        """The places of the source's own tokens among `tokens`, where there is no prompt."""
+        if self._vocabulary is None:
+            return slice(0, len(source.tokens))
+        before = self._vocabulary.wrap((-1,)).index(-1)
+        return slice(before, before + len(source.tokens))
