@@ -166,6 +166,7 @@ class PretrainedVocabulary:
         self._pieces = _unique(spelled, self.numbering)
         special = {id for id in tokenizer.all_special_ids if id < len(self.numbering.numbers)}
         self._marks = {BOS, EOS, *map(int, self.numbering.numbers[[*special, *self.numbering.ends]])}
+        self._of_text = [UNK if token in self._marks else token for token in self.numbering.numbers.tolist()]
 
     @property
     def size(self) -> int:
@@ -182,12 +183,12 @@ class PretrainedVocabulary:
 
     def encode_all(self, lines: Sequence[str]) -> list[list[int]]:
         """`encode` for many lines at once."""
-        rows = self._encoded(lines, add_special_tokens=False, split_special_tokens=True)
-        return [[UNK if token in self._marks else token for token in row] for row in rows]
+        numbers = self._of_text
+        return [[numbers[id] for id in row] for row in self._ids(lines, marks=False)]
 
     def encode_prompt(self, text: str) -> tuple[int, ...]:
         """The tokens of a prompt: marks that are written in it, such as ``<|im_start|>``, are marks."""
-        return tuple(self._encoded([text], add_special_tokens=False)[0])
+        return tuple(self.numbering.numbers[self._ids([text], marks=True)[0]].tolist())
 
     def encode_chat(self, message: str) -> tuple[int, ...]:
         """The tokens of a conversation in the tokenizer's chat template: a user's message, and the marks after which
@@ -253,15 +254,20 @@ class PretrainedVocabulary:
             line = backend.normalizer.normalize_str(line)
         return line.replace(BLANK, " ").split()
 
-    def _encoded(self, lines: Sequence[str], **options: Any) -> list[list[int]]:
+    def _ids(self, lines: Sequence[str], *, marks: bool) -> list[list[int]]:
+        """The model's ids of lines, without the marks of `wrap`; ``marks``: whether marks in the text are marks."""
         if not lines:
             return []
+        if self._tokenizer.is_fast:  # objects of `transformers` around these calls would take four times as long
+            backend = self._tokenizer.backend_tokenizer
+            backend.no_truncation()
+            backend.no_padding()
+            backend.encode_special_tokens = not marks
+            return [found.ids for found in backend.encode_batch_fast(list(lines), add_special_tokens=False)]
         given = {"text" if self._side == "source" else "text_target": list(lines)}
-        unused = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
         with quiet():
-            rows = self._tokenizer(**given, **options, **unused)["input_ids"]
-        numbers = self.numbering.numbers
-        return [numbers[row].tolist() if row else [] for row in rows]
+            found = self._tokenizer(**given, add_special_tokens=False, split_special_tokens=not marks, verbose=False)
+        return list(found["input_ids"])
 
     def _decoded(self, ids: list[int]) -> str:
         return str(self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))

@@ -7,12 +7,17 @@ import codecs
 import json
 import re
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+import sgdec
 from sgdec.cli.main import main
+from sgdec.io.symbols import symbol_of
 from sgdec.io.trie import open_trie
 from sgdec.text.sentencepiece import train_vocabulary
 from sgdec.text.vocabulary import load_vocabulary
@@ -75,9 +80,20 @@ def test_blanks_escapes_and_names_of_roles_are_replaced(models: Path, folder: Pa
     assert main(["vocabulary", "odd", "--output", "table"]) == 0
     table = pynini.SymbolTable.read_text("table")
     assert [plain(table.find(first + place)) for place in range(len(odd))] == odd
-    assert table.find("\\") == load_vocabulary("odd").token("\\") > 2
+    odd_one = load_vocabulary("odd")
+    assert len({odd_one.piece(number) for number in range(odd_one.size)}) == odd_one.size
+    assert odd_one.token("<s>") == first + odd.index("<s>")
     assert len({symbol for _, symbol in table}) == table.num_symbols() == first + len(odd) + 2
+    assert table.find("\\") == odd_one.token("\\") > 2
     assert [table.find(number) for number in range(3)] == ["<unk>", "<s>", "</s>"]
+
+
+@given(st.text("\\xue20 \t\n\r\x00\x85\u2028<s>/nk", max_size=9) | st.sampled_from(["<s>", "</s>", "<unk>"]))
+def test_every_piece_comes_back_from_its_symbol(piece: str) -> None:
+    symbol = symbol_of(piece)
+    assert plain(symbol) == piece
+    assert len(symbol.split()) == 1 and symbol.isprintable()
+    assert symbol not in ("<s>", "</s>", "<unk>")
 
 
 def test_the_table_goes_to_standard_output(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -175,6 +191,27 @@ def test_pieces_that_an_arpa_file_cannot_hold(models: Path, capsys: pytest.Captu
     assert main([*call, "--tokenizer", str(models / "qwen")]) == 2
     assert "an ARPA file cannot hold piece" in capsys.readouterr().err
     assert main([*call, "--tokenizer", str(models / "t5")]) == 0
+    shutil.copytree(models / "gpt2", "two")
+    content = json.loads(Path("two/tokenizer.json").read_text())
+    content["added_tokens"].append({**content["added_tokens"][0], "id": 321, "content": "<s>"})
+    Path("two/tokenizer.json").write_text(json.dumps(content))
+    Path("two/config.json").unlink()
+    assert main([*call, "--tokenizer", "two"]) == 2
+    assert "an ARPA file cannot hold piece 321, '<s>'" in capsys.readouterr().err
+
+
+@pytest.mark.filterwarnings("ignore:Recommended. pip install sacremoses")
+def test_sources_are_split_as_sources(models: Path) -> None:
+    from transformers import AutoTokenizer
+
+    run = sgdec.load("forced", forced={"path": "text"}, tokenizer=models / "marian")
+    own = AutoTokenizer.from_pretrained(models / "marian", local_files_only=True)
+    vocabularies: Any = run.parts.vocabularies
+    for line in TEXT[:9]:
+        for vocabulary, side in ((vocabularies.source, "text"), (vocabularies.target, "text_target")):
+            expected = own(**{side: line}, add_special_tokens=False)["input_ids"]
+            assert vocabulary.numbering.ids[list(vocabulary.encode(line))].tolist() == expected
+    assert vocabularies.source.encode(TEXT[0]) != vocabularies.target.encode(TEXT[0])
 
 
 def test_transducers_between_our_vocabularies_and_models(models: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -212,6 +249,15 @@ def _labels(fst: Any) -> tuple[int, ...]:
         labels.append(arcs[0].olabel)
         state = arcs[0].nextstate
     return tuple(labels)
+
+
+def test_without_the_library_the_extra_is_named(
+    models: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(models / "t5", "unread")
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    assert main(["vocabulary", "unread"]) == 1
+    assert capsys.readouterr().err.endswith(' (pip install "sgdec[hf]").\n')
 
 
 def test_training_refuses_a_folder(models: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -4,6 +4,7 @@ models; marks such as ``</s>`` are added by `wrap` alone; folders that cannot be
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +24,7 @@ pytest.importorskip("transformers")
 
 LINES = [
     "the cat", "", " ", " leading", "trailing ", "two  blanks", "tab\there", "Ünïcödé", "Ünïcödé 🙂 日本",
-    "zzz \u2603", "e\u0301", "no\u00a0break", ">>fra<< the cat", *TEXT[:9],
+    "zzz \u2603", "e\u0301", "no\u00a0break", ">>fra<< the cat", "the park , too !", *TEXT[:9],
 ]  # fmt: skip
 ROLES: dict[str, tuple[list[int], int | None, int | None]] = {
     # ids of <unk>, <s>, </s>; the decoder's start (the last id of Marian's models); the forced first token
@@ -65,6 +66,13 @@ def library(folder: Path) -> Any:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+
+
+def logging_cache_clear() -> None:
+    """The library prints some warnings once only."""
+    from transformers.utils import logging as library_logging
+
+    library_logging.warning_once.cache_clear()
 
 
 def ids(vocabulary: PretrainedVocabulary, tokens: Any) -> list[int]:
@@ -189,6 +197,39 @@ def test_languages(folder: Folder) -> None:
             load_pretrained(folder(family), target_language=language)
 
 
+def _as_json(folder: Path, other: Path) -> None:
+    """A SentencePiece model as tokenizer.json."""
+    library(folder).save_pretrained(other)
+    assert (other / "tokenizer.json").is_file() and not list(other.glob("*.model"))
+
+
+def _as_merges(folder: Path, other: Path) -> None:
+    """tokenizer.json of byte-level BPE as vocab.json and merges.txt."""
+    from tokenizers import Tokenizer
+
+    other.mkdir()
+    backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    backend.model.save(str(other))
+    listed = backend.get_vocab()
+    (other / "vocab.json").write_text(json.dumps(dict(sorted(listed.items(), key=lambda item: item[1]))))
+    shutil.copy(folder / "tokenizer_config.json", other)
+
+
+@pytest.mark.parametrize(
+    ("family", "convert"), [("t5", _as_json), ("mbart", _as_json), ("gpt2", _as_merges), ("bart", _as_merges)]
+)
+def test_all_layouts_of_a_tokenizer_give_the_same_tokens(
+    folder: Folder, tmp_path: Path, family: str, convert: Callable[[Path, Path], None]
+) -> None:
+    other = tmp_path / family
+    convert(folder(family), other)
+    shutil.copy(folder(family) / "config.json", other)
+    for one, another in zip(load_pretrained(folder(family)), load_pretrained(other), strict=True):
+        assert one.fingerprint == another.fingerprint
+        assert one.encode_all(LINES) == another.encode_all(LINES)
+        assert one.wrap((5,)) == another.wrap((5,))
+
+
 def test_a_folder_with_a_tokenizer_alone(folder: Folder, tmp_path: Path) -> None:
     shutil.copytree(folder("llama"), tmp_path / "llama")
     (tmp_path / "llama" / "config.json").unlink()
@@ -201,6 +242,66 @@ def test_a_folder_with_a_tokenizer_alone(folder: Folder, tmp_path: Path) -> None
 def test_a_folder_with_a_config_alone(folder: Folder, tmp_path: Path) -> None:
     shutil.copy(folder("t5") / "config.json", tmp_path)
     assert read_roles(tmp_path).numbering.ids[:3].tolist() == [RESERVED, RESERVED, 1]
+
+
+def _json(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def test_lengths_that_the_file_fixes_change_no_text(folder: Folder, tmp_path: Path) -> None:
+    shutil.copytree(folder("gpt2"), tmp_path / "gpt2")
+    content = _json(tmp_path / "gpt2" / "tokenizer.json")
+    content["truncation"] = {"direction": "Right", "max_length": 3, "strategy": "LongestFirst", "stride": 0}
+    content["padding"] = {
+        "strategy": {"Fixed": 64}, "direction": "Right", "pad_to_multiple_of": None, "pad_id": 0, "pad_type_id": 0,
+        "pad_token": "!",
+    }  # fmt: skip
+    (tmp_path / "gpt2" / "tokenizer.json").write_text(json.dumps(content))
+    for given, fixed in zip(load_pretrained(folder("gpt2")), load_pretrained(tmp_path / "gpt2"), strict=True):
+        assert fixed.encode_all(LINES) == given.encode_all(LINES)
+        assert fixed.encode_prompt(TEXT[0]) == given.encode_prompt(TEXT[0])
+        assert fixed.wrap((5,)) == given.wrap((5,)) == (5,)
+
+
+def test_a_changed_file_is_read_again(folder: Folder, tmp_path: Path) -> None:
+    shutil.copytree(folder("bart"), tmp_path / "bart")
+    before = load_pretrained(tmp_path / "bart")[1]
+    _edit("tokenizer_config.json", unk_token="<mask>")(tmp_path / "bart")
+    after = load_pretrained(tmp_path / "bart")[1]
+    assert (before.piece(UNK), after.piece(UNK)) == ("<unk>", "<mask>")
+
+
+def test_pieces_with_blanks_inside_are_in_no_word(folder: Folder, tmp_path: Path) -> None:
+    shutil.copytree(folder("llama"), tmp_path / "llama")
+    content = _json(tmp_path / "llama" / "tokenizer.json")
+    rows = len(content["model"]["vocab"])
+    content["model"]["vocab"]["▁▁"] = rows
+    content["model"]["merges"].append(["▁", "▁"])
+    (tmp_path / "llama" / "tokenizer.json").write_text(json.dumps(content))
+    _edit("config.json", vocab_size=rows + 1)(tmp_path / "llama")
+    vocabulary = load_pretrained(tmp_path / "llama")[1]
+    assert rows in vocabulary.encode("the   cat")
+    assert (vocabulary.piece(rows), vocabulary.text_of(rows)) == ("▁▁", None)
+
+
+def test_warnings_of_the_library_stay_away(folder: Folder, tmp_path: Path) -> None:
+    records: list[logging.LogRecord] = []
+    handler = logging.Handler()
+    handler.emit = records.append  # type: ignore[method-assign]
+    logger = logging.getLogger("transformers")
+    logger.addHandler(handler)
+    try:
+        shutil.copytree(folder("gpt2"), tmp_path / "gpt2")
+        _edit("tokenizer_config.json", tokenizer_class="LlamaTokenizer")(tmp_path / "gpt2")
+        library(tmp_path / "gpt2")
+        assert records, "the library warns of this class"
+        records.clear()
+        (tmp_path / "gpt2").rename(tmp_path / "other")
+        logging_cache_clear()
+        load_pretrained(tmp_path / "other")
+        assert records == []
+    finally:
+        logger.removeHandler(handler)
 
 
 def test_nothing_is_printed(folder: Folder, capfd: pytest.CaptureFixture[str]) -> None:
