@@ -41,7 +41,7 @@ Ends: TypeAlias = Literal["best", "log-sum"]
 
 @dataclass(frozen=True, slots=True)
 class _Sentence:
-    """What all prefixes of one sentence share."""
+    """The data that all prefixes of one sentence share."""
 
     limit: int | None
     """The largest number of tokens before ``</s>``."""

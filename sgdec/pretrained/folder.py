@@ -120,7 +120,7 @@ def _no_bars() -> Iterator[None]:
 def in_8_bits(module: Any, device: str, name: str) -> Any:
     """The model with its linear layers in 8 bits: weights once, inputs at each step, as PyTorch quantises them.
 
-    Raises `UsageError` where PyTorch has no such layers.
+    Raises `UsageError` if PyTorch has no such layers.
     """
     import warnings
 

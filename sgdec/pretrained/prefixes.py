@@ -1,10 +1,10 @@
-"""What a model of transformers remembers of many prefixes, in slots that prefixes share.
+"""The memory of models of transformers: keys, values and states of many prefixes, in slots that prefixes share.
 
 Keys and values are stored once for each token: prefixes with a common beginning share its slots. The states of
 recurrent layers have one slot for each prefix. One step of the model reads the last tokens of any prefixes, of any
 sentences and lengths: what they remember is gathered from the slots, and shorter prefixes are padded on the left.
 
-The padding is masked, so that it changes nothing but the rounding. It needs models that take the position of each
+The padding is masked, so that it changes only the rounding. It needs models that take the position of each
 row. Where a model does not, rows of equal length are read together; rows of recurrent models need no padding.
 """
 
@@ -38,7 +38,7 @@ Row = TypeVar("Row")
 
 @dataclass(eq=False)
 class Sentence:
-    """What all prefixes of one sentence share."""
+    """The data that all prefixes of one sentence share."""
 
     cross: list[tuple[Tensor, Tensor]] = field(default_factory=list)
     """By layer of a decoder: keys and values ``[S, heads, d]`` of the encoded source."""
@@ -46,7 +46,7 @@ class Sentence:
 
 @dataclass(eq=False, slots=True)
 class Read:
-    """What a model remembers of one token that it has read."""
+    """The memory of one token that the model has read."""
 
     past: Slot | None
     """Its keys and values; None without attention layers."""
@@ -70,7 +70,7 @@ class Prefix:
     carried: Slot | None = None
     """The states of recurrent layers after them."""
     read: Read | None = None
-    """What the model remembers of the last token, once it has been read."""
+    """The memory of the last token, once it has been read."""
 
 
 class Prefixes(ABC):
@@ -229,7 +229,7 @@ class Prefixes(ABC):
 
 
 class Continuations(Prefixes):
-    """Of a causal model: a sentence begins with its prompt, and a prefix has the tokens of the prompt too."""
+    """The prefixes of a causal model: a sentence begins with its prompt, and a prefix has the prompt's tokens too."""
 
     @property
     def _pads(self) -> bool:
@@ -286,7 +286,7 @@ class Continuations(Prefixes):
 
 
 class Translations(Prefixes):
-    """Of an encoder-decoder model."""
+    """The prefixes of an encoder-decoder model."""
 
     def __init__(
         self, module: Any, first: Sequence[int], *, together: bool = True, attention: int | None = None

@@ -1,4 +1,4 @@
-"""What a model reads of a source: its tokens with the marks that the model expects, in a prompt, or in a chat."""
+"""The input of a model for a source: its tokens with the marks that the model expects, in a prompt, or in a chat."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Reader:
         return self._vocabulary.wrap(self._vocabulary.encode_prompt(filled))
 
     def place(self, source: Source) -> slice:
-        """The places of the source's own tokens among `tokens`, where there is no prompt."""
+        """The places of the source's own tokens among `tokens`, without a prompt."""
         if self._vocabulary is None:
             return slice(0, len(source.tokens))
         before = self._vocabulary.wrap((-1,)).index(-1)

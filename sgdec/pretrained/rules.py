@@ -1,4 +1,4 @@
-"""What the generation settings of a model force and forbid, as `generate()` of transformers does.
+"""The tokens that the generation settings of a model force and forbid, as `generate()` of transformers does.
 
 Log-probabilities are computed first, and what is forbidden has -inf then: the others are not normalised again.
 """
