@@ -98,7 +98,8 @@ class HfPredictor(BatchPredictor):
         ] = False,
         context: Context | None = None,
     ) -> None:
-        from sgdec.pretrained.folder import find_folder, load_module
+        from sgdec.pretrained.folder import find_folder, vocabularies_in
+        from sgdec.pretrained.loading import load_module
         from sgdec.pretrained.prompts import Reader
         from sgdec.text.pretrained import read_roles
 
@@ -110,7 +111,8 @@ class HfPredictor(BatchPredictor):
         if attention is not None and (not roles.seq2seq or prompt is not None):
             what = "in a prompt the source's tokens are not known" if roles.seq2seq else f"{model} is a causal model"
             raise UsageError(f"hf: attention needs an encoder that reads the source alone, and {what}.")
-        vocabularies = _vocabularies(folder, source_language, target_language)
+        languages = {"source_language": source_language, "target_language": target_language}
+        vocabularies = vocabularies_in(folder, **languages)
         reader = Reader(prompt, chat, vocabularies.source)  # type: ignore[arg-type]
         module = load_module(folder, context, attention=attention is not None)
         self._begin_with(module, roles, vocabularies, reader, context, ends, attention)
@@ -125,9 +127,10 @@ class HfPredictor(BatchPredictor):
         **others: Any,
     ) -> Vocabularies:
         """The vocabularies of a model's tokenizer, without loading its weights."""
-        from sgdec.pretrained.folder import find_folder
+        from sgdec.pretrained.folder import find_folder, vocabularies_in
 
-        return _vocabularies(find_folder(model, download=download), source_language, target_language)
+        folder = find_folder(model, download=download)
+        return vocabularies_in(folder, source_language=source_language, target_language=target_language)
 
     @classmethod
     def of(
@@ -304,15 +307,6 @@ class HfPredictor(BatchPredictor):
             places = f"{self._positions:.0f} positions"
             raise SgdecError(f"the model would read {len(ids)} tokens, but has {places}. Shorten the source.")
         return ids
-
-
-def _vocabularies(folder: Any, source_language: str | None, target_language: str | None) -> Vocabularies:
-    from sgdec.text.model_folder import has_tokenizer
-    from sgdec.text.pretrained import load_pretrained
-
-    if not has_tokenizer(folder):
-        return Vocabularies()
-    return Vocabularies(*load_pretrained(folder, source_language=source_language, target_language=target_language))
 
 
 @sgdec.hookimpl
