@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sgdec.errors import UsageError
+from sgdec.errors import SgdecError, UsageError
 from sgdec.protocol import Source
 
 if TYPE_CHECKING:
@@ -34,12 +34,20 @@ class Reader:
         self._plain = prompt is None and not chat
 
     def tokens(self, source: Source) -> tuple[int, ...]:
-        """The tokens that the model reads, in its vocabulary."""
+        """The tokens that the model reads, in its vocabulary.
+
+        Raises SgdecError if a prompt would turn text of the source into a special token.
+        """
         if self._vocabulary is None:
             return tuple(source.tokens)
         if self._plain:
             return self._vocabulary.wrap(source.tokens)
         text = self._vocabulary.decode(source.tokens) if source.text is None else source.text
+        mark = self._vocabulary.mark_in(text)
+        if mark is not None:
+            raise SgdecError(
+                f"the source contains {mark}, which would be a special token in a prompt. Remove it from the text."
+            )
         filled = self._template.replace(PLACE, text)
         if self._chat:
             return self._vocabulary.encode_chat(filled)

@@ -190,6 +190,10 @@ class PretrainedVocabulary:
         """The tokens of a prompt: marks that are written in it, such as ``<|im_start|>``, are marks."""
         return tuple(self.numbering.numbers[self._ids([text], marks=True)[0]].tolist())
 
+    def mark_in(self, text: str) -> str | None:
+        """A mark that a text spells, which `encode_prompt` would read as a mark; None if there is none."""
+        return next((str(mark) for mark in self._tokenizer.all_special_tokens if mark in text), None)
+
     def encode_chat(self, message: str) -> tuple[int, ...]:
         """The tokens of a conversation in the tokenizer's chat template: a user's message, and the marks after which
         the model answers. Raises `UsageError` if the tokenizer has no template that takes one."""
