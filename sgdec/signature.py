@@ -126,8 +126,8 @@ def _members(folder: Path, weights: bool) -> Iterator[Path]:
 
     names: Sequence[str] = sorted(entry.name for entry in os.scandir(folder) if entry.is_file())
     if model_folder.is_foreign(folder):
-        read = (*model_folder.TEXT, ".safetensors") if weights else model_folder.TEXT
-        return (folder / name for name in names if name.endswith(read))
+        tensors = [name for name in names if weights and name.endswith(".safetensors")]
+        return (folder / name for name in sorted([*model_folder.text_files(folder), *tensors]))
     with contextlib.suppress(SgdecError):
         folder = layout.find_checkpoint(folder)
         names = [name for name in layout.LOADED if (folder / name).is_file()]

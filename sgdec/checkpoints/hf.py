@@ -24,6 +24,7 @@ from sgdec.checkpoints.quantised import SECTION
 from sgdec.context import BOS, EOS
 from sgdec.errors import UsageError
 from sgdec.text.hf_files import tokenizer_files
+from sgdec.text.model_folder import TARGET
 from sgdec.text.vocabulary import Trained
 
 if TYPE_CHECKING:
@@ -99,7 +100,7 @@ def _tokenizers(folder: Path, positions: int) -> dict[str, bytes]:
     found = tokenizer_files(source, positions, where=f"{folder}: the source tokenizer")
     if target is not source:
         for name, content in tokenizer_files(target, positions, where=f"{folder}: the target tokenizer").items():
-            found[f"target/{name}"] = content
+            found[f"{TARGET}/{name}"] = content
     return found
 
 

@@ -2,7 +2,8 @@
 text becomes token ids.
 
 Tokenizers come in three layouts: ``tokenizer.json``; a SentencePiece model such as ``spiece.model``; and Marian's
-``source.spm``, ``target.spm`` and ``vocab.json``. Nothing is downloaded, and no code of a folder runs.
+``source.spm``, ``target.spm`` and ``vocab.json``. If a folder contains a folder ``target`` with another tokenizer, as
+`sgdec export` writes it, that tokenizer is for targets. Nothing is downloaded, and no code of a folder runs.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ PIECES = ("tokenizer.json", "vocab.json", "vocab.txt", "tekken.json", "*.model",
 """Files with the pieces of a tokenizer: a folder with a tokenizer has at least one of them."""
 TEXT = (".json", ".txt", ".model", ".spm", ".tiktoken", ".jinja")
 """The ends of the names of all files that can change how text becomes tokens."""
+TARGET = "target"
+"""The folder of the tokenizer of targets, if they have one of their own."""
 EXPECTED = "Expected tokenizer.json, spiece.model, or source.spm, target.spm and vocab.json."
 
 
@@ -51,7 +54,9 @@ def has_tokenizer(folder: str | Path) -> bool:
 
 def text_files(folder: str | Path) -> list[str]:
     """The sorted names of the files that can change how text becomes tokens."""
-    return sorted(entry.name for entry in os.scandir(folder) if entry.name.endswith(TEXT) and entry.is_file())
+    names = [entry.name for entry in os.scandir(folder) if entry.name.endswith(TEXT) and entry.is_file()]
+    own = Path(folder, TARGET)
+    return sorted([*names, *(f"{TARGET}/{name}" for name in text_files(own))] if has_tokenizer(own) else names)
 
 
 def read_config(folder: str | Path) -> tuple[Any, Any] | None:
@@ -73,7 +78,8 @@ def read_config(folder: str | Path) -> tuple[Any, Any] | None:
 
 
 def read_tokenizer(folder: str | Path, source_language: str | None = None, target_language: str | None = None) -> Any:
-    """The tokenizer of a folder, as an object of `transformers`; for multilingual models with the languages of a run.
+    """The tokenizer of a folder, as an object of `transformers`, or a `TwoTokenizers`; for multilingual models with
+    the languages of a run.
 
     Raises `SgdecError` if the folder has none, a file is damaged or too large, the tokenizer has code of its own,
     or it does not know a language.
@@ -88,7 +94,23 @@ def read_tokenizer(folder: str | Path, source_language: str | None = None, targe
         if status.st_size > DOCUMENT.value:
             raise SgdecError(f"{folder}/{name}: too large, {status.st_size} bytes. {DOCUMENT.raising}")
         stamps.append((name, status.st_size, status.st_mtime_ns))
-    return _read(_path(folder), tuple(stamps), str(folder), source_language, target_language)
+    found = _read(_path(folder), tuple(stamps), str(folder), source_language, target_language)
+    own = Path(folder, TARGET)
+    return TwoTokenizers(found, read_tokenizer(own)) if has_tokenizer(own) else found
+
+
+class TwoTokenizers:
+    """A tokenizer for sources and another one for targets. All attributes are those of the former, except for those
+    by which Marian's tokenizers give each side a vocabulary."""
+
+    separate_vocabs = True
+
+    def __init__(self, source: Any, target: Any) -> None:
+        self.source, self.target = source, target
+        self.target_encoder: dict[str, int] = target.get_vocab()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.source, name)
 
 
 @lru_cache(maxsize=4)

@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from sgdec.context import BOS, EOS, UNK
 from sgdec.errors import SgdecError, UsageError
-from sgdec.text.model_folder import has_tokenizer, language_id, quiet, read_config, read_tokenizer
+from sgdec.text.model_folder import TwoTokenizers, has_tokenizer, language_id, quiet, read_config, read_tokenizer
 from sgdec.text.numbering import RESERVED, Numbering
 from sgdec.text.words import BLANK, SPECIAL
 
@@ -159,12 +159,12 @@ class PretrainedVocabulary:
         """``side``: Marian's tokenizers split sources and targets in different ways."""
         self.roles = roles
         self.numbering = roles.numbering if side == "target" else roles.sources
-        self._tokenizer = tokenizer
+        self._tokenizer = getattr(tokenizer, side) if isinstance(tokenizer, TwoTokenizers) else tokenizer
         self._side = side
         spelled = _pieces(tokenizer, side)
         self._spelled = [id in spelled for id in self.numbering.ids.tolist()]
         self._pieces = _unique(spelled, self.numbering)
-        special = {id for id in tokenizer.all_special_ids if id < len(self.numbering.numbers)}
+        special = {id for id in self._tokenizer.all_special_ids if id < len(self.numbering.numbers)}
         self._marks = {BOS, EOS, *map(int, self.numbering.numbers[[*special, *self.numbering.ends]])}
         self._of_text = [UNK if token in self._marks else token for token in self.numbering.numbers.tolist()]
 
@@ -251,9 +251,9 @@ class PretrainedVocabulary:
     def words_in(self, line: str) -> list[str]:
         """The words of a line after this vocabulary's normalisation, split at blanks."""
         backend = getattr(self._tokenizer, "backend_tokenizer", None)
-        if backend is None:  # Marian's
-            pieces = self._tokenizer.spm_target if self._side == "target" else self._tokenizer.spm_source
-            line = "".join(pieces.encode(line, out_type=str))
+        if backend is None:  # SentencePiece; Marian's tokenizers have two models
+            name = "sp_model" if hasattr(self._tokenizer, "sp_model") else f"spm_{self._side}"
+            line = "".join(getattr(self._tokenizer, name).encode(line, out_type=str))
         elif backend.normalizer is not None:
             line = backend.normalizer.normalize_str(line)
         return line.replace(BLANK, " ").split()

@@ -15,8 +15,11 @@ import torch
 from sgdec.checkpoints import files, layout
 from sgdec.checkpoints.loading import load_model
 from sgdec.cli.main import main
+from sgdec.signature import digest
 from sgdec.text.numbering import Numbering
+from sgdec.text.pretrained import PretrainedVocabulary, read_roles
 from sgdec.text.sentencepiece import train_vocabulary
+from sgdec.text.vocabulary import load_sides
 from sgdec.text.words import MixedVocabulary
 from sgdec.training import train
 from tests.helpers.tiny_models import characters, write_checkpoint
@@ -197,6 +200,32 @@ def test_tokens_keep_their_numbers(tmp_path: Path) -> None:
     assert settings.max_length == tokenizer.model_max_length == config.max_position_embeddings == 50
     numbering = Numbering.of(len(tokenizer), unk=roles[0], bos=roles[1], eos=[roles[2]])
     assert numbering.ids.tolist() == list(range(8))
+
+
+@pytest.mark.parametrize("name", ["post", "pre", "post two", "pre two", "post fewer", "pre fewer"])
+def test_sgdec_reads_the_folder_as_it_reads_the_checkpoint(tmp_path: Path, name: str) -> None:
+    """Each side has its own tokenizer."""
+    model = write(tmp_path / "model", SETTINGS[name])
+    folder = export(model)
+    for own, found in zip(layout.load_vocabularies(model), load_sides(folder), strict=True):
+        assert own is not None and isinstance(found, PretrainedVocabulary)
+        assert found.numbering.ids.tolist() == list(range(found.size)), "tokens keep their numbers"
+        for line in ("stu w vs", " w  </s> s", "xyz"):
+            assert found.encode(line) == own.encode(line) == found.wrap(found.encode(line))
+            assert found.decode(own.encode("uts tu")) == own.decode(own.encode("uts tu"))
+            assert found.words_in(line) == line.split()
+        assert [found.piece(token) for token in range(own.size)] == [own.piece(token) for token in range(own.size)]
+    roles = read_roles(folder)
+    assert (roles.decoder_start, roles.forced_bos, roles.forced_eos) == (1, None, ())
+
+
+def test_a_signature_depends_on_both_tokenizers(tmp_path: Path) -> None:
+    folder = export(write(tmp_path / "model", SETTINGS["post two"]))
+    hashes = {digest(folder, weights=False)}
+    for file in (folder / "spiece.model", folder / "target" / "spiece.model"):
+        file.write_bytes(file.read_bytes() + b"\x00")
+        hashes.add(digest(folder, weights=False))
+    assert len(hashes) == 3
 
 
 @pytest.mark.parametrize("options", [[], ["--no-tokenizer"]])
