@@ -4,8 +4,10 @@ is one line. Models are read from the disk on both sides."""
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Mapping
+from inspect import signature
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +17,7 @@ import torch
 from sgdec.checkpoints import files, layout
 from sgdec.checkpoints.loading import load_model
 from sgdec.cli.main import main
+from sgdec.models.transformer import Transformer
 from sgdec.signature import digest
 from sgdec.text.numbering import Numbering
 from sgdec.text.pretrained import PretrainedVocabulary, read_roles
@@ -22,6 +25,7 @@ from sgdec.text.sentencepiece import train_vocabulary
 from sgdec.text.vocabulary import load_sides
 from sgdec.text.words import MixedVocabulary
 from sgdec.training import train
+from tests.helpers.places import ROOT
 from tests.helpers.tiny_models import characters, write_checkpoint
 from tests.helpers.training_case import PAIRS, make_config
 
@@ -94,6 +98,15 @@ def theirs(folder: Path) -> Any:
     model, report = AutoModelForSeq2SeqLM.from_pretrained(folder, local_files_only=True, output_loading_info=True)
     assert not any(report.values()), report
     return model.eval()
+
+
+def test_every_option_of_the_model_has_a_case_and_a_row_in_the_guide() -> None:
+    """``encoder`` is refused below."""
+    options = {name for name, _ in list(signature(Transformer).parameters.items())[1:]}
+    assert options == {*BASE, "encoder", *(option for setting in SETTINGS.values() for option in setting.options)}
+    guide = (ROOT / "docs" / "howto" / "models.md").read_text(encoding="utf-8")
+    rows = guide.partition("| setting | in transformers |\n")[2].partition("\n\n")[0].splitlines()
+    assert {name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])} >= options
 
 
 def random_batch(source: int, target: int, lengths: tuple[int, ...] = (7, 1, 4)) -> dict[str, torch.Tensor]:
@@ -217,6 +230,25 @@ def test_sgdec_reads_the_folder_as_it_reads_the_checkpoint(tmp_path: Path, name:
         assert [found.piece(token) for token in range(own.size)] == [own.piece(token) for token in range(own.size)]
     roles = read_roles(folder)
     assert (roles.decoder_start, roles.forced_bos, roles.forced_eos) == (1, None, ())
+
+
+@pytest.mark.parametrize("name", ["post", "pre", "post two", "pre fewer"])
+def test_the_predictor_hf_scores_as_nmt_does(tmp_path: Path, name: str) -> None:
+    """One text, through an n-best list: the same outputs, with scores to 1e-5."""
+    model = write(tmp_path / "model", SETTINGS[name])
+    places = {"nmt": model, "hf": export(model, "--max-positions", "20")}
+    given, found = tmp_path / "in.txt", []
+    given.write_text("stu ts\ns\nuu t </s>\n")
+    for predictor, place in places.items():
+        output = tmp_path / f"{predictor}.jsonl"
+        call = f"decode --predictors {predictor} --{predictor}.model {place} --output-format jsonl --output {output}"
+        call += f" --decoder beam --beam.stop length --nbest 4 --max-length 6 {given}"
+        assert main(call.split()) == 0
+        rows = [json.loads(line) for line in output.read_text().splitlines()]
+        found.append([hypothesis for row in rows for hypothesis in row["hypotheses"]])
+    own, theirs = found
+    assert len(own) == 12 and [each["tokens"] for each in theirs] == [each["tokens"] for each in own]
+    assert [each["score"] for each in theirs] == pytest.approx([each["score"] for each in own], abs=1e-5)
 
 
 def test_a_signature_depends_on_both_tokenizers(tmp_path: Path) -> None:
