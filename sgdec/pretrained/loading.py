@@ -56,6 +56,7 @@ def load_module(folder: Path, context: Context, *, attention: bool = False) -> A
                 dtype=DTYPES[context.precision],
                 attn_implementation="eager" if attention else None,
                 output_loading_info=True,
+                ignore_mismatched_sizes=True,  # they are reported below
             )
     except (ModuleNotFoundError, KeyboardInterrupt, MemoryError):
         raise
@@ -64,7 +65,7 @@ def load_module(folder: Path, context: Context, *, attention: bool = False) -> A
         raise SgdecError(f"{folder}: the weights cannot be used: {reason}.") from None
     for kind, names in (("is missing", loading["missing_keys"]), ("has another shape", loading["mismatched_keys"])):
         if names:
-            name = sorted(map(str, names))[0]
+            name = min(found[0] if isinstance(found, tuple) else found for found in names)
             raise SgdecError(f"{folder}: tensor {name} {kind}. Are {CONFIG} and the weights of the same model?")
     module.generation_config = generation
     module = module.eval().requires_grad_(False)

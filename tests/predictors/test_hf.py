@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import Any
+from functools import cache
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -15,15 +16,15 @@ from sgdec_decoders.greedy import GreedyDecoder
 from sgdec_decoders.restarting import RestartingDecoder
 from sgdec_decoders.sample import SampleDecoder
 from sgdec_decoders.vanilla import VanillaDecoder
-from sgdec_predictors.hf import HfPredictor
+from sgdec_predictors.hf import HfPredictor, HfState
 
-from sgdec import EOS, Source
+from sgdec import EOS, Context, Source
 from sgdec.protocol import Decoder
 from sgdec.search.constellation import Constellation
 from sgdec.search.scheduler import Scheduler
+from sgdec.testing import PredictorContract
 from tests.helpers.pretrained import FAMILIES, V, tiny_model
 
-pytest.importorskip("transformers")
 DECODERS: dict[str, Decoder] = {
     "greedy": GreedyDecoder(),
     "beam": BeamDecoder(size=4),
@@ -77,3 +78,103 @@ def test_scores_are_those_of_the_model_without_caches(decoder: str, batch_size: 
             ]
             assert found.score == pytest.approx(sum(expected), abs=1e-4)
     assert predictor._prefixes.used == 0  # no state is left
+
+
+@cache
+def shared_model(family: str) -> Any:
+    return tiny_model(family)
+
+
+class HfContract(PredictorContract):
+    """Of a model in memory."""
+
+    plugin = "hf"
+    family: ClassVar[str]
+    walk_length = 4
+
+    def make(self) -> HfPredictor:
+        return HfPredictor.of(shared_model(self.family))
+
+    @property
+    def vocab_size(self) -> int:  # type: ignore[override]
+        return self.make()._roles.numbering.size
+
+
+class TestMarian(HfContract):
+    family = "marian"
+
+
+@pytest.mark.slow
+class TestGpt2(HfContract):
+    family = "gpt2"
+
+
+@pytest.mark.slow
+class TestMamba(HfContract):
+    family = "mamba"
+
+
+def stepped(predictor: HfPredictor, source: Source, tokens: Sequence[int]) -> HfState:
+    (state,) = predictor.initialize_batch([source])
+    for token in tokens:
+        (state,) = predictor.consume_batch([state], [token])
+    return state
+
+
+@pytest.mark.parametrize("family", ["marian", "t5", "bart"])
+@pytest.mark.parametrize("layer", [0, -1])
+def test_attention_is_the_mean_of_the_heads(family: str, layer: int) -> None:
+    model = tiny_model(family, attn_implementation="eager")
+    predictor = HfPredictor.of(model, attention=layer)
+    assert predictor.attention is not None
+    tokens = (5, 9, 4)
+    every = [Source(i, tuple(range(3, 6 + i))) for i in range(3)]
+    names = predictor._roles.numbering.ids
+    states = [stepped(predictor, source, tokens[:i]) for i, source in enumerate(every)]
+    for source, length, row in zip(every, range(3), predictor.attention(states), strict=True):
+        output = model(
+            input_ids=torch.tensor([names[list(source.tokens)].tolist()]),
+            decoder_input_ids=torch.tensor([[*predictor._first, *names[list(tokens[:length])].tolist()]]),
+            output_attentions=True,
+        )
+        expected = output.cross_attentions[layer][0, :, -1].mean(0)
+        assert row == pytest.approx(expected.detach().numpy(), abs=1e-5)
+
+
+def test_prefixes_share_the_slots_of_their_common_tokens() -> None:
+    predictor = HfPredictor.of(shared_model("gpt2"))
+    source = Source(1, (3, 4, 5, 6))
+    begun = stepped(predictor, source, (7, 8))
+    assert predictor._prefixes.used == 3 + 2  # of the prompt all but the last, which is read with the next token
+    children = predictor.consume_batch([begun] * 10, list(range(3, 13)))
+    assert predictor._prefixes.used == 3 + 3
+    predictor.predict_batch(children)
+    assert predictor._prefixes.used == 3 + 3 + 10
+    del begun, children
+    assert predictor._prefixes.used == 0
+
+
+@pytest.mark.parametrize("family", ["marian", "gpt2", "mamba"])
+def test_in_a_deterministic_run_scores_do_not_depend_on_other_sentences(family: str) -> None:
+    found = []
+    for batch_size in (1, 3, 8):
+        predictor = HfPredictor.of(shared_model(family), context=Context(deterministic=True))
+        constellation = Constellation.of({"hf": predictor})
+        outcomes = Scheduler(constellation, BeamDecoder(size=3), batch_size=batch_size, nbest=3).run(sources(8))
+        found.append([[(each.tokens, each.score) for each in outcome.result.hypotheses] for outcome in outcomes])
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("family", FAMILIES)
+def test_scores_on_a_gpu_are_those_on_a_processor(family: str) -> None:
+    if not torch.cuda.is_available():
+        pytest.skip("no CUDA device")
+    on_cpu, on_gpu = HfPredictor.of(tiny_model(family)), HfPredictor.of(tiny_model(family).to("cuda"))
+    for predictor in (on_cpu, on_gpu):
+        states = [state for source in sources() for state in predictor.initialize_batch([source])]
+        for _ in range(4):
+            scores = predictor.predict_batch(states).values
+            states = predictor.consume_batch(states, [3 + i % 5 for i in range(len(states))])
+        predictor.result = torch.as_tensor(scores).cpu()  # type: ignore[attr-defined]
+    torch.testing.assert_close(on_cpu.result, on_gpu.result, rtol=1e-3, atol=1e-3)  # type: ignore[attr-defined]

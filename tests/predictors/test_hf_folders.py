@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -19,21 +21,25 @@ LONGEST = 12
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Of a model whose generation config forbids the ids without spelling, so that outputs are text."""
-    import transformers
-
+    """Of a model whose outputs are text."""
     found = tmp_path_factory.mktemp("model") / request.param
     found.mkdir()
     FAMILIES[request.param](found)
-    model = write_model(found)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(found)
+    without_unspelled(write_model(found), found)
+    return found
+
+
+def without_unspelled(model: Any, folder: Path) -> None:
+    """Forbid, in the folder's generation config, the ids that the tokenizer does not have."""
+    import transformers
+
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     unspelled = set(range(model.get_output_embeddings().weight.shape[0])).difference(tokenizer.get_vocab().values())
-    if found.name == "marian-separate":
+    if folder.name == "marian-separate":
         model.generation_config.bad_words_ids = [[tokenizer.target_encoder["<pad>"]]]
     elif unspelled:
         model.generation_config.suppress_tokens = sorted(unspelled)
-    model.generation_config.save_pretrained(found)
-    return found
+    model.generation_config.save_pretrained(folder)
 
 
 def load(folder: Path) -> tuple[Any, Any]:
@@ -69,3 +75,118 @@ def decoded(folder: Path, tmp_path: Path, *options: str) -> list[str]:
 
 def test_greedy_search_writes_what_generate_does(folder: Path, tmp_path: Path) -> None:
     assert decoded(folder, tmp_path) == [generated(folder, line) for line in LINES]
+
+
+# What the model reads besides the source.
+
+
+@pytest.fixture(scope="module")
+def causal(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of a model with a chat template."""
+    found = tmp_path_factory.mktemp("causal") / "qwen"
+    found.mkdir()
+    FAMILIES["qwen"](found)
+    without_unspelled(write_model(found), found)
+    template = "{% for turn in messages %}<|im_start|>{{ turn.role }}\n{{ turn.content }}<|im_end|>\n{% endfor %}"
+    (found / "chat_template.jinja").write_text(template + "<|im_start|>assistant{{ '\\n' }}")
+    return found
+
+
+def test_a_prompt_surrounds_the_source(causal: Path, tmp_path: Path) -> None:
+    found = decoded(causal, tmp_path, "--hf.prompt", r"cat: {source}\ndog:")
+    assert found == [generated(causal, f"cat: {line}\ndog:") for line in LINES]
+
+
+def test_the_source_can_be_a_message_of_a_chat(causal: Path, tmp_path: Path) -> None:
+    found = decoded(causal, tmp_path, "--hf.chat", "true", "--hf.prompt", "the {source}")
+    form = "<|im_start|>user\nthe {}<|im_end|>\n<|im_start|>assistant\n"
+    assert found == [generated(causal, form.format(line)) for line in LINES]
+
+
+def test_a_seq2seq_model_can_have_a_prompt_too(tmp_path: Path) -> None:
+    """T5 reads its task before the source."""
+    (tmp_path / "t5").mkdir()
+    FAMILIES["t5"](tmp_path / "t5")
+    without_unspelled(write_model(tmp_path / "t5"), tmp_path / "t5")
+    found = decoded(tmp_path / "t5", tmp_path, "--hf.prompt", "the park: {source}")
+    assert found == [generated(tmp_path / "t5", f"the park: {line}") for line in LINES]
+
+
+# Bad input: one line that says what, where, and the way out.
+
+
+def change(name: str, **values: Any) -> Any:
+    def damage(folder: Path) -> None:
+        content = json.loads((folder / name).read_text())
+        (folder / name).write_text(json.dumps({**content, **values}))
+
+    return damage
+
+
+def only_pickled(folder: Path) -> None:
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+
+
+def cut(folder: Path) -> None:
+    data = (folder / "model.safetensors").read_bytes()
+    (folder / "model.safetensors").write_bytes(data[: len(data) // 2])
+
+
+def without_a_tensor(folder: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(folder / "model.safetensors")
+    tensors.pop("model.layers.1.mlp.up_proj.weight")
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+
+
+DAMAGES = {
+    "no config": (lambda folder: (folder / "config.json").unlink(), [], "there is no config.json"),
+    "no weights": (
+        lambda folder: (folder / "model.safetensors").unlink(),
+        [],
+        "expected weights in model.safetensors",
+    ),
+    "pickled weights": (only_pickled, [], "pytorch_model.bin is pickled"),
+    "cut weights": (cut, [], "the weights cannot be used"),
+    "a missing tensor": (without_a_tensor, [], "tensor model.layers.1.mlp.up_proj.weight is missing"),
+    "other sizes": (change("config.json", intermediate_size=48), [], "has another shape"),
+    "unknown": (change("config.json", model_type="nonsense"), [], "nonsense"),
+    "code": (
+        change("config.json", model_type="nonsense", auto_map={"AutoConfig": "a.B", "AutoModelForCausalLM": "a.C"}),
+        [],
+        "needs code",
+    ),
+    "not a language model": (change("config.json", model_type="clip"), [], "has no language model"),
+    "a small model": (change("config.json", vocab_size=100), [], "the tokenizer has the id"),
+    "no place for the source": (lambda folder: None, ["--hf.prompt", "German:"], "has no {source}"),
+    "attention": (lambda folder: None, ["--hf.attention", "-1"], "is a causal model"),
+    "too long": (lambda folder: None, ["--hf.prompt", "{source}" + "the cat " * 80], "64 positions"),
+    "no such folder": (lambda folder: None, ["--hf.model", "./nowhere"], "no such folder"),
+    "not in the cache": (lambda folder: None, ["--hf.model", "some/model"], "--hf.download true"),
+    "another precision": (lambda folder: None, ["--precision", "int4"], "int4"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_bad_input_is_one_line(
+    kind: str, causal: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "cache"))
+    damage, options, message = DAMAGES[kind]
+    folder = tmp_path / "model"
+    shutil.copytree(causal, folder)
+    damage(folder)
+    (tmp_path / "in").write_text("the cat\n")
+    words = ["decode", "--predictors", "hf", "--hf.model", str(folder), *options, "--decoder", "greedy"]
+    assert main([*words, str(tmp_path / "in")]) in (1, 2)
+    lines = [line for line in capsys.readouterr().err.splitlines() if message in line]
+    assert len(lines) == 1 and lines[0].startswith(("Error: ", "Warning: sentence 1: ")), lines
+
+
+def test_a_chat_with_a_seq2seq_model_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    FAMILIES["t5"](tmp_path)
+    write_model(tmp_path)
+    words = ["decode", "--predictors", "hf", "--hf.model", str(tmp_path), "--hf.chat", "true", "--decoder", "greedy"]
+    assert main([*words, "nothing"]) == 2
+    assert "chat is for causal models" in capsys.readouterr().err
