@@ -7,7 +7,7 @@ Source: Wu et al. 2016, section 7, equation 14:  s(Y, X) = log P(Y|X) / lp(Y) + 
 
 |Y| and the coverage sum over j include ``</s>``. If several predictors have attention, each over its own source, cp
 is the mean over the consulted predictors, whose weight is not None. Weight 0 counts as consulted, so a model can
-contribute only its attention. ``length`` replaces lp by |Y|^alpha.
+contribute only its attention. ``length`` replaces lp by |Y|^alpha. ``length_offset`` is added to |Y| in lp.
 """
 
 from __future__ import annotations
@@ -47,6 +47,8 @@ class Ranking:
     alpha: float = 0.0
     beta: float = 0.0
     normalize: Literal["gnmt", "length"] = "gnmt"
+    length_offset: int = 0
+    """Tokens that count in |Y| but are no part of the output, such as a forced language code."""
 
     def __post_init__(self) -> None:
         """Raises UsageError for an alpha or beta that would overflow a float for long outputs."""
@@ -66,6 +68,7 @@ class Ranking:
         """lp(Y), the divisor of the total, for a hypothesis of ``length`` tokens including ``</s>``."""
         if self.alpha == 0.0:
             return 1.0
+        length += self.length_offset
         base = length if self.normalize == "length" else (5.0 + length) / 6.0
         return float(base**self.alpha)
 

@@ -27,9 +27,16 @@ PruneFinal: TypeAlias = Annotated[
 Recombine: TypeAlias = Annotated[
     bool, Field(description="keep only the best of all hypotheses with the same future scores")
 ]
-Stop: TypeAlias = Annotated[
-    Literal["best", "full", "length", "proven"], Field(description="when the search ends; see 'sgdec plugins beam'")
+LengthOffset: TypeAlias = Annotated[
+    int, Field(ge=0, le=1000, description="tokens that count as length but are no part of the output; for generate()")
 ]
+OwnStop: TypeAlias = Literal["best", "full", "length", "proven"]
+GenerateStop: TypeAlias = Literal["hf-true", "hf-false", "hf-never"]
+"""The stops of `sgdec_decoders._generate`."""
+AnyStop: TypeAlias = OwnStop | GenerateStop
+_stop = Field(description="when the search ends; see 'sgdec plugins beam'")
+Stop: TypeAlias = Annotated[OwnStop, _stop]
+StopOfBeam: TypeAlias = Annotated[AnyStop, _stop]
 
 
 @dataclass(eq=False)
@@ -60,7 +67,7 @@ class BeamSearch(Decoder):
 class StoppingBeamSearch(BeamSearch):
     """A beam search with the option ``stop``."""
 
-    stop: Stop
+    stop: AnyStop
     """Not a field of this class: each subclass declares it at its own position among the other fields."""
 
     @cached_property

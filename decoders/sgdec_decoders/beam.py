@@ -10,17 +10,23 @@ Wu et al.). The option ``stop`` says when it ends:
   aside and take no slot. This is GNMT's search without pruning; it needs a length limit.
 - ``proven``: as ``length``, but an open hypothesis is dropped once its bound, the best rank score that it can still
   reach, does not beat the n-th best. The search ends earlier; all predictors must declare bounds.
+- ``hf-true``, ``hf-false``, ``hf-never``: the search of ``generate()`` in transformers with this ``early_stopping``.
+  Hypotheses that end are listed if at most ``size - 1`` children of the beam have better totals, and take no slot.
+  The list has at most ``size`` hypotheses, whatever ``--nbest`` is. The search ends when the list is full and, unless
+  it is ``hf-true``, no open hypothesis seems able to beat the worst of it: the best open total divided by the length
+  penalty of its present length (``hf-false``), or of the greatest length if alpha > 0 (``hf-never``). Its
+  ``length_penalty`` is alpha with ``normalize length``. It counts a forced first token too: ``length_offset 1``.
 
-The list is the n-best of all finished hypotheses that have had a slot, even if open ones took it later; with
-``length`` and ``proven``, of all finished hypotheses that were better than the first open one without a slot. Equal
-rank scores are ordered as in Algorithm 2: first those of the last beam, then the others in the order in which they
-left it.
+With the first two stops, the list is the n-best of all finished hypotheses that have had a slot, even if open ones
+took it later; with ``length`` and ``proven``, of all finished hypotheses that were better than the first open one
+without a slot. Equal rank scores are ordered as in Algorithm 2: first those of the last beam, then the others in the
+order in which they left it.
 
 Guarantee: with ``stop length`` or ``proven`` and a beam as wide as the space has prefixes of one length (or, with
 ``recombine`` and one best, states of one length), the true n-best. Otherwise there is no guarantee. ``best`` can end
 before it has found the best that this beam would find, if alpha or beta is not 0 or totals can rise, and before it
 has found the n-best in any case. ``length`` and ``proven`` never end too early, nor does ``full``; but with ``full``
-finished hypotheses take the slots of open ones that would rank higher.
+finished hypotheses take the slots of open ones that would rank higher. The stops of ``generate()`` guarantee nothing.
 
 Cost: at most ``size`` expansions for each target position; ``size`` states in memory.
 
@@ -36,13 +42,19 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import final
 
 import sgdec
 from sgdec import EOS, Decoder, Node, Result, SearchSpace
 from sgdec.protocol import FORBIDDEN, BatchDecoder
-from sgdec_decoders._beams import PruneFinal, Recombine, Stop, StoppingBeamSearch, best_ranked
+from sgdec_decoders._beams import LengthOffset, PruneFinal, Recombine, StopOfBeam, StoppingBeamSearch, best_ranked
+from sgdec_decoders._generate import (
+    caveat_of_generate,
+    is_of_generate,
+    require_options_of_generate,
+    search_of_generate,
+)
 from sgdec_decoders.vanilla import on_arrays
 
 
@@ -53,7 +65,7 @@ class BreadthFirst(StoppingBeamSearch):
     _: KW_ONLY
     prune_final: PruneFinal = 0.0
     recombine: Recombine = False
-    stop: Stop = "best"
+    stop: StopOfBeam = "best"
 
     def decode(self, space: SearchSpace) -> Result:
         """Raises UsageError for ``stop length`` without a length limit, ``stop proven`` without bounds."""
@@ -102,8 +114,32 @@ class BreadthFirst(StoppingBeamSearch):
 class BeamDecoder(BreadthFirst):
     """Breadth-first search that keeps the best partial hypotheses of each length."""
 
+    _: KW_ONLY
+    length_offset: LengthOffset = 0
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for options that the search of `generate()` does not have, with one of its stops."""
+        super().__post_init__()
+        self.ranking = replace(self.ranking, length_offset=self.length_offset)
+        if is_of_generate(self.stop):
+            require_options_of_generate(self)
+
+    def caveat(self, nbest: int, never_rises: bool) -> str | None:
+        if is_of_generate(self.stop):
+            return caveat_of_generate(self.stop, self.alpha, never_rises)
+        return super().caveat(nbest, never_rises)
+
     def in_batches(self, batch_size: int, automata: bool) -> BatchDecoder | None:
-        return on_arrays(self, batch_size) if automata and not self.recombine else None
+        if not automata or self.recombine or is_of_generate(self.stop):
+            return None
+        return on_arrays(self, batch_size)
+
+    def decode(self, space: SearchSpace) -> Result:
+        """Raises UsageError for a stop that needs a length limit without one, ``stop proven`` without bounds."""
+        if not is_of_generate(self.stop):
+            return super().decode(space)
+        found = search_of_generate(space, self.size, self.stop)
+        return Result([space.finish(node) for node in found[: space.nbest]])
 
     def first_beam(self, space: SearchSpace) -> list[Node]:
         return [space.root]

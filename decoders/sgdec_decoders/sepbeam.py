@@ -24,6 +24,7 @@ from typing import final
 
 import sgdec
 from sgdec import Decoder, Node, SearchSpace, UsageError
+from sgdec_decoders._beams import Stop
 from sgdec_decoders.beam import BreadthFirst
 
 
@@ -31,6 +32,8 @@ from sgdec_decoders.beam import BreadthFirst
 @dataclass(eq=False)
 class SepBeamDecoder(BreadthFirst):
     """Beam search over hypotheses of single predictors."""
+
+    stop: Stop = "best"
 
     def first_beam(self, space: SearchSpace) -> list[Node]:
         return systems(space)

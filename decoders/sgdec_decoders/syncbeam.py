@@ -30,7 +30,7 @@ from pydantic import Field
 
 import sgdec
 from sgdec import UNK, Context, Decoder, Node, SearchSpace, UsageError
-from sgdec_decoders._beams import Size, prune_local, recombine
+from sgdec_decoders._beams import Size, Stop, prune_local, recombine
 from sgdec_decoders.beam import BreadthFirst, Finished
 
 _total = attrgetter("total")
@@ -44,6 +44,7 @@ class SyncBeamDecoder(BreadthFirst):
     symbol: Annotated[int | str, Field(description="the end of a word: a token id, or a piece of the vocabulary")]
     max_word_length: Annotated[int, Field(ge=1, description="limit on tokens per word, with the symbol")] = 25
     size: Size = field(default=4, kw_only=True)  # keyword-only, so that the required symbol comes first
+    stop: Stop = field(default="best", kw_only=True)
     context: InitVar[Context | None] = field(default=None, kw_only=True)
 
     def __post_init__(self, context: Context | None) -> None:

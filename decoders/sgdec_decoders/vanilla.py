@@ -57,7 +57,9 @@ def on_arrays(options: StoppingBeamSearch, batch_size: int) -> VanillaDecoder | 
     """This search on arrays, for automata; None if there are too few hypotheses in flight."""
     if not enough_for_arrays(batch_size * options.size):
         return None
-    return VanillaDecoder(**{each.name: getattr(options, each.name) for each in fields(VanillaDecoder)})
+    arrays = VanillaDecoder(**{each.name: getattr(options, each.name) for each in fields(VanillaDecoder)})
+    arrays.ranking = options.ranking
+    return arrays
 
 
 @sgdec.hookimpl
