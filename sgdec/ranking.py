@@ -48,7 +48,7 @@ class Ranking:
     beta: float = 0.0
     normalize: Literal["gnmt", "length"] = "gnmt"
     length_offset: int = 0
-    """Tokens that count in |Y| but are no part of the output, such as a forced language code."""
+    """Tokens that count in |Y| beside those of the output, such as a forced language code."""
 
     def __post_init__(self) -> None:
         """Raises UsageError for an alpha or beta that would overflow a float for long outputs."""

@@ -28,7 +28,7 @@ Recombine: TypeAlias = Annotated[
     bool, Field(description="keep only the best of all hypotheses with the same future scores")
 ]
 LengthOffset: TypeAlias = Annotated[
-    int, Field(ge=0, le=1000, description="tokens that count as length but are no part of the output; for generate()")
+    int, Field(ge=0, le=1000, description="added to |Y| in the length penalty; 1 counts a forced first token")
 ]
 OwnStop: TypeAlias = Literal["best", "full", "length", "proven"]
 GenerateStop: TypeAlias = Literal["hf-true", "hf-false", "hf-never"]

@@ -10,7 +10,7 @@ The search has a beam of open hypotheses and a list of finished ones, at most ``
    penalty of some length, does not beat the worst of the list. ``hf-false`` takes the present length; ``hf-never``
    takes the greatest length, or the present one if alpha <= 0.
 
-At the length limit, ``</s>`` is the only continuation, so all that is left of the beam ends. There transformers lists
+At the length limit, ``</s>`` is the only continuation, so the whole beam ends. There transformers lists
 hypotheses without ``</s>``, unless the model forces it (``forced_eos_token_id``).
 """
 
@@ -67,7 +67,7 @@ def require_options_of_generate(options: StoppingBeamSearch) -> None:
 def caveat_of_generate(stop: GenerateStop, alpha: float, never_rises: bool) -> str | None:
     """A warning that says why the search can end too early; None if it cannot.
 
-    A list of ``size`` finished hypotheses is as long as any n-best list of the search, so their number is no reason.
+    It does not depend on the number of hypotheses that the run wants: the list must be full in any case.
     """
     reasons = {
         "it ends as soon as its list is full": stop == "hf-true",

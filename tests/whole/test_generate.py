@@ -79,7 +79,7 @@ def reversing() -> Any:
     return model.eval()
 
 
-def prompts(number: int = 6, words: range = range(3, V - 3), longest: int = 7) -> list[list[int]]:
+def prompts(number: int = 5, words: range = range(3, V - 3), longest: int = 6) -> list[list[int]]:
     rng = random.Random(5)
     return [[rng.choice(words) for _ in range(rng.randint(2, longest))] for _ in range(number)]
 
@@ -111,7 +111,7 @@ def lists(family: str, size: int, alpha: float, stop: str) -> Lists:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_nbest_list_of_every_architecture_is_that_of_generate(family: str, size: int) -> None:
     model = tiny(family)
-    for alpha in ALPHAS:
+    for alpha in ALPHAS if size == 4 else (0.6, 2.0):
         for stop in STOPS:
             found = of_sgdec(model, prompts(), LONGEST, beam(model, size, stop, alpha), size)
             assert_same(found, lists(family, size, alpha, stop), (family, size, alpha, stop))
@@ -119,7 +119,7 @@ def test_the_nbest_list_of_every_architecture_is_that_of_generate(family: str, s
 
 @pytest.mark.parametrize("stop", STOPS)
 @pytest.mark.parametrize("alpha", ALPHAS)
-@pytest.mark.parametrize("size", [2, 4, 8])
+@pytest.mark.parametrize("size", [4, 16])
 def test_the_nbest_list_of_a_trained_model_is_that_of_generate(size: int, alpha: float, stop: str) -> None:
     found = of_sgdec(reversing(), to_reverse(), LONGEST, beam(reversing(), size, stop, alpha), size)
     assert_same(found, lists("reversing", size, alpha, stop), (size, alpha, stop))
@@ -131,7 +131,7 @@ def test_the_lists_that_are_compared_are_full_and_differ_between_stops_and_penal
         assert all(len(each) == 4 for found in compared for each in found), family
         best = {tuple(found[0].ids for found in lists(family, 4, alpha, "hf-never")) for alpha in ALPHAS}
         assert len(best) >= 2 or family == "reversing", f"{family}: penalties do not change the best hypotheses"
-        orders = {tuple(h.ids for each in lists(family, 4, alpha, "hf-false") for h in each) for alpha in ALPHAS}
+        orders = {tuple(h.ids for each in lists(family, 4, alpha, "hf-never") for h in each) for alpha in ALPHAS}
         assert len(orders) >= 2, f"{family}: penalties do not change the order"
         early = [h for each in lists(family, 4, 1.0, "hf-true") for h in each if len(h.ids) < LONGEST]
         assert early, f"{family}: all hypotheses end at the limit"
