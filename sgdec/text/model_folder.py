@@ -68,7 +68,7 @@ def read_config(folder: str | Path) -> tuple[Any, Any] | None:
         return None
     from transformers import AutoConfig, GenerationConfig
 
-    with _reading(folder, "the model's config cannot be used"):
+    with reading(folder, "the model's config cannot be used"):
         config = AutoConfig.from_pretrained(_path(folder), local_files_only=True, trust_remote_code=False)
         file = GENERATION if Path(folder, GENERATION).is_file() else CONFIG  # as the library itself chooses
         generation = GenerationConfig.from_pretrained(
@@ -84,19 +84,27 @@ def read_tokenizer(folder: str | Path, source_language: str | None = None, targe
     Raises `SgdecError` if the folder has none, a file is damaged or too large, the tokenizer has code of its own,
     or it does not know a language.
     """
+    found = _read(_path(folder), stamps(folder), str(folder), source_language, target_language)
+    own = Path(folder, TARGET)
+    return TwoTokenizers(found, read_tokenizer(own)) if has_tokenizer(own) else found
+
+
+def stamps(folder: str | Path) -> tuple[tuple[str, int, int], ...]:
+    """The names, sizes and times of the files of a tokenizer and of the configs: equal stamps = nothing has changed.
+
+    Raises `SgdecError` if there is no tokenizer, or a file is too large.
+    """
     if not Path(folder).is_dir():
         raise SgdecError(f"{folder}: no such folder.")
     if not has_tokenizer(folder):
         raise SgdecError(f"{folder}: there are no files of a tokenizer. {EXPECTED}")
-    stamps = []
+    found = []
     for name in text_files(folder):
         status = os.stat(Path(folder, name))
         if status.st_size > DOCUMENT.value:
             raise SgdecError(f"{folder}/{name}: too large, {status.st_size} bytes. {DOCUMENT.raising}")
-        stamps.append((name, status.st_size, status.st_mtime_ns))
-    found = _read(_path(folder), tuple(stamps), str(folder), source_language, target_language)
-    own = Path(folder, TARGET)
-    return TwoTokenizers(found, read_tokenizer(own)) if has_tokenizer(own) else found
+        found.append((name, status.st_size, status.st_mtime_ns))
+    return tuple(found)
 
 
 class TwoTokenizers:
@@ -119,8 +127,9 @@ def _read(path: str, stamps: object, name: str, source: str | None, target: str 
     from transformers import AutoTokenizer
 
     given = {key: value for key, value in (("src_lang", source), ("tgt_lang", target)) if value is not None}
-    with _reading(name, "the tokenizer cannot be used"):
+    with reading(name, "the tokenizer cannot be used"):
         found = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False, **given)
+        _ = found.all_special_ids, found("a")  # damaged files can fail here first
         if _replaces_code(path, found):  # the library takes its own class of the architecture instead
             raise ValueError("trust_remote_code")
     files = dict.fromkeys(["tokenizer.json", *found.vocab_files_names.values()])
@@ -170,15 +179,15 @@ def quiet() -> Iterator[None]:
 
 
 @contextmanager
-def _reading(folder: str | Path, failure: str) -> Iterator[None]:
+def reading(folder: str | Path, failure: str) -> Iterator[None]:
     """Context manager: an error of `transformers` becomes an `SgdecError` that names the damaged file, if there is
     one."""
     try:
         with quiet():
             yield
-    except (ModuleNotFoundError, KeyboardInterrupt):
+    except (ModuleNotFoundError, KeyboardInterrupt, SystemExit, MemoryError):
         raise
-    except Exception as error:  # the library raises errors of many types for damaged files
+    except BaseException as error:  # the library raises errors of many types; Rust's derive from BaseException
         damaged = _damaged(folder)
         if damaged is not None:
             raise SgdecError(f"{folder}/{damaged}: this is not JSON. Copy the folder again.") from None

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any, Literal
 
 from sgdec.context import BOS, EOS, UNK
-from sgdec.errors import UsageError
-from sgdec.text.model_folder import TwoTokenizers, quiet, read_config, read_tokenizer
-from sgdec.text.numbering import RESERVED, Numbering
+from sgdec.errors import SgdecError, UsageError
+from sgdec.text.model_folder import TwoTokenizers, quiet, read_config, read_tokenizer, stamps
+from sgdec.text.numbering import RESERVED
 from sgdec.text.roles import Roles, pieces_of, read_roles, roles_of
 from sgdec.text.words import BLANK, SPECIAL
 
@@ -37,9 +37,17 @@ def load_pretrained(
     The languages are those of the tokens that multilingual models read and write, such as ``de_DE``; by default the
     tokenizer's. Raises `SgdecError` as `read_tokenizer` and `roles_of`.
     """
+    return _load(str(folder), stamps(folder), source_language, target_language)
+
+
+@lru_cache(maxsize=4)
+def _load(
+    folder: str, stamps: object, source_language: str | None, target_language: str | None
+) -> tuple[PretrainedVocabulary, PretrainedVocabulary]:
+    """`load_pretrained`, for the option --tokenizer and for each predictor. ``stamps`` change if a file does."""
     tokenizer = read_tokenizer(folder, source_language, target_language)
     config, generation = read_config(folder) or (None, None)
-    roles = roles_of(config, generation, tokenizer, target_language=target_language, name=str(folder))
+    roles = roles_of(config, generation, tokenizer, target_language=target_language, name=folder)
     return PretrainedVocabulary(tokenizer, roles, "source"), PretrainedVocabulary(tokenizer, roles, "target")
 
 
@@ -52,9 +60,9 @@ class PretrainedVocabulary:
         self.numbering = roles.numbering if side == "target" else roles.sources
         self._tokenizer = getattr(tokenizer, side) if isinstance(tokenizer, TwoTokenizers) else tokenizer
         self._side = side
-        spelled = pieces_of(tokenizer, side)
-        self._spelled = [id in spelled for id in self.numbering.ids.tolist()]
-        self._pieces = _unique(spelled, self.numbering)
+        found = list(map(pieces_of(tokenizer, side).get, self.numbering.ids.tolist()))
+        self._spelled = [piece is not None for piece in found]
+        self._pieces = _named(found)
         special = {id for id in self._tokenizer.all_special_ids if id < len(self.numbering.numbers)}
         self._marks = {BOS, EOS, *map(int, self.numbering.numbers[[*special, *self.numbering.ends]])}
         self._of_text = [UNK if token in self._marks else token for token in self.numbering.numbers.tolist()]
@@ -158,7 +166,12 @@ class PretrainedVocabulary:
             backend.no_truncation()
             backend.no_padding()
             backend.encode_special_tokens = not marks
-            return [found.ids for found in backend.encode_batch_fast(list(lines), add_special_tokens=False)]
+            try:
+                return [found.ids for found in backend.encode_batch_fast(list(lines), add_special_tokens=False)]
+            except BaseException as error:
+                if type(error).__name__ != "PanicException":  # Rust's, which derives from BaseException
+                    raise
+                raise SgdecError(f"the tokenizer fails: {error}. Its files are damaged; copy them again.") from None
         given = {"text" if self._side == "source" else "text_target": list(lines)}
         with quiet():
             found = self._tokenizer(**given, add_special_tokens=False, split_special_tokens=not marks, verbose=False)
@@ -193,18 +206,17 @@ class PretrainedVocabulary:
         return decoder is not None and b'"ByteLevel"' in decoder.__getstate__()
 
 
-def _unique(spelled: dict[int, str], numbering: Numbering) -> tuple[str, ...]:
-    """The piece of each number. A number without one gets a name that no other has."""
-    taken = set(spelled.values())
-    pieces = []
-    for number, id in enumerate(numbering.ids.tolist()):
-        piece = spelled.get(id)
-        if piece is None:
-            piece = SPECIAL[number] if number < len(SPECIAL) else f"<{number}>"
-            while piece in taken:
-                piece = f"<{piece}>"
-        pieces.append(piece)
-    return tuple(pieces)
+def _named(pieces: Sequence[str | None]) -> tuple[str, ...]:
+    """The pieces by number. A number without one gets a name that no other has."""
+    taken = set(pieces)
+
+    def name(number: int) -> str:
+        found = SPECIAL[number] if number < len(SPECIAL) else f"<{number}>"
+        while found in taken:
+            found = f"<{found}>"
+        return found
+
+    return tuple(name(number) if piece is None else piece for number, piece in enumerate(pieces))
 
 
 def _is_byte(piece: str) -> bool:

@@ -342,6 +342,13 @@ BAD: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "unknown architecture": ("qwen", _edit("config.json", model_type="nonesuch"), "config cannot be used"),
     "too small": ("t5", _edit("config.json", vocab_size=20), "but the model has only the ids 0 to 19. They"),
     "no end": ("t5", _edit("config.json", eos_token_id=500), "id 500 has a role, but there are only 256 ids"),
+    "an end that is text": ("qwen", _edit("generation_config.json", eos_token_id="x"), "eos_token_id is 'x'"),
+    "an end that is none": ("qwen", _edit("generation_config.json", eos_token_id=[3, None]), "id is [3, None]"),
+    "half a beginning": ("qwen", _edit("generation_config.json", bos_token_id=1.5), "bos_token_id is 1.5; expected"),
+    "a start that is missing": ("t5", _edit("config.json", decoder_start_token_id=256), "but there are only 256 ids"),
+    "huge": ("t5", _edit("config.json", vocab_size=10**12), "the vocabulary has 1000000000000 tokens. The limit is"),
+    "ids that are text": ("marian", _edit("vocab.json", x="y"), "an id is not a number"),
+    "no <unk>": ("bart", _edit("tokenizer_config.json", unk_token=None, pad_token="none"), ""),
     "code of its own": (
         "qwen",
         _edit("tokenizer_config.json", tokenizer_class="Mine", auto_map={"AutoTokenizer": ["mine.Mine", None]}),
