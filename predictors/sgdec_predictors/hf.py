@@ -80,6 +80,9 @@ class HfPredictor(BatchPredictor):
         chat: Annotated[
             bool, Field(description="true: the source (or the prompt) is a user's message in the chat template")
         ] = False,
+        source: Annotated[
+            bool, Field(description="false: a causal model does not read the source, as a language model")
+        ] = True,
         source_language: Annotated[
             str | None, Field(description="the tokenizer's code of the source language, such as en_XX")
         ] = None,
@@ -108,12 +111,14 @@ class HfPredictor(BatchPredictor):
         roles = read_roles(folder, target_language=target_language)
         if roles.seq2seq and chat:
             raise UsageError(f"hf: chat is for causal models; the encoder of {model} reads no chat.")
+        if roles.seq2seq and not source:
+            raise UsageError(f"hf: source false is for causal models; the encoder of {model} needs the source.")
         if attention is not None and (not roles.seq2seq or prompt is not None):
             what = "in a prompt the source's tokens are not known" if roles.seq2seq else f"{model} is a causal model"
             raise UsageError(f"hf: attention needs an encoder that reads the source alone, and {what}.")
         languages = {"source_language": source_language, "target_language": target_language}
         vocabularies = vocabularies_in(folder, **languages)
-        reader = Reader(prompt, chat, vocabularies.source)  # type: ignore[arg-type]
+        reader = Reader(prompt, chat, vocabularies.source, source=source)  # type: ignore[arg-type]
         module = load_module(folder, context, attention=attention is not None)
         self._begin_with(module, roles, vocabularies, reader, context, ends, attention)
 

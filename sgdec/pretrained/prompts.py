@@ -17,20 +17,29 @@ class Reader:
     """Turns sources into what a model reads."""
 
     def __init__(
-        self, prompt: str | None = None, chat: bool = False, vocabulary: PretrainedVocabulary | None = None
+        self,
+        prompt: str | None = None,
+        chat: bool = False,
+        vocabulary: PretrainedVocabulary | None = None,
+        *,
+        source: bool = True,
     ) -> None:
         r"""``prompt``: a text with ``{source}``, in which ``\n`` and ``\t`` are a line break and a tab.
 
-        ``vocabulary``: None = sources are read as they are. Raises UsageError for a prompt without ``{source}``, and
-        if text is needed and there is no tokenizer.
+        ``vocabulary``: None = sources are read as they are. ``source``: False = they are not read at all, and a
+        prompt has no ``{source}``. Raises UsageError for a prompt that does not fit, and if text is needed and there
+        is no tokenizer.
         """
-        if prompt is not None and PLACE not in prompt:
+        if prompt is not None and source and PLACE not in prompt:
             raise UsageError(f"hf: the prompt {prompt!r} has no {PLACE}, the place of the source.")
+        if prompt is not None and not source and PLACE in prompt:
+            raise UsageError(f"hf: the prompt {prompt!r} has {PLACE}, but the source is not read (source false).")
         if vocabulary is None and (prompt is not None or chat):
             raise UsageError("hf: a prompt or a chat needs a tokenizer, and the folder of the model has none.")
-        self._template = PLACE if prompt is None else prompt.replace(r"\n", "\n").replace(r"\t", "\t")
-        self._vocabulary = vocabulary
-        self._chat = chat
+        self._template = "" if prompt is None else prompt.replace(r"\n", "\n").replace(r"\t", "\t")
+        if prompt is None and source:
+            self._template = PLACE
+        self._vocabulary, self._chat, self._source = vocabulary, chat, source
         self._plain = prompt is None and not chat
 
     def tokens(self, source: Source) -> tuple[int, ...]:
@@ -39,19 +48,23 @@ class Reader:
         Raises SgdecError if a prompt would turn text of the source into a special token.
         """
         if self._vocabulary is None:
-            return tuple(source.tokens)
+            return tuple(source.tokens) if self._source else ()
         if self._plain:
-            return self._vocabulary.wrap(source.tokens)
+            return self._vocabulary.wrap(source.tokens if self._source else ())
+        filled = self._template.replace(PLACE, self._text(source)) if self._source else self._template
+        if self._chat:
+            return self._vocabulary.encode_chat(filled)
+        return self._vocabulary.wrap(self._vocabulary.encode_prompt(filled))
+
+    def _text(self, source: Source) -> str:
+        assert self._vocabulary is not None
         text = self._vocabulary.decode(source.tokens) if source.text is None else source.text
         mark = self._vocabulary.mark_in(text)
         if mark is not None:
             raise SgdecError(
                 f"the source contains {mark}, which would be a special token in a prompt. Remove it from the text."
             )
-        filled = self._template.replace(PLACE, text)
-        if self._chat:
-            return self._vocabulary.encode_chat(filled)
-        return self._vocabulary.wrap(self._vocabulary.encode_prompt(filled))
+        return text
 
     def place(self, source: Source) -> slice:
         """The places of the source's own tokens among `tokens`, without a prompt."""

@@ -103,6 +103,13 @@ def test_the_source_can_be_a_message_of_a_chat(causal: Path, tmp_path: Path) -> 
     assert found == [generated(causal, form.format(line)) for line in LINES]
 
 
+def test_without_the_source_a_causal_model_is_a_language_model(causal: Path, tmp_path: Path) -> None:
+    found = decoded(causal, tmp_path, "--hf.source", "false", "--hf.prompt", "the cat")
+    assert found == [generated(causal, "the cat")] * len(LINES)
+    found = decoded(causal, tmp_path, "--hf.source", "false")
+    assert found == [generated(causal, "<|endoftext|>")] * len(LINES)  # <s> of this model
+
+
 def test_a_seq2seq_model_can_have_a_prompt_too(tmp_path: Path) -> None:
     """T5 reads its task before the source."""
     (tmp_path / "t5").mkdir()
@@ -160,6 +167,7 @@ DAMAGES = {
     "not a language model": (change("config.json", model_type="clip"), [], "has no language model"),
     "a small model": (change("config.json", vocab_size=100), [], "the tokenizer has the id"),
     "no place for the source": (lambda folder: None, ["--hf.prompt", "German:"], "has no {source}"),
+    "a place for no source": (lambda folder: None, ["--hf.source", "false", "--hf.prompt", "{source}"], "not read"),
     "attention": (lambda folder: None, ["--hf.attention", "-1"], "is a causal model"),
     "too long": (lambda folder: None, ["--hf.prompt", "{source}" + "the cat " * 80], "64 positions"),
     "no such folder": (lambda folder: None, ["--hf.model", "./nowhere"], "no such folder"),
@@ -184,9 +192,12 @@ def test_bad_input_is_one_line(
     assert len(lines) == 1 and lines[0].startswith(("Error: ", "Warning: sentence 1: ")), lines
 
 
-def test_a_chat_with_a_seq2seq_model_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(("option", "value"), [("chat", "true"), ("source", "false")])
+def test_options_of_causal_models_are_refused_for_others(
+    option: str, value: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     FAMILIES["t5"](tmp_path)
     write_model(tmp_path)
-    words = ["decode", "--predictors", "hf", "--hf.model", str(tmp_path), "--hf.chat", "true", "--decoder", "greedy"]
+    words = ["decode", "--predictors", "hf", "--hf.model", str(tmp_path), f"--hf.{option}", value]
     assert main([*words, "nothing"]) == 2
-    assert "chat is for causal models" in capsys.readouterr().err
+    assert f"{option}{' false' * (option == 'source')} is for causal models" in capsys.readouterr().err

@@ -24,7 +24,11 @@ import pytest
 from tests.helpers.forked_commands import forked_commands
 from tests.helpers.places import ROOT
 
-IN_ORDER = [ROOT / "docs" / "tutorial" / "first-hour.md", ROOT / "docs" / "howto" / "lattices-and-arpa.md"]
+IN_ORDER = [
+    ROOT / "docs" / "tutorial" / "first-hour.md",
+    ROOT / "docs" / "howto" / "lattices-and-arpa.md",
+    ROOT / "docs" / "howto" / "hugging-face.md",
+]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
 BLOCK = re.compile(r"^( *)```(\S*)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 SHOWN = re.compile(r"savefig\(\"(.*?)\"")
