@@ -37,7 +37,7 @@ def search_of_generate(space: SearchSpace, size: int, stop: GenerateStop) -> lis
     greatest = _greatest_length(space) if stop == "hf-never" else None
     beam, finished = [space.root], list[Node]()
     while beam:
-        candidates = space.best_children(beam, size + 1)  # up to `size` open ones, as one child of each node can end
+        candidates = space.best_children(beam, size + 1)  # at least `size`, and `size` open ones
         finished += [node for node in candidates[:size] if node.finished]
         finished = sorted(finished, key=space.rank_score, reverse=True)[:size]  # stable
         beam = [node for node in candidates if not node.finished][:size]

@@ -189,7 +189,7 @@ class HfPredictor(BatchPredictor):
         self._moved = torch.tensor(moved, device=device)
         self._moved_ids = torch.tensor(ids[moved], device=device)
         self._other_ends = torch.tensor(numbers[list(roles.eos[1:])], device=device)
-        self._banned = torch.tensor(numbers[list(self._rules.banned)], device=device)
+        self._banned = torch.tensor(self._rules.banned, dtype=torch.long, device=device)
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[HfState]:
         """Raises `SgdecError` for a source that is empty, too long for the model, or not in its vocabulary."""
@@ -214,8 +214,10 @@ class HfPredictor(BatchPredictor):
         with torch.inference_mode():
             logits = self._prefixes.logits([state.prefix for state in states])
             precision = torch.promote_types(logits.dtype, torch.float32)
-            scores = self._numbered(torch.log_softmax(logits.to(precision), dim=-1))
-            self._forbid(scores, states)
+            scores = torch.log_softmax(logits.to(precision), dim=-1)
+            self._forbid(scores, states)  # before </s> gets the score of several ids
+            scores = self._numbered(scores)
+            self._end_at_the_limit(scores, states)
         return Scores.dense(scores)
 
     def consume_batch(self, states: Sequence[HfState], tokens: Sequence[int]) -> list[HfState]:
@@ -265,21 +267,23 @@ class HfPredictor(BatchPredictor):
         return scores
 
     def _forbid(self, scores: Tensor, states: Sequence[HfState]) -> None:
-        """Score with -inf what the model or its settings forbid, and with 0 what they force."""
-        import torch
-
-        rules, numbers = self._rules, self._roles.numbering.numbers
-        scores[:, self._banned] = -torch.inf
+        """Score with -inf what the settings of the model forbid, in scores ``[rows, ids]``."""
+        rules = self._rules
+        scores[:, self._banned] = -math.inf
         for row, state in enumerate(states):
             banned = list(rules.banned_first) if state.length == 0 else []
             if rules.banned_words:
                 banned += rules.forbidden_after(state.last)
             if banned:
-                scores[row, torch.from_numpy(numbers[banned])] = -torch.inf
-            forced = rules.forced_end and state.length == state.sentence.limit
+                scores[row, banned] = -math.inf
+
+    def _end_at_the_limit(self, scores: Tensor, states: Sequence[HfState]) -> None:
+        """Allow only ``</s>`` where the model forces it, with score 0, and where it has no more positions."""
+        for row, state in enumerate(states):
+            forced = self._rules.forced_end and state.length == state.sentence.limit
             if forced or state.length >= state.sentence.room:
                 end = 0.0 if forced else float(scores[row, EOS])
-                scores[row] = -torch.inf
+                scores[row] = -math.inf
                 scores[row, EOS] = end
 
     def _remembered(self, ids: Sequence[int]) -> tuple[int, ...]:

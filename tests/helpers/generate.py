@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import pytest
 import torch
 from sgdec_predictors.hf import HfPredictor
 
@@ -16,6 +17,9 @@ from sgdec.search.scheduler import Scheduler
 FILLER = -1e8
 """Below this are scores with which generate() fills lists that have too few hypotheses (-1e9, or a share of it)."""
 
+BIAS = 0.7
+"""Added to the logit of the end by default."""
+
 
 class Found(NamedTuple):
     """A hypothesis."""
@@ -24,6 +28,20 @@ class Found(NamedTuple):
     """The model's ids, without the end and a forced first token."""
     score: float
     """Its rank score."""
+
+
+def with_bias(model: Any, bias: float = BIAS, **settings: Any) -> Any:
+    """The model with a bias for its end, and these generation settings. The end is forced at the length limit."""
+    config = model.generation_config
+    ends = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
+    head = model.get_output_embeddings()
+    head.bias = torch.nn.Parameter(torch.zeros(len(head.weight)))
+    with torch.no_grad():
+        head.bias[ends] = bias
+    defaults = {"forced_eos_token_id": ends[0], "pad_token_id": config.pad_token_id or ends[0]}
+    for name, value in {**defaults, **settings}.items():
+        setattr(config, name, value)
+    return model
 
 
 def forced_first(model: Any) -> int:
@@ -104,6 +122,13 @@ def lists_of(
         [Found(tuple(numbering.ids[list(h.tokens)].tolist()), h.rank_score) for h in outcome.result.hypotheses]
         for outcome in outcomes
     ]
+
+
+def assert_same(found: list[list[Found]], expected: list[list[Found]], where: object) -> None:
+    for sentence, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
+        at = (where, sentence)
+        assert [h.ids for h in ours] == [h.ids for h in theirs], at
+        assert [h.score for h in ours] == pytest.approx([h.score for h in theirs], rel=1e-5, abs=1e-6), at
 
 
 def _until_end(ids: Sequence[int], ends: Sequence[int]) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ import torch
 from sgdec_decoders.beam import BeamDecoder
 from sgdec_decoders.greedy import GreedyDecoder
 
-from tests.helpers.generate import Found, forced_first, of_generate, of_sgdec
+from tests.helpers.generate import Found, assert_same, forced_first, of_generate, of_sgdec, with_bias
 from tests.helpers.pretrained import FAMILIES, V, tiny_model
 
 transformers = pytest.importorskip("transformers")
@@ -25,28 +25,12 @@ pytestmark = pytest.mark.slow
 STOPS: dict[str, bool | str] = {"hf-true": True, "hf-false": False, "hf-never": "never"}
 """With the values of ``early_stopping``."""
 ALPHAS = (0.0, 0.6, 1.0, 2.0)
-BIAS = 0.7
-"""Added to the logit of the end."""
 LANGUAGE = 5
 FORCED_FIRST = {"bart": 0, "mbart": LANGUAGE, "m2m": LANGUAGE}
 LONGEST = 9
 REVERSED = 12
 """The number of ids of the model that reverses."""
 Lists = list[list[Found]]
-
-
-def with_bias(model: Any, **settings: Any) -> Any:
-    """The model with a bias for its end, and these generation settings. The end is forced at the length limit."""
-    config = model.generation_config
-    ends = config.eos_token_id if isinstance(config.eos_token_id, list) else [config.eos_token_id]
-    head = model.get_output_embeddings()
-    head.bias = torch.nn.Parameter(torch.zeros(len(head.weight)))
-    with torch.no_grad():
-        head.bias[ends] = BIAS
-    defaults = {"forced_eos_token_id": ends[0], "pad_token_id": config.pad_token_id or ends[0]}
-    for name, value in {**defaults, **settings}.items():
-        setattr(config, name, value)
-    return model
 
 
 @cache
@@ -91,13 +75,6 @@ def to_reverse() -> list[list[int]]:
 def beam(model: Any, size: int, stop: str, alpha: float = 0.0) -> BeamDecoder:
     offset = forced_first(model)
     return BeamDecoder(size, stop=stop, alpha=alpha, normalize="length", length_offset=offset)  # type: ignore[arg-type]
-
-
-def assert_same(found: Lists, expected: Lists, where: object) -> None:
-    for sentence, (ours, theirs) in enumerate(zip(found, expected, strict=True)):
-        at = (where, sentence)
-        assert [h.ids for h in ours] == [h.ids for h in theirs], at
-        assert [h.score for h in ours] == pytest.approx([h.score for h in theirs], rel=1e-5, abs=1e-6), at
 
 
 @cache
