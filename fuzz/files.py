@@ -129,6 +129,9 @@ RUN = (
     "run/step-2/progress.json:json run/step-2/model.safetensors:safetensors "
     "run/step-2/optimizer.safetensors:safetensors run/step-2/tokenizer.spm:json"
 )
+TOKENIZER = (
+    "gpt2/config.json:json gpt2/generation_config.json:json gpt2/tokenizer.json:json gpt2/tokenizer_config.json:json"
+)
 PARALLEL = "train.en train.de valid.en valid.de words.vocab"
 TRAIN = (
     "train --train train.en train.de --valid valid.en valid.de --tokenizer words.vocab --output run --gnmt.width 4 "
@@ -174,6 +177,8 @@ TARGETS: tuple[FileTarget, ...] = (
            "model=gnmt clusters clusters/clusters.json:json clusters/clusters.safetensors:safetensors"),
     decode("clusternmt model", "clusternmt --clusternmt.model model --clusternmt.clusters clusters",
            f"clusters model=gnmt {MODEL}"),
+    target("hf", "decode --predictors hf --hf.model gpt2 --max-length 3 in.txt",
+           f"in.txt gpt2 {TOKENIZER} gpt2/model.safetensors:safetensors", rows=SENTENCES),
     # Files of other predictors.
     decode("lrhiero", "lrhiero --lrhiero.path rules.txt", "rules.txt:text"),
     decode("forcedlst", "forcedlst --forcedlst.path list.nbest", "list.nbest:text"),
@@ -195,6 +200,12 @@ TARGETS: tuple[FileTarget, ...] = (
     *(target(f"vocabulary {name}", f"decode --predictors wc --wc.weight -1 --max-length 2 --tokenizer {name} in.txt",
              f"in.txt {name}:{kind}", rows=SENTENCES)
       for name, kind in (("letters.spm", "binary"), ("word.json", "json"), ("mixed.json", "json"))),
+    target("vocabulary of Marian",
+           "decode --predictors wc --wc.weight -1 --max-length 2 --tokenizer marian in.txt",
+           "in.txt marian marian/source.spm:binary marian/vocab.json:json marian/tokenizer_config.json:json",
+           rows=SENTENCES),
+    target("vocabulary", "vocabulary letters.spm --output out", "letters.spm:binary"),
+    target("vocabulary of a model", "vocabulary gpt2 --output out", f"gpt2 {TOKENIZER}"),
     target("config", "decode --config decode.toml in.ids", "in.ids decode.toml:text", **ANY),
     target("score config", "score --config score.toml in.ids outputs.ids", "in.ids outputs.ids score.toml:text",
            **ANY),
@@ -258,7 +269,8 @@ NOT_READ = frozenset({"plugin_file", "plugin_files"})
 """Parameters of commands that name code, which is trusted."""
 NO_PATHS = frozenset({
     ("bucket", "selector"), ("cluster", "device"), ("decode", "decoder"), ("decode", "device"),
-    ("decode", "predictors"), ("decode", "range"), ("forcedlst", "feature"), ("maskvocab", "tokens"),
+    ("decode", "predictors"), ("decode", "range"), ("forcedlst", "feature"), ("hf", "prompt"),
+    ("hf", "source_language"), ("hf", "target_language"), ("maskvocab", "tokens"),
     ("new-plugin", "name"),
     ("ngrams", "range_"), ("plugins", "name"), ("score", "device"), ("score", "predictors"), ("skipvocab", "tokens"),
     ("syncbeam", "symbol"), ("tokenizer", "normalization"), ("train", "device"), ("train", "model"),

@@ -149,6 +149,31 @@ def models() -> None:
          "--output", "clusters", "--k", "2"])  # fmt: skip
 
 
+def pretrained() -> None:
+    """A Hugging Face model with tokenizer.json, and a tokenizer in Marian's layout."""
+    from tokenizers import Tokenizer, decoders, pre_tokenizers
+    from tokenizers.models import BPE
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    torch.manual_seed(1)
+    end = 5
+    sizes = {"n_positions": 32, "n_embd": 4, "n_layer": 1, "n_head": 1}
+    config = GPT2Config(vocab_size=end + 1, bos_token_id=end, eos_token_id=end, **sizes)
+    GPT2LMHeadModel(config).save_pretrained("gpt2")
+    tokenizer = Tokenizer(BPE({"a": 0, "b": 1, "c": 2, "Ġ": 3, "ab": 4}, [("a", "b")]))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    tokenizer.add_special_tokens(["<end>"])
+    tokenizer.save("gpt2/tokenizer.json")
+    write("gpt2/tokenizer_config.json", '{"tokenizer_class": "GPT2Tokenizer", "bos_token": "<end>", '
+          '"eos_token": "<end>", "unk_token": "<end>"}\n')  # fmt: skip
+    pieces = ["</s>", "<unk>", "▁", "a", "b", "c", "<pad>"]
+    write("marian/vocab.json", json.dumps({piece: id for id, piece in enumerate(pieces)}, ensure_ascii=False) + "\n")
+    write("marian/tokenizer_config.json", '{"tokenizer_class": "MarianTokenizer"}\n')
+    for side in ("source", "target"):
+        shutil.copy("letters.spm", f"marian/{side}.spm")
+
+
 def training() -> None:
     """Text, what training reads beside it, and the folder of a run."""
     words = list(NUMBERS)
@@ -203,6 +228,6 @@ if __name__ == "__main__":
     os.chdir(CORPUS)  # so that no file says where it was made
     for make in (
         sources, lattices, networks, language_models, lists, lines_and_maps, transducers, vocabularies, models,
-        training, configs,
+        pretrained, training, configs,
     ):  # fmt: skip
         make()

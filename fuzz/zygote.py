@@ -43,7 +43,9 @@ def preload() -> None:
             if not found.name.startswith("sgdec.testing") and not found.name.endswith("__main__"):
                 importlib.import_module(found.name)
     for name in ("kenlm", "pynini", "safetensors.torch", "sacrebleu", "torch.utils.tensorboard", "matplotlib.pyplot",
-                 "backports.zstd", "torch._dynamo"):  # fmt: skip
+                 "backports.zstd", "torch._dynamo", "transformers.models.auto", "transformers.generation",
+                 "transformers.models.gpt2.modeling_gpt2", "transformers.models.gpt2.tokenization_gpt2",
+                 "transformers.models.marian.tokenization_marian"):  # fmt: skip
         with suppress(ImportError):
             importlib.import_module(name)
     gc.collect()
