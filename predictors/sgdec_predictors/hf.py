@@ -243,10 +243,10 @@ class HfPredictor(BatchPredictor):
 
     def summary(self) -> str | None:
         """The line at the end of a run: settings of the model that are options here."""
-        from sgdec.pretrained.rules import not_followed
+        from sgdec.pretrained.counterparts import not_followed
 
-        settings = not_followed(self._settings)
-        return f"hf: settings of the model that only options can follow: {', '.join(settings)}" if settings else None
+        found = not_followed(self._settings, self._roles)
+        return found and f"hf: settings of the model that only options can follow: {found}"
 
     def _numbered(self, scores: Tensor) -> Tensor:
         """The columns of scores ``[rows, ids]`` as ``[rows, numbers]``."""

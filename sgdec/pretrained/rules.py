@@ -11,25 +11,6 @@ from typing import Any
 
 from sgdec.text.pretrained import Roles
 
-COUNTERPARTS = {
-    "num_beams": "--decoder beam --beam.size {}",
-    "length_penalty": "--normalize length --alpha {}",
-    "early_stopping": "--beam.stop hf-{}",
-    "min_length": "the predictor minlength",
-    "min_new_tokens": "the predictor minlength",
-    "no_repeat_ngram_size": "the predictor norepeat",
-    "repetition_penalty": "the wrapper repetition",
-    "temperature": "the wrapper temperature",
-}
-"""Settings that are options here, by their names in generation_config.json."""
-NONE = (
-    "sequence_bias", "encoder_no_repeat_ngram_size", "encoder_repetition_penalty", "exponential_decay_length_penalty",
-    "top_k", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "num_beam_groups", "diversity_penalty",
-    "guidance_scale", "renormalize_logits",
-)  # fmt: skip
-"""Settings without a counterpart."""
-NEUTRAL = {"num_beams": 1, "length_penalty": 1.0, "repetition_penalty": 1.0, "temperature": 1.0, "min_length": 0}
-
 
 @dataclass(frozen=True)
 class Rules:
@@ -67,15 +48,3 @@ class Rules:
         """The ids that would complete a forbidden word."""
         seen = tuple(last)
         return [word[-1] for word in self.banned_words if seen[len(seen) - len(word) + 1 :] == word[:-1]]
-
-
-def not_followed(config: Any) -> list[str]:
-    """Settings that change what `generate()` finds and have to be asked for here, each with its counterpart."""
-    found = []
-    for name in (*COUNTERPARTS, *NONE):
-        value = getattr(config, name, None)
-        if value is not None and value is not False and value != NEUTRAL.get(name):
-            shown = str(value).lower() if isinstance(value, bool) else value
-            way = COUNTERPARTS.get(name, "no counterpart").format(shown)
-            found.append(f"{name} {shown} ({way})")
-    return found
