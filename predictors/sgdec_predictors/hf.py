@@ -163,6 +163,7 @@ class HfPredictor(BatchPredictor):
         import torch
 
         from sgdec.pretrained.prefixes import Continuations, Translations
+        from sgdec.pretrained.probe import probe
         from sgdec.pretrained.rules import Rules
 
         self.vocabularies = vocabularies
@@ -182,6 +183,7 @@ class HfPredictor(BatchPredictor):
             self._prefixes: Prefixes = Translations(module, self._first, together=together, attention=attention)
         else:
             self._prefixes = Continuations(module, together=together)
+        probe(self._prefixes, roles, self._first, exact=context.precision != "int8")
         if attention is None:
             self.attention = None  # type: ignore[assignment, method-assign]
         ids, numbers, device = roles.numbering.ids, roles.numbering.numbers, self._prefixes.device

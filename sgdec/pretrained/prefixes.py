@@ -28,6 +28,7 @@ from transformers.cache_utils import (
     EncoderDecoderCache,
     LinearAttentionLayer,
 )
+from transformers.modeling_outputs import BaseModelOutput
 
 from sgdec.errors import SgdecError
 from sgdec.pretrained.layers import Carried, Crossed, Gathered, carried_parts
@@ -345,7 +346,7 @@ class Translations(Prefixes):
         hidden = torch.empty(1, 1, 1, dtype=self.module.dtype, device=self.device)  # its shape alone is used
         output = self.module(
             decoder_input_ids=torch.tensor([[prefix.token] for prefix in prefixes], device=self.device),
-            encoder_outputs=(hidden.expand(len(prefixes), width, 1),),
+            encoder_outputs=BaseModelOutput(last_hidden_state=hidden.expand(len(prefixes), width, 1)),
             attention_mask=(torch.arange(width, device=self.device) < sizes[:, None]).long(),
             past_key_values=EncoderDecoderCache(cache, crossed),
             use_cache=True,
