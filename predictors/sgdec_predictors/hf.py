@@ -171,8 +171,7 @@ class HfPredictor(BatchPredictor):
         self._run_source = context.vocabularies.source
         self._settings = module.generation_config
         self._rules = Rules.of(self._settings, roles)
-        config = module.config.get_text_config(decoder=True)
-        self._positions: float = getattr(config, "max_position_embeddings", None) or math.inf
+        self._positions = _positions(module.config.get_text_config(decoder=True))
         self._first: tuple[int, ...] = ()
         """The ids with which every output of a seq2seq model begins."""
         together = not context.deterministic
@@ -318,6 +317,20 @@ class HfPredictor(BatchPredictor):
             places = f"{self._positions:.0f} positions"
             raise SgdecError(f"the model would read {len(ids)} tokens, but has {places}. Shorten the source.")
         return ids
+
+
+def _positions(config: Any) -> float:
+    """The number of tokens for which a model has positions.
+
+    LongRoPE (Ding et al. 2024) changes the position of every token of a text that is longer than those of the first
+    training. What prefixes remember cannot change, so the model ends there.
+    """
+    positions = getattr(config, "max_position_embeddings", None) or math.inf
+    rotary = getattr(config, "rope_parameters", None) or {}
+    if rotary.get("rope_type") == "longrope":
+        shorter = rotary.get("original_max_position_embeddings")
+        positions = min(positions, shorter or getattr(config, "original_max_position_embeddings", None) or positions)
+    return positions if positions > 0 else math.inf  # XLNet: -1
 
 
 @sgdec.hookimpl

@@ -30,7 +30,7 @@ from transformers.cache_utils import (
 )
 from transformers.modeling_outputs import BaseModelOutput
 
-from sgdec.errors import SgdecError
+from sgdec.errors import SgdecError, UsageError
 from sgdec.pretrained.layers import Carried, Crossed, Gathered, carried_parts
 from sgdec.slots import Slot, SlotPool
 
@@ -260,6 +260,7 @@ class Continuations(Prefixes):
         given: dict[str, Any] = {"input_ids": ids.to(self.device), self._cache_name: cache, "use_cache": True}
         if self._pads:
             given["attention_mask"] = mask.to(self.device)
+        if "position_ids" in self._takes:
             given["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0).to(self.device)
         if "logits_to_keep" in self._takes:
             given["logits_to_keep"] = 1
@@ -282,6 +283,7 @@ class Continuations(Prefixes):
         given: dict[str, Any] = {"input_ids": ids, self._cache_name: cache, "use_cache": True}
         if self._pads:
             given["attention_mask"] = _last(lengths + 1, longest + 1)
+        if "position_ids" in self._takes:
             given["position_ids"] = lengths[:, None]
         return self.module(**given)
 
@@ -371,6 +373,9 @@ class Translations(Prefixes):
     def _attention_of(self, output: Any) -> Tensor | None:
         if self._attention is None:
             return None
+        layers = len(output.cross_attentions)
+        if not -layers <= self._attention < layers:
+            raise UsageError(f"hf: no layer {self._attention} of attention: the decoder has {layers} layers.")
         attention: Tensor = output.cross_attentions[self._attention][:, :, -1].mean(dim=1)
         return attention
 

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from sgdec.errors import SgdecError
 from sgdec.pretrained.prefixes import Prefixes
+from sgdec.text.model_folder import quiet
 from sgdec.text.pretrained import Roles
 
 CLOSE = 1e-3
@@ -31,7 +32,7 @@ def probe(prefixes: Prefixes, roles: Roles, first: Sequence[int], *, exact: bool
     config = prefixes.module.config
     read, written = _some(len(roles.sources.numbers), 3, config), _some(roles.rows, 2, config)
     try:
-        with torch.inference_mode():
+        with torch.inference_mode(), quiet():
             difference = _difference(prefixes, read, first, written)
     except (SgdecError, ModuleNotFoundError, MemoryError, torch.OutOfMemoryError):
         raise
@@ -39,7 +40,7 @@ def probe(prefixes: Prefixes, roles: Roles, first: Sequence[int], *, exact: bool
         reason = f"{type(error).__name__}: " + str(error).strip().split("\n")[0].rstrip(".")
         raise SgdecError(_refusal(config, reason)) from None
     if difference is None:
-        raise SgdecError(f"hf: the scores of this {config.model_type} model are not numbers. Are its weights damaged?")
+        raise SgdecError(f"hf: a score of this model ({config.model_type}) is NaN. Are its weights damaged?")
     if difference > (CLOSE if exact and prefixes.module.dtype.itemsize >= 4 else COARSE):
         raise SgdecError(_refusal(config, "the scores would differ from those for all tokens at once"))
 
@@ -61,13 +62,12 @@ def _difference(
     prefixes: Prefixes, read: Sequence[int], first: Sequence[int], written: Sequence[int]
 ) -> float | None:
     """The largest difference of a logit, relative to the largest logit; None if one is not a number."""
-    long, short = prefixes.begin([read, read[:1]])
+    long, short = prefixes.begin([read, read[-1:]])  # which begin with different ids
     largest = 0.0
     for length in range(len(written) + 1):
         found = prefixes.logits([long, short]).double()
-        expected = torch.stack(
-            [_at_once(prefixes.module, read, first, written[:length]), _at_once(prefixes.module, read[:1], first, ())]
-        ).double()
+        rows = ((read, [*first, *written[:length]]), (read[-1:], first))
+        expected = torch.stack([_at_once(prefixes.module, source, output) for source, output in rows]).double()
         if found.isnan().any() or expected.isnan().any():
             return None
         gap = torch.where(found == expected, 0.0, found - expected).abs().max()  # both can be -inf
@@ -78,15 +78,10 @@ def _difference(
     return largest
 
 
-def _at_once(module: Any, read: Sequence[int], first: Sequence[int], written: Sequence[int]) -> Tensor:
-    """The logits ``[V]`` after a prefix, by one pass over all tokens without a cache."""
-
-    def tensor(ids: Sequence[int]) -> Tensor:
-        return torch.tensor([list(ids)], device=module.device)
-
-    if module.config.is_encoder_decoder:
-        given = {"input_ids": tensor(read), "decoder_input_ids": tensor([*first, *written])}
-    else:
-        given = {"input_ids": tensor([*read, *written])}
+def _at_once(module: Any, source: Sequence[int], output: Sequence[int]) -> Tensor:
+    """The logits ``[V]`` after the beginning of an output, by one pass over all tokens without a cache."""
+    seq2seq = module.config.is_encoder_decoder
+    rows = {"input_ids": source, "decoder_input_ids": output} if seq2seq else {"input_ids": [*source, *output]}
+    given = {name: torch.tensor([list(ids)], device=module.device) for name, ids in rows.items()}
     logits: Tensor = module(**given, use_cache=False).logits
     return logits[0, -1]

@@ -32,14 +32,16 @@ class Rules:
 
     @classmethod
     def of(cls, config: Any, roles: Roles) -> Rules:
-        """The rules of a ``GenerationConfig``."""
+        """The rules of a ``GenerationConfig``. Ids that the model does not have never occur."""
+        ids = range(roles.rows)
         words = [tuple(word) for word in getattr(config, "bad_words_ids", None) or ()]
         words = [word for word in words if len(word) != 1 or word[0] not in roles.eos]  # ends are not forbidden so
+        words = [word for word in words if all(id in ids for id in word)]
         alone = {word[0] for word in words if len(word) == 1}
         suppressed = getattr(config, "suppress_tokens", None) or ()
         return cls(
-            tuple(sorted(alone.union(suppressed))),
-            tuple(getattr(config, "begin_suppress_tokens", None) or ()),
+            tuple(sorted(alone.union(suppressed).intersection(ids))),
+            tuple(id for id in getattr(config, "begin_suppress_tokens", None) or () if id in ids),
             tuple(word for word in words if len(word) > 1),
             bool(roles.forced_eos),
         )
