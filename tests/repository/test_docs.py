@@ -28,6 +28,7 @@ IN_ORDER = [
     ROOT / "docs" / "tutorial" / "first-hour.md",
     ROOT / "docs" / "howto" / "lattices-and-arpa.md",
     ROOT / "docs" / "howto" / "hugging-face.md",
+    ROOT / "docs" / "howto" / "reproduce-generate.md",
 ]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "examples").rglob("*.md"))]
 BLOCK = re.compile(r"^( *)```(\S*)[^\n]*\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
