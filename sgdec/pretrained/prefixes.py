@@ -346,17 +346,18 @@ class Translations(Prefixes):
         if self._attention is not None:
             given["output_attentions"] = True
         hidden = torch.empty(1, 1, 1, dtype=self.module.dtype, device=self.device)  # its shape alone is used
-        output = self.module(
-            decoder_input_ids=torch.tensor([[prefix.token] for prefix in prefixes], device=self.device),
-            encoder_outputs=BaseModelOutput(last_hidden_state=hidden.expand(len(prefixes), width, 1)),
-            attention_mask=(torch.arange(width, device=self.device) < sizes[:, None]).long(),
-            past_key_values=EncoderDecoderCache(cache, crossed),
-            use_cache=True,
-            **given,
-        )
-        if self._positions is not None:
-            self._positions.rows = None
-        return output
+        try:
+            return self.module(
+                decoder_input_ids=torch.tensor([[prefix.token] for prefix in prefixes], device=self.device),
+                encoder_outputs=BaseModelOutput(last_hidden_state=hidden.expand(len(prefixes), width, 1)),
+                attention_mask=(torch.arange(width, device=self.device) < sizes[:, None]).long(),
+                past_key_values=EncoderDecoderCache(cache, crossed),
+                use_cache=True,
+                **given,
+            )
+        finally:
+            if self._positions is not None:
+                self._positions.rows = None
 
     def _crossed(self, sentences: list[Sentence]) -> list[Crossed]:
         """The keys and values of the sources of these rows; kept as long as the rows have the same."""
@@ -380,44 +381,46 @@ class Translations(Prefixes):
         return attention
 
 
-class RowPositions(nn.Module):
+class RowPositions:
     """Position embeddings of a decoder whose rows have positions of their own."""
 
-    def __init__(self, embed: Any) -> None:
-        super().__init__()
-        self.embed: Any = embed
+    def __init__(self, embed: nn.Module) -> None:
+        self._embed: Any = embed
+        self._plain = embed.forward
         self.rows: Tensor | None = None
         """The position of the one token of each row, ``[rows]``; None = as the model has it."""
 
     @classmethod
     def into(cls, decoder: nn.Module) -> RowPositions | None:
-        """Take the place of a decoder's position embeddings; None if they cannot be asked for positions.
+        """Take over the forward pass of a decoder's position embeddings, whose weights stay where they are; None if
+        they cannot be asked for positions.
 
         Most take ``position_ids``; M2M100 has a table that grows. T5 has none: its attention depends on distances,
         which padding does not change.
         """
-        embed = getattr(decoder, "embed_positions", None)
+        embed: Any = getattr(decoder, "embed_positions", None)
         if embed is None:
             relative = hasattr(getattr(decoder, "config", None), "relative_attention_num_buckets")
             return cls(nn.Identity()) if relative else None
-        if isinstance(embed, cls):
-            return embed
+        if isinstance(taken := getattr(embed.forward, "__self__", None), cls):
+            return taken
         if not hasattr(embed, "make_weights") and "position_ids" not in inspect.signature(embed.forward).parameters:
             return None
-        decoder.embed_positions = cls(embed)
-        return decoder.embed_positions
+        found = cls(embed)
+        embed.forward = found.forward
+        return found
 
     def forward(self, *args: Any, **kwargs: Any) -> Tensor:
         if self.rows is None:
-            found: Tensor = self.embed(*args, **kwargs)
+            found: Tensor = self._plain(*args, **kwargs)
             return found
-        if hasattr(self.embed, "make_weights"):
-            padding = self.embed.padding_idx
-            last = self.embed(*args, **kwargs)  # the table grows to the longest prefix
-            found = self.embed.weights[self.rows + padding + 1].view_as(last)
+        if hasattr(self._embed, "make_weights"):
+            padding = self._embed.padding_idx
+            last = self._plain(*args, **kwargs)  # the table grows to the longest prefix
+            found = self._embed.weights[self.rows + padding + 1].view_as(last)
             found = torch.where((args[0] == padding)[..., None], last, found)  # a pad has no position
         else:
-            found = self.embed(self.rows[:, None], 0, position_ids=self.rows)
+            found = self._plain(self.rows[:, None], 0, position_ids=self.rows)
         return found.reshape(len(self.rows), 1, -1)
 
 

@@ -30,6 +30,8 @@ def probe(prefixes: Prefixes, roles: Roles, first: Sequence[int], *, exact: bool
     in 8 bits. Raises `SgdecError` if the logits differ, or if the model fails.
     """
     config = prefixes.module.config
+    exact = exact and prefixes.module.dtype.itemsize >= 4
+    way = "Give another model." if exact and prefixes.module.dtype == torch.float32 else "Give --precision fp32."
     read, written = _some(len(roles.sources.numbers), 3, config), _some(roles.rows, 2, config)
     try:
         with torch.inference_mode(), quiet():
@@ -38,18 +40,15 @@ def probe(prefixes: Prefixes, roles: Roles, first: Sequence[int], *, exact: bool
         raise
     except Exception as error:  # the code of an architecture can raise anything where it expects a cache of its own
         reason = f"{type(error).__name__}: " + str(error).strip().split("\n")[0].rstrip(".")
-        raise SgdecError(_refusal(config, reason)) from None
+        raise SgdecError(_refusal(config, reason, way)) from None
     if difference is None:
         raise SgdecError(f"hf: a score of this model ({config.model_type}) is NaN. Are its weights damaged?")
-    if difference > (CLOSE if exact and prefixes.module.dtype.itemsize >= 4 else COARSE):
-        raise SgdecError(_refusal(config, "the scores would differ from those for all tokens at once"))
+    if difference > (CLOSE if exact else COARSE):
+        raise SgdecError(_refusal(config, "the scores would differ from those for all tokens at once", way))
 
 
-def _refusal(config: Any, reason: str) -> str:
-    return (
-        f"hf: models of the architecture {config.model_type} cannot be read token by token here: {reason}. Give "
-        "another model."
-    )
+def _refusal(config: Any, reason: str, way: str) -> str:
+    return f"hf: models of the architecture {config.model_type} cannot be read token by token here: {reason}. {way}"
 
 
 def _some(rows: int, count: int, config: Any) -> list[int]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from sgdec_predictors.hf import HfPredictor
 
-from sgdec import SgdecError, Source, UsageError
+from sgdec import Context, SgdecError, Source, UsageError
 from tests.helpers.pretrained import CAUSAL, SIZES, T5_SIZES, V, tiny_model
 
 IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
@@ -204,3 +205,35 @@ def test_forbidden_ids_that_the_model_lacks_change_nothing(setting: str) -> None
         rows.append(torch.as_tensor(predictor.predict_batch(predictor.consume_batch(states, [3])).values))
         rows.append(torch.as_tensor(predictor.predict_batch(states).values))
     assert torch.equal(rows[0], rows[2]) and torch.equal(rows[1], rows[3])
+
+
+@pytest.mark.parametrize("family", ["bart", "m2m"])
+def test_a_step_that_fails_leaves_no_trace(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scheduler repeats the requests of a batch that failed, and goes on with other sentences."""
+    model = tiny_model(family)
+    weights = set(model.state_dict())
+    predictor = HfPredictor.of(model)
+    assert set(model.state_dict()) == weights  # a model in memory can still be saved
+    numbers = predictor._roles.numbering.numbers
+    sources = [Source(i, tuple(range(3, 5 + i)), max_length=9) for i in (1, 2)]
+    begun = predictor.initialize_batch(sources)
+    (longer,) = predictor.consume_batch(predictor.consume_batch(begun[:1], [5]), [6])
+    with monkeypatch.context() as changes:
+        changes.setattr(model.lm_head, "forward", lambda *_: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            predictor.predict_batch([longer, begun[1]])
+    again = predictor.initialize_batch(sources)
+    for state, source, tokens in ((longer, sources[0], (5, 6)), (again[1], sources[1], ())):
+        row = torch.as_tensor(predictor.predict_batch([state]).values)[0].double()
+        ids = predictor._roles.numbering.ids
+        expected = at_once(model, ids[list(source.tokens)].tolist(), ids[list(tokens)].tolist())
+        torch.testing.assert_close(row[numbers], expected, rtol=0, atol=1e-4)
+    del state, longer, begun, again
+    assert predictor._prefixes.used == 0
+
+
+def test_weights_in_a_precision_that_the_architecture_lacks_are_refused(tmp_path: Path) -> None:
+    """Mamba multiplies with the weights themselves, which 8 bits have as objects of another kind."""
+    tiny_model("mamba").save_pretrained(tmp_path)
+    with pytest.raises(SgdecError, match="--precision fp32"):
+        HfPredictor(str(tmp_path), context=Context(precision="int8"))
