@@ -2,7 +2,8 @@
 
 Score of ``</s>`` after fewer than N tokens: forbidden. Every other score is 0. This is ``min_new_tokens N`` of
 ``generate()`` in transformers. Its ``min_length M`` also counts what precedes the new tokens: N = M - 1 with the
-start token of an encoder-decoder model, and N = M - (tokens of the prompt) with a causal model.
+start token of an encoder-decoder model, and N = M - (tokens of the prompt) with a causal model. Both also count a
+first token that the model forces, such as a language code; then N is one less.
 
 State: the number of tokens, up to N. Cost: constant per row. Relaxations: by this number, exact up to 510 tokens;
 then a constant.

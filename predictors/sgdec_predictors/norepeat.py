@@ -3,7 +3,8 @@
 Score of token w: forbidden if the last n - 1 tokens and w are an n-gram that the prefix already has, otherwise 0.
 ``</s>`` is never forbidden, and the initial ``<s>`` is part of no n-gram. With ``prompt`` the source tokens count as
 the beginning of the prefix. This is ``no_repeat_ngram_size`` of ``generate()`` in transformers. There the prompt of a
-causal model always counts, and so does the start token of a decoder, which matters only if the model can generate it.
+causal model always counts, and so do the start token of a decoder and a forced first token, which matters only if the
+model can generate them.
 
 State: the n-grams so far, and the last n - 1 tokens. Cost: O(T) per row and per token, after T tokens. Relaxation:
 the constant 0; what is forbidden depends on the whole prefix, so it has no automaton that is small.

@@ -71,7 +71,7 @@ def as_defined(
 def test_the_list_is_that_of_the_definition(stop: Any) -> None:
     early = {"hf-true": True, "hf-false": False, "hf-never": "never"}[stop]
     ended_early = 0
-    for seed in range(40):
+    for seed in range(15):
         scores = bigram(seed)
         for alpha in ALPHAS:
             for size, offset in ((1, 0), (2, 1), (3, 0), (5, 2)):
@@ -83,7 +83,7 @@ def test_the_list_is_that_of_the_definition(stop: Any) -> None:
                 ended_early += max(len(h.tokens) for h in found) < LIMIT
                 (best,) = decode(decoder, scores, nbest=1).hypotheses
                 assert best == found[0]
-    assert ended_early > 100
+    assert ended_early > 40
 
 
 def test_stops_differ_in_when_they_end() -> None:
@@ -128,6 +128,13 @@ def test_a_beam_without_continuations_ends_with_a_shorter_list() -> None:
     for stop in STOPS:
         found = decode(BeamDecoder(4, stop=stop), scores, 4).hypotheses  # type: ignore[arg-type]
         assert [h.tokens for h in found] == [(3,), ()]
+
+
+def test_an_open_hypothesis_that_could_only_equal_the_worst_does_not_go_on() -> None:
+    scores = np.full((V, V), -math.inf)
+    scores[BOS, EOS], scores[BOS, 3], scores[3, EOS] = -1.0, -1.0, 0.0
+    decoder = BeamDecoder(1, alpha=1.0, normalize="length", stop="hf-false")
+    assert [h.tokens for h in decode(decoder, scores, 1).hypotheses] == [()]
 
 
 def test_the_note_says_why_a_search_can_end_too_early() -> None:
