@@ -10,6 +10,7 @@ from itertools import chain
 from typing import Any
 
 import pytest
+import torch
 from sgdec_decoders.beam import BeamDecoder
 from sgdec_decoders.greedy import GreedyDecoder
 from sgdec_predictors.hf import HfPredictor
@@ -170,3 +171,20 @@ def test_what_generate_leaves_unfinished_at_the_limit_is_finished_here() -> None
     with pytest.raises(AssertionError, match="unfinished"):
         generated(model)
     assert all(len(each) == SIZE for each in decoded(model))
+
+
+def test_what_generate_fills_a_list_with_is_not_listed_here() -> None:
+    model = model_of("t5", 0.0)
+    end = model.generation_config.eos_token_id
+    model.generation_config.suppress_tokens = [id for id in range(V) if id not in (end, 5)]
+    ids = torch.tensor(prompts()[:1])
+    options = {"num_beams": SIZE, "num_return_sequences": SIZE, "max_new_tokens": 3, "early_stopping": "never"}
+    listed = model.generate(ids, **options, output_scores=True, return_dict_in_generate=True)
+    scores = listed.sequences_scores.tolist()
+    assert scores[-1] < -1e8
+
+    scorer = HfPredictor.of(model)
+    decoder = BeamDecoder(SIZE, stop="hf-never", alpha=1.0, normalize="length")
+    (found,) = lists_of({"hf": scorer}, scorer, prompts()[:1], 2, decoder, SIZE)
+    assert [h.score for h in found] == pytest.approx(scores[:-1], rel=1e-5)
+    assert {h.ids for h in found} == {(), (5,), (5, 5)}
