@@ -141,9 +141,15 @@ class HfPredictor(BatchPredictor):
     def of(
         cls, module: Any, *, ends: Ends = "best", attention: int | None = None, context: Context | None = None
     ) -> HfPredictor:
-        """A predictor of a model of `transformers` that is loaded already; sources are what it reads."""
+        """A predictor of a model of `transformers` that is loaded already; sources are what it reads.
+
+        Raises UsageError for an object that is not a language model, SgdecError for one that `probe` refuses.
+        """
         from sgdec.pretrained.prompts import Reader
         from sgdec.text.pretrained import roles_of
+
+        if getattr(module, "generation_config", None) is None:
+            raise UsageError(f"HfPredictor.of takes a model that can generate, not a {type(module).__name__}.")
 
         found = cls.__new__(cls)
         roles = roles_of(module.config, module.generation_config)
@@ -171,7 +177,11 @@ class HfPredictor(BatchPredictor):
         self._run_source = context.vocabularies.source
         self._settings = module.generation_config
         self._rules = Rules.of(self._settings, roles)
-        self._positions = _positions(module.config.get_text_config(decoder=True))
+        self._positions = _positions(module.config.get_text_config(decoder=True), "decoder")
+        self._readable = self._positions
+        """The number of tokens of a source that the model can read."""
+        if roles.seq2seq:
+            self._readable = _positions(module.config.get_text_config(encoder=True), "encoder")
         self._first: tuple[int, ...] = ()
         """The ids with which every output of a seq2seq model begins."""
         together = not context.deterministic
@@ -313,19 +323,20 @@ class HfPredictor(BatchPredictor):
             ids = [self._roles.bos]
         if not ids:
             raise SgdecError("the source is empty; this model needs at least one token.")
-        if len(ids) > self._positions:
-            places = f"{self._positions:.0f} positions"
+        if len(ids) > self._readable:
+            places = f"{self._readable:.0f} positions"
             raise SgdecError(f"the model would read {len(ids)} tokens, but has {places}. Shorten the source.")
         return ids
 
 
-def _positions(config: Any) -> float:
-    """The number of tokens for which a model has positions.
+def _positions(config: Any, side: str) -> float:
+    """The number of tokens for which a model has positions, in its encoder or decoder.
 
     LongRoPE (Ding et al. 2024) changes the position of every token of a text that is longer than those of the first
     training. What prefixes remember cannot change, so the model ends there.
     """
-    positions = getattr(config, "max_position_embeddings", None) or math.inf
+    names = (f"max_{side}_position_embeddings", "max_position_embeddings", "max_seq_len")
+    positions = next((found for name in names if (found := getattr(config, name, None))), math.inf)
     rotary = getattr(config, "rope_parameters", None) or {}
     if rotary.get("rope_type") == "longrope":
         shorter = rotary.get("original_max_position_embeddings")

@@ -27,7 +27,8 @@ MAMBA2 = {"mamba_n_heads": 4, "mamba_d_head": 8, "mamba_d_state": 4, "mamba_n_gr
 LINEAR = {"linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 4,
           "linear_value_head_dim": 4}  # fmt: skip
 WINDOW = {"sliding_window": 3, "layer_types": ["sliding_attention", "full_attention"], "head_dim": 4}
-LONG = {"attention_window": 4, "max_encoder_position_embeddings": 64, "max_decoder_position_embeddings": 64}
+LONG = {"attention_window": 4, "max_encoder_position_embeddings": 64, "max_decoder_position_embeddings": 64,
+        "max_position_embeddings": None}  # fmt: skip
 BUCKETS = {"relative_attention_num_buckets": 8, "relative_attention_max_distance": 6}
 
 AGREE: dict[str, dict[str, Any]] = {
@@ -237,3 +238,32 @@ def test_weights_in_a_precision_that_the_architecture_lacks_are_refused(tmp_path
     tiny_model("mamba").save_pretrained(tmp_path)
     with pytest.raises(SgdecError, match="--precision fp32"):
         HfPredictor(str(tmp_path), context=Context(precision="int8"))
+
+
+@pytest.mark.parametrize(
+    ("name", "places", "readable"),
+    [("LEDForConditionalGeneration",
+      {"max_encoder_position_embeddings": 12, "max_decoder_position_embeddings": 6}, 12),
+     ("BartForConditionalGeneration", {"max_position_embeddings": 6}, 6),
+     ("MptForCausalLM", {"max_seq_len": 6}, 6),
+     ("OPTForCausalLM", {"max_position_embeddings": 6}, 6)],
+)  # fmt: skip
+def test_sources_and_outputs_end_with_the_positions(name: str, places: dict[str, int], readable: int) -> None:
+    config = AGREE.get(name, PAIR)
+    predictor = HfPredictor.of(made(name, {**config, **places}))
+    with pytest.raises(SgdecError, match=f"{readable} positions"):
+        predictor.initialize_batch([Source(1, (5,) * (readable + 1), max_length=99)])
+    if predictor._roles.seq2seq:
+        predictor.initialize_batch([Source(1, (5,) * readable, max_length=99)])
+    states = predictor.initialize_batch([Source(1, (5, 7), max_length=99)])
+    for _ in range(99):
+        row = torch.as_tensor(predictor.predict_batch(states).values)[0]
+        if row.isfinite().sum() == 1:
+            break
+        states = predictor.consume_batch(states, [4])
+    assert states[0].length == 6 - (1 if predictor._roles.seq2seq else 2) and bool(row[2].isfinite())
+
+
+def test_an_object_that_is_not_a_language_model_is_refused() -> None:
+    with pytest.raises(UsageError, match="not a GPT2Model"):
+        HfPredictor.of(tiny_model("gpt2").transformer)
