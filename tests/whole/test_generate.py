@@ -69,7 +69,7 @@ def prompts(number: int = 5, words: range = range(3, V - 3), longest: int = 6) -
 
 
 def to_reverse() -> list[list[int]]:
-    return [[*source, 0] for source in prompts(8, range(3, REVERSED - 1))]
+    return [[*source, 0] for source in prompts(5, range(3, REVERSED - 1))]
 
 
 def beam(model: Any, size: int, stop: str, alpha: float = 0.0) -> BeamDecoder:
@@ -88,7 +88,7 @@ def lists(family: str, size: int, alpha: float, stop: str) -> Lists:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_nbest_list_of_every_architecture_is_that_of_generate(family: str, size: int) -> None:
     model = tiny(family)
-    for alpha in ALPHAS if size == 4 else (0.6, 2.0):
+    for alpha in ALPHAS if size == 4 else (0.6,):
         for stop in STOPS:
             found = of_sgdec(model, prompts(), LONGEST, beam(model, size, stop, alpha), size)
             assert_same(found, lists(family, size, alpha, stop), (family, size, alpha, stop))
