@@ -168,9 +168,10 @@ class HfPredictor(BatchPredictor):
     ) -> None:
         import torch
 
-        from sgdec.pretrained.prefixes import Continuations, Translations
+        from sgdec.pretrained.causal import Continuations
         from sgdec.pretrained.probe import probe
         from sgdec.pretrained.rules import Rules
+        from sgdec.pretrained.seq2seq import Translations
 
         self.vocabularies = vocabularies
         self._roles, self._reader, self._ends = roles, reader, ends

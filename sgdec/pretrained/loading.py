@@ -103,9 +103,7 @@ def in_8_bits(module: Any, device: str, name: str) -> Any:
     quantisation = getattr(torch.ao.quantization, "quantize_dynamic", None)
     linear = [layer for layer in module.modules() if type(layer) is nn.Linear]
     if quantisation is None:
-        raise UsageError(
-            "--precision int8: this PyTorch has no dynamic quantisation. Give --precision bf16."
-        )
+        raise UsageError("--precision int8: this PyTorch has no dynamic quantisation. Give --precision bf16.")
     if len(linear) < 2:
         raise UsageError(f"{name}: PyTorch has no 8 bits for the layers of this model. Give --precision bf16.")
     with warnings.catch_warnings():

@@ -18,20 +18,17 @@ from itertools import groupby
 from typing import Any, TypeVar
 
 import torch
-from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
+from torch import Tensor
 from transformers.cache_utils import (
     Cache,
     DynamicCache,
     DynamicLayer,
     DynamicSlidingWindowLayer,
-    EncoderDecoderCache,
     LinearAttentionLayer,
 )
-from transformers.modeling_outputs import BaseModelOutput
 
-from sgdec.errors import SgdecError, UsageError
-from sgdec.pretrained.layers import Carried, Crossed, Gathered, carried_parts
+from sgdec.errors import SgdecError
+from sgdec.pretrained.layers import Carried, Gathered, carried_parts
 from sgdec.slots import Slot, SlotPool
 
 Row = TypeVar("Row")
@@ -105,16 +102,12 @@ class Prefixes(ABC):
 
     def after(self, prefixes: Sequence[Prefix], ids: Iterable[int]) -> list[Prefix]:
         """The prefixes with one more token each."""
-        unread = [prefix for prefix in prefixes if prefix.read is None]
-        if unread:
-            self.logits(list(dict.fromkeys(unread)))
+        self._require_read(prefixes)
         return [self._longer(prefix, id) for prefix, id in zip(prefixes, ids, strict=True)]
 
     def attention(self, prefixes: Sequence[Prefix]) -> list[Tensor]:
         """For each prefix the attention ``[S]`` at the prediction of its next token."""
-        unread = [prefix for prefix in prefixes if prefix.read is None]
-        if unread:
-            self.logits(list(dict.fromkeys(unread)))
+        self._require_read(prefixes)
         return [prefix.read.attention for prefix in prefixes]  # type: ignore[union-attr, misc]
 
     @property
@@ -128,6 +121,12 @@ class Prefixes(ABC):
 
         ``cache`` has ``longest`` places for each row, of which the last ``lengths`` ``[rows]`` are its own.
         """
+
+    def _require_read(self, prefixes: Sequence[Prefix]) -> None:
+        """Read the last tokens that have not been read."""
+        unread = [prefix for prefix in dict.fromkeys(prefixes) if prefix.read is None]
+        if unread:
+            self.logits(unread)
 
     def _longer(self, prefix: Prefix, id: int) -> Prefix:
         read = prefix.read
@@ -229,201 +228,6 @@ class Prefixes(ABC):
                 prefix.read = Read(past[row], carried[row], None if attention is None else attention[row].clone())
 
 
-class Continuations(Prefixes):
-    """The prefixes of a causal model: a sentence begins with its prompt, and a prefix has the prompt's tokens too."""
-
-    @property
-    def _pads(self) -> bool:
-        return "position_ids" in self._takes and LinearAttentionLayer not in self._kinds
-
-    def begin(self, sources: Sequence[Sequence[int]]) -> list[Prefix]:
-        """All tokens of each prompt but the last are read at once. Prompts have at least one token."""
-        first = [Prefix(Sentence(), source[-1], len(source) - 1) for source in sources]
-        prompts = {id(prefix): source[:-1] for prefix, source in zip(first, sources, strict=True)}
-
-        def read(group: list[Prefix]) -> list[Prefix]:
-            self._read_prompts(group, [prompts[id(prefix)] for prefix in group])
-            return group
-
-        longer = [prefix for prefix in first if prefix.before]
-        self._in_groups(read, longer, lambda prefix: 0 if self._pads else prefix.before)
-        return first
-
-    def _read_prompts(self, prefixes: list[Prefix], prompts: list[Sequence[int]]) -> None:
-        longest = max(map(len, prompts))
-        ids = torch.zeros(len(prompts), longest, dtype=torch.long)
-        mask = torch.zeros(len(prompts), longest, dtype=torch.long)
-        for row, prompt in enumerate(prompts):
-            ids[row, longest - len(prompt) :] = torch.tensor(prompt)
-            mask[row, longest - len(prompt) :] = 1
-        cache = self._empty()
-        given: dict[str, Any] = {"input_ids": ids.to(self.device), self._cache_name: cache, "use_cache": True}
-        if self._pads:
-            given["attention_mask"] = mask.to(self.device)
-        if "position_ids" in self._takes:
-            given["position_ids"] = (mask.cumsum(1) - 1).clamp(min=0).to(self.device)
-        if "logits_to_keep" in self._takes:
-            given["logits_to_keep"] = 1
-        self.module(**given)
-        attending = [layer for layer in cache.layers if isinstance(layer, DynamicLayer)]
-        self._recurrent = [layer for layer in cache.layers if isinstance(layer, LinearAttentionLayer)]
-        if attending:
-            used = mask.bool().to(self.device)  # [rows, longest]
-            parts = [part.transpose(1, 2)[used] for layer in attending for part in (layer.keys, layer.values)]
-            slots = iter(self._past.put(parts))
-            for prefix, prompt in zip(prefixes, prompts, strict=True):
-                prefix.past = tuple(next(slots) for _ in prompt)
-        if self._recurrent:
-            states = self._carried.put([part for layer in self._recurrent for part in carried_parts(layer)])
-            for prefix, state in zip(prefixes, states, strict=True):
-                prefix.carried = state
-
-    def _forward(self, prefixes: Sequence[Prefix], cache: Cache, lengths: Tensor, longest: int) -> Any:
-        ids = torch.tensor([[prefix.token] for prefix in prefixes], device=self.device)
-        given: dict[str, Any] = {"input_ids": ids, self._cache_name: cache, "use_cache": True}
-        if self._pads:
-            given["attention_mask"] = _last(lengths + 1, longest + 1)
-        if "position_ids" in self._takes:
-            given["position_ids"] = lengths[:, None]
-        return self.module(**given)
-
-
-class Translations(Prefixes):
-    """The prefixes of an encoder-decoder model."""
-
-    def __init__(
-        self, module: Any, first: Sequence[int], *, together: bool = True, attention: int | None = None
-    ) -> None:
-        """``first``: the ids with which each output begins. ``attention``: the layer whose attention is kept."""
-        super().__init__(module, together=together)
-        self._first = first
-        self._attention = attention
-        self._positions = RowPositions.into(module.get_decoder())
-        self._batch: tuple[list[Sentence], list[Crossed]] = [], []
-        """The sentences of the rows of the last step, and their keys and values."""
-
-    @property
-    def _pads(self) -> bool:
-        return self._positions is not None
-
-    def begin(self, sources: Sequence[Sequence[int]]) -> list[Prefix]:
-        """The sources are encoded, and all first tokens but the last are read. Sources have at least one token."""
-        batches = [list(sources)] if self._together else [[source] for source in sources]
-        sentences = [sentence for batch in batches for sentence in self._encode(batch)]
-        prefixes = [Prefix(sentence, self._first[0]) for sentence in sentences]
-        for id in self._first[1:]:
-            prefixes = self.after(prefixes, [id] * len(prefixes))
-        return prefixes
-
-    def _encode(self, sources: Sequence[Sequence[int]]) -> list[Sentence]:
-        lengths = torch.tensor(list(map(len, sources)), device=self.device)
-        ids = pad_sequence([torch.tensor(source) for source in sources], batch_first=True).to(self.device)
-        mask = torch.arange(ids.shape[1], device=self.device) < lengths[:, None]
-        encoded = self.module.get_encoder()(input_ids=ids, attention_mask=mask.long())
-        cache = EncoderDecoderCache(self._empty(), DynamicCache())
-        first = torch.full((len(sources), 1), self._first[0], device=self.device)
-        self.module(  # for the keys and values alone, which depend on the source only
-            decoder_input_ids=first, encoder_outputs=encoded, attention_mask=mask.long(), past_key_values=cache,
-            use_cache=True,
-        )  # fmt: skip
-        layers = [(layer.keys, layer.values) for layer in cache.cross_attention_cache.layers]
-        return [
-            Sentence([(keys[i, :, :n].transpose(0, 1).contiguous(), values[i, :, :n].transpose(0, 1).contiguous())
-                      for keys, values in layers])
-            for i, n in enumerate(map(len, sources))
-        ]  # fmt: skip
-
-    def _forward(self, prefixes: Sequence[Prefix], cache: Cache, lengths: Tensor, longest: int) -> Any:
-        sentences = [prefix.sentence for prefix in prefixes]
-        sizes = torch.tensor([len(sentence.cross[0][0]) for sentence in sentences], device=self.device)
-        width = int(sizes.max())
-        crossed = DynamicCache()
-        crossed.layers += self._crossed(sentences)
-        given: dict[str, Any] = {}
-        if self._positions is not None:
-            given["decoder_attention_mask"] = _last(lengths + 1, longest + 1)
-            self._positions.rows = lengths
-        if self._attention is not None:
-            given["output_attentions"] = True
-        hidden = torch.empty(1, 1, 1, dtype=self.module.dtype, device=self.device)  # its shape alone is used
-        try:
-            return self.module(
-                decoder_input_ids=torch.tensor([[prefix.token] for prefix in prefixes], device=self.device),
-                encoder_outputs=BaseModelOutput(last_hidden_state=hidden.expand(len(prefixes), width, 1)),
-                attention_mask=(torch.arange(width, device=self.device) < sizes[:, None]).long(),
-                past_key_values=EncoderDecoderCache(cache, crossed),
-                use_cache=True,
-                **given,
-            )
-        finally:
-            if self._positions is not None:
-                self._positions.rows = None
-
-    def _crossed(self, sentences: list[Sentence]) -> list[Crossed]:
-        """The keys and values of the sources of these rows; kept as long as the rows have the same."""
-        if self._batch[0] != sentences:
-            layers = []
-            for parts in zip(*(sentence.cross for sentence in sentences), strict=True):
-                sides = [
-                    pad_sequence(list(side), batch_first=True).transpose(1, 2) for side in zip(*parts, strict=True)
-                ]
-                layers.append(Crossed(*sides))
-            self._batch = sentences, layers
-        return self._batch[1]
-
-    def _attention_of(self, output: Any) -> Tensor | None:
-        if self._attention is None:
-            return None
-        layers = len(output.cross_attentions)
-        if not -layers <= self._attention < layers:
-            raise UsageError(f"hf: no layer {self._attention} of attention: the decoder has {layers} layers.")
-        attention: Tensor = output.cross_attentions[self._attention][:, :, -1].mean(dim=1)
-        return attention
-
-
-class RowPositions:
-    """Position embeddings of a decoder whose rows have positions of their own."""
-
-    def __init__(self, embed: nn.Module) -> None:
-        self._embed: Any = embed
-        self._plain = embed.forward
-        self.rows: Tensor | None = None
-        """The position of the one token of each row, ``[rows]``; None = as the model has it."""
-
-    @classmethod
-    def into(cls, decoder: nn.Module) -> RowPositions | None:
-        """Take over the forward pass of a decoder's position embeddings, whose weights stay where they are; None if
-        they cannot be asked for positions.
-
-        Most take ``position_ids``; M2M100 has a table that grows. T5 has none: its attention depends on distances,
-        which padding does not change.
-        """
-        embed: Any = getattr(decoder, "embed_positions", None)
-        if embed is None:
-            relative = hasattr(getattr(decoder, "config", None), "relative_attention_num_buckets")
-            return cls(nn.Identity()) if relative else None
-        if isinstance(taken := getattr(embed.forward, "__self__", None), cls):
-            return taken
-        if not hasattr(embed, "make_weights") and "position_ids" not in inspect.signature(embed.forward).parameters:
-            return None
-        found = cls(embed)
-        embed.forward = found.forward
-        return found
-
-    def forward(self, *args: Any, **kwargs: Any) -> Tensor:
-        if self.rows is None:
-            found: Tensor = self._plain(*args, **kwargs)
-            return found
-        if hasattr(self._embed, "make_weights"):
-            padding = self._embed.padding_idx
-            last = self._plain(*args, **kwargs)  # the table grows to the longest prefix
-            found = self._embed.weights[self.rows + padding + 1].view_as(last)
-            found = torch.where((args[0] == padding)[..., None], last, found)  # a pad has no position
-        else:
-            found = self._plain(self.rows[:, None], 0, position_ids=self.rows)
-        return found.reshape(len(self.rows), 1, -1)
-
-
-def _last(lengths: Tensor, longest: int) -> Tensor:
+def last_places(lengths: Tensor, longest: int) -> Tensor:
     """A mask ``[rows, longest]`` with ones in the last places of each row."""
     return (torch.arange(longest, device=lengths.device) >= longest - lengths[:, None]).long()

@@ -145,6 +145,7 @@ CASES: dict[tuple[tuple[str, ...], str], tuple[str, str]] = {
         "score --predictors fst --fst.path 1.fst --input-format ids --signature out in.ids in.ids", "out",
     ),
     (("tokenizer",), "output"): ("tokenizer --input text --kind char --vocab-size 9 --output out", "out"),
+    (("vocabulary",), "output"): ("vocabulary c.spm --output table", "table"),
     (("transducer",), "output"): ("transducer --from c.spm --to c.spm --text text --output out.fst", "out.fst"),
     (("lm",), "output"): ("lm --input text --order 2 --discount-fallback --output out.arpa.gz", "out.arpa.gz"),
     (("fit-length",), "output"): ("fit-length text text --output out", "out"),

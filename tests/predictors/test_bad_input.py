@@ -47,7 +47,7 @@ READERS = {
 READS_NOTHING = {
     "maskvocab", "maxlength", "minlength", "norepeat", "rank", "repetition", "skipvocab", "temperature", "unkc", "wc",
 }  # fmt: skip
-READS_CHECKPOINTS = {"clusternmt", "nmt", "nplm", "rnnlm"}
+READS_CHECKPOINTS = {"clusternmt", "hf", "nmt", "nplm", "rnnlm"}
 READS_LATER = {"altsrc", "bow", "forced"}
 """Lines are understood when their sentence comes."""
 
