@@ -28,7 +28,8 @@ from types import ModuleType
 from typing import Any
 
 LIBRARIES = ("torch", "torch._dynamo", "matplotlib.pyplot", "numpy", "pydantic", "click", "safetensors.torch",
-             "sacrebleu", "sentencepiece", "greenlet", "pynini")  # fmt: skip
+             "sacrebleu", "sentencepiece", "greenlet", "pynini", "tokenizers", "transformers.generation.utils",
+             "transformers.models.auto.modeling_auto", "transformers.models.auto.tokenization_auto")  # fmt: skip
 LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
 CLIENT = """#!{python} -SE
 import json, os, resource, socket, sys

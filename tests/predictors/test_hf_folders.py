@@ -119,6 +119,20 @@ def test_a_seq2seq_model_can_have_a_prompt_too(tmp_path: Path) -> None:
     assert found == [generated(tmp_path / "t5", f"the park: {line}") for line in LINES]
 
 
+def test_a_name_is_looked_up_in_the_local_cache(
+    causal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from huggingface_hub import constants
+
+    place = tmp_path / "models--maker--small"
+    (place / "refs").mkdir(parents=True)
+    (place / "refs" / "main").write_text("0" * 40)
+    shutil.copytree(causal, place / "snapshots" / ("0" * 40))
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    by_folder = decoded(causal, tmp_path)
+    assert decoded(Path("maker/small"), tmp_path) == by_folder
+
+
 # Bad input: one line that says what, where, and the way out.
 
 
