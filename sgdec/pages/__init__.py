@@ -1,0 +1,1 @@
+"""HTML reports: self-contained files that need no server and no network."""
