@@ -16,6 +16,7 @@ from sgdec.context import EOS, Vocabulary
 from sgdec.errors import one_line
 from sgdec.protocol import Hypothesis
 from sgdec.search.outcome import Outcome
+from sgdec.trace.records import SentenceTrace
 
 
 @dataclass(frozen=True)
@@ -129,6 +130,8 @@ class Found:
     """Wall-clock time from the start of its search to the end, during which other searches run too."""
     error: Exception | None = field(compare=False)
     """The reason why there is no hypothesis; None if there is one."""
+    trace: SentenceTrace | None = field(default=None, compare=False)
+    """What the search did; None unless it was traced."""
 
     @classmethod
     def of(cls, outcome: Outcome, names: Sequence[str], vocabulary: Vocabulary | None) -> Found:
@@ -137,7 +140,7 @@ class Found:
         hypotheses = tuple(FoundHypothesis(each, tuple(names), vocabulary) for each in result.hypotheses)
         return cls(
             source.id, source.text, source.tokens, hypotheses, result.proven, result.gap, result.expansions,
-            result.bounds, outcome.seconds, outcome.error,
+            result.bounds, outcome.seconds, outcome.error, outcome.trace,
         )  # fmt: skip
 
     @property

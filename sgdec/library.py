@@ -29,6 +29,7 @@ from sgdec.settings import BoundsKind, Penalties, Settings, plain
 from sgdec.suggest import suggest
 from sgdec.tasks.copying import Copier
 from sgdec.tasks.scoring import GivenOutputDecoder, encoded, paired, with_given_output
+from sgdec.trace.records import Tracing
 
 Sentence: TypeAlias = str | Sequence[int]
 """Text, or token ids (a list, a tuple or an array)."""
@@ -143,17 +144,21 @@ class LoadedRun:
         decoder = _said(config.decoder_name, config.decoder, parts.options[config.decoder_name])
         return f"<sgdec: {', '.join(listed)} | {decoder} | {self.settings!r}>"
 
-    def decode(self, sources: Iterable[Sentence], *, errors: Errors = "return") -> Findings:
+    def decode(
+        self, sources: Iterable[Sentence], *, errors: Errors = "return", trace: bool | Tracing = False
+    ) -> Findings:
         """Yield the result of each sentence in order, as soon as it and all earlier results are ready.
 
         Sentences are strings or sequences of token ids. They are read on demand, at most two windows ahead of the
         results, so ``sources`` may be endless. A failed sentence does not affect the others: its result has an
-        ``error``. With ``errors="raise"``, the error is raised as SgdecError in place of its result.
+        ``error``. With ``errors="raise"``, the error is raised as SgdecError in place of its result. With ``trace``,
+        each result has a `sgdec.trace.SentenceTrace`, which says what the search did.
 
         Raises UsageError for strings without a vocabulary, and for invalid sentences.
         """
         _check(sources, "sources", "decode")
-        return self._found(self.scheduler(), self._read(sources), errors)
+        tracing = trace if isinstance(trace, Tracing) else Tracing() if trace else None
+        return self._found(self.scheduler(tracing), self._read(sources), errors)
 
     def score(
         self,
@@ -176,11 +181,11 @@ class LoadedRun:
         ranking = Penalties.of({"alpha": alpha, "beta": beta, "normalize": normalize}).ranking
         return self._found(self.scorer(ranking), self._pairs(sources, targets), errors)
 
-    def scheduler(self) -> Scheduler:
-        """A scheduler for the decoder, with the settings of the run."""
+    def scheduler(self, tracing: Tracing | None = None) -> Scheduler:
+        """A scheduler for the decoder, with the settings of the run. ``tracing``: which sentences to trace."""
         names = ("nbest", "seed", "batch_size", "window", "max_rows", "deterministic")
         chosen = {name: getattr(self.settings, name) for name in names}
-        return Scheduler(self.parts.constellation, self.parts.decoder, **chosen)
+        return Scheduler(self.parts.constellation, self.parts.decoder, tracing=tracing, **chosen)
 
     def scorer(self, ranking: Ranking) -> Scheduler:
         """A scheduler that scores the output of a `Pair`. UsageError for a coverage penalty without attention."""

@@ -68,6 +68,7 @@ __all__ = [
     "SparseRow",
     "State",
     "StateKey",
+    "StateLabel",
     "StepsAhead",
     "Summary",
     "Traits",
@@ -222,6 +223,14 @@ class Attention(Protocol):
         """For each state one row ``[source]``: the attention weights for the token after it, which sum to 1."""
 
 
+class StateLabel(Protocol):
+    """Names states for people who look at a trace."""
+
+    @abstractmethod
+    def state_label(self, states: Sequence[State]) -> Sequence[str | None]:
+        """For each state a short name, such as the number of a lattice's state in its file; None = it has no name."""
+
+
 class StepsAhead(Protocol):
     """An automaton, in the batch form: the state after a token costs no more than the token's score."""
 
@@ -274,7 +283,7 @@ class Summary(Protocol):
         """One line for ``sgdec decode`` to print; None = nothing to report."""
 
 
-ABILITIES = ("best_remaining", "worst_remaining", "state_key", "attention")
+ABILITIES = ("best_remaining", "worst_remaining", "state_key", "attention", "state_label")
 """The abilities over lists of states, in both forms."""
 
 

@@ -115,6 +115,10 @@ class FstPredictor(BatchPredictor):
     def state_key(self, states: Sequence[int]) -> list[Hashable]:
         return list(states)
 
+    def state_label(self, states: Sequence[int]) -> list[str | None]:
+        """The numbers of the states in their lattices; None after the end and off the lattice."""
+        return [None if state < 0 else str(state - self._lattices.find(state)[1]) for state in states]
+
     def _ways(self, state: int) -> Ways:
         if state < 0:
             return NOWHERE

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from sgdec.cli import running
+from sgdec.cli import running, tracing
 from sgdec.cli.paths import Read, Written
 from sgdec.errors import UsageError
 from sgdec.io.unfinished import beside
@@ -34,6 +34,7 @@ log = logging.getLogger(__name__)
     ),
     click.option("--ledger", is_flag=True, help="Add to the JSON lines the score of every token by every predictor."),
     click.option("--range", metavar="A:B", help="Decode only sentences A to B, counted from 1, both included."),
+    *tracing.OPTIONS,
     *map(running.setting, ("deterministic", "bounds", "check_bounds", "copy_unknown")),
     *running.AFTER,
 )  # fmt: skip
@@ -62,6 +63,7 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
     """Assemble the run, decode and write. Returns the exit status, 1 if a sentence failed."""
     from sgdec.io.results import make_writer
     from sgdec.io.sources import parse_range
+    from sgdec.signature import line
 
     first, last = parse_range(given["range"])
     inputs = given["input"] or ("-",)
@@ -71,8 +73,9 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
         )
     if given["ledger"] and given["output_format"] != "jsonl":
         raise UsageError(f"--ledger: {given['output_format']} cannot hold it. Give --output-format jsonl.")
+    traced = tracing.tracing(given)
     loaded = running.load(given, dotted, decoder=given["decoder"])
-    run, reader, scheduler = loaded.parts, loaded.reader(given["input_format"]), loaded.scheduler()
+    run, reader, scheduler = loaded.parts, loaded.reader(given["input_format"]), loaded.scheduler(traced)
     signature = running.sign(run, given, SHAPING)
     if loaded.caveat is not None:
         log.info(f"Note: {given['decoder']}: {loaded.caveat}")
@@ -83,6 +86,7 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
         running.collector_spared(),
         reader.open(inputs) as lines,
         running.open_rows(given, about) as rows,
+        tracing.writing(given, loaded, traced, line(signature)) as trace,
     ):
         if rows.complete:
             return 1 if rows.failed else 0
@@ -98,6 +102,8 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
             for outcome in scheduler.run(sentence for sentence in sentences if sentence.id > rows.done):
                 warning = writer.write(loaded.respelled(outcome))
                 rows.note(outcome.source.id, failed=outcome.error is not None)
+                if trace is not None and outcome.trace is not None:
+                    trace.write(outcome.trace)
                 tally.count(outcome)
                 for problem in (outcome.error, warning):
                     if problem is not None:

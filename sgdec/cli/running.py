@@ -171,7 +171,9 @@ def sign(run: Run, given: dict[str, Any], shaping: tuple[str, ...], *, searches:
     chosen = {name: str(given[name]) for name in names if given[name] is not None and given[name] is not False}
     signature = {name: value for name, value in run.signature.items() if searches or name != "decoder"} | chosen
     if given["signature"]:
-        write_whole(given["signature"], _line(signature) + "\n")
+        from sgdec.signature import line
+
+        write_whole(given["signature"], line(signature) + "\n")
     return signature
 
 
@@ -217,12 +219,11 @@ def refuse_clocks(run: Run) -> None:
             )
 
 
-def _line(signature: Mapping[str, str]) -> str:
-    return "|".join(f"{name}:{value}" for name, value in signature.items())
-
 
 def summarise(run: Run, scheduler: Scheduler, signature: Mapping[str, str]) -> None:
     """The last lines on standard error: reports of predictors and scheduler, and the signature."""
+    from sgdec.signature import line
+
     for member in run.constellation.members:
         summary = getattr(member.predictor, "summary", None)
         if summary is not None and (text := summary()) is not None:
@@ -231,7 +232,7 @@ def summarise(run: Run, scheduler: Scheduler, signature: Mapping[str, str]) -> N
         log.info(text)
     if (cost := scheduler.summary()) is not None:
         log.info(cost)
-    log.info(f"signature: {_line(signature)}")
+    log.info(f"signature: {line(signature)}")
 
 
 @contextmanager

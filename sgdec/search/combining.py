@@ -46,6 +46,8 @@ class Combined:
         Raises UsageError if V is needed and unknown, or if a predictor's matrix does not have V columns.
         """
         width = agreed_width([(column.name, column.width) for column in columns], vocab_size)
+        self.columns = columns
+        self._candidates, self._width = candidates, width
         self._kinds: list[tuple[Sequence[int], Rows]] = []
         """For each kind of rows that occurs: its nodes, and their rows."""
         if isinstance(candidates, TokenLists):
@@ -110,6 +112,14 @@ class Combined:
         """One node's continuation with this token."""
         rows, place = self._at[node]
         return rows.continuation(place, token)
+
+    def candidates_of(self, node: int) -> int:
+        """The number of tokens that can follow a node, unless a predictor forbids one by its score."""
+        tokens = self._candidates[node]
+        if tokens is not None:
+            return len(tokens)
+        assert self._width is not None, "rows of the whole vocabulary have a width"
+        return self._width
 
     def forget(self) -> None:
         """Free the predictors' answers; no other method may be called afterwards."""

@@ -7,6 +7,7 @@ searches.
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache, partial
 from itertools import repeat
@@ -29,6 +30,7 @@ from sgdec.search.distinct import until_distinct
 from sgdec.search.folding import BoundsUsed, Folding, Products
 from sgdec.search.member import Member
 from sgdec.search.node import Node, require_finite
+from sgdec.search.observing import Observer
 from sgdec.search.product import Product
 from sgdec.search.sampling import Draw, draw_child
 from sgdec.settings import BoundsKind
@@ -63,6 +65,8 @@ class Constellation:
         self.folding_under = lru_cache(KEPT)(self._folding_under)
         """The product bounds under given weights ``[K]``; cached."""
         self._combined: Callable[[], Combined | None] = lambda: None
+        self.observer = Observer()
+        """Records the expansions of the sentences that are traced."""
         self.automaton = self._joint_automaton()
         """The intersection of all predictors if each is an automaton; for nodes with the constellation's weights."""
         self.product = self._product()
@@ -141,7 +145,7 @@ class Constellation:
         automaton = None if coverage else self._automaton_of(nodes)
         if automaton is not None:
             return automaton.expand(nodes, limits, above, bounded)
-        combined = self.combine(nodes)
+        combined = self.observed(nodes)
         covered = self.coverage(nodes) if coverage else [()] * len(nodes)
         most = max((limit for limit in limits if limit is not None), default=None)
         best = [] if most is None else combined.best_blocks(most)
@@ -186,7 +190,7 @@ class Constellation:
 
     def sample(self, nodes: Sequence[Node], draws: Sequence[Draw], *, coverage: bool = False) -> list[Node | None]:
         """One child of each node, drawn at random; None if a node has no child. Raises what `expand` raises."""
-        combined = self.combine(nodes)
+        combined = self.observed(nodes)
         covered = self.coverage(nodes) if coverage else [()] * len(nodes)
         children = [
             draw_child(node, combined, i, drawn, covered[i])
@@ -195,6 +199,15 @@ class Constellation:
         for child in children:
             require_finite([] if child is None else [child], self.names)
         return children
+
+    def observed(self, nodes: Sequence[Node]) -> Combined:
+        """`combine` for a search that expands these nodes: recorded if they are traced."""
+        if not self.observer.follows(nodes):
+            return self.combine(nodes)
+        began = time.perf_counter()
+        combined = self.combine(nodes)
+        self.observer.see(nodes, combined, time.perf_counter() - began, self._answers_of)
+        return combined
 
     def combine(self, nodes: Sequence[Node]) -> Combined:
         """Ask every predictor for the scores of the token after each node, and combine the answers.
@@ -345,7 +358,7 @@ class Constellation:
         self, nodes: Sequence[Node], beams: Sequence[Sequence[Node]], coverage: bool
     ) -> Callable[[Choice], list[list[Node]]]:
         """The children of each node for a choice; predictors are asked once, for all choices."""
-        combined = self.combine(nodes)
+        combined = self.observed(nodes)
         covered = self.coverage(nodes) if coverage else [()] * len(nodes)
         groups = [number for number, beam in enumerate(beams) for _ in beam]
         before = [node.total for node in nodes]
@@ -400,8 +413,21 @@ class Constellation:
         return methods if lists and None not in self.weights and all(method for _, method in methods) else None
 
     def _automaton_of(self, nodes: Sequence[Node]) -> JointAutomaton | None:
-        """The joint automaton if it covers these nodes, else None."""
-        return self.automaton if self.automaton is not None and self.automaton.covers(nodes) else None
+        """The joint automaton if it covers these nodes and none of them is traced, else None."""
+        if self.automaton is None or self.observer.follows(nodes):
+            return None
+        return self.automaton if self.automaton.covers(nodes) else None
+
+    def _answers_of(self, name: str, nodes: Sequence[Node]) -> list[dict[str, Any]]:
+        """For each node the answers of the predictors that it consults and that have this ability, by their names."""
+        answers: list[dict[str, Any]] = [{} for _ in nodes]
+        for k, predictor in enumerate(self.predictors):
+            chosen = [i for i, node in enumerate(nodes) if node.weights[k] is not None]
+            if chosen and ability(predictor, name) is not None:
+                found = self.members[k].ask(name, self.states(k, [nodes[i] for i in chosen]))
+                for i, answer in zip(chosen, found, strict=True):
+                    answers[i][self.names[k]] = answer
+        return answers
 
     def _ask(self, k: int, nodes: Sequence[Node], candidates: Sequence[Candidates | None] | None) -> Column:
         """Predictor k's answer about these nodes, or about ``candidates`` of each node if these are given."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from sgdec.errors import SgdecError
 from sgdec.protocol import Result, Source
+from sgdec.trace.records import SentenceTrace
 
 
 @dataclass(frozen=True)
@@ -29,3 +30,5 @@ class Outcome:
     """Wall-clock time from the start of its search to the end, during which other searches run too."""
     error: Exception | None = None
     """The reason why there is no hypothesis; None if there is one."""
+    trace: SentenceTrace | None = None
+    """What the search did; None if it was not traced."""

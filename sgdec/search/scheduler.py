@@ -32,6 +32,7 @@ from sgdec.search.node import Node
 from sgdec.search.outcome import Outcome, Unreadable
 from sgdec.search.requests import Request, answer
 from sgdec.search.space import SearchSpace
+from sgdec.trace.records import Tracing
 
 WINDOW = 16
 """The default size of a window, in batches."""
@@ -62,12 +63,14 @@ class Scheduler:
         window: int | None = None,
         max_rows: int | None = None,
         deterministic: bool = False,
+        tracing: Tracing | None = None,
     ) -> None:
         """``window``: the number of sentences read and sorted at a time; at most two windows are held in memory.
 
         ``max_rows``: the most nodes in a batch. ``deterministic``: results do not depend on ``batch_size``, not even
         in the last bit. If a predictor's rows depend on their batch, or with ``max_rows``, each request then becomes
-        a batch of its own, and the speed gain of batching is lost. Raises UsageError for ``max_rows`` with a
+        a batch of its own, and the speed gain of batching is lost. ``tracing``: which sentences to trace, in the form
+        that their decoder has for one sentence; None = none. Raises UsageError for ``max_rows`` with a
         `BatchDecoder`, which calls the predictors itself.
         """
         if max_rows is not None and isinstance(decoder, BatchDecoder):
@@ -79,13 +82,14 @@ class Scheduler:
         self._batch_size = batch_size
         self._window = window or (WINDOW * batch_size if batch_size > 1 else 1)
         self._max_rows = max_rows
+        self._tracing = tracing
         independent = max_rows is None and all(member.independent_rows for member in constellation.predictors)
         self._alone = deterministic and not independent and batch_size > 1
         self._over_batches: BatchDecoder | None = None
         """The decoder that receives spaces of many sentences, in place of one call of ``decode`` for each."""
         if isinstance(decoder, BatchDecoder):
             self._over_batches = decoder
-        elif batch_size > 1 and max_rows is None and not self._alone and _means_its_decode(type(decoder)):
+        elif batch_size > 1 and max_rows is None and not self._alone and not tracing and _means_its_decode(decoder):
             self._over_batches = decoder.in_batches(batch_size, constellation.product is not None)
         one_by_one = constellation.automaton is not None
         self._begin_together = min(batch_size, BEGIN_TOGETHER) if one_by_one else batch_size
@@ -113,6 +117,7 @@ class Scheduler:
         due = 0
         try:
             for ended in work(waiting, done):
+                self._end_traces(ended)
                 self._release([search.root for search in ended if search.root is not None])
                 done.update((search.place, search.outcome) for search in ended if search.outcome is not None)
                 while due in done:
@@ -125,7 +130,16 @@ class Scheduler:
         """Let the predictors free what they keep for these sentences."""
         for root in roots:
             del self._begun[id(root)]
+            self._constellation.observer.forget(root)
         self._constellation.release(roots)
+
+    def _end_traces(self, ended: Sequence[_Search]) -> None:
+        """Add their traces to the outcomes of these searches."""
+        if self._tracing is not None:
+            for search in ended:
+                if search.root is not None and search.outcome is not None:
+                    trace = self._constellation.observer.end(search.root, search.outcome)
+                    search.outcome = replace(search.outcome, trace=trace)
 
     def _one_by_one(self, waiting: _Window, done: Mapping[int, Outcome]) -> Iterator[list[_Search]]:
         """Run one search after the other; each request is answered immediately."""
@@ -233,9 +247,13 @@ class Scheduler:
         return _safely(ask, items)
 
     def _space(self, root: Node, ask: Callable[[Request], Any] | None = None) -> SearchSpace:
+        recorder = None
+        if self._tracing is not None and self._tracing.includes(root.source.id):
+            recorder = self._constellation.observer.begin(root, self._tracing)
         return SearchSpace(
-            self._constellation, root, ranking=self._decoder.ranking, nbest=self._nbest, seed=self._seed, ask=ask
-        )
+            self._constellation, root, ranking=self._decoder.ranking, nbest=self._nbest, seed=self._seed, ask=ask,
+            recorder=recorder,
+        )  # fmt: skip
 
     def _decode(self, root: Node) -> Result:
         """The body of a coroutine: decodes one sentence; its requests switch to the scheduler's greenlet."""
@@ -345,10 +363,10 @@ def _completed(result: Result, space: SearchSpace) -> Result:
     return replace(result, expansions=space.expansions, bounds=space.bounds_used)
 
 
-def _means_its_decode(decoder: type[Decoder]) -> bool:
+def _means_its_decode(decoder: Decoder) -> bool:
     """Whether ``in_batches`` knows the class's ``decode``: a subclass may have overridden only the latter."""
     searches, batches = (
-        next(base for base in decoder.__mro__ if name in vars(base)) for name in ("decode", "in_batches")
+        next(base for base in type(decoder).__mro__ if name in vars(base)) for name in ("decode", "in_batches")
     )
     return issubclass(batches, searches)
 

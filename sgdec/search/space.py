@@ -8,7 +8,7 @@ state is needed, so nodes that are never expanded cost no call.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from operator import attrgetter
@@ -23,8 +23,10 @@ from sgdec.search.choosing import Choice
 from sgdec.search.constellation import Constellation
 from sgdec.search.folding import BoundsUsed
 from sgdec.search.node import Node
+from sgdec.search.recording import Recorder
 from sgdec.search.requests import Asking, Request
 from sgdec.search.sampling import Draw
+from sgdec.trace.records import Fate
 
 ENDLESS = 10_000
 """The length at which a search without a length limit fails, before it fills the memory."""
@@ -47,11 +49,12 @@ class SearchSpace:
         nbest: int = 1,
         seed: int = 0,
         ask: Callable[[Request], Any] | None = None,
+        recorder: Recorder | None = None,
     ) -> None:
         """``nbest``: the number of hypotheses that the run wants.
 
-        ``ask``: a function that answers requests; by default the constellation is called directly. Raises UsageError
-        if the ranking needs attention and no predictor has it.
+        ``ask``: a function that answers requests; by default the constellation is called directly. ``recorder``: of
+        a search that is traced. Raises UsageError if the ranking needs attention and no predictor has it.
         """
         self.constellation = constellation
         self.root = root
@@ -61,6 +64,7 @@ class SearchSpace:
         self.seed = seed
         self.expansions = 0
         """The number of nodes expanded or sampled from so far: the measure of search cost."""
+        self.recorder = recorder
         self._rounds_up = constellation.folding_under(root.weights).helps
         """Whether bounds can be sums in another order than totals."""
         self._bounded = False
@@ -143,6 +147,9 @@ class SearchSpace:
         self._bounded |= bounded
         limits, lowest = [limit] * len(nodes), [above] * len(nodes)
         families = self._answers.expand(nodes, limits, lowest, coverage=self._uses_coverage, bounded=bounded)
+        if self.recorder is not None:
+            self.recorder.rest(nodes, Fate.UNREAD if lazy or limit is None else Fate.LIMIT)
+            families = [map(self._received, family) for family in families]
         return families if lazy or limit is None else list(map(list, families))
 
     def best_children(
@@ -184,11 +191,11 @@ class SearchSpace:
                 candidates += next(families)
         candidates.sort(key=_total, reverse=True)  # stable: of equal totals, the order of the beam
         if distinct:
-            first: dict[Hashable, Node] = {}
-            for node, key in zip(candidates, self.keys(candidates), strict=True):
-                first.setdefault(key, node)
-            candidates = list(first.values())
-        return _through(candidates, size, all_ends)
+            candidates = self._distinct(candidates)
+        candidates = _through(candidates, size, all_ends)
+        if self.recorder is not None:
+            self.received(growing, candidates, width)
+        return candidates
 
     def sample(
         self,
@@ -206,7 +213,13 @@ class SearchSpace:
         """
         self._count(nodes)
         draws = [Draw(self.seed, number, temperature, top_k, top_p) for number in numbers]
-        return self._answers.sample(nodes, draws, coverage=self._uses_coverage)
+        drawn = self._answers.sample(nodes, draws, coverage=self._uses_coverage)
+        if self.recorder is not None:
+            self.recorder.rest(nodes, Fate.UNDRAWN)
+            for child in drawn:
+                if child is not None:
+                    self._received(child)
+        return drawn
 
     def bound(self, nodes: Sequence[Node]) -> list[float]:
         """For each node an upper bound on what its continuations can still add to its total (`sgdec.search.bounds`).
@@ -259,6 +272,63 @@ class SearchSpace:
             raise ValueError(f"only a node that ends with </s> is a hypothesis, not {node!r}")
         tokens, ledger, weights = node.columns()
         return Hypothesis(tokens[:-1], node.total, self.rank_score(node), ledger, weights)
+
+    # What a decoder tells about its search. Where nothing is traced, these methods do nothing.
+
+    @property
+    def traced(self) -> bool:
+        """Whether the search is traced: for a decoder that would have to collect what it tells."""
+        return self.recorder is not None
+
+    def dropped(self, node: Node, reason: str, into: Node | None = None) -> None:
+        """This search will not expand or list a node that it has received: a word of `sgdec.trace.records.Fate`.
+
+        A decoder can use words of its own. ``into``: for ``recombined``, the node that represents both.
+        """
+        if self.recorder is not None:
+            self.recorder.dropped(node, reason, into)
+
+    def dropped_rest(self, parent: Node, reason: str) -> None:
+        """This search will not read the remaining children of a node."""
+        if self.recorder is not None:
+            self.recorder.rest([parent], reason)
+
+    def bounded(self, bound: float, best: float) -> None:
+        """The best that an exact search can still find, and has found (-inf = nothing), as rank scores."""
+        if self.recorder is not None:
+            self.recorder.bounded(self.expansions, bound, best)
+
+    def stopped(self, reason: str, still_open: Iterable[Node] = ()) -> None:
+        """Why the search ends now, and the open nodes that it would have gone on with."""
+        if self.recorder is not None:
+            self.recorder.stopped(reason)
+            for node in still_open:
+                if node.last != EOS:
+                    self.recorder.dropped(node, Fate.OPEN)
+
+    def received(self, parents: Sequence[Node], candidates: Sequence[Node], width: float) -> None:
+        """For searches that are traced: a beam receives these of the children of ``parents``.
+
+        The others had no place in the beam, or were more than ``width`` below their best sibling.
+        """
+        if self.recorder is not None:
+            for node in candidates:
+                self._received(node)
+            self.recorder.chosen(parents, width)
+
+    def _received(self, node: Node) -> Node:
+        assert self.recorder is not None
+        self.recorder.received(node, self.rank_score(node) if node.last == EOS else None)
+        return node
+
+    def _distinct(self, candidates: list[Node]) -> list[Node]:
+        """The first of all candidates with equal keys."""
+        first: dict[Hashable, Node] = {}
+        for node, key in zip(candidates, self.keys(candidates), strict=True):
+            best = first.setdefault(key, node)
+            if best is not node:
+                self.dropped(node, Fate.RECOMBINED, best)
+        return list(first.values())
 
     def count_expansions(self, nodes: int, length: int) -> None:
         """Count ``nodes`` expanded nodes of at most this length, for decoders that call the predictors themselves.

@@ -1,0 +1,136 @@
+"""Observing the expansions of searches that are traced: which nodes, and what their predictors say about them.
+
+A constellation asks its `Observer` after each answer to an expansion. It is empty, and costs one test, unless a
+scheduler traces sentences.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from sgdec.protocol import FORBIDDEN, Source
+from sgdec.scores import CandidateScores, DenseScores, SparseRow
+from sgdec.search import arrays
+from sgdec.search.columns import Column, Wanted
+from sgdec.search.combining import Combined
+from sgdec.search.node import Node
+from sgdec.search.outcome import Outcome
+from sgdec.search.recording import Recorder, Seen
+from sgdec.topk import top_tokens
+from sgdec.trace.records import Alone, Batch, SentenceTrace, Tracing
+
+Asking = Callable[[str, Sequence[Node]], Sequence[Mapping[str, Any]]]
+"""For the name of an ability and some nodes: for each node the answers of the predictors that have it, by name."""
+
+
+class Observer:
+    """The recorders of the sentences that are traced."""
+
+    def __init__(self) -> None:
+        self._recorders: dict[int, tuple[Source, Recorder]] = {}
+        """By identity of the source. Each root has its own; it is kept here, so that its identity is not reused."""
+        self._children = 0
+        self._batches = 0
+
+    def begin(self, root: Node, tracing: Tracing) -> Recorder:
+        """Trace the search from this root from now on; forget what was traced of it before."""
+        recorder = Recorder(root.source, tracing, root.weights)
+        self._recorders[id(root.source)] = root.source, recorder
+        self._children = tracing.children
+        return recorder
+
+    def end(self, root: Node, outcome: Outcome) -> SentenceTrace | None:
+        """The trace of a search that has ended; None if it was not traced."""
+        found = self._recorders.pop(id(root.source), None)
+        return None if found is None else found[1].finish(outcome)
+
+    def forget(self, root: Node) -> None:
+        """End without a trace."""
+        self._recorders.pop(id(root.source), None)
+
+    def follows(self, nodes: Sequence[Node]) -> bool:
+        """Whether one of these nodes belongs to a sentence that is traced."""
+        return bool(self._recorders) and any(id(node.source) in self._recorders for node in nodes)
+
+    def see(self, nodes: Sequence[Node], combined: Combined, seconds: float, ask: Asking) -> None:
+        """Record that these nodes are expanded. ``seconds``: what the predictors took for it."""
+        self._batches += 1
+        batch = Batch(self._batches, len(nodes), seconds)
+        places = [place for place, node in enumerate(nodes) if id(node.source) in self._recorders]
+        traced = [nodes[place] for place in places]
+        best = combined.best_blocks(self._children)
+        alone = favourites(combined.columns, places)
+        attention, where = ask("attention", traced), ask("state_label", traced)
+        for place, node, favoured, rows, here in zip(places, traced, alone, attention, where, strict=True):
+            seen = Seen(
+                best[place].continuations(0, self._children),
+                combined.candidates_of(place),
+                favoured,
+                {name: tuple(np.asarray(row, np.float64).tolist()) for name, row in rows.items()},
+                {name: str(said) for name, said in here.items() if said is not None},
+            )
+            self._recorders[id(node.source)][1].expanded(node, seen, batch)
+
+
+def favourites(columns: Sequence[Column], places: Sequence[int]) -> list[tuple[Alone | None, ...]]:
+    """For each of these nodes the token that each predictor alone would choose, and who forbids it.
+
+    None for a predictor that is not consulted, prefers no token to all others, or was asked for candidates only. With
+    a single predictor all tuples are empty.
+    """
+    if len(columns) == 1:
+        return [()] * len(places)
+    chosen = [_favourites(column, places) for column in columns]
+    tokens = [sorted({found[0] for found in row if found is not None}) for row in zip(*chosen, strict=True)]
+    wanted = Wanted.of(places, tokens)
+    starts = np.concatenate([[0], np.cumsum([len(row) for row in tokens])]).tolist()
+    forbids = [_forbids(column, wanted) for column in columns]
+    found: list[tuple[Alone | None, ...]] = []
+    for start, row, of_node in zip(starts, tokens, zip(*chosen, strict=True), strict=False):
+        by = {
+            token: tuple(k for k, flags in enumerate(forbids) if flags[start + i]) for i, token in enumerate(row)
+        }
+        found.append(tuple(None if each is None else Alone(each[0], each[1], by[each[0]]) for each in of_node))
+    return found
+
+
+def _favourites(column: Column, places: Sequence[int]) -> list[tuple[int, float] | None]:
+    """The best token of each of these nodes' rows (ties: the lowest), with its score."""
+    rows = [column.places[place] for place in places]
+    scores = column.scores
+    if scores is None or isinstance(scores, CandidateScores):
+        return [None] * len(rows)
+    if not isinstance(scores, DenseScores):
+        return [None if row is None else _best(scores.rows[row]) for row in rows]
+    asked = [row for row in rows if row is not None]
+    values: Any = arrays.rows(scores.values, asked)
+    tokens = top_tokens(values, 1)[:, 0]
+    best = arrays.to_numpy(arrays.pick(values, np.arange(len(asked)), tokens)).astype(np.float64)
+    found = iter(zip(tokens.tolist(), best.tolist(), strict=True))
+    pairs = [None if row is None else next(found) for row in rows]
+    return [None if pair is None or pair[1] == FORBIDDEN else pair for pair in pairs]
+
+
+def _best(row: SparseRow) -> tuple[int, float] | None:
+    """The best listed token, if it is better than the default of all others."""
+    tokens, scores = row.arrays
+    if not len(tokens):
+        return None
+    place = int(scores.argmax())
+    return (int(tokens[place]), float(scores[place])) if scores[place] > row.default else None
+
+
+def _forbids(column: Column, wanted: Wanted) -> Sequence[bool]:
+    """``[n]``: whether the predictor forbids these tokens. Answers to candidates say nothing about other tokens."""
+    if isinstance(column.scores, CandidateScores):
+        rows = [column.sparse_row(node) for node in wanted.nodes]
+        return [
+            row is not None and row.lookup.get(token, 0.0) == FORBIDDEN
+            for row, tokens in zip(rows, wanted.tokens, strict=True)
+            for token in tokens
+        ]
+    forbidden: list[bool] = (column.scores_of(wanted) == FORBIDDEN).tolist()
+    return forbidden

@@ -1,0 +1,224 @@
+"""Recording what a search does (`sgdec.trace.records`).
+
+A `Recorder` belongs to one sentence. Constellations tell it which prefixes were expanded, with their best children
+(`sgdec.search.observing`); search spaces, which children the decoder has received and why it did not receive the
+others; decoders, through their spaces, what became of those that they received.
+
+Nodes are compared as prefixes: nodes with the same tokens and weights are one node of the trace, so a decoder that
+expands a prefix twice is seen to expand it once.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from sgdec.context import EOS
+from sgdec.protocol import Source
+from sgdec.search.continuations import Continuation
+from sgdec.search.node import Node
+from sgdec.search.outcome import Outcome
+from sgdec.trace.records import Alone, Batch, Bound, Ended, Expansion, Fate, SentenceTrace, Tracing
+
+Prefix: TypeAlias = tuple[tuple[int, ...], tuple[float | None, ...]]
+"""Tokens, and the weights for scoring the next one."""
+
+
+@dataclass
+class Seen:
+    """What is seen of one node when it is expanded."""
+
+    best: Sequence[Continuation]
+    """Its best continuations, best first."""
+    candidates: int
+    alone: tuple[Alone | None, ...] = ()
+    attention: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    place: Mapping[str, str] = field(default_factory=dict)
+    """These four as in `Expansion`."""
+
+
+class Expanded:
+    """An expansion, as long as its search runs."""
+
+    def __init__(self, number: int, parent: int | None, node: Node, seen: Seen, batch: Batch) -> None:
+        self.number = number
+        self.parent = parent
+        self.token = node.last if node.length else None
+        self.total = node.total
+        self.weights = node.weights
+        self.ending = node.length == node.source.max_length
+        self.seen = seen
+        self.batch = batch
+        self.fates: dict[int, int | str] = {}
+        """What is known so far, by token."""
+        self.received: dict[int, tuple[float, tuple[float, ...]]] = {}
+        """The totals and scores of the children that the decoder has received."""
+        self.into: dict[int, tuple[int, int]] = {}
+        self.rest: str = Fate.UNREAD
+        """The fate of the children that it has not received."""
+
+    def best_total(self) -> float:
+        """The total of its best child."""
+        return self.total + self.seen.best[0][1]
+
+    def closed(self, run: Sequence[float | None]) -> Expansion:
+        """The expansion as a value. ``run``: the weights of the run."""
+        best, received = self.seen.best, dict(self.received)
+        tokens, totals, scores = [], [], []
+        for token, score, ledger in best:
+            tokens.append(token)
+            totals.append(self.total + score)
+            scores.append(tuple(ledger))
+            received.pop(token, None)
+        for token, (total, ledger) in sorted(received.items(), key=lambda item: (-item[1][0], item[0])):
+            tokens.append(token)
+            totals.append(total)
+            scores.append(ledger)
+        fates = [
+            self.fates.get(token, Fate.UNSAID if token in self.received else self.rest) for token in tokens
+        ]
+        return Expansion(
+            number=self.number,
+            parent=self.parent,
+            token=self.token,
+            candidates=self.seen.candidates,
+            tokens=tuple(tokens),
+            totals=tuple(totals),
+            scores=tuple(scores),
+            fates=tuple(fates),
+            rest=self.rest,
+            into=self.into,
+            alone=self.seen.alone,
+            ending=self.ending,
+            weights=None if tuple(self.weights) == tuple(run) else tuple(self.weights),
+            attention=self.seen.attention,
+            place=self.seen.place,
+            batch=self.batch.number,
+        )
+
+
+class Recorder:
+    """Records the search for one sentence."""
+
+    def __init__(self, source: Source, tracing: Tracing, weights: Sequence[float | None]) -> None:
+        """``weights [K]``: those of the run."""
+        self._source = source
+        self._tracing = tracing
+        self._weights = tuple(weights)
+        self._expanded: list[Expanded] = []
+        self._numbers: dict[Prefix, int] = {}
+        self._ended: list[tuple[Expanded, float]] = []
+        """Finished children that the decoder received: their parents, and their rank scores."""
+        self._bounds: list[Bound] = []
+        self._stopped: str | None = None
+        self._began = time.monotonic()
+
+    # What constellations and spaces tell.
+
+    def expanded(self, node: Node, seen: Seen, batch: Batch) -> None:
+        """This prefix was expanded."""
+        prefix = node.tokens, tuple(node.weights)
+        if prefix in self._numbers or len(self._expanded) >= self._tracing.expansions:
+            return
+        number = self._numbers[prefix] = len(self._expanded)
+        parent = self._parent(node)
+        if parent is not None:
+            parent.fates[node.last] = number
+            parent.received.setdefault(node.last, (node.total, node.scores))
+        self._expanded.append(Expanded(number, None if parent is None else parent.number, node, seen, batch))
+
+    def rest(self, nodes: Iterable[Node], fate: str) -> None:
+        """What becomes of those children of these nodes that the decoder will not receive."""
+        for node in nodes:
+            found = self._of(node)
+            if found is not None:
+                found.rest = fate
+
+    def received(self, node: Node, rank: float | None = None) -> None:
+        """The decoder has received this child. ``rank``: its rank score if it is finished."""
+        parent = self._parent(node)
+        if parent is not None:
+            parent.received[node.last] = node.total, node.scores
+            if rank is not None:
+                self._ended.append((parent, rank))
+
+    def chosen(self, parents: Sequence[Node], width: float) -> None:
+        """The children of these nodes that the decoder has not received lost the competition for its beam."""
+        self.rest(parents, Fate.BEAM)
+        if width == math.inf:
+            return
+        for node in parents:
+            found = self._of(node)
+            if found is not None and found.seen.best:
+                found.rest = Fate.LOCAL
+                least = found.best_total() - width
+                for token, score, _ in found.seen.best:
+                    if token not in found.received:
+                        found.fates[token] = Fate.BEAM if found.total + score >= least else Fate.LOCAL
+
+    # What decoders tell, through their spaces.
+
+    def dropped(self, node: Node, fate: str, into: Node | None = None) -> None:
+        parent = self._parent(node)
+        if parent is None:
+            return
+        parent.received.setdefault(node.last, (node.total, node.scores))
+        parent.fates[node.last] = str(fate)
+        if into is not None and (found := self._parent(into)) is not None:
+            parent.into[node.last] = found.number, into.last
+
+    def bounded(self, expansions: int, bound: float, best: float) -> None:
+        """The best that an exact search can still find, and has found (-inf = nothing), as rank scores."""
+        found = None if best == -math.inf else best
+        if not self._bounds or (self._bounds[-1].bound, self._bounds[-1].best) != (bound, found):
+            self._bounds.append(Bound(expansions, bound, found, time.monotonic() - self._began))
+
+    def stopped(self, reason: str) -> None:
+        self._stopped = str(reason)
+
+    # The end.
+
+    def finish(self, outcome: Outcome) -> SentenceTrace:
+        """The trace of a search that has ended."""
+        result, hypotheses = outcome.result, []
+        for found in result.hypotheses:
+            number = self._numbers.get((found.tokens, tuple(found.weights[-1]))) if found.weights else None
+            if number is not None:
+                self._expanded[number].fates[EOS] = Fate.LISTED
+            hypotheses.append(Ended(found.tokens, found.score, found.rank_score, number, found.text))
+        worst = min((found.rank_score for found in result.hypotheses), default=math.inf)
+        for parent, rank in self._ended:
+            if rank <= worst:
+                parent.fates.setdefault(EOS, Fate.OUTRANKED)
+        expansions = tuple(expanded.closed(self._weights) for expanded in self._expanded)
+        return SentenceTrace(
+            id=outcome.source.id,
+            tokens=outcome.source.tokens,
+            text=outcome.source.text,
+            max_length=outcome.source.max_length,
+            expansions=expansions,
+            bounds=tuple(self._bounds),
+            hypotheses=tuple(hypotheses),
+            stopped=self._stopped,
+            counted=result.expansions,
+            proven=result.proven,
+            gap=result.gap,
+            error=None if outcome.error is None else str(outcome.error) or type(outcome.error).__name__,
+            batches=tuple(dict.fromkeys(expanded.batch for expanded in self._expanded)),
+            seconds=outcome.seconds,
+        )
+
+    def _of(self, node: Node) -> Expanded | None:
+        """The expansion of this prefix."""
+        number = self._numbers.get((node.tokens, tuple(node.weights)))
+        return None if number is None else self._expanded[number]
+
+    def _parent(self, node: Node) -> Expanded | None:
+        """The expansion whose child this is; None for a root, and if it was not recorded."""
+        if not node.length:
+            return None
+        number = self._numbers.get((node.tokens[:-1], tuple(node.family.scored_under)))
+        return None if number is None else self._expanded[number]
