@@ -111,6 +111,9 @@ class BatchTable(BatchPredictor):
     def state_key(self, states: Sequence[State]) -> list[Hashable]:
         return self._simple.state_key([prefix for prefix, _ in states])
 
+    def state_label(self, states: Sequence[State]) -> list[str | None]:
+        return [f"after {prefix.last}" for prefix, _ in states]
+
 
 class Lattice(Predictor):
     """A deterministic acyclic automaton, with sparse restricting rows.
@@ -156,6 +159,9 @@ class Lattice(Predictor):
 
     def state_key(self, states: Sequence[int]) -> list[Hashable]:
         return list(states)
+
+    def state_label(self, states: Sequence[int]) -> list[str | None]:
+        return list(map(str, states))
 
     def _remaining(self, sign: int, state: int) -> float:
         """The highest sum of sign x score over all paths from ``state`` to the end; -inf if there is none."""

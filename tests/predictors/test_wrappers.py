@@ -246,13 +246,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 # What wrappers pass on.
 
 PASSED_ON = {
-    "rank": {"best_remaining", "state_key", "attention"},
-    "temperature": {"best_remaining", "state_key", "attention"},
-    "repetition": {"best_remaining", "state_key", "attention"},
+    "rank": {"best_remaining", "state_key", "attention", "state_label"},
+    "temperature": {"best_remaining", "state_key", "attention", "state_label"},
+    "repetition": {"best_remaining", "state_key", "attention", "state_label"},
     "idxmap": set(ABILITIES),
     "altsrc": set(ABILITIES),
-    "maskvocab": {"best_remaining", "worst_remaining", "state_key"},
-    "skipvocab": {"best_remaining", "worst_remaining", "state_key"},
+    "maskvocab": {"best_remaining", "worst_remaining", "state_key", "state_label"},
+    "skipvocab": {"best_remaining", "worst_remaining", "state_key", "state_label"},
 }
 """The abilities that stay right."""
 ITS_OWN = {"rank": {"best_remaining"}, "temperature": {"best_remaining"}}
