@@ -131,7 +131,7 @@ class Found:
     error: Exception | None = field(compare=False)
     """The reason why there is no hypothesis; None if there is one."""
     trace: SentenceTrace | None = field(default=None, compare=False)
-    """What the search did; None unless it was traced."""
+    """The record of the search; None unless it was traced."""
 
     @classmethod
     def of(cls, outcome: Outcome, names: Sequence[str], vocabulary: Vocabulary | None) -> Found:

@@ -37,7 +37,7 @@ OPTIONS = (
 
 
 def tracing(given: Mapping[str, Any]) -> Tracing | None:
-    """Which part of the run is traced; None = nothing. Raises UsageError for options without --trace."""
+    """The traced part of the run; None = nothing. Raises UsageError for options without --trace."""
     from sgdec.io.sources import parse_range
 
     if given["trace"] is None:

@@ -31,4 +31,4 @@ class Outcome:
     error: Exception | None = None
     """The reason why there is no hypothesis; None if there is one."""
     trace: SentenceTrace | None = None
-    """What the search did; None if it was not traced."""
+    """The record of the search; None if it was not traced."""

@@ -29,7 +29,7 @@ Prefix: TypeAlias = tuple[tuple[int, ...], tuple[float | None, ...]]
 
 @dataclass
 class Seen:
-    """What is seen of one node when it is expanded."""
+    """The facts about one node that are known when it is expanded."""
 
     best: Sequence[Continuation]
     """Its best continuations, best first."""
@@ -53,7 +53,7 @@ class Expanded:
         self.seen = seen
         self.batch = batch
         self.fates: dict[int, int | str] = {}
-        """What is known so far, by token."""
+        """Those that are known so far, by token."""
         self.received: dict[int, tuple[float, tuple[float, ...]]] = {}
         """The totals and scores of the children that the decoder has received."""
         self.into: dict[int, tuple[int, int]] = {}
@@ -116,7 +116,7 @@ class Recorder:
         self._stopped: str | None = None
         self._began = time.monotonic()
 
-    # What constellations and spaces tell.
+    # Told by constellations and spaces.
 
     def expanded(self, node: Node, seen: Seen, batch: Batch) -> None:
         """This prefix was expanded."""
@@ -131,7 +131,7 @@ class Recorder:
         self._expanded.append(Expanded(number, None if parent is None else parent.number, node, seen, batch))
 
     def rest(self, nodes: Iterable[Node], fate: str) -> None:
-        """What becomes of those children of these nodes that the decoder will not receive."""
+        """The fate of those children of these nodes that the decoder will not receive."""
         for node in nodes:
             found = self._of(node)
             if found is not None:
@@ -159,7 +159,7 @@ class Recorder:
                     if token not in found.received:
                         found.fates[token] = Fate.BEAM if found.total + score >= least else Fate.LOCAL
 
-    # What decoders tell, through their spaces.
+    # Told by decoders, through their spaces.
 
     def dropped(self, node: Node, fate: str, into: Node | None = None) -> None:
         parent = self._parent(node)

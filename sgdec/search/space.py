@@ -273,7 +273,7 @@ class SearchSpace:
         tokens, ledger, weights = node.columns()
         return Hypothesis(tokens[:-1], node.total, self.rank_score(node), ledger, weights)
 
-    # What a decoder tells about its search. Where nothing is traced, these methods do nothing.
+    # A decoder tells these methods about its search. They do nothing unless it is traced.
 
     @property
     def traced(self) -> bool:
@@ -299,7 +299,7 @@ class SearchSpace:
             self.recorder.bounded(self.expansions, bound, best)
 
     def stopped(self, reason: str, still_open: Iterable[Node] = ()) -> None:
-        """Why the search ends now, and the open nodes that it would have gone on with."""
+        """The search ends now, for this reason; ``still_open``: the nodes that it would have expanded next."""
         if self.recorder is not None:
             self.recorder.stopped(reason)
             for node in still_open:

@@ -101,7 +101,7 @@ def writing_trace(path: str | Path, header: Header, vocabularies: Vocabularies) 
 def read_trace(path: str | Path, tracing: Tracing | None = None) -> Trace:
     """Read a trace. ``tracing``: only the sentences that it includes.
 
-    Raises SgdecError, with the file and the line, if it is no trace, is damaged or cut, or has another version.
+    Raises SgdecError, with the file and the line, if it is not a trace, is damaged or cut, or has another version.
     """
     lines = enumerate(_lines(path), 1)
     _, first = next(lines, (0, None))
@@ -209,8 +209,8 @@ def _lines(path: str | Path) -> Iterator[Line]:
             found = error.errors()[0]
             where = ".".join(map(str, found["loc"]))
             raise SgdecError(
-                f"{path}: line {number} is no line of a trace ({f'{where}: ' if where else ''}{found['msg']}). The "
-                "file is damaged or cut, or no trace."
+                f"{path}: line {number} is not a line of a trace ({f'{where}: ' if where else ''}{found['msg']}). "
+                "The file is damaged or cut, or not a trace."
             ) from None
 
 

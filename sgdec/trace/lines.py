@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field, TypeAdapter, with_config
 from typing_extensions import TypedDict  # pydantic needs this one before Python 3.12
 
 VERSION = 1
-"""Of the format. A reader refuses all others."""
+"""The version of the format. A reader refuses all others."""
 
 Token: TypeAlias = Annotated[int, Field(ge=0)]
 Number: TypeAlias = Annotated[int, Field(ge=0)]
@@ -95,7 +95,7 @@ class ExpandLine(TypedDict):
 
 @_strict
 class BoundLine(TypedDict):
-    """What an exact search knew at some moment."""
+    """The bounds of an exact search at some moment."""
 
     event: Literal["bound"]
     expansions: Number

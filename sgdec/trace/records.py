@@ -15,7 +15,7 @@ from sgdec.errors import UsageError
 
 
 class Fate(StrEnum):
-    """What became of a child that was not expanded."""
+    """The reason why a child was not expanded."""
 
     LISTED = "listed"
     """Finished, and in the n-best list."""
@@ -49,7 +49,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True)
 class Tracing:
-    """Which part of a run is traced."""
+    """The part of a run that is traced."""
 
     children: int = 20
     """The most children that are listed for each expansion; the others are a number."""
@@ -77,7 +77,7 @@ class Batch:
     """Counted from 1 over the run."""
     rows: int
     seconds: float
-    """What the predictors took for it."""
+    """The time that the predictors took for it."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ class Expansion:
 
 @dataclass(frozen=True)
 class Bound:
-    """What an exact search knew at some moment."""
+    """The bounds of an exact search at some moment."""
 
     expansions: int
     bound: float
@@ -196,7 +196,7 @@ class SentenceTrace:
     proven: bool | None
     gap: float | None
     error: str | None
-    """Why there is no hypothesis."""
+    """The reason why there is no hypothesis; None if there is one."""
     pieces: tuple[str, ...] | None = None
     """The source tokens as strings; None without a vocabulary."""
     batches: tuple[Batch, ...] = field(default=(), compare=False)
