@@ -223,6 +223,9 @@ TARGETS: tuple[FileTarget, ...] = (
            "list.nbest letters.spm:binary"),
     target("evaluate", "evaluate --reference outputs.txt in.txt", "outputs.txt:text in.txt:text"),
     target("evaluate zst", "evaluate --reference outputs.txt.zst in.txt", "in.txt outputs.txt.zst:packed"),
+    target("compare", "compare in.txt outputs.txt --reference outputs.txt --source in.txt --samples 3 --html out",
+           "in.txt:text outputs.txt:text", **ANY),
+    target("compare lists", "compare list.nbest list.jsonl --json out", "list.nbest:text list.jsonl:json", **ANY),
     # Commands that make models.
     target("lm", "lm --input train.de --output out --order 3 --discount-fallback", "train.de:text", **ANY),
     target("lm of tokens", "lm --input train.de --output out --order 2 --discount-fallback --tokenizer words.vocab",

@@ -6,7 +6,7 @@ have several values. Features and the total may be missing; fields after the tot
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
@@ -49,8 +49,13 @@ def read_nbest(path: str | Path) -> Iterator[tuple[int, list[NbestEntry]]]:
     1 [('ein Hund', {'lm': (-3.5,), 'tm': (-1.0, -2.0)}, -2.5)]
     3 [('ja', {}, None)]
     """
+    yield from group_entries(read_lines(path), str(path))
+
+
+def group_entries(lines: Iterable[str], name: str) -> Iterator[tuple[int, list[NbestEntry]]]:
+    """`read_nbest` of lines that have been read; ``name``: the file, for errors."""
     last = 0
-    for number, group in groupby(_entries(path), key=lambda entry: entry.id):
+    for number, group in groupby(_entries(lines, name), key=lambda entry: entry.id):
         entries = list(group)
         if number <= last:
             raise SgdecError(f"{entries[0].where}: sentence ids do not ascend. Sort the list by its first field.")
@@ -58,10 +63,10 @@ def read_nbest(path: str | Path) -> Iterator[tuple[int, list[NbestEntry]]]:
         yield number, entries
 
 
-def _entries(path: str | Path) -> Iterator[NbestEntry]:
+def _entries(lines: Iterable[str], name: str) -> Iterator[NbestEntry]:
     offset: int | None = None
-    for number, line in enumerate(read_lines(path), 1):
-        entry = parse_entry(line, f"{path}: line {number}")
+    for number, line in enumerate(lines, 1):
+        entry = parse_entry(line, f"{name}: line {number}")
         if offset is None:
             offset = 1 if entry.id == 0 else 0
         if entry.id + offset < 1:

@@ -1,6 +1,7 @@
 // Tables of the class "sortable": the headings become buttons that sort the rows of the body.
 // A cell is sorted by its attribute data-value if it has one, otherwise by its text. If all values of a column are
 // numbers, the first click puts the highest first. Empty cells are always last, and equal rows keep their order.
+// If the rows are sorted already, the attribute aria-sort of a heading says so.
 "use strict";
 for (const table of document.querySelectorAll("table.sortable")) {
   const headings = [...table.tHead.rows[0].cells];
@@ -9,7 +10,7 @@ for (const table of document.querySelectorAll("table.sortable")) {
     button.type = "button";
     button.append(...heading.childNodes);
     heading.append(button);
-    heading.setAttribute("aria-sort", "none");
+    if (!heading.hasAttribute("aria-sort")) heading.setAttribute("aria-sort", "none");
     button.addEventListener("click", () => sort(column));
   });
 

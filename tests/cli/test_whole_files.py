@@ -149,6 +149,8 @@ CASES: dict[tuple[tuple[str, ...], str], tuple[str, str]] = {
     (("transducer",), "output"): ("transducer --from c.spm --to c.spm --text text --output out.fst", "out.fst"),
     (("lm",), "output"): ("lm --input text --order 2 --discount-fallback --output out.arpa.gz", "out.arpa.gz"),
     (("fit-length",), "output"): ("fit-length text text --output out", "out"),
+    (("compare",), "html"): ("compare text text --html out", "out"),
+    (("compare",), "json_"): ("compare text text --json out", "out"),
     (("trie",), "output"): ("trie in.ids --output out", "out"),
     (("trie",), "left_out"): ("trie text --tokenizer c.spm --output x.trie --left-out out", "out"),
     (("ngrams",), "output"): ("ngrams {id}.fst --output o{id}.txt", "o1.txt"),

@@ -1,0 +1,134 @@
+"""The outputs of a run, read from any format that holds them: one list of hypotheses per sentence, best first.
+
+- ``text``: one output per line, as text or token ids;
+- ``nbest``: an n-best list in Moses' format (`sgdec.io.nbest`);
+- ``jsonl``: the JSON lines of ``sgdec decode --output-format jsonl``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
+
+from sgdec.errors import SgdecError
+from sgdec.io.documents import parse_json
+from sgdec.io.nbest import group_entries, parse_id
+from sgdec.text.lines import read_lines
+
+Format: TypeAlias = Literal["text", "nbest", "jsonl"]
+FORMATS: tuple[Format, ...] = get_args(Format)
+LARGEST = 1e100
+"""Scores beyond this number count as missing, so that sums of scores are finite."""
+
+
+class Hypothesis(NamedTuple):
+    """One output of a sentence."""
+
+    text: str
+    """Text, or token ids separated by spaces."""
+    score: float | None
+    """The total; None if the file has none, or one beyond `LARGEST`."""
+
+
+@dataclass(frozen=True)
+class Outputs:
+    """The outputs of one run."""
+
+    name: str
+    """The file, for messages and tables."""
+    format: Format
+    lists: Sequence[Sequence[Hypothesis]]
+    """The hypotheses of each sentence, in the order of the file; empty if the sentence failed."""
+
+    @property
+    def best(self) -> list[Hypothesis]:
+        """The first hypothesis of each sentence; the empty output without a score if there is none."""
+        return [listed[0] if listed else Hypothesis("", None) for listed in self.lists]
+
+    @property
+    def texts(self) -> list[str]:
+        """The texts of `best`."""
+        return [hypothesis.text for hypothesis in self.best]
+
+
+def read_outputs(path: str, format: Format | None = None) -> Outputs:
+    """Reads outputs; ``-`` is standard input. Without ``format`` the first line decides.
+
+    Raises SgdecError if the file has no lines, if it does not have the format, and if a list skips sentences.
+    """
+    name = "standard input" if path == "-" else path
+    lines = list(read_lines(path))
+    if not lines:
+        raise SgdecError(f"{name}: the file has no lines. Expected one output per line, or lists of outputs.")
+    format = format or format_of(lines[0])
+    lists: list[list[Hypothesis]]
+    if format == "text":
+        lists = [[Hypothesis(line, None)] for line in lines]
+    else:
+        numbered = _of_nbest(lines, name) if format == "nbest" else _of_json(lines, name)
+        lists = [listed for _, listed in _consecutive(numbered, name)]
+    return Outputs(name, format, lists)
+
+
+def format_of(line: str) -> Format:
+    """The format of a file with this first line.
+
+    >>> format_of("ein Hund"), format_of("0 ||| ein Hund ||| -2.5"), format_of('{"id": 1, "hypotheses": []}')
+    ('text', 'nbest', 'jsonl')
+    """
+    try:
+        parse_id(line, "")
+    except SgdecError:
+        pass
+    else:
+        return "nbest"
+    try:
+        row = parse_json(line)
+    except ValueError:
+        return "text"
+    return "jsonl" if isinstance(row, dict) and "hypotheses" in row else "text"
+
+
+def _of_nbest(lines: Sequence[str], name: str) -> Iterator[tuple[int, list[Hypothesis]]]:
+    for number, entries in group_entries(lines, name):
+        yield number, [Hypothesis(entry.text, _moderate(entry.total)) for entry in entries]
+
+
+def _of_json(lines: Sequence[str], name: str) -> Iterator[tuple[int, list[Hypothesis]]]:
+    for number, line in enumerate(lines, 1):
+        try:
+            row = parse_json(line)
+            sentence, listed = row["id"], [_hypothesis(found) for found in row["hypotheses"]]
+            if type(sentence) is not int:
+                raise ValueError
+        except (ValueError, KeyError, TypeError, OverflowError):
+            raise SgdecError(
+                f"{name}: line {number} is not a result of `sgdec decode --output-format jsonl`."
+            ) from None
+        yield sentence, listed
+
+
+def _hypothesis(found: Any) -> Hypothesis:
+    text = found["text"]
+    if text is None:  # written by a program that has no vocabulary
+        text = " ".join(map(str, found["tokens"]))
+    str.encode(text, "utf-8")  # JSON can spell half of a surrogate pair, and text that is a number
+    return Hypothesis(text, _moderate(float(found["score"])))
+
+
+def _moderate(score: float | None) -> float | None:
+    return score if score is not None and abs(score) <= LARGEST else None
+
+
+def _consecutive(
+    numbered: Iterator[tuple[int, list[Hypothesis]]], name: str
+) -> Iterator[tuple[int, list[Hypothesis]]]:
+    expected = 1
+    for number, listed in numbered:
+        if number != expected:
+            raise SgdecError(
+                f"{name}: sentence {expected} is missing; the next one is {number}. Expected every sentence, from 1."
+            )
+        expected += 1
+        yield number, listed

@@ -1,0 +1,118 @@
+"""The tables of a comparison as text, for a terminal and for a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from sgdec.tasks.comparison import Comparison, Lists, Overlap, System
+from sgdec.tasks.metrics import NAMES, Score
+
+NONE = "-"
+"""Stands for a number that is undefined."""
+
+
+class Table(NamedTuple):
+    """A table whose first column has texts and whose other columns have numbers."""
+
+    title: str
+    head: list[str]
+    rows: list[list[str]]
+    notes: list[str]
+
+
+def tables(comparison: Comparison) -> Iterator[Table]:
+    """The tables that a comparison has: scores, overlap with the first run, n-best lists."""
+    if comparison.has_references:
+        yield _scores(comparison)
+    yield _overlaps(comparison)
+    listed = [(system.name, system.lists) for system in comparison.systems if system.lists is not None]
+    if listed:
+        yield _lists(dict(listed))
+
+
+def _scores(comparison: Comparison) -> Table:
+    rows = []
+    for system in comparison.systems:
+        rows.append([system.name, *map(_value, system.scores.values()), *_lengths(system)])
+        if system is not comparison.systems[0]:
+            rows.append(["  difference", *map(_difference, system.scores.values()), "", ""])
+    notes = ["Higher BLEU and chrF are better, lower TER is. Length and brevity are those of BLEU."]
+    if comparison.systems[0].scores["bleu"].margin is not None:
+        notes.append("± is half of the 95 % confidence interval.")
+    return Table(
+        "Scores against the references",
+        ["", *(NAMES[key] for key in comparison.signatures), "length ratio", "brevity penalty"],
+        rows,
+        [*notes, *_signed(comparison.signatures)],
+    )
+
+
+def _value(score: Score) -> str:
+    margin = "" if score.margin is None else f" ± {score.margin:.2f}"
+    return f"{score.value:.2f}{margin}"
+
+
+def _difference(score: Score) -> str:
+    p_value = "" if score.p_value is None else f" (p {score.p_value:.2g})"
+    return f"{score.difference:+.2f}{p_value}"
+
+
+def _lengths(system: System) -> list[str]:
+    return [_ratio(system.length_ratio), _ratio(system.brevity_penalty)]
+
+
+def _overlaps(comparison: Comparison) -> Table:
+    rows = [_overlap(each, len(comparison.sentences)) for each in comparison.overlaps]
+    head = ["", "equal outputs", "BLEU", "chrF", "word ratio", "character ratio", "score", "higher in", "lower in"]
+    if all(each.scores is None for each in comparison.overlaps):
+        head, rows = head[:6], [row[:6] for row in rows]
+    name = comparison.systems[0].name
+    title = f"Overlap with {name}, whose outputs take the place of references"
+    return Table(title, head, rows, _signed(comparison.overlap_signatures))
+
+
+def _overlap(overlap: Overlap, sentences: int) -> list[str]:
+    scores = [NONE] * 3
+    if overlap.scores is not None:
+        of = f" of {overlap.scores.sentences}"
+        scores = [f"{overlap.scores.mean:+.4f}", f"{overlap.scores.higher}{of}", f"{overlap.scores.lower}{of}"]
+    return [
+        overlap.name,
+        f"{overlap.equal} of {sentences}",
+        f"{overlap.bleu:.2f}",
+        f"{overlap.chrf:.2f}",
+        _ratio(overlap.words),
+        _ratio(overlap.characters),
+        *scores,
+    ]
+
+
+def _lists(lists: Mapping[str, Lists]) -> Table:
+    head = ["", "fewest", "mean", "most", "chrF of the first", "chrF of the best", "rank of the best"]
+    rows = [
+        [
+            name,
+            str(each.smallest),
+            f"{each.mean:.1f}",
+            str(each.largest),
+            *map(_score, (each.first_chrf, each.best_chrf, each.best_rank)),
+        ]
+        for name, each in lists.items()
+    ]
+    if all(each.best_chrf is None for each in lists.values()):
+        return Table("Hypotheses per sentence", head[:4], [row[:4] for row in rows], [])
+    note = "Means over sentences. The best hypothesis of a list (the oracle) has the highest chrF."
+    return Table("Hypotheses per sentence", head, rows, [note])
+
+
+def _signed(signatures: Mapping[str, str]) -> list[str]:
+    return [f"{NAMES[key]}: {signature}" for key, signature in signatures.items()]
+
+
+def _ratio(value: float | None) -> str:
+    return NONE if value is None else f"{value:.3f}"
+
+
+def _score(value: float | None) -> str:
+    return NONE if value is None else f"{value:.2f}"

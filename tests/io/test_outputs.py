@@ -1,0 +1,91 @@
+"""Outputs are read from every format that holds them, and a file that does not fit is refused in one line."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from sgdec.errors import SgdecError
+from sgdec.io.outputs import Hypothesis, format_of, read_outputs
+
+LISTS = [[Hypothesis("ein Hund", -1.5), Hypothesis("ein Hut", -2.0)], [Hypothesis("ja", -0.25)]]
+NBEST = "1 ||| ein Hund ||| nmt= -1.5 ||| -1.5\n1 ||| ein Hut ||| nmt= -2 ||| -2.0\n2 ||| ja ||| nmt= -0.25 ||| -0.25\n"
+JSON = "".join(
+    json.dumps({"id": number, "hypotheses": [{"tokens": [3], "text": text, "score": score} for text, score in listed]})
+    + "\n"
+    for number, listed in enumerate(LISTS, 1)
+)
+
+
+@pytest.mark.parametrize(("content", "format"), [(NBEST, "nbest"), (JSON, "jsonl")])
+def test_lists_are_read_from_both_formats(content: str, format: str, tmp_path: Path) -> None:
+    (tmp_path / "x").write_text(content)
+    outputs = read_outputs(str(tmp_path / "x"))
+    assert outputs.format == format and outputs.lists == LISTS
+    assert outputs.texts == ["ein Hund", "ja"]
+
+
+def test_lines_are_outputs_without_scores_and_gzip_is_unpacked(tmp_path: Path) -> None:
+    (tmp_path / "x.gz").write_bytes(gzip.compress("ein Hund\n\nja\n".encode()))
+    outputs = read_outputs(str(tmp_path / "x.gz"))
+    assert outputs.format == "text"
+    assert outputs.best == [Hypothesis("ein Hund", None), Hypothesis("", None), Hypothesis("ja", None)]
+
+
+def test_lists_that_count_from_0_are_those_that_count_from_1(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text(NBEST.replace("1 |||", "0 |||").replace("2 |||", "1 |||"))
+    assert read_outputs(str(tmp_path / "x")).lists == LISTS
+
+
+def test_a_sentence_that_failed_has_the_empty_output(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text(JSON + '{"id": 3, "hypotheses": [], "error": "no path"}\n')
+    outputs = read_outputs(str(tmp_path / "x"))
+    assert outputs.lists[2] == [] and outputs.best[2] == Hypothesis("", None)
+
+
+def test_token_ids_without_text_are_words(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text('{"id": 1, "hypotheses": [{"tokens": [5, 70], "text": null, "score": -1}]}\n')
+    assert read_outputs(str(tmp_path / "x")).texts == ["5 70"]
+
+
+@pytest.mark.parametrize("score", ["-Infinity", "NaN", "1e200"])
+def test_scores_that_cannot_be_summed_are_missing(score: str, tmp_path: Path) -> None:
+    (tmp_path / "x").write_text(f'{{"id": 1, "hypotheses": [{{"text": "a", "score": {score}}}]}}\n')
+    assert read_outputs(str(tmp_path / "x")).best == [Hypothesis("a", None)]
+
+
+@pytest.mark.parametrize("line", ["", "5 7 6", "{}", '{"id": 1}', "{hypotheses}", "a ||| b", "[1]", "||| ja"])
+def test_other_first_lines_are_text(line: str) -> None:
+    assert format_of(line) == "text"
+
+
+def test_a_given_format_is_taken(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text(NBEST)
+    assert read_outputs(str(tmp_path / "x"), "text").texts == NBEST.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "x: the file has no lines"),
+        (b"ja\n\xff\n", "x: line 2 is not UTF-8"),
+        (b"1 ||| ja\n3 ||| nein\n", "x: sentence 2 is missing; the next one is 3"),
+        (b"2 ||| ja\n", "x: sentence 1 is missing; the next one is 2"),
+        (b"1 ||| ja\nnein\n", "x: line 2 does not begin with a sentence id"),
+        (b'{"id": 2, "hypotheses": []}\n', "x: sentence 1 is missing; the next one is 2"),
+        (b'{"id": 1, "hypotheses": []}\n{"id": 1, "hypotheses": []}\n', "x: sentence 2 is missing; the next one is 1"),
+        (b'{"id": 1, "hypotheses": []}\nja\n', "x: line 2 is not a result of"),
+        (b'{"id": true, "hypotheses": []}\n', "x: line 1 is not a result of"),
+        (b'{"id": 1, "hypotheses": [3]}\n', "x: line 1 is not a result of"),
+        (b'{"id": 1, "hypotheses": [{"text": 3, "score": 0}]}\n', "x: line 1 is not a result of"),
+        (b'{"id": 1, "hypotheses": [{"text": "\\ud800", "score": 0}]}\n', "x: line 1 is not a result of"),
+        (b'{"id": 1, "hypotheses": [{"text": "a", "score": null}]}\n', "x: line 1 is not a result of"),
+    ],
+)
+def test_bad_files_are_one_line(content: bytes, message: str, tmp_path: Path) -> None:
+    (tmp_path / "x").write_bytes(content)
+    with pytest.raises(SgdecError, match=message):
+        read_outputs(str(tmp_path / "x"))
