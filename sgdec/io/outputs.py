@@ -110,8 +110,10 @@ def _of_json(lines: Sequence[str], name: str) -> Iterator[tuple[int, list[Hypoth
 
 
 def _hypothesis(found: Any) -> Hypothesis:
-    text = found["text"]
-    if text is None:  # written by a program that has no vocabulary
+    if not isinstance(found, dict):
+        raise TypeError
+    text = found.get("text")
+    if text is None:
         text = " ".join(map(str, found["tokens"]))
     str.encode(text, "utf-8")  # JSON can spell half of a surrogate pair, and text that is a number
     return Hypothesis(text, _moderate(float(found["score"])))

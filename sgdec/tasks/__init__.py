@@ -1,1 +1,1 @@
-"""Tasks other than decoding: scoring given outputs, copying unknown words, posteriors."""
+"""Tasks other than decoding: scoring given outputs, copying unknown words, posteriors, comparing outputs."""

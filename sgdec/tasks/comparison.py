@@ -6,6 +6,7 @@ as text, in which each id is a word.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
@@ -15,9 +16,12 @@ from typing import TYPE_CHECKING, Any
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.outputs import Outputs
 from sgdec.tasks.metrics import SEED, Score, Scores, Test, corpus_scores, sentence_chrf
+from sgdec.terminal import Bar, track
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.chrf import CHRF
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -159,9 +163,10 @@ def compare(
     sizes = [(run.name, len(run.lists)) for run in runs]
     require_equal_lengths([*sizes, *(("a reference", len(lines)) for lines in references)])
     texts, metric = [run.texts for run in runs], CHRF()
-    scores = corpus_scores(texts, references, test, samples, seed) if references else None
+    with Bar("scoring", log):
+        scores = corpus_scores(texts, references, test, samples, seed) if references else None
+        overlap = [corpus_scores([each], [texts[0]], "none", keys=("bleu", "chrf")) for each in texts[1:]]
     rows = list(zip(*references, strict=True))
-    overlap = [corpus_scores([each], [texts[0]], "none", keys=("bleu", "chrf")) for each in texts[1:]]
     return Comparison(
         tuple(
             _system(run, references, rows, scores.systems[place] if scores else {}, metric)
@@ -208,7 +213,8 @@ def _lists(run: Outputs, rows: Sequence[tuple[str, ...]], metric: CHRF) -> Lists
     if not rows:
         return Lists(min(sizes), fmean(sizes), max(sizes), None, None, None)
     first, best, ranks = [], [], []
-    for listed, references in zip(run.lists, rows, strict=True):
+    pairs = zip(run.lists, rows, strict=True)
+    for listed, references in track(pairs, f"oracle of {run.name}", log, unit="lists", total=len(rows)):
         if listed:
             chrf = [sentence_chrf(each.text, references, metric) for each in listed]
             first.append(chrf[0])

@@ -33,8 +33,8 @@ SEED = 12345
 """sacreBLEU's own."""
 SEED_VARIABLE = "SACREBLEU_SEED"
 SAMPLE_BYTES: Mapping[Test, int] = {"bootstrap": 84, "approx": 12, "none": 0}
-"""What sacreBLEU's arrays take per sentence and sample: the statistics of chrF, 18 numbers of 4 bytes, and indices of
-8 bytes; masks, and one of them as integers."""
+"""The memory that sacreBLEU needs per sentence and sample. Bootstrap: the statistics of chrF, 18 numbers of 4 bytes,
+and indices. Randomisation: masks, and one of them as integers of 8 bytes."""
 
 NAMES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER"}
 """The metrics with their names for readers. Higher BLEU and chrF are better, lower TER is."""
@@ -90,7 +90,9 @@ def corpus_scores(
     outputs = [list(system) for system in systems]
     if test != "none":
         return _tested(metrics, outputs, references, test, samples or SAMPLES[test], seed)
-    values = {key: [metric.corpus_score(each, references).score for each in outputs] for key, metric in metrics.items()}
+    values = {
+        key: [metric.corpus_score(each, references).score for each in outputs] for key, metric in metrics.items()
+    }
     return Scores(
         {key: metric.get_signature().format() for key, metric in metrics.items()},
         tuple(

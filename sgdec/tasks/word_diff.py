@@ -11,7 +11,7 @@ Kind: TypeAlias = Literal["same", "deleted", "inserted"]
 WORD = re.compile(r"(?:[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]|[^\s\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]+)\s*")
 """A word with the spaces after it. Chinese and Japanese are written without spaces: a character counts as a word."""
 MOST = 1_000_000
-"""The most pairs of words that are compared. The time grows faster than this number; longer outputs differ as a whole."""
+"""The most pairs of words that are compared, which takes seconds at worst; longer outputs differ as a whole."""
 
 
 class Span(NamedTuple):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from sgdec.cli.main import main
-from tests.helpers.html import Page
+from tests.helpers.web_pages import Page
 
 sacrebleu = pytest.importorskip("sacrebleu")
 
@@ -79,6 +79,7 @@ def test_the_sentences_that_differ_most_are_printed_as_changes(capsys: pytest.Ca
         assert found.count("Sentence ") == count, "equal outputs are not shown"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("variables", "coloured"), [({}, True), ({"NO_COLOR": "1"}, False)])
 def test_marks_are_coloured_on_a_terminal(variables: dict[str, str], coloured: bool) -> None:
     ours, theirs = os.openpty()
@@ -99,9 +100,7 @@ def test_control_characters_of_a_file_do_not_reach_the_terminal(capsys: pytest.C
 
 
 def test_formats_are_found_and_lists_have_oracles(capsys: pytest.CaptureFixture[str]) -> None:
-    rows = [
-        {"id": number, "hypotheses": [{"tokens": [3], "text": text, "score": -1.0}]} for number, text in enumerate(B, 1)
-    ]
+    rows = [{"id": number, "hypotheses": [{"text": text, "score": -1.0}]} for number, text in enumerate(B, 1)]
     Path("b.jsonl.gz").write_bytes(gzip.compress("".join(json.dumps(row) + "\n" for row in rows).encode()))
     options = ["--reference", "ref", "--test", "none", "--json", "out.json"]
     printed = sgdec("lists.nbest", "b.jsonl.gz", "a", *options, capsys=capsys)
@@ -137,7 +136,7 @@ def test_standard_input_is_read_once(capsys: pytest.CaptureFixture[str], folder:
     ("call", "status", "message"),
     [
         ("a", 2, "compare needs two files or more. `sgdec evaluate` scores one."),
-        ("a short", 1, "a has 3 sentences but short has 1. Sentence N of one must belong to sentence N of the other."),
+        ("a short", 1, "a has 3 sentences but short has 1. Sentence N of one must belong to sentence"),
         ("a b --reference ref --reference short", 1, "a has 3 sentences but short has 1."),
         ("a b --source short", 1, "a has 3 sentences but short has 1."),
         ("a lists.nbest --format text", 1, "a has 3 sentences but lists.nbest has 6."),

@@ -12,10 +12,9 @@ from sgdec.errors import SgdecError
 from sgdec.io.outputs import Hypothesis, format_of, read_outputs
 
 LISTS = [[Hypothesis("ein Hund", -1.5), Hypothesis("ein Hut", -2.0)], [Hypothesis("ja", -0.25)]]
-NBEST = "1 ||| ein Hund ||| nmt= -1.5 ||| -1.5\n1 ||| ein Hut ||| nmt= -2 ||| -2.0\n2 ||| ja ||| nmt= -0.25 ||| -0.25\n"
+NBEST = "1 ||| ein Hund ||| nmt= -1 ||| -1.5\n1 ||| ein Hut ||| nmt= -2 ||| -2.0\n2 ||| ja ||| nmt= -1 ||| -0.25\n"
 JSON = "".join(
-    json.dumps({"id": number, "hypotheses": [{"tokens": [3], "text": text, "score": score} for text, score in listed]})
-    + "\n"
+    json.dumps({"id": number, "hypotheses": [{"text": text, "score": score} for text, score in listed]}) + "\n"
     for number, listed in enumerate(LISTS, 1)
 )
 
@@ -29,7 +28,7 @@ def test_lists_are_read_from_both_formats(content: str, format: str, tmp_path: P
 
 
 def test_lines_are_outputs_without_scores_and_gzip_is_unpacked(tmp_path: Path) -> None:
-    (tmp_path / "x.gz").write_bytes(gzip.compress("ein Hund\n\nja\n".encode()))
+    (tmp_path / "x.gz").write_bytes(gzip.compress(b"ein Hund\n\nja\n"))
     outputs = read_outputs(str(tmp_path / "x.gz"))
     assert outputs.format == "text"
     assert outputs.best == [Hypothesis("ein Hund", None), Hypothesis("", None), Hypothesis("ja", None)]
@@ -46,8 +45,9 @@ def test_a_sentence_that_failed_has_the_empty_output(tmp_path: Path) -> None:
     assert outputs.lists[2] == [] and outputs.best[2] == Hypothesis("", None)
 
 
-def test_token_ids_without_text_are_words(tmp_path: Path) -> None:
-    (tmp_path / "x").write_text('{"id": 1, "hypotheses": [{"tokens": [5, 70], "text": null, "score": -1}]}\n')
+@pytest.mark.parametrize("text", ["", '"text": null, '])
+def test_token_ids_without_text_are_words(text: str, tmp_path: Path) -> None:
+    (tmp_path / "x").write_text(f'{{"id": 1, "hypotheses": [{{"tokens": [5, 70], {text}"score": -1}}]}}\n')
     assert read_outputs(str(tmp_path / "x")).texts == ["5 70"]
 
 
@@ -76,7 +76,7 @@ def test_a_given_format_is_taken(tmp_path: Path) -> None:
         (b"2 ||| ja\n", "x: sentence 1 is missing; the next one is 2"),
         (b"1 ||| ja\nnein\n", "x: line 2 does not begin with a sentence id"),
         (b'{"id": 2, "hypotheses": []}\n', "x: sentence 1 is missing; the next one is 2"),
-        (b'{"id": 1, "hypotheses": []}\n{"id": 1, "hypotheses": []}\n', "x: sentence 2 is missing; the next one is 1"),
+        (b'{"id": 1, "hypotheses": []}\n' * 2, "x: sentence 2 is missing; the next one is 1"),
         (b'{"id": 1, "hypotheses": []}\nja\n', "x: line 2 is not a result of"),
         (b'{"id": true, "hypotheses": []}\n', "x: line 1 is not a result of"),
         (b'{"id": 1, "hypotheses": [3]}\n', "x: line 1 is not a result of"),

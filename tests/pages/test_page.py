@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sgdec.pages.page import PAGES, render
-from tests.helpers.html import Page, needs_browser, run_in_browser
+from tests.helpers.web_pages import Page, needs_browser, run_in_browser
 
 HOSTILE = [
     "</script><script>alert(1)</script>",

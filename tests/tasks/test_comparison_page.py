@@ -9,7 +9,7 @@ import pytest
 from sgdec.io.outputs import Hypothesis, Outputs
 from sgdec.tasks.comparison import compare
 from sgdec.tasks.comparison_page import page
-from tests.helpers.html import Page, needs_browser, run_in_browser
+from tests.helpers.web_pages import Page, needs_browser, run_in_browser
 
 pytest.importorskip("sacrebleu")
 HOSTILE = [

@@ -24,8 +24,8 @@ REFERENCES = [
     "Das Mädchen isst einen Apfel.",
     "Die Kinder spielen im Garten hinter dem Haus.",
 ]
-FIRST = ["Zwei Männer gehen auf die Straße.", "Der Hund läuft am Strand entlang.", "Mädchen isst Apfel.", "Kinder spielen."]
-SECOND = ["Zwei Männer gehen über Straßen.", "Ein Hund läuft am Strand entlang.", "Das Mädchen isst Äpfel.", "Im Garten."]
+FIRST = ["Zwei Männer gehen auf die Straße.", "Der Hund läuft am Strand entlang.", "Mädchen isst Apfel.", "Ja."]
+SECOND = ["Zwei Männer gehen über Straßen.", "Ein Hund läuft am Strand entlang.", "Das Mädchen isst.", "Im Garten."]
 OTHERS = ["Zwei Männer überqueren die Straße.", "Ein Hund rennt am Strand.", "Ein Mädchen isst.", "Kinder im Garten."]
 
 
