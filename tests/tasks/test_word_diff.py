@@ -32,6 +32,7 @@ def test_equal_texts_have_one_span(text: str) -> None:
 
 def test_known_differences() -> None:
     assert word_diff("a b c", "a c") == [Span("same", "a "), Span("deleted", "b "), Span("same", "c")]
+    assert word_diff("a b", "a") == [Span("same", "a "), Span("deleted", "b")], "with the space between the words"
     assert word_diff("a", "a b") == [Span("same", "a "), Span("inserted", "b")]
     assert word_diff("", "a") == [Span("inserted", "a")]
 
