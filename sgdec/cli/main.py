@@ -25,7 +25,7 @@ COMMANDS = {
     "decode": "Search for the best outputs of every source sentence.",
     "score": "Score given outputs with predictors; rescore n-best lists.",
     "evaluate": "Compute BLEU and chrF of translations with sacreBLEU.",
-    "compare": "Compare outputs or n-best lists: metrics, significance, sentences.",
+    "compare": "Compare outputs: metrics, significance, sentences.",
     "train": "Train a translation model or a language model.",
     "tokenizer": "Train a tokenizer: pieces, characters or words.",
     "vocabulary": "Write the table of a tokenizer's pieces and their numbers.",

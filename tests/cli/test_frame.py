@@ -89,7 +89,7 @@ def test_the_module_runs_like_the_script() -> None:
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["plugns"], "no command named 'plugns'. Did you mean 'plugins'? Available: average, cluster, decode, "),
+        (["plugns"], "no command named 'plugns'. Did you mean 'plugins'? Available: average, cluster, compare, "),
         (["plugins", "--chekc"], "See 'sgdec plugins --help'."),
         (["--no-such-option"], "See 'sgdec --help'."),
         (["plugins", "bean"], "no plugin named 'bean'. Did you mean 'beam'? Available: "),

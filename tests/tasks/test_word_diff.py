@@ -43,6 +43,11 @@ def test_characters_of_chinese_are_words() -> None:
     ]  # fmt: skip
 
 
+def test_frequent_words_are_compared_too() -> None:
+    text = "a b " * 150
+    assert [span.kind for span in word_diff(text, f"x {text}")] == ["inserted", "same"]
+
+
 def test_very_long_outputs_differ_as_a_whole() -> None:
     long = "a b " * (MOST // 1000)
     assert word_diff(long, f"{long}c") == [Span("deleted", long.strip()), Span("inserted", f"{long}c")]
