@@ -99,13 +99,14 @@ class StoppingBeamSearch(BeamSearch):
         )
 
 
-def prune_local(children: Iterable[Node], width: float) -> Iterator[Node]:
+def prune_local(space: SearchSpace, children: Iterable[Node], width: float) -> Iterator[Node]:
     """The children, given best first, without those more than ``width`` below the first; 0 = all children."""
     lowest = FORBIDDEN
     for rank, child in enumerate(children):
         if rank == 0 and width:
             lowest = child.total - width
         if child.total < lowest:
+            space.dropped(child, "local")
             return
         yield child
 
@@ -114,8 +115,17 @@ def recombine(space: SearchSpace, candidates: list[Node]) -> list[Node]:
     """Keeps only the first, which is the best, of the candidates with the same key."""
     kept: dict[Hashable, Node] = {}
     for node, key in zip(candidates, space.keys(candidates), strict=True):
-        kept.setdefault(key, node)
+        best = kept.setdefault(key, node)
+        if best is not node:
+            space.dropped(node, "recombined", best)
     return list(kept.values())
+
+
+def drop(space: SearchSpace, nodes: Iterable[Node], reason: str) -> None:
+    """Tell a search that is traced that these nodes are dropped."""
+    if space.traced:
+        for node in nodes:
+            space.dropped(node, reason)
 
 
 def best_ranked(space: SearchSpace, finished: Iterable[Node]) -> list[Node]:

@@ -17,14 +17,15 @@ from __future__ import annotations
 import math
 import time
 from bisect import bisect_right
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from heapq import heappush, heapreplace
-from itertools import islice
+from itertools import count, islice
 from operator import add, attrgetter, itemgetter
 from typing import TypeAlias
 
 from sgdec import EOS, Node, SearchSpace, SgdecError
 from sgdec.protocol import FORBIDDEN
+from sgdec_decoders._beams import drop
 
 BLOCK = 8
 """The size of the first block of children; most nodes need few children. Each further block is twice as large."""
@@ -103,21 +104,27 @@ class Recombination:
         self._space = space
         self._wanted = wanted
         self._by_length = by_length
-        self._totals: dict[Hashable, list[float]] = {}
-        """For each key the ``wanted`` best totals as a heap: the lowest first."""
+        self._opened: dict[Hashable, list[tuple[float, int, Node | None]]] = {}
+        """For each key the ``wanted`` best prefixes as a heap, the lowest total first, then the first to arrive.
+
+        The nodes are kept only if the search is traced.
+        """
+        self._arrivals = count()
 
     def opens(self, node: Node) -> bool:
         """Whether to open this prefix; if so, it counts from now on."""
         if not self._wanted:
             return True
         (key,) = self._space.keys([node])
-        totals = self._totals.setdefault((key, node.length) if self._by_length else key, [])
-        if len(totals) < self._wanted:
-            heappush(totals, node.total)
+        opened = self._opened.setdefault((key, node.length) if self._by_length else key, [])
+        entry = node.total, next(self._arrivals), node if self._space.traced else None
+        if len(opened) < self._wanted:
+            heappush(opened, entry)
             return True
-        if node.total > totals[0]:
-            heapreplace(totals, node.total)
+        if node.total > opened[0][0]:
+            heapreplace(opened, entry)
             return True
+        self._space.dropped(node, "recombined", opened[0][2])
         return False
 
 
@@ -141,6 +148,8 @@ class Tree:
         limit = space.source.max_length
         self._longest = None if limit is None else limit + 1
         self._heuristic = heuristic
+        self._families: list[Children] = []
+        """All that were created, if the search is traced."""
         self._totals_are_ranks = not space.ranking.uses_length and not space.ranking.uses_coverage
 
     @property
@@ -173,6 +182,29 @@ class Tree:
         """The bound of any hypothesis with at most this total and at least this length."""
         return self.space.ranking.best_possible(total, length, self._longest)
 
+    def ends(self, following: Sequence[Bounded], others: Callable[[], float]) -> float | None:
+        """The bound of the unsearched part if the budget is spent, else None.
+
+        ``following``: the nodes that would be expanded next, best bound first. ``others`` computes the best bound of
+        all other open nodes.
+        """
+        spent = self.budget.left() <= 0
+        if spent:
+            drop(self.space, (node for _, node in following), "open")
+        elif not self.space.traced:
+            return None
+        bound = max(following[0][0], others())
+        self.space.bounded(bound, self.best.highest())
+        return bound if spent else None
+
+    def close(self, still_open: float, proven: bool) -> None:
+        """The search has ended: tell why, and the reason why the nodes that are left were not expanded."""
+        if self.space.traced:
+            self.space.bounded(max(still_open, self.best.highest()), self.best.highest())
+            self.space.stopped("proven" if proven else "budget")
+            for children in self._families:
+                children.drop("bound" if proven else "open")
+
     def require_within(self, bound: float, rank: float) -> None:
         """Raises SgdecError if a hypothesis ranks above the bound of its prefix, because then a predictor declares a
         wrong bound."""
@@ -185,26 +217,32 @@ class Tree:
 
     def root(self) -> Children:
         """The empty prefix, as an only child."""
-        return Children(self, math.inf, 0, iter([self.space.root]))
+        return Children(self, None, math.inf, 0, iter([self.space.root]))
 
     def expand(self, parents: Sequence[Bounded]) -> list[Children]:
         """The children of each node, before any of them is examined."""
         if not parents:
             return []
         found = self.space.expand([node for _, node in parents], bounded=True)
-        return [
-            Children(self, bound, node.length + 1, children)
+        families = [
+            Children(self, node, bound, node.length + 1, children)
             for (bound, node), children in zip(parents, found, strict=True)
         ]
+        if self.space.traced:
+            self._families += families
+        return families
 
 
 class Children:
     """The open children of one node, best bound first, produced block by block on demand."""
 
-    def __init__(self, tree: Tree, bound: float, length: int, unseen: Iterator[Node]) -> None:
+    def __init__(
+        self, tree: Tree, parent: Node | None, bound: float, length: int, unseen: Iterator[Node]
+    ) -> None:
         """``bound`` is the bound of their parent, which holds for all of them. ``length`` is the length of the
-        children."""
+        children. ``parent``: None for the empty prefix."""
         self._tree = tree
+        self._parent = parent
         self._length = length
         self._unseen = unseen
         self._bound = self._bound_of_unseen = bound
@@ -228,12 +266,21 @@ class Children:
             elif highest > lowest:
                 return self._seen[-1]
             else:
+                self.drop("bound")
                 self._seen.clear()
                 return None
 
     def take(self) -> Bounded | None:
         """Remove and return the first child."""
         return self._seen.pop() if self.first() is not None else None
+
+    def drop(self, reason: str) -> None:
+        """Tell a search that is traced that the remaining children are dropped."""
+        space = self._tree.space
+        if space.traced:
+            drop(space, (node for _, node in self._seen), reason)
+            if self._parent is not None and self._bound_of_unseen > FORBIDDEN:
+                space.dropped_rest(self._parent, reason, (node for _, node in self._seen))
 
     def _see_more(self) -> None:
         tree = self._tree

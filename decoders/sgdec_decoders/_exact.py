@@ -57,6 +57,7 @@ class ExactDecoder(Decoder):
         still_open = self.search(tree)
         best = tree.best
         hypotheses = [space.finish(node) for node in best.nodes]
+        tree.close(still_open, proven=tree.bounds_hold and still_open <= best.lowest())
         if not tree.bounds_hold:
             return Result(hypotheses)
         if still_open <= best.lowest():

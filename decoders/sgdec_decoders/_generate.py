@@ -19,7 +19,7 @@ from __future__ import annotations
 from typing import TypeGuard
 
 from sgdec import Node, SearchSpace, UsageError
-from sgdec_decoders._beams import AnyStop, GenerateStop, StoppingBeamSearch
+from sgdec_decoders._beams import AnyStop, GenerateStop, StoppingBeamSearch, drop
 
 LACKING = ("beta", "prune_local", "prune_final", "recombine")
 """Options of `beam` that `generate()` does not have."""
@@ -40,11 +40,14 @@ def search_of_generate(space: SearchSpace, size: int, stop: GenerateStop) -> lis
         candidates = space.best_children(beam, size + 1)  # at least `size`, and `size` open ones
         finished += [node for node in candidates[:size] if node.finished]
         finished = sorted(finished, key=space.rank_score, reverse=True)[:size]  # stable
-        beam = [node for node in candidates if not node.finished][:size]
+        going = [node for node in candidates if not node.finished]
+        beam = going[:size]
+        drop(space, [*going[size:], *(node for node in candidates[size:] if node.finished)], "beam")
         if beam and len(finished) == size:
             highest = beam[0].total / space.ranking.length_penalty(greatest or beam[0].length)
             if stop == "hf-true" or highest <= space.rank_score(finished[-1]):
                 break
+    space.stopped(stop if beam else "empty", beam)
     return finished
 
 

@@ -63,8 +63,9 @@ class AStarDecoder(ExactDecoder):
             queue.push(siblings)
             if found is None or not tree.recombination.opens(found[1]):
                 continue
-            if tree.budget.left() <= 0:
-                return max(found[0], queue.bound, queue.lost)
+            still_open = tree.ends([found], queue.best_bound)
+            if still_open is not None:
+                return still_open
             for children in tree.expand([found]):
                 queue.push(children)
         return queue.lost
@@ -85,6 +86,10 @@ class _Queue:
         """The best bound in the queue; -inf = it is empty."""
         return -self._entries[0][0] if self._entries else FORBIDDEN
 
+    def best_bound(self) -> float:
+        """The best bound of all families that are in the queue or were dropped."""
+        return max(self.bound, self.lost)
+
     def push(self, children: Children) -> None:
         """Adds siblings unless none of them can enter the n-best."""
         first = children.first()
@@ -94,7 +99,9 @@ class _Queue:
         heappush(self._entries, (-bound, -node.length, next(self._arrivals), children))
         if self._capacity and len(self._entries) > self._capacity:
             self._entries.sort()  # a sorted list is a heap
-            self.lost = max(self.lost, -self._entries.pop()[0])
+            bound, _, _, lost = self._entries.pop()
+            self.lost = max(self.lost, -bound)
+            lost.drop("capacity")
 
     def pop(self) -> Children:
         return heappop(self._entries)[-1]

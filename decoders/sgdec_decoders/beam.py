@@ -48,7 +48,15 @@ from typing import final
 import sgdec
 from sgdec import EOS, Decoder, Node, Result, SearchSpace
 from sgdec.protocol import FORBIDDEN, BatchDecoder
-from sgdec_decoders._beams import LengthOffset, PruneFinal, Recombine, StopOfBeam, StoppingBeamSearch, best_ranked
+from sgdec_decoders._beams import (
+    LengthOffset,
+    PruneFinal,
+    Recombine,
+    StopOfBeam,
+    StoppingBeamSearch,
+    best_ranked,
+    drop,
+)
 from sgdec_decoders._generate import (
     caveat_of_generate,
     is_of_generate,
@@ -78,15 +86,17 @@ class BreadthFirst(StoppingBeamSearch):
             if self.prune_final:
                 candidates = finished.prune(candidates)
             if aside:
-                beam, ended = set_finished_aside(candidates, self.size)
+                beam, ended = set_finished_aside(space, candidates, self.size)
                 finished.remember(ended)
                 if self.stop == "proven":
                     beam = still_promising(space, beam, finished.nodes)
             else:
                 ended = [node for node in beam if node.last == EOS]
                 beam = candidates[: self.size]  # lines 10-15
+                drop(space, (node for node in candidates[self.size :] if node not in ended), "beam")
                 if ended and ended[-1] not in beam:  # the worst of them leaves first
                     finished.remember([node for node in ended if node not in beam])
+        space.stopped(self.stop if beam else "empty", beam)
         return Result([space.finish(node) for node in finished.ranked_with(beam)])
 
     def _stopped(self, beam: list[Node]) -> bool:
@@ -176,6 +186,7 @@ class Finished:
             self._best = ranks[best]
             self.remember([best])
         lowest = self._best - self._width
+        drop(self._space, (node for node, rank in ranks.items() if rank < lowest), "final")
         return [node for node in candidates if not node.finished or ranks[node] >= lowest]
 
     def _keep(self, nodes: list[Node]) -> None:
@@ -185,14 +196,17 @@ class Finished:
             self.nodes = [node for node in self.nodes if self._space.rank_score(node) >= lowest]
 
 
-def set_finished_aside(candidates: list[Node], size: int) -> tuple[list[Node], list[Node]]:
+def set_finished_aside(
+    space: SearchSpace, candidates: list[Node], size: int
+) -> tuple[list[Node], list[Node]]:
     """The ``size`` best open candidates, and the finished ones before the first open one without a slot."""
     beam: list[Node] = []
     ended: list[Node] = []
-    for node in candidates:
+    for place, node in enumerate(candidates):
         if node.finished:
             ended.append(node)
         elif len(beam) == size:
+            drop(space, candidates[place:], "beam")
             break
         else:
             beam.append(node)
@@ -206,11 +220,13 @@ def still_promising(space: SearchSpace, beam: list[Node], finished: list[Node]) 
     lowest = space.rank_score(finished[-1])
     limit = space.source.max_length
     longest = None if limit is None else limit + 1
-    return [
+    kept = [
         node
         for node, bound in zip(beam, space.bound(beam), strict=True)
         if space.ranking.best_possible(node.total + bound, node.length + 1, longest) > lowest
     ]
+    drop(space, (node for node in beam if node not in kept), "bound")
+    return kept
 
 
 @sgdec.hookimpl

@@ -63,20 +63,24 @@ class BestFirstDecoder(BeamSearch):
         queue: list[Candidate] = []
         _push_first(queue, 0, 0, iter([space.root]))  # line 1
         taken: Counter[int] = Counter()  # line 2: slots by position
-        keys: defaultdict[int, set[Hashable]] = defaultdict(set)
+        keys: defaultdict[int, dict[Hashable, Node]] = defaultdict(dict)
         last: int | None = None  # the beam with which beam search stops
         finished: list[Node] = []  # of that beam
         pushed_out: list[Candidate] = []  # finished ones that had a slot in the beam before
         best = FORBIDDEN  # total of a finished one
+        idle: list[Node] = []  # open ones that have a slot and need not be expanded
         while queue:  # line 3
             if one_is_enough and (last is not None or -queue[0].cost < best):
                 break
             _, position, parent, node, siblings = candidate = heappop(queue)  # line 4
             if last is not None and position > last:
+                idle.append(node)
                 continue
             if taken[position] == self.size:  # line 5
                 if node.finished and position > node.length:
                     pushed_out.append(candidate)
+                else:
+                    space.dropped(node, "beam")
                 continue  # its siblings would find no slot either
             _push_first(queue, position, parent, siblings)
             if self.recombine and not _is_new(space, node, keys[position]):
@@ -92,7 +96,10 @@ class BestFirstDecoder(BeamSearch):
                 _push_first(queue, position + 1, slot, iter([node]))
             elif position != last and taken[position + 1] < self.size:  # lines 11-13
                 (children,) = space.expand([node], limit=self.size, lazy=True)
-                _push_first(queue, position + 1, slot, prune_local(children, self.prune_local))
+                _push_first(queue, position + 1, slot, prune_local(space, children, self.prune_local))
+            else:
+                idle.append(node)
+        space.stopped("best" if finished else "empty", [*idle, *(candidate.node for candidate in queue)])
         pushed_out.sort(key=lambda candidate: (candidate.position, candidate.parent))
         every = [*finished, *(candidate.node for candidate in pushed_out)]
         return Result([space.finish(node) for node in best_ranked(space, every)])
@@ -105,13 +112,13 @@ def _push_first(queue: list[Candidate], position: int, parent: int, siblings: It
         break
 
 
-def _is_new(space: SearchSpace, node: Node, keys: set[Hashable]) -> bool:
+def _is_new(space: SearchSpace, node: Node, keys: dict[Hashable, Node]) -> bool:
     """Whether no better candidate for the same beam has the same key."""
     (key,) = space.keys([node])
-    if key in keys:
-        return False
-    keys.add(key)
-    return True
+    best = keys.setdefault(key, node)
+    if best is not node:
+        space.dropped(node, "recombined", best)
+    return best is node
 
 
 @sgdec.hookimpl

@@ -84,8 +84,10 @@ class BucketDecoder(ExactDecoder):
             selected = length = self._select(buckets, lengths, longer)
             left = tree.budget.left()
             best = buckets.take(length, min(self.size, max(left, 1)))
-            if best and left <= 0:  # not earlier: skipped prefixes cost nothing
-                return max(best[0][0], buckets.bound())
+            if best:  # not earlier: skipped prefixes cost nothing
+                still_open = tree.ends(best, buckets.bound)
+                if still_open is not None:
+                    return still_open
             for children in tree.expand(best):
                 buckets.add(length + 1, children)
         return buckets.bound()

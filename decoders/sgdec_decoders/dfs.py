@@ -41,14 +41,19 @@ class DfsDecoder(ExactDecoder):
 def depth_first(tree: Tree) -> float:
     """Search as defined by `ExactDecoder.search`, the best branch first."""
     path = [tree.root()]
+
+    def best_bound() -> float:
+        return max(siblings.bound for siblings in path)
+
     while path:
         found = path[-1].take()
         if found is None:
             path.pop()
         elif tree.recombination.opens(found[1]):
-            if tree.budget.left() <= 0:
-                return max(found[0], *(siblings.bound for siblings in path))
-            path += tree.expand([found])
+            still_open = tree.ends([found], best_bound)
+            if still_open is not None:
+                return still_open
+            path.extend(tree.expand([found]))
     return FORBIDDEN
 
 

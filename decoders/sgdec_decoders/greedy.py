@@ -30,8 +30,10 @@ class GreedyDecoder(Decoder):
         while not node.finished:  # line 8
             (children,) = space.expand([node], limit=1)  # line 4
             if not children:
+                space.stopped("dead end")
                 return Result([])
             node = children[0]  # lines 5-7
+        space.stopped("finished")
         return Result([space.finish(node)])
 
 

@@ -59,7 +59,9 @@ class BestByLength(NBest):
         for place, other in enumerate(self.nodes):
             if other.length == node.length:
                 if self._space.rank_score(node) <= self._space.rank_score(other):
+                    self._space.dropped(node, "outranked")
                     return
+                self._space.dropped(other, "outranked")
                 self.remove(place)
                 break
         super().add(node)

@@ -59,9 +59,10 @@ class RestartingDecoder(ExactDecoder):
             elif not tree.recombination.opens(found[1]):
                 found = None
                 continue
-            elif tree.budget.left() <= 0:
-                return max([found[0], *(passed.children.bound for passed in queue.passed)])
             else:
+                still_open = tree.ends([found], queue.bound)
+                if still_open is not None:
+                    return still_open
                 passes, prefix = 0, found[1]
                 (children,) = tree.expand([found])
             found = children.take()
@@ -106,6 +107,10 @@ class _Queue:
         if following is not None:
             cost = self._cost(prefix, taken, following[1], passes)
             heappush(self.passed, Passed(cost, next(self._arrivals), passes, prefix, children))
+
+    def bound(self) -> float:
+        """The best bound of all children in the queue."""
+        return max((passed.children.bound for passed in self.passed), default=FORBIDDEN)
 
     def pop(self) -> Passed:
         return heappop(self.passed)

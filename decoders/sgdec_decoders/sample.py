@@ -64,6 +64,7 @@ class SampleDecoder(Decoder):
             for node in drawn.values():
                 if node.finished:
                     finished.setdefault(node.tokens, node)
+        space.stopped("finished")
         return Result([space.finish(node) for node in best_ranked(space, finished.values())])
 
 

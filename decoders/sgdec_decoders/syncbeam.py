@@ -30,7 +30,7 @@ from pydantic import Field
 
 import sgdec
 from sgdec import UNK, Context, Decoder, Node, SearchSpace, UsageError
-from sgdec_decoders._beams import Size, Stop, prune_local, recombine
+from sgdec_decoders._beams import Size, Stop, drop, prune_local, recombine
 from sgdec_decoders.beam import BreadthFirst, Finished
 
 _total = attrgetter("total")
@@ -67,17 +67,25 @@ class SyncBeamDecoder(BreadthFirst):
             for place, nodes in enumerate(inner):
                 if children.keys().isdisjoint(nodes):
                     continue  # all of them are complete
-                inner[place] = self._grown(nodes, children)
+                inner[place] = self._grown(space, nodes, children)
+                for node in nodes:
+                    if node in children:
+                        space.dropped_rest(node, "beam", inner[place])
+                    elif node not in inner[place] and not node.finished:
+                        space.dropped(node, "beam")
                 finished.remember(node for node in nodes if node.finished and node not in inner[place])
             growing = [node for nodes in inner for node in nodes if not self._is_complete(node)]
         complete = [node for nodes in inner for node in nodes if self._is_complete(node)]
+        drop(space, growing, "length")
         candidates = sorted(complete, key=_total, reverse=True)  # stable: ties stay in the order of the beam
         return recombine(space, candidates) if self.recombine else candidates
 
-    def _grown(self, nodes: list[Node], children: dict[Node, Iterator[Node]]) -> list[Node]:
+    def _grown(
+        self, space: SearchSpace, nodes: list[Node], children: dict[Node, Iterator[Node]]
+    ) -> list[Node]:
         """One step of one inner beam, best total first; hypotheses without children are complete, and stay."""
         candidates = (
-            prune_local(children[node], self.prune_local) if node in children else [node] for node in nodes
+            prune_local(space, children[node], self.prune_local) if node in children else [node] for node in nodes
         )
         best_first = merge(*candidates, key=_total, reverse=True)  # stable: ties stay in the order of the beam
         return list(islice(best_first, self.children_needed))

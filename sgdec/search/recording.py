@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -169,6 +169,15 @@ class Recorder:
         parent.fates[node.last] = str(fate)
         if into is not None and (found := self._parent(into)) is not None:
             parent.into[node.last] = found.number, into.last
+
+    def dropped_rest(self, parent: Node, fate: str, kept: Container[int]) -> None:
+        """The fate of all children of a node whose fate is not known, except for those with these tokens."""
+        found = self._of(parent)
+        if found is not None:
+            found.rest = fate
+            for token in found.received:
+                if token not in kept:
+                    found.fates.setdefault(token, str(fate))
 
     def bounded(self, expansions: int, bound: float, best: float) -> None:
         """The best that an exact search can still find, and has found (-inf = nothing), as rank scores."""

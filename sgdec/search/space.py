@@ -288,10 +288,11 @@ class SearchSpace:
         if self.recorder is not None:
             self.recorder.dropped(node, reason, into)
 
-    def dropped_rest(self, parent: Node, reason: str) -> None:
-        """This search will not read the remaining children of a node."""
+    def dropped_rest(self, parent: Node, reason: str, kept: Iterable[Node] = ()) -> None:
+        """The children of a node are dropped, read or not, except for ``kept`` and those with another reason."""
         if self.recorder is not None:
-            self.recorder.rest([parent], reason)
+            prefix = parent.tokens
+            self.recorder.dropped_rest(parent, reason, {node.last for node in kept if node.tokens[:-1] == prefix})
 
     def bounded(self, bound: float, best: float) -> None:
         """The best that an exact search can still find, and has found (-inf = nothing), as rank scores."""
