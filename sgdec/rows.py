@@ -33,13 +33,13 @@ from sgdec.protocol import FORBIDDEN
 from sgdec.ranking import Coverage, add_attention
 from sgdec.scores import DenseScores
 from sgdec.search.answers import attention_rows
-from sgdec.search.checking import CheckedRows
 from sgdec.search.choosing import Choice, Chosen, choose_rows
 from sgdec.search.columns import Flags, Floats, Ints
 from sgdec.search.dense import DenseRows, Ranked
 from sgdec.search.faults import fault
 from sgdec.search.node import Node
 from sgdec.search.parts import Part
+from sgdec.search.row_nodes import RowNodes
 from sgdec.search.space import SearchSpace
 
 __all__ = ["Chosen", "HypothesisRows", "Ranked"]
@@ -74,7 +74,8 @@ class HypothesisRows:
         """For each predictor with attention ``[R, source]``."""
         self._widths: dict[int, int] = {}
         """For each predictor with attention the length of its longest source."""
-        self._checked = CheckedRows.of(self._constellation, roots)
+        self._nodes = RowNodes(self._constellation, self._ranking.uses_coverage)
+        self._nodes.add(roots, [space.traced for space in spaces])
 
     def add(self, spaces: Sequence[SearchSpace]) -> None:
         """Add one row per space, its empty prefix, after the others.
@@ -89,8 +90,7 @@ class HypothesisRows:
         for k, states in self._states.items():
             new = self._constellation.states(k, roots)
             self._states[k] = [*states, *new] if self._product is None else np.append(states, new)
-        if self._checked is not None:
-            self._checked.add(roots)
+        self._nodes.add(roots, [space.traced for space in spaces])
 
     def best_children(self, size: int, ending: Flags) -> Ranked:
         """The ``size`` best continuations of each row, best first (ties: lower token).
@@ -101,7 +101,7 @@ class HypothesisRows:
         Raises UsageError if a row restricts, if widths differ or if V is unknown; SgdecError for a score that is
         NaN or +inf, and for a sum that overflows.
         """
-        self._check()
+        self._nodes.expand()
         rows = self._combined(len(ending))
         tokens = rows.top(size)
         tokens[ending] = EOS
@@ -127,7 +127,7 @@ class HypothesisRows:
 
         Raises what `best_children` raises, and SgdecError for a total that overflows.
         """
-        self._check()
+        self._nodes.expand()
         choice = Choice(size, size, width, all_ends)
         if self._product is None:
             return self._combined(len(ending)).chosen(beams, totals, choice, ending)
@@ -167,9 +167,7 @@ class HypothesisRows:
 
     def consume(self, rows: Ints, tokens: Ints) -> None:
         """Replace the rows by n children: child i is row ``rows[i]`` plus token ``tokens[i]``. Rows may repeat."""
-        if self._checked is not None:
-            self._checked.keep(rows)
-            self._checked.consume(tokens)
+        self._nodes.consume(rows, tokens)
         if self._product is not None:
             keys = self._arcs.row * MORE + self._arcs.token
             places = keys.searchsorted(rows * MORE + tokens)
@@ -183,8 +181,7 @@ class HypothesisRows:
 
     def keep(self, rows: Ints) -> None:
         """Keep only these n rows, in the order of ``rows [n]``."""
-        if self._checked is not None:
-            self._checked.keep(rows)
+        self._nodes.keep(rows)
         self._keep(rows)
 
     def _keep(self, rows: Ints) -> None:
@@ -204,10 +201,16 @@ class HypothesisRows:
         states = [self._states[k][row] if k in self._states else None for k in range(len(self._weights))]
         return Node.root(space.source, self._weights, states, length)
 
-    def _check(self) -> None:
-        """Check the claims at all rows, if the run asks for it."""
-        if self._checked is not None:
-            self._checked.check()
+    def watched(self, row: int) -> Node | None:
+        """A row as a node, if its search is traced."""
+        return self._nodes[row]
+
+    def watched_children(self, rows: Ints, tokens: Ints) -> list[Node | None]:
+        """Children of rows as nodes, if their searches are traced: child i is row ``rows[i]`` plus ``tokens[i]``.
+
+        Call it after `best_children` or `best_together`, before `consume`.
+        """
+        return self._nodes.children(rows, tokens)
 
     def _grown(self, before: Floats, row: Ints, token: Ints, score: Floats, ledger: Sequence[Floats]) -> Floats:
         """The totals ``[n]`` of children. Raises SgdecError if one has overflowed although its score is finite."""

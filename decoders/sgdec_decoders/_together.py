@@ -14,83 +14,17 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import itemgetter
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from sgdec import BOS, EOS, Hypothesis, Result, SearchSpace
 from sgdec.protocol import FORBIDDEN, Feed
 from sgdec.rows import Chosen, HypothesisRows
+from sgdec_decoders._beam_arrays import Beams, Flags, Floats, Ints
 from sgdec_decoders._beams import StoppingBeamSearch
 from sgdec_decoders._streaming import number_to_begin
-
-Ints: TypeAlias = npt.NDArray[np.int64]
-Floats: TypeAlias = npt.NDArray[np.float64]
-Flags: TypeAlias = npt.NDArray[np.bool_]
-
-
-class Beams(NamedTuple):
-    """H hypotheses: by sentence, and within a sentence in the order of its beam."""
-
-    numbers: Ints
-    """``[4, H]``: see the properties."""
-    scores: Floats
-    """``[2, H]``"""
-
-    @classmethod
-    def of(cls, sentence: Ints, token: Ints, length: Ints, trail: Ints, total: Floats, rank: Floats) -> Beams:
-        return cls(np.array([sentence, token, length, trail]), np.array([total, rank]))
-
-    @property
-    def sentence(self) -> Ints:
-        """``[H]``: the position of the sentence among those in flight."""
-        sentence: Ints = self.numbers[0]
-        return sentence
-
-    @property
-    def token(self) -> Ints:
-        """``[H]``: the last token."""
-        token: Ints = self.numbers[1]
-        return token
-
-    @property
-    def length(self) -> Ints:
-        length: Ints = self.numbers[2]
-        return length
-
-    @property
-    def trail(self) -> Ints:
-        """``[H]``: the index of the last link among the `Links` of its step."""
-        trail: Ints = self.numbers[3]
-        return trail
-
-    @property
-    def total(self) -> Floats:
-        total: Floats = self.scores[0]
-        return total
-
-    @property
-    def rank(self) -> Floats:
-        """``[H]``: rank scores, valid only for finished hypotheses."""
-        rank: Floats = self.scores[1]
-        return rank
-
-    @property
-    def finished(self) -> Flags:
-        return np.equal(self.token, EOS)
-
-    def and_then(self, others: Beams) -> Beams:
-        """These hypotheses, followed by the others."""
-        return Beams(*(np.concatenate(parts, axis=1) for parts in zip(self, others, strict=True)))
-
-    def at(self, chosen: Ints) -> Beams:
-        """The hypotheses at these places, in this order."""
-        return Beams(self.numbers[:, chosen], self.scores[:, chosen])
-
-    def where(self, chosen: Flags) -> Beams:
-        """The hypotheses that are marked; itself if all are."""
-        return self if chosen.all() else self.at(chosen.nonzero()[0])
+from sgdec_decoders._told import Told
 
 
 class Links(NamedTuple):
@@ -132,6 +66,9 @@ class Together:
         # By sentence in flight:
         self.spaces: list[SearchSpace] = []
         self._finished = Finished(prune_final)
+        self._told = Told(options)
+        self._traced = False
+        """Whether one of them is traced."""
         self._limits = np.zeros(0)
         self._began, self._expansions = nothing, nothing
         """The number of steps before a sentence began, and its expansions so far."""
@@ -155,6 +92,7 @@ class Together:
         self._limits = np.append(self._limits, [math.inf if limit is None else limit for limit in limits])
         self._began = np.append(self._began, zero + self._steps)
         self._expansions = np.append(self._expansions, zero)
+        self._traced = any(space.traced for space in self.spaces)
 
     def step(self) -> list[tuple[SearchSpace, Result]]:
         """One step of all searches; returns the results of those that have ended."""
@@ -171,8 +109,12 @@ class Together:
             width=options.prune_local or math.inf,
             all_ends=bool(self._prune_final),
         )
+        nodes = self._told.grown(rows, self.spaces, growing, children) if self._traced else []
         candidates, child = self._candidates(beams, is_open, self._grown(growing, children, rows.cover()), children)
         listed, has_slot, is_record = self._listed(candidates, child)  # lines 10-15
+        if self._traced:
+            pruned = self._finished.prunes(candidates)
+            self._told.dropped(self.spaces, candidates.where(~listed), child[~listed], nodes, pruned[~listed])
         self._finished.remember(candidates, (child < 0) & ~listed)
         beams, child, has_slot = candidates.where(listed), child[listed], has_slot[listed]
 
@@ -181,6 +123,8 @@ class Together:
         self._links.append(Links.of(beams.trail[made], children.token, children.ledger))
         self._steps += 1
         beams.trail[made] = np.arange(len(children.token))
+        if self._traced:
+            self._told.kept(self.spaces, beams, child, nodes, has_slot)
 
         finished = beams.finished
         self._finished.remember(beams, is_record[listed])
@@ -265,6 +209,9 @@ class Together:
             highest = total + space.rounded_up(bound, total)
             best = space.ranking.best_possible(highest, int(beams.length[row]) + 1, longest)
             promising[row] = best > worst
+            node = rows.watched(row)
+            if node is not None and not promising[row]:
+                space.dropped(node, "bound")
         rows.keep(np.flatnonzero(promising))
         self._beams = beams.where(promising)
 
@@ -280,6 +227,8 @@ class Together:
             back = self._steps - int(self._began[sentence])  # [-back]: the links of the first token
             found = [_hypothesis(ended, self._links, back, space.weights) for ended in self._finished.lists[sentence]]
             results.append((space, Result(found)))
+            if self._traced:
+                self._told.ended(space)
         self.spaces = [space for space, goes in zip(self.spaces, goes_on.tolist(), strict=True) if goes]
         self._finished.keep(goes_on)
         self._limits, self._began = self._limits[goes_on], self._began[goes_on]

@@ -86,16 +86,17 @@ class BreadthFirst(StoppingBeamSearch):
             if self.prune_final:
                 candidates = finished.prune(candidates)
             if aside:
-                beam, ended = set_finished_aside(space, candidates, self.size)
+                beam, ended = set_finished_aside(candidates, self.size)
                 finished.remember(ended)
-                if self.stop == "proven":
-                    beam = still_promising(space, beam, finished.nodes)
             else:
                 ended = [node for node in beam if node.last == EOS]
                 beam = candidates[: self.size]  # lines 10-15
-                drop(space, (node for node in candidates[self.size :] if node not in ended), "beam")
                 if ended and ended[-1] not in beam:  # the worst of them leaves first
                     finished.remember([node for node in ended if node not in beam])
+            if space.traced:
+                drop(space, set(candidates).difference(beam, ended, finished.nodes), "beam")
+            if self.stop == "proven":
+                beam = still_promising(space, beam, finished.nodes)
         space.stopped(self.stop if beam else "empty", beam)
         return Result([space.finish(node) for node in finished.ranked_with(beam)])
 
@@ -196,17 +197,14 @@ class Finished:
             self.nodes = [node for node in self.nodes if self._space.rank_score(node) >= lowest]
 
 
-def set_finished_aside(
-    space: SearchSpace, candidates: list[Node], size: int
-) -> tuple[list[Node], list[Node]]:
+def set_finished_aside(candidates: list[Node], size: int) -> tuple[list[Node], list[Node]]:
     """The ``size`` best open candidates, and the finished ones before the first open one without a slot."""
     beam: list[Node] = []
     ended: list[Node] = []
-    for place, node in enumerate(candidates):
+    for node in candidates:
         if node.finished:
             ended.append(node)
         elif len(beam) == size:
-            drop(space, candidates[place:], "beam")
             break
         else:
             beam.append(node)

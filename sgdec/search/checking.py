@@ -250,39 +250,6 @@ class CheckedConstellation(Constellation):
             check_subset(here, automaton, at, folder.find)
 
 
-class CheckedRows:
-    """The rows of `sgdec.rows.HypothesisRows` as nodes, whose claims are checked."""
-
-    def __init__(self, constellation: CheckedConstellation, roots: Sequence[Node]) -> None:
-        self._constellation = constellation
-        self._nodes = list(roots)
-
-    @classmethod
-    def of(cls, constellation: Constellation, roots: Sequence[Node]) -> CheckedRows | None:
-        """None if the constellation does not check."""
-        return cls(constellation, roots) if isinstance(constellation, CheckedConstellation) else None
-
-    def add(self, roots: Sequence[Node]) -> None:
-        self._nodes += roots
-
-    def check(self) -> None:
-        if self._nodes:
-            self._constellation.check(self._nodes)
-
-    def keep(self, rows: Ints) -> None:
-        self._nodes = [self._nodes[row] for row in rows.tolist()]
-
-    def consume(self, tokens: Ints) -> None:
-        """One token for each row."""
-        if not self._nodes:
-            return
-        combined = self._constellation.combine(self._nodes)
-        self._nodes = [
-            node.children([combined.continuation(place, token)], ())[0]
-            for place, (node, token) in enumerate(zip(self._nodes, tokens.tolist(), strict=True))
-        ]
-
-
 def _continuations(combined: Combined, place: int, predictors: int) -> tuple[Ints, Floats]:
     """The tokens ``[n]`` that can follow the node at ``place``, ascending, and their scores ``[n, K]``."""
     block = combined.block_after(place, np.zeros(0, np.int64), ALL)
