@@ -129,10 +129,11 @@ def test_recombination_in_a_beam_as_wide_as_the_states_finds_the_optimum(constel
 def test_local_pruning_drops_what_is_too_far_below_its_best_sibling() -> None:
     constellation = table([[-1.0, -3.9, -4.1, -9.0]] * 4)
     (root,) = constellation.roots([Source(1, (3,))])
-    (children,) = SearchSpace(constellation, root).expand([root], limit=4)
-    assert [child.last for child in prune_local(children, 3.0)] == [0, 1]
-    assert list(prune_local(children, 0.0)) == children
-    assert list(prune_local([], 3.0)) == []
+    space = SearchSpace(constellation, root)
+    (children,) = space.expand([root], limit=4)
+    assert [child.last for child in prune_local(space, children, 3.0)] == [0, 1]
+    assert list(prune_local(space, children, 0.0)) == children
+    assert list(prune_local(space, [], 3.0)) == []
 
 
 def test_final_pruning_compares_finished_hypotheses_in_normalised_space() -> None:
