@@ -272,8 +272,8 @@ NOT_READ = frozenset({"plugin_file", "plugin_files"})
 """Parameters of commands that name code, which is trusted."""
 NO_PATHS = frozenset({
     ("bucket", "selector"), ("cluster", "device"), ("decode", "decoder"), ("decode", "device"),
-    ("decode", "predictors"), ("decode", "range"), ("forcedlst", "feature"), ("hf", "prompt"),
-    ("hf", "source_language"), ("hf", "target_language"), ("maskvocab", "tokens"),
+    ("decode", "predictors"), ("decode", "range"), ("decode", "trace_sentences"), ("forcedlst", "feature"),
+    ("hf", "prompt"), ("hf", "source_language"), ("hf", "target_language"), ("maskvocab", "tokens"),
     ("new-plugin", "name"),
     ("ngrams", "range_"), ("plugins", "name"), ("score", "device"), ("score", "predictors"), ("skipvocab", "tokens"),
     ("syncbeam", "symbol"), ("tokenizer", "normalization"), ("train", "device"), ("train", "model"),

@@ -15,7 +15,7 @@ from sgdec.cli.paths import Command, Group, Read, Written
 from tests.helpers.commands import ALL, parameters
 
 TEXTS = {
-    "decode": {"predictors", "decoder", "range", "device"},
+    "decode": {"predictors", "decoder", "range", "device", "trace_sentences"},
     "score": {"predictors", "device"},
     "train": {"model", "preset", "device"},
     "tokenizer": {"normalization"},

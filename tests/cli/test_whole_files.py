@@ -141,6 +141,9 @@ CASES: dict[tuple[tuple[str, ...], str], tuple[str, str]] = {
     (("decode",), "signature"): (
         "decode --predictors fst --fst.path 1.fst --input-format ids --signature out in.ids", "out",
     ),
+    (("decode",), "trace"): (
+        "decode --predictors fst --fst.path 1.fst --input-format ids --trace out in.ids", "out",
+    ),
     (("score",), "signature"): (
         "score --predictors fst --fst.path 1.fst --input-format ids --signature out in.ids in.ids", "out",
     ),
