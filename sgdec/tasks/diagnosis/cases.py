@@ -1,0 +1,96 @@
+"""The sentences to diagnose: sources with their references, and with the outputs of other runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from sgdec.context import BOS, EOS, Vocabularies
+from sgdec.errors import SgdecError, UsageError
+from sgdec.io.limits import whole_number
+from sgdec.protocol import Source
+from sgdec.search.outcome import Unreadable
+from sgdec.tasks.scoring import Pair, encoded
+
+
+@dataclass(frozen=True)
+class Case:
+    """One sentence."""
+
+    source: Source | Unreadable
+    reference: tuple[int, ...] | SgdecError
+    """Its tokens, without ``</s>``; or why there are none."""
+    reference_text: str
+    witnesses: tuple[tuple[str, tuple[int, ...] | SgdecError], ...] = ()
+    """Outputs of other runs, each with the name of its run."""
+
+
+def cases(
+    sources: Iterable[Source | Unreadable],
+    references: Sequence[str],
+    witnesses: Mapping[str, Sequence[Sequence[str]]],
+    vocabularies: Vocabularies,
+    *,
+    text: bool,
+    names: tuple[str, str] = ("the input", "the reference"),
+) -> Iterator[Case]:
+    """``references``: one line for each source; ``witnesses``: by name of a run its outputs of each source.
+
+    ``text``: lines are text; otherwise token ids. ``names`` of the two files, for messages. Raises UsageError for
+    text without a target vocabulary, SgdecError if the numbers of lines differ.
+    """
+    if text and vocabularies.target is None:
+        raise UsageError(
+            "no predictor brings a target vocabulary, so references cannot be read as text; give --tokenizer FILE, "
+            "or token ids with --input-format ids."
+        )
+    sentences = list(sources)
+    counts = {names[0]: len(sentences), names[1]: len(references)} | {
+        name: len(outputs) for name, outputs in witnesses.items()
+    }
+    for name, count in counts.items():
+        if count != len(sentences):
+            raise SgdecError(
+                f"{names[0]} has {len(sentences)} sentences but {name} has {count}. Line N of one must belong to "
+                "line N of the other."
+            )
+    if not sentences:
+        raise SgdecError(f"{names[0]}: there are no sentences.")
+    others: Iterable[tuple[Sequence[str], ...]] = zip(*witnesses.values(), strict=True)
+    for source, reference, outputs in zip_longest(sentences, references, others, fillvalue=()):
+        assert not isinstance(source, tuple)
+        found = [
+            (name, _tokens(line, source, vocabularies, text))
+            for name, lines in zip(witnesses, outputs, strict=True)
+            for line in lines
+        ]
+        line = str(reference)
+        yield Case(source, _tokens(line, source, vocabularies, text), line, tuple(found))
+
+
+def pair_of(source: Source, tokens: tuple[int, ...]) -> Pair:
+    """A source with an output to be scored. Its length limit is raised if the output is longer."""
+    limit = source.max_length
+    return Pair(source.id, source.tokens, source.text, None if limit is None else max(limit, len(tokens)), tokens)
+
+
+def _tokens(
+    line: str, source: Source | Unreadable, vocabularies: Vocabularies, text: bool
+) -> tuple[int, ...] | SgdecError:
+    if isinstance(source, Unreadable):
+        return SgdecError("the source could not be read.")
+    try:
+        if text:
+            assert vocabularies.target is not None
+            return encoded(line, vocabularies.target, source, vocabularies.source)
+        return tuple(map(_token, line.split()))
+    except SgdecError as error:
+        return error
+
+
+def _token(word: str) -> int:
+    token = whole_number(word)
+    if token is None or token in (BOS, EOS):
+        raise SgdecError(f"{word!r} is not a token id of an output; for text use --input-format text.")
+    return token

@@ -1,0 +1,235 @@
+"""Diagnosis of the outputs of a run: decodes, scores the alternatives, searches exactly, and judges."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from sgdec.context import EOS
+from sgdec.errors import UsageError
+from sgdec.library import LoadedRun
+from sgdec.protocol import Hypothesis, Source
+from sgdec.ranking import Ranking
+from sgdec.search.blame import told
+from sgdec.search.outcome import Outcome
+from sgdec.tasks.diagnosis.agreement import Agreement, agreement
+from sgdec.tasks.diagnosis.calibration import Reliability, reliability
+from sgdec.tasks.diagnosis.cases import Case, pair_of
+from sgdec.tasks.diagnosis.following import NO_TOKEN, Path, alone, follow
+from sgdec.tasks.diagnosis.proving import Budget, bound_of, prove
+from sgdec.tasks.diagnosis.scored import Scored
+from sgdec.tasks.diagnosis.verdicts import Forbidden, Judge, Known, Sentence
+from sgdec.terminal import Bar, track
+
+log = logging.getLogger(__name__)
+
+Tokens: TypeAlias = tuple[int, ...]
+Scores: TypeAlias = "dict[tuple[int, Tokens], Scored | Exception | None]"
+"""By sentence and tokens; None = a predictor forbids them."""
+ALL = "all predictors"
+"""The name of the whole constellation beside the names of predictors."""
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """The result for a set of sentences."""
+
+    names: tuple[str, ...]
+    """The predictors."""
+    weights: tuple[float | None, ...]
+    sentences: tuple[Sentence, ...]
+    lists: tuple[tuple[Hypothesis, ...], ...]
+    """The n-best list of each sentence."""
+    calibration: dict[str, Reliability]
+    """Along the references: of the whole constellation (`ALL`), and of each predictor alone."""
+    agreement: Agreement
+    """Along the outputs."""
+
+
+def diagnose(run: LoadedRun, cases: Sequence[Case], budget: Budget | None = None) -> Diagnosis:
+    """Decode the sources and judge the outputs.
+
+    A failed sentence does not affect the others (`Sentence.problems`). Raises UsageError for a decoder that ranks by
+    a criterion of its own, and for a predictor without bounds, unless nothing is to be proven.
+    """
+    if run.parts.decoder.ranks_by != "ranking":
+        raise UsageError(
+            f"{run.parts.config.decoder_name} ranks by {run.parts.decoder.ranks_by}, so scores do not say which "
+            "output it should have found. Give another --decoder."
+        )
+    outcomes = [
+        run.respelled(outcome)
+        for outcome in track(
+            run.scheduler().run(case.source for case in cases), "decoding", log, unit="sentences", total=len(cases)
+        )
+    ]
+    sources = [outcome.source for outcome in outcomes]
+    scores = _scores(run, cases, outcomes)
+    proofs = _proofs(run, outcomes, budget or Budget())
+    given = [None if isinstance(case.reference, Exception) else case.reference for case in cases]
+    references = _along(run, sources, given)
+    everything = references.pop(ALL)
+    found = [_best(outcome) for outcome in outcomes]
+    outputs = _along(run, sources, found)
+    del outputs[ALL]
+    sentences = []
+    for place, (case, outcome) in enumerate(zip(cases, outcomes, strict=True)):
+        paths = {name: of[place] for name, of in references.items()}
+        sentences.append(_judged(run, case, outcome, scores, proofs.get(outcome.source.id), paths))
+    constellation = run.parts.constellation
+    return Diagnosis(
+        constellation.names,
+        constellation.weights,
+        tuple(sentences),
+        tuple(tuple(outcome.result.hypotheses) for outcome in outcomes),
+        {name: _reliability(given, of) for name, of in {ALL: everything, **references}.items()},
+        agreement(found, outputs),
+    )
+
+
+def spell(run: LoadedRun, tokens: Sequence[int]) -> str:
+    """The text of an output; token ids without a vocabulary."""
+    vocabulary = run.parts.vocabularies.target
+    return " ".join(map(str, tokens)) if vocabulary is None else vocabulary.decode(tokens)
+
+
+def _best(outcome: Outcome) -> Tokens | None:
+    return outcome.result.hypotheses[0].tokens if outcome.result.hypotheses else None
+
+
+def _scores(run: LoadedRun, cases: Sequence[Case], outcomes: Sequence[Outcome]) -> Scores:
+    """The scores of all outputs in question."""
+    wanted: dict[tuple[int, Tokens], Source] = {}
+    for case, outcome in zip(cases, outcomes, strict=True):
+        if isinstance(case.source, Source):
+            listed = [_best(outcome), case.reference, (), *(tokens for _, tokens in case.witnesses)]
+            wanted |= {(case.source.id, tokens): case.source for tokens in listed if isinstance(tokens, tuple)}
+    ranking = run.parts.decoder.ranking
+    scorer = run.scorer(ranking).run(pair_of(source, tokens) for (_, tokens), source in wanted.items())
+    searches = track(scorer, "scoring", log, unit="outputs", total=len(wanted))
+    return {key: _scored(outcome, ranking) for key, outcome in zip(wanted, searches, strict=True)}
+
+
+def _scored(outcome: Outcome, ranking: Ranking) -> Scored | Exception | None:
+    if outcome.result.hypotheses:
+        return Scored.of(outcome.result.hypotheses[0], ranking)
+    return None if outcome.result.expansions else outcome.error
+
+
+def _proofs(run: LoadedRun, outcomes: Sequence[Outcome], budget: Budget) -> dict[int, Outcome]:
+    """By sentence the outcome of an exact search: of the decoder itself if it has proven its output."""
+    proven = {outcome.source.id: outcome for outcome in outcomes if outcome.result.proven}
+    if budget.proof == "none":
+        return proven
+    sources = [outcome.source for outcome in outcomes if outcome.source.tokens and not outcome.result.proven]
+    searches = track(prove(run, sources, budget), "exact search", log, unit="sentences", total=len(sources))
+    return proven | {outcome.source.id: outcome for outcome in searches}
+
+
+def _along(
+    run: LoadedRun, sources: Sequence[Source], outputs: Sequence[Tokens | None]
+) -> dict[str, list[Path | None]]:
+    """For the whole constellation, and for each predictor alone, its path along each output that is not None."""
+    places = [place for place, tokens in enumerate(outputs) if tokens is not None and sources[place].tokens]
+    pairs = [pair_of(sources[place], outputs[place] or ()) for place in places]
+    constellation, settings = run.parts.constellation, run.settings
+    rows = min(settings.batch_size, settings.max_rows or settings.batch_size)
+    found = {}
+    for name, each in {ALL: constellation, **alone(constellation)}.items():
+        with Bar(f"predictions of {name}", log, unit="sentences", total=len(pairs)) as bar:
+            paths = dict(zip(places, follow(each, pairs, rows, bar.advance), strict=True))
+        found[name] = [paths.get(place) for place in range(len(outputs))]
+    return found
+
+
+def _reliability(references: Sequence[Tokens | None], paths: Sequence[Path | None]) -> Reliability:
+    """The calibration along the references, at the steps with one best token."""
+    steps = [
+        (step.confidence, step.best == token)
+        for tokens, path in zip(references, paths, strict=True)
+        if tokens is not None and path is not None
+        for step, token in zip(path.steps, (*tokens, EOS), strict=False)
+        if step.best != NO_TOKEN
+    ]
+    return reliability([confidence for confidence, _ in steps], [right for _, right in steps])
+
+
+def _judged(
+    run: LoadedRun,
+    case: Case,
+    outcome: Outcome,
+    scores: Scores,
+    proof: Outcome | None,
+    paths: Mapping[str, Path | None],
+) -> Sentence:
+    source, constellation = outcome.source, run.parts.constellation
+    problems: list[str] = []
+
+    def scored(what: str, tokens: Tokens | Exception | None) -> Scored | None:
+        found = scores.get((source.id, tokens)) if isinstance(tokens, tuple) else tokens
+        if isinstance(found, Exception):
+            problems.append(f"{what}: {told(found)}")
+        return found if isinstance(found, Scored) else None
+
+    best = _best(outcome)
+    if outcome.error is not None:
+        problems.append(f"output: {told(outcome.error, run.parts.config.decoder_name)}")
+    output, reference, empty = scored("output", best), scored("reference", case.reference), scored("empty output", ())
+    if best is not None and output is None:
+        problems.append("output: predictors that did not score it forbid it.")
+    witnesses = tuple(
+        Known(name, found) for name, tokens in case.witnesses if (found := scored(name, tokens)) is not None
+    )
+    forbidden = None if reference else _forbidden(case.reference, paths)
+    optimum, bound = None, math.inf
+    if proof is not None:
+        bound = bound_of(proof.result, source, run)
+        if proof.result.hypotheses:
+            optimum = Scored.of(proof.result.hypotheses[0], run.parts.decoder.ranking)
+    known = [("exact search", optimum), ("reference", reference), *witnesses, ("empty output", empty)]
+    others = [
+        Known(origin, found)
+        for origin, found in known
+        if found is not None and (source.max_length is None or len(found.tokens) <= source.max_length)
+    ]
+    judge = Judge(constellation.names, constellation.weights)
+    search = judge.search(output, others, bound)
+    optima = {"proven": search.better.scored if search.better else None, "none": output}
+    return Sentence(
+        source.id,
+        source.text,
+        source.max_length,
+        output,
+        _text(run, outcome),
+        reference,
+        case.reference_text,
+        len(case.reference) if isinstance(case.reference, tuple) else None,
+        empty,
+        witnesses,
+        optima.get(search.error),
+        search,
+        judge.model(output, reference, forbidden),
+        0 if proof is None else proof.result.expansions,
+        tuple(problems),
+    )
+
+
+def _forbidden(reference: Tokens | Exception, paths: Mapping[str, Path | None]) -> Forbidden | None:
+    """The first token that a predictor forbids, and all predictors that forbid it."""
+    stops = {name: path.forbidden_at for name, path in paths.items() if path is not None}
+    places = [place for place in stops.values() if place is not None]
+    if not places or not isinstance(reference, tuple):
+        return None
+    first = min(places)
+    forbidding = tuple(name for name, place in stops.items() if place == first)
+    return Forbidden(forbidding, (*reference, EOS)[first], first + 1)
+
+
+def _text(run: LoadedRun, outcome: Outcome) -> str:
+    if not outcome.result.hypotheses:
+        return ""
+    best = outcome.result.hypotheses[0]
+    return spell(run, best.tokens) if best.text is None else best.text
