@@ -31,9 +31,7 @@ class Agreement(NamedTuple):
     """By pair of predictors: the steps at which they have the same best token."""
 
 
-def agreement(
-    outputs: Sequence[Sequence[int] | None], paths: Mapping[str, Sequence[Path | None]]
-) -> Agreement:
+def agreement(outputs: Sequence[Sequence[int] | None], paths: Mapping[str, Sequence[Path | None]]) -> Agreement:
     """``outputs``: the tokens of each output without ``</s>``, or None. ``paths``: by predictor its path along
     each."""
     output = [token for tokens in outputs if tokens is not None for token in (*tokens, EOS)]

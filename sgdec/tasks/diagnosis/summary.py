@@ -1,0 +1,193 @@
+"""What the verdicts on single sentences say about a set of sentences."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import fmean, median
+from typing import Any, NamedTuple
+
+from sgdec.tasks.diagnosis.agreement import Agreement
+from sgdec.tasks.diagnosis.calibration import Reliability
+from sgdec.tasks.diagnosis.lengths import Lengths, compare_lengths
+from sgdec.tasks.diagnosis.run import Diagnosis
+from sgdec.tasks.diagnosis.scored import COVERAGE, Decision, is_better
+from sgdec.tasks.diagnosis.verdicts import VERDICTS, Sentence
+
+
+class Errors(NamedTuple):
+    """The sentences of one kind of error."""
+
+    sentences: int
+    mean: float | None
+    """The mean difference in rank score, over those for which it is finite; None if there are none."""
+
+
+class Decider(NamedTuple):
+    """A predictor, and the sentences that it decides."""
+
+    name: str
+    weight: float | None
+    forbids: int
+    """References that it forbids."""
+    model_errors: int
+    """Those that it decides, without the references that it forbids."""
+    search_errors: int
+    """Those in which it decides for the better hypothesis."""
+    turning: int
+    """The model errors that another weight of this predictor alone, above 0, would turn."""
+    turning_weight: float | None
+    """The median of these weights."""
+
+
+class Empty(NamedTuple):
+    """The empty hypothesis (Stahlberg and Byrne 2019)."""
+
+    outputs: int
+    """Outputs that are empty."""
+    better: int
+    """Sentences whose empty hypothesis ranks higher than the output."""
+    optima: int
+    """Sentences for which it is proven to be the best hypothesis of the space."""
+    proven: int
+    """Sentences whose best hypothesis is known."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The counts and means over a set of sentences."""
+
+    sentences: int
+    failed: int
+    """Sentences without an output."""
+    found: int
+    """Outputs with the tokens of the reference."""
+    verdicts: Mapping[str, int]
+    """By `Sentence.verdict`."""
+    proven: Errors
+    """Search errors by the exact amount."""
+    witnessed: Errors
+    """Search errors by at least this amount."""
+    no_search_error: int
+    unknown: Errors
+    """Sentences without a known better hypothesis or a proof that there is none; the mean is that of the gaps."""
+    model_errors: Errors
+    """Without forbidden references."""
+    forbidden: int
+    """Model errors because a predictor forbids the reference."""
+    too_long: int
+    """References beyond the length limit."""
+    no_reference: int
+    """References that could not be read or scored."""
+    deciders: tuple[Decider, ...]
+    """The predictors in their order, and the coverage penalty if it has decided anything."""
+    lengths: Lengths
+    empty: Empty
+    calibration: Mapping[str, Reliability]
+    agreement: Agreement
+
+    def to_dict(self) -> dict[str, Any]:
+        """A dictionary for `json`."""
+        row = asdict(self)
+        for name in ("proven", "witnessed", "unknown", "model_errors", "empty"):
+            row[name] = getattr(self, name)._asdict()
+        row["deciders"] = [each._asdict() for each in self.deciders]
+        row["lengths"] = self.lengths._asdict() | {"bins": [each._asdict() for each in self.lengths.bins]}
+        row["calibration"] = {
+            name: each._asdict() | {"bins": [bin._asdict() for bin in each.bins]}
+            for name, each in self.calibration.items()
+        }
+        row["agreement"] = {
+            "taken": {name: each._asdict() for name, each in self.agreement.taken.items()},
+            "same": [{"predictors": pair, **each._asdict()} for pair, each in self.agreement.same.items()],
+        }
+        return row
+
+
+def summarise(diagnosis: Diagnosis) -> Summary:
+    """The summary of all sentences."""
+    sentences = diagnosis.sentences
+    kinds = {
+        kind: [each for each in sentences if each.search.error == kind] for kind in ("proven", "witnessed", "unknown")
+    }
+    errors = [each for each in sentences if each.model.error == "error"]
+    verdicts = Counter(each.verdict for each in sentences)
+    return Summary(
+        len(sentences),
+        sum(each.failed for each in sentences),
+        sum(_is_reference(each) for each in sentences),
+        {verdict: verdicts[verdict] for verdict in dict.fromkeys(VERDICTS.values())},
+        _errors([each.search.by for each in kinds["proven"]]),
+        _errors([each.search.by for each in kinds["witnessed"]]),
+        sum(each.search.error == "none" for each in sentences),
+        _errors([each.search.gap for each in kinds["unknown"]]),
+        _errors([each.model.by for each in errors if each.model.by is not None]),
+        sum(each.model.error == "forbidden" for each in sentences),
+        sum(each.too_long for each in sentences),
+        sum(each.model.error == "unknown" for each in sentences),
+        tuple(_deciders(diagnosis, sentences)),
+        compare_lengths(
+            [
+                (len(each.output.tokens), each.reference_length)
+                for each in sentences
+                if each.output is not None and each.reference_length is not None
+            ]
+        ),
+        _empty(sentences),
+        diagnosis.calibration,
+        diagnosis.agreement,
+    )
+
+
+def _is_reference(sentence: Sentence) -> bool:
+    output, reference = sentence.output, sentence.reference
+    return output is not None and reference is not None and output.tokens == reference.tokens
+
+
+def _errors(amounts: Sequence[float]) -> Errors:
+    finite = [amount for amount in amounts if math.isfinite(amount)]
+    return Errors(len(amounts), fmean(finite) if finite else None)
+
+
+def _deciders(diagnosis: Diagnosis, sentences: Sequence[Sentence]) -> list[Decider]:
+    model = [each.model.decision for each in sentences if each.model.error == "error" and each.model.decision]
+    search = [each.search.decision for each in sentences if each.search.decision]
+    forbidding = Counter(
+        name for each in sentences if each.model.forbidden is not None for name in each.model.forbidden.predictors
+    )
+    weights = dict(zip(diagnosis.names, diagnosis.weights, strict=True))
+    if any(each.predictor == COVERAGE for each in [*model, *search]):
+        weights[COVERAGE] = None
+    found = []
+    for name, weight in weights.items():
+        decided: list[Decision] = [each for each in model if each.predictor == name]
+        turning = [each.turning_weight for each in decided if each.turning_weight is not None]
+        found.append(
+            Decider(
+                name,
+                weight,
+                forbidding[name],
+                len(decided),
+                sum(each.predictor == name for each in search),
+                len(turning),
+                median(turning) if turning else None,
+            )
+        )
+    return found
+
+
+def _empty(sentences: Sequence[Sentence]) -> Empty:
+    optima = [each.optimum for each in sentences if each.optimum is not None]
+    return Empty(
+        sum(each.output is not None and not each.output.tokens for each in sentences),
+        sum(
+            each.empty is not None
+            and each.output is not None
+            and is_better(each.empty.rank_score, each.output.rank_score)
+            for each in sentences
+        ),
+        sum(not optimum.tokens for optimum in optima),
+        len(optima),
+    )
