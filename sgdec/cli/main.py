@@ -24,6 +24,7 @@ from sgdec.suggest import suggest
 COMMANDS = {
     "decode": "Search for the best outputs of every source sentence.",
     "score": "Score given outputs with predictors; rescore n-best lists.",
+    "diagnose": "Say whether the search or the model is to blame for outputs.",
     "evaluate": "Compute BLEU and chrF of translations with sacreBLEU.",
     "compare": "Compare outputs: metrics, significance, sentences.",
     "train": "Train a translation model or a language model.",

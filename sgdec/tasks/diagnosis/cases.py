@@ -24,6 +24,8 @@ class Case:
     reference_text: str
     witnesses: tuple[tuple[str, tuple[int, ...] | SgdecError], ...] = ()
     """Outputs of other runs, each with the name of its run."""
+    is_text: bool = True
+    """Whether ``reference_text`` is text; otherwise it is token ids."""
 
 
 def cases(
@@ -66,7 +68,7 @@ def cases(
             for line in lines
         ]
         line = str(reference)
-        yield Case(source, _tokens(line, source, vocabularies, text), line, tuple(found))
+        yield Case(source, _tokens(line, source, vocabularies, text), line, tuple(found), text)
 
 
 def pair_of(source: Source, tokens: tuple[int, ...]) -> Pair:

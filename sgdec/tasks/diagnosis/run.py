@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from sgdec.context import EOS
+from sgdec.context import EOS, Vocabulary
 from sgdec.errors import UsageError
 from sgdec.library import LoadedRun
 from sgdec.protocol import Hypothesis, Source
@@ -47,6 +47,8 @@ class Diagnosis:
     """Along the references: of the whole constellation (`ALL`), and of each predictor alone."""
     agreement: Agreement
     """Along the outputs."""
+    vocabulary: Vocabulary | None
+    """That of the target side."""
 
 
 def diagnose(run: LoadedRun, cases: Sequence[Case], budget: Budget | None = None) -> Diagnosis:
@@ -87,13 +89,21 @@ def diagnose(run: LoadedRun, cases: Sequence[Case], budget: Budget | None = None
         tuple(tuple(outcome.result.hypotheses) for outcome in outcomes),
         {name: _reliability(given, of) for name, of in {ALL: everything, **references}.items()},
         agreement(found, outputs),
+        run.parts.vocabularies.target,
     )
 
 
-def spell(run: LoadedRun, tokens: Sequence[int]) -> str:
-    """The text of an output; token ids without a vocabulary."""
+def spelled(run: LoadedRun, hypothesis: Hypothesis) -> str:
+    """The text of a hypothesis; token ids without a vocabulary."""
+    return _text(run, hypothesis.tokens) if hypothesis.text is None else hypothesis.text
+
+
+def reference_of(run: LoadedRun, case: Case) -> str:
+    """The text of a reference: its line; of token ids with a vocabulary their text."""
     vocabulary = run.parts.vocabularies.target
-    return " ".join(map(str, tokens)) if vocabulary is None else vocabulary.decode(tokens)
+    if case.is_text or vocabulary is None or not isinstance(case.reference, tuple):
+        return case.reference_text
+    return vocabulary.decode(case.reference)
 
 
 def _best(outcome: Outcome) -> Tokens | None:
@@ -181,7 +191,9 @@ def _judged(
     if best is not None and output is None:
         problems.append("output: predictors that did not score it forbid it.")
     witnesses = tuple(
-        Known(name, found) for name, tokens in case.witnesses if (found := scored(name, tokens)) is not None
+        Known(name, found, _text(run, found.tokens))
+        for name, tokens in case.witnesses
+        if (found := scored(name, tokens)) is not None
     )
     forbidden = None if reference else _forbidden(case.reference, paths)
     optimum, bound = None, math.inf
@@ -189,9 +201,14 @@ def _judged(
         bound = bound_of(proof.result, source, run)
         if proof.result.hypotheses:
             optimum = Scored.of(proof.result.hypotheses[0], run.parts.decoder.ranking)
-    known = [("exact search", optimum), ("reference", reference), *witnesses, ("empty output", empty)]
+    known = [
+        ("exact search", optimum),
+        ("reference", reference),
+        *((each.origin, each.scored) for each in witnesses),
+        ("empty output", empty),
+    ]
     others = [
-        Known(origin, found)
+        Known(origin, found, _text(run, found.tokens))
         for origin, found in known
         if found is not None and (source.max_length is None or len(found.tokens) <= source.max_length)
     ]
@@ -203,9 +220,9 @@ def _judged(
         source.text,
         source.max_length,
         output,
-        _text(run, outcome),
+        spelled(run, outcome.result.hypotheses[0]) if outcome.result.hypotheses else "",
         reference,
-        case.reference_text,
+        reference_of(run, case),
         len(case.reference) if isinstance(case.reference, tuple) else None,
         empty,
         witnesses,
@@ -228,8 +245,6 @@ def _forbidden(reference: Tokens | Exception, paths: Mapping[str, Path | None]) 
     return Forbidden(forbidding, (*reference, EOS)[first], first + 1)
 
 
-def _text(run: LoadedRun, outcome: Outcome) -> str:
-    if not outcome.result.hypotheses:
-        return ""
-    best = outcome.result.hypotheses[0]
-    return spell(run, best.tokens) if best.text is None else best.text
+def _text(run: LoadedRun, tokens: Sequence[int]) -> str:
+    vocabulary = run.parts.vocabularies.target
+    return " ".join(map(str, tokens)) if vocabulary is None else vocabulary.decode(tokens)

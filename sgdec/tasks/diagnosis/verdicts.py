@@ -27,6 +27,7 @@ class Known(NamedTuple):
     origin: str
     """Who found it."""
     scored: Scored
+    text: str
 
 
 @dataclass(frozen=True)
@@ -169,15 +170,13 @@ class Sentence:
                 "too_long": self.too_long,
             },
             "empty": _scored(self.empty, ""),
-            "witnesses": [{"origin": known.origin, **(_scored(known.scored) or {})} for known in self.witnesses],
+            "witnesses": [_known(known) for known in self.witnesses],
             "optimum": _scored(self.optimum),
             "search": {
                 "error": search.error,
                 "by": _finite(search.by),
                 "gap": _finite(search.gap),
-                "better": None
-                if search.better is None
-                else {"origin": search.better.origin, **(_scored(search.better.scored) or {})},
+                "better": None if search.better is None else _known(search.better),
                 "decision": _decision(search.decision),
             },
             "model": {
@@ -215,6 +214,10 @@ def _scored(scored: Scored | None, text: str | None = None) -> dict[str, Any] | 
         return None
     row = {"tokens": scored.tokens, "rank_score": scored.rank_score, "score": scored.score}
     return row if text is None else {"text": text, **row}
+
+
+def _known(known: Known) -> dict[str, Any]:
+    return {"origin": known.origin, **(_scored(known.scored, known.text) or {})}
 
 
 def _decision(decision: Decision | None) -> dict[str, Any] | None:

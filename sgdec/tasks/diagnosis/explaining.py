@@ -1,0 +1,89 @@
+"""The verdicts on one sentence in words."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+from sgdec.context import EOS
+from sgdec.tasks.diagnosis.scored import Decision
+from sgdec.tasks.diagnosis.verdicts import Sentence
+
+
+def severity(sentence: Sentence) -> float:
+    """The larger of the two differences in rank score, for sorting; infinite if the reference is forbidden, or there
+    is no output."""
+    if sentence.failed or sentence.model.forbidden is not None:
+        return math.inf
+    return max(sentence.search.by, sentence.model.by or 0.0)
+
+
+def explain(sentence: Sentence, piece: Callable[[int], str], weights: dict[str, float | None]) -> Iterator[str]:
+    """Sentences about the search, the model, and the predictors that decide. ``piece``: the string of a token."""
+    yield _search(sentence)
+    if sentence.search.decision is not None:
+        yield _decides(sentence.search.decision, weights)
+    yield _model(sentence, piece)
+    if sentence.model.error == "error" and sentence.model.decision is not None:
+        yield _decides(sentence.model.decision, weights)
+    if sentence.too_long:
+        yield (
+            f"The reference has {sentence.reference_length} tokens, more than the length limit of {sentence.limit}: "
+            "no search can find it."
+        )
+    yield from sentence.problems
+
+
+def _search(sentence: Sentence) -> str:
+    search = sentence.search
+    if search.error == "none":
+        return "No search error: it is proven that no hypothesis ranks higher."
+    if search.error == "unknown":
+        most = f"by at most {search.gap:.4g}" if math.isfinite(search.gap) else "by an unknown amount"
+        return f"Search unknown: the best hypothesis may rank higher {most}."
+    assert search.better is not None
+    found = (
+        f"found by {search.better.origin}"
+        if search.better.origin == "exact search"
+        else f"the {search.better.origin}"
+    )
+    if search.error == "proven":
+        return f"Search error, proven: the best hypothesis ({found}) ranks higher by {_amount(search.by)}."
+    most = f", at most by {search.gap:.4g}" if math.isfinite(search.gap) else ""
+    return (
+        f"Search error: a hypothesis ({found}) ranks higher by {_amount(search.by)}; the best one at least so{most}."
+    )
+
+
+def _model(sentence: Sentence, piece: Callable[[int], str]) -> str:
+    model = sentence.model
+    if model.forbidden is not None:
+        token = "</s>" if model.forbidden.token == EOS else repr(piece(model.forbidden.token))
+        names = " and ".join(model.forbidden.predictors)
+        return f"Model error: {names} forbids token {model.forbidden.position} of the reference, {token}."
+    if model.by is None:
+        return "Model unknown." if model.error == "unknown" else "No model error: there is no output to compare with."
+    if model.error == "error":
+        return f"Model error: the reference ranks lower by {_amount(model.by)}."
+    if model.decision is None:
+        return "No model error: the reference ranks as high as the output."
+    return f"No model error: the reference ranks higher by {_amount(-model.by)}."
+
+
+def _decides(decision: Decision, weights: dict[str, float | None]) -> str:
+    parts = ", ".join(f"{name} {by:+.4g}" for name, by in decision.contributions.items())
+    line = f"{decision.predictor} decides ({parts})"
+    if decision.turning_weight is None:
+        return f"{line}."
+    weight = weights[decision.predictor]
+    return f"{line}; with weight {decision.turning_weight:.4g} instead of {weight:g} both are equal."
+
+
+def _amount(by: float) -> str:
+    return f"{by:.4g}" if math.isfinite(by) else "any amount, for there is no output"
+
+
+def worst(sentences: Sequence[Sentence], count: int) -> list[Sentence]:
+    """At most ``count`` sentences with errors, the largest first."""
+    wrong = [each for each in sentences if severity(each) > 0 and each.verdict not in ("neither", "unknown")]
+    return sorted(wrong, key=severity, reverse=True)[:count]

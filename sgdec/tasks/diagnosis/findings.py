@@ -1,0 +1,79 @@
+"""What stands out in a summary, in sentences.
+
+Each finding has a threshold, which is a choice and not a test of significance: a tenth of the sentences for what
+should not occur at all, and a half for what is only a question of degree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sgdec.tasks.diagnosis.summary import Summary
+
+FEW, MOST = 0.1, 0.5
+TOO_SHORT, TOO_LONG = 0.9, 1.1
+"""Length ratios beyond which lengths stand out."""
+
+
+def findings(summary: Summary) -> list[str]:
+    """One line for each finding, the most direct causes first."""
+    return [*_forbidden(summary), *_search(summary), *_weights(summary), *_lengths(summary), *_empty(summary)]
+
+
+def _forbidden(summary: Summary) -> Iterator[str]:
+    for each in summary.deciders:
+        if each.forbids >= FEW * summary.sentences and each.forbids:
+            yield (
+                f"{each.name} forbids {each.forbids} of {summary.sentences} references: no search and no weight can "
+                "find these."
+            )
+    if summary.too_long >= FEW * summary.sentences and summary.too_long:
+        yield (
+            f"{summary.too_long} of {summary.sentences} references are longer than the length limit: raise "
+            "--max-length or --max-length-factor."
+        )
+
+
+def _search(summary: Summary) -> Iterator[str]:
+    errors = summary.proven.sentences + summary.witnessed.sentences
+    if errors >= FEW * summary.sentences and errors:
+        yield f"The search missed a better hypothesis in {errors} of {summary.sentences} sentences: search wider."
+    if summary.unknown.sentences >= MOST * summary.sentences:
+        yield (
+            f"Search errors are unknown for {summary.unknown.sentences} of {summary.sentences} sentences: raise "
+            "--max-expansions, or give --witness FILE."
+        )
+
+
+def _weights(summary: Summary) -> Iterator[str]:
+    errors = summary.model_errors.sentences
+    consulted = [each for each in summary.deciders if each.weight is not None]
+    if len(consulted) < 2 or errors < FEW * summary.sentences:
+        return
+    for each in consulted:
+        if each.model_errors > MOST * errors:
+            line = f"{each.name} (weight {each.weight:g}) decides {each.model_errors} of {errors} model errors"
+            if each.turning_weight is None:
+                yield f"{line}; no other weight of it alone turns them."
+            else:
+                yield f"{line}; the median weight that turns one is {each.turning_weight:.4g}."
+
+
+def _lengths(summary: Summary) -> Iterator[str]:
+    lengths = summary.lengths
+    if lengths.ratio is None or TOO_SHORT <= lengths.ratio <= TOO_LONG:
+        return
+    kind, count = ("short", lengths.shorter) if lengths.ratio < 1 else ("long", lengths.longer)
+    yield (
+        f"Outputs are too {kind}: {lengths.ratio:.2f} tokens for each token of the references; {count} of "
+        f"{lengths.sentences} are {kind}er."
+    )
+
+
+def _empty(summary: Summary) -> Iterator[str]:
+    empty = summary.empty
+    if empty.outputs + empty.better >= FEW * summary.sentences and empty.outputs + empty.better:
+        yield (
+            f"The empty output is the output of {empty.outputs} sentences, and ranks higher than that of "
+            f"{empty.better} more."
+        )

@@ -1,0 +1,164 @@
+"""The tables of a diagnosis as text, for a terminal and for a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sgdec.tasks.comparison_tables import NONE, Table
+from sgdec.tasks.diagnosis.curve import Oracle, Point
+from sgdec.tasks.diagnosis.summary import Errors, Summary
+
+
+def tables(summary: Summary, curve: Sequence[Point] = (), oracle: Oracle | None = None) -> Iterator[Table]:
+    """All tables, in the order of a report."""
+    yield _verdicts(summary)
+    yield _errors(summary)
+    yield _deciders(summary)
+    yield _lengths(summary)
+    yield _empty(summary)
+    if curve:
+        yield _curve(curve, summary.sentences)
+    if oracle is not None:
+        yield _oracle(oracle)
+    yield _calibration(summary)
+    yield _agreement(summary)
+
+
+def _verdicts(summary: Summary) -> Table:
+    rows = [[verdict, str(count), _percent(count, summary.sentences)] for verdict, count in summary.verdicts.items()]
+    return Table("Verdicts", ["", "sentences", "share"], rows, [])
+
+
+def _errors(summary: Summary) -> Table:
+    def row(name: str, errors: Errors, sign: str = "") -> list[str]:
+        mean = NONE if errors.mean is None else f"{sign}{errors.mean:.4g}"
+        return [name, str(errors.sentences), _percent(errors.sentences, summary.sentences), mean]
+
+    def plain(name: str, count: int) -> list[str]:
+        return [name, str(count), _percent(count, summary.sentences), ""]
+
+    rows = [
+        row("search error, proven", summary.proven),
+        row("search error, witnessed", summary.witnessed, "at least "),
+        plain("no search error, proven", summary.no_search_error),
+        row("search unknown", summary.unknown, "at most "),
+        row("model error: the reference ranks lower", summary.model_errors),
+        plain("model error: the reference is forbidden", summary.forbidden),
+        plain("output is the reference", summary.found),
+    ]
+    others = {
+        "reference is longer than the length limit": summary.too_long,
+        "reference could not be scored": summary.no_reference,
+        "no output": summary.failed,
+    }
+    rows += [plain(name, count) for name, count in others.items() if count]
+    return Table("Errors", ["", "sentences", "share", "mean difference in rank score"], rows, [])
+
+
+def _deciders(summary: Summary) -> Table:
+    rows = [
+        [
+            each.name,
+            NONE if each.weight is None else f"{each.weight:g}",
+            str(each.forbids),
+            str(each.model_errors),
+            str(each.search_errors),
+            str(each.turning),
+            NONE if each.turning_weight is None else f"{each.turning_weight:.4g}",
+        ]
+        for each in summary.deciders
+    ]
+    head = [
+        "",
+        "weight",
+        "forbids references",
+        "decides model errors",
+        "decides search errors",
+        "can turn",
+        "at weight",
+    ]
+    notes = [
+        "A predictor decides if it adds most to the difference. It can turn a model error if another weight above 0, "
+        "all else unchanged, lets the reference rank as high as the output; the median of these weights is shown."
+    ]
+    return Table("Which predictor decides", head, rows, notes)
+
+
+def _lengths(summary: Summary) -> Table:
+    lengths = summary.lengths
+    rows = [[_span(each.shortest, each.longest), str(each.sentences), f"{each.ratio:.3f}"] for each in lengths.bins]
+    rows.append(["all", str(lengths.sentences), NONE if lengths.ratio is None else f"{lengths.ratio:.3f}"])
+    notes = [f"{lengths.shorter} outputs are shorter than their references, {lengths.longer} are longer."]
+    return Table(
+        "Length of outputs, by tokens of the reference", ["tokens", "sentences", "length ratio"], rows, notes
+    )
+
+
+def _empty(summary: Summary) -> Table:
+    empty, of = summary.empty, summary.sentences
+    rows = [
+        ["the output is empty", str(empty.outputs), _percent(empty.outputs, of)],
+        ["the empty output ranks higher", str(empty.better), _percent(empty.better, of)],
+        ["the best of the space is empty, proven", str(empty.optima), _percent(empty.optima, empty.proven)],
+    ]
+    note = f"The last share is that of the {empty.proven} sentences whose best hypothesis is known."
+    return Table("Empty outputs", ["", "sentences", "share"], rows, [note])
+
+
+def _curve(curve: Sequence[Point], sentences: int) -> Table:
+    rows = [
+        [
+            str(each.size),
+            f"{each.bleu:.2f}",
+            f"{each.chrf:.2f}",
+            NONE if each.rank_score is None else f"{each.rank_score:.4f}",
+            NONE if each.length_ratio is None else f"{each.length_ratio:.3f}",
+            f"{each.search_errors} ({_percent(each.search_errors, sentences)})",
+            str(each.expansions),
+        ]
+        for each in curve
+    ]
+    head = ["beam", "BLEU", "chrF", "mean rank score", "length ratio", "search errors", "expansions"]
+    return Table(
+        "Beam curve", head, rows, ["A search error here is a sentence of which a better hypothesis is known."]
+    )
+
+
+def _oracle(oracle: Oracle) -> Table:
+    rows = [
+        ["first", f"{oracle.first_bleu:.2f}", f"{oracle.first_chrf:.2f}", "1"],
+        ["best by chrF", f"{oracle.bleu:.2f}", f"{oracle.chrf:.2f}", f"{oracle.rank:.2f}"],
+    ]
+    notes = [f"Lists have {oracle.size:.1f} hypotheses on average. chrF and rank are means over sentences."]
+    return Table("Oracle of the n-best lists", ["", "BLEU", "chrF", "rank"], rows, notes)
+
+
+def _calibration(summary: Summary) -> Table:
+    rows = [
+        [name, str(each.steps), *map(_number, (each.accuracy, each.confidence, each.error))]
+        for name, each in summary.calibration.items()
+    ]
+    notes = ["Of the best token at each step along the references; ECE is the expected calibration error."]
+    return Table("Calibration", ["", "steps", "accuracy", "confidence", "ECE"], rows, notes)
+
+
+def _agreement(summary: Summary) -> Table:
+    agreed = summary.agreement
+    rows = [[f"{name} and the output", str(each.of), _number(each.share)] for name, each in agreed.taken.items()]
+    rows += [[f"{one} and {other}", str(each.of), _number(each.share)] for (one, other), each in agreed.same.items()]
+    notes = [
+        "The share of steps along the outputs with the same best token. Steps without one best token do not count."
+    ]
+    return Table("Agreement", ["", "steps", "share"], rows, notes)
+
+
+def _percent(count: int, of: int) -> str:
+    return f"{count / of:.1%}" if of else NONE
+
+
+def _number(value: float | None) -> str:
+    return NONE if value is None else f"{value:.3f}"
+
+
+def _span(shortest: int, longest: int | None) -> str:
+    return f"{shortest} or more" if longest is None else f"{shortest} to {longest}"
