@@ -54,7 +54,7 @@ def _weights(summary: Summary) -> Iterator[str]:
         if each.model_errors > MOST * errors:
             line = f"{each.name} (weight {each.weight:g}) decides {each.model_errors} of {errors} model errors"
             if each.turning_weight is None:
-                yield f"{line}; no other weight of it alone turns them."
+                yield f"{line}; no other weight of it alone, with the same sign, turns them."
             else:
                 yield f"{line}; the median weight that turns one is {each.turning_weight:.4g}."
 

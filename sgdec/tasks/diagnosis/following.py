@@ -1,8 +1,7 @@
 """What predictors would have chosen along given outputs: each token is predicted after those before it.
 
 The distribution of a step is softmax over the scores of the tokens that can follow (of the whole constellation, or of
-one predictor alone and unweighted). A predictor has a best token only if no other token has the same score: a word
-count, for example, has none.
+one predictor alone, with weight 1 or -1). A predictor has a best token only if no other token has the same score.
 """
 
 from __future__ import annotations
@@ -46,10 +45,13 @@ class Path:
 
 
 def alone(constellation: Constellation) -> dict[str, Constellation]:
-    """For each predictor that is consulted the constellation of this predictor alone, with weight 1."""
+    """For each predictor that is consulted the constellation of this predictor alone, with weight 1, or -1 if its
+    weight is negative."""
     size, kind = constellation.vocab_size, constellation.bounds_kind
     return {
-        member.name: Constellation([Member(member.name, member.predictor)], vocab_size=size, bounds=kind)
+        member.name: Constellation(
+            [Member(member.name, member.predictor, -1.0 if member.weight < 0 else 1.0)], vocab_size=size, bounds=kind
+        )
         for member in constellation.members
         if member.weight is not None
     }

@@ -57,8 +57,8 @@ class Decision:
     predictor: str
     """The one with the highest contribution."""
     turning_weight: float | None
-    """The weight of this predictor with which both hypotheses rank equally, all else unchanged; None if no weight
-    above 0 does that."""
+    """The weight of this predictor with which both hypotheses rank equally, all else unchanged; None if this is no
+    weight, or one with another sign."""
 
 
 def is_better(one: float, other: float) -> bool:
@@ -81,14 +81,15 @@ def decision(better: Scored, worse: Scored, names: Sequence[str], weights: Seque
     contributions = parts | ({COVERAGE: coverage} if coverage else {})
     difference = better.rank_score - worse.rank_score
     decides = max(contributions, key=contributions.__getitem__)
-    turning = _turning(decides, contributions, dict(zip(names, apart, strict=True)))
+    others = math.fsum(by for name, by in contributions.items() if name != decides)
+    turning = None
+    if decides in parts and contributions[decides]:
+        place = names.index(decides)
+        turning = _turning(others, apart[place], weights[place] or 0.0)
     return Decision(difference, contributions, decides, turning)
 
 
-def _turning(name: str, contributions: Mapping[str, float], apart: Mapping[str, float]) -> float | None:
-    """The weight w with  w * apart + sum of all other contributions = 0."""
-    if not apart.get(name):
-        return None
-    others = math.fsum(by for other, by in contributions.items() if other != name)
-    weight = -others / apart[name]
-    return weight if weight > 0 and math.isfinite(weight) else None
+def _turning(others: float, apart: float, weight: float) -> float | None:
+    """The weight w with  w * apart + others = 0  if it has the sign of the present one."""
+    turning = -others / apart
+    return turning if turning * weight > 0 and math.isfinite(turning) else None

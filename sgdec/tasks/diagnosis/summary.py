@@ -37,7 +37,7 @@ class Decider(NamedTuple):
     search_errors: int
     """Those in which it decides for the better hypothesis."""
     turning: int
-    """The model errors that another weight of this predictor alone, above 0, would turn."""
+    """Those model errors that have a `Decision.turning_weight`."""
     turning_weight: float | None
     """The median of these weights."""
 

@@ -78,8 +78,8 @@ def _deciders(summary: Summary) -> Table:
         "at weight",
     ]
     notes = [
-        "A predictor decides if it adds most to the difference. It can turn a model error if another weight above 0, "
-        "all else unchanged, lets the reference rank as high as the output; the median of these weights is shown."
+        "A predictor decides if it adds most to the difference. It can turn a model error if with another weight of",
+        "it alone (the median is shown) the reference ranks as high as the output.",
     ]
     return Table("Which predictor decides", head, rows, notes)
 
