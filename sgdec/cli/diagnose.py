@@ -54,11 +54,11 @@ class _Sizes(click.ParamType):  # type: ignore[type-arg]  # generic in some vers
         help="Outputs of another run, which may be better: lines, an n-best list, or JSON lines. Repeatable.",
     ),
     click.option(
-        "--proof", type=click.Choice(["dfs", "astar", "none"]), default="dfs", show_default=True,
+        "--proof", type=click.Choice(["astar", "dfs", "none"]), default="astar", show_default=True,
         help="The exact search for the best hypothesis of each sentence.",
     ),
     click.option(
-        "--max-expansions", type=click.IntRange(min=0), default=1000, show_default=True, metavar="N",
+        "--max-expansions", type=click.IntRange(min=0), default=300, show_default=True, metavar="N",
         help="Limit on its expansions per sentence; 0 = none.",
     ),
     click.option(

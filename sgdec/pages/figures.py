@@ -31,6 +31,7 @@ SETTINGS: Any = {
     "axes.edgecolor": MUTED,
     "axes.facecolor": "none",
     "axes.grid": True,
+    "axes.axisbelow": True,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "figure.facecolor": "none",

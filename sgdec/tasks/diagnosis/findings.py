@@ -37,7 +37,10 @@ def _forbidden(summary: Summary) -> Iterator[str]:
 def _search(summary: Summary) -> Iterator[str]:
     errors = summary.proven.sentences + summary.witnessed.sentences
     if errors >= FEW * summary.sentences and errors:
-        yield f"The search missed a better hypothesis in {errors} of {summary.sentences} sentences: search wider."
+        yield (
+            f"The search missed a hypothesis that ranks higher in {errors} of {summary.sentences} sentences"
+            f"{_of_these(summary.empty.better)}."
+        )
     if summary.unknown.sentences >= MOST * summary.sentences:
         yield (
             f"Search errors are unknown for {summary.unknown.sentences} of {summary.sentences} sentences: raise "
@@ -53,10 +56,11 @@ def _weights(summary: Summary) -> Iterator[str]:
     for each in consulted:
         if each.model_errors > MOST * errors:
             line = f"{each.name} (weight {each.weight:g}) decides {each.model_errors} of {errors} model errors"
-            if each.turning_weight is None:
-                yield f"{line}; no other weight of it alone, with the same sign, turns them."
+            if each.turning_weight is None or each.turning <= MOST * each.model_errors:
+                yield f"{line}; another weight turns {each.turning} of them."
             else:
-                yield f"{line}; the median weight that turns one is {each.turning_weight:.4g}."
+                median = f"{each.turning_weight:.4g} in the median"
+                yield f"{line}; {each.turning} of them turn at another weight, {median}."
 
 
 def _lengths(summary: Summary) -> Iterator[str]:
@@ -71,9 +75,9 @@ def _lengths(summary: Summary) -> Iterator[str]:
 
 
 def _empty(summary: Summary) -> Iterator[str]:
-    empty = summary.empty
-    if empty.outputs + empty.better >= FEW * summary.sentences and empty.outputs + empty.better:
-        yield (
-            f"The empty output is the output of {empty.outputs} sentences, and ranks higher than that of "
-            f"{empty.better} more."
-        )
+    if summary.empty.outputs >= FEW * summary.sentences and summary.empty.outputs:
+        yield f"{summary.empty.outputs} of {summary.sentences} outputs are empty."
+
+
+def _of_these(empty: int) -> str:
+    return f"; in {empty} of these the empty output does" if empty else ""

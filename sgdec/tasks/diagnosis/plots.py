@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from sgdec.pages.figures import MUTED, SERIES, svg
 from sgdec.tasks.diagnosis.calibration import Reliability
@@ -19,8 +19,20 @@ COLUMNS = 3
 """The number of reliability diagrams side by side."""
 
 
-def plots(report: Report) -> Iterator[str]:
-    """The plots as SVG elements, without those that have nothing to show."""
+class Plot(NamedTuple):
+    """A plot in words, and as an SVG element."""
+
+    title: str
+    description: str
+    svg: str
+
+    @classmethod
+    def drawn(cls, draw: Callable[[Figure], object], title: str, description: str, **size: float) -> Plot:
+        return cls(title, description, svg(draw, title, description, **size))
+
+
+def plots(report: Report) -> Iterator[Plot]:
+    """The plots that have something to show."""
     differences = [
         each.model.by
         for each in report.diagnosis.sentences
@@ -37,7 +49,7 @@ def plots(report: Report) -> Iterator[str]:
         yield _reliability(drawn)
 
 
-def _differences(differences: Sequence[float]) -> str:
+def _differences(differences: Sequence[float]) -> Plot:
     higher = sum(each < 0 for each in differences)
 
     def draw(figure: Figure) -> None:
@@ -47,10 +59,10 @@ def _differences(differences: Sequence[float]) -> str:
         axes.set(xlabel="rank score of the output minus that of the reference", ylabel="sentences")
 
     what = f"Of {len(differences)} references, {higher} rank higher than the output: left of 0."
-    return svg(draw, "Output against reference", what)
+    return Plot.drawn(draw, "Output against reference", what)
 
 
-def _lengths(bins: Sequence[LengthBin]) -> str:
+def _lengths(bins: Sequence[LengthBin]) -> Plot:
     names = [f"{each.shortest}+" if each.longest is None else f"{each.shortest}-{each.longest}" for each in bins]
 
     def draw(figure: Figure) -> None:
@@ -60,10 +72,10 @@ def _lengths(bins: Sequence[LengthBin]) -> str:
         axes.set(xlabel="tokens of the reference", ylabel="length ratio")
 
     listed = ", ".join(f"{name}: {each.ratio:.2f}" for name, each in zip(names, bins, strict=True))
-    return svg(draw, "Length of outputs", f"Tokens of the outputs per token of the references. {listed}.")
+    return Plot.drawn(draw, "Length of outputs", f"Tokens of the outputs per token of the references. {listed}.")
 
 
-def _curve(curve: Sequence[Point]) -> str:
+def _curve(curve: Sequence[Point]) -> Plot:
     sizes = [each.size for each in curve]
     columns: dict[str, list[Any]] = {
         "BLEU": [each.bleu for each in curve],
@@ -82,10 +94,12 @@ def _curve(curve: Sequence[Point]) -> str:
             axes.set(xlabel="beam", title=name)
 
     ends = ", ".join(f"BLEU {each.bleu:.1f} with beam {each.size}" for each in (curve[0], curve[-1]))
-    return svg(draw, "Beam curve", f"BLEU, length ratio and search errors by size of the beam: {ends}.", width=9)
+    return Plot.drawn(
+        draw, "Beam curve", f"BLEU, length ratio and search errors by size of the beam: {ends}.", width=9
+    )
 
 
-def _reliability(drawn: Mapping[str, Reliability]) -> str:
+def _reliability(drawn: Mapping[str, Reliability]) -> Plot:
     rows = math.ceil(len(drawn) / COLUMNS)
     columns = min(len(drawn), COLUMNS)
 
@@ -102,4 +116,4 @@ def _reliability(drawn: Mapping[str, Reliability]) -> str:
 
     errors = ", ".join(f"{name} {each.error:.3f}" for name, each in drawn.items())
     what = f"Share of right tokens by probability of the best token; on the diagonal both are equal. ECE: {errors}."
-    return svg(draw, "Reliability", what, width=3 * columns + 0.5, height=3.2 * rows)
+    return Plot.drawn(draw, "Reliability", what, width=3 * columns + 0.5, height=3.2 * rows)

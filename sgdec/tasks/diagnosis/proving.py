@@ -23,8 +23,8 @@ PROOFS: tuple[Proof, ...] = get_args(Proof)
 class Budget:
     """The exact search, and what it may cost for each sentence; 0 = no limit."""
 
-    proof: Proof = "dfs"
-    max_expansions: int = 1000
+    proof: Proof = "astar"
+    max_expansions: int = 300
     max_seconds: float = 0.0
 
 
