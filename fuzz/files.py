@@ -226,6 +226,13 @@ TARGETS: tuple[FileTarget, ...] = (
     target("compare", "compare in.txt outputs.txt --reference outputs.txt --source in.txt --samples 3 --html out",
            "in.txt:text outputs.txt:text", **ANY),
     target("compare lists", "compare list.nbest list.jsonl --json out", "list.nbest:text list.jsonl:json", **ANY),
+    target("diagnose", "diagnose --predictors wc --vocab-size 9 --max-length 2 --input-format ids --html out "
+           "--witness list.nbest --reference outputs.ids in.ids",
+           "in.ids:text outputs.ids:text list.nbest:text", **ANY),
+    target("diagnose config", "diagnose --config decode.toml --reference outputs.ids --max-length 2 in.ids",
+           "in.ids outputs.ids decode.toml:text", **ANY),
+    target("diagnose text", "diagnose --predictors wc --tokenizer letters.spm --max-length 2 --reference outputs.txt "
+           "--json out in.txt", "in.txt outputs.txt:text letters.spm:binary", **ANY),
     # Commands that make models.
     target("lm", "lm --input train.de --output out --order 3 --discount-fallback", "train.de:text", **ANY),
     target("lm of tokens", "lm --input train.de --output out --order 2 --discount-fallback --tokenizer words.vocab",
@@ -272,8 +279,10 @@ NOT_READ = frozenset({"plugin_file", "plugin_files"})
 """Parameters of commands that name code, which is trusted."""
 NO_PATHS = frozenset({
     ("bucket", "selector"), ("cluster", "device"), ("decode", "decoder"), ("decode", "device"),
-    ("decode", "predictors"), ("decode", "range"), ("decode", "trace_sentences"), ("forcedlst", "feature"),
-    ("hf", "prompt"), ("hf", "source_language"), ("hf", "target_language"), ("maskvocab", "tokens"),
+    ("decode", "predictors"), ("decode", "range"), ("decode", "trace_sentences"), ("diagnose", "decoder"),
+    ("diagnose", "device"), ("diagnose", "predictors"), ("diagnose", "range"), ("diagnose", "trace_sentences"),
+    ("diagnose", "viewer"), ("forcedlst", "feature"), ("hf", "prompt"), ("hf", "source_language"),
+    ("hf", "target_language"), ("maskvocab", "tokens"),
     ("new-plugin", "name"),
     ("ngrams", "range_"), ("plugins", "name"), ("score", "device"), ("score", "predictors"), ("skipvocab", "tokens"),
     ("syncbeam", "symbol"), ("tokenizer", "normalization"), ("train", "device"), ("train", "model"),

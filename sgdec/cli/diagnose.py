@@ -9,16 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sgdec.cli import running
+from sgdec.cli import running, tracing
 from sgdec.cli.paths import Read, Written
 from sgdec.errors import UsageError, one_line
 from sgdec.settings import SHAPING
 
 if TYPE_CHECKING:
     from sgdec.library import LoadedRun
+    from sgdec.search.outcome import Outcome
     from sgdec.tasks.diagnosis.cases import Case
     from sgdec.tasks.diagnosis.report import Report
     from sgdec.tasks.diagnosis.verdicts import Sentence
+    from sgdec.trace.files import TraceWriter
 
 
 class _Sizes(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click
@@ -79,6 +81,7 @@ class _Sizes(click.ParamType):  # type: ignore[type-arg]  # generic in some vers
         "--viewer", metavar="FILE",
         help="The page of sgdec view that the report links to, as a path from the report.",
     ),
+    *tracing.OPTIONS,
     *map(running.setting, ("deterministic", "bounds", "check_bounds", "copy_unknown")),
     *running.AFTER,
 )  # fmt: skip
@@ -102,6 +105,7 @@ def command(ctx: click.Context, /, **given: Any) -> int:
 
 def diagnose(given: dict[str, Any], dotted: running.Options) -> int:
     """Returns the exit status, 1 if a sentence has no output."""
+    from sgdec.signature import line
     from sgdec.tasks.diagnosis.curve import beam_curve, oracle, with_size
     from sgdec.tasks.diagnosis.proving import Budget
     from sgdec.tasks.diagnosis.report import Report
@@ -114,6 +118,7 @@ def diagnose(given: dict[str, Any], dotted: running.Options) -> int:
         import_module("sacrebleu")
     if given["html"] is not None:
         import_module("matplotlib")
+    traced = tracing.tracing(given)
     run = running.load(given, dotted, decoder=given["decoder"])
     for size in given["beams"] or ():
         with_size(run, size)
@@ -121,7 +126,8 @@ def diagnose(given: dict[str, Any], dotted: running.Options) -> int:
     cases = _read(run, given)
     budget = Budget(given["proof"], given["max_expansions"], given["max_seconds"])
     with running.collector_spared():
-        diagnosis = diagnosed(run, cases, budget)
+        with tracing.writing(given, run, traced, line(signature)) as trace:
+            diagnosis = diagnosed(run, cases, budget, tracing=traced, seen=lambda outcome: _trace(trace, outcome))
         report = Report(
             diagnosis,
             summarise(diagnosis),
@@ -135,6 +141,11 @@ def diagnose(given: dict[str, Any], dotted: running.Options) -> int:
             running.log.warning(f"sentence {sentence.id}: {problem}")
     running.summarise(run.parts, run.scheduler(), signature)
     return 1 if report.summary.failed else 0
+
+
+def _trace(trace: TraceWriter | None, outcome: Outcome) -> None:
+    if trace is not None and outcome.trace is not None:
+        trace.write(outcome.trace)
 
 
 def _read(run: LoadedRun, given: dict[str, Any]) -> list[Case]:

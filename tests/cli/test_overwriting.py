@@ -16,6 +16,7 @@ from tests.helpers.commands import ALL, parameters
 
 TEXTS = {
     "decode": {"predictors", "decoder", "range", "device", "trace_sentences"},
+    "diagnose": {"predictors", "decoder", "range", "device", "viewer", "trace_sentences"},
     "score": {"predictors", "device"},
     "train": {"model", "preset", "device"},
     "tokenizer": {"normalization"},

@@ -133,6 +133,9 @@ def test_standard_output_stays_what_the_shell_made_it(name: str) -> None:
     assert Path("out").read_bytes() == OLD + b"new" and listed() == ["link", "out"]
 
 
+DIAGNOSE = (
+    "diagnose --predictors fst --fst.path 1.fst --input-format ids --max-length 3 --show 0 --reference in.ids in.ids"
+)
 CASES: dict[tuple[tuple[str, ...], str], tuple[str, str]] = {
     (("decode",), "output"): (
         "decode --predictors fst --fst.path 1.fst --input-format ids --output-format fst --output o{id}.fst in.ids",
@@ -152,6 +155,10 @@ CASES: dict[tuple[tuple[str, ...], str], tuple[str, str]] = {
     (("transducer",), "output"): ("transducer --from c.spm --to c.spm --text text --output out.fst", "out.fst"),
     (("lm",), "output"): ("lm --input text --order 2 --discount-fallback --output out.arpa.gz", "out.arpa.gz"),
     (("fit-length",), "output"): ("fit-length text text --output out", "out"),
+    **{
+        (("diagnose",), option): (f"{DIAGNOSE} --{option.strip('_')} out", "out")
+        for option in ("output", "json_", "html", "signature", "trace")
+    },
     (("compare",), "html"): ("compare text text --html out", "out"),
     (("compare",), "json_"): ("compare text text --json out", "out"),
     (("trie",), "output"): ("trie in.ids --output out", "out"),

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 
-from sgdec.context import BOS, EOS, Vocabularies
+from sgdec.context import BOS, EOS, Vocabularies, Vocabulary
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.limits import whole_number
 from sgdec.protocol import Source
@@ -40,7 +39,7 @@ def cases(
     """``references``: one line for each source; ``witnesses``: by name of a run its outputs of each source.
 
     ``text``: lines are text; otherwise token ids. ``names`` of the two files, for messages. Raises UsageError for
-    text without a target vocabulary, SgdecError if the numbers of lines differ.
+    text without a target vocabulary; SgdecError if the numbers of lines differ, and for what is no token id.
     """
     if text and vocabularies.target is None:
         raise UsageError(
@@ -48,27 +47,23 @@ def cases(
             "or token ids with --input-format ids."
         )
     sentences = list(sources)
-    counts = {names[0]: len(sentences), names[1]: len(references)} | {
-        name: len(outputs) for name, outputs in witnesses.items()
-    }
+    if not sentences:
+        raise SgdecError(f"{names[0]}: there are no sentences.")
+    counts = {names[1]: len(references)} | {name: len(outputs) for name, outputs in witnesses.items()}
     for name, count in counts.items():
         if count != len(sentences):
             raise SgdecError(
                 f"{names[0]} has {len(sentences)} sentences but {name} has {count}. Line N of one must belong to "
                 "line N of the other."
             )
-    if not sentences:
-        raise SgdecError(f"{names[0]}: there are no sentences.")
-    others: Iterable[tuple[Sequence[str], ...]] = zip(*witnesses.values(), strict=True)
-    for source, reference, outputs in zip_longest(sentences, references, others, fillvalue=()):
-        assert not isinstance(source, tuple)
-        found = [
-            (name, _tokens(line, source, vocabularies, text))
-            for name, lines in zip(witnesses, outputs, strict=True)
-            for line in lines
+    for place, (source, reference) in enumerate(zip(sentences, references, strict=True)):
+        others = [
+            (name, _tokens(line, source, vocabularies, text, f"{name}: sentence {place + 1}"))
+            for name, outputs in witnesses.items()
+            for line in outputs[place]
         ]
-        line = str(reference)
-        yield Case(source, _tokens(line, source, vocabularies, text), line, tuple(found), text)
+        where = f"{names[1]}: line {place + 1}"
+        yield Case(source, _tokens(reference, source, vocabularies, text, where), reference, tuple(others), text)
 
 
 def pair_of(source: Source, tokens: tuple[int, ...]) -> Pair:
@@ -78,21 +73,22 @@ def pair_of(source: Source, tokens: tuple[int, ...]) -> Pair:
 
 
 def _tokens(
-    line: str, source: Source | Unreadable, vocabularies: Vocabularies, text: bool
+    line: str, source: Source | Unreadable, vocabularies: Vocabularies, text: bool, where: str
 ) -> tuple[int, ...] | SgdecError:
+    if not text:
+        return tuple(_token(word, vocabularies.target, where) for word in line.split())
     if isinstance(source, Unreadable):
         return SgdecError("the source could not be read.")
+    assert vocabularies.target is not None
     try:
-        if text:
-            assert vocabularies.target is not None
-            return encoded(line, vocabularies.target, source, vocabularies.source)
-        return tuple(map(_token, line.split()))
+        return encoded(line, vocabularies.target, source, vocabularies.source)
     except SgdecError as error:
         return error
 
 
-def _token(word: str) -> int:
+def _token(word: str, vocabulary: Vocabulary | None, where: str) -> int:
     token = whole_number(word)
-    if token is None or token in (BOS, EOS):
-        raise SgdecError(f"{word!r} is not a token id of an output; for text use --input-format text.")
+    if token is None or token in (BOS, EOS) or (vocabulary is not None and token >= vocabulary.size):
+        given = repr(word) if len(word) <= 40 else f"{word[:20]!r}... ({len(word)} characters)"
+        raise SgdecError(f"{where}: {given} is not a token id of an output; for text use --input-format text.")
     return token

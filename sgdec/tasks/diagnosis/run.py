@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from sgdec.context import EOS, Vocabulary
@@ -23,6 +23,7 @@ from sgdec.tasks.diagnosis.proving import Budget, bound_of, prove
 from sgdec.tasks.diagnosis.scored import Scored
 from sgdec.tasks.diagnosis.verdicts import Forbidden, Judge, Known, Sentence
 from sgdec.terminal import Bar, track
+from sgdec.trace.records import Tracing
 
 log = logging.getLogger(__name__)
 
@@ -51,9 +52,17 @@ class Diagnosis:
     """That of the target side."""
 
 
-def diagnose(run: LoadedRun, cases: Sequence[Case], budget: Budget | None = None) -> Diagnosis:
+def diagnose(
+    run: LoadedRun,
+    cases: Sequence[Case],
+    budget: Budget | None = None,
+    *,
+    tracing: Tracing | None = None,
+    seen: Callable[[Outcome], object] = lambda outcome: None,
+) -> Diagnosis:
     """Decode the sources and judge the outputs.
 
+    ``tracing``: the part of the decoder's search to trace; ``seen`` is called with each of its outcomes.
     A failed sentence does not affect the others (`Sentence.problems`). Raises UsageError for a decoder that ranks by
     a criterion of its own, and for a predictor without bounds, unless nothing is to be proven.
     """
@@ -62,12 +71,11 @@ def diagnose(run: LoadedRun, cases: Sequence[Case], budget: Budget | None = None
             f"{run.parts.config.decoder_name} ranks by {run.parts.decoder.ranks_by}, so scores do not say which "
             "output it should have found. Give another --decoder."
         )
-    outcomes = [
-        run.respelled(outcome)
-        for outcome in track(
-            run.scheduler().run(case.source for case in cases), "decoding", log, unit="sentences", total=len(cases)
-        )
-    ]
+    outcomes = []
+    searches = run.scheduler(tracing).run(case.source for case in cases)
+    for outcome in track(searches, "decoding", log, unit="sentences", total=len(cases)):
+        seen(outcome)
+        outcomes.append(run.respelled(replace(outcome, trace=None)))
     sources = [outcome.source for outcome in outcomes]
     scores = _scores(run, cases, outcomes)
     proofs = _proofs(run, outcomes, budget or Budget())

@@ -9,6 +9,9 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sgdec_decoders.beam import BeamDecoder
+from sgdec_decoders.greedy import GreedyDecoder
+from sgdec_decoders.sample import SampleDecoder
 
 import sgdec
 from sgdec.context import EOS
@@ -23,10 +26,6 @@ from sgdec.tasks.diagnosis.scored import is_better
 from sgdec.tasks.diagnosis.verdicts import Sentence
 from sgdec.testing import TinySpace, enumerate_space
 from sgdec.testing.enumeration import followers
-from sgdec_decoders.beam import BeamDecoder
-from sgdec_decoders.dfs import DfsDecoder
-from sgdec_decoders.greedy import GreedyDecoder
-from sgdec_decoders.sample import SampleDecoder
 from tests.helpers.random_spaces import V, random_spaces
 
 pytestmark = pytest.mark.slow
