@@ -158,25 +158,31 @@ def _read(run: LoadedRun, given: dict[str, Any]) -> list[Case]:
     if [*inputs, given["reference"], *given["witness"]].count("-") > 1:
         raise UsageError("standard input (-) can be only one of the files.")
     first, last = parse_range(given["range"])
-    reader, name = run.reader(given["input_format"]), " and ".join(inputs)
+    reader, name = run.reader(given["input_format"]), " and ".join(map(_name, inputs))
     with reader.open(inputs) as lines:
         sources = list(reader.read(lines, name))
     references = list(read_lines(given["reference"]))
     witnesses = {
-        path: [[each.text for each in listed] for listed in read_outputs(path).lists] for path in given["witness"]
+        _name(path): [[each.text for each in listed] for listed in read_outputs(path).lists]
+        for path in given["witness"]
     }
     found = cases(
         sources,
         references,
         witnesses,
         run.parts.vocabularies,
+        run.parts.constellation.vocab_size,
         text=given["input_format"] == "text",
-        names=(name, given["reference"]),
+        names=(name, _name(given["reference"])),
     )
     chosen = list(found)[first - 1 : last]
     if not chosen:
         raise UsageError(f"--range begins at {first}, but {name} has {len(sources)} lines.")
     return chosen
+
+
+def _name(path: str) -> str:
+    return "standard input" if path == "-" else path
 
 
 def _write(report: Report, given: dict[str, Any]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from sgdec.context import BOS, EOS, Vocabularies, Vocabulary
+from sgdec.context import BOS, EOS, Vocabularies
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.limits import whole_number
 from sgdec.protocol import Source
@@ -32,6 +32,7 @@ def cases(
     references: Sequence[str],
     witnesses: Mapping[str, Sequence[Sequence[str]]],
     vocabularies: Vocabularies,
+    vocab_size: int | None = None,
     *,
     text: bool,
     names: tuple[str, str] = ("the input", "the reference"),
@@ -56,14 +57,20 @@ def cases(
                 f"{names[0]} has {len(sentences)} sentences but {name} has {count}. Line N of one must belong to "
                 "line N of the other."
             )
+
+    def read(line: str, source: Source | Unreadable, where: str) -> tuple[int, ...] | SgdecError:
+        if text:
+            return _encoded(line, source, vocabularies)
+        return tuple(_token(word, vocab_size, where) for word in line.split())
+
     for place, (source, reference) in enumerate(zip(sentences, references, strict=True)):
         others = [
-            (name, _tokens(line, source, vocabularies, text, f"{name}: sentence {place + 1}"))
+            (name, read(line, source, f"{name}: sentence {place + 1}"))
             for name, outputs in witnesses.items()
             for line in outputs[place]
         ]
-        where = f"{names[1]}: line {place + 1}"
-        yield Case(source, _tokens(reference, source, vocabularies, text, where), reference, tuple(others), text)
+        tokens = read(reference, source, f"{names[1]}: line {place + 1}")
+        yield Case(source, tokens, reference, tuple(others), text)
 
 
 def pair_of(source: Source, tokens: tuple[int, ...]) -> Pair:
@@ -72,11 +79,7 @@ def pair_of(source: Source, tokens: tuple[int, ...]) -> Pair:
     return Pair(source.id, source.tokens, source.text, None if limit is None else max(limit, len(tokens)), tokens)
 
 
-def _tokens(
-    line: str, source: Source | Unreadable, vocabularies: Vocabularies, text: bool, where: str
-) -> tuple[int, ...] | SgdecError:
-    if not text:
-        return tuple(_token(word, vocabularies.target, where) for word in line.split())
+def _encoded(line: str, source: Source | Unreadable, vocabularies: Vocabularies) -> tuple[int, ...] | SgdecError:
     if isinstance(source, Unreadable):
         return SgdecError("the source could not be read.")
     assert vocabularies.target is not None
@@ -86,9 +89,9 @@ def _tokens(
         return error
 
 
-def _token(word: str, vocabulary: Vocabulary | None, where: str) -> int:
+def _token(word: str, vocab_size: int | None, where: str) -> int:
     token = whole_number(word)
-    if token is None or token in (BOS, EOS) or (vocabulary is not None and token >= vocabulary.size):
+    if token is None or token in (BOS, EOS) or (vocab_size is not None and token >= vocab_size):
         given = repr(word) if len(word) <= 40 else f"{word[:20]!r}... ({len(word)} characters)"
         raise SgdecError(f"{where}: {given} is not a token id of an output; for text use --input-format text.")
     return token

@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterator, Sequence
 
 from sgdec.context import EOS
 from sgdec.tasks.diagnosis.scored import Decision
-from sgdec.tasks.diagnosis.verdicts import Sentence
+from sgdec.tasks.diagnosis.verdicts import EMPTY, PROOF, REFERENCE, Sentence
+
+ORIGINS = {PROOF: "found by exact search", REFERENCE: "the reference", EMPTY: "the empty output"}
+"""The origins of hypotheses in words; all others are files."""
 
 
 def severity(sentence: Sentence) -> float:
@@ -42,11 +45,7 @@ def _search(sentence: Sentence) -> str:
         most = f"by at most {search.gap:.4g}" if math.isfinite(search.gap) else "by an unknown amount"
         return f"Search unknown: the best hypothesis may rank higher {most}."
     assert search.better is not None
-    found = (
-        f"found by {search.better.origin}"
-        if search.better.origin == "exact search"
-        else f"the {search.better.origin}"
-    )
+    found = ORIGINS.get(search.better.origin, f"from {search.better.origin}")
     if search.error == "proven":
         return f"Search error, proven: the best hypothesis ({found}) ranks higher by {_amount(search.by)}."
     most = f", at most by {search.gap:.4g}" if math.isfinite(search.gap) else ""

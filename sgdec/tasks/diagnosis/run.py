@@ -21,7 +21,7 @@ from sgdec.tasks.diagnosis.cases import Case, pair_of
 from sgdec.tasks.diagnosis.following import NO_TOKEN, Path, alone, follow
 from sgdec.tasks.diagnosis.proving import Budget, bound_of, prove
 from sgdec.tasks.diagnosis.scored import Scored
-from sgdec.tasks.diagnosis.verdicts import Forbidden, Judge, Known, Sentence
+from sgdec.tasks.diagnosis.verdicts import EMPTY, PROOF, REFERENCE, Forbidden, Judge, Known, Sentence
 from sgdec.terminal import Bar, track
 from sgdec.trace.records import Tracing
 
@@ -195,7 +195,7 @@ def _judged(
     best = _best(outcome)
     if outcome.error is not None:
         problems.append(f"output: {told(outcome.error, run.parts.config.decoder_name)}")
-    output, reference, empty = scored("output", best), scored("reference", case.reference), scored("empty output", ())
+    output, reference, empty = scored("output", best), scored(REFERENCE, case.reference), scored(EMPTY, ())
     if best is not None and output is None:
         problems.append("output: predictors that did not score it forbid it.")
     witnesses = tuple(
@@ -210,10 +210,10 @@ def _judged(
         if proof.result.hypotheses:
             optimum = Scored.of(proof.result.hypotheses[0], run.parts.decoder.ranking)
     known = [
-        ("exact search", optimum),
-        ("reference", reference),
+        (PROOF, optimum),
+        (REFERENCE, reference),
         *((each.origin, each.scored) for each in witnesses),
-        ("empty output", empty),
+        (EMPTY, empty),
     ]
     others = [
         Known(origin, found, _text(run, found.tokens))

@@ -21,11 +21,14 @@ Search: TypeAlias = Literal["proven", "witnessed", "none", "unknown"]
 Model: TypeAlias = Literal["error", "forbidden", "none", "unknown"]
 
 
+PROOF, REFERENCE, EMPTY = "exact search", "reference", "empty output"
+
+
 class Known(NamedTuple):
     """A hypothesis of the space that is known beside the output."""
 
     origin: str
-    """Who found it."""
+    """`PROOF`, `REFERENCE`, `EMPTY`, or the file that it is from."""
     scored: Scored
     text: str
 
