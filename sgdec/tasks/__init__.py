@@ -1,1 +1,1 @@
-"""Tasks other than decoding: scoring given outputs, copying unknown words, posteriors, comparing outputs."""
+"""Tasks other than decoding: scoring given outputs, copying unknown words, posteriors, comparing and diagnosing outputs."""
