@@ -1,1 +1,1 @@
-"""Tasks other than decoding: scoring given outputs, copying unknown words, posteriors, comparing and diagnosing outputs."""
+"""Tasks other than decoding: scoring outputs, copying unknown words, posteriors, comparison, diagnosis."""

@@ -40,7 +40,7 @@ def cases(
     """``references``: one line for each source; ``witnesses``: by name of a run its outputs of each source.
 
     ``text``: lines are text; otherwise token ids. ``names`` of the two files, for messages. Raises UsageError for
-    text without a target vocabulary; SgdecError if the numbers of lines differ, and for what is no token id.
+    text without a target vocabulary; SgdecError if the numbers of lines differ, or if a word is not a token id.
     """
     if text and vocabularies.target is None:
         raise UsageError(

@@ -1,4 +1,4 @@
-"""What stands out in a summary, in sentences.
+"""The findings of a summary, in sentences.
 
 Each finding has a threshold, which is a choice and not a test of significance: a tenth of the sentences for what
 should not occur at all, and a half for what is only a question of degree.

@@ -1,4 +1,4 @@
-"""What predictors would have chosen along given outputs: each token is predicted after those before it.
+"""The predictions along given outputs: each token is predicted after those before it.
 
 The distribution of a step is softmax over the scores of the tokens that can follow (of the whole constellation, or of
 one predictor alone, with weight 1 or -1). A predictor has a best token only if no other token has the same score.

@@ -58,7 +58,7 @@ def _differences(differences: Sequence[float]) -> Plot:
         axes.axvline(0, color=MUTED, linestyle="--")
         axes.set(xlabel="rank score of the output minus that of the reference", ylabel="sentences")
 
-    what = f"Of {len(differences)} references, {higher} rank higher than the output: left of 0."
+    what = f"{higher} of {len(differences)} references rank higher than the output: left of 0."
     return Plot.drawn(draw, "Output against reference", what)
 
 

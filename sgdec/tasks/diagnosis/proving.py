@@ -63,7 +63,7 @@ def bound_of(result: Result, source: Source, run: LoadedRun) -> float:
 
 
 def bound_at_the_root(constellation: Constellation, source: Source, run: LoadedRun) -> float:
-    """What predictors claim about all hypotheses of a sentence before any search."""
+    """The bound on all hypotheses of a sentence that predictors declare before any search."""
     try:
         roots = constellation.roots([source])
     except SgdecError:

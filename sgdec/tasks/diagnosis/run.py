@@ -64,7 +64,7 @@ def diagnose(
 
     ``tracing``: the part of the decoder's search to trace; ``seen`` is called with each of its outcomes.
     A failed sentence does not affect the others (`Sentence.problems`). Raises UsageError for a decoder that ranks by
-    a criterion of its own, and for a predictor without bounds, unless nothing is to be proven.
+    a criterion of its own, and for a predictor without bounds, except with the proof "none".
     """
     if run.parts.decoder.ranks_by != "ranking":
         raise UsageError(

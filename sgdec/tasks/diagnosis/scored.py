@@ -48,17 +48,17 @@ class Scored:
 
 @dataclass(frozen=True)
 class Decision:
-    """Why one hypothesis ranks above another."""
+    """The reason why one hypothesis ranks above another."""
 
     difference: float
     """The rank score of the better one minus that of the other; not negative."""
     contributions: Mapping[str, float]
-    """What each predictor adds to the difference, and the coverage penalty if there is one."""
+    """The part of the difference that each predictor adds, and the coverage penalty if there is one."""
     predictor: str
     """The one with the highest contribution."""
     turning_weight: float | None
-    """The weight of this predictor with which both hypotheses rank equally, all else unchanged; None if this is no
-    weight, or one with another sign."""
+    """The weight of this predictor with which both hypotheses rank equally, all else unchanged; None if there
+    is none with the sign of the present one."""
 
 
 def is_better(one: float, other: float) -> bool:

@@ -1,4 +1,4 @@
-"""What the verdicts on single sentences say about a set of sentences."""
+"""The verdicts on single sentences, summed up over a set."""
 
 from __future__ import annotations
 

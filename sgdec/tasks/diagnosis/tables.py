@@ -138,7 +138,9 @@ def _calibration(summary: Summary) -> Table:
         [name, str(each.steps), *map(_number, (each.accuracy, each.confidence, each.error))]
         for name, each in summary.calibration.items()
     ]
-    notes = ["Of the best token at each step along the references; ECE is the expected calibration error."]
+    notes = [
+        "All numbers are about the best token at each step along the references; ECE is the expected calibration error."
+    ]
     return Table("Calibration", ["", "steps", "accuracy", "confidence", "ECE"], rows, notes)
 
 

@@ -45,7 +45,7 @@ class SearchVerdict:
     better: Known | None = None
     """The best known hypothesis if it ranks higher than the output."""
     decision: Decision | None = None
-    """Why it does; None without an output."""
+    """The reason why it does; None without an output."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class ModelVerdict:
     by: float | None = None
     """The output's rank score minus that of the reference; None if one of them has none."""
     decision: Decision | None = None
-    """Why the better of the two ranks higher; None if they rank equally."""
+    """The reason why the better of the two ranks higher; None if they rank equally."""
     forbidden: Forbidden | None = None
 
 
@@ -138,7 +138,7 @@ class Sentence:
     expansions: int
     """Those of the exact search."""
     problems: tuple[str, ...] = ()
-    """Why something above could not be found out."""
+    """The reasons why something above could not be found out."""
 
     @property
     def failed(self) -> bool:
