@@ -139,7 +139,7 @@ def _calibration(summary: Summary) -> Table:
         for name, each in summary.calibration.items()
     ]
     notes = [
-        "All numbers are about the best token at each step along the references; ECE is the expected calibration error."
+        "The best token at each step along the references counts. ECE is the expected calibration error."
     ]
     return Table("Calibration", ["", "steps", "accuracy", "confidence", "ECE"], rows, notes)
 
