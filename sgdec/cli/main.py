@@ -23,6 +23,7 @@ from sgdec.suggest import suggest
 
 COMMANDS = {
     "decode": "Search for the best outputs of every source sentence.",
+    "view": "Show what searches did: a page or a figure of a trace.",
     "score": "Score given outputs with predictors; rescore n-best lists.",
     "diagnose": "Say whether the search or the model is to blame for outputs.",
     "evaluate": "Compute BLEU and chrF of translations with sacreBLEU.",

@@ -1,0 +1,118 @@
+"""``sgdec view``: a page that shows what searches did, or a figure of one search."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
+
+import click
+
+from sgdec.cli.paths import Command, Read, Written
+from sgdec.errors import SgdecError, UsageError
+from sgdec.io.sources import parse_range
+from sgdec.io.writing import whole_file, write_whole
+from sgdec.view.runs import Run, require_same_sources
+
+
+Kind = Literal["svg", "pdf"]
+
+
+@click.command("view", cls=Command)
+@click.argument("trace", type=Read(), metavar="TRACE")
+@click.argument("other", type=Read(), required=False, metavar="[TRACE2]")
+@click.option(
+    "--output", type=Written(), metavar="FILE",
+    help="The page to write. Default: the name of TRACE with the ending .html.",
+)
+@click.option("--sentences", metavar="A:B", help="Show only sentences A to B, counted from 1, both included.")
+@click.option("--sentence", type=click.IntRange(min=1), metavar="N", help="The sentence of --svg and --pdf.")
+@click.option("--svg", type=Written(), metavar="FILE", help="Write a figure of one search as SVG instead of a page.")
+@click.option("--pdf", type=Written(), metavar="FILE", help="Write a figure of one search as PDF instead of a page.")
+@click.option(
+    "--dropped", type=click.IntRange(min=0), default=0, show_default=True, metavar="N",
+    help="Dropped continuations to draw at each prefix of the best hypothesis of a figure.",
+)  # fmt: skip
+def command(
+    trace: str,
+    other: str | None,
+    output: str | None,
+    sentences: str | None,
+    sentence: int | None,
+    svg: str | None,
+    pdf: str | None,
+    dropped: int,
+) -> None:
+    """Write a page that shows the searches of TRACE, which sgdec decode --trace FILE has written.
+
+    The page is one file, which a browser opens from the disk. With TRACE2, another run on the same sentences, it
+    shows two searches side by side and the step where their outputs part. PAGE.html#sentence=12 shows sentence 12.
+
+    \b
+    sgdec decode --predictors nmt --nmt.model run/best --trace beam.jsonl.zst input.txt
+    sgdec view beam.jsonl.zst --output beam.html
+    sgdec view beam.jsonl.zst --sentence 3 --pdf search.pdf
+    """
+    if svg is None and pdf is None:
+        write_page(trace, other, output, sentences)
+    else:
+        write_figures(trace, other, sentence, {"svg": svg, "pdf": pdf}, dropped)
+
+
+def write_page(trace: str, other: str | None, output: str | None, sentences: str | None) -> None:
+    """Write the page of one or two traces."""
+    from sgdec.view.page import page
+
+    first, last = parse_range(sentences)
+    paths = [trace] if other is None else [trace, other]
+    target = output or default_output(paths)
+    runs = [read_run(path, first, last) for path in paths]
+    require_same_sources(runs)
+    write_whole(target, page(runs))
+    click.echo(target)
+
+
+def write_figures(
+    trace: str, other: str | None, sentence: int | None, targets: Mapping[Kind, str | None], dropped: int
+) -> None:
+    """Write a figure of one sentence."""
+    from sgdec.view.figure import draw, save
+
+    if other is not None:
+        raise UsageError(f"--svg and --pdf draw one search. Give {trace} or {other}.")
+    if sentence is None:
+        raise UsageError("--svg and --pdf draw one search. Give its sentence: --sentence N.")
+    run = read_run(trace, sentence, sentence)
+    figure = draw(run, run.sentences[0], dropped=dropped)
+    for kind, target in targets.items():
+        if target is not None:
+            with whole_file(target) as file:
+                save(figure, file, kind)
+
+
+def read_run(path: str, first: int, last: int | None) -> Run:
+    """The sentences of a trace from ``first`` to ``last``. Raises SgdecError if it has none of them."""
+    from sgdec.trace.files import read_trace
+    from sgdec.trace.records import Tracing
+
+    trace = read_trace(path, Tracing(first=first, last=last))
+    if not trace.sentences:
+        if (first, last) == (1, None):
+            raise SgdecError(f"{path} has no sentence. Trace a run that has one.")
+        wanted = f"sentence {first}" if first == last else f"sentence from {first} to {last or 'the end'}"
+        raise SgdecError(f"{path} has no {wanted}. The page of 'sgdec view {path}' lists its sentences.")
+    return Run(Path(path).name, trace.header, trace.pieces, trace.sentences)
+
+
+def default_output(paths: Sequence[str]) -> str:
+    """The name of the first trace with the ending ``.html``. Raises UsageError if that is one of the traces."""
+    if paths[0] == "-":
+        raise UsageError("standard input has no name to write to. Give --output FILE.")
+    name = Path(paths[0])
+    if name.suffix in (".gz", ".zst"):
+        name = name.with_suffix("")
+    target = str(name.with_suffix(".html"))
+    if any(os.path.exists(target) and os.path.samefile(target, path) for path in paths if path != "-"):
+        raise UsageError(f"{target} is a trace. Give --output another file.")
+    return target

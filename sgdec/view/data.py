@@ -1,0 +1,183 @@
+"""The data of a page: traces as compact JSON, with the prefixes of each search in the order in which they are drawn.
+
+A tree is a set of columns, one value per prefix. The types in ``types.d.ts`` describe the form.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+from sgdec.trace.records import Bound, Expansion, SentenceTrace
+from sgdec.view.layout import overview
+from sgdec.view.parting import Parting, parting
+from sgdec.view.runs import Run
+from sgdec.view.tree import UNRECORDED, Prefix, prefixes
+
+REASONS = {
+    "listed": "in the n-best list",
+    "outranked": "finished, but others of the list rank higher",
+    "beam": "the beam was full",
+    "local": "pruned: too far below its best sibling",
+    "final": "pruned: finished, too far below the best finished hypothesis",
+    "recombined": "recombined: another prefix has the same future and at least the same total",
+    "bound": "no hypothesis that begins with it can enter the list",
+    "limit": "the decoder asked for fewer continuations",
+    "unread": "the decoder never read this continuation",
+    "undrawn": "sampling drew another continuation",
+    "capacity": "the queue was full",
+    "budget": "the budget was spent before its turn",
+    "open": "still open when the search stopped",
+    "unsaid": "the decoder did not say why",
+    UNRECORDED: "expanded after the last recorded expansion",
+}
+"""What became of a prefix that has no expansion of its own, in words."""
+OVERVIEW = 200
+"""The most prefixes that a graph shows before the reader opens more."""
+
+
+def page_data(runs: Sequence[Run]) -> dict[str, Any]:
+    """Everything that the scripts of a page read."""
+    trees = [{sentence.id: prefixes(sentence) for sentence in run.sentences} for run in runs]
+    ids = sorted({id for run in runs for id in run.by_id})
+    return {
+        "runs": [_run(run) for run in runs],
+        "reasons": REASONS,
+        "sentences": {
+            str(id): {
+                "searches": [
+                    _search(run.by_id[id], tree[id]) if id in run.by_id else None
+                    for run, tree in zip(runs, trees, strict=True)
+                ],
+                "parting": _parting(id, runs, trees),
+            }
+            for id in ids
+        },
+    }
+
+
+def _run(run: Run) -> dict[str, Any]:
+    header = run.header
+    return {
+        "name": run.name,
+        "predictors": header.predictors,
+        "weights": header.weights,
+        "decoder": header.decoder,
+        "options": {name: str(value) for name, value in header.options.items()},
+        "ranking": {name: str(value) for name, value in header.ranking.items()},
+        "nbest": header.nbest,
+        "pieces": {str(token): piece for token, piece in run.pieces.items()},
+    }
+
+
+def _search(trace: SentenceTrace, tree: Sequence[Prefix]) -> dict[str, Any]:
+    """One sentence of one run."""
+    places = {number: place for place, prefix in enumerate(tree) for number in prefix.expansions}
+    ends = {prefix.rank: place for place, prefix in enumerate(tree) if prefix.rank is not None}
+    return {
+        "source": trace.pieces or [str(token) for token in trace.tokens],
+        "text": trace.text,
+        "limit": trace.max_length,
+        "tree": _tree(tree),
+        "shown": overview(tree, OVERVIEW),
+        "expansions": [_expansion(expansion, places, trace) for expansion in trace.expansions],
+        "recombined": list(_recombined(trace, tree, places)),
+        "bounds": [_bound(bound) for bound in trace.bounds],
+        "hypotheses": [
+            {
+                "place": ends.get(rank),
+                "tokens": hypothesis.tokens,
+                "text": hypothesis.text,
+                "score": finite(hypothesis.score),
+                "rankScore": finite(hypothesis.rank_score),
+            }
+            for rank, hypothesis in enumerate(trace.hypotheses)
+        ],
+        "stopped": trace.stopped,
+        "counted": trace.counted,
+        "proven": trace.proven,
+        "gap": finite(trace.gap),
+        "seconds": finite(trace.seconds),
+        "error": trace.error,
+    }
+
+
+def _tree(tree: Sequence[Prefix]) -> dict[str, list[Any]]:
+    """One list per property; -1 stands for no parent, token, expansion or rank."""
+    return {
+        "parent": [-1 if prefix.parent is None else prefix.parent for prefix in tree],
+        "token": [-1 if prefix.token is None else prefix.token for prefix in tree],
+        "total": [finite(prefix.total) for prefix in tree],
+        "scores": [[finite(score) for score in prefix.scores] for prefix in tree],
+        "fate": [prefix.fate for prefix in tree],
+        "expansion": [prefix.expansions[0] if prefix.expansions else -1 for prefix in tree],
+        "times": [len(prefix.expansions) for prefix in tree],
+        "rank": [-1 if prefix.rank is None else prefix.rank for prefix in tree],
+        "below": [prefix.below for prefix in tree],
+    }
+
+
+def _expansion(expansion: Expansion, places: dict[int, int], trace: SentenceTrace) -> dict[str, Any]:
+    """What is known of an expansion besides its children. Properties without a value are left out."""
+    batch = next((batch for batch in trace.batches if batch.number == expansion.batch), None)
+    found: dict[str, Any] = {"place": places[expansion.number], "candidates": expansion.candidates}
+    found["rest"] = expansion.rest
+    if expansion.ending:
+        found["ending"] = True
+    if expansion.weights is not None:
+        found["weights"] = expansion.weights
+    if expansion.alone:
+        found["alone"] = [
+            None if alone is None else [alone.token, finite(alone.score), alone.forbidden_by]
+            for alone in expansion.alone
+        ]
+    if expansion.attention:
+        found["attention"] = {
+            name: [round(weight, 4) for weight in weights] for name, weights in expansion.attention.items()
+        }
+    if expansion.place:
+        found["where"] = dict(expansion.place)
+    if batch is not None:
+        found["batch"] = [batch.number, batch.rows, finite(batch.seconds)]
+    return found
+
+
+def _recombined(trace: SentenceTrace, tree: Sequence[Prefix], places: dict[int, int]) -> Iterator[tuple[int, int]]:
+    """The place of each recombined prefix, and of the one that represents both."""
+    children = {(prefix.parent, prefix.token): place for place, prefix in enumerate(tree)}
+    for expansion in trace.expansions:
+        for token, (other, other_token) in expansion.into.items():
+            start = children.get((places[expansion.number], token))
+            end = children.get((places[other], other_token)) if other in places else None
+            if start is not None and end is not None:
+                yield start, end
+
+
+def _bound(bound: Bound) -> tuple[int, float | None, float | None]:
+    return bound.expansions, finite(bound.bound), finite(bound.best)
+
+
+def _parting(id: int, runs: Sequence[Run], trees: Sequence[dict[int, list[Prefix]]]) -> dict[str, Any] | None:
+    if len(runs) < 2 or not all(id in run.by_id for run in runs):
+        return None
+    found: Parting = parting(runs, [run.by_id[id] for run in runs], [tree[id] for tree in trees])
+    return {
+        "step": found.step,
+        "sums": [{name: finite(sum) for name, sum in sums.items()} for sums in found.sums],
+        "missed": [missed and [missed.place, missed.complete] for missed in found.missed],
+    }
+
+
+def finite(number: float | None) -> float | None:
+    """The number with seven digits; None for infinities, which JSON cannot contain.
+
+    >>> finite(-1 / 3), finite(float("-inf")), finite(2.0)
+    (-0.3333333, None, 2.0)
+    """
+    return float(f"{number:.7g}") if number is not None and math.isfinite(number) else None
+
+
+def chosen(sentences: Iterable[SentenceTrace], first: int, last: int | None) -> list[SentenceTrace]:
+    """The sentences from ``first`` to ``last``, both included; None = to the end."""
+    return [sentence for sentence in sentences if first <= sentence.id and (last is None or sentence.id <= last)]

@@ -1,0 +1,80 @@
+// @ts-check
+"use strict";
+
+/**
+ * An HTML element. Strings become text, never markup. Attributes that are functions are listeners.
+ * @template {keyof HTMLElementTagNameMap} T
+ * @param {T} tag
+ * @param {Record<string, any>} [attributes]
+ * @param {...(Node | string | null | false)} children
+ * @returns {HTMLElementTagNameMap[T]}
+ */
+function html(tag, attributes = {}, ...children) {
+  return fill(document.createElement(tag), attributes, children);
+}
+
+/**
+ * An SVG element, likewise.
+ * @template {keyof SVGElementTagNameMap} T
+ * @param {T} tag
+ * @param {Record<string, any>} [attributes]
+ * @param {...(Node | string | null | false)} children
+ * @returns {SVGElementTagNameMap[T]}
+ */
+function svg(tag, attributes = {}, ...children) {
+  return fill(document.createElementNS("http://www.w3.org/2000/svg", tag), attributes, children);
+}
+
+/**
+ * @template {Element} E
+ * @param {E} element
+ * @param {Record<string, any>} attributes
+ * @param {(Node | string | null | false)[]} children
+ * @returns {E}
+ */
+function fill(element, attributes, children) {
+  for (const [name, value] of Object.entries(attributes)) {
+    if (typeof value === "function") element.addEventListener(name, value);
+    else if (value !== null && value !== undefined && value !== false) element.setAttribute(name, String(value));
+  }
+  element.append(...children.filter(child => child !== null && child !== false));
+  return element;
+}
+
+/** @param {string} id @returns {HTMLElement} */
+function byId(id) {
+  const element = document.getElementById(id);
+  if (element === null) throw new Error(`the page has no element ${id}`);
+  return element;
+}
+
+/**
+ * A score as text, with a minus sign that is as wide as a digit.
+ * @param {number | null | undefined} score
+ * @param {number} [digits]
+ */
+function shownScore(score, digits = 3) {
+  if (score === null || score === undefined) return "−∞";
+  const text = score.toFixed(digits);
+  return (Number(text) === 0 ? text.replace("-", "") : text).replace("-", "−");
+}
+
+/**
+ * A token as one readable word: spaces and control characters have visible signs, long tokens are cut.
+ * @param {string} text
+ * @param {number} [longest]
+ */
+function shownToken(text, longest = Infinity) {
+  const seen = text
+    .replace(/\p{Cc}|\p{Cf}|\p{Zl}|\p{Zp}|\p{Cs}/gu, sign => `⟨${/** @type {number} */ (sign.codePointAt(0)).toString(16).toUpperCase()}⟩`)
+    .replace(/ /g, "␣");
+  const signs = [...seen.slice(0, longest === Infinity ? undefined : 4 * longest)];
+  if (signs.length <= longest) return seen === "" ? "␀" : signs.join("");
+  return signs.slice(0, longest - 1).join("") + "…";
+}
+
+/** The number as an ordinal place in a list: 1st, 2nd. @param {number} place */
+function ordinal(place) {
+  const teen = Math.floor(place / 10) % 10 === 1;
+  return place + ((!teen && { 1: "st", 2: "nd", 3: "rd" }[place % 10]) || "th");
+}

@@ -1,0 +1,40 @@
+"""The viewer as one HTML file: the searches of one or two runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from sgdec.pages.page import render
+from sgdec.view.data import page_data
+from sgdec.view.runs import Run
+from sgdec.view.sentences import headings, table
+
+FOLDER = Path(__file__).parent
+D3 = [
+    f"d3/d3-{name}.min.js"
+    for name in (
+        "dispatch", "timer", "ease", "color", "interpolate", "array", "selection", "drag", "transition", "zoom",
+    )
+]  # fmt: skip
+"""The modules of d3, each after those that it needs."""
+SCRIPTS = [
+    "table.js", *D3, "dom.js", "search.js", "rows.js", "graph.js", "ledger.js", "prefix.js", "attention.js",
+    "gap.js", "parting.js", "viewer.js",
+]  # fmt: skip
+
+
+def page(runs: Sequence[Run]) -> str:
+    """The HTML of one run, or of two runs of the same sources (`sgdec.view.runs.require_same_sources`).
+
+    The address of sentence 12 is the file's with ``#sentence=12``.
+    """
+    return render(
+        "view.html",
+        "Search: " + " and ".join(run.name for run in runs),
+        variables={"runs": runs, "headings": headings(runs), "rows": table(runs)},
+        data=page_data(runs),
+        styles=["viewer.css"],
+        scripts=SCRIPTS,
+        folder=FOLDER,
+    )

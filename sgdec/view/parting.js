@@ -1,0 +1,64 @@
+// @ts-check
+"use strict";
+
+/**
+ * Two runs: where their outputs part, by how much each predictor differs, and why a run lacks the other's output.
+ * @param {PartingData} parting
+ * @param {Search[]} searches
+ * @param {(run: number, place: Place) => void} select
+ */
+function partingPanel(parting, searches, select) {
+  return html("div", { class: "parting" },
+    html("p", {}, ...meeting(parting, searches)),
+    differences(parting, searches),
+    ...parting.missed.map((missed, run) => {
+      if (missed === null || parting.step === null) return null;
+      const names = searches.map((_, number) => `run ${number + 1}`);
+      return html("p", {}, ...account(searches[run], names[run], names[1 - run], missed),
+        html("button", { type: "button", click: () => select(run, missed[0]) }, "Show"));
+    }));
+}
+
+/** @param {PartingData} parting @param {Search[]} searches @returns {(Node | string)[]} */
+function meeting({ step }, searches) {
+  if (searches.some(search => !search.data.hypotheses.length)) return ["A run has no output."];
+  if (step === null) return ["Both runs have the same output."];
+  const [one, other] = searches.map(search => {
+    const { tokens } = search.data.hypotheses[0];
+    return html("bdi", { class: "token" }, shownToken(search.word(tokens[step] ?? EOS), 60));
+  });
+  return [`The outputs part at token ${step + 1}: run 1 has `, one, ", run 2 has ", other, "."];
+}
+
+/** @param {PartingData} parting @param {Search[]} searches */
+function differences({ sums }, searches) {
+  const names = [...new Set(sums.flatMap(each => Object.keys(each)))];
+  if (!names.length) return null;
+  const totals = searches.map(search => search.data.hypotheses[0]?.score ?? null);
+  /** @param {string} name @param {(number | null | undefined)[]} values */
+  const row = (name, [one, other]) => html("tr", {},
+    html("th", { scope: "row" }, name),
+    ...[one, other].map(value => html("td", { class: "number" }, value === undefined ? "–" : shownScore(value))),
+    html("td", { class: "number" }, shownScore((other ?? 0) - (one ?? 0))));
+  return html("table", {},
+    html("caption", {}, "Weighted scores of the best hypotheses"),
+    html("thead", {}, html("tr", {}, html("th", { scope: "col" }, "predictor"),
+      ...["run 1", "run 2", "run 2 − run 1"].map(title => html("th", { scope: "col", class: "number" }, title)))),
+    html("tbody", {}, ...names.map(name => row(name, sums.map(each => each[name]))), row("total", totals)));
+}
+
+/**
+ * Why a run does not have the other's output first.
+ * @param {Search} search
+ * @param {string} name
+ * @param {string} other
+ * @param {[Place, boolean]} missed
+ */
+function account(search, name, other, [place, complete]) {
+  if (complete) return [`In ${name}, the output of ${other} was found: ${search.reason(place)}. `];
+  const quoted = html("bdi", { class: "token" }, search.text(place) || "<s>");
+  const expansion = search.expansion(place);
+  if (!expansion) return [`In ${name}, the output of ${other} ends at `, quoted, `: ${search.reason(place)}. `];
+  return [`In ${name}, the next token of the output of ${other} is not among the listed continuations of `, quoted,
+    `: ${search.why(expansion.rest)}. `];
+}

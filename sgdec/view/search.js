@@ -1,0 +1,105 @@
+// @ts-check
+"use strict";
+
+const EOS = 2;
+
+/** One sentence of one run: its prefixes, with what the trace says about them. */
+class Search {
+  /**
+   * @param {SearchData} data
+   * @param {RunData} run
+   * @param {Record<string, string>} reasons
+   */
+  constructor(data, run, reasons) {
+    this.data = data;
+    this.run = run;
+    this.tree = data.tree;
+    this.reasons = reasons;
+    this.size = data.tree.parent.length;
+    /** @type {number[]} */
+    this.lengths = [];
+    /** @type {Place[][]} */
+    this.children = this.tree.parent.map(() => []);
+    this.tree.parent.forEach((parent, place) => {
+      this.lengths.push(parent < 0 ? 0 : this.lengths[parent] + 1);
+      if (parent >= 0) this.children[parent].push(place);
+    });
+    /** The best hypothesis; undefined if there is none. */
+    this.best = data.hypotheses[0]?.place ?? undefined;
+  }
+
+  /** The token as text, uncut. @param {number} token */
+  word(token) {
+    if (token < 0) return "<s>";
+    return token === EOS ? "</s>" : this.run.pieces[token] ?? String(token);
+  }
+
+  /** @param {Place} place @param {number} [longest] */
+  label(place, longest) {
+    const { token, parent } = this.tree;
+    if (parent[place] >= 0) return shownToken(this.word(token[place]), longest);
+    const names = this.run.predictors.filter((_, k) => this.weights(place)[k] !== null);
+    return names.length < this.run.predictors.length ? shownToken(`<s> ${names.join()}`, longest) : "<s>";
+  }
+
+  /** The prefixes from the root to this one. @param {Place} place */
+  path(place) {
+    const found = [];
+    for (let at = place; at >= 0; at = this.tree.parent[at]) found.push(at);
+    return found.reverse();
+  }
+
+  /** @param {Place} place */
+  text(place) {
+    return this.path(place).slice(1).map(at => this.label(at)).join(" ");
+  }
+
+  /** @param {Place} place @returns {ExpansionData | undefined} */
+  expansion(place) {
+    return this.data.expansions[this.tree.expansion[place]];
+  }
+
+  /** The weights under which the continuations of a prefix are scored. @param {Place} place */
+  weights(place) {
+    return this.expansion(place)?.weights ?? this.run.weights;
+  }
+
+  /** What each predictor adds to the total with the last token. @param {Place} place @returns {Share[]} */
+  shares(place) {
+    const weights = this.weights(this.tree.parent[place]);
+    return this.run.predictors.flatMap((name, k) => {
+      const weight = weights[k];
+      const score = this.tree.scores[place][k];
+      if (weight === null || score === undefined) return [];
+      return [{ name, weight, score, weighted: weight * (score ?? -Infinity) }];
+    });
+  }
+
+  /** Whether it was expanded or is a hypothesis of the list. @param {Place} place */
+  kept(place) {
+    return this.tree.expansion[place] >= 0 || this.tree.rank[place] >= 0;
+  }
+
+  /** What became of it: a word that all prefixes with this fate share. @param {Place} place */
+  fate(place) {
+    return this.tree.rank[place] >= 0 ? "listed" : this.tree.fate[place] ?? "expanded";
+  }
+
+  /** What became of it, in words. @param {Place} place */
+  reason(place) {
+    const { expansion, rank, times } = this.tree;
+    if (rank[place] >= 0) return `${ordinal(rank[place] + 1)} of the n-best list`;
+    if (expansion[place] >= 0) {
+      const again = times[place] > 1 ? `, ${times[place]} times` : "";
+      return `expanded as number ${expansion[place]}${again}`;
+    }
+    const into = this.data.recombined.find(([from]) => from === place);
+    if (into) return `recombined with “${this.text(into[1])}”`;
+    return this.why(this.fate(place));
+  }
+
+  /** A fate in words; decoders of third parties can have their own. @param {string} fate */
+  why(fate) {
+    return this.reasons[fate] ?? fate;
+  }
+}

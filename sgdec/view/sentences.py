@@ -1,0 +1,118 @@
+"""The table of all sentences: length, score, search error, expansions and time of each run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from sgdec.trace.records import SentenceTrace
+from sgdec.view.runs import Run
+
+TOLERANCE = 1e-5
+"""Scores that differ by less are equal: a trace rounds them to six decimals."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell of the table."""
+
+    text: str
+    number: bool = True
+    value: float | str = ""
+    """What a column of numbers is sorted by; empty = unknown, which is last."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """One sentence."""
+
+    id: int
+    cells: tuple[Cell, ...]
+
+
+def headings(runs: Sequence[Run]) -> list[tuple[str, bool]]:
+    """The titles of the columns, and whether they hold numbers."""
+    columns = [("output", False), *((name, True) for name in NUMBERS)]
+    numbered = [
+        (name if len(runs) == 1 else f"{name} {place}", number)
+        for name, number in columns
+        for place in range(1, len(runs) + 1)
+    ]
+    return [("sentence", True), ("source", False), *numbered]
+
+
+def table(runs: Sequence[Run]) -> list[Row]:
+    """A row for each sentence that any of the runs has."""
+    ids = sorted({id for run in runs for id in run.by_id})
+    return [Row(id, tuple(_cells(runs, [run.by_id.get(id) for run in runs]))) for id in ids]
+
+
+def _cells(runs: Sequence[Run], traces: Sequence[SentenceTrace | None]) -> Iterator[Cell]:
+    source = next(trace for trace in traces if trace is not None)
+    yield Cell(_source(source), number=False)
+    for run, trace in zip(runs, traces, strict=True):
+        yield Cell(_output(run, trace), number=False)
+    errors = search_errors(runs, traces)
+    columns = [
+        [None if trace is None else measure(trace) for trace in traces] for measure in (_length, _score)
+    ]
+    for values, digits in zip(columns, (0, 3), strict=True):
+        yield from (_number(value, digits) for value in values)
+    yield from errors
+    yield from (_number(None if trace is None else trace.counted, 0) for trace in traces)
+    yield from (_number(None if trace is None else trace.seconds, 3) for trace in traces)
+
+
+NUMBERS = ("length", "score", "search error", "expansions", "seconds")
+
+
+def search_errors(runs: Sequence[Run], traces: Sequence[SentenceTrace | None]) -> list[Cell]:
+    """For each run how much better, as a rank score, another hypothesis is: one of the other run, if both rank
+    hypotheses alike; 0 if its own is proven, or the other's is proven and not better. Otherwise the column says what
+    the search itself knows, an upper bound on the error."""
+    comparable = len({(r.header.predictors, r.header.weights, str(r.header.ranking)) for r in runs}) == 1
+    found = []
+    for place, trace in enumerate(traces):
+        others = [t for at, t in enumerate(traces) if at != place and t is not None] if comparable else []
+        found.append(Cell("") if trace is None else _search_error(trace, others))
+    return found
+
+
+def _search_error(trace: SentenceTrace, others: Sequence[SentenceTrace]) -> Cell:
+    own = _score(trace)
+    if own is None:
+        return Cell("no output")
+    if trace.proven:
+        return _number(0.0, 3)
+    scores = [(score, other.proven) for other in others if (score := _score(other)) is not None]
+    best = max((score for score, _ in scores), default=own)
+    if best > own + TOLERANCE:
+        return _number(best - own, 3)
+    if any(proven for _, proven in scores):
+        return _number(0.0, 3)
+    return Cell("") if trace.gap is None else Cell(f"≤ {trace.gap:.3f}", value=trace.gap)
+
+
+def _score(trace: SentenceTrace) -> float | None:
+    return trace.hypotheses[0].rank_score if trace.hypotheses else None
+
+
+def _length(trace: SentenceTrace) -> int | None:
+    return len(trace.hypotheses[0].tokens) if trace.hypotheses else None
+
+
+def _number(value: float | None, digits: int) -> Cell:
+    return Cell("") if value is None else Cell(f"{value:.{digits}f}".replace("-", "−"), value=value)
+
+
+def _source(trace: SentenceTrace) -> str:
+    return " ".join(map(str, trace.tokens)) if trace.text is None else trace.text
+
+
+def _output(run: Run, trace: SentenceTrace | None) -> str:
+    if trace is None:
+        return "not in this trace"
+    output = run.output(trace)
+    if output is None:
+        return trace.error or "no output"
+    return output or "(empty output)"

@@ -1,0 +1,309 @@
+// @ts-check
+"use strict";
+
+/** One run of the shown sentence: its graph, and the panels of the selected prefix. */
+class RunView {
+  /**
+   * @param {Viewer} viewer
+   * @param {Search} search
+   * @param {number} number
+   */
+  constructor(viewer, search, number) {
+    this.viewer = viewer;
+    this.search = search;
+    const graph = this.graph = new Graph(search, `run${number + 1}`, {
+      onSelect: place => this.show(place),
+      onHover: (place, x, y) => viewer.hover(search, place, x, y),
+      onZoom: transform => viewer.zoomed(this, transform),
+    });
+    this.fates = html("div", { class: "fates" });
+    this.ledger = html("div", { class: "wide" });
+    this.prefix = html("div", { class: "wide" });
+    this.attention = html("div", { class: "wide" });
+    this.element = html("article", { class: "run", "aria-label": `Run ${number + 1}` },
+      viewer.data.runs.length > 1 && html("h2", {}, `Run ${number + 1}: ${search.run.name}`),
+      this.summary(),
+      html("div", { class: "frame" }, graph.root),
+      this.fates,
+      html("div", { class: "panels" },
+        html("section", {}, html("h3", {}, "Ledger"), this.ledger),
+        html("section", {}, html("h3", {}, "Prefix"), this.prefix, this.attention, gapPlot(search))));
+  }
+
+  /** Draw what needs a size, once the element is in the page. */
+  start() {
+    const { graph } = this;
+    graph.draw();
+    graph.start();
+    this.resize();
+    this.drawFates();
+    this.show(graph.selected);
+  }
+
+  summary() {
+    const { data, run } = this.search;
+    const options = Object.entries(run.options).map(([name, value]) => ` ${name} ${value}`).join(",");
+    const facts = [
+      `${run.decoder}${options && ":" + options}`,
+      `${data.counted.toLocaleString("en")} expansions`,
+      data.expansions.length < data.counted && `${data.expansions.length.toLocaleString("en")} of them recorded`,
+      data.seconds !== null && `${data.seconds.toPrecision(2)} s`,
+      data.stopped && `stopped: ${data.stopped}`,
+      data.proven && "proven",
+    ].filter(Boolean).join(" · ");
+    return html("div", { class: "summary" },
+      html("p", { class: "muted" }, facts),
+      data.error !== null && html("p", { class: "error" }, `The search failed: ${data.error}`),
+      data.hypotheses.length > 0 && html("ol", { class: "hypotheses" }, ...data.hypotheses.map(hypothesis =>
+        html("li", {}, html("button", {
+          type: "button", disabled: hypothesis.place === null,
+          click: () => this.graph.select(/** @type {number} */ (hypothesis.place)),
+        }, html("span", { class: "number" }, shownScore(hypothesis.rankScore)), " ",
+          html("bdi", {}, this.output(hypothesis)))))));
+  }
+
+  /** @param {HypothesisData} hypothesis */
+  output({ text, tokens }) {
+    const shown = text ?? tokens.map(token => this.search.word(token)).join(" ");
+    return shown === "" ? "(empty output)" : shown;
+  }
+
+  /** How many prefixes have each fate; the dropped ones can be hidden. */
+  drawFates() {
+    const { search, graph } = this;
+    /** @type {Map<string, number>} */
+    const counts = new Map();
+    for (let place = 0; place < search.size; place++)
+      counts.set(search.fate(place), (counts.get(search.fate(place)) ?? 0) + 1);
+    const kept = ["expanded", "listed"];
+    this.fates.replaceChildren(...[...counts].map(([fate, count]) => {
+      const text = `${fate} ${count.toLocaleString("en")}`;
+      if (kept.includes(fate)) return html("span", { class: "fate", "data-fate": fate, title: search.why(fate) }, text);
+      const box = html("input", { type: "checkbox", change: () => {
+        if (box.checked) graph.hidden.delete(fate);
+        else graph.hidden.add(fate);
+        this.redraw();
+      } });
+      box.checked = !graph.hidden.has(fate);
+      box.disabled = graph.dropped === "none";
+      return html("label", { class: "fate", "data-fate": fate, title: search.why(fate) }, box, ` ${text}`);
+    }));
+  }
+
+  redraw() {
+    this.graph.draw();
+    this.resize();
+    this.drawFates();
+  }
+
+  /** The frame is as high as the graph, within limits. */
+  resize() {
+    const { graph } = this;
+    const height = (graph.height ?? 0) * d3.zoomTransform(graph.root).k + 2 * MARGIN;
+    graph.root.style.height = `${Math.min(Math.max(height, 150), Math.round(innerHeight * 0.6))}px`;
+  }
+
+  /** @param {Place} place */
+  show(place) {
+    const { search, graph } = this;
+    const select = (/** @type {Place} */ at) => graph.select(at);
+    this.ledger.replaceChildren(ledger(search, place, select));
+    this.prefix.replaceChildren(prefixPanel(search, place, select));
+    this.attention.replaceChildren(...attentionMaps(search, place));
+    this.viewer.say(graph.spoken(place));
+  }
+}
+
+/** The page: its controls, and the runs of the sentence that the address names. */
+class Viewer {
+  /** @param {PageData} data */
+  constructor(data) {
+    this.data = data;
+    this.ids = Object.keys(data.sentences).map(Number).sort((a, b) => a - b);
+    this.id = this.ids[0];
+    /** @type {RunView[]} */
+    this.views = [];
+    /** @type {{view: RunView, place: Place}[]} */
+    this.found = [];
+    this.at = -1;
+    this.tooltip = byId("tooltip");
+    this.number = /** @type {HTMLInputElement} */ (byId("number"));
+    this.term = /** @type {HTMLInputElement} */ (byId("term"));
+    this.dropped = /** @type {HTMLSelectElement} */ (byId("dropped"));
+    this.until = /** @type {HTMLInputElement} */ (byId("until"));
+    this.listen();
+    this.follow();
+  }
+
+  listen() {
+    addEventListener("hashchange", () => this.follow());
+    addEventListener("keydown", event => this.key(event));
+    byId("previous").addEventListener("click", () => this.turn(-1));
+    byId("next").addEventListener("click", () => this.turn(1));
+    this.number.addEventListener("change", () => this.go(Number(this.number.value)));
+    this.term.addEventListener("input", () => this.search());
+    this.term.addEventListener("keydown", event => {
+      if (event.key === "Enter") this.nextMatch(event.shiftKey ? -1 : 1);
+      else if (event.key === "Escape") this.views[0]?.graph.root.focus();
+    });
+    this.dropped.addEventListener("change", () => this.drop());
+    this.until.addEventListener("input", () => this.rewind());
+    byId("closer").addEventListener("click", () => this.eachGraph(graph => graph.scale(1.25)));
+    byId("farther").addEventListener("click", () => this.eachGraph(graph => graph.scale(0.8)));
+    byId("fit").addEventListener("click", () => this.eachGraph(graph => graph.fit()));
+  }
+
+  /** Show the sentence that the address names, or the first. */
+  follow() {
+    const named = Number(new URLSearchParams(location.hash.slice(1)).get("sentence"));
+    this.id = this.ids.includes(named) ? named : this.ids[0];
+    this.number.value = String(this.id);
+    const { searches, parting } = this.data.sentences[this.id];
+    const found = searches.map((search, run) => search && new Search(search, this.data.runs[run], this.data.reasons));
+    this.views = found.flatMap((search, run) => search ? [new RunView(this, search, run)] : []);
+    byId("source").textContent = this.source(searches.find(search => search !== null));
+    byId("parting").replaceChildren(...(parting ? [partingPanel(
+      parting, this.views.map(view => view.search), (run, place) => this.views[run].graph.select(place))] : []));
+    byId("runs").replaceChildren(...this.views.map(view => view.element));
+    for (const view of this.views) {
+      view.graph.parting = parting?.step === undefined || parting.step === null ? null : parting.step + 1;
+      view.graph.dropped = /** @type {any} */ (this.dropped.value);
+      view.start();
+    }
+    const most = Math.max(...this.views.map(view => view.search.data.expansions.length));
+    Object.assign(this.until, { max: most, value: most });
+    this.rewind();
+    this.search();
+    for (const row of document.querySelectorAll("#sentences tbody tr"))
+      row.toggleAttribute("aria-current", /** @type {HTMLElement} */ (row).dataset.sentence === String(this.id));
+  }
+
+  /** @param {SearchData | null | undefined} search */
+  source(search) {
+    return search ? search.text ?? search.source.join(" ") : "";
+  }
+
+  /** @param {number} id */
+  go(id) {
+    if (this.ids.includes(id)) location.hash = `sentence=${id}`;
+    else this.say(`There is no sentence ${id}.`);
+  }
+
+  /** @param {number} by */
+  turn(by) {
+    const at = this.ids.indexOf(this.id) + by;
+    if (at >= 0 && at < this.ids.length) this.go(this.ids[at]);
+  }
+
+  drop() {
+    for (const view of this.views) {
+      view.graph.dropped = /** @type {any} */ (this.dropped.value);
+      view.redraw();
+    }
+  }
+
+  /** Show the search as it was when so many prefixes had been expanded. */
+  rewind() {
+    const count = Number(this.until.value);
+    const all = count >= Number(this.until.max);
+    byId("count").textContent = all ? "all" : String(count);
+    for (const { graph } of this.views) {
+      const until = all ? Infinity : count;
+      if (graph.until === until) continue;
+      graph.until = until;
+      graph.draw();
+    }
+  }
+
+  search() {
+    const term = this.term.value.toLowerCase();
+    this.found = [];
+    this.at = -1;
+    for (const view of this.views) {
+      const { search, graph } = view;
+      const places = [...Array(search.size).keys()].filter(place => term !== "" && this.fits(search, place, term));
+      if (graph.matches.size || places.length) {
+        graph.matches = new Set(places);
+        graph.draw();
+      }
+      this.found.push(...places.map(place => ({ view, place })));
+    }
+    this.sayMatches();
+  }
+
+  /** @param {Search} search @param {Place} place @param {string} term */
+  fits(search, place, term) {
+    const token = search.tree.token[place];
+    return search.word(token).toLowerCase().includes(term) || String(token) === term;
+  }
+
+  /** @param {number} by */
+  nextMatch(by) {
+    if (!this.found.length) return;
+    this.at = (this.at + by + this.found.length) % this.found.length;
+    const { view, place } = this.found[this.at];
+    view.graph.select(place);
+    this.sayMatches();
+  }
+
+  sayMatches() {
+    const { length } = this.found;
+    byId("matches").textContent = this.term.value === "" ? "" : this.at < 0 ? `${length} found` : `${this.at + 1} of ${length}`;
+  }
+
+  /** @param {(graph: Graph) => void} act */
+  eachGraph(act) {
+    for (const view of this.views) act(view.graph);
+  }
+
+  /** The graphs of two runs move together. @param {RunView} moved @param {any} transform */
+  zoomed(moved, transform) {
+    for (const view of this.views) if (view !== moved) view.graph.move(transform);
+  }
+
+  /** @param {Search} search @param {Place | null} place @param {number} x @param {number} y */
+  hover(search, place, x, y) {
+    this.tooltip.hidden = place === null;
+    if (place === null) return;
+    this.tooltip.replaceChildren(
+      html("strong", {}, html("bdi", {}, search.label(place, 60))),
+      html("div", {}, `total ${shownTotal(search, place)}`),
+      html("div", {}, search.reason(place)),
+      ...(search.tree.parent[place] < 0 ? [] : search.shares(place)).map(share => html("div", {},
+        html("span", { class: `key ${series(search.run.predictors.indexOf(share.name))}` }),
+        `${share.name}: ${share.weight} × ${shownScore(share.score)} = ${shownScore(share.weighted)}`)));
+    const { width, height } = this.tooltip.getBoundingClientRect();
+    this.tooltip.style.left = `${Math.min(x + 14, innerWidth - width - 8)}px`;
+    this.tooltip.style.top = `${y + 18 + height > innerHeight ? y - height - 10 : y + 18}px`;
+  }
+
+  /** Tell readers of the screen. @param {string} text */
+  say(text) {
+    byId("status").textContent = text;
+  }
+
+  /** @param {KeyboardEvent} event */
+  key(event) {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    if (event.target instanceof HTMLInputElement && event.target.type !== "checkbox" && event.target.type !== "range") return;
+    if (event.target instanceof HTMLSelectElement) return;
+    const act = {
+      "/": () => this.term.focus(),
+      n: () => this.turn(1),
+      p: () => this.turn(-1),
+      d: () => {
+        this.dropped.selectedIndex = (this.dropped.selectedIndex + 1) % this.dropped.options.length;
+        this.drop();
+      },
+      "+": () => this.eachGraph(graph => graph.scale(1.25)),
+      "-": () => this.eachGraph(graph => graph.scale(0.8)),
+      0: () => this.eachGraph(graph => graph.fit()),
+      g: () => this.views[0]?.graph.root.focus(),
+    }[event.key];
+    if (!act) return;
+    event.preventDefault();
+    act();
+  }
+}
+
+const viewer = new Viewer(JSON.parse(byId("data").textContent ?? ""));
