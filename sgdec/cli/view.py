@@ -15,7 +15,6 @@ from sgdec.io.sources import parse_range
 from sgdec.io.writing import whole_file, write_whole
 from sgdec.view.runs import Run, require_same_sources
 
-
 Kind = Literal["svg", "pdf"]
 
 

@@ -86,8 +86,10 @@ class Graph {
     const shown = this.shown();
     const rows = rowsOf(search.tree.parent, shown);
     const labels = new Map(shown.map(place => [place, this.caption(place)]));
-    ruler.font = FONT;
-    const widths = new Map(shown.map(place => [place, ruler.measureText(labels.get(place) ?? "").width + 16]));
+    const widths = new Map(shown.map(place => {
+      ruler.font = this.best.has(place) ? `600 ${FONT}` : FONT;
+      return [place, ruler.measureText(labels.get(place) ?? "").width + 16];
+    }));
     const lefts = this.lefts = this.columns(shown, widths);
     this.boxes = new Map(shown.map(place => [place, {
       x: lefts[search.lengths[place]], y: (rows.get(place) ?? 0) * ROW, width: widths.get(place) ?? 0,
