@@ -21,7 +21,7 @@ function attentionMaps(search, place) {
 /** @param {Search} search @param {Place[]} steps @param {number[][]} rows */
 function attentionMap(search, steps, rows) {
   const width = Math.max(...rows.map(row => row.length));
-  const source = Array.from({ length: width }, (_, j) => shownToken(search.data.source[j] ?? "</s>", ATTENTION_LABEL));
+  const source = Array.from({ length: width }, (_, j) => cut(search.data.source[j] ?? "</s>", ATTENTION_LABEL));
   const labels = steps.map(step => search.label(step, ATTENTION_LABEL));
   ruler.font = FONT;
   /** @param {string[]} texts */

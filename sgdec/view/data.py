@@ -6,13 +6,13 @@ A tree is a set of columns, one value per prefix. The types in ``types.d.ts`` de
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sgdec.trace.records import Bound, Expansion, SentenceTrace
 from sgdec.view.layout import overview
 from sgdec.view.parting import Parting, parting
-from sgdec.view.runs import Run
+from sgdec.view.runs import Run, visible
 from sgdec.view.tree import UNRECORDED, Prefix, prefixes
 
 REASONS = {
@@ -67,7 +67,7 @@ def _run(run: Run) -> dict[str, Any]:
         "options": {name: str(value) for name, value in header.options.items()},
         "ranking": {name: str(value) for name, value in header.ranking.items()},
         "nbest": header.nbest,
-        "pieces": {str(token): piece for token, piece in run.pieces.items()},
+        "pieces": {str(token): visible(piece) for token, piece in run.pieces.items()},
     }
 
 
@@ -76,7 +76,7 @@ def _search(trace: SentenceTrace, tree: Sequence[Prefix]) -> dict[str, Any]:
     places = {number: place for place, prefix in enumerate(tree) for number in prefix.expansions}
     ends = {prefix.rank: place for place, prefix in enumerate(tree) if prefix.rank is not None}
     return {
-        "source": trace.pieces or [str(token) for token in trace.tokens],
+        "source": [visible(piece) for piece in trace.pieces or map(str, trace.tokens)],
         "text": trace.text,
         "limit": trace.max_length,
         "tree": _tree(tree),
@@ -177,7 +177,3 @@ def finite(number: float | None) -> float | None:
     """
     return float(f"{number:.7g}") if number is not None and math.isfinite(number) else None
 
-
-def chosen(sentences: Iterable[SentenceTrace], first: int, last: int | None) -> list[SentenceTrace]:
-    """The sentences from ``first`` to ``last``, both included; None = to the end."""
-    return [sentence for sentence in sentences if first <= sentence.id and (last is None or sentence.id <= last)]

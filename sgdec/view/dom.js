@@ -60,17 +60,14 @@ function shownScore(score, digits = 3) {
 }
 
 /**
- * A token as one readable word: spaces and control characters have visible signs, long tokens are cut.
+ * At most so many characters of a text.
  * @param {string} text
- * @param {number} [longest]
+ * @param {number} longest
  */
-function shownToken(text, longest = Infinity) {
-  const seen = text
-    .replace(/\p{Cc}|\p{Cf}|\p{Zl}|\p{Zp}|\p{Cs}/gu, sign => `⟨${/** @type {number} */ (sign.codePointAt(0)).toString(16).toUpperCase()}⟩`)
-    .replace(/ /g, "␣");
-  const signs = [...seen.slice(0, longest === Infinity ? undefined : 4 * longest)];
-  if (signs.length <= longest) return seen === "" ? "␀" : signs.join("");
-  return signs.slice(0, longest - 1).join("") + "…";
+function cut(text, longest) {
+  if (text.length <= longest) return text;
+  const signs = [...text.slice(0, 2 * longest)];
+  return signs.length <= longest ? signs.join("") : signs.slice(0, longest - 1).join("") + "…";
 }
 
 /** The number as an ordinal place in a list: 1st, 2nd. @param {number} place */

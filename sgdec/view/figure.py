@@ -95,9 +95,10 @@ def _dropped(tree: Sequence[Prefix], best: Sequence[int], most: int) -> Iterator
 
 
 def _label(run: Run, prefix: Prefix) -> str:
-    label = run.label(prefix.token).replace("$", r"\$")  # $ begins a formula
+    label = run.label(prefix.token)
     if len(label) > LONGEST_LABEL:
         label = f"{label[: LONGEST_LABEL - 1]}…"
+    label = label.replace("$", r"\$")  # $ begins a formula
     if prefix.rank is not None:
         return f"{label} #{prefix.rank + 1}"
     return label if prefix.expansions else f"{label} · {prefix.fate}"
@@ -126,7 +127,7 @@ def _width(label: str) -> float:
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font")
-        extents = TextPath((0, 0), label.replace(r"\$", "$"), size=FONT_SIZE, usetex=False).get_extents()
+        extents = TextPath((0, 0), label, size=FONT_SIZE).get_extents()
     return float(extents.width) * 1.1 + 2  # bold text is wider
 
 

@@ -119,7 +119,7 @@ class Graph {
     const { search } = this;
     const label = search.label(place, LONGEST_LABEL);
     if (search.tree.rank[place] >= 0) return `${label} ${ordinal(search.tree.rank[place] + 1)}`;
-    return search.kept(place) ? label : `${label} · ${shownToken(search.fate(place), LONGEST_LABEL)}`;
+    return search.kept(place) ? label : `${label} · ${cut(search.fate(place), LONGEST_LABEL)}`;
   }
 
   /** The prefixes that this one hides: expanded ones that are not drawn. @param {Place} place */

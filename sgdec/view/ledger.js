@@ -137,7 +137,7 @@ function choices(search, step) {
     const by = forbidding.map(number => names[number]).join(", ");
     return [html("div", {},
       html("span", { class: `key ${series(k)}` }), `${names[k]}: `,
-      html("bdi", { class: "token" }, shownToken(search.word(token))), ` ${shownScore(score)}`,
+      html("bdi", { class: "token" }, search.word(token)), ` ${shownScore(score)}`,
       by !== "" && html("span", { class: "forbidden" }, ` forbidden by ${by}`))];
   });
   return found.length || !alone.length ? found : [html("span", { class: "muted" }, "the same")];

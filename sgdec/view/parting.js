@@ -25,7 +25,7 @@ function meeting({ step }, searches) {
   if (step === null) return ["Both runs have the same output."];
   const [one, other] = searches.map(search => {
     const { tokens } = search.data.hypotheses[0];
-    return html("bdi", { class: "token" }, shownToken(search.word(tokens[step] ?? EOS), 60));
+    return html("bdi", { class: "token" }, cut(search.word(tokens[step] ?? EOS), 60));
   });
   return [`The outputs part at token ${step + 1}: run 1 has `, one, ", run 2 has ", other, "."];
 }

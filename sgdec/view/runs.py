@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from unicodedata import category
 
 from sgdec.context import EOS
 from sgdec.errors import UsageError
 from sgdec.trace.records import Header, SentenceTrace
+
+HIDDEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
+"""Unicode's categories of controls, such as those that change the direction of text, lone surrogates and breaks."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +40,7 @@ class Run:
         """
         if token is None:
             return "<s>"
-        return "</s>" if token == EOS else self.pieces.get(token, str(token))
+        return "</s>" if token == EOS else visible(self.pieces.get(token, str(token)))
 
     def output(self, sentence: SentenceTrace) -> str | None:
         """The best hypothesis as text, as tokens without a vocabulary; None if the search found none."""
@@ -44,6 +48,16 @@ class Run:
             return None
         best = sentence.hypotheses[0]
         return " ".join(map(self.label, best.tokens)) if best.text is None else best.text
+
+
+def visible(piece: str) -> str:
+    """A token as one readable word, in which blanks and control characters have signs.
+
+    >>> visible("▁cat"), visible(" "), visible("\\u202e\\n"), visible("")
+    ('▁cat', '␣', '⟨202E⟩⟨A⟩', '␀')
+    """
+    signs = [f"⟨{ord(sign):X}⟩" if category(sign) in HIDDEN else sign for sign in piece.replace(" ", "␣")]
+    return "".join(signs) or "␀"
 
 
 def require_same_sources(runs: Sequence[Run]) -> None:

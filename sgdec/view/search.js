@@ -35,11 +35,11 @@ class Search {
   }
 
   /** @param {Place} place @param {number} [longest] */
-  label(place, longest) {
+  label(place, longest = 10_000) {
     const { token, parent } = this.tree;
-    if (parent[place] >= 0) return shownToken(this.word(token[place]), longest);
+    if (parent[place] >= 0) return cut(this.word(token[place]), longest);
     const names = this.run.predictors.filter((_, k) => this.weights(place)[k] !== null);
-    return names.length < this.run.predictors.length ? shownToken(`<s> ${names.join()}`, longest) : "<s>";
+    return names.length < this.run.predictors.length ? cut(`<s> ${names.join()}`, longest) : "<s>";
   }
 
   /** The prefixes from the root to this one. @param {Place} place */

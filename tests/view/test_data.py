@@ -1,0 +1,79 @@
+"""The data of a page are JSON, and have everything that the traces have."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+
+from hypothesis import given
+
+from sgdec.trace.records import Bound, Fate, SentenceTrace
+from sgdec.view.data import OVERVIEW, REASONS, page_data
+from sgdec.view.runs import Run
+from sgdec.view.tree import prefixes
+from tests.helpers.traced_runs import Model, on_lattice, random_traces, traced
+
+HEADER = traced(sources=[[3]]).header
+
+
+@given(random_traces())
+def test_columns_of_a_tree_are_its_prefixes(trace: SentenceTrace) -> None:
+    data = page_data([Run("x", HEADER, {}, [trace])])
+    tree, columns = prefixes(trace), data["sentences"]["1"]["searches"][0]["tree"]
+    assert columns["parent"] == [-1 if prefix.parent is None else prefix.parent for prefix in tree]
+    assert columns["token"] == [-1 if prefix.token is None else prefix.token for prefix in tree]
+    assert columns["total"] == [prefix.total for prefix in tree]
+    assert columns["fate"] == [prefix.fate for prefix in tree]
+    assert columns["rank"] == [-1 if prefix.rank is None else prefix.rank for prefix in tree]
+    assert columns["times"] == [len(prefix.expansions) for prefix in tree]
+
+
+def test_expansions_have_what_predictors_said() -> None:
+    run = on_lattice(sources=[[3, 4, 5]])
+    (trace,) = run.sentences
+    search = page_data([run])["sentences"]["1"]["searches"][0]
+    tree = prefixes(trace)
+    for expansion, found in zip(trace.expansions, search["expansions"], strict=True):
+        assert expansion.number in tree[found["place"]].expansions
+        assert found["candidates"] == expansion.candidates and found["rest"] == expansion.rest
+        assert found["where"] == expansion.place
+        alone = [each and (each.token, *each.forbidden_by) for each in expansion.alone]
+        assert [each and (each[0], *each[2]) for each in found["alone"]] == alone
+        assert math.isclose(sum(found["attention"]["nmt"]), 1.0, abs_tol=1e-3)
+    ranks = [tree[hypothesis["place"]].rank for hypothesis in search["hypotheses"]]
+    assert ranks == list(range(len(trace.hypotheses)))
+
+
+def test_recombined_prefixes_lead_to_those_that_represent_both() -> None:
+    run = on_lattice(sources=[[3, 4, 5]])
+    (trace,) = run.sentences
+    expansion = next(each for each in trace.expansions if each.number > 0)
+    token = expansion.tokens[0]
+    other = trace.expansions[0].tokens[1]
+    changed = replace(expansion, into={token: (0, other)})
+    records = tuple(changed if each.number == expansion.number else each for each in trace.expansions)
+    trace = replace(trace, expansions=records)
+    (pair,) = page_data([replace(run, sentences=[trace])])["sentences"]["1"]["searches"][0]["recombined"]
+    tree = prefixes(trace)
+    assert (tree[pair[0]].token, tree[pair[1]].token) == (token, other)
+    assert tree[pair[1]].parent == 0
+
+
+def test_infinities_become_null_and_everything_is_json() -> None:
+    run = traced(sources=[[3]])
+    trace = replace(run.sentences[0], bounds=(Bound(1, math.inf, None), Bound(2, -1.0, -2.0)), gap=math.inf)
+    data = page_data([replace(run, sentences=[trace])])
+    search = json.loads(json.dumps(data, allow_nan=False))["sentences"]["1"]["searches"][0]
+    assert search["bounds"] == [[1, None, None], [2, -1.0, -2.0]] and search["gap"] is None
+
+
+def test_every_fate_has_words() -> None:
+    assert set(Fate) <= set(REASONS)
+
+
+def test_a_wide_search_shows_a_part_first() -> None:
+    run = traced(predictors={"nmt": Model(1, 9)}, sources=[[3, 4, 5, 6]], size=60)
+    (trace,) = run.sentences
+    assert len(trace.expansions) > OVERVIEW
+    assert len(page_data([run])["sentences"]["1"]["searches"][0]["shown"]) == OVERVIEW

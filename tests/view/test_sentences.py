@@ -1,0 +1,78 @@
+"""The table of sentences has lengths, scores and search errors, and says only what is known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from sgdec.view.runs import Run
+from sgdec.view.sentences import Cell, headings, search_errors, table
+from tests.helpers.traced_runs import traced
+
+RUN = traced(sources=[[3, 4]])
+
+
+def with_score(score: float | None, *, proven: bool | None = None, gap: float | None = None, run: Run = RUN) -> Run:
+    """A run whose only output has this score; None = no output."""
+    (trace,) = run.sentences
+    best = replace(trace.hypotheses[0], score=score or 0.0, rank_score=score or 0.0)
+    hypotheses = () if score is None else (best,)
+    return replace(run, sentences=[replace(trace, hypotheses=hypotheses, proven=proven, gap=gap)])
+
+
+def errors(*runs: Run) -> list[Cell]:
+    return search_errors(runs, [run.sentences[0] for run in runs])
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected"),
+    [
+        ([with_score(-3.0)], [""]),
+        ([with_score(-3.0, proven=True)], ["0.000"]),
+        ([with_score(-3.0, gap=0.5)], ["≤ 0.500"]),
+        ([with_score(-3.0), with_score(-1.0)], ["2.000", ""]),
+        ([with_score(-3.0), with_score(-1.0, proven=True)], ["2.000", "0.000"]),
+        ([with_score(-1.0), with_score(-1.0000001, proven=True)], ["0.000", "0.000"]),
+        ([with_score(-3.0, gap=5.0), with_score(-1.0)], ["2.000", ""]),
+        ([with_score(None), with_score(-1.0)], ["no output", ""]),
+    ],
+)
+def test_a_search_error_is_what_another_hypothesis_is_better_by(runs: list[Run], expected: list[str]) -> None:
+    assert [cell.text for cell in errors(*runs)] == expected
+
+
+@pytest.mark.parametrize("what", ["weights", "ranking", "predictors"])
+def test_runs_that_score_otherwise_witness_nothing(what: str) -> None:
+    changed = {"weights": (1.0, 2.0), "ranking": {"alpha": 0.6}, "predictors": ("nmt", "other")}[what]
+    other = with_score(-1.0)
+    other = replace(other, header=replace(other.header, **{what: changed}))
+    assert [cell.text for cell in errors(with_score(-3.0), other)] == ["", ""]
+
+
+def test_each_sentence_is_a_row_with_a_cell_for_each_heading() -> None:
+    one, other = traced(sources=[[3, 4], [5]]), traced("greedy", sources=[[3, 4]], nbest=1)
+    for runs in ([one], [one, other]):
+        rows = table(runs)
+        assert [row.id for row in rows] == [1, 2]
+        assert all(len(row.cells) == len(headings(runs)) - 1 for row in rows)
+    missing = rows[1].cells
+    assert missing[2].text == "not in this trace" and [cell.text for cell in missing[4::2]] == [""] * 5
+
+
+def test_the_numbers_are_those_of_the_trace() -> None:
+    (row,) = table([RUN])
+    (trace,) = RUN.sentences
+    best = trace.hypotheses[0]
+    length, score, _, expansions, seconds = row.cells[2:]
+    assert [length.value, score.value, expansions.value] == [len(best.tokens), best.rank_score, trace.counted]
+    assert seconds.value == trace.seconds
+    assert row.cells[1].text == " ".join(f"▁w{token}" for token in best.tokens)
+
+
+def test_an_empty_output_and_a_failure_have_words() -> None:
+    (trace,) = RUN.sentences
+    empty = replace(trace, hypotheses=(replace(trace.hypotheses[0], tokens=(), text=""),))
+    failed = replace(trace, hypotheses=(), error="no path")
+    texts = [table([replace(RUN, sentences=[each])])[0].cells[1].text for each in (empty, failed)]
+    assert texts == ["(empty output)", "no path"]
