@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo check test docs fuzz ratchet install clean
+.PHONY: demo check test view-test view-types docs fuzz ratchet install clean
 
 demo: install
 	rm -rf demo
@@ -31,6 +31,16 @@ test: install
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/codespell
 	$(PYTEST)
+
+# The tests of `make test` that need a browser, Debian's package chromium; without one they fail here, and skip there.
+view-test: install
+	SGDEC_NEED_BROWSER=1 $(PYTEST) tests/view tests/pages tests/cli/test_view.py
+
+# The scripts of the viewer, checked by TypeScript, which npm puts into build/types.
+view-types:
+	mkdir -p build/types
+	npm install --silent --no-save --prefix build/types typescript@5.9.3 @types/d3@7.4.3
+	build/types/node_modules/.bin/tsc --project tests/view/tsconfig.json
 
 # The site, in build/site/index.html. Needs no network; warnings, including broken links, are errors.
 docs: install

@@ -233,6 +233,10 @@ TARGETS: tuple[FileTarget, ...] = (
            "in.ids outputs.ids decode.toml:text", **ANY),
     target("diagnose text", "diagnose --predictors wc --tokenizer letters.spm --max-length 2 --reference outputs.txt "
            "--json out in.txt", "in.txt outputs.txt:text letters.spm:binary", **ANY),
+    target("view", "view trace.jsonl --output out", "trace.jsonl:json", **ANY),
+    target("view of two", "view trace.jsonl other.jsonl --output out",
+           "trace.jsonl other.jsonl=trace.jsonl:json", **ANY),
+    target("view figure", "view trace.jsonl --sentence 2 --svg out", "trace.jsonl:json", **ANY),
     # Commands that make models.
     target("lm", "lm --input train.de --output out --order 3 --discount-fallback", "train.de:text", **ANY),
     target("lm of tokens", "lm --input train.de --output out --order 2 --discount-fallback --tokenizer words.vocab",

@@ -102,6 +102,10 @@ def lists() -> None:
         {"id": n, "hypotheses": [{"tokens": [5, n], "score": -n / 2}, {"tokens": [4], "score": -3.0}]}
         for n in (4, 5, 6)
     ]
+    run([
+        "decode", "--predictors", "fst,ngram", "--fst.path", "lattices/{id}.fst", "--ngram.path", "model.arpa",
+        "--input-format", "ids", "--trace", "trace.jsonl", "--trace-children", "3", "in.ids",
+    ])  # fmt: skip
     write("list.jsonl", "".join(json.dumps({**row, "id": n}) + "\n" for n, row in enumerate(rows, 1)))
     for sentence in (1, 2, 3):
         write(f"ngrams/{sentence}.txt", f"{sentence + 3} : 0.5\n1 4 : 0.25\n4 5 2 : 0.125\n")

@@ -30,8 +30,8 @@ Kind = Literal["svg", "pdf"]
 @click.option("--svg", type=Written(), metavar="FILE", help="Write a figure of one search as SVG instead of a page.")
 @click.option("--pdf", type=Written(), metavar="FILE", help="Write a figure of one search as PDF instead of a page.")
 @click.option(
-    "--dropped", type=click.IntRange(min=0), default=0, show_default=True, metavar="N",
-    help="Dropped continuations to draw at each prefix of the best hypothesis of a figure.",
+    "--dropped", type=click.IntRange(min=0), metavar="N",
+    help="Dropped continuations to draw in a figure at each prefix of the best hypothesis. Default: 0.",
 )  # fmt: skip
 def command(
     trace: str,
@@ -41,7 +41,7 @@ def command(
     sentence: int | None,
     svg: str | None,
     pdf: str | None,
-    dropped: int,
+    dropped: int | None,
 ) -> None:
     """Write a page that shows the searches of TRACE, which sgdec decode --trace FILE has written.
 
@@ -54,16 +54,28 @@ def command(
     sgdec view beam.jsonl.zst --sentence 3 --pdf search.pdf
     """
     if svg is None and pdf is None:
+        if sentence is not None:
+            raise UsageError("--sentence is about --svg and --pdf. Give one of them, or --sentences A:B for a page.")
+        if dropped is not None:
+            raise UsageError("--dropped is about --svg and --pdf. Give one of them.")
         write_page(trace, other, output, sentences)
     else:
-        write_figures(trace, other, sentence, {"svg": svg, "pdf": pdf}, dropped)
+        if output is not None:
+            raise UsageError("--svg and --pdf write no page. Leave out --output.")
+        if other is not None:
+            raise UsageError(f"--svg and --pdf draw one search. Give {trace} or {other}.")
+        if sentences is not None:
+            raise UsageError("--svg and --pdf draw one search. Leave out --sentences.")
+        if sentence is None:
+            raise UsageError("--svg and --pdf draw one search. Give its sentence: --sentence N.")
+        write_figures(trace, sentence, {"svg": svg, "pdf": pdf}, dropped or 0)
 
 
 def write_page(trace: str, other: str | None, output: str | None, sentences: str | None) -> None:
     """Write the page of one or two traces."""
     from sgdec.view.page import page
 
-    first, last = parse_range(sentences)
+    first, last = parse_range(sentences, "--sentences")
     paths = [trace] if other is None else [trace, other]
     target = output or default_output(paths)
     runs = [read_run(path, first, last) for path in paths]
@@ -72,16 +84,10 @@ def write_page(trace: str, other: str | None, output: str | None, sentences: str
     click.echo(target)
 
 
-def write_figures(
-    trace: str, other: str | None, sentence: int | None, targets: Mapping[Kind, str | None], dropped: int
-) -> None:
+def write_figures(trace: str, sentence: int, targets: Mapping[Kind, str | None], dropped: int) -> None:
     """Write a figure of one sentence."""
     from sgdec.view.figure import draw, save
 
-    if other is not None:
-        raise UsageError(f"--svg and --pdf draw one search. Give {trace} or {other}.")
-    if sentence is None:
-        raise UsageError("--svg and --pdf draw one search. Give its sentence: --sentence N.")
     run = read_run(trace, sentence, sentence)
     figure = draw(run, run.sentences[0], dropped=dropped)
     for kind, target in targets.items():

@@ -183,7 +183,7 @@ def _side_by_side(files: Sequence[Lines], paths: Sequence[str], between: bytes) 
         yield between.join(read) if len(read) == len(lines) else next(e for e in lines if isinstance(e, SgdecError))
 
 
-def parse_range(text: str | None) -> tuple[int, int | None]:
+def parse_range(text: str | None, option: str = "--range") -> tuple[int, int | None]:
     """``A:B`` (inclusive, 1-based), ``A:``, ``:B`` or one number.
 
     >>> parse_range("3:5"), parse_range("7"), parse_range(":2"), parse_range(None)
@@ -198,5 +198,5 @@ def parse_range(text: str | None) -> tuple[int, int | None]:
     except ValueError:
         low, high = 0, None
     if low < 1 or (high is not None and high < low):
-        raise UsageError(f"--range {text}: expected A:B with 1 <= A <= B, such as 1:100.")
+        raise UsageError(f"{option} {text}: expected A:B with 1 <= A <= B, such as 1:100.")
     return low, high

@@ -50,7 +50,7 @@ class Graph {
     this.marks = canvas.append("g");
     this.edges = canvas.append("g").attr("class", "edges");
     this.nodes = canvas.append("g").attr("class", "nodes");
-    this.zoom = d3.zoom()
+    this.zoom = /** @type {d3.ZoomBehavior<SVGSVGElement, any>} */ (d3.zoom())
       .scaleExtent([0.05, 3])
       .filter(event => event.type !== "wheel" || event.ctrlKey || event.metaKey)
       .on("zoom", event => {

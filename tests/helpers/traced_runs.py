@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,11 @@ from hypothesis import strategies as st
 
 import sgdec
 from sgdec import EOS, Predictor, Scores, Source
+from sgdec.context import Vocabularies
 from sgdec.protocol import Candidates, State
 from sgdec.testing.toys import Lattice
-from sgdec.trace.records import Ended, Expansion, Fate, Header, SentenceTrace
+from sgdec.trace.files import writing_trace
+from sgdec.trace.records import Ended, Expansion, Fate, Header, SentenceTrace, Tracing
 from sgdec.view.runs import Run
 
 V = 12
@@ -73,7 +76,7 @@ def traced(
     predictors = predictors or {"nmt": Model(1), "lm": Model(2)}
     parts = {part: {"weight": weight} for part, weight in zip(predictors, weights, strict=False)}
     run = sgdec.load(predictors, decoder, nbest=nbest, **parts, **{decoder: options})
-    tracing = sgdec.trace.records.Tracing(children=children)
+    tracing = Tracing(children=children)
     traces = [found.trace for found in run.decode(sources, trace=tracing)]
     header = Header(
         run.parts.constellation.names, run.parts.constellation.weights, decoder, options,
@@ -86,6 +89,15 @@ def traced(
 def on_lattice(decoder: str = "beam", **options: Any) -> Run:
     """A model on a lattice, which restricts and has states."""
     return traced(decoder, {"nmt": Model(1), "fst": Lattice(LATTICE)}, **options)
+
+
+def write_trace(file: Path, run: Run | None = None) -> Run:
+    """Write the trace of a run, by default of one small search."""
+    run = run or traced("greedy", {"nmt": Model(1)}, sources=[[3, 4]], nbest=1)
+    with writing_trace(file, run.header, Vocabularies(None, None)) as writer:
+        for trace in run.sentences:
+            writer.write(trace)
+    return run
 
 
 def renamed(run: Run, word: str) -> Run:
