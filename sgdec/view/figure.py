@@ -81,7 +81,7 @@ def save(figure: Figure, file: BinaryIO, kind: Literal["svg", "pdf"]) -> None:
     settings: Any = {"svg.fonttype": "none", "svg.hashsalt": "sgdec", "pdf.fonttype": 42}
     with matplotlib.rc_context(settings), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font")  # a box stands for it; see the guide
-        figure.savefig(file, format=kind, metadata={date: None})
+        figure.savefig(file, format=kind, metadata={date: None, "Creator": "sgdec"})
 
 
 def _dropped(tree: Sequence[Prefix], best: Sequence[int], most: int) -> Iterator[int]:

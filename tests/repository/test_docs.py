@@ -29,6 +29,7 @@ IN_ORDER = [
     ROOT / "docs" / "howto" / "lattices-and-arpa.md",
     ROOT / "docs" / "howto" / "compare.md",
     ROOT / "docs" / "howto" / "diagnose.md",
+    ROOT / "docs" / "howto" / "view.md",
     ROOT / "docs" / "howto" / "hugging-face.md",
     ROOT / "docs" / "howto" / "reproduce-generate.md",
 ]
