@@ -12,7 +12,7 @@ import click
 from sgdec.cli.paths import Command, Read, Written
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.sources import parse_range
-from sgdec.io.writing import whole_file, write_whole
+from sgdec.io.writing import write_whole
 from sgdec.view.runs import Run, require_same_sources
 
 Kind = Literal["svg", "pdf"]
@@ -86,14 +86,13 @@ def write_page(trace: str, other: str | None, output: str | None, sentences: str
 
 def write_figures(trace: str, sentence: int, targets: Mapping[Kind, str | None], dropped: int) -> None:
     """Write a figure of one sentence."""
-    from sgdec.view.figure import draw, save
+    from sgdec.view.figure import draw, packed
 
     run = read_run(trace, sentence, sentence)
     figure = draw(run, run.sentences[0], dropped=dropped)
     for kind, target in targets.items():
         if target is not None:
-            with whole_file(target) as file:
-                save(figure, file, kind)
+            write_whole(target, packed(figure, kind))
 
 
 def read_run(path: str, first: int, last: int | None) -> Run:

@@ -27,12 +27,12 @@ REASONS = {
     "unread": "the decoder never read this continuation",
     "undrawn": "sampling drew another continuation",
     "capacity": "the queue was full",
-    "budget": "the budget was spent before its turn",
+    "length": "it reached a length limit of the decoder",
     "open": "still open when the search stopped",
     "unsaid": "the decoder did not say why",
     UNRECORDED: "expanded after the last recorded expansion",
 }
-"""What became of a prefix that has no expansion of its own, in words."""
+"""The fates of prefixes without an expansion of their own, in words."""
 OVERVIEW = 200
 """The most prefixes that a graph shows before the reader opens more."""
 
@@ -119,7 +119,7 @@ def _tree(tree: Sequence[Prefix]) -> dict[str, list[Any]]:
 
 
 def _expansion(expansion: Expansion, places: dict[int, int], trace: SentenceTrace) -> dict[str, Any]:
-    """What is known of an expansion besides its children. Properties without a value are left out."""
+    """An expansion without its children. Properties without a value are left out."""
     batch = next((batch for batch in trace.batches if batch.number == expansion.batch), None)
     found: dict[str, Any] = {"place": places[expansion.number], "candidates": expansion.candidates}
     found["rest"] = expansion.rest

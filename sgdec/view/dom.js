@@ -73,5 +73,5 @@ function cut(text, longest) {
 /** The number as an ordinal place in a list: 1st, 2nd. @param {number} place */
 function ordinal(place) {
   const teen = Math.floor(place / 10) % 10 === 1;
-  return place + ((!teen && { 1: "st", 2: "nd", 3: "rd" }[place % 10]) || "th");
+  return place + (teen ? "th" : ["th", "st", "nd", "rd"][place % 10] ?? "th");
 }

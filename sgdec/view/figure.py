@@ -6,10 +6,11 @@ best of its length. Sizes are in points, and text has 9.
 
 from __future__ import annotations
 
+import io
 import math
 import warnings
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from sgdec.trace.records import SentenceTrace
 from sgdec.view.layout import best_place, overview, path, rows
@@ -73,15 +74,17 @@ def draw(run: Run, sentence: SentenceTrace, *, dropped: int = 0) -> Figure:
     return figure
 
 
-def save(figure: Figure, file: BinaryIO, kind: Literal["svg", "pdf"]) -> None:
-    """Write a figure. The same figure gives the same bytes."""
+def packed(figure: Figure, kind: Literal["svg", "pdf"]) -> bytes:
+    """The content of the file of a figure. The same figure gives the same bytes."""
     import matplotlib
 
     date = {"svg": "Date", "pdf": "CreationDate"}[kind]
+    file = io.BytesIO()
     settings: Any = {"svg.fonttype": "none", "svg.hashsalt": "sgdec", "pdf.fonttype": 42}
     with matplotlib.rc_context(settings), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing from font")  # a box stands for it; see the guide
         figure.savefig(file, format=kind, metadata={date: None, "Creator": "sgdec"})
+    return file.getvalue()
 
 
 def _dropped(tree: Sequence[Prefix], best: Sequence[int], most: int) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""Where two searches for the same sentence part, and why one does not have the other's output."""
+"""Two searches for the same sentence: their first difference, and the reason why one lacks the other's output."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Parting:
     sums: tuple[Sums, Sums]
     """Empty if the trace does not have the whole hypothesis."""
     missed: tuple[Missed | None, Missed | None]
-    """Of each run: what it has of the other run's output; None if one of them has no output."""
+    """The part of the other run's output that each run has; None if a run has no output."""
 
 
 def parting(runs: Sequence[Run], sentences: Sequence[SentenceTrace], trees: Sequence[Sequence[Prefix]]) -> Parting:

@@ -19,7 +19,7 @@ class Cell:
     text: str
     number: bool = True
     value: float | str = ""
-    """What a column of numbers is sorted by; empty = unknown, which is last."""
+    """The key by which a column of numbers is sorted; empty = unknown, which is last."""
 
 
 @dataclass(frozen=True)

@@ -32,7 +32,7 @@ class Prefix:
     scores: tuple[float, ...]
     """``[K]``: the unweighted scores of the last token; empty for a root and if the trace does not list them."""
     fate: str | None
-    """What became of it, a word of `sgdec.trace.records.Fate`; None if it was expanded."""
+    """A word of `sgdec.trace.records.Fate`; None if it was expanded."""
     expansions: tuple[int, ...]
     """The numbers of its expansions: decoders that begin several times, or sample, expand a prefix repeatedly."""
     rank: int | None
