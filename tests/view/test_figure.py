@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from sgdec.view.figure import COLOURS, draw, save
+from sgdec.view.figure import COLOURS, draw, packed
 from sgdec.view.layout import best_place, overview, path
 from sgdec.view.runs import Run
 from sgdec.view.tree import prefixes
