@@ -193,7 +193,7 @@ def training() -> None:
     run(["train", "--train", "train.en", "train.de", "--valid", "valid.en",
          "valid.de", "--tokenizer", "words.vocab", "--output", "run",
          "--gnmt.width", "4", "--gnmt.layers", "2", "--max-steps", "2", "--batch-tokens", "24", "--quiet",
-         "--threads", "1"])  # fmt: skip
+         "--threads", "1", "--precision", "fp32"])  # fmt: skip
     run(["train", "--model", "rnnlm", "--train", "train.de", "--valid", "valid.de", "--tokenizer", "words.vocab",
          "--output", "lm", "--rnnlm.width", "4", "--rnnlm.layers", "1", "--max-steps", "1", "--quiet"])  # fmt: skip
     Path("words-lm").mkdir()
