@@ -153,6 +153,11 @@ class Tree:
         self._totals_are_ranks = not space.ranking.uses_length and not space.ranking.uses_coverage
 
     @property
+    def cut(self) -> str:
+        """The reason for cutting a branch: its bound, or a total that could rise again."""
+        return "bound" if self.bounds_hold else "score"
+
+    @property
     def bounds_hold(self) -> bool:
         """Whether the bounds are valid, according to the predictors: a total is not a bound if it can rise."""
         return self._heuristic or self.space.never_rises
@@ -194,16 +199,21 @@ class Tree:
         elif not self.space.traced:
             return None
         bound = max(following[0][0], others())
-        self.space.bounded(bound, self.best.highest())
+        self._tell_bound(bound)
         return bound if spent else None
 
     def close(self, still_open: float, proven: bool) -> None:
         """The search has ended: tell why, and the reason why the nodes that are left were not expanded."""
         if self.space.traced:
-            self.space.bounded(max(still_open, self.best.highest()), self.best.highest())
-            self.space.stopped("proven" if proven else "budget")
+            self._tell_bound(still_open)
+            spent = still_open > self.best.lowest()
+            self.space.stopped("budget" if spent else "proven" if proven else "score")
             for children in self._families:
-                children.drop("bound" if proven else "open")
+                children.drop("open" if spent else self.cut)
+
+    def _tell_bound(self, still_open: float) -> None:
+        if self.bounds_hold:
+            self.space.bounded(max(still_open, self.best.highest()), self.best.highest())
 
     def require_within(self, bound: float, rank: float) -> None:
         """Raises SgdecError if a hypothesis ranks above the bound of its prefix, because then a predictor declares a
@@ -266,7 +276,7 @@ class Children:
             elif highest > lowest:
                 return self._seen[-1]
             else:
-                self.drop("bound")
+                self.drop(self._tree.cut)
                 self._seen.clear()
                 return None
 

@@ -34,6 +34,8 @@ from sgdec.testing.expectations import keeps_to_the_protocol, require_the_best
 from sgdec.testing.shared import Shared
 from sgdec.testing.tiny_spaces import TinySpace, tiny_spaces
 from sgdec.testing.toys import Forced, PassThrough, Table
+from sgdec.testing.trace_checks import require_complete, require_true
+from sgdec.trace.records import Tracing
 
 
 class DecoderContract(ABC):
@@ -54,6 +56,8 @@ class DecoderContract(ABC):
     """Whether `make` returns a decoder that promises the true n-best; None = as its class says."""
     tolerance: float = 1e-4
     """The largest allowed difference between two sums of the same scores."""
+    says_why: bool = False
+    """Whether the decoder says what becomes of each node that it receives (`SearchSpace.dropped`)."""
     most_expansions: int = 100_000
     """A search that expands more nodes fails the test; a correct search needs far fewer in these spaces."""
 
@@ -212,6 +216,21 @@ class DecoderContract(ABC):
                     f"the optimum must lie within the gap: it is {best:g}, the search found "
                     f"{result.hypotheses[0].rank_score:g} with a gap of {result.gap:g} {at}"
                 )
+
+    def test_a_trace_is_true_and_changes_nothing(self) -> None:
+        """With ``says_why`` it must also be complete."""
+        for (tiny, nbest), (at, space, expected) in zip(self._cases(), self._results, strict=True):
+            decoder, constellation = self.make(), tiny.constellation()
+            scheduler = Scheduler(constellation, decoder, nbest=nbest, batch_size=1, tracing=Tracing(children=2))
+            (outcome,) = scheduler.run([tiny.source])
+            assert outcome.result == expected, f"a trace must not change a search {at}"
+            assert outcome.trace is not None
+            if self.says_why:
+                require_complete(outcome.trace, at)
+            paths = self._enumerate(space)
+            require_true(
+                outcome.trace, outcome.result, constellation.weights, paths, space.ranking, self.tolerance, at
+            )
 
     def test_a_bound_that_is_missing_is_named_or_not_needed(self) -> None:
         source = Source(1, (3,), max_length=2)

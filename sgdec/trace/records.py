@@ -31,6 +31,8 @@ class Fate(StrEnum):
     """Another node, which `Expansion.into` names, has the same future and a total at least as high."""
     BOUND = "bound"
     """No hypothesis that begins with it can enter the list."""
+    SCORE = "score"
+    """Its total is too low. It can rise again, and the search assumes that it does not."""
     LIMIT = "limit"
     """The decoder asked for fewer children."""
     UNREAD = "unread"

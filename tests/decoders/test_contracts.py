@@ -22,6 +22,7 @@ class SearchContract(DecoderContract):
     plugin: ClassVar[str]
     options: ClassVar[dict[str, Any]] = {}
     random_spaces = 20
+    says_why = True
 
     def make(self) -> Decoder:
         return self.decoder()

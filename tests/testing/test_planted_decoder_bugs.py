@@ -292,8 +292,34 @@ class IsExactAboutItsUtility(MbrDecoder):
     exact = True
 
 
-def contract(cls: type[Decoder]) -> DecoderContract:
+@breaks("test_a_trace_is_true_and_changes_nothing")
+class BlamesABound(Decoder):
+    """Greedy search that says that a bound cut what it never looked at."""
+
+    def decode(self, space: SearchSpace) -> Result:
+        node = space.root
+        while not node.finished:
+            (children,) = space.expand([node], limit=3)
+            if not children:
+                return Result([])
+            node, *others = children
+            for other in others:
+                space.dropped(other, "bound")
+        return Result([space.finish(node)])
+
+
+class SaysNothing(GreedyDecoder):
+    """Greedy search that looks at the second-best child, and does not say that it drops it."""
+
+    def decode(self, space: SearchSpace) -> Result:
+        space.expand([space.root], limit=2)
+        return super().decode(space)
+
+
+def contract(cls: type[Decoder], says: bool = False) -> DecoderContract:
     class Contract(DecoderContract):
+        says_why = says
+
         def make(self) -> Decoder:
             return cls()
 
@@ -316,6 +342,12 @@ def test_the_kit_catches(name: str) -> None:
     cls, test = BUGS[name]
     with pytest.raises(AssertionError, match=r"must|has no hypothesis|may come|forcing"):
         getattr(contract(cls), test)()
+
+
+def test_a_decoder_may_be_silent_about_its_nodes_unless_it_says_that_it_is_not() -> None:
+    contract(SaysNothing).test_a_trace_is_true_and_changes_nothing()
+    with pytest.raises(AssertionError, match="must say what becomes of each node"):
+        contract(SaysNothing, says=True).test_a_trace_is_true_and_changes_nothing()
 
 
 def test_every_promise_has_a_planted_bug() -> None:
