@@ -45,8 +45,8 @@ class TraceWriter:
         self._file = file
         self._source, self._target = vocabularies.source, vocabularies.target
         self._pieces: set[int] = set()
-        self._batch = 0
-        """The highest number of a batch written so far."""
+        self._batches: set[int] = set()
+        """The numbers of the batches written so far."""
         self._put(_header_line(header))
 
     def write(self, trace: SentenceTrace) -> None:
@@ -54,8 +54,8 @@ class TraceWriter:
         if self._target is not None:
             self._put_pieces(trace, self._target)
         for batch in trace.batches:
-            if batch.number > self._batch:
-                self._batch = batch.number
+            if batch.number not in self._batches:
+                self._batches.add(batch.number)
                 seconds = round(batch.seconds, DECIMALS)
                 self._put({"event": "batch", "number": batch.number, "rows": batch.rows, "seconds": seconds})
         pieces = None if self._source is None else list(map(self._source.piece, trace.tokens))
