@@ -46,6 +46,7 @@ def steps(constellation: Constellation, source: Source, tokens: Tokens) -> tuple
     return found, None
 
 
+@pytest.mark.slow
 @settings(max_examples=100, deadline=None)
 @given(random_spaces(weights=(1.0, 2.0, -1.0)), st.lists(outputs, min_size=1, max_size=3), st.sampled_from([1, 2, 8]))
 def test_paths_are_those_of_one_prefix_at_a_time(space: TinySpace, given: list[Tokens], batch: int) -> None:

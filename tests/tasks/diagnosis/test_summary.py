@@ -1,0 +1,52 @@
+"""Counts over a set: verdicts, predictors that decide, empty outputs, and what stands out."""
+
+from __future__ import annotations
+
+import sgdec
+from sgdec.protocol import Source
+from sgdec.tasks.diagnosis.cases import Case
+from sgdec.tasks.diagnosis.findings import findings
+from sgdec.tasks.diagnosis.proving import Budget
+from sgdec.tasks.diagnosis.run import Diagnosis, diagnose
+from sgdec.tasks.diagnosis.summary import summarise
+
+
+def words(weight: float, decoder: str = "greedy", limit: int = 3, budget: Budget | None = None) -> Diagnosis:
+    """Each word costs ``weight``; references have 0 to 4 words."""
+    run = sgdec.load("wc", decoder, vocab_size=6, wc={"weight": weight})
+    cases = [Case(Source(n + 1, (3,), max_length=limit), (4,) * n, "") for n in range(5)]
+    return diagnose(run, cases, budget or Budget())
+
+
+def test_a_cost_of_words_makes_the_empty_output_the_best_one() -> None:
+    found = summarise(words(1.0))
+    assert found.empty == (5, 0, 5, 5)  # outputs, better, optima, proven
+    assert found.verdicts["model error"] == 4 and found.verdicts["neither"] == 1 and found.found == 1
+    assert found.model_errors == (4, 2.5)  # by 1, 2, 3 and 4
+    assert found.no_search_error == 5 and found.too_long == 1
+    (decider,) = found.deciders
+    assert decider == ("wc", 1.0, 0, 4, 0, 0, None)
+    assert found.lengths.ratio == 0.0 and found.lengths.sentences == 4
+    lines = findings(found)
+    assert "5 of 5 outputs are empty." in lines
+    assert any(line.startswith("1 of 5 references are longer than the length limit") for line in lines)
+
+
+def test_an_empty_output_that_ranks_higher_is_counted() -> None:
+    """Samples have words, and each costs 1."""
+    found = summarise(words(1.0, "sample", budget=Budget("none")))
+    drawn = [each for each in words(1.0, "sample", budget=Budget("none")).sentences if each.output]
+    longer = sum(bool(each.output and each.output.tokens) for each in drawn)
+    assert longer and found.empty == (5 - longer, longer, 0, 0)
+    assert found.witnessed.sentences == longer
+    assert any(f"in {longer} of these the empty output does" in line for line in findings(found))
+
+
+def test_a_dictionary_of_a_summary_is_plain() -> None:
+    import json
+
+    found = summarise(words(1.0))
+    row = json.loads(json.dumps(found.to_dict()))
+    assert row["empty"]["optima"] == 5 and row["deciders"][0]["name"] == "wc"
+    assert row["calibration"]["wc"]["steps"] == found.calibration["wc"].steps
+    assert json.loads(json.dumps(words(1.0, budget=Budget("none")).sentences[1].to_dict()))["search"]["gap"] is None
