@@ -124,7 +124,7 @@ def test_children_are_the_best_ones_with_the_scores_of_each_predictor(two: TinyS
     assert first.tokens == (0, 2, 1)
     assert first.totals == (-3.0, -3.5, -18.0)
     assert first.scores == ((-2.0, -1.0), (-1.5, -2.0), (-9.0, -9.0))
-    assert first.fates == (1, Fate.OUTRANKED, Fate.BEAM)
+    assert first.fates == (1, Fate.LISTED, Fate.BEAM)
 
 
 def test_a_predictor_alone_chooses_its_best_token_and_others_forbid_it(two: TinySpace) -> None:
