@@ -75,6 +75,14 @@ class Combined:
             lambda rows: rows.blocks(limit) if isinstance(rows, ListedRows) else rows.best_blocks(limit)
         )
 
+    def best_rows(self, limit: int) -> list[Floats]:
+        """The same as an array ``[n, 2 + K]`` for each node: token, combined score, unweighted scores."""
+        found = self._of_each_node(
+            lambda rows: rows.blocks(limit) if isinstance(rows, ListedRows) else rows.best_blocks(limit)
+        )
+        width = 2 + len(self.columns)
+        return [block.rows(width) for block in found]
+
     def best_together(
         self, groups: Sequence[int], before: Sequence[float], choice: Choice
     ) -> list[list[Continuation]]:

@@ -52,6 +52,13 @@ class Block:
         rows: list[list[float]] = self.ranked[places].tolist()
         return [(int(token), total, tuple(scores)) for token, total, *scores in rows]
 
+    def rows(self, width: int) -> npt.NDArray[np.float64]:
+        """All continuations as rows ``[n, width]`` of the same numbers; ``width``: 2 + K."""
+        if isinstance(self.ranked, list):
+            flat = [(token, total, *scores) for token, total, scores in self.ranked]
+            return np.array(flat, np.float64).reshape(-1, width)
+        return self.ranked
+
     def tokens(self) -> npt.NDArray[np.int32]:
         """The tokens of all continuations: ``[n]``."""
         if isinstance(self.ranked, list):

@@ -61,12 +61,12 @@ class Observer:
         batch = Batch(self._batches, len(nodes), seconds)
         places = [place for place, node in enumerate(nodes) if id(node.source) in self._recorders]
         traced = [nodes[place] for place in places]
-        best = combined.best_blocks(self._children)
+        best = combined.best_rows(self._children)
         alone = favourites(combined.columns, places)
         attention, where = ask("attention", traced), ask("state_label", traced)
         for place, node, favoured, rows, here in zip(places, traced, alone, attention, where, strict=True):
             seen = Seen(
-                best[place].continuations(0, self._children),
+                best[place],
                 combined.candidates_of(place),
                 favoured,
                 {name: tuple(np.asarray(row, np.float64).tolist()) for name, row in rows.items()},

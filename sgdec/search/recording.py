@@ -16,10 +16,12 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import numpy as np
+
 from sgdec.context import EOS
 from sgdec.protocol import Source
-from sgdec.search.continuations import Continuation
-from sgdec.search.node import Node
+from sgdec.search.columns import Floats
+from sgdec.search.node import Family, Node
 from sgdec.search.outcome import Outcome
 from sgdec.trace.records import Alone, Batch, Bound, Ended, Expansion, Fate, SentenceTrace, Tracing
 
@@ -31,8 +33,8 @@ Prefix: TypeAlias = tuple[tuple[int, ...], tuple[float | None, ...]]
 class Seen:
     """The facts about one node that are known when it is expanded."""
 
-    best: Sequence[Continuation]
-    """Its best continuations, best first."""
+    best: Floats
+    """``[n, 2 + K]``: its best continuations, best first: token, combined score, unweighted scores."""
     candidates: int
     alone: tuple[Alone | None, ...] = ()
     attention: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
@@ -60,26 +62,18 @@ class Expanded:
         self.rest: str = Fate.UNREAD
         """The fate of the children that it has not received."""
 
-    def best_total(self) -> float:
-        """The total of its best child."""
-        return self.total + self.seen.best[0][1]
-
     def closed(self, run: Sequence[float | None]) -> Expansion:
         """The expansion as a value. ``run``: the weights of the run."""
-        best, received = self.seen.best, dict(self.received)
-        tokens, totals, scores = [], [], []
-        for token, score, ledger in best:
+        best = self.seen.best
+        tokens: list[int] = best[:, 0].astype(np.int64).tolist()
+        totals: list[float] = (self.total + best[:, 1]).tolist()
+        scores = list(map(tuple, best[:, 2:].tolist()))
+        more = self.received.keys() - tokens
+        for token in sorted(more, key=lambda token: (-self.received[token][0], token)):
             tokens.append(token)
-            totals.append(self.total + score)
-            scores.append(tuple(ledger))
-            received.pop(token, None)
-        for token, (total, ledger) in sorted(received.items(), key=lambda item: (-item[1][0], item[0])):
-            tokens.append(token)
-            totals.append(total)
-            scores.append(ledger)
-        fates = [
-            self.fates.get(token, Fate.UNSAID if token in self.received else self.rest) for token in tokens
-        ]
+            totals.append(self.received[token][0])
+            scores.append(self.received[token][1])
+        fates = [self.fates.get(token) or self._unsaid(token) for token in tokens]
         return Expansion(
             number=self.number,
             parent=self.parent,
@@ -99,6 +93,9 @@ class Expanded:
             batch=self.batch.number,
         )
 
+    def _unsaid(self, token: int) -> str:
+        return Fate.UNSAID if token in self.received else self.rest
+
 
 class Recorder:
     """Records the search for one sentence."""
@@ -110,6 +107,8 @@ class Recorder:
         self._weights = tuple(weights)
         self._expanded: list[Expanded] = []
         self._numbers: dict[Prefix, int] = {}
+        self._parents: dict[int, tuple[Family, Expanded | None]] = {}
+        """By identity of a family the parent of its members; the family is kept, so that it keeps its identity."""
         self._ended: list[tuple[Expanded, float]] = []
         """Finished children that the decoder received: their parents, and their rank scores."""
         self._bounds: list[Bound] = []
@@ -152,12 +151,13 @@ class Recorder:
             return
         for node in parents:
             found = self._of(node)
-            if found is not None and found.seen.best:
+            if found is not None and len(found.seen.best):
                 found.rest = Fate.LOCAL
-                least = found.best_total() - width
-                for token, score, _ in found.seen.best:
+                totals = found.total + found.seen.best[:, 1]
+                tokens = found.seen.best[:, 0].astype(np.int64).tolist()
+                for token, too_low in zip(tokens, (totals < totals[0] - width).tolist(), strict=True):
                     if token not in found.received:
-                        found.fates[token] = Fate.BEAM if found.total + score >= least else Fate.LOCAL
+                        found.fates[token] = Fate.LOCAL if too_low else Fate.BEAM
 
     # Told by decoders, through their spaces.
 
@@ -222,12 +222,21 @@ class Recorder:
 
     def _of(self, node: Node) -> Expanded | None:
         """The expansion of this prefix."""
+        parent = self._parent(node)
+        number = None if parent is None else parent.fates.get(node.last)
+        if isinstance(number, int) and self._expanded[number].weights == node.weights:
+            return self._expanded[number]
         number = self._numbers.get((node.tokens, tuple(node.weights)))
         return None if number is None else self._expanded[number]
 
     def _parent(self, node: Node) -> Expanded | None:
         """The expansion whose child this is; None for a root, and if it was not recorded."""
+        known = self._parents.get(id(node.family))
+        if known is not None:
+            return known[1]
         if not node.length:
             return None
         number = self._numbers.get((node.tokens[:-1], tuple(node.family.scored_under)))
-        return None if number is None else self._expanded[number]
+        parent = None if number is None else self._expanded[number]
+        self._parents[id(node.family)] = node.family, parent
+        return parent

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
+from itertools import chain
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -64,7 +65,7 @@ class TraceWriter:
             "max_length": trace.max_length,
         })  # fmt: skip
         for expansion in trace.expansions:
-            self._put(_expand_line(expansion))
+            self._write(_expand_line(expansion))
         for bound in trace.bounds:
             self._put({
                 "event": "bound", "expansions": bound.expansions, "seconds": round(bound.seconds, DECIMALS),
@@ -85,7 +86,10 @@ class TraceWriter:
             self._put({"event": "pieces", "pieces": {str(token): vocabulary.piece(token) for token in new}})
 
     def _put(self, line: Mapping[str, Any]) -> None:
-        self._file.write(_dumps(line).encode("utf-8") + b"\n")
+        self._write(_dumps(line))
+
+    def _write(self, line: str) -> None:
+        self._file.write(line.encode("utf-8") + b"\n")
 
 
 @contextmanager
@@ -261,29 +265,42 @@ def _header(line: Any) -> Header:
     return Header(tuple(line["predictors"]), tuple(line["weights"]), **{name: line[name] for name in names})
 
 
-def _expand_line(expansion: Expansion) -> dict[str, Any]:
-    line: dict[str, Any] = {
-        "event": "expand", "n": expansion.number, "parent": expansion.parent, "token": expansion.token,
-        "batch": expansion.batch, "candidates": expansion.candidates, "tokens": expansion.tokens,
-        "totals": _rounded(expansion.totals), "scores": list(map(_rounded, expansion.scores)),
-        "fates": expansion.fates, "rest": expansion.rest,
-    }  # fmt: skip
+def _expand_line(expansion: Expansion) -> str:
+    """The line as text: to format numbers here costs a third of what a general encoder takes."""
+    width = len(expansion.scores[0]) if expansion.scores else 0
+    numbers = f"[{','.join(['%.6f'] * width)}]"
+    scores = ",".join([numbers] * len(expansion.scores)) % tuple(chain.from_iterable(expansion.scores))
+    parts = [
+        f'{{"event":"expand","n":{expansion.number},"parent":{_dumps(expansion.parent)},'
+        f'"token":{_dumps(expansion.token)},"batch":{_dumps(expansion.batch)},"candidates":{expansion.candidates},'
+        f'"tokens":[{",".join(map(str, expansion.tokens))}],"totals":[{_numbers(expansion.totals, 6)}],'
+        f'"scores":[{scores}],"fates":{_dumps(expansion.fates)},"rest":{_dumps(expansion.rest)}'
+    ]
+    if expansion.attention:
+        rows = (f"{_dumps(name)}:[{_numbers(row, 3)}]" for name, row in expansion.attention.items())
+        parts.append(f'"attention":{{{",".join(rows)}}}')
+    rest: dict[str, Any] = {}
     if expansion.into:
-        line["into"] = {str(token): node for token, node in expansion.into.items()}
+        rest["into"] = {str(token): node for token, node in expansion.into.items()}
     if expansion.alone:
-        line["alone"] = [
+        rest["alone"] = [
             None if each is None else [each.token, round(each.score, DECIMALS), each.forbidden_by]
             for each in expansion.alone
         ]
     if expansion.ending:
-        line["ending"] = True
+        rest["ending"] = True
     if expansion.weights is not None:
-        line["weights"] = expansion.weights
-    if expansion.attention:
-        line["attention"] = {name: [round(x, 3) for x in row] for name, row in expansion.attention.items()}
+        rest["weights"] = expansion.weights
     if expansion.place:
-        line["place"] = expansion.place
-    return line
+        rest["place"] = expansion.place
+    if rest:
+        parts.append(_dumps(rest)[1:-1])
+    return ",".join(parts) + "}"
+
+
+def _numbers(values: Sequence[float], decimals: int) -> str:
+    """Finite numbers, separated by commas."""
+    return ",".join([f"%.{decimals}f"] * len(values)) % tuple(values)
 
 
 def _expansion(line: ExpandLine) -> Expansion:
@@ -328,10 +345,6 @@ def _end_line(trace: SentenceTrace, vocabulary: Vocabulary | None) -> dict[str, 
         "expansions": trace.counted, "recorded": len(trace.expansions), "proven": trace.proven,
         "gap": _finite(trace.gap), "seconds": round(trace.seconds, DECIMALS), "error": trace.error,
     }  # fmt: skip
-
-
-def _rounded(values: Sequence[float]) -> list[float]:
-    return [round(value, DECIMALS) for value in values]
 
 
 def _finite(value: float | None) -> float | None:
