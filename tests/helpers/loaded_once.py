@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 from typing import Any
+from weakref import WeakSet
 
 import pytest
 
@@ -27,3 +28,17 @@ def load_models_once(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr(loading, "load_model", load_once)
     patch.setattr(JointKernels, "independent", independent)
+
+
+def probe_models_once(patch: pytest.MonkeyPatch) -> None:
+    """Until the patch is undone, a Hugging Face model is compared with itself once for all its predictors."""
+    from sgdec.pretrained import probe as module
+
+    compare, compared = module.probe, WeakSet[Any]()
+
+    def probe_once(prefixes: Any, *given: Any, **more: Any) -> None:
+        if prefixes.module not in compared:
+            compare(prefixes, *given, **more)
+        compared.add(prefixes.module)
+
+    patch.setattr(module, "probe", probe_once)

@@ -26,7 +26,7 @@ from sgdec.training.parallel.staged import Staged
 from sgdec.training.updating import OPTIMIZER, Updater
 
 SOURCE, TARGET, WIDTH, RATE = 23, 29, 6, 0.01
-STEPS = 12
+STEPS = 6
 """`make_batch` has every number of rows by then."""
 
 

@@ -21,6 +21,7 @@ from sgdec.protocol import Decoder
 from sgdec.search.constellation import Constellation
 from sgdec.search.scheduler import Scheduler
 from sgdec.testing import PredictorContract
+from tests.helpers.loaded_once import probe_models_once
 from tests.helpers.pretrained import FAMILIES, V, tiny_model
 
 DECODERS: dict[str, Decoder] = {
@@ -61,7 +62,7 @@ def scores_without_cache(predictor: HfPredictor, model: Any, source: Source, pre
 )
 @pytest.mark.parametrize("family", FAMILIES)
 def test_scores_are_those_of_the_model_without_caches(decoder: str, batch_size: int, family: str) -> None:
-    model = tiny_model(family)
+    model = shared_model(family)
     predictor = HfPredictor.of(model)
     constellation = Constellation.of({"hf": predictor})
     for outcome in Scheduler(constellation, DECODERS[decoder], batch_size=batch_size, nbest=2).run(sources()):
@@ -77,24 +78,21 @@ def test_scores_are_those_of_the_model_without_caches(decoder: str, batch_size: 
 
 @pytest.fixture(scope="module", autouse=True)
 def probed_once() -> Iterator[None]:
-    """Each family is compared with itself once; contracts make it hundreds of times."""
-    from sgdec.pretrained import probe as module
-
-    seen, compare = set(), module.probe
-
-    def once(prefixes: Any, *given: Any, **more: Any) -> None:
-        if prefixes.module.config.model_type not in seen:
-            compare(prefixes, *given, **more)
-        seen.add(prefixes.module.config.model_type)
-
+    """Contracts make a predictor hundreds of times."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "probe", once)
+        probe_models_once(patch)
         yield
 
 
 @cache
 def shared_model(family: str) -> Any:
     return tiny_model(family)
+
+
+@cache
+def numbered(family: str) -> int:
+    """The number of tokens; contracts ask for it hundreds of times."""
+    return HfPredictor.of(shared_model(family))._roles.numbering.size
 
 
 class HfContract(PredictorContract):
@@ -109,7 +107,7 @@ class HfContract(PredictorContract):
 
     @property
     def vocab_size(self) -> int:  # type: ignore[override]
-        return self.make()._roles.numbering.size
+        return numbered(self.family)
 
 
 class TestMarian(HfContract):

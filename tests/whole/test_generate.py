@@ -9,6 +9,7 @@ why, is tested too.
 from __future__ import annotations
 
 import random
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -18,6 +19,7 @@ from sgdec_decoders.beam import BeamDecoder
 from sgdec_decoders.greedy import GreedyDecoder
 
 from tests.helpers.generate import Found, assert_same, forced_first, of_generate, of_sgdec, with_bias
+from tests.helpers.loaded_once import probe_models_once
 from tests.helpers.pretrained import FAMILIES, V, tiny_model
 
 transformers = pytest.importorskip("transformers")
@@ -31,6 +33,13 @@ LONGEST = 9
 REVERSED = 12
 """The number of ids of the model that reverses."""
 Lists = list[list[Found]]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def probed_once() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        probe_models_once(patch)
+        yield
 
 
 @cache
