@@ -136,14 +136,14 @@ class PredictorContract(ReleaseChecks, AbilityChecks, RelaxationChecks):
     def test_initialize_starts_a_sentence_afresh(self) -> None:
         """Also if the previous sentence was abandoned in the middle."""
         predictor = self._simple()
-        walks = [(source, part) for source, prefix in self._prefixes for part in (prefix, prefix[: len(prefix) // 2])]
-        for source, prefix in walks * 2:
-            predictor.initialize(source)
-            _, rows = self._visit(predictor, prefix)
-            _, fresh = self._visit(self._begin(source), prefix)
-            for t, (row, expected) in enumerate(zip(rows, fresh, strict=True)):
-                what = "initialize must forget the previous sentence"
-                self._same(expected, row, what, source, prefix[:t])
+        walks = list(zip(self._prefixes, self._rows, strict=True))
+        for (source, prefix), fresh in walks * 2:
+            for part in (prefix, prefix[: len(prefix) // 2]):
+                predictor.initialize(source)
+                _, rows = self._visit(predictor, part)
+                for t, row in enumerate(rows):
+                    what = "initialize must forget the previous sentence"
+                    self._same(fresh[t], row, what, source, part[:t])
 
     def test_sentences_in_flight_do_not_disturb_each_other(self) -> None:
         predictor = lift(self.make())

@@ -81,8 +81,9 @@ class Subject(ABC):
         return list(found.items())
 
     def _with_limits(self, limit: int | None) -> list[Source]:
-        """The sentences, followed by the same sentences with this length limit."""
-        return [*self.sources, *(replace(source, max_length=limit) for source in self.sources)]
+        """The sentences, followed by those that have another limit with this length limit."""
+        others = (source for source in self.sources if source.max_length != limit)
+        return [*self.sources, *(replace(source, max_length=limit) for source in others)]
 
     def _simple(self) -> Predictor:
         predictor = self.make()
