@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sgdec.tasks.diagnosis.cases import Case
     from sgdec.tasks.diagnosis.report import Report
     from sgdec.tasks.diagnosis.verdicts import Sentence
-    from sgdec.trace.files import TraceWriter
+    from sgdec.trace.writing import TraceWriter
 
 
 class _Sizes(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click

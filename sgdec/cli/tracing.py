@@ -15,7 +15,7 @@ from sgdec.trace.records import Header, Tracing
 
 if TYPE_CHECKING:
     from sgdec.library import LoadedRun
-    from sgdec.trace.files import TraceWriter
+    from sgdec.trace.writing import TraceWriter
 
 OPTIONS = (
     click.option(
@@ -82,7 +82,7 @@ def writing(
     if tracing is None:
         yield None
         return
-    from sgdec.trace.files import writing_trace
+    from sgdec.trace.writing import writing_trace
 
     with writing_trace(given["trace"], header(loaded, tracing, signature), loaded.parts.vocabularies) as writer:
         yield writer

@@ -178,4 +178,6 @@ def _explained(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if isinstance(error, BrokenPipeError) and not writes_directly(path):
+            raise  # of another output: a file has no reader that could go away
         raise SgdecError(f"{path}: cannot be written ({error.strerror or error}).") from None

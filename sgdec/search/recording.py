@@ -120,13 +120,16 @@ class Recorder:
     def expanded(self, node: Node, seen: Seen, batch: Batch) -> None:
         """This prefix was expanded."""
         prefix = node.tokens, tuple(node.weights)
-        if prefix in self._numbers or len(self._expanded) >= self._tracing.expansions:
+        if prefix in self._numbers:
             return
-        number = self._numbers[prefix] = len(self._expanded)
+        number, full = len(self._expanded), len(self._expanded) >= self._tracing.expansions
         parent = self._parent(node)
         if parent is not None:
-            parent.fates[node.last] = number
+            parent.fates[node.last] = Fate.UNRECORDED if full else number
             parent.received.setdefault(node.last, (node.total, node.scores))
+        if full:
+            return
+        self._numbers[prefix] = number
         self._expanded.append(Expanded(number, None if parent is None else parent.number, node, seen, batch))
 
     def rest(self, nodes: Iterable[Node], fate: str) -> None:
@@ -166,7 +169,8 @@ class Recorder:
         if parent is None:
             return
         parent.received.setdefault(node.last, (node.total, node.scores))
-        parent.fates[node.last] = str(fate)
+        if not isinstance(parent.fates.get(node.last), int):
+            parent.fates[node.last] = str(fate)
         if into is not None and (found := self._parent(into)) is not None:
             parent.into[node.last] = found.number, into.last
 
@@ -181,6 +185,8 @@ class Recorder:
 
     def bounded(self, expansions: int, bound: float, best: float) -> None:
         """The best that an exact search can still find, and has found (-inf = nothing), as rank scores."""
+        if bound == -math.inf:  # nothing to find, which the end of the trace says
+            return
         found = None if best == -math.inf else best
         if not self._bounds or (self._bounds[-1].bound, self._bounds[-1].best) != (bound, found):
             self._bounds.append(Bound(expansions, bound, found, time.monotonic() - self._began))
@@ -212,7 +218,7 @@ class Recorder:
             bounds=tuple(self._bounds),
             hypotheses=tuple(hypotheses),
             stopped=self._stopped,
-            counted=result.expansions,
+            counted=max(result.expansions, len(expansions)),  # a search that fails returns no count
             proven=result.proven,
             gap=result.gap,
             error=None if outcome.error is None else str(outcome.error) or type(outcome.error).__name__,

@@ -43,6 +43,8 @@ class Fate(StrEnum):
     """The queue was full."""
     LENGTH = "length"
     """It reached a length limit of the decoder."""
+    UNRECORDED = "unrecorded"
+    """It was expanded after the last expansion that is recorded (`Tracing.expansions`)."""
     OPEN = "open"
     """Still open when the search stopped."""
     UNSAID = "unsaid"

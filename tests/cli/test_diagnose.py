@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sgdec.cli.main import main
-from sgdec.trace.files import read_trace
+from sgdec.trace import read_trace
 
 pytestmark = pytest.mark.slow
 
