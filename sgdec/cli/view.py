@@ -97,7 +97,7 @@ def write_figures(trace: str, sentence: int, targets: Mapping[Kind, str | None],
 
 def read_run(path: str, first: int, last: int | None) -> Run:
     """The sentences of a trace from ``first`` to ``last``. Raises SgdecError if it has none of them."""
-    from sgdec.trace.files import read_trace
+    from sgdec.trace import read_trace
     from sgdec.trace.records import Tracing
 
     trace = read_trace(path, Tracing(first=first, last=last))

@@ -15,7 +15,7 @@ from sgdec import EOS, Predictor, Scores, Source
 from sgdec.context import Vocabularies
 from sgdec.protocol import Candidates, State
 from sgdec.testing.toys import Lattice
-from sgdec.trace.files import writing_trace
+from sgdec.trace import writing_trace
 from sgdec.trace.records import Ended, Expansion, Fate, Header, SentenceTrace, Tracing
 from sgdec.view.runs import Run
 

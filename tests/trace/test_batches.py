@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from sgdec.trace.files import read_trace
+from sgdec.trace import read_trace
 from tests.helpers.traced_runs import Model, traced, write_trace
 
 
