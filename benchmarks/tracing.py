@@ -19,7 +19,7 @@ from sgdec_decoders.beam import BeamDecoder
 from sgdec.context import Vocabularies
 from sgdec.search.constellation import Constellation
 from sgdec.search.scheduler import Scheduler
-from sgdec.trace.files import TraceWriter
+from sgdec.trace import TraceWriter
 from sgdec.trace.records import Header, Tracing
 
 HEADER = Header(("nmt",), (1.0,), "beam", {"size": 5}, {}, 1, "", 20, 10_000, "benchmark")

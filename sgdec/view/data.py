@@ -23,6 +23,7 @@ REASONS = {
     "final": "pruned: finished, too far below the best finished hypothesis",
     "recombined": "recombined: another prefix has the same future and at least the same total",
     "bound": "no hypothesis that begins with it can enter the list",
+    "score": "its total is too low; the search assumes that it does not rise again",
     "limit": "the decoder asked for fewer continuations",
     "unread": "the decoder never read this continuation",
     "undrawn": "sampling drew another continuation",
