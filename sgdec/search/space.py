@@ -1,14 +1,15 @@
 """The search space: all predictors over one source sentence, as a decoder sees them.
 
-A decoder uses six methods: `expand`, `best_children`, `sample`, `bound`, `keys`, `finish`. The space handles weights,
-combination, the ledger, counting of expansions, and lazy consumption: predictors consume a node's token only when its
-state is needed, so nodes that are never expanded cost no call.
+A decoder uses six methods: `expand`, `best_children`, `sample`, `bound`, `keys`, `finish`. By those of `Telling` it
+says what becomes of nodes. The space handles weights, combination, the ledger, counting of expansions, and lazy
+consumption: predictors consume a node's token only when its state is needed, so nodes that are never expanded cost no
+call.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from operator import attrgetter
@@ -26,6 +27,7 @@ from sgdec.search.node import Node
 from sgdec.search.recording import Recorder
 from sgdec.search.requests import Asking, Request
 from sgdec.search.sampling import Draw
+from sgdec.search.telling import Telling
 from sgdec.trace.records import Fate
 
 ENDLESS = 10_000
@@ -37,7 +39,7 @@ _bound: Callable[[Node], Any] = attrgetter("bound")
 _total: Callable[[Node], Any] = attrgetter("total")
 
 
-class SearchSpace:
+class SearchSpace(Telling):
     """A decoder's view of one sentence."""
 
     def __init__(
@@ -56,15 +58,13 @@ class SearchSpace:
         ``ask``: a function that answers requests; by default the constellation is called directly. ``recorder``: of
         a search that is traced. Raises UsageError if the ranking needs attention and no predictor has it.
         """
+        super().__init__(recorder)
         self.constellation = constellation
         self.root = root
         self.source = root.source
         self.ranking = ranking or Ranking()
         self.nbest = nbest
         self.seed = seed
-        self.expansions = 0
-        """The number of nodes expanded or sampled from so far: the measure of search cost."""
-        self.recorder = recorder
         self._rounds_up = constellation.folding_under(root.weights).helps
         """Whether bounds can be sums in another order than totals."""
         self._bounded = False
@@ -272,55 +272,6 @@ class SearchSpace:
             raise ValueError(f"only a node that ends with </s> is a hypothesis, not {node!r}")
         tokens, ledger, weights = node.columns()
         return Hypothesis(tokens[:-1], node.total, self.rank_score(node), ledger, weights)
-
-    # A decoder tells these methods about its search. They do nothing unless it is traced.
-
-    @property
-    def traced(self) -> bool:
-        """Whether the search is traced: for a decoder that would have to collect what it tells."""
-        return self.recorder is not None
-
-    def dropped(self, node: Node, reason: str, into: Node | None = None) -> None:
-        """This search will not expand or list a node that it has received: a word of `sgdec.trace.records.Fate`.
-
-        A decoder can use words of its own. ``into``: for ``recombined``, the node that represents both.
-        """
-        if self.recorder is not None:
-            self.recorder.dropped(node, reason, into)
-
-    def dropped_rest(self, parent: Node, reason: str, kept: Iterable[Node] = ()) -> None:
-        """The children of a node are dropped, read or not, except for ``kept`` and those with another reason."""
-        if self.recorder is not None:
-            prefix = parent.tokens
-            self.recorder.dropped_rest(parent, reason, {node.last for node in kept if node.tokens[:-1] == prefix})
-
-    def bounded(self, bound: float, best: float) -> None:
-        """The best that an exact search can still find, and has found (-inf = nothing), as rank scores."""
-        if self.recorder is not None:
-            self.recorder.bounded(self.expansions, bound, best)
-
-    def stopped(self, reason: str, still_open: Iterable[Node] = ()) -> None:
-        """The search ends now, for this reason; ``still_open``: the nodes that it would have expanded next."""
-        if self.recorder is not None:
-            self.recorder.stopped(reason)
-            for node in still_open:
-                if node.last != EOS:
-                    self.recorder.dropped(node, Fate.OPEN)
-
-    def received(self, parents: Sequence[Node], candidates: Sequence[Node], width: float) -> None:
-        """For searches that are traced: a beam receives these of the children of ``parents``.
-
-        The others had no place in the beam, or were more than ``width`` below their best sibling.
-        """
-        if self.recorder is not None:
-            for node in candidates:
-                self._received(node)
-            self.recorder.chosen(parents, width)
-
-    def _received(self, node: Node) -> Node:
-        assert self.recorder is not None
-        self.recorder.received(node, self.rank_score(node) if node.last == EOS else None)
-        return node
 
     def _distinct(self, candidates: list[Node]) -> list[Node]:
         """The first of all candidates with equal keys."""
