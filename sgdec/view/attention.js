@@ -14,7 +14,7 @@ function attentionMaps(search, place) {
   const rows = steps.map(step => search.expansion(search.tree.parent[step])?.attention ?? {});
   const names = search.run.predictors.filter(name => rows.some(row => row[name]));
   return names.map(name => html("figure", {},
-    html("figcaption", {}, `Attention of ${name}: the darker, the more weight.`),
+    html("figcaption", {}, `Attention of ${name}: the stronger the colour, the more weight.`),
     attentionMap(search, steps, rows.map(row => row[name] ?? []))));
 }
 

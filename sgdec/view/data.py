@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sgdec.trace.records import Bound, Expansion, SentenceTrace
+from sgdec.trace.records import Batch, Bound, Expansion, SentenceTrace
 from sgdec.view.layout import overview
 from sgdec.view.parting import Parting, parting
 from sgdec.view.runs import Run, visible
@@ -74,6 +74,7 @@ def _run(run: Run) -> dict[str, Any]:
 
 def _search(trace: SentenceTrace, tree: Sequence[Prefix]) -> dict[str, Any]:
     """One sentence of one run."""
+    batches = {batch.number: batch for batch in trace.batches}
     places = {number: place for place, prefix in enumerate(tree) for number in prefix.expansions}
     ends = {prefix.rank: place for place, prefix in enumerate(tree) if prefix.rank is not None}
     return {
@@ -82,7 +83,7 @@ def _search(trace: SentenceTrace, tree: Sequence[Prefix]) -> dict[str, Any]:
         "limit": trace.max_length,
         "tree": _tree(tree),
         "shown": overview(tree, OVERVIEW),
-        "expansions": [_expansion(expansion, places, trace) for expansion in trace.expansions],
+        "expansions": [_expansion(expansion, places, batches) for expansion in trace.expansions],
         "recombined": list(_recombined(trace, tree, places)),
         "bounds": [_bound(bound) for bound in trace.bounds],
         "hypotheses": [
@@ -119,9 +120,8 @@ def _tree(tree: Sequence[Prefix]) -> dict[str, list[Any]]:
     }
 
 
-def _expansion(expansion: Expansion, places: dict[int, int], trace: SentenceTrace) -> dict[str, Any]:
+def _expansion(expansion: Expansion, places: dict[int, int], batches: dict[int, Batch]) -> dict[str, Any]:
     """An expansion without its children. Properties without a value are left out."""
-    batch = next((batch for batch in trace.batches if batch.number == expansion.batch), None)
     found: dict[str, Any] = {"place": places[expansion.number], "candidates": expansion.candidates}
     found["rest"] = expansion.rest
     if expansion.ending:
@@ -139,7 +139,8 @@ def _expansion(expansion: Expansion, places: dict[int, int], trace: SentenceTrac
         }
     if expansion.place:
         found["where"] = dict(expansion.place)
-    if batch is not None:
+    if expansion.batch in batches:
+        batch = batches[expansion.batch]
         found["batch"] = [batch.number, batch.rows, finite(batch.seconds)]
     return found
 

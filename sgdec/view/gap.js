@@ -1,7 +1,7 @@
 // @ts-check
 "use strict";
 
-const PLOT = { width: 560, height: 200, left: 56, right: 90, top: 12, bottom: 36 };
+const PLOT = { width: 440, height: 220, left: 50, right: 76, top: 12, bottom: 44 };
 const MOST_POINTS = 1000;
 
 /**
@@ -29,7 +29,7 @@ function gapPlot(search) {
         svg("text", { x: PLOT.left - 6, y: y(tick), class: "row" }, String(tick).replace("-", "−")))),
       ...d3.ticks(first, last, 5).map(tick => svg("text",
         { class: "axis column", x: x(tick), y: PLOT.height - PLOT.bottom + 16 }, tick.toLocaleString("en"))),
-      svg("text", { class: "axis column", x: PLOT.left + inner.width / 2, y: PLOT.height - 4 }, "expansions"),
+      svg("text", { class: "axis column", x: PLOT.left + inner.width / 2, y: PLOT.height - 10 }, "expansions"),
       ...lines.flatMap(({ name, at, key }) => {
         const seen = points.flatMap(point => point[at] === null ? [] : [[x(point[0]), y(Number(point[at]))]]);
         if (!seen.length) return [];

@@ -2,7 +2,7 @@
 "use strict";
 
 const ROW = 30;
-const GAP = 34;
+const GAP = 40;
 const FONT = "13px system-ui, sans-serif";
 const LONGEST_LABEL = 16;
 const OPENED_AT_ONCE = 150;

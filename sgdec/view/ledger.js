@@ -16,6 +16,7 @@ function series(k) {
  */
 function ledger(search, place, select) {
   const steps = search.path(place).slice(1);
+  if (!steps.length) return html("p", { class: "muted" }, "The empty prefix has no steps.");
   const names = search.run.predictors;
   const where = steps.some(step => search.expansion(search.tree.parent[step])?.where);
   const alone = names.length > 1;
@@ -48,7 +49,7 @@ function ledger(search, place, select) {
 
 /** The last line: the sums by predictor, if all steps are recorded. @param {Search} search @param {Place[]} steps */
 function sumsOf(search, steps) {
-  if (!steps.length || steps.some(step => !search.tree.scores[step].length)) return null;
+  if (steps.some(step => !search.tree.scores[step].length)) return null;
   const sums = search.run.predictors.map(name => steps.reduce(
     (sum, step) => sum + (search.shares(step).find(share => share.name === name)?.weighted ?? 0), 0));
   return html("tfoot", {}, html("tr", {},

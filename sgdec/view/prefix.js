@@ -13,7 +13,8 @@ function prefixPanel(search, place, select) {
     html("p", {}, html("bdi", { class: "text" }, search.text(place) || "the empty prefix")),
     html("dl", {}, ...facts(search, place, expansion).flatMap(
       ([name, value]) => [html("dt", {}, name), html("dd", {}, value)])),
-    expansion ? continuations(search, place, expansion, select) : html("p", { class: "muted" }, "It was not expanded."),
+    expansion ? continuations(search, place, expansion, select) : html("p", { class: "muted" },
+      search.tree.token[place] === EOS ? "It is finished." : "It was not expanded."),
   );
 }
 

@@ -48,7 +48,7 @@ class RunView {
       `${data.counted.toLocaleString("en")} expansions`,
       data.expansions.length < data.counted && `${data.expansions.length.toLocaleString("en")} of them recorded`,
       data.seconds !== null && `${data.seconds.toPrecision(2)} s`,
-      data.stopped && `stopped: ${data.stopped}`,
+      data.stopped && data.stopped !== "proven" && `stopped: ${data.stopped}`,
       data.proven && "proven",
     ].filter(Boolean).join(" · ");
     return html("div", { class: "summary" },
