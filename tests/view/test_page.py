@@ -351,14 +351,20 @@ def test_two_runs_part_where_their_outputs_differ(opened: Open) -> None:
 
 def test_the_graphs_of_two_runs_move_together(opened: Open) -> None:
     reader = opened(NAMES["two"])
+    reader.page.locator("#run2").scroll_into_view_if_needed()
+
+    def moves() -> list[str]:
+        return [reader.ask(f"String(d3.zoomTransform(document.getElementById('run{run}')))") for run in (1, 2)]
+
+    before = moves()
     box = reader.page.locator("#run2").bounding_box()
-    assert box is not None
+    assert box is not None and before[0] == before[1]
     reader.page.mouse.move(box["x"] + 300, box["y"] + box["height"] - 5)
     reader.page.mouse.down()
     reader.page.mouse.move(box["x"] + 260, box["y"] + box["height"] - 8)
     reader.page.mouse.up()
-    moves = [reader.ask(f"String(d3.zoomTransform(document.getElementById('run{run}')))") for run in (1, 2)]
-    assert moves[0] == moves[1]
+    after = moves()
+    assert after[0] == after[1] != before[1]
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])

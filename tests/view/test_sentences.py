@@ -42,6 +42,11 @@ def test_a_search_error_is_what_another_hypothesis_is_better_by(runs: list[Run],
     assert [cell.text for cell in errors(*runs)] == expected
 
 
+def test_scores_that_differ_by_rounding_are_equal() -> None:
+    cells = errors(with_score(-1.0000001), with_score(-1.0, proven=True))
+    assert [cell.value for cell in cells] == [0.0, 0.0]
+
+
 @pytest.mark.parametrize("what", ["weights", "ranking", "predictors"])
 def test_runs_that_score_otherwise_witness_nothing(what: str) -> None:
     changed = {"weights": (1.0, 2.0), "ranking": {"alpha": 0.6}, "predictors": ("nmt", "other")}[what]
