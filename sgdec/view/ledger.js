@@ -2,6 +2,8 @@
 "use strict";
 
 const BAR = { width: 160, height: 18 };
+/** Scores of a trace have six decimals. */
+const ROUNDING = 2e-6;
 
 /** The class that colours everything of a predictor. @param {number} k */
 function series(k) {
@@ -40,7 +42,7 @@ function ledger(search, place, select) {
         shownShare(shares.find(share => share.name === name), search.tree.scores[step]))),
       html("td", { class: "number total" }, shownTotal(search, step)),
       html("td", {}, runnerUp(search, step, select)),
-      alone && html("td", {}, ...choices(search, step)),
+      alone && html("td", { class: "alone" }, ...choices(search, step)),
       where && html("td", {}, places(search, step)),
     );
   }));
@@ -128,12 +130,13 @@ function runnerUp(search, step, select) {
     html("span", { class: "muted" }, search.fate(best)));
 }
 
-/** What each predictor alone would have chosen, if that is another token. @param {Search} search @param {Place} step */
+/** What each predictor alone would have chosen, if it scores that higher. @param {Search} search @param {Place} step */
 function choices(search, step) {
   const alone = search.expansion(search.tree.parent[step])?.alone ?? [];
   const names = search.run.predictors;
   const found = alone.flatMap((choice, k) => {
-    if (choice === null || choice[0] === search.tree.token[step]) return [];
+    const own = search.tree.scores[step][k] ?? -Infinity;
+    if (choice === null || Number(choice[1]) - own < ROUNDING) return [];
     const [token, score, forbidding] = choice;
     const by = forbidding.map(number => names[number]).join(", ");
     return [html("div", {},

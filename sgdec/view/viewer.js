@@ -100,7 +100,7 @@ class RunView {
   resize() {
     const { graph } = this;
     const height = (graph.height ?? 0) * d3.zoomTransform(graph.root).k + 2 * MARGIN;
-    graph.root.style.height = `${Math.min(Math.max(height, 150), Math.round(innerHeight * 0.6))}px`;
+    graph.root.style.height = `${Math.min(Math.max(height, 100), Math.round(innerHeight * 0.6))}px`;
   }
 
   /** @param {Place} place */

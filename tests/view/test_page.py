@@ -162,14 +162,16 @@ def test_the_ledger_says_what_each_predictor_alone_would_choose_and_who_forbids_
         assert parent is not None
         expansion = trace.expansions[tree[parent].expansions[0]]
         (cell,) = reader.texts(f".ledger tbody tr:nth-child({row}) td:nth-last-child(2)")
-        for name, alone in zip(run.header.predictors, expansion.alone, strict=True):
-            if alone is not None and alone.token != tree[place].token:
-                assert f"{name}: {run.label(alone.token)}" in cell
-                forbidden += bool(alone.forbidden_by)
-        assert cell.count("forbidden by fst") == sum(
-            alone is not None and alone.forbidden_by == (1,) and alone.token != tree[place].token
-            for alone in expansion.alone
-        )
+        shown = [
+            (name, alone)
+            for name, alone, own in zip(run.header.predictors, expansion.alone, tree[place].scores, strict=True)
+            if alone is not None and alone.score > own + 1e-9
+        ]
+        for name, alone in shown:
+            assert f"{name}: {run.label(alone.token)}" in cell
+        assert cell.count(": ") == len(shown)
+        assert cell.count("forbidden by fst") == sum(alone.forbidden_by == (1,) for _, alone in shown)
+        forbidden += cell.count("forbidden by fst")
         (where,) = reader.texts(f".ledger tbody tr:nth-child({row}) td:last-child")
         assert where == ", ".join(f"{name} {state}" for name, state in expansion.place.items()) != ""
     assert forbidden
