@@ -97,7 +97,7 @@ def test_search_errors_are_witnessed_and_proven(run: Run) -> None:
     search = "--predictors trie,trap --plugin-file trap.py --trie.path trap/{id}.txt --decoder greedy --show 1"
     unproven = run(f"{search} --proof none {COMMON}")
     assert "search error, witnessed                         20  100.0%                  at least 12.5" in unproven
-    assert "Search error: a hypothesis (the reference) ranks higher by 12.5; the best one at least so." in unproven
+    assert "Search error, witnessed: a hypothesis (the reference) ranks higher by 12.5." in unproven
     assert "trap decides (trie +0.5, trap +12)" in unproven
     assert "- The search missed a hypothesis that ranks higher in 20 of 20 sentences." in unproven
     for proof in ("astar", "dfs"):

@@ -48,10 +48,8 @@ def _search(sentence: Sentence) -> str:
     found = ORIGINS.get(search.better.origin, f"from {search.better.origin}")
     if search.error == "proven":
         return f"Search error, proven: the best hypothesis ({found}) ranks higher by {_amount(search.by)}."
-    most = f", at most by {search.gap:.4g}" if math.isfinite(search.gap) else ""
-    return (
-        f"Search error: a hypothesis ({found}) ranks higher by {_amount(search.by)}; the best one at least so{most}."
-    )
+    line = f"Search error, witnessed: a hypothesis ({found}) ranks higher by {_amount(search.by)}"
+    return f"{line}; the best one by at most {search.gap:.4g}." if math.isfinite(search.gap) else f"{line}."
 
 
 def _model(sentence: Sentence, piece: Callable[[int], str]) -> str:
@@ -79,7 +77,7 @@ def _decides(decision: Decision, weights: dict[str, float | None]) -> str:
 
 
 def _amount(by: float) -> str:
-    return f"{by:.4g}" if math.isfinite(by) else "any amount, for there is no output"
+    return f"{by:.4g}" if math.isfinite(by) else "any amount, because there is no output"
 
 
 def worst(sentences: Sequence[Sentence], count: int) -> list[Sentence]:

@@ -138,9 +138,7 @@ def _calibration(summary: Summary) -> Table:
         [name, str(each.steps), *map(_number, (each.accuracy, each.confidence, each.error))]
         for name, each in summary.calibration.items()
     ]
-    notes = [
-        "The best token at each step along the references counts. ECE is the expected calibration error."
-    ]
+    notes = ["The best token at each step along the references counts. ECE is the expected calibration error."]
     return Table("Calibration", ["", "steps", "accuracy", "confidence", "ECE"], rows, notes)
 
 

@@ -25,6 +25,7 @@ V, SIZES = 6, (1, 2, 8)
 
 def table() -> Table:
     scores = np.random.default_rng(3).normal(size=(V, V))
+    scores[1, 2] = -9.0  # no empty outputs
     return Table(scores - np.log(np.exp(scores).sum(axis=1, keepdims=True)))
 
 
@@ -66,8 +67,10 @@ def test_the_points_are_those_of_separate_runs() -> None:
 
 
 def test_another_size_can_show_a_search_error() -> None:
-    run, given = load(1), cases(REFERENCES)
+    run = load(1)
+    given = cases([found.best.tokens for found in run.decode([(3,) * number for number in (1, 2, 3)])])
     diagnosis = diagnose(run, given, Budget("none"))
+    assert {each.search.error for each in diagnosis.sentences} == {"unknown"}
     narrow, wide = beam_curve(run, given, diagnosis, [1, 50])
     assert narrow.search_errors > wide.search_errors == 0
 

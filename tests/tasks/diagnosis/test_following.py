@@ -54,6 +54,8 @@ def test_paths_are_those_of_one_prefix_at_a_time(space: TinySpace, given: list[T
     pairs = [pair_of(replace(space.source, id=number), tokens) for number, tokens in enumerate(given, 1)]
     constellations = {"all": constellation, **alone(constellation)}
     assert list(constellations) == ["all", *constellation.names]
+    for name, weight in zip(constellation.names, constellation.weights, strict=True):
+        assert weight is not None and constellations[name].weights == (math.copysign(1.0, weight),)
     for each in constellations.values():
         for pair, path in zip(pairs, follow(each, pairs, batch), strict=True):
             expected, forbidden_at = steps(each, replace(space.source, max_length=pair.max_length), pair.target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from sgdec.tasks.diagnosis.page import page
 from sgdec.tasks.diagnosis.report import Report
 from sgdec.tasks.diagnosis.run import diagnose
 from sgdec.tasks.diagnosis.summary import summarise
+from sgdec.tasks.diagnosis.verdicts import Known
 from tests.helpers.web_pages import Page, needs_browser, run_in_browser
 
 pytest.importorskip("matplotlib")
@@ -23,7 +25,13 @@ HOSTILE = "</td></table></svg><script>alert(1)</script><img src=x onerror=alert(
 def report(text: str) -> Report:
     run = sgdec.load({"good": "wc", "bad": "wc"}, "greedy", vocab_size=6, good={"weight": -1.0}, bad={"weight": 0.5})
     sources = [Source(number, (3,), text, max_length=3) for number in (1, 2, 3)]
-    diagnosis = diagnose(run, [Case(source, (4,) * source.id, text) for source in sources])
+    found = diagnose(run, [Case(source, (4,) * source.id, text) for source in sources])
+    sentences = []
+    for each in found.sentences:
+        assert each.output is not None
+        search = replace(each.search, error="witnessed", better=Known(text, each.output, text))
+        sentences.append(replace(each, output_text=text, search=search, problems=(text,)))
+    diagnosis = replace(found, sentences=tuple(sentences))
     return Report(diagnosis, summarise(diagnosis))
 
 
@@ -31,7 +39,9 @@ def test_each_sentence_has_a_row_and_a_link() -> None:
     found = Page(page(report("ein Hund"), "view.html"))
     links = [attributes["href"] for attributes in found.attributes("a")]
     assert sorted(links) == [f"view.html#sentence={number}" for number in (1, 2, 3)]
-    assert sum("ein Hund" in text for text in found.texts["td"]) == 3
+    assert sum(text.count("ein Hund") == 5 for text in found.texts["td"]) == 3, (
+        "source, output, reference, better, its origin"
+    )
     assert not Page(page(report("ein Hund"))).attributes("a")
 
 

@@ -32,6 +32,13 @@ def test_a_cost_of_words_makes_the_empty_output_the_best_one() -> None:
     assert any(line.startswith("1 of 5 references are longer than the length limit") for line in lines)
 
 
+def test_a_bonus_for_words_makes_the_longest_outputs_the_best_ones() -> None:
+    found = summarise(words(-1.0))
+    assert found.empty == (0, 0, 0, 5)
+    assert (found.lengths.shorter, found.lengths.longer) == (1, 2)  # the references have 1, 2, 3 and 4 words
+    assert found.deciders[0].model_errors == 3
+
+
 def test_an_empty_output_that_ranks_higher_is_counted() -> None:
     """Samples have words, and each costs 1."""
     found = summarise(words(1.0, "sample", budget=Budget("none")))

@@ -1,0 +1,66 @@
+"""The exact search beside a decoder: its bounds, its budget, and when there is none."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+import sgdec
+from sgdec.protocol import Source
+from sgdec.tasks.diagnosis import run as running
+from sgdec.tasks.diagnosis.cases import Case
+from sgdec.tasks.diagnosis.proving import Budget, bound_at_the_root
+from sgdec.tasks.diagnosis.run import diagnose
+from sgdec.testing import tiny_spaces
+
+LATTICE = next(space for space in tiny_spaces() if space.name == "lattice alone")
+
+
+def load(decoder: str, **options: Any) -> Any:
+    return sgdec.load(
+        {"a": LATTICE.constellation().predictors[0]}, decoder, vocab_size=5, max_length=0, **{decoder: options}
+    )
+
+
+CASE = Case(LATTICE.source, (3, 4), "")
+
+
+def test_the_bound_at_the_root_of_a_lattice_is_its_best_path() -> None:
+    run = load("greedy")
+    optimum = next(iter(load("astar").decode([[3]]))).best.rank_score
+    assert bound_at_the_root(run.parts.constellation, LATTICE.source, run) == pytest.approx(optimum)
+
+
+def test_a_search_that_found_nothing_leaves_the_bound_at_the_root() -> None:
+    """Uniform-cost search of one expansion finds no hypothesis; the greedy output is 0.2 below the best path."""
+    (sentence,) = diagnose(load("greedy"), [CASE], Budget("astar", 1)).sentences
+    assert sentence.output is not None
+    optimum = next(iter(load("astar").decode([[3]]))).best.rank_score
+    assert sentence.search.gap == pytest.approx(max(optimum - sentence.output.rank_score, 0.0), abs=1e-9)
+    (unproven,) = diagnose(load("greedy"), [CASE], Budget("none")).sentences
+    assert unproven.search.gap == math.inf or unproven.search.error == "witnessed"
+
+
+@pytest.mark.parametrize(("decoder", "searched"), [("astar", 0), ("greedy", 1)])
+def test_an_output_that_its_decoder_has_proven_is_not_searched_again(
+    decoder: str, searched: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Source] = []
+    before = running.prove
+
+    def prove(run: Any, sources: Any, budget: Budget) -> Any:
+        asked.extend(sources)
+        return before(run, asked, budget)
+
+    monkeypatch.setattr(running, "prove", prove)
+    (sentence,) = diagnose(load(decoder), [CASE], Budget("dfs", 0)).sentences
+    assert len(asked) == searched and sentence.search.error in ("none", "proven")
+
+
+def test_a_decoder_with_a_criterion_of_its_own_is_refused() -> None:
+    run = load("greedy")
+    run.parts.decoder.ranks_by = "expected utility"
+    with pytest.raises(sgdec.UsageError, match="ranks by expected utility, so scores do not say"):
+        diagnose(run, [CASE])
