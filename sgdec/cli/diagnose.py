@@ -218,10 +218,13 @@ def _sentence(sentence: Sentence, report: Report) -> str:
     """The texts of a sentence with their rank scores, and its verdicts."""
     from sgdec.tasks.diagnosis.explaining import explain
 
-    texts = [("source", None, sentence.source or ""), ("output", sentence.output, sentence.output_text)]
+    texts = [
+        ("source", None, sentence.source or ""),
+        ("output", sentence.output, sentence.output_text or ("(none)" if sentence.failed else "(empty)")),
+    ]
     texts.append(("reference", sentence.reference, sentence.reference_text))
     if sentence.search.better is not None:
-        texts.append(("better", sentence.search.better.scored, sentence.search.better.text))
+        texts.append(("better", sentence.search.better.scored, sentence.search.better.text or "(empty)"))
     lines = [
         f"  {label:<9}  {'' if scored is None else format(scored.rank_score, '.4f'):>10}  {one_line(text)}".rstrip()
         for label, scored, text in texts

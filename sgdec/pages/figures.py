@@ -65,7 +65,8 @@ def svg(
     name = _name(title)
     labels = f'<title id="{name}-title">{escape(title)}</title><desc id="{name}-desc">{escape(description)}</desc>'
     opening, rest = element.split(">", 1)
-    return f'{opening} role="img" aria-labelledby="{name}-title {name}-desc">{labels}{rest}'
+    fitting = 'style="max-width: 100%; height: auto"'
+    return f'{opening} {fitting} role="img" aria-labelledby="{name}-title {name}-desc">{labels}{rest}'
 
 
 def _name(title: str) -> str:

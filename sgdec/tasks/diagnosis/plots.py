@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from sgdec.pages.figures import MUTED, SERIES, svg
+from sgdec.pages.figures import MUTED, SERIES, TEXT, svg
 from sgdec.tasks.diagnosis.calibration import Reliability
 from sgdec.tasks.diagnosis.curve import Point
 from sgdec.tasks.diagnosis.lengths import LengthBin
@@ -111,7 +111,7 @@ def _reliability(drawn: Mapping[str, Reliability]) -> Plot:
             axes.bar(
                 [bin.low for bin in full], [bin.accuracy or 0.0 for bin in full], width, align="edge", color=SERIES[0]
             )
-            axes.plot([0, 1], [0, 1], color=MUTED, linestyle="--")
+            axes.plot([0, 1], [0, 1], color=TEXT, linestyle="--")
             axes.set(xlim=(0, 1), ylim=(0, 1), xlabel="confidence", ylabel="accuracy", title=name)
 
     errors = ", ".join(f"{name} {each.error:.3f}" for name, each in drawn.items())
