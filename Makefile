@@ -34,7 +34,7 @@ test: install
 
 # The tests of `make test` that need a browser, Debian's package chromium; without one they fail here, and skip there.
 view-test: install
-	SGDEC_NEED_BROWSER=1 $(PYTEST) tests/view tests/pages tests/cli/test_view.py
+	SGDEC_NEED_BROWSER=1 $(PYTEST) tests/view tests/pages tests/tasks/diagnosis/test_page.py tests/tasks/test_comparison_page.py
 
 # The scripts of the viewer, checked by TypeScript, which npm puts into build/types.
 view-types:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -11,13 +10,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import pytest
 
-from tests.helpers.web_pages import BROWSER
+from tests.helpers.web_pages import BROWSER, REQUIRED
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page
 
-REQUIRED = "SGDEC_NEED_BROWSER"
-"""The environment variable with which missing programs fail the tests (`make view-test`)."""
 MISSING = (
     "no Chromium: install the package chromium of the system" if BROWSER is None
     else "no playwright: pip install playwright" if find_spec("playwright") is None else ""
@@ -27,9 +24,9 @@ SIZE = {"width": 1400, "height": 1000}
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
-    """A browser of the system. Skips the test without one, or fails if `REQUIRED` is set."""
+    """A browser of the system. Skips the test without one, or fails if it is `REQUIRED`."""
     if MISSING:
-        if os.environ.get(REQUIRED):
+        if REQUIRED:
             pytest.fail(MISSING)
         pytest.skip(MISSING)
     from playwright.sync_api import sync_playwright
