@@ -41,8 +41,10 @@ def tracing(given: Mapping[str, Any]) -> Tracing | None:
     from sgdec.io.sources import parse_range
 
     if given["trace"] is None:
-        if given["trace_sentences"] is not None:
-            raise UsageError("--trace-sentences says which sentences --trace FILE is about; give both.")
+        unset = {"sentences": None, "children": Tracing.children, "expansions": Tracing.expansions}
+        for name, default in unset.items():
+            if given[f"trace_{name}"] != default:
+                raise UsageError(f"--trace-{name} says what --trace FILE records; give both.")
         return None
     if given.get("resume"):
         raise UsageError(
