@@ -27,18 +27,20 @@ from sgdec.plugins.summaries import summaries
 ROOT = Path(__file__).parents[2]
 KIT = ("sgdec.testing", "sgdec.testing.seq2seq_contract", "sgdec.testing.language_model_contract")
 """Modules that are also public, for the tests of plugins."""
+TRACE = "sgdec.trace"
+"""The package that reads traces."""
 PROTOCOL = ("Predictor", "BatchPredictor", "SearchSpace", "ABC", "object", "tuple")
 """Classes whose members are described on other pages."""
 
 
 def public_modules() -> list[str]:
-    """The modules that plugins may import, according to import-linter's contract, and those that their tests may
-    import."""
+    """The modules that plugins may import, according to import-linter's contract, those that their tests may
+    import, and the one that reads traces."""
     with open(ROOT / "pyproject.toml", "rb") as file:
         contracts = tomllib.load(file)["tool"]["importlinter"]["contracts"]
     (contract,) = (contract for contract in contracts if contract["name"] == "Plugins import public names only")
     patterns = [line.removeprefix("** -> ") for line in contract["ignore_imports"] if line.startswith("** -> ")]
-    return [*(name for pattern in patterns for name in _matching(pattern)), *KIT]
+    return [*(name for pattern in patterns for name in _matching(pattern)), *KIT, TRACE]
 
 
 def _matching(pattern: str) -> list[str]:
@@ -140,7 +142,7 @@ def module_page(name: str) -> str:
     options = [":members:", ":undoc-members:", ":show-inheritance:"]
     if name == "sgdec.testing":  # its contracts inherit from private modules, where their settings are described
         options.append(f":inherited-members: {', '.join(PROTOCOL)}")
-    else:
+    elif name != TRACE:
         options.append(":ignore-module-all:")
     return "\n   ".join([f"{heading(name)}\n\n.. automodule:: {name}", *options])
 

@@ -61,3 +61,7 @@ def __getattr__(name: str) -> Any:
     value = getattr(import_module(f"sgdec.trace.{_FILES.get(name, 'records')}"), name)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
