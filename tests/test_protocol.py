@@ -157,7 +157,7 @@ def test_a_batch_form_predictor_is_lifted_to_itself() -> None:
 def test_lifting_keeps_the_abilities_and_adds_none() -> None:
     for predictor, present in [
         (Table(TABLE), {"best_remaining", "worst_remaining", "state_key"}),
-        (Lattice(LATTICE), {"best_remaining", "worst_remaining", "state_key"}),
+        (Lattice(LATTICE), {"best_remaining", "worst_remaining", "state_key", "state_label"}),
     ]:
         for form in (lift(predictor), PassThrough(lift(predictor))):
             assert {name for name in ABILITIES if ability(form, name) is not None} == present

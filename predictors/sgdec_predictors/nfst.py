@@ -13,6 +13,7 @@ take time linear in the arcs for a lattice without cycles (`_semirings`), once p
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Annotated, Literal
 
@@ -25,7 +26,10 @@ from sgdec.io.openfst import LatticeError
 from sgdec.protocol import FORBIDDEN
 from sgdec_predictors._networks import Arc, Network, Paths, refuse_unfit
 from sgdec_predictors._semirings import LOG, TROPICAL, Semiring, Ways, distances_to_end
-from sgdec_predictors._subsets import Prefixes, SubsetPredictor
+from sgdec_predictors._subsets import Prefixes, State, SubsetPredictor
+
+MOST_NAMED = 5
+"""States of a prefix that its label in a trace names."""
 
 
 class NfstPredictor(SubsetPredictor):
@@ -67,6 +71,10 @@ class NfstPredictor(SubsetPredictor):
             return self._shared.afresh()
         return self._load(self._path.replace("{id}", str(source.id)), f" (sentence {source.id})")
 
+    def state_label(self, states: Sequence[State]) -> list[str | None]:
+        """The numbers of the lattice's states that the prefix leads to, at most `MOST_NAMED`; None if there is none."""
+        return [_numbers([node for node, _ in subset]) if subset else None for _, subset in states]
+
     def _load(self, path: str, sentence: str) -> Prefixes:
         try:
             lattice = read_lattice(path)
@@ -81,6 +89,10 @@ class NfstPredictor(SubsetPredictor):
                 else "Give --nfst.path a pattern such as 'lattices/{id}.fst': {id} is the number of the input line."
             )
             raise SgdecError(f"nfst: {path}: {error.what}{sentence}. {way_out}") from None
+
+
+def _numbers(nodes: list[int]) -> str:
+    return " ".join(map(str, nodes[:MOST_NAMED])) + " ..." * (len(nodes) > MOST_NAMED)
 
 
 class _Automaton:

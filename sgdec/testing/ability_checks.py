@@ -20,7 +20,7 @@ from sgdec.testing.walks import Visit, can_follow, completions, follow, go_far, 
 
 
 class AbilityChecks(Subject):
-    """The part of `PredictorContract` that tests bounds, keys and attention."""
+    """The part of `PredictorContract` that tests bounds, keys, attention and labels."""
 
     def test_best_remaining_is_never_exceeded(self) -> None:
         self._check_bound("best_remaining", sign=1)
@@ -73,6 +73,18 @@ class AbilityChecks(Subject):
                     f"attention must be a distribution: its weights sum to {row.sum():g} {where(source, prefix)}"
                 )
 
+    def test_state_labels_are_texts_or_none(self) -> None:
+        predictor = lift(self.make())
+        method = ability(predictor, "state_label")
+        if method is None:
+            return
+        for source in self.sources:
+            for prefix, state in self._states(predictor, source):
+                label = method([state])[0]
+                assert label is None or (isinstance(label, str) and label), (
+                    f"state_label must give a text that is not empty, or None, not {label!r} {where(source, prefix)}"
+                )
+
     def test_abilities_answer_each_state_on_its_own(self) -> None:
         predictor = lift(self.make())
         found = [pair for source in self.sources for pair in self._states(predictor, source)]
@@ -103,7 +115,7 @@ class AbilityChecks(Subject):
                 assert snapshot(state) == image, f"calling abilities must not change states {where(source, prefix)}"
 
     def _alike(self, name: str, first: Any, second: Any) -> bool:
-        if name == "state_key":
+        if name in ("state_key", "state_label"):
             return bool(first == second)
         return bool(np.allclose(plain(first), plain(second), rtol=self.tolerance, atol=self.tolerance))
 

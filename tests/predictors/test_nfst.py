@@ -375,3 +375,12 @@ class TestCyclicNfst(TestNfst):
         for number in range(1, 4):
             compiled(text).write(str(folder / f"{number}.fst"))
         return {"path": f"{folder}/{{id}}.fst", "semiring": "log"}
+
+
+def test_a_label_names_the_states_of_the_lattice(tmp_path: Path) -> None:
+    arcs = [f"0 {target} 3 3" for target in range(1, 8)] + ["1 8 4 4"] + [f"{state}" for state in range(2, 9)]
+    predictor = nfst(tmp_path, "\n".join(arcs))
+    (root,) = predictor.initialize_batch([Source(1, ())])
+    (after,) = predictor.consume_batch([root], [3])
+    (end, nowhere) = predictor.consume_batch([after, after], [4, 5])
+    assert predictor.state_label([root, after, end, nowhere]) == ["0", "1 2 3 4 5 ...", "8", None]

@@ -52,6 +52,12 @@ class History(Predictor):
         self.history = state
 
 
+@breaks("test_state_labels_are_texts_or_none")
+class NamesStatesByNumbers(Table):
+    def state_label(self, states: Sequence[State]) -> list[Any]:
+        return list(range(len(states)))
+
+
 @breaks("test_its_class_keeps_to_the_protocol")
 class MisspellsAnAbility(Table):
     def atention(self, states: Sequence[State]) -> list[Any]:
