@@ -72,7 +72,7 @@ class NfstPredictor(SubsetPredictor):
         return self._load(self._path.replace("{id}", str(source.id)), f" (sentence {source.id})")
 
     def state_label(self, states: Sequence[State]) -> list[str | None]:
-        """The numbers of the lattice's states that the prefix leads to, at most `MOST_NAMED`; None if there is none."""
+        """The numbers of the lattice's states after the prefix, at most `MOST_NAMED`; None = there is none."""
         return [_numbers([node for node, _ in subset]) if subset else None for _, subset in states]
 
     def _load(self, path: str, sentence: str) -> Prefixes:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, get_args
 
-from sgdec.trace import lines, reading
+from sgdec.trace import Fate, lines, reading
 from tests.helpers.places import ROOT
 
 FILE = ROOT / "docs" / "_static" / "trace.schema.json"
@@ -31,3 +32,16 @@ def test_every_line_and_every_field_is_described() -> None:
 
 def test_the_reader_reads_this_version() -> None:
     assert lines.json_schema()["$defs"]["HeaderLine"]["properties"]["version"]["const"] == reading.VERSION
+
+
+def test_the_lines_that_the_guide_shows_are_lines_of_a_trace() -> None:
+    text = (ROOT / "docs" / "howto" / "traces.md").read_text(encoding="utf-8")
+    shown = [line for line in text.splitlines() if line.startswith("{")]
+    events = [lines.SCHEMA.validate_json(line)["event"] for line in shown]
+    assert events[0] == "trace" and events[-1] == "end" and {"pieces", "batch", "sentence", "expand"} <= set(events)
+
+
+def test_the_guide_explains_every_fate() -> None:
+    text = (ROOT / "docs" / "howto" / "traces.md").read_text(encoding="utf-8")
+    table = text.partition("## What became of a child")[2].partition("\n## ")[0]
+    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == set(Fate)
