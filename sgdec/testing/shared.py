@@ -12,8 +12,9 @@ _PREFIX = "_shared_"
 class Shared(Generic[T]):
     """A property that is computed once for a class; a subclass computes its own.
 
-    An instance that has attributes of its own, for example from a fixture, may differ from other instances of its
-    class. So it computes its own value. If the computation fails, the next access tries again.
+    An instance that has attributes of its own, for example from a parametrised fixture, may differ from other
+    instances of its class. It shares a value with those whose attributes are the same strings or numbers; with
+    attributes of other types, it computes its own value. If the computation fails, the next access tries again.
     """
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
@@ -24,9 +25,13 @@ class Shared(Generic[T]):
         self.name = f"{_PREFIX}{name}"
 
     def __get__(self, instance: Any, owner: type[Any]) -> T:
-        differs = any(not name.startswith(_PREFIX) for name in vars(instance))
-        home = instance if differs else owner
+        own = {name: value for name, value in vars(instance).items() if not name.startswith(_PREFIX)}
+        alike = all(isinstance(value, str | int | float | None) for value in own.values())
+        home = owner if alike else instance
         if self.name not in vars(home):
-            setattr(home, self.name, self.compute(instance))
-        value: T = vars(home)[self.name]
-        return value
+            setattr(home, self.name, {})
+        values: dict[str, T] = vars(home)[self.name]
+        key = repr(sorted(own.items())) if alike else ""
+        if key not in values:
+            values[key] = self.compute(instance)
+        return values[key]

@@ -35,14 +35,22 @@ def test_instances_of_a_class_share_one_value_and_a_subclass_has_its_own() -> No
     assert Sized()._results is first._results
 
 
-def test_an_instance_with_attributes_of_its_own_has_its_own_value() -> None:
+def test_instances_share_a_value_if_their_own_attributes_are_equal() -> None:
     """Such as those that a parametrised fixture sets before each test."""
     shared = Sized()._results
-    one = Sized()
-    one.size = 3
+    one, same, other = Sized(), Sized(), Sized()
+    one.size, same.size, other.size = 3, 3, 2
     assert one.lengths == [1, 3, 1, 3]
-    assert one._results is one._results is not shared
+    assert one._results is same._results is not shared
+    assert other.lengths == [1, 2, 1, 2]
     assert Sized()._results is shared
+
+
+def test_an_instance_with_an_attribute_that_is_no_text_or_number_has_its_own_value() -> None:
+    one, other = Sized(), Sized()
+    one.spaces, other.spaces = Sized.spaces[:1], Sized.spaces[:1]
+    assert one.lengths == [1, 1]
+    assert one._results is one._results is not other._results
 
 
 def test_a_failure_is_not_shared() -> None:
