@@ -13,8 +13,7 @@ function partingPanel(parting, searches, select) {
     differences(parting, searches),
     ...parting.missed.map((missed, run) => {
       if (missed === null || parting.step === null) return null;
-      const names = searches.map((_, number) => `run ${number + 1}`);
-      return html("p", {}, ...account(searches[run], names[run], names[1 - run], missed),
+      return html("p", {}, ...account(searches[run], `Run ${run + 1}`, `run ${2 - run}`, missed),
         html("button", { type: "button", click: () => select(run, missed[0]) }, "Show"));
     }));
 }
@@ -55,10 +54,10 @@ function differences({ sums }, searches) {
  * @param {[Place, boolean]} missed
  */
 function account(search, name, other, [place, complete]) {
-  if (complete) return [`In ${name}, the output of ${other} was found: ${search.reason(place)}. `];
+  if (complete) return [`${name} found the output of ${other}: ${search.reason(place)}. `];
   const quoted = html("bdi", { class: "token" }, search.text(place) || "<s>");
   const expansion = search.expansion(place);
-  if (!expansion) return [`In ${name}, the output of ${other} ends at `, quoted, `: ${search.reason(place)}. `];
-  return [`In ${name}, the next token of the output of ${other} is not among the listed continuations of `, quoted,
-    `: ${search.why(expansion.rest)}. `];
+  if (!expansion) return [`${name} lost the output of ${other} at `, quoted, `: ${search.reason(place)}. `];
+  return [`${name} lost the output of ${other} after `, quoted, `, where the trace does not list its next token: `,
+    `${search.why(expansion.rest)}. `];
 }

@@ -103,6 +103,12 @@ class RunView {
     graph.root.style.height = `${Math.min(Math.max(height, 100), Math.round(innerHeight * 0.6))}px`;
   }
 
+  /** Select a prefix and bring its graph into view. @param {Place} place */
+  reveal(place) {
+    this.graph.select(place);
+    this.graph.root.scrollIntoView({ block: "nearest" });
+  }
+
   /** @param {Place} place */
   show(place) {
     const { search, graph } = this;
@@ -163,7 +169,7 @@ class Viewer {
     this.views = found.flatMap((search, run) => search ? [new RunView(this, search, run)] : []);
     byId("source").textContent = this.source(searches.find(search => search !== null));
     byId("parting").replaceChildren(...(parting ? [partingPanel(
-      parting, this.views.map(view => view.search), (run, place) => this.views[run].graph.select(place))] : []));
+      parting, this.views.map(view => view.search), (run, place) => this.views[run].reveal(place))] : []));
     byId("runs").replaceChildren(...this.views.map(view => view.element));
     for (const view of this.views) {
       view.graph.parting = parting?.step === undefined || parting.step === null ? null : parting.step + 1;
@@ -242,7 +248,7 @@ class Viewer {
     if (!this.found.length) return;
     this.at = (this.at + by + this.found.length) % this.found.length;
     const { view, place } = this.found[this.at];
-    view.graph.select(place);
+    view.reveal(place);
     this.sayMatches();
   }
 

@@ -12,8 +12,10 @@ from typing import Literal
 import pytest
 
 from sgdec.trace.records import Bound, Expansion, Fate, SentenceTrace
+from sgdec.view.data import REASONS
 from sgdec.view.layout import best_place, path, rows
 from sgdec.view.page import page
+from sgdec.view.parting import Parting, parting
 from sgdec.view.runs import Run
 from sgdec.view.tree import Prefix, prefixes
 from tests.helpers.browsing import Reader, chromium
@@ -348,7 +350,23 @@ def test_two_runs_part_where_their_outputs_differ(opened: Open) -> None:
     for column in columns:
         *parts, whole = map(number, column)
         assert sum(parts) == pytest.approx(whole, abs=2e-3)
-    assert "the decoder asked for fewer continuations" in said[1] or "the beam was full" in said[1]
+    for run, (text, other) in enumerate(zip(said[1:], (2, 1), strict=True), 1):
+        tree, missed = tree_of(runs[run - 1], id), parting_of(runs, id).missed[run - 1]
+        assert missed is not None
+        verb = "found" if missed.complete else "lost"
+        assert text.startswith(f"Run {run} {verb} the output of run {other}")
+        reader.page.locator("#parting button").nth(run - 1).click()
+        assert reader.ask(f"viewer.views[{run - 1}].graph.selected") == missed.place
+        box = reader.page.locator(f"#run{run}-{missed.place}").bounding_box()
+        assert box is not None and 0 < box["y"] < 1000, "it is in view"
+        fate = tree[missed.place].fate
+        assert missed.complete or fate is None or REASONS[fate] in text
+
+
+def test_a_sentence_of_one_run_alone_is_shown_alone(opened: Open) -> None:
+    reader = opened([replace(BEAM, sentences=BEAM.sentences[:1]), BEAM], "#sentence=2")
+    assert reader.count("article") == 1 and drawn(reader, 2) == kept(tree_of(BEAM, 2))
+    assert reader.texts("#parting") == [""]
 
 
 def test_the_graphs_of_two_runs_move_together(opened: Open) -> None:
@@ -383,6 +401,10 @@ def test_text_has_contrast(opened: Open, theme: str) -> None:
     reader.page.click("#theme")
     before = luminance(reader.ask("getComputedStyle(document.body).backgroundColor"))
     assert (before > 0.5) == (theme == "dark")
+
+
+def parting_of(runs: Sequence[Run], id: int) -> Parting:
+    return parting(runs, [run.by_id[id] for run in runs], [tree_of(run, id) for run in runs])
 
 
 def luminance(colour: str) -> float:
