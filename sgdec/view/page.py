@@ -20,7 +20,7 @@ D3 = [
 """The modules of d3, each after those that it needs."""
 SCRIPTS = [
     "table.js", *D3, "dom.js", "search.js", "rows.js", "graph.js", "ledger.js", "prefix.js", "attention.js",
-    "gap.js", "parting.js", "viewer.js",
+    "gap.js", "parting.js", "run.js", "viewer.js",
 ]  # fmt: skip
 
 
