@@ -54,7 +54,7 @@ function differences({ sums }, searches) {
  * @param {[Place, boolean]} missed
  */
 function account(search, name, other, [place, complete]) {
-  if (complete) return [`${name} found the output of ${other}: ${search.reason(place)}. `];
+  if (complete) return [`${name} reached the output of ${other}, and does not have it first: ${search.reason(place)}. `];
   const quoted = html("bdi", { class: "token" }, search.text(place) || "<s>");
   const expansion = search.expansion(place);
   if (!expansion) return [`${name} lost the output of ${other} at `, quoted, `: ${search.reason(place)}. `];
