@@ -184,6 +184,12 @@ def decode(
     return list(run.decode(words))
 
 
+@pytest.fixture(scope="module")
+def greedy() -> list[Found]:
+    """Outputs of greedy search in float64."""
+    return decode("greedy", [*WORDS, *ODD])
+
+
 def spelled(best: Best, symbols: dict[str, list[str]]) -> str:
     return " ".join(symbols["phonemes"][phoneme] for phoneme in best.phonemes)
 
@@ -238,18 +244,19 @@ def test_the_example_in_its_documentation_is_true() -> None:
     assert doctest.testmod(g2p).failed == 0
 
 
-def test_greedy_search_is_that_of_the_package(original: Any) -> None:
+def test_greedy_search_is_that_of_the_package(original: Any, greedy: list[Found]) -> None:
     expected = [" ".join(original.predict(word)) for word in [*WORDS, *ODD]]
-    for precision in ("fp32", "fp64"):
-        assert [each.best.text for each in decode("greedy", [*WORDS, *ODD], precision=precision)] == expected
+    for found in (greedy, decode("greedy", [*WORDS, *ODD], precision="fp32")):
+        assert [each.best.text for each in found] == expected
     assert [len(text.split()) for text in expected].count(20) == 2, "no word shows the limit of 20 phonemes"
 
 
-def test_greedy_search_is_that_of_the_equations(equations: Equations, symbols: dict[str, list[str]]) -> None:
+def test_greedy_search_is_that_of_the_equations(
+    equations: Equations, symbols: dict[str, list[str]], greedy: list[Found]
+) -> None:
     expected = [equations.greedy(word) for word in [*WORDS, *ODD]]
-    found = decode("greedy", [*WORDS, *ODD])
-    assert [each.best.text for each in found] == [spelled(best, symbols) for best in expected]
-    assert [each.best.score for each in found] == pytest.approx([best.score for best in expected], abs=SAME, rel=0)
+    assert [each.best.text for each in greedy] == [spelled(best, symbols) for best in expected]
+    assert [each.best.score for each in greedy] == pytest.approx([best.score for best in expected], abs=SAME, rel=0)
 
 
 @pytest.mark.parametrize(("precision", "tolerance"), [("fp32", 1e-4), ("fp64", SAME)])
