@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sgdec.context import EOS
-from sgdec.errors import SgdecError
+from sgdec.errors import SgdecError, one_line
 from sgdec.io.documents import parse_json
 from sgdec.text.lines import read_lines
 from sgdec.trace.records import Alone, Batch, Bound, Ended, Expansion, Header, SentenceTrace, Tracing
@@ -73,7 +73,9 @@ def _lines(path: str | Path) -> Iterator[Line]:
             where = ".".join(map(str, found["loc"]))
             why = f"{f'{where}: ' if where else ''}{found['msg']}"
             end = EXPECTED if number == 1 else "The file is damaged or cut; write it again."
-            raise SgdecError(f"{path}: line {number} is not a line of a trace ({why[:200]}). {end}") from None
+            raise SgdecError(
+                f"{path}: line {number} is not a line of a trace ({one_line(why)[:200]}). {end}"
+            ) from None
 
 
 def _require_version(path: str | Path, text: str) -> None:
@@ -189,12 +191,12 @@ class _Reading:
 def _require_connected(trace: SentenceTrace) -> None:
     """Raises ValueError for the number of an expansion that is not there, or is that of another prefix."""
     expansions = trace.expansions
-    for expansion, child in trace.nodes():
-        if isinstance(child.fate, int):
-            found = expansions[child.fate] if 0 <= child.fate < len(expansions) else None
-            if found is None or (found.parent, found.token) != (expansion.number, child.token):
-                raise ValueError(f"token {child.token} of expansion {expansion.number} is not expansion {child.fate}")
     for expansion in expansions:
+        for token, fate in zip(expansion.tokens, expansion.fates, strict=True):
+            if isinstance(fate, int):
+                found = expansions[fate] if 0 <= fate < len(expansions) else None
+                if found is None or (found.parent, found.token) != (expansion.number, token):
+                    raise ValueError(f"token {token} of expansion {expansion.number} is not expansion {fate}")
         for token, (number, other) in expansion.into.items():
             if number >= len(expansions) or expansions[number].child(other) is None:
                 raise ValueError(f"token {token} of expansion {expansion.number} is recombined into nothing")

@@ -150,7 +150,10 @@ class Expansion:
 
     def child(self, token: int) -> Child | None:
         """The child with this token."""
-        return next((child for child in self.children if child.token == token), None)
+        if token not in self.tokens:
+            return None
+        i = self.tokens.index(token)
+        return Child(token, self.totals[i], self.scores[i], self.fates[i])
 
 
 @dataclass(frozen=True)

@@ -131,6 +131,7 @@ def test_the_trace_of_these_tests_can_be_read(tmp_path: Path) -> None:
         (changed(5, fates=[1, True]), "FILE: line 5 is not a line of a trace (expand.fates.1"),
         (changed(5, into={"3": [7, 2]}), "FILE: line 8: token 3 of expansion 0 is recombined into nothing."),
         (changed(5, into={"3": [1, 9]}), "FILE: line 8: token 3 of expansion 0 is recombined into nothing."),
+        (changed(5, into={"\n": [1, 2]}), "FILE: line 5 is not a line of a trace (expand.into.\\n"),
         (changed(5, into={"x": [1, 2]}), "FILE: line 5 is not a line of a trace (expand.into.x"),
         (changed(6, parent=1), "FILE: line 6: expansion 1 comes before its parent, 1."),
         (changed(6, parent=9), "FILE: line 6: expansion 1 comes before its parent, 9."),
