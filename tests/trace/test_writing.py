@@ -14,6 +14,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from sgdec import Decoder, Result, SearchSpace
 from sgdec.context import Vocabularies
 from sgdec.errors import SgdecError
 from sgdec.protocol import Source
@@ -224,6 +225,33 @@ def test_failed_sentences_are_there_with_their_errors(tmp_path: Path) -> None:
     assert found.id == 2 and found.expansions and "no hypothesis" in str(found.error)
 
 
+class Changing(Decoder):
+    """Expands the empty prefix and its best open child, and then says that it drops this child, and fails if asked to."""
+
+    def __init__(self, fails: bool) -> None:
+        self.fails = fails
+
+    def decode(self, space: SearchSpace) -> Result:
+        (children,) = space.expand([space.root], limit=3)
+        first = next(node for node in children if not node.finished)
+        space.expand([first], limit=3)
+        space.dropped(first, "a second thought")
+        if self.fails:
+            raise SgdecError("no more")
+        return Result([])
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_expanded_children_keep_their_numbers_and_failed_searches_their_counts(tmp_path: Path, fails: bool) -> None:
+    (space,) = (space for space in tiny_spaces() if space.name == "dense")
+    (outcome,) = Scheduler(space.constellation(), Changing(fails), tracing=Tracing()).run([space.source])
+    assert outcome.trace is not None
+    names = space.constellation().names
+    (found,) = read_trace(written(tmp_path / "x", [outcome.trace], predictors=names)).sentences
+    assert 1 in found.expansions[0].fates and found.counted == len(found.expansions) == 2
+    assert ("no more" in str(found.error)) == fails
+
+
 @pytest.mark.parametrize(("sentences", "expected"), [(Tracing(), [1, 2, 5]), (Tracing(first=2, last=4), [2])])
 def test_a_part_can_be_read(tmp_path: Path, sentences: Tracing, expected: list[int]) -> None:
     path = written(tmp_path / "x", [sentence(n) for n in (1, 2, 5)])
@@ -238,6 +266,8 @@ def test_a_failure_leaves_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_packed_files_do_not_depend_on_the_clock(tmp_path: Path) -> None:
-    once, again = (written(tmp_path / name, [sentence()]).read_bytes() for name in ("x.gz", "y.gz"))
+def test_packed_files_do_not_depend_on_the_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    once = written(tmp_path / "x.gz", [sentence()]).read_bytes()
+    monkeypatch.setattr("time.time", lambda: 1e9)
+    again = written(tmp_path / "y.gz", [sentence()]).read_bytes()
     assert once == again and json.loads(gzip.decompress(once).splitlines()[0])["event"] == "trace"
