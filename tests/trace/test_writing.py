@@ -226,7 +226,7 @@ def test_failed_sentences_are_there_with_their_errors(tmp_path: Path) -> None:
 
 
 class Changing(Decoder):
-    """Expands the empty prefix and its best open child, and then says that it drops this child, and fails if asked to."""
+    """Expands the empty prefix and its best open child, and then says that it drops this child."""
 
     def __init__(self, fails: bool) -> None:
         self.fails = fails
