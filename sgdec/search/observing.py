@@ -69,7 +69,7 @@ class Observer:
                 best[place],
                 combined.candidates_of(place),
                 favoured,
-                {name: tuple(np.asarray(row, np.float64).tolist()) for name, row in rows.items()},
+                {name: found for name, row in rows.items() if (found := _finite(row))},
                 {name: str(said) for name, said in here.items() if said is not None},
             )
             self._recorders[id(node.source)][1].expanded(node, seen, batch)
@@ -112,6 +112,12 @@ def _favourites(column: Column, places: Sequence[int]) -> list[tuple[int, float]
     found = iter(zip(tokens.tolist(), best.tolist(), strict=True))
     pairs = [None if row is None else next(found) for row in rows]
     return [None if pair is None or pair[1] == FORBIDDEN else pair for pair in pairs]
+
+
+def _finite(row: Any) -> tuple[float, ...] | None:
+    """A row of attention; None if one of its numbers is NaN or infinite, which only a coverage penalty refuses."""
+    found = np.asarray(row, np.float64).ravel()
+    return tuple(found.tolist()) if np.isfinite(found).all() else None
 
 
 def _best(row: SparseRow) -> tuple[int, float] | None:

@@ -13,7 +13,7 @@ from sgdec.trace.records import Batch, Bound, Expansion, SentenceTrace
 from sgdec.view.layout import overview
 from sgdec.view.parting import Parting, parting
 from sgdec.view.runs import Run, visible
-from sgdec.view.tree import UNRECORDED, Prefix, prefixes
+from sgdec.view.tree import Prefix, prefixes
 
 REASONS = {
     "listed": "in the n-best list",
@@ -31,7 +31,7 @@ REASONS = {
     "length": "it reached a length limit of the decoder",
     "open": "still open when the search stopped",
     "unsaid": "the decoder did not say why",
-    UNRECORDED: "expanded after the last recorded expansion",
+    "unrecorded": "expanded after the last recorded expansion",
 }
 """The fates of prefixes without an expansion of their own, in words."""
 OVERVIEW = 200

@@ -11,10 +11,7 @@ import math
 from dataclasses import dataclass, field
 
 from sgdec.context import EOS
-from sgdec.trace.records import Child, SentenceTrace
-
-UNRECORDED = "unrecorded"
-"""The fate of a prefix that was expanded after the last recorded expansion."""
+from sgdec.trace.records import Child, Fate, SentenceTrace
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +89,7 @@ def _drafts(trace: SentenceTrace) -> list[_Draft]:
     def note(draft: _Draft, child: Child) -> None:
         draft.total, draft.scores = child.total, child.scores
         if isinstance(child.fate, int):
-            draft.fate = UNRECORDED
+            draft.fate = Fate.UNRECORDED
         elif draft.fate is None or child.fate == "listed":
             draft.fate = child.fate
 

@@ -5,6 +5,7 @@ What it says of dropped nodes is compared with whole spaces in the contracts of 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from sgdec import Node, Result, SearchSpace
 from sgdec.protocol import FORBIDDEN, Decoder, Source
 from sgdec.search.constellation import Constellation
 from sgdec.search.scheduler import Scheduler
-from sgdec.testing import Lattice, Table, TinySpace, random_space
+from sgdec.testing import BatchTable, Lattice, Table, TinySpace, random_space
 from sgdec.testing.random_spaces import KINDS
 from sgdec.trace.records import Fate, SentenceTrace, Tracing, unsaid
 from tests.helpers.automata import compiled
@@ -201,6 +202,19 @@ def test_a_search_without_a_hypothesis_has_a_trace() -> None:
     assert trace.error is not None and trace.stopped == "dead end"
     assert trace.expansions[0].tokens == ()
     assert trace.hypotheses == ()
+
+
+class Distracted(BatchTable):
+    """Its attention is not a number."""
+
+    def attention(self, states: Sequence[Any]) -> list[Any]:
+        return [np.full(2, np.nan) for _ in states]
+
+
+def test_attention_that_is_not_a_number_is_left_out() -> None:
+    tiny = TinySpace("nan", lambda: Constellation.of({"a": Distracted(np.zeros((5, 5)))}), SOURCE)
+    first = only(traces(tiny, GreedyDecoder(), sentences=1)).expansions[0]
+    assert (dict(first.attention), dict(first.place)) == ({}, {"a": "after 1"})
 
 
 def test_the_bound_of_a_best_first_search_falls_to_the_optimum() -> None:
