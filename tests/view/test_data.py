@@ -11,7 +11,7 @@ from hypothesis import given
 from sgdec.trace.records import Bound, Fate, SentenceTrace
 from sgdec.view.data import OVERVIEW, REASONS, page_data
 from sgdec.view.runs import Run
-from sgdec.view.tree import UNRECORDED, prefixes
+from sgdec.view.tree import prefixes
 from tests.helpers.traced_runs import Model, on_lattice, random_traces, traced
 
 HEADER = traced(sources=[[3]]).header
@@ -69,7 +69,7 @@ def test_infinities_become_null_and_everything_is_json() -> None:
 
 
 def test_every_fate_has_words() -> None:
-    assert set(REASONS) == {*Fate, UNRECORDED}
+    assert set(REASONS) == set(Fate)
 
 
 def test_a_wide_search_shows_a_part_first() -> None:

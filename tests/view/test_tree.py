@@ -12,7 +12,7 @@ from hypothesis import given
 from sgdec.context import EOS
 from sgdec.trace.records import SentenceTrace
 from sgdec.view.layout import path
-from sgdec.view.tree import UNRECORDED, Prefix, prefixes
+from sgdec.view.tree import Prefix, prefixes
 from tests.helpers.traced_runs import random_traces, traced
 
 
@@ -91,7 +91,7 @@ def test_a_prefix_that_was_expanded_too_late_to_be_recorded_says_so() -> None:
     cut = replace(trace, expansions=trace.expansions[:3], hypotheses=())
     lost = [child for _, child in cut.nodes() if isinstance(child.fate, int) and child.fate >= 3]
     tree = prefixes(cut)
-    assert lost and sum(prefix.fate == UNRECORDED for prefix in tree) == len(lost)
+    assert lost and sum(prefix.fate == "unrecorded" for prefix in tree) == len(lost)
 
 
 @pytest.mark.parametrize("decoder", ["greedy", "beam", "sample", "sepbeam"])
