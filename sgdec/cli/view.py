@@ -113,10 +113,10 @@ def default_output(paths: Sequence[str]) -> str:
     """The name of the first trace with the ending ``.html``. Raises UsageError if that is one of the traces."""
     if paths[0] == "-":
         raise UsageError("standard input has no name to write to. Give --output FILE.")
-    name = Path(paths[0])
-    if name.suffix in (".gz", ".zst"):
-        name = name.with_suffix("")
-    target = str(name.with_suffix(".html"))
+    name, ending = os.path.splitext(paths[0])
+    if ending in (".gz", ".zst"):
+        name, _ = os.path.splitext(name)
+    target = f"{name}.html"
     if any(os.path.exists(target) and os.path.samefile(target, path) for path in paths if path != "-"):
         raise UsageError(f"{target} is a trace. Give --output another file.")
     return target

@@ -55,12 +55,15 @@ class Outputs:
 def read_outputs(path: str, format: Format | None = None) -> Outputs:
     """Reads outputs; ``-`` is standard input. Without ``format`` the first line decides.
 
-    Raises SgdecError if the file has no lines, if it does not have the format, and if a list skips sentences.
+    Raises SgdecError if the file has no lines, if it is a trace, if it does not have the format, and if a list skips
+    sentences.
     """
     name = "standard input" if path == "-" else path
     lines = list(read_lines(path))
     if not lines:
         raise SgdecError(f"{name}: the file has no lines. Expected one output per line, or lists of outputs.")
+    if format is None and _is_trace(lines[0]):
+        raise SgdecError(f"{name} is a trace. Expected outputs, which 'sgdec decode --output FILE' writes.")
     format = format or format_of(lines[0])
     lists: list[list[Hypothesis]]
     if format == "text":
@@ -88,6 +91,15 @@ def format_of(line: str) -> Format:
     except ValueError:
         return "text"
     return "jsonl" if isinstance(row, dict) and "hypotheses" in row else "text"
+
+
+def _is_trace(line: str) -> bool:
+    """Whether a line is the first one of a trace."""
+    try:
+        row = parse_json(line)
+    except ValueError:
+        return False
+    return isinstance(row, dict) and row.get("event") == "trace"
 
 
 def _of_nbest(lines: Sequence[str], name: str) -> Iterator[tuple[int, list[Hypothesis]]]:

@@ -89,3 +89,10 @@ def test_bad_files_are_one_line(content: bytes, message: str, tmp_path: Path) ->
     (tmp_path / "x").write_bytes(content)
     with pytest.raises(SgdecError, match=message):
         read_outputs(str(tmp_path / "x"))
+
+
+def test_a_trace_is_refused_in_place_of_outputs(tmp_path: Path) -> None:
+    (tmp_path / "x").write_text('{"event":"trace","version":1}\n')
+    with pytest.raises(SgdecError, match=r"x is a trace\. Expected outputs"):
+        read_outputs(str(tmp_path / "x"))
+    assert read_outputs(str(tmp_path / "x"), "text").texts == ['{"event":"trace","version":1}']

@@ -1,7 +1,8 @@
 """The findings of a summary, in sentences.
 
-Each finding has a threshold, which is a choice and not a test of significance: a tenth of the sentences for what
-should not occur at all, and a half for what is only a question of degree.
+A reference that cannot be found always stands out, since no average shows it. Other findings have a threshold, which
+is a choice and not a test of significance: a tenth of the sentences for what should not occur at all, and a half for
+what is only a question of degree.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ def findings(summary: Summary) -> list[str]:
 
 def _forbidden(summary: Summary) -> Iterator[str]:
     for each in summary.deciders:
-        if each.forbids >= FEW * summary.sentences and each.forbids:
+        if each.forbids:
             yield (
                 f"{each.name} forbids {each.forbids} of {summary.sentences} references: no search and no weight can "
                 "find these."
             )
-    if summary.too_long >= FEW * summary.sentences and summary.too_long:
+    if summary.too_long:
         yield (
             f"{summary.too_long} of {summary.sentences} references are longer than the length limit: raise "
             "--max-length or --max-length-factor."
@@ -43,8 +44,8 @@ def _search(summary: Summary) -> Iterator[str]:
         )
     if summary.unknown.sentences >= MOST * summary.sentences:
         yield (
-            f"Search errors are unknown for {summary.unknown.sentences} of {summary.sentences} sentences: raise "
-            "--max-expansions, or give --witness FILE."
+            f"Search errors are unknown for {summary.unknown.sentences} of {summary.sentences} sentences: "
+            "--witness FILE, or --proof with a larger --max-expansions, can tell."
         )
 
 
@@ -57,7 +58,7 @@ def _weights(summary: Summary) -> Iterator[str]:
         if each.model_errors > MOST * errors:
             line = f"{each.name} (weight {each.weight:g}) decides {each.model_errors} of {errors} model errors"
             if each.turning_weight is None or each.turning <= MOST * each.model_errors:
-                yield f"{line}; another weight turns {each.turning} of them."
+                yield f"{line}; another weight of the same sign turns {each.turning} of them."
             else:
                 median = f"{each.turning_weight:.4g} in the median"
                 yield f"{line}; {each.turning} of them turn at another weight, {median}."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import sgdec
 from sgdec.protocol import Source
 from sgdec.tasks.diagnosis.cases import Case
@@ -37,6 +39,28 @@ def test_a_bonus_for_words_makes_the_longest_outputs_the_best_ones() -> None:
     assert found.empty == (0, 0, 0, 5)
     assert (found.lengths.shorter, found.lengths.longer) == (1, 2)  # the references have 1, 2, 3 and 4 words
     assert found.deciders[0].model_errors == 3
+
+
+def test_a_single_reference_that_cannot_be_found_stands_out() -> None:
+    found = replace(summarise(words(1.0)), sentences=1000, too_long=1)
+    found = replace(found, deciders=(found.deciders[0]._replace(forbids=1),))
+    assert findings(found)[:2] == [
+        "wc forbids 1 of 1000 references: no search and no weight can find these.",
+        "1 of 1000 references are longer than the length limit: raise --max-length or --max-length-factor.",
+    ]
+
+
+def test_findings_say_which_weights_and_budgets_are_meant() -> None:
+    found = replace(summarise(words(1.0, budget=Budget("none"))), sentences=4)
+    found = replace(found, deciders=(found.deciders[0], found.deciders[0]._replace(name="other", model_errors=0)))
+    assert "wc (weight 1) decides 4 of 4 model errors; another weight of the same sign turns 0 of them." in findings(
+        found
+    )
+    unknown = replace(found, unknown=found.unknown._replace(sentences=4))
+    assert (
+        "Search errors are unknown for 4 of 4 sentences: --witness FILE, or --proof with a larger --max-expansions, "
+        "can tell."
+    ) in findings(unknown)
 
 
 def test_an_empty_output_that_ranks_higher_is_counted() -> None:
