@@ -16,7 +16,7 @@ from sgdec.io.outputs import FORMATS, Format, Outputs, read_outputs
 from sgdec.io.writing import write_whole
 from sgdec.tasks.comparison import Comparison, Sentence, compare, require_equal_lengths
 from sgdec.tasks.comparison_tables import tables
-from sgdec.tasks.metrics import SAMPLES, SEED, TESTS, Test
+from sgdec.tasks.metrics import NAMES, SAMPLES, SEED, TESTS, Test
 from sgdec.tasks.word_diff import Span, word_diff
 from sgdec.text.lines import read_lines
 
@@ -37,6 +37,11 @@ from sgdec.text.lines import read_lines
     type=click.Choice(FORMATS),
     help="Format of A, B, C: lines, n-best lists in Moses' format, or the JSON lines of sgdec decode. By default the "
     "first line of each file decides.",
+)
+@click.option(
+    "--metrics",
+    metavar="LIST",
+    help="Metrics against references. Default: bleu,chrf,ter; TER is slow for sentences of hundreds of words.",
 )
 @click.option(
     "--test",
@@ -67,6 +72,7 @@ def command(
     reference: tuple[str, ...],
     source: str | None,
     format: Format | None,
+    metrics: str | None,
     test: Test | None,
     samples: int | None,
     seed: int | None,
@@ -90,13 +96,15 @@ def command(
     if len(files) < 2:
         raise UsageError("compare needs two files or more. `sgdec evaluate` scores one.")
     if not reference:
-        for flag, value in (("--test", test), ("--samples", samples), ("--seed", seed)):
+        for flag, value in (("--metrics", metrics), ("--test", test), ("--samples", samples), ("--seed", seed)):
             if value is not None:
                 raise UsageError(f"{flag} is for the differences between scores, which need --reference FILE.")
+    chosen = _metrics(metrics)
     runs, references, sources = _read(files, reference, source, format)
     comparison = compare(
-        runs, references, source=sources, test=test or "bootstrap", samples=samples, seed=seed or SEED
-    )
+        runs, references, source=sources, test=test or "bootstrap", samples=samples, seed=seed or SEED,
+        metrics=chosen,
+    )  # fmt: skip
     if html is not None:
         from sgdec.tasks.comparison_page import page
 
@@ -104,6 +112,17 @@ def command(
     if json_ is not None:
         write_whole(json_, json.dumps(comparison.to_dict(), indent=1) + "\n")
     click.echo("\n\n".join(_report(comparison, show)))
+
+
+def _metrics(listed: str | None) -> tuple[str, ...]:
+    """The keys of the metrics, in the order of `NAMES`. Raises UsageError for an unknown one."""
+    if listed is None:
+        return tuple(NAMES)
+    given = [name.strip().lower() for name in listed.split(",")]
+    for name in given:
+        if name not in NAMES:
+            raise UsageError(f"--metrics {listed}: {name!r} is not a metric; expected a list of {', '.join(NAMES)}.")
+    return tuple(name for name in NAMES if name in given)
 
 
 def _read(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -16,6 +17,8 @@ from sgdec.trace.records import Header, Tracing
 if TYPE_CHECKING:
     from sgdec.library import LoadedRun
     from sgdec.trace.writing import TraceWriter
+
+log = logging.getLogger(__name__)
 
 OPTIONS = (
     click.option(
@@ -48,7 +51,8 @@ def tracing(given: Mapping[str, Any]) -> Tracing | None:
         return None
     if given.get("resume"):
         raise UsageError(
-            "--trace: a continued run has no trace of the sentences before. Give --overwrite in place of --resume."
+            "--trace: a continued run has no trace of the sentences before. Leave out --trace to continue, or give "
+            "--overwrite in place of --resume to begin again."
         )
     try:
         first, last = parse_range(given["trace_sentences"])
@@ -88,6 +92,8 @@ def writing(
 
     with writing_trace(given["trace"], header(loaded, tracing, signature), loaded.parts.vocabularies) as writer:
         yield writer
+        if not writer.sentences:
+            log.warning(f"--trace {given['trace']} has no sentence: --trace-sentences or the input leaves none.")
 
 
 def _plain(value: Any) -> Any:

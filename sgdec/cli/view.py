@@ -77,6 +77,10 @@ def write_page(trace: str, other: str | None, output: str | None, sentences: str
 
     first, last = parse_range(sentences, "--sentences")
     paths = [trace] if other is None else [trace, other]
+    if paths.count("-") > 1:
+        raise UsageError("standard input can be read only once. Give TRACE or TRACE2 as a file.")
+    if output == "-":
+        raise UsageError("--output -: a page is a file that a browser opens. Give its name.")
     target = output or default_output(paths)
     runs = [read_run(path, first, last) for path in paths]
     require_same_sources(runs)
@@ -119,4 +123,14 @@ def default_output(paths: Sequence[str]) -> str:
     target = f"{name}.html"
     if any(os.path.exists(target) and os.path.samefile(target, path) for path in paths if path != "-"):
         raise UsageError(f"{target} is a trace. Give --output another file.")
+    if os.path.exists(target) and not is_own_page(target):
+        raise UsageError(f"{target} exists, and was not written by sgdec view. Give --output FILE.")
     return target
+
+
+def is_own_page(path: str) -> bool:
+    """Whether a file is a page of this command, which may be replaced without being named."""
+    from sgdec.view.page import TITLE
+
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return f"<title>{TITLE}" in file.read(2000)

@@ -20,6 +20,7 @@ import numpy as np
 
 from sgdec.context import EOS
 from sgdec.protocol import Source
+from sgdec.search.blame import told
 from sgdec.search.columns import Floats
 from sgdec.search.node import Family, Node
 from sgdec.search.outcome import Outcome
@@ -221,7 +222,7 @@ class Recorder:
             counted=max(result.expansions, len(expansions)),  # a search that fails returns no count
             proven=result.proven,
             gap=result.gap,
-            error=None if outcome.error is None else str(outcome.error) or type(outcome.error).__name__,
+            error=None if outcome.error is None else told(outcome.error, None),
             batches=tuple(dict.fromkeys(expanded.batch for expanded in self._expanded)),
             seconds=outcome.seconds,
         )

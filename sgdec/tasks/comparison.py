@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.outputs import Outputs
-from sgdec.tasks.metrics import SEED, Score, Scores, Test, corpus_scores, sentence_chrf
+from sgdec.tasks.metrics import NAMES, SEED, Score, Scores, Test, corpus_scores, sentence_chrf
 from sgdec.terminal import Bar, track
 
 if TYPE_CHECKING:
@@ -149,12 +149,13 @@ def compare(
     test: Test = "bootstrap",
     samples: int | None = None,
     seed: int = SEED,
+    metrics: Sequence[str] = tuple(NAMES),
 ) -> Comparison:
     """Compares two or more runs, of which the first is the baseline.
 
-    ``references``: any number of translations of the whole source; ``test``, ``samples`` and ``seed`` are those of
-    `corpus_scores`. Raises UsageError if there is only one run, and SgdecError if the numbers of sentences differ;
-    `require_equal_lengths` names the files.
+    ``references``: any number of translations of the whole source; ``test``, ``samples``, ``seed`` and ``metrics``
+    (its ``keys``) are those of `corpus_scores`. Raises UsageError if there is only one run, and SgdecError if the
+    numbers of sentences differ; `require_equal_lengths` names the files.
     """
     from sacrebleu.metrics.chrf import CHRF
 
@@ -164,7 +165,7 @@ def compare(
     require_equal_lengths([*sizes, *(("a reference", len(lines)) for lines in references)])
     texts, metric = [run.texts for run in runs], CHRF()
     with Bar("scoring", log):
-        scores = corpus_scores(texts, references, test, samples, seed) if references else None
+        scores = corpus_scores(texts, references, test, samples, seed, metrics) if references else None
         overlap = [corpus_scores([each], [texts[0]], "none", keys=("bleu", "chrf")) for each in texts[1:]]
     rows = list(zip(*references, strict=True))
     return Comparison(

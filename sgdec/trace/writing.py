@@ -31,10 +31,13 @@ class TraceWriter:
         self._source, self._target = vocabularies.source, vocabularies.target
         self._pieces: set[int] = set()
         self._batches: set[int] = set()
+        self.sentences = 0
+        """The number of sentences written."""
         self._put(_header_line(header))
 
     def write(self, trace: SentenceTrace) -> None:
         """Write what a search did."""
+        self.sentences += 1
         if self._target is not None:
             self._put_pieces(trace, self._target)
         for batch in trace.batches:

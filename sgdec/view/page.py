@@ -11,6 +11,8 @@ from sgdec.view.runs import Run
 from sgdec.view.sentences import headings, table
 
 FOLDER = Path(__file__).parent
+TITLE = "Search: "
+"""The beginning of the title of all pages."""
 D3 = [
     f"d3/d3-{name}.min.js"
     for name in (
@@ -31,7 +33,7 @@ def page(runs: Sequence[Run]) -> str:
     """
     return render(
         "view.html",
-        "Search: " + " and ".join(run.name for run in runs),
+        TITLE + " and ".join(run.name for run in runs),
         variables={"runs": runs, "headings": headings(runs), "rows": table(runs)},
         data=page_data(runs),
         styles=["viewer.css"],

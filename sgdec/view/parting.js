@@ -38,12 +38,17 @@ function differences({ sums }, searches) {
   const row = (name, [one, other]) => html("tr", {},
     html("th", { scope: "row" }, name),
     ...[one, other].map(value => html("td", { class: "number" }, value === undefined ? "–" : shownScore(value))),
-    html("td", { class: "number" }, shownScore((other ?? 0) - (one ?? 0))));
+    html("td", { class: "number" }, compared(one, other)));
   return html("table", {},
     html("caption", {}, "Weighted scores of the best hypotheses"),
     html("thead", {}, html("tr", {}, html("th", { scope: "col" }, "predictor"),
       ...["run 1", "run 2", "run 2 − run 1"].map(title => html("th", { scope: "col", class: "number" }, title)))),
     html("tbody", {}, ...names.map(name => row(name, sums.map(each => each[name]))), row("total", totals)));
+}
+
+/** The difference of two numbers; an undefined one counts as 0. @param {number | null | undefined} one @param {number | null | undefined} other */
+function compared(one, other) {
+  return one === null || other === null ? "–" : shownScore((other ?? 0) - (one ?? 0));
 }
 
 /**

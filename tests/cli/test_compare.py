@@ -56,6 +56,19 @@ def test_scores_and_signatures_are_those_of_sacrebleu(capsys: pytest.CaptureFixt
     assert "BLEU: nrefs:1|case:mixed|eff:no|tok:13a" in printed and "TER: nrefs:1|case:lc|tok:tercom" in printed
 
 
+def test_metrics_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> None:
+    common = ("a", "b", "--reference", "ref", "--test", "none")
+    every = sgdec(*common, "--json", "all", capsys=capsys)
+    printed = sgdec(*common, "--json", "two", "--metrics", "chrF,bleu", capsys=capsys)
+    assert "TER: nrefs" in every and "TER: nrefs" not in printed
+    found = [json.loads(Path(name).read_text())["systems"] for name in ("all", "two")]
+    scores = [[system["scores"] for system in systems] for systems in found]
+    assert [list(each) for each in scores[1]] == [["bleu", "chrf"]] * 2
+    assert all(some.items() <= of_all.items() for of_all, some in zip(*scores, strict=True))
+    said = sgdec(*common, "--metrics", "bleu,comet", capsys=capsys, status=2)
+    assert "'comet' is not a metric; expected a list of bleu, chrf, ter." in said
+
+
 def test_differences_have_p_values_which_the_seed_decides(capsys: pytest.CaptureFixture[str]) -> None:
     options = ["--reference", "ref", "--samples", "50", "--show", "0"]
     printed = [sgdec("a", "b", *options, "--seed", seed, capsys=capsys) for seed in ("1", "1", "2")]

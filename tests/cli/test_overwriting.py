@@ -17,6 +17,8 @@ from tests.helpers.commands import ALL, parameters
 TEXTS = {
     "decode": {"predictors", "decoder", "range", "device", "trace_sentences"},
     "diagnose": {"predictors", "decoder", "range", "device", "viewer", "trace_sentences"},
+    "compare": {"metrics"},
+    "view": {"sentences"},
     "score": {"predictors", "device"},
     "train": {"model", "preset", "device"},
     "tokenizer": {"normalization"},

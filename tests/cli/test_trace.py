@@ -132,6 +132,15 @@ def test_a_run_without_sentences_has_a_trace_without_sentences(run: Run) -> None
     assert read_trace("t").sentences == ()
 
 
+@pytest.mark.usefixtures("run")
+@pytest.mark.parametrize(("part", "noticed"), [("2:3", False), ("70:80", True)])
+def test_a_part_without_sentences_is_noticed(
+    part: str, noticed: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["decode", *PREDICTORS, "--trace", "t", "--trace-sentences", part, "in"])
+    assert ("--trace t has no sentence: --trace-sentences" in capsys.readouterr().err) == noticed
+
+
 def test_a_search_that_breaks_off_tells_so(run: Run) -> None:
     """Within the length limit the lattice has no end."""
     for number in (1, 2, 3, 4):

@@ -63,6 +63,17 @@ def test_a_trace_is_never_overwritten(capsys: pytest.CaptureFixture[str]) -> Non
     assert refusal(".", capsys=capsys) == ".: cannot be read (Is a directory)."
 
 
+def test_only_a_page_of_this_command_is_replaced_without_being_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["view", "a.jsonl"]) == main(["view", "a.jsonl", "--sentences", "1"]) == 0
+    capsys.readouterr()
+    Path("a.html").write_text("a report\n")
+    assert refusal("a.jsonl", capsys=capsys) == (
+        "a.html exists, and was not written by sgdec view. Give --output FILE."
+    )
+    assert Path("a.html").read_text() == "a report\n"
+    assert main(["view", "a.jsonl", "--output", "a.html"]) == 0
+
+
 def test_traces_of_different_sources_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     write_trace(Path("b.jsonl"), traced("greedy", {"nmt": Model(1)}, nbest=1, sources=[SOURCES[0], [3]]))
     assert refusal("a.jsonl", "b.jsonl", capsys=capsys) == (
@@ -82,6 +93,7 @@ def test_traces_of_different_sources_are_refused(capsys: pytest.CaptureFixture[s
         (["--sentences", "5:4"], "--sentences 5:4: expected A:B with 1 <= A <= B, such as 1:100."),
         (["--svg", "x"], "--svg and --pdf draw one search. Give its sentence: --sentence N."),
         (["--sentence", "1"], "--sentence is about --svg and --pdf. Give one of them, or --sentences A:B"),
+        (["--output", "-"], "--output -: a page is a file that a browser opens. Give its name."),
         (["--dropped", "1"], "--dropped is about --svg and --pdf. Give one of them."),
         (["--sentence", "1", "--svg", "x", "--output", "y"], "--svg and --pdf write no page. Leave out --output."),
         (["--sentence", "1", "--svg", "x", "--sentences", "1"], "--svg and --pdf draw one search. Leave out "),
@@ -120,6 +132,10 @@ def test_standard_input_is_a_trace_if_the_page_has_a_name() -> None:
     with open("a.jsonl", "rb") as trace:
         assert subprocess.run([*command, "--output", "b.html"], stdin=trace).returncode == 0
     assert Path("b.html").exists()
+
+
+def test_standard_input_is_not_two_traces(capsys: pytest.CaptureFixture[str]) -> None:
+    assert refusal("-", "-", "--output", "x.html", capsys=capsys).startswith("standard input can be read only once.")
 
 
 def test_a_page_needs_no_matplotlib_and_no_torch() -> None:
