@@ -2,8 +2,8 @@
 
 A wrapper receives its ``inner`` predictor in the batch form. Its state is the inner state, unless it overrides
 `Wrapper.inner_states`, so one call of the wrapper is one call of the inner predictor. It passes only those abilities
-through that `Wrapper.forwards` lists: they must be correct for the wrapper's own scores. `summary`, `release` and
-`state_label` are always passed through.
+through that `Wrapper.forwards` lists: they must be correct for the wrapper's own scores. `summary` and `release` are
+always passed through.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Wrapper(BatchPredictor):
         if "inner" in self.__dict__:
             if name == "summary":
                 return getattr(self.inner, name)
-            method = ability(self.inner, name) if name in (*self.forwards, "release", "state_label") else None
+            method = ability(self.inner, name) if name in (*self.forwards, "release") else None
             if method is not None and name == "relaxations":
                 return lambda state: self._derived.all(method(self.inner_states([state])[0]))
             if method is not None and name == "whole":

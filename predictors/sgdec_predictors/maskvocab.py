@@ -38,7 +38,13 @@ class MaskVocab(Wrapper):
 
     # No attention: a masked token is predicted without attention. Bounds hold: inner continuations are parts of
     # outer ones, so the inner bound covers all outer continuations within the length limit.
-    forwards: ClassVar[tuple[str, ...]] = ("best_remaining", "worst_remaining", "state_key", "relaxations")
+    forwards: ClassVar[tuple[str, ...]] = (
+        "best_remaining",
+        "worst_remaining",
+        "state_key",
+        "state_label",
+        "relaxations",
+    )
 
     def __init__(
         self,

@@ -32,7 +32,7 @@ class Rank(Wrapper):
     [SparseRow({7: -1.0, 9: -3.0, 2: -1.0}, default=-inf)]
     """
 
-    forwards = ("state_key", "attention")
+    forwards = ("state_key", "attention", "state_label")
 
     def __init__(self, inner: BatchPredictor, context: Context | None = None) -> None:
         super().__init__(inner)

@@ -51,7 +51,7 @@ class Repetition(Wrapper):
     [SparseRow({7: -1.5, 4: 2.0, 9: -3.0}, default=-2.0)]
     """
 
-    forwards: ClassVar[tuple[str, ...]] = ("best_remaining", "state_key", "attention", "relaxations")
+    forwards: ClassVar[tuple[str, ...]] = ("best_remaining", "state_key", "attention", "state_label", "relaxations")
 
     def __init__(
         self,

@@ -56,7 +56,7 @@ class SkipVocab(Wrapper):
     """
 
     # No attention: one outer token is several inner tokens.
-    forwards: ClassVar[tuple[str, ...]] = ("best_remaining", "worst_remaining", "state_key")
+    forwards: ClassVar[tuple[str, ...]] = ("best_remaining", "worst_remaining", "state_key", "state_label")
 
     def __init__(
         self,

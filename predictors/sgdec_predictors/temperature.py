@@ -38,7 +38,7 @@ class Temperature(Wrapper):
     (0.667, 0.333)
     """
 
-    forwards: ClassVar[tuple[str, ...]] = ("state_key", "attention")
+    forwards: ClassVar[tuple[str, ...]] = ("state_key", "attention", "state_label")
 
     def __init__(
         self,
