@@ -136,15 +136,22 @@ class PretrainedVocabulary:
         text = self._text(token)
         return None if text is None or BLANK in text[1:] else text
 
-    def _text(self, token: int) -> str | None:
+    def bytes_of(self, token: int) -> bytes | None:
+        """The UTF-8 bytes that a token adds to a text that has begun; None for a token without text."""
         if not self._spelled[token] or token in self._marks or token == UNK:
             return None
         piece = self._pieces[token]
-        if not self._of_bytes:
-            return None if _is_byte(piece) else piece
+        if token in self._added or piece in self._tokenizer.all_special_tokens:
+            return self._added.get(token)
+        if self._of_bytes:
+            return bytes(_BYTES[character] for character in piece) if _BYTES.keys() >= {*piece} else None
+        return bytes([int(piece[3:5], 16)]) if _is_byte(piece) else piece.replace(BLANK, " ").encode()
+
+    def _text(self, token: int) -> str | None:
+        found = None if not self._of_bytes and _is_byte(self._pieces[token]) else self.bytes_of(token)
         try:
-            return bytes(_BYTES[character] for character in piece).decode().replace(" ", BLANK)
-        except (KeyError, UnicodeDecodeError):
+            return None if found is None else found.decode().replace(" ", BLANK)
+        except UnicodeDecodeError:
             return None
 
     def words_in(self, line: str) -> list[str]:
@@ -198,6 +205,19 @@ class PretrainedVocabulary:
             before, after = ids[: text[0]], ids[text[-1] + 1 :]
         numbers = self.numbering.numbers
         return [int(numbers[id]) for id in before], [int(numbers[id]) for id in after]
+
+    @cached_property
+    def _added(self) -> dict[int, bytes | None]:
+        """The text of tokens that were added to a trained tokenizer; None for marks, which are left out of texts."""
+        numbers = self.numbering.numbers
+        listed = [int(numbers[id]) for id in self._tokenizer.added_tokens_decoder if id < len(numbers)]
+        anchor = self.encode("a")
+        before = self.decode(anchor)
+        texts = {token: self.decode((*anchor, token, *anchor)) for token in listed}
+        return {
+            token: self._pieces[token].encode() if text == before + self._pieces[token] + before else None
+            for token, text in texts.items()
+        }
 
     @cached_property
     def _of_bytes(self) -> bool:

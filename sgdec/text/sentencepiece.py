@@ -98,6 +98,13 @@ class SentencePieceVocabulary:
         special = processor.is_unknown, processor.is_control, processor.is_unused, processor.is_byte
         return None if any(is_a(token) for is_a in special) else self.piece(token)
 
+    def bytes_of(self, token: int) -> bytes | None:
+        """The UTF-8 bytes that a token adds to a text that has begun; None for a token without text."""
+        if self._processor.is_byte(token):
+            return bytes([int(self.piece(token)[3:5], 16)])
+        text = self.text_of(token)
+        return None if text is None else text.replace(BLANK, " ").encode()
+
     def words_in(self, line: str) -> list[str]:
         """The words of a line after this vocabulary's normalisation, split at blanks."""
         try:

@@ -191,6 +191,13 @@ class MixedVocabulary(Words):
             return None
         return unit if prefix in (MIDDLE, END) else BLANK + unit
 
+    def unit_of(self, token: int) -> tuple[str, bytes] | None:
+        """The prefix of a token, which is empty for a word, and the rest in UTF-8; None for a token without text."""
+        if token < len(SPECIAL):
+            return None
+        prefix, unit = self._parts(self._pieces[token])
+        return (prefix, _value(unit)) if prefix else ("", b"" if unit == EMPTY else unit.encode())
+
     @staticmethod
     def _words(text: str) -> list[str]:
         return text.split(" ") if text else []

@@ -1,0 +1,139 @@
+"""The promise: what tokens spell, one after the other, is the text that their vocabulary's ``decode`` gives, for
+every kind of tokenizer; and each text of the tokenizer's own is spelled by its own tokens."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sgdec.constraints.spelling import Spelling
+from sgdec.context import Vocabulary
+from sgdec.errors import SgdecError
+from sgdec.text.pretrained import load_pretrained
+from sgdec.text.right_left import RightToLeft
+from sgdec.text.sentencepiece import SentencePieceVocabulary
+from sgdec.text.words import MixedVocabulary, WordVocabulary
+from tests.helpers.pretrained_tokenizers import FAMILIES, TEXT
+
+
+def trained(**options: Any) -> SentencePieceVocabulary:
+    import sentencepiece
+
+    model = io.BytesIO()
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TEXT), model_writer=model, hard_vocab_limit=False, minloglevel=2,
+        **{"vocab_size": 110, **options},
+    )  # fmt: skip
+    return SentencePieceVocabulary(model.getvalue())
+
+
+def pretrained(family: str) -> Vocabulary:
+    pytest.importorskip("transformers")
+    with TemporaryDirectory() as folder:
+        FAMILIES[family](Path(folder))
+        return load_pretrained(folder)[1]
+
+
+KINDS: dict[str, Callable[[], Vocabulary]] = {
+    "unigram": trained,
+    "bpe": lambda: trained(model_type="bpe"),
+    "char": lambda: trained(model_type="char"),
+    "no first blank": lambda: trained(add_dummy_prefix=False),
+    "all blanks": lambda: trained(remove_extra_whitespaces=False),
+    "text as it is": lambda: trained(add_dummy_prefix=False, remove_extra_whitespaces=False),
+    "bytes": lambda: trained(vocab_size=400, byte_fallback=True),
+    "bytes and all blanks": lambda: trained(vocab_size=400, byte_fallback=True, remove_extra_whitespaces=False),
+    "blanks end words": lambda: trained(treat_whitespace_as_suffix=True),
+    "word": lambda: WordVocabulary.train(TEXT, 40),
+    "mixed": lambda: MixedVocabulary.train(TEXT, 1200),
+    **{family: lambda family=family: pretrained(family) for family in FAMILIES},  # type: ignore[misc]
+}
+
+
+@cache
+def made(kind: str) -> tuple[Vocabulary, Spelling]:
+    vocabulary = KINDS[kind]()
+    return vocabulary, Spelling.of(vocabulary)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(data=st.data())
+def test_tokens_spell_what_decode_gives(kind: str, data: st.DataObject) -> None:
+    vocabulary, spelling = made(kind)
+    tokens = data.draw(st.lists(st.integers(3, vocabulary.size - 1), max_size=8))
+    spelled = spelling.text(tokens)
+    try:
+        text = None if spelled is None else spelled.decode()
+    except UnicodeDecodeError:
+        return  # parts of characters, which decode replaces
+    if text is not None:
+        assert vocabulary.decode(tokens) == text
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_tokenizers_own_tokens_spell_their_text(kind: str) -> None:
+    vocabulary, spelling = made(kind)
+    spelled = 0
+    for line in {*TEXT, "", "a", "  the  cat ", "cat, 12"}:
+        tokens = vocabulary.encode(line)
+        if 0 not in tokens:
+            found = spelling.text(tokens)
+            spelled += found is not None
+            assert found is None or found.decode() == vocabulary.decode(tokens)
+    assert spelled > len(set(TEXT)) / 2
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_special_tokens_have_no_text(kind: str) -> None:
+    _, spelling = made(kind)
+    assert all(pieces[:3] == (None, None, None) for pieces in spelling.adds)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_only_finitely_many_tokens_in_a_row_add_nothing(kind: str) -> None:
+    """Otherwise one string would have outputs without end."""
+    _, spelling = made(kind)
+    silent = {
+        (state, int(spelling.after[state, token]))
+        for state, pieces in enumerate(spelling.adds)
+        for token, piece in enumerate(pieces)
+        if piece == b""
+    }
+    reached = {state for state, _ in silent}
+    for _ in range(spelling.states):
+        reached = {after for state, after in silent if state in reached}
+    assert not reached
+
+
+class Suffixes:
+    """A vocabulary that marks ends of words, so that a blank appears only with the next token."""
+
+    size = 6
+    fingerprint = "suffixes"
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        return ()
+
+    def decode(self, tokens: Any) -> str:
+        return "".join(self.piece(token).replace("$", " ") for token in tokens)[::-1]
+
+    def piece(self, token: int) -> str:
+        return ("<unk>", "<s>", "</s>", "a$", "b", "c$")[token]
+
+    def token(self, piece: str) -> int:
+        return 0
+
+
+def test_vocabularies_whose_text_depends_on_what_follows_are_refused() -> None:
+    with pytest.raises(SgdecError, match="depends on tokens after them"):
+        Spelling.of(Suffixes())
+    with pytest.raises(SgdecError, match="from right to left"):
+        Spelling.of(RightToLeft(trained()))
