@@ -48,6 +48,8 @@ def sources() -> None:
     zipped("in.ids")
     write("outputs.ids", "5 4\n6\n4\n")
     write("outputs.txt", "ba\nc\na\n")
+    write("phrases.tsv", "a | b\nc\n\n")
+    write("avoided.tsv", "a b\tc c\n")
     Path("outputs.txt.zst").write_bytes(import_module(ZSTD).compress(Path("outputs.txt").read_bytes()))
 
 

@@ -19,16 +19,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sgdec import BatchPredictor, Context, Predictor, Source
+from sgdec.context import Vocabularies
 from sgdec.lifting import lift
 from sgdec.plugins.host import Host
 from sgdec.search.constellation import Constellation
 from sgdec.testing import TinySpace
+from sgdec.text.words import SPECIAL, WordVocabulary
 from tests.helpers.random_spaces import expect_the_nbest, search
 
 pytestmark = pytest.mark.slow
 
 V = 6
 HOST = Host(autoload=False)
+LETTERS = WordVocabulary([*SPECIAL, "a", "b", "c"])
 Made = Predictor | BatchPredictor
 Rng = np.random.Generator
 
@@ -36,7 +39,7 @@ Rng = np.random.Generator
 def load(name: str, *inner: BatchPredictor, **options: Any) -> Made:
     cls = HOST.load("predictor", name)
     if "context" in inspect.signature(cls).parameters:
-        options["context"] = Context(vocab_size=V)
+        options.setdefault("context", Context(vocab_size=V))
     made: Made = cls(*inner, **options)
     return made
 
@@ -127,6 +130,13 @@ MAKERS: dict[str, Callable[[Path, Rng], Made]] = {
     "ngram": lambda d, rng: load("ngram", path=arpa(d, rng)),
     "ngramc": lambda d, rng: load("ngramc", path=ngrams(d, rng), discount=float(rng.choice([0.0, 0.5, 1.0]))),
     "norepeat": lambda d, rng: load("norepeat", order=int(rng.integers(1, 4)), prompt=bool(rng.integers(2))),
+    "phrases": lambda d, rng: load(
+        "phrases",
+        path=written(d, "wanted", f"{rng.choice(['a', 'a b', 'c | b'])}\n"),
+        avoid=written(d, "avoided", f"{rng.choice(['a a', 'b c', ''])}\n"),
+        ordered=bool(rng.integers(2)),
+        context=Context(vocabularies=Vocabularies(LETTERS, LETTERS), vocab_size=V),
+    ),
     "rtn": lambda d, rng: load("rtn", path=network(d, rng)),
     "trie": lambda d, rng: load("trie", path=allowed(d, rng), use_weights=bool(rng.integers(2))),
     "unkc": lambda d, rng: load("unkc", lambdas=(float(rng.uniform(0.1, 3)),)),

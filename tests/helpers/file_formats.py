@@ -72,14 +72,22 @@ def text(plugin: str, lines: str, name: str = "file", option: str = "path") -> C
     return write
 
 
-def texts(entry: str, lines: str, says: str = "", *, stem: str = "file", **more: Any) -> list[Case]:
+def texts(
+    entry: str, lines: str, says: str = "", *, stem: str = "file", option: str = "path", **more: Any
+) -> list[Case]:
     """One text file plain, gzipped, and packed by zstd."""
     plugin = entry.partition(":")[0]
     says = says or entry
     return [
-        Case(entry, f"{stem}{suffix}", text(plugin, lines, f"{stem}{suffix}"), says, **more)
+        Case(entry, f"{stem}{suffix}", text(plugin, lines, f"{stem}{suffix}", option), says, **more)
         for suffix in ("", ".gz", ".zst")
     ]
+
+
+def parts_of_words(lines: str, name: str) -> Callable[[Path], Mapping[str, object]]:
+    """Wanted phrases that a beam of a few letters meets without banks."""
+    write = text("phrases", lines, name)
+    return lambda folder: {**write(folder), "phrases.whole_words": "false"}
 
 
 @cache
@@ -294,6 +302,11 @@ CASES: list[Case] = [
         }.items()
     ),
     Case("norepeat", "order", lambda folder: {"norepeat.order": "2", "norepeat.prompt": "true"}),
+    *(
+        Case("phrases", name, parts_of_words("a\nb | c\n", name), "phrases", vocabulary="needs")
+        for name in ("file", "file.gz", "file.zst")
+    ),
+    *texts("phrases", "a a\tb\n", "avoided", stem="avoid", option="avoid", vocabulary="needs"),
     *(Case("nplm", name, nplm(name), "nplm") for name in ("model", "model.gz")),
     Case(
         "nplm",

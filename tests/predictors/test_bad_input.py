@@ -40,7 +40,8 @@ def decode(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
 READERS = {
     "altsrc": "altsrc:wc", "bow": "bow", "extlength": "extlength,wc", "forced": "forced", "forcedlst": "forcedlst",
     "fst": "fst", "fsttok": "fsttok:wc", "idxmap": "idxmap:wc", "kenlm": "kenlm", "length": "length",
-    "lrhiero": "lrhiero", "nfst": "nfst", "ngram": "ngram", "ngramc": "ngramc", "rtn": "rtn", "srilm": "srilm",
+    "lrhiero": "lrhiero", "nfst": "nfst", "ngram": "ngram", "ngramc": "ngramc", "phrases": "phrases,wc", "rtn": "rtn",
+    "srilm": "srilm",
     "trie": "trie", "word2char": "word2char:wc",
 }  # fmt: skip
 """The predictors that read a file (no checkpoint) for all sentences, in a run."""
@@ -48,6 +49,8 @@ READS_NOTHING = {
     "maskvocab", "maxlength", "minlength", "norepeat", "rank", "repetition", "skipvocab", "temperature", "unkc", "wc",
 }  # fmt: skip
 READS_CHECKPOINTS = {"clusternmt", "hf", "nmt", "nplm", "rnnlm"}
+READS_TEXT = {"phrases"}
+"""Any text will do, but it takes a vocabulary."""
 READS_LATER = {"altsrc", "bow", "forced"}
 """Lines are understood when their sentence comes."""
 
@@ -68,7 +71,7 @@ def test_a_file_that_is_not_there_fails_the_run_in_one_line(decode: Decode, name
     assert "none.txt: " in error and ("no such" in error.lower()) and error.endswith(".")
 
 
-@pytest.mark.parametrize("name", sorted({*READERS} - {"rtn"}))
+@pytest.mark.parametrize("name", sorted({*READERS} - {"rtn", *READS_TEXT}))
 def test_a_file_of_another_kind_is_named_with_its_line(decode: Decode, name: str) -> None:
     Path("junk").write_text("x y ||| z\n\x00\n")
     status, out, errors = decode(READERS[name], option(name), "junk")

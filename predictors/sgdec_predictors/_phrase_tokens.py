@@ -1,0 +1,171 @@
+"""Phrases in an output of tokens: the state after a token, and the tokens that a state forbids.
+
+Most tokens are harmless in most states. So the tokens that complete a phrase are not found by reading all of them,
+but by looking up the missing text: tokens that begin with the rest of a phrase that has begun, and tokens that
+contain a whole one.
+"""
+
+from __future__ import annotations
+
+from codecs import utf_8_decode
+from collections.abc import Callable
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+
+from sgdec import EOS
+from sgdec.constraints.spelling import Spelling
+from sgdec.context import Vocabulary
+from sgdec.protocol import FORBIDDEN, SparseRow
+from sgdec_predictors._phrase_matcher import Matcher, Reading, is_word
+from sgdec_predictors._token_texts import TokenTexts
+
+Ints = npt.NDArray[np.int64]
+UNKNOWN = "\ufffd"
+"""Stands for tokens whose text is not known, and for bytes that are not UTF-8."""
+
+
+class SpelledTokens:
+    """The tokens of a vocabulary as texts: all sentences share them."""
+
+    def __init__(self, vocabulary: Vocabulary, spelling: Spelling, fold: Callable[[str], str]) -> None:
+        self.spelling = spelling
+        self.fold = fold
+        adds = np.array([[piece is not None for piece in pieces] for pieces in spelling.adds])  # [S, V]
+        has_text = adds.any(axis=0)
+        self.blocked = [np.flatnonzero(has_text & ~now) for now in adds]
+        """By state of the spelling the tokens that have a text, but not here."""
+        self.invisible = frozenset(
+            token for token in np.flatnonzero(~has_text).tolist() if vocabulary.decode((token,)) == ""
+        )
+        """The tokens that ``decode`` leaves out."""
+        self.texts = cache(lambda state: TokenTexts(spelling, state, fold))
+        self.not_words = cache(lambda state: self.texts(state).starting_as(lambda char: not is_word(char)))
+        """By state the tokens that end a word before them."""
+        self.all = np.arange(spelling.size)
+
+    def contain(self, text: str) -> bool:
+        """Whether a token contains this text."""
+        return any(any(self.texts(state).containing(text)) for state in range(self.spelling.states))
+
+
+class PhraseTokens:
+    """The phrases of one sentence, over tokens."""
+
+    def __init__(self, spelled: SpelledTokens, matcher: Matcher) -> None:
+        self._spelled = spelled
+        self.matcher = matcher
+        self._avoided = [pattern for pattern in matcher.patterns if pattern.phrase < 0]
+        self._within = cache(self._find_within)
+        self._rows: dict[tuple[object, ...], SparseRow] = {}
+        longest = max(spelled.texts(state).longest for state in range(spelled.spelling.states))
+        self.least = -(-least_bytes(matcher) // max(longest, 1))
+        """A lower bound on the number of tokens that the wanted phrases take."""
+
+    def after(self, spelling: int, reading: Reading, token: int) -> tuple[int, Reading]:
+        """The states after one more token."""
+        return self._after(spelling, reading, token)[:2]
+
+    def row(self, spelling: int, reading: Reading) -> SparseRow:
+        """The scores of all tokens: 0, and -inf for those that are listed."""
+        everything, wrong = self.matcher.at_end(reading)
+        ends = everything and not wrong
+        key = spelling, reading.rest, reading.in_word, reading.avoided, ends
+        if key not in self._rows:
+            tokens = self._forbidden(spelling, reading)
+            tokens = np.setdiff1d(tokens, [EOS]) if ends else np.union1d(tokens, [EOS])
+            self._rows[key] = SparseRow(tokens.tolist(), [FORBIDDEN] * len(tokens), default=0.0)
+        return self._rows[key]
+
+    def _after(self, spelling: int, reading: Reading, token: int) -> tuple[int, Reading, bool]:
+        """The same, and whether it completes an avoided phrase."""
+        spelled = self._spelled
+        piece = spelled.spelling.adds[spelling][token]
+        if piece is None and token in spelled.invisible:
+            return spelling, reading, False
+        data = reading.rest + (UNKNOWN.encode() if piece is None else piece)
+        text, used = utf_8_decode(data, "replace", False)
+        read, wrong = self.matcher.read(reading, spelled.fold(text))
+        return int(spelled.spelling.after[spelling, token]), read._replace(rest=data[used:]), wrong
+
+    def _forbidden(self, spelling: int, reading: Reading) -> Ints:
+        """The tokens that complete an avoided phrase, or that have no text here."""
+        if not self._avoided:
+            return self._spelled.blocked[spelling]
+        if reading.rest:
+            return self._forbidden_within_character(spelling, reading)
+        always, at_beginning = self._within(spelling)
+        found = [self._spelled.blocked[spelling], always]
+        if not reading.in_word:
+            found.append(at_beginning)
+        for number, size in reading.avoided:
+            pattern = self.matcher.patterns[number]
+            if size == len(pattern.text):
+                found += [self._spelled.not_words(spelling), self._without_text]
+            else:
+                rest = self._spelled.texts(spelling).beginning(pattern.text[size:])
+                found.append(as_ints(token for token, after in rest if _ends(pattern.ends_word, after)))
+        return np.unique(np.concatenate(found))
+
+    def _forbidden_within_character(self, spelling: int, reading: Reading) -> Ints:
+        """The same if the bytes of a character have begun: few tokens continue it, all others end it as unknown."""
+        continuing = self._spelled.texts(spelling).continuing
+        wrong = [token for token in continuing.tolist() if self._after(spelling, reading, token)[2]]
+        ended, is_wrong = self.matcher.read(reading, UNKNOWN)
+        others = self._spelled.all if is_wrong else self._forbidden(spelling, ended._replace(rest=b""))
+        blocked = self._spelled.blocked[spelling]
+        return np.union1d(np.union1d(np.setdiff1d(others, continuing), as_ints(wrong)), blocked)
+
+    def _find_within(self, spelling: int) -> tuple[Ints, Ints]:
+        """The tokens that contain an avoided phrase: in any case, and if they do not continue a word."""
+        always, at_beginning = set(), set()
+        for pattern in self._avoided:
+            for token, before, after in self._spelled.texts(spelling).containing(pattern.text):
+                if _ends(pattern.ends_word, after):
+                    if not pattern.begins_word or (before and not is_word(before[-1])):
+                        always.add(token)
+                    elif not before:
+                        at_beginning.add(token)
+        return as_ints(always), as_ints(at_beginning)
+
+    @property
+    def _without_text(self) -> Ints:
+        """The tokens that stand between words, and have no text."""
+        spelled = self._spelled
+        adds, invisible = spelled.spelling.adds, spelled.invisible
+        hidden = (token for token in spelled.all.tolist() if token not in invisible)
+        return as_ints(token for token in hidden if all(row[token] is None for row in adds))
+
+
+def _ends(ends_word: bool, after: str) -> bool:
+    """Whether a phrase is certain to end before this text."""
+    return not ends_word or (bool(after) and not is_word(after[0]))
+
+
+def least_bytes(matcher: Matcher) -> int:
+    """A lower bound on the number of bytes of texts with all phrases, of which one can overlap another.
+
+    In the order in which they begin, each adds all but the beginning that it can share with an earlier one.
+    """
+    phrases = [[pattern.text for pattern in matcher.patterns if pattern.phrase == i] for i in range(matcher.phrases)]
+    shortest = [min(len(text.encode()) for text in texts) for texts in phrases]
+    if matcher.ordered or len(phrases) < 2:
+        return sum(shortest)
+    added = []
+    for i, alternatives in enumerate(phrases):
+        others = [text for j, texts in enumerate(phrases) if j != i for text in texts]
+        added.append(min(len(text.encode()) - max(_shared(each, text) for each in others) for text in alternatives))
+    return max(sum(added), max(shortest))
+
+
+def _shared(earlier: str, text: str) -> int:
+    """The most bytes of a text that can be within an earlier phrase."""
+    if text in earlier:
+        return len(text.encode())
+    sizes = range(min(len(earlier), len(text)) - 1, 0, -1)
+    return len(text[: next((n for n in sizes if earlier.endswith(text[:n])), 0)].encode())
+
+
+def as_ints(tokens: object) -> Ints:
+    return np.array(sorted(tokens), np.int64)  # type: ignore[call-overload]

@@ -1,0 +1,227 @@
+"""Phrases that the text of outputs must contain, in order or not, and phrases that it must not contain.
+
+Score of token w after a prefix: -inf if w completes an avoided phrase; -inf for ``</s>`` as long as a phrase is
+missing; otherwise 0. What counts is the text that tokens spell, whatever their segmentation: a phrase is found in the
+bytes of the output (Aho and Corasick 1975, "Efficient string matching"). These are the lexical constraints of Hokamp
+and Liu 2017, "Lexically constrained decoding for sequence generation using grid beam search", and more. Neither
+another case nor parts of words match, unless ``ignore_case`` and ``whole_words`` say so.
+
+A file has a line for each sentence, or one line for all of them: phrases with tabs between them, and alternatives of
+one phrase with `` | `` between them. A bar that belongs to a phrase is written as a backslash and a bar. A token
+without text, such as ``<unk>``, stands between words and is part of no phrase.
+
+State: that of the spelling, the bytes of a character that has not ended, the phrases that have begun, and those that
+are met. Cost: per row a look-up, once it is known for its state; per token the characters of its text. Bounds: 0.
+Relaxation: the constant 0. `progress`: the number of the vocabulary's own tokens of the phrases that are in the text,
+for searches with banks.
+"""
+
+from __future__ import annotations
+
+from codecs import utf_8_decode
+from collections.abc import Hashable, Sequence
+from functools import lru_cache
+from typing import Annotated, NamedTuple
+
+from pydantic import Field
+
+import sgdec
+from sgdec import BatchPredictor, Context, Scores, SgdecError, Source, UsageError
+from sgdec.constraints.spelling import Spelling
+from sgdec.context import Vocabulary
+from sgdec.protocol import Candidates, Steps
+from sgdec.relaxations import Constant, Relaxation
+from sgdec_predictors._phrase_lines import Alternatives, PhraseLines
+from sgdec_predictors._phrase_matcher import START, Matcher, Pattern, Reading, fold
+from sgdec_predictors._phrase_tokens import PhraseTokens, SpelledTokens
+
+RELAXED = (Constant(0.0, 0.0),)
+KEPT = 1024
+"""The number of lines whose phrases are kept for later sentences."""
+
+
+class State(NamedTuple):
+    """A prefix."""
+
+    tokens: PhraseTokens
+    """The phrases of its sentence."""
+    spelling: int
+    reading: Reading
+
+
+class Phrases(BatchPredictor):
+    """Allows outputs with all phrases of one file and with none of another.
+
+    >>> import os, tempfile
+    >>> from sgdec.context import Vocabularies
+    >>> from sgdec.text.words import WordVocabulary
+    >>> words = WordVocabulary(["<unk>", "<s>", "</s>", "art", "nouveau", "deco"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "terms.tsv")
+    ...     with open(path, "w") as file:
+    ...         _ = file.write("art nouveau | art deco\\n")
+    ...     predictor = Phrases(path, context=Context(vocabularies=Vocabularies(words, words)))
+    >>> states = predictor.initialize_batch([Source(id=1, tokens=())])
+    >>> predictor.predict_batch(states).rows
+    [SparseRow({2: -inf}, default=0.0)]
+    >>> for token in words.encode("art deco"):
+    ...     states = predictor.consume_batch(states, [token])
+    >>> predictor.predict_batch(states).rows
+    [SparseRow({}, default=0.0)]
+    """
+
+    max_score = 0.0
+    independent_rows = True
+    restricts = False
+
+    def __init__(
+        self,
+        path: Annotated[
+            str, Field(description="file of wanted phrases, a line for each sentence or one line for all")
+        ] = "",
+        avoid: Annotated[str, Field(description="file of avoided phrases, in the same form")] = "",
+        ordered: Annotated[bool, Field(description="true: wanted phrases come in their order, apart")] = False,
+        whole_words: Annotated[bool, Field(description="false: parts of words match too: 'art' in 'party'")] = True,
+        ignore_case: Annotated[bool, Field(description="true: 'Art' is 'art'")] = False,
+        context: Context | None = None,
+    ) -> None:
+        """Raises UsageError without a file or a vocabulary, SgdecError for a file that cannot be used."""
+        if not path and not avoid:
+            raise UsageError("phrases: no phrases. Give --phrases.path, --phrases.avoid, or both.")
+        vocabulary = context.vocabularies.target if context else None
+        self._ordered, self._whole_words, self._ignore_case = ordered, whole_words, ignore_case
+        try:
+            self._wanted = PhraseLines(path) if path else None
+            self._avoided = PhraseLines(avoid) if avoid else None
+            if vocabulary is None:
+                raise UsageError(
+                    "phrases are text, and this run has no target vocabulary: add a model that has one, or give "
+                    "--tokenizer FILE."
+                )
+            self._vocabulary: Vocabulary = vocabulary
+            self._spelled = SpelledTokens(vocabulary, Spelling.of(vocabulary), fold if ignore_case else str)
+        except UsageError as error:
+            raise UsageError(f"phrases: {error}") from None
+        except SgdecError as error:
+            raise SgdecError(f"phrases: {error}") from None
+        self._tokens_of = lru_cache(KEPT)(self._tokens)
+        if all(lines is None or lines.serve_all for lines in (self._wanted, self._avoided)):
+            self._of_sentence(1)
+
+    def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
+        """Raises SgdecError if there is no line for a sentence, or if no output can satisfy it."""
+        found = []
+        for source in sources:
+            tokens = self._of_sentence(source.id)
+            if source.max_length is not None and tokens.least > source.max_length:
+                raise SgdecError(
+                    f"phrases: {self._where(source.id)}: the phrases take at least {tokens.least} tokens, and the "
+                    f"length limit is {source.max_length}. Give a larger --max-length, or fewer phrases."
+                )
+            found.append(State(tokens, 0, START))
+        return found
+
+    def predict_batch(
+        self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None
+    ) -> Scores:
+        return Scores(rows=[tokens.row(spelling, reading) for tokens, spelling, reading in states])
+
+    def consume_batch(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:
+        return list(map(self._next, states, tokens))
+
+    def steps(self, state: State, candidates: Candidates | None) -> Steps:
+        """Raises ValueError without candidates, because rows are open and list no tokens to take."""
+        if candidates is None:
+            raise ValueError("Phrases takes steps among candidates only")
+        scores = state.tokens.row(*state[1:]).at(candidates)
+        return candidates, scores, [self._next(state, token) for token in candidates]
+
+    def best_remaining(self, states: Sequence[State]) -> list[float]:
+        """0, although the length limit can make it impossible to meet all."""
+        return [0.0] * len(states)
+
+    def worst_remaining(self, states: Sequence[State]) -> list[float]:
+        return [0.0] * len(states)
+
+    def relaxations(self, state: State) -> Sequence[Relaxation]:
+        return RELAXED
+
+    def state_key(self, states: Sequence[State]) -> list[Hashable]:
+        return list(states)
+
+    def _next(self, state: State, token: int) -> State:
+        tokens, spelling, reading = state
+        return State(tokens, *tokens.after(spelling, reading, token))
+
+    def _of_sentence(self, sentence: int) -> PhraseTokens:
+        """Raises SgdecError, with the file and the line."""
+        try:
+            wanted = self._wanted.of(sentence) if self._wanted else ()
+            avoided = self._avoided.of(sentence) if self._avoided else ()
+        except SgdecError as error:
+            raise SgdecError(f"phrases: {error}") from None
+        try:
+            return self._tokens_of(wanted, avoided)
+        except SgdecError as error:
+            raise SgdecError(f"phrases: {self._where(sentence)}: {error}") from None
+
+    def _where(self, sentence: int) -> str:
+        lines = self._wanted or self._avoided
+        assert lines is not None
+        return lines.where(sentence)
+
+    def _tokens(self, wanted: Sequence[Alternatives], avoided: Sequence[Alternatives]) -> PhraseTokens:
+        """The phrases of one line. Raises SgdecError for those that cannot be spelled, and for a contradiction."""
+        to_avoid = [self._pattern(text, -1) for phrase in avoided for text in phrase]
+        avoiding = Matcher(to_avoid, False)
+        patterns = []
+        for number, phrase in enumerate(wanted):
+            possible = [text for text in phrase if not contains_one(avoiding, self._fold(text))]
+            if not possible:
+                raise SgdecError(
+                    f"the phrase {phrase[0]!r} is wanted, but it contains one of the avoided ones. Remove one of "
+                    "them."
+                )
+            patterns += [self._pattern(text, number, self._marks(text)) for text in possible]
+        matcher = Matcher([*patterns, *to_avoid], self._ordered)
+        return PhraseTokens(self._spelled, matcher)
+
+    def _fold(self, text: str) -> str:
+        return fold(text) if self._ignore_case else text
+
+    def _pattern(self, text: str, phrase: int, marks: Sequence[int] = ()) -> Pattern:
+        return Pattern.of(self._fold(text), phrase, self._whole_words, marks)
+
+    def _marks(self, text: str) -> list[int]:
+        """The offsets in the folded phrase at which the vocabulary's own tokens end.
+
+        Raises SgdecError if no token contains the phrase, and the vocabulary's own tokens do not spell it.
+        """
+        own, data = self._vocabulary.encode(text), text.encode()
+        spelled = self._spelled.spelling.text(own)
+        if spelled != data:
+            if self._spelled.contain(self._fold(text)):
+                return []
+            instead = self._vocabulary.decode(own)
+            raise SgdecError(
+                f"the phrase {text!r} cannot be spelled with the target vocabulary, whose text for it is {instead!r}."
+            )
+        pieces = (self._spelled.spelling.text(own[:n]) or b"" for n in range(1, len(own) + 1))
+        marks = {self._folded_offset(data, len(piece)) for piece in pieces} - {0}
+        return sorted(marks)
+
+    def _folded_offset(self, data: bytes, offset: int) -> int:
+        """The place in the folded text of an offset in a text, which can be within a character."""
+        text, used = utf_8_decode(data[:offset], "replace", False)
+        return len(self._fold(text).encode()) + offset - used
+
+
+def contains_one(matcher: Matcher, text: str) -> bool:
+    """Whether this text contains an avoided phrase."""
+    reading, wrong = matcher.read(START, text)
+    return wrong or matcher.at_end(reading)[1]
+
+
+@sgdec.hookimpl
+def sgdec_predictors() -> dict[str, type[BatchPredictor]]:
+    return {"phrases": Phrases}
