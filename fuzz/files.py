@@ -188,7 +188,7 @@ TARGETS: tuple[FileTarget, ...] = (
     decode("trie of each sentence", "trie --trie.path lists/{id}.txt", LISTS, sentence=2),
     decode("forced", "forced,wc --forced.path outputs.ids", "outputs.ids:text"),
     target("phrases", "decode --predictors phrases,wc --phrases.path phrases.tsv --phrases.avoid avoided.tsv "
-           "--tokenizer letters.spm --max-length 3 in.txt",
+           "--tokenizer letters.spm --beam.size 12 --max-length 3 in.txt",
            "in.txt letters.spm phrases.tsv:text avoided.tsv:text", rows=SENTENCES),
     decode("bow", "bow --bow.path bags.ids", "bags.ids:text"),
     decode("altsrc", "altsrc:nmt --altsrc.path outputs.ids --nmt.model model", "outputs.ids:text model=gnmt"),

@@ -84,12 +84,6 @@ def texts(
     ]
 
 
-def parts_of_words(lines: str, name: str) -> Callable[[Path], Mapping[str, object]]:
-    """Wanted phrases that a beam of a few letters meets without banks."""
-    write = text("phrases", lines, name)
-    return lambda folder: {**write(folder), "phrases.whole_words": "false"}
-
-
 @cache
 def lattice(arc: str = "standard") -> bytes:
     """A deterministic acceptor of 3 4, 3 4 5, 4, 5 4 and 6, in OpenFst's binary format."""
@@ -302,11 +296,7 @@ CASES: list[Case] = [
         }.items()
     ),
     Case("norepeat", "order", lambda folder: {"norepeat.order": "2", "norepeat.prompt": "true"}),
-    *(
-        Case("phrases", name, parts_of_words("a\nb | c\n", name), "phrases", vocabulary="needs")
-        for name in ("file", "file.gz", "file.zst")
-    ),
-    *texts("phrases", "a a\tb\n", "avoided", stem="avoid", option="avoid", vocabulary="needs"),
+    *texts("phrases", "a a\tb\n", option="avoid", vocabulary="needs"),
     *(Case("nplm", name, nplm(name), "nplm") for name in ("model", "model.gz")),
     Case(
         "nplm",
