@@ -1,0 +1,134 @@
+"""Outputs whose text is in the language of a grammar: a Lark grammar or a JSON schema (llguidance).
+
+Score of token w after prefix p: 0 if the text of p w begins a text of the language, otherwise forbidden. Score of
+``</s>``: 0 if the text of p is in the language, otherwise forbidden. The text is what the target vocabulary decodes
+the tokens to. So every tokenisation of an allowed text is allowed, and nothing else. Tokens without text, such as
+``<unk>``, are forbidden. If a text could go on, but no token spells how, nothing can follow.
+
+State: the text, and a matcher that has read it: a copy of that of an earlier prefix, made when it is first needed and
+never changed. Prefixes with the same text have the same key. There are no arcs, and nothing to compose: the states of
+a grammar are not finitely many. Bounds: 0. Cost: one copy and one mask per prefix, microseconds each, whatever the
+size of the vocabulary; rows of equal masks are shared. Source: Moskal et al. 2025, "llguidance".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Annotated
+
+from pydantic import Field
+
+import sgdec
+from sgdec import BatchPredictor, Context, Scores, SgdecError, Source
+from sgdec.constraints.grammars import Kind, Whitespace, read_grammar
+from sgdec.constraints.matchers import FIRST_BYTE, Language, Prefix, Tokens
+from sgdec.constraints.spelling import Spelling
+from sgdec.protocol import FORBIDDEN, Candidates, SparseRow
+from sgdec_predictors._masks import rows_of_masks
+
+NO_ROW = SparseRow([], [])
+"""No text of the language begins so."""
+
+
+class GrammarPredictor(BatchPredictor):
+    """Allows the texts of a Lark grammar or a JSON schema.
+
+    >>> import os, tempfile
+    >>> from sgdec.context import Vocabularies
+    >>> from sgdec.text.words import SPECIAL, WordVocabulary
+    >>> words = WordVocabulary([*SPECIAL, "no", "yes", "please"])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "answers.lark")
+    ...     with open(path, "w") as file:
+    ...         _ = file.write('start: ("yes" | "no") " please"?')
+    ...     predictor = GrammarPredictor(path, context=Context(vocabularies=Vocabularies(target=words)))
+    >>> states = predictor.initialize_batch([Source(id=1, tokens=())])
+    >>> predictor.predict_batch(predictor.consume_batch(states, [4])).rows
+    [SparseRow({2: 0.0, 5: 0.0}, default=-inf)]
+    """
+
+    max_score = 0.0
+    independent_rows = True
+
+    def __init__(
+        self,
+        path: Annotated[str, Field(description="Lark grammar, or JSON schema (.json); {id} is the sentence number")],
+        kind: Annotated[Kind, Field(description="of the files; auto: as their names say")] = "auto",
+        whitespace: Annotated[
+            Whitespace,
+            Field(description='JSON: {"a":1} (compact), {"a": 1} (spaced), or any blanks between parts (flexible)'),
+        ] = "compact",
+        lenient: Annotated[bool, Field(description="JSON: ignore keywords that are not supported")] = False,
+        effort: Annotated[
+            float, Field(gt=0, le=1000, description="factor of llguidance's limits on the work per grammar and token")
+        ] = 1.0,
+        context: Context | None = None,
+    ) -> None:
+        """A path without ``{id}`` is the grammar of all sentences. Raises SgdecError if it cannot be used."""
+        vocabulary = context.vocabularies.target if context else None
+        if vocabulary is None:
+            raise SgdecError(
+                "grammar: there is no target vocabulary, so tokens have no text. Give --tokenizer, or add a model "
+                "that has one."
+            )
+        vocab_size = max(vocabulary.size, (context and context.vocab_size) or 0)
+        self._path = path
+        self._kind: Kind = kind
+        self._whitespace: Whitespace = whitespace
+        self._lenient = lenient
+        try:
+            self._tokens = Tokens(Spelling.of(vocabulary), vocab_size, effort)
+        except SgdecError as error:
+            raise SgdecError(f"grammar: {error}") from None
+        self._row_of = rows_of_masks(vocab_size, FIRST_BYTE)
+        self._shared = None if "{id}" in path else self._load(path).empty
+
+    def initialize_batch(self, sources: Sequence[Source]) -> list[Prefix]:
+        """Raises SgdecError if the grammar of a sentence cannot be used."""
+        return [self._shared or self._load_for(source).empty for source in sources]
+
+    def predict_batch(
+        self, states: Sequence[Prefix], candidates: Sequence[Candidates | None] | None = None
+    ) -> Scores:
+        """Raises SgdecError if llguidance's limits are exceeded."""
+        return Scores(rows=list(map(self._row, states)))
+
+    def consume_batch(self, states: Sequence[Prefix], tokens: Sequence[int]) -> list[Prefix]:
+        return [state.then(token) for state, token in zip(states, tokens, strict=True)]
+
+    def best_remaining(self, states: Sequence[Prefix]) -> list[float]:
+        """0; -inf if a token of the prefix has no text."""
+        return [FORBIDDEN if state.text is None else 0.0 for state in states]
+
+    def worst_remaining(self, states: Sequence[Prefix]) -> list[float]:
+        return [-FORBIDDEN if state.text is None else 0.0 for state in states]
+
+    def state_key(self, states: Sequence[Prefix]) -> list[Hashable]:
+        """The text, the state of the spelling after it, and the grammar, which can be of one sentence."""
+        return [state.key for state in states]
+
+    def _row(self, state: Prefix) -> SparseRow:
+        try:
+            mask = state.mask()
+        except SgdecError as error:
+            raise SgdecError(f"grammar: {error}") from None
+        return NO_ROW if mask is None else self._row_of(mask)
+
+    def _load_for(self, source: Source) -> Language:
+        try:
+            return self._load(self._path.replace("{id}", str(source.id)))
+        except SgdecError as error:
+            raise SgdecError(
+                f"{str(error).rstrip('.')} (sentence {source.id}). Expected a grammar for each sentence."
+            ) from None
+
+    def _load(self, path: str) -> Language:
+        try:
+            return Language(self._tokens, read_grammar(path, self._kind, self._whitespace, self._lenient))
+        except SgdecError as error:
+            raise SgdecError(f"grammar: {error}") from None
+
+
+@sgdec.hookimpl
+def sgdec_predictors() -> dict[str, type[BatchPredictor]]:
+    return {"grammar": GrammarPredictor}

@@ -1,0 +1,132 @@
+"""Grammars from files: Lark grammars and JSON schemas, in the form that llguidance compiles.
+
+A JSON schema becomes a Lark grammar of one line, ``start: %json {...}``. In both forms the option ``no_forcing`` is
+appended. Without it, llguidance allows only the tokens that its own tokenizer would choose for text that is forced;
+with it, every token whose text can follow.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from pathlib import PurePath
+from typing import Any, Literal, TypeAlias
+
+from sgdec.errors import SgdecError
+from sgdec.io.documents import parse_json
+from sgdec.text.lines import read_lines
+
+Kind: TypeAlias = Literal["auto", "lark", "json"]
+Whitespace: TypeAlias = Literal["compact", "spaced", "flexible"]
+SEPARATORS: dict[Whitespace, dict[str, Any]] = {
+    "compact": {"whitespace_flexible": False},
+    "spaced": {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "},
+    "flexible": {"whitespace_flexible": True},
+}
+"""llguidance's options for the blanks between the parts of a JSON text."""
+DIRECTIVES = '\n%llguidance {"no_forcing": true}\n'
+NOT_OF_TEXT = re.compile(
+    r'"(?:\\.|[^"\\\n])*" | /(?:\\.|[^/\\\n])+/ | //[^\n]* | \#[^\n]* | (?P<tokens> <\[ | <\| | \bmax_tokens\b)',
+    re.VERBOSE,
+)
+"""Strings, regular expressions and comments of a Lark grammar; and the constructs that are about tokens."""
+PLACE = re.compile(r"(?:at )?(\d+)\((\d+)\): ([^\n]*)")
+"""How llguidance's errors begin, if they are about a place in the grammar: line, column, message."""
+LIMITED = re.compile("too (many|big|large|complex)|limit|fuel")
+LESS_WORK = "Simplify the grammar, or raise --grammar.effort."
+SCHEMA = "failed to compile JSON schema: "
+
+
+@dataclass(frozen=True)
+class Grammar:
+    """A grammar as llguidance reads it."""
+
+    lark: str
+    path: str
+    """The file that it is from."""
+    of_schema: bool
+
+    def error(self, message: str) -> SgdecError:
+        """The error for what llguidance says about this grammar: file, line and column, and its first line."""
+        place = PLACE.match(message)
+        what = first_line(place[3] if place else message).removeprefix(SCHEMA)
+        if LIMITED.search(what):
+            return SgdecError(f"{self.path}: {what}. {LESS_WORK}")
+        if self.of_schema:
+            if unknown := _unknown(what):
+                return SgdecError(
+                    f"{self.path}: keywords that are not supported: {unknown}. Remove them from the schema, or "
+                    "ignore them with --grammar.lenient true."
+                )
+            return SgdecError(f"{self.path}: {what}.")
+        return SgdecError(f"{self.path}: {f'line {place[1]}, column {place[2]}: ' if place else ''}{what}.")
+
+
+    def warning(self, message: str) -> str:
+        unknown = _unknown(message)
+        return f"keywords that are ignored: {unknown}" if unknown else first_line(message)
+
+
+def read_grammar(
+    path: str, kind: Kind = "auto", whitespace: Whitespace = "compact", lenient: bool = False
+) -> Grammar:
+    """The grammar in a file. ``auto``: a schema if the file is called ``.json``, otherwise a Lark grammar.
+
+    ``whitespace`` and ``lenient`` (ignore unsupported keywords) concern schemas; a schema's own ``x-guidance`` has
+    priority. Raises SgdecError, naming the file, if it cannot be read or is no schema. Errors in the grammar itself
+    are found when it is compiled.
+    """
+    text = "\n".join(list(read_lines(path)))
+    if not text.strip():
+        raise SgdecError(f"{path}: empty. Expected a Lark grammar with a rule 'start', or a JSON schema.")
+    if kind == "json" or (kind == "auto" and _is_json(path)):
+        options = {**SEPARATORS[whitespace], "lenient": lenient}
+        return Grammar(f"start: %json {json.dumps(_schema(text, path, options))}{DIRECTIVES}", path, of_schema=True)
+    for found in NOT_OF_TEXT.finditer(text):
+        if found["tokens"]:
+            line = text.count("\n", 0, found.start()) + 1
+            raise SgdecError(
+                f"{path}: line {line}, column {found.start() - text.rfind(chr(10), 0, found.start())}: "
+                f"{found['tokens']} is about tokens, and grammars are about text. Use the text itself"
+                f"{', or --predictors maxlength' if found['tokens'] == 'max_tokens' else ''}."
+            )
+    return Grammar(text + DIRECTIVES, path, of_schema=False)
+
+
+def _is_json(path: str) -> bool:
+    """Also if it is packed."""
+    suffixes = PurePath(path).suffixes
+    return ".json" in (suffixes[-2:] if suffixes[-1:] in ([".gz"], [".zst"]) else suffixes[-1:])
+
+
+def _schema(text: str, path: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The schema with llguidance's options. Raises SgdecError if the text is no schema."""
+    try:
+        schema = parse_json(text)
+    except json.JSONDecodeError as error:
+        raise SgdecError(
+            f"{path}: line {error.lineno}, column {error.colno}: not JSON ({error.msg}). Expected a JSON schema, or "
+            "--grammar.kind lark."
+        ) from None
+    except ValueError as error:
+        raise SgdecError(f"{path}: {error}.") from None
+    if schema is True:
+        schema = {}
+    if not isinstance(schema, dict):
+        raise SgdecError(f"{path}: {text.strip()[:40]} is no JSON schema. Expected an object, such as {{}}.")
+    own = schema.get("x-guidance", {})
+    if not isinstance(own, dict):
+        raise SgdecError(f"{path}: 'x-guidance' must be an object of llguidance's options.")
+    return {**schema, "x-guidance": {**options, **own}}
+
+
+def _unknown(message: str) -> str | None:
+    """The keywords that are not supported, if llguidance's message is about such."""
+    keys = re.fullmatch(r"Unimplemented keys: (\[.*\])", message.strip())
+    return ", ".join(json.loads(keys[1])) if keys else None
+
+
+def first_line(message: str) -> str:
+    """Of an error of llguidance: what is wrong. The state of the parser follows it."""
+    return message.strip().partition("\n")[0].rstrip(". ")

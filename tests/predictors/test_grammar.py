@@ -1,0 +1,331 @@
+"""The promise of ``grammar``: a search finds exactly the token sequences whose text is in the language, best first;
+JSON texts are those of values that the schema allows."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import re
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sgdec_decoders.dfs import DfsDecoder
+from sgdec_predictors._masks import rows_of_masks
+from sgdec_predictors.grammar import GrammarPredictor
+
+from sgdec import EOS, Context, SgdecError, Source
+from sgdec.context import Vocabularies
+from sgdec.protocol import BatchPredictor, Predictor
+from sgdec.testing import Table
+from sgdec.text.words import SPECIAL, WordVocabulary
+from tests.helpers.contracts import PluginContract, V
+from tests.helpers.oracles import tiny
+from tests.helpers.random_spaces import search
+from tests.helpers.spelled_vocabularies import KINDS, context_of, letters, spelling, vocabulary
+
+pytest.importorskip("llguidance")
+
+SOURCE = Source(1, (3,))
+LETTERS = WordVocabulary([*SPECIAL, "a", "b", "c", "ab", "d", "ba"])
+assert LETTERS.size == V
+
+
+def written(folder: Path, text: str, name: str = "g.lark") -> str:
+    (folder / name).write_text(text)
+    return str(folder / name)
+
+
+class TestGrammarContract(PluginContract):
+    plugin = "grammar"
+    context = Context(vocabularies=Vocabularies(target=LETTERS), vocab_size=V)
+
+    def prepare(self, folder: Path) -> dict[str, Any]:
+        return {"path": written(folder, 'start: x (" " x)*\nx: "a" | "b" | "ab" | "c" " d"'), "context": self.context}
+
+    def make(self) -> Predictor | BatchPredictor:
+        return GrammarPredictor(**self.options)
+
+
+@pytest.mark.slow
+class TestGrammarOfEachSentence(TestGrammarContract):
+    def prepare(self, folder: Path) -> dict[str, Any]:
+        for source in self.sources:
+            written(folder, f"start: /[ab ]{{{source.id},}}/", f"{source.id}.lark")
+        return {"path": f"{folder}/{{id}}.lark", "context": self.context}
+
+
+@pytest.mark.slow
+class TestGrammarOfPieces(TestGrammarContract):
+    """The tokens of a SentencePiece model, of which most have two spellings."""
+
+    vocab_size = vocabulary("unigram").size
+    context = context_of("unigram")
+
+
+@pytest.mark.slow
+class TestSchemaOfBytes(TestGrammarContract):
+    vocab_size = vocabulary("bytes").size
+    context = context_of("bytes")
+
+    def prepare(self, folder: Path) -> dict[str, Any]:
+        schema = {"type": "array", "items": {"enum": ["a", "é", 1]}, "maxItems": 2}
+        return {"path": written(folder, json.dumps(schema), "s.json"), "context": self.context}
+
+
+FINITE: dict[str, Callable[[str], bool]] = {
+    'start: ("a" | "ab" | "b") (" b" | "é")?': lambda text: bool(re.fullmatch("(a|ab|b)( b|é)?", text)),
+    'start: "a"~1..3': lambda text: text in ("a", "aa", "aaa"),
+    'start: "ab ba"': lambda text: text == "ab ba",
+}
+
+
+@pytest.mark.parametrize("lark", FINITE)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_search_finds_all_sequences_of_the_language_in_order_of_score(kind: str, lark: str, tmp_path: Path) -> None:
+    longest, size = 3, vocabulary(kind).size
+    scores = np.random.default_rng(3).normal(size=(size, size)).round(2)
+    grammar = GrammarPredictor(written(tmp_path, lark), context=context_of(kind))
+    space = tiny(longest, None, size, model=Table(scores), grammar=grammar)
+    result, _ = search(DfsDecoder(), space, nbest=10_000)
+    expected = {
+        sequence
+        for length in range(longest + 1)
+        for sequence in itertools.product(letters(kind), repeat=length)
+        if FINITE[lark](_text(spelling(kind).text(sequence)))
+    }
+    assert {hypothesis.tokens for hypothesis in result.hypotheses} == expected
+    assert expected or kind in ("word", "char", "mixed")
+    totals = [hypothesis.score for hypothesis in result.hypotheses]
+    paths = [(1, *hypothesis.tokens, EOS) for hypothesis in result.hypotheses]
+    assert totals == sorted(totals, reverse=True)
+    assert totals == pytest.approx([sum(scores[a, b] for a, b in itertools.pairwise(path)) for path in paths])
+
+
+def _text(spelled: bytes | None) -> str:
+    return "?" if spelled is None else spelled.decode(errors="replace")
+
+
+CHARACTERS = [chr(code) for code in range(32, 127)] + ["é", "\u2028", "😀"]
+
+
+@cache
+def characters() -> Context:
+    """Each token is a character; words are their own text."""
+    found = OneCharacterEach()
+    return Context(vocabularies=Vocabularies(target=found), vocab_size=found.size)
+
+
+class OneCharacterEach:
+    size = 3 + len(CHARACTERS)
+    fingerprint = "characters"
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        return tuple(map(self.token, text))
+
+    def decode(self, tokens: Any) -> str:
+        return "".join(map(self.piece, tokens))
+
+    def piece(self, token: int) -> str:
+        return [*SPECIAL, *CHARACTERS][token]
+
+    def token(self, piece: str) -> int:
+        return 3 + CHARACTERS.index(piece)
+
+
+def accepts(grammar: GrammarPredictor, text: str) -> bool:
+    (state,) = grammar.initialize_batch([SOURCE])
+    for token in characters().vocabularies.target.encode(text):  # type: ignore[union-attr]
+        if grammar.predict_batch([state]).rows[0].get(token) != 0.0:
+            return False
+        (state,) = grammar.consume_batch([state], [token])
+    return grammar.predict_batch([state]).rows[0].get(EOS) == 0.0
+
+
+def grammar_of(folder: Path, schema: object, **options: Any) -> GrammarPredictor:
+    path = written(folder, json.dumps(schema), "s.json")
+    return GrammarPredictor(path, context=characters(), **options)
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-20, 20) | st.text("ab\"\\é 😀", max_size=4),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["a", "b", "c"]), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@st.composite
+def schemas(draw: st.DrawFn, depth: int = 2) -> dict[str, Any]:
+    kind = draw(st.sampled_from(["null", "boolean", "integer", "string", "enum", *["array", "object"] * (depth > 0)]))
+    if kind == "enum":
+        return {"enum": draw(st.lists(VALUES, min_size=1, max_size=3))}
+    schema: dict[str, Any] = {"type": kind}
+    if kind == "integer":
+        schema |= draw(st.sampled_from([{}, {"minimum": -3}, {"maximum": 7}, {"minimum": 2, "maximum": 12}]))
+    if kind == "string":
+        schema |= draw(st.sampled_from([{}, {"maxLength": 2}, {"minLength": 1}]))
+    if kind == "array":
+        schema |= {"items": draw(schemas(depth - 1))} | draw(st.sampled_from([{}, {"minItems": 1}, {"maxItems": 2}]))
+    if kind == "object":
+        names = draw(st.lists(st.sampled_from("abc"), unique=True, max_size=3))
+        schema["properties"] = {name: draw(schemas(depth - 1)) for name in names}
+        schema["required"] = draw(st.lists(st.sampled_from(names), unique=True)) if names else []
+        schema["additionalProperties"] = False
+    return schema
+
+
+def conforms(value: Any, schema: dict[str, Any]) -> bool:
+    """Whether a value is allowed, as JSON Schema 2020-12 says; its properties have the order of the schema."""
+    if "enum" in schema:
+        return any(json.dumps(value) == json.dumps(one) for one in schema["enum"])
+    match schema["type"]:
+        case "null":
+            return value is None
+        case "boolean":
+            return isinstance(value, bool)
+        case "integer":
+            number = isinstance(value, int) and not isinstance(value, bool)
+            return number and schema.get("minimum", value) <= value <= schema.get("maximum", value)
+        case "string":
+            return isinstance(value, str) and schema.get("minLength", 0) <= len(value) <= schema.get("maxLength", 99)
+        case "array":
+            sized = isinstance(value, list) and schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", 99)
+            return sized and all(conforms(item, schema["items"]) for item in value)
+    if not isinstance(value, dict) or not set(schema["required"]) <= set(value):
+        return False
+    known = [name for name in schema["properties"] if name in value]
+    return list(value) == known and all(conforms(value[name], schema["properties"][name]) for name in value)
+
+
+@st.composite
+def values_for(draw: st.DrawFn, schema: dict[str, Any]) -> Any:
+    """A value that is likely to be allowed."""
+    if draw(st.integers(0, 9)) == 0:
+        return draw(VALUES)
+    if "enum" in schema:
+        return draw(st.sampled_from(schema["enum"]))
+    match schema["type"]:
+        case "null":
+            return None
+        case "boolean":
+            return draw(st.booleans())
+        case "integer":
+            return draw(st.integers(-5, 15))
+        case "string":
+            return draw(st.text("ab\"\\é 😀", max_size=3))
+        case "array":
+            return draw(st.lists(values_for(schema["items"]), max_size=3))
+    chosen = {name: draw(values_for(inner)) for name, inner in schema["properties"].items() if draw(st.booleans())}
+    return {**chosen, **{name: draw(values_for(schema["properties"][name])) for name in schema["required"]}}
+
+
+@given(data=st.data())
+def test_random_schemas_allow_the_values_that_conform(data: st.DataObject, tmp_path_factory: Any) -> None:
+    schema = data.draw(schemas())
+    grammar = grammar_of(tmp_path_factory.getbasetemp(), schema)
+    for _ in range(5):
+        value = data.draw(values_for(schema))
+        text = json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+        assert accepts(grammar, text) == conforms(value, schema), (schema, text)
+
+
+@pytest.mark.parametrize(
+    ("whitespace", "expected"),
+    [("compact", (True, False, False)), ("spaced", (False, True, False)), ("flexible", (True, True, True))],
+)
+def test_the_blanks_between_the_parts_of_a_json_text(
+    whitespace: Any, expected: tuple[bool, ...], tmp_path: Path
+) -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "array", "items": {"type": "integer"}}}}
+    grammar = grammar_of(tmp_path, schema, whitespace=whitespace)
+    value = {"a": [1, 2]}
+    texts = [json.dumps(value, separators=(",", ":")), json.dumps(value), '{ "a" :[1,  2]}']
+    assert tuple(accepts(grammar, text) for text in texts) == expected
+
+
+def test_the_grammar_of_each_sentence(tmp_path: Path) -> None:
+    for number in (1, 2):
+        written(tmp_path, f'start: "{"ab"[number - 1]}"', f"{number}.lark")
+    grammar = GrammarPredictor(f"{tmp_path}/{{id}}.lark", context=characters())
+    states = grammar.initialize_batch([Source(1, ()), Source(2, ())])
+    assert [row.tokens for row in grammar.predict_batch(states).rows] == [[3 + 65], [3 + 66]]
+    assert len(set(grammar.state_key(states))) == 2
+    with pytest.raises(SgdecError, match=r"3\.lark: cannot be read .* \(sentence 3\)\. Expected a grammar for each"):
+        grammar.initialize_batch([Source(3, ())])
+
+
+def test_tokenisations_of_one_text_share_a_key(tmp_path: Path) -> None:
+    grammar = GrammarPredictor(written(tmp_path, "start: /[ab]*/"), context=context_of("text as it is"))
+    token = vocabulary("text as it is").token
+    (empty,) = grammar.initialize_batch([SOURCE])
+    (a,) = grammar.consume_batch([empty], [token("a")])
+    one, other, third = grammar.consume_batch([a, empty, empty], [token("b"), token("ab"), token("ba")])
+    keys = grammar.state_key([one, other, third])
+    assert keys[0] == keys[1] != keys[2]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99, 1.0])
+@pytest.mark.parametrize("size", [5, 64, 1000, 1001, 4096])
+def test_rows_list_what_is_allowed_or_what_is_not(size: int, share: float) -> None:
+    bits = np.random.default_rng(size).random(size) < share
+    padded = np.concatenate([np.ones(32, bool), bits, np.zeros(-(size + 32) % 32, bool)])
+    row = rows_of_masks(size, first_byte=4)(np.packbits(padded, bitorder="little").tobytes())
+    assert row.filled(size).tolist() == np.where(bits, 0.0, -np.inf).tolist()
+    assert len(row) <= max(64, size / 8, size - bits.sum())
+
+
+REFUSED = {
+    ("g.lark", 'start: "a" x'): 'line 1, column 8: unknown name: "x".',
+    ("g.lark", 'begin: "a"'): "no start rule found.",
+    ("g.lark", 'start: "a'): "line 1, column 10: lexer error.",
+    ("g.lark", "start: x\nx: x"): "allows no text. Expected a grammar of at least one text.",
+    ("s.json", '{"type": "integer", "minimum": 3, "maximum": 2}'): "Unsatisfiable schema: minimum (3) is greater",
+    ("s.json", '{"properties": {"a": {"not": {}}}}'): "keywords that are not supported: not. Remove them",
+    ("s.json", '{"$ref": "https://example.org/s"}'): "Resource 'https://example.org/s' is not present",
+}
+
+
+@pytest.mark.parametrize(("name", "text"), REFUSED)
+def test_a_grammar_that_cannot_be_used_is_refused_in_one_line(tmp_path: Path, name: str, text: str) -> None:
+    with pytest.raises(SgdecError) as found:
+        GrammarPredictor(written(tmp_path, text, name), context=characters())
+    message = str(found.value)
+    assert message.startswith(f"grammar: {tmp_path}/{name}: {REFUSED[name, text]}")
+    assert "\n" not in message and message.endswith(".")
+
+
+def test_unsupported_keywords_can_be_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    grammar = grammar_of(tmp_path, {"type": "integer", "not": {"const": 3}}, lenient=True)
+    assert accepts(grammar, "3")
+    assert "keywords that are ignored: not" in caplog.text
+
+
+def test_a_vocabulary_is_needed_and_has_to_spell_from_left_to_right(tmp_path: Path) -> None:
+    from sgdec.text.right_left import RightToLeft
+
+    path = written(tmp_path, 'start: "a"')
+    with pytest.raises(SgdecError, match=r"^grammar: there is no target vocabulary"):
+        GrammarPredictor(path, context=Context(vocab_size=9))
+    backwards = Context(vocabularies=Vocabularies(target=RightToLeft(LETTERS)), vocab_size=V)
+    with pytest.raises(SgdecError, match=r"^grammar: .* from right to left"):
+        GrammarPredictor(path, context=backwards)
+
+
+def test_without_llguidance_one_line_says_how_to_install_it(tmp_path: Path, monkeypatch: Any) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "llguidance", None)
+    with pytest.raises(SgdecError, match=r'^grammar: .* llguidance: .* \(pip install "sgdec\[constraints\]"'):
+        GrammarPredictor(written(tmp_path, 'start: "a"'), context=characters())
+
+
+def test_nothing_follows_where_no_token_spells_what_is_next(tmp_path: Path) -> None:
+    grammar = GrammarPredictor(written(tmp_path, 'start: "ax"'), context=TestGrammarContract.context)
+    (state,) = grammar.consume_batch(grammar.initialize_batch([SOURCE]), [3])
+    row = grammar.predict_batch([state]).rows[0]
+    assert (len(row), row.restricts) == (0, True)
