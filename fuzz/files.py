@@ -190,6 +190,10 @@ TARGETS: tuple[FileTarget, ...] = (
     target("phrases", "decode --predictors phrases,wc --phrases.path phrases.tsv --phrases.avoid avoided.tsv "
            "--tokenizer letters.spm --beam.size 12 --max-length 3 in.txt",
            "in.txt letters.spm phrases.tsv:text avoided.tsv:text", rows=SENTENCES),
+    target("grammar", "decode --predictors grammar,wc --grammar.path grammar.lark --tokenizer mixed.json "
+           "--max-length 4 in.txt", "in.txt mixed.json grammar.lark:text", rows=SENTENCES),
+    target("grammar of a schema", "decode --predictors grammar,wc --grammar.path schema.json --tokenizer mixed.json "
+           "--max-length 8 in.txt", "in.txt mixed.json schema.json:json", rows=SENTENCES),
     decode("bow", "bow --bow.path bags.ids", "bags.ids:text"),
     decode("altsrc", "altsrc:nmt --altsrc.path outputs.ids --nmt.model model", "outputs.ids:text model=gnmt"),
     decode("ngramc", "ngramc,wc --ngramc.path ngrams/{id}.txt", NGRAMS, sentence=2),

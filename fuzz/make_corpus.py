@@ -48,6 +48,8 @@ def sources() -> None:
     zipped("in.ids")
     write("outputs.ids", "5 4\n6\n4\n")
     write("outputs.txt", "ba\nc\na\n")
+    write("grammar.lark", 'start: word (" " word)*  // at least one\nword: /[ab]{1,2}/ | "c"\n')
+    write("schema.json", json.dumps({"type": "array", "items": {"enum": ["a", 1]}, "minItems": 1, "maxItems": 2}))
     write("phrases.tsv", "a | b\nc\n\n")
     write("avoided.tsv", "a b\tc c\n")
     Path("outputs.txt.zst").write_bytes(import_module(ZSTD).compress(Path("outputs.txt").read_bytes()))

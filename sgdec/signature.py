@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sgdec.plugins.host import Entry
 
 DIGITS = 12
-LIBRARIES = ("numpy", "torch", "sentencepiece", "tokenizers", "transformers", "pynini", "kenlm")
+LIBRARIES = ("numpy", "torch", "sentencepiece", "tokenizers", "transformers", "pynini", "kenlm", "llguidance")
 """The libraries that can affect numbers; a signature lists those that are loaded."""
 SOURCES = ("sgdec", "predictors/sgdec_predictors", "decoders/sgdec_decoders")
 """The source folders of a checkout."""

@@ -13,14 +13,15 @@ size of the vocabulary; rows of equal masks are shared. Source: Moskal et al. 20
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Annotated
 
 from pydantic import Field
 
 import sgdec
 from sgdec import BatchPredictor, Context, Scores, SgdecError, Source
-from sgdec.constraints.grammars import Kind, Whitespace, read_grammar
+from sgdec.constraints.grammars import Grammar, Kind, Whitespace, read_grammar
 from sgdec.constraints.matchers import FIRST_BYTE, Language, Prefix, Tokens
 from sgdec.constraints.spelling import Spelling
 from sgdec.protocol import FORBIDDEN, Candidates, SparseRow
@@ -65,27 +66,19 @@ class GrammarPredictor(BatchPredictor):
         context: Context | None = None,
     ) -> None:
         """A path without ``{id}`` is the grammar of all sentences. Raises SgdecError if it cannot be used."""
-        vocabulary = context.vocabularies.target if context else None
-        if vocabulary is None:
-            raise SgdecError(
-                "grammar: there is no target vocabulary, so tokens have no text. Give --tokenizer, or add a model "
-                "that has one."
-            )
-        vocab_size = max(vocabulary.size, (context and context.vocab_size) or 0)
         self._path = path
         self._kind: Kind = kind
         self._whitespace: Whitespace = whitespace
         self._lenient = lenient
-        try:
-            self._tokens = Tokens(Spelling.of(vocabulary), vocab_size, effort)
-        except SgdecError as error:
-            raise SgdecError(f"grammar: {error}") from None
-        self._row_of = rows_of_masks(vocab_size, FIRST_BYTE)
-        self._shared = None if "{id}" in path else self._load(path).empty
+        with _named():
+            grammar = None if "{id}" in path else self._read(path)
+            self._tokens = _tokens_of(context, effort)
+            self._shared = grammar and Language(self._tokens, grammar).empty
+        self._row_of = rows_of_masks(self._tokens.vocab_size, FIRST_BYTE)
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[Prefix]:
         """Raises SgdecError if the grammar of a sentence cannot be used."""
-        return [self._shared or self._load_for(source).empty for source in sources]
+        return [self._shared or self._language_of(source).empty for source in sources]
 
     def predict_batch(
         self, states: Sequence[Prefix], candidates: Sequence[Candidates | None] | None = None
@@ -108,25 +101,38 @@ class GrammarPredictor(BatchPredictor):
         return [state.key for state in states]
 
     def _row(self, state: Prefix) -> SparseRow:
-        try:
+        with _named():
             mask = state.mask()
-        except SgdecError as error:
-            raise SgdecError(f"grammar: {error}") from None
         return NO_ROW if mask is None else self._row_of(mask)
 
-    def _load_for(self, source: Source) -> Language:
+    def _language_of(self, source: Source) -> Language:
         try:
-            return self._load(self._path.replace("{id}", str(source.id)))
+            return Language(self._tokens, self._read(self._path.replace("{id}", str(source.id))))
         except SgdecError as error:
             raise SgdecError(
-                f"{str(error).rstrip('.')} (sentence {source.id}). Expected a grammar for each sentence."
+                f"grammar: {str(error).rstrip('.')} (sentence {source.id}). Expected a grammar for each sentence."
             ) from None
 
-    def _load(self, path: str) -> Language:
-        try:
-            return Language(self._tokens, read_grammar(path, self._kind, self._whitespace, self._lenient))
-        except SgdecError as error:
-            raise SgdecError(f"grammar: {error}") from None
+    def _read(self, path: str) -> Grammar:
+        return read_grammar(path, self._kind, self._whitespace, self._lenient)
+
+
+def _tokens_of(context: Context | None, effort: float) -> Tokens:
+    vocabulary = context.vocabularies.target if context else None
+    if context is None or vocabulary is None:
+        raise SgdecError(
+            "there is no target vocabulary, so tokens have no text. Give --tokenizer, or add a model that has one."
+        )
+    return Tokens(Spelling.of(vocabulary), max(vocabulary.size, context.vocab_size or 0), effort)
+
+
+@contextmanager
+def _named() -> Iterator[None]:
+    """Adds the predictor's name to errors."""
+    try:
+        yield
+    except SgdecError as error:
+        raise SgdecError(f"grammar: {error}") from None
 
 
 @sgdec.hookimpl

@@ -109,6 +109,8 @@ def allowed(folder: Path, rng: Rng) -> str:
 
 RULES = "S 1_X1_2 1_X1_2 0\nX X1_X2 {} -0.5\nX 3 3 -1\nX 3 4_5 0.25\nX 4 5 {}\nX 4 <dr> -2\n"
 
+GRAMMARS = ["/[ab ]*/", '"a" (" b" | " c")+', '("a" | "b c")?']
+
 MAKERS: dict[str, Callable[[Path, Rng], Made]] = {
     "bow": lambda d, rng: load(
         "bow",
@@ -120,6 +122,11 @@ MAKERS: dict[str, Callable[[Path, Rng], Made]] = {
     "forced": lambda d, rng: load("forced", path=written(d, "reference", sequence(rng, 0, 3, 4, 5) + "\n")),
     "forcedlst": lambda d, rng: load("forcedlst", path=entries(d, rng), match_unk=bool(rng.integers(2))),
     "fst": lambda d, rng: load("fst", path=lattice(d, rng, "d.fst", deterministic=True)),
+    "grammar": lambda d, rng: load(
+        "grammar",
+        path=written(d, "grammar", f"start: {rng.choice(GRAMMARS)}"),
+        context=Context(vocabularies=Vocabularies(LETTERS, LETTERS), vocab_size=V),
+    ),
     "length": lambda d, rng: load("length", weights=f"0,{rng.uniform(0, 2)},0,0,0,0,0,0,0,0"),
     "lrhiero": lambda d, rng: load(
         "lrhiero", path=written(d, "rules", RULES.format(rng.choice(["X1_X2", "X2_X1"]), rng.integers(-2, 3) / 2))

@@ -264,6 +264,8 @@ CASES: list[Case] = [
     *(lattices(fst, name) for fst in ("fst", "nfst") for name in ("1.fst", "1.fst.gz", "{id}.fst", "{id}.fst.gz")),
     *(lattices(plugin, "1.fst", arc="log") for plugin in ("fst", "nfst")),
     *(Case("fsttok:ngram", name, segments(name), "fsttok") for name in ("t.fst", "t.fst.gz")),
+    *texts("grammar", 'start: /[ab]+/ | "c"\n', vocabulary="needs"),
+    Case("grammar", "{id}", text("grammar", 'start: /[ab]+/ | "c"\n', "{id}"), "grammar", vocabulary="needs"),
     *(Case("hf", family, hugging_face(family)) for family in ("bart", "gpt2", "mamba")),
     *(
         Case("idxmap:ngram", name, around(text("idxmap", "0 0\n1 1\n2 2\n3 4\n4 5\n5 3\n6 6\n", name)), "idxmap")
