@@ -74,8 +74,8 @@ def read_grammar(
     """The grammar in a file. ``auto``: a schema if the file is called ``.json``, otherwise a Lark grammar.
 
     ``whitespace`` and ``lenient`` (ignore unsupported keywords) concern schemas; a schema's own ``x-guidance`` has
-    priority. Raises SgdecError, naming the file, if it cannot be read or is no schema. Errors in the grammar itself
-    are found when it is compiled.
+    priority. Raises SgdecError, naming the file, if it cannot be read or is not a schema. Errors in the grammar
+    itself are found when it is compiled.
     """
     text = "\n".join(list(read_lines(path)))
     if not text.strip():
@@ -101,7 +101,7 @@ def _is_json(path: str) -> bool:
 
 
 def _schema(text: str, path: str, options: dict[str, Any]) -> dict[str, Any]:
-    """The schema with llguidance's options. Raises SgdecError if the text is no schema."""
+    """The schema with llguidance's options. Raises SgdecError if the text is not a schema."""
     try:
         schema = parse_json(text)
     except json.JSONDecodeError as error:
@@ -114,7 +114,7 @@ def _schema(text: str, path: str, options: dict[str, Any]) -> dict[str, Any]:
     if schema is True:
         schema = {}
     if not isinstance(schema, dict):
-        raise SgdecError(f"{path}: {text.strip()[:40]} is no JSON schema. Expected an object, such as {{}}.")
+        raise SgdecError(f"{path}: {text.strip()[:40]} is not a JSON schema. Expected an object, such as {{}}.")
     own = schema.get("x-guidance", {})
     if not isinstance(own, dict):
         raise SgdecError(f"{path}: 'x-guidance' must be an object of llguidance's options.")
@@ -128,5 +128,5 @@ def _unknown(message: str) -> str | None:
 
 
 def first_line(message: str) -> str:
-    """Of an error of llguidance: what is wrong. The state of the parser follows it."""
+    """The first line of an error of llguidance; the state of the parser follows it."""
     return message.strip().partition("\n")[0].rstrip(". ")

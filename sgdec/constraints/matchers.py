@@ -1,4 +1,4 @@
-"""Which tokens can follow a prefix, if its text has to be in the language of a grammar (llguidance).
+"""The tokens that can follow a prefix if its text has to be in the language of a grammar (llguidance).
 
 llguidance knows one byte string for each token, but what a token spells depends on what is before it
 (`sgdec.constraints.spelling`). So each state of the spelling has a tokenizer of its own, made when it is first

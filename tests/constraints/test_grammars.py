@@ -1,5 +1,5 @@
-"""The promise: a file that is no grammar or no schema is refused in one line that names the file and the place; and a
-grammar about tokens is, because constraints are about text."""
+"""The promise: a file that is not a grammar or a schema is refused in one line that names the file and the place, and
+so is a grammar about tokens, because constraints are about text."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ NOT_USABLE = {
     ("a.lark", " \n"): "a.lark: empty.",
     ("a.json", ""): "a.json: empty.",
     ("a.json", '{\n "type": }'): "a.json: line 2, column 10: not JSON (Expecting value).",
-    ("a.json", "[1]"): "a.json: [1] is no JSON schema.",
-    ("a.json", "false"): "a.json: false is no JSON schema.",
+    ("a.json", "[1]"): "a.json: [1] is not a JSON schema.",
+    ("a.json", "false"): "a.json: false is not a JSON schema.",
     ("a.json", '{"x-guidance": 3}'): "a.json: 'x-guidance' must be an object",
     ("a.json", "[" * 5000): "a.json: lists and objects lie more than 100 deep",
     ("a.json", '{"maximum": ' + "9" * 5000 + "}"): "a.json: Exceeds the limit",
