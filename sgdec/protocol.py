@@ -60,6 +60,7 @@ __all__ = [
     "InnerContext",
     "Listed",
     "Predictor",
+    "Progress",
     "ReadVocabularies",
     "Release",
     "Result",
@@ -231,6 +232,30 @@ class StateLabel(Protocol):
         """For each state a short name, such as the number of a lattice's state in its file; None = it has no name."""
 
 
+class Progress(Protocol):
+    """Counts how much of a constraint is met, for searches with banks (Post and Vilar 2018, section 3).
+
+    A prefix that meets more than another one competes only with its equals, so that hypotheses with the tokens that a
+    model would not choose survive.
+    """
+
+    @abstractmethod
+    def progress(self, states: Sequence[State]) -> Sequence[tuple[int, int]]:
+        """For each state how much is met, and how much there is to meet: ``0 <= met <= needed``.
+
+        ``needed`` is the same for all prefixes of a sentence. ``met`` can fall: a phrase that has begun may not
+        continue. If ``</s>`` is not forbidden, met equals needed. The counts of several predictors are added.
+        """
+
+    @abstractmethod
+    def advancing(self, states: Sequence[State]) -> Sequence[Candidates]:
+        """For each state tokens after which more is met than before; the search considers them whatever they score.
+
+        There can be others; a few that lead to the constraint are enough. None of them is ``</s>`` or forbidden by
+        this predictor.
+        """
+
+
 class StepsAhead(Protocol):
     """An automaton, in the batch form: the state after a token costs no more than the token's score."""
 
@@ -283,7 +308,9 @@ class Summary(Protocol):
         """One line for ``sgdec decode`` to print; None = nothing to report."""
 
 
-ABILITIES = ("best_remaining", "worst_remaining", "state_key", "attention", "state_label")
+ABILITIES = (
+    "best_remaining", "worst_remaining", "state_key", "attention", "state_label", "progress", "advancing"
+)  # fmt: skip
 """The abilities over lists of states, in both forms."""
 
 

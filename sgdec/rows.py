@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,7 @@ from sgdec.protocol import FORBIDDEN
 from sgdec.ranking import Coverage, add_attention
 from sgdec.scores import DenseScores
 from sgdec.search.answers import attention_rows
+from sgdec.search.banks import advancing_of, progress_of, with_progress
 from sgdec.search.choosing import Choice, Chosen, choose_rows
 from sgdec.search.columns import Flags, Floats, Ints
 from sgdec.search.dense import DenseRows, Ranked
@@ -118,23 +120,70 @@ class HypothesisRows:
         *,
         width: float = math.inf,
         all_ends: bool = False,
+        advancing: bool = False,
     ) -> Chosen:
         """The best children of all rows of a beam together: the array form of `SearchSpace.best_children`.
 
-        ``beams [R]``: the beam of each row, ascending from 0; ``totals [R]``: theirs; ``size``, ``width`` and
-        ``all_ends`` as there, ``ending`` as in `best_children`. The children come beam after beam, in the order in
-        which a beam search compares them. Asks each predictor once; changes nothing.
+        ``beams [R]``: the beam of each row, ascending from 0; ``totals [R]``: theirs; ``size``, ``width``
+        and ``all_ends`` as there, ``ending`` as in `best_children`; with ``advancing`` the children are those of
+        `SearchSpace.bank_children`. They come beam after beam, in the order in which a beam search compares them.
+        Asks each predictor once; changes nothing.
 
         Raises what `best_children` raises, and SgdecError for a total that overflows.
         """
         self._nodes.expand()
         choice = Choice(size, size, width, all_ends)
         if self._product is None:
-            return self._combined(len(ending)).chosen(beams, totals, choice, ending)
+            rows = self._combined(len(ending))
+            chosen = rows.chosen(beams, totals, choice, ending)
+            if not advancing:
+                return chosen
+            top = rows.ranked(rows.top(1)).tokens[:, 0]
+            more = rows.cells(*self._besides(np.where(ending, EOS, top).tolist(), ending), totals)
+            return chosen.and_also(more, beams)
         self._arcs = self._product.arcs(list(self._states.values()), ending)
         row, token, score, ledger, _ = self._arcs
         total = self._grown(totals, row, token, score, ledger)
-        return choose_rows(row, token, score, total, ledger, beams, choice)
+        chosen = choose_rows(row, token, score, total, ledger, beams, choice)
+        if not advancing:
+            return chosen
+        everything = Chosen(row, token, total, score, np.array(ledger).T)
+        first = choose_rows(row, token, score, total, ledger, np.arange(len(ending)), Choice(1, 1, all_ends=True))
+        best = np.full(len(ending), EOS)
+        best[first.row] = first.token
+        wanted, tokens = self._besides(best.tolist(), ending)
+        listed = np.isin(row * MORE + token, wanted * MORE + tokens)
+        return chosen.and_also(everything.at(listed), beams)
+
+    def progress(self, rows: Ints, tokens: Ints) -> Ints:
+        """``[n]``: how much of all constraints children have met. Child i is row ``rows[i]`` plus ``tokens[i]``.
+
+        Call it after `best_together`, before `consume`; not for children that end with ``</s>``.
+        """
+        constellation, places = self._constellation, rows.tolist()
+
+        def after(k: int) -> Sequence[Any]:
+            states = [self._states[k][place] for place in places]
+            return constellation.members[k].consume(states, tokens.tolist()) if states else []
+
+        counted = with_progress(constellation.members, self._weights)
+        found = progress_of(constellation.members, counted, after, len(places))
+        return np.array([met for met, _ in found], np.int64)
+
+    def _besides(self, best: Sequence[int], ending: Flags) -> tuple[Ints, Ints]:
+        """Rows and tokens of the children that a search with banks considers besides those with the best totals.
+
+        ``best [R]``: the best token of each row.
+        """
+        members = self._constellation.members
+        counted = with_progress(members, self._weights)
+        tokens = advancing_of(members, counted, lambda k: list(self._states[k]), len(best))
+        lists = [
+            {first} if ends else {first, *more}
+            for first, more, ends in zip(best, tokens, ending.tolist(), strict=True)
+        ]
+        row = np.arange(len(lists)).repeat(list(map(len, lists)))
+        return row, np.fromiter(chain.from_iterable(lists), np.int64, len(row))
 
     def totals(self, before: Floats, children: Ranked) -> Floats:
         """``[R, C]``: the totals of the children; -inf for forbidden ones. ``before [R]``: the totals of the rows.

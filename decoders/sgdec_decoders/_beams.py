@@ -30,6 +30,9 @@ Recombine: TypeAlias = Annotated[
 LengthOffset: TypeAlias = Annotated[
     int, Field(ge=0, le=1000, description="added to |Y| in the length penalty; 1 counts a forced first token")
 ]
+Banks: TypeAlias = Annotated[
+    bool, Field(description="divide the beam by how much of a constraint is met, as phrases count it")
+]
 OwnStop: TypeAlias = Literal["best", "full", "length", "proven"]
 GenerateStop: TypeAlias = Literal["hf-true", "hf-false", "hf-never"]
 """The stops of `sgdec_decoders._generate`."""
@@ -69,6 +72,8 @@ class StoppingBeamSearch(BeamSearch):
 
     stop: AnyStop
     """Not a field of this class: each subclass declares it at its own position among the other fields."""
+    banks: bool = False
+    """The same."""
 
     @cached_property
     def sets_aside(self) -> bool:
@@ -81,10 +86,12 @@ class StoppingBeamSearch(BeamSearch):
         return self.size + self.sets_aside
 
     def require_end(self, space: SearchSpace, beam: Sequence[Node]) -> None:
-        """Raises UsageError if ``stop length`` has no length limit, or ``stop proven`` no bound.
+        """Raises UsageError if ``stop length`` has no length limit, ``stop proven`` no bound, or banks no progress.
 
         ``beam``: the first beam.
         """
+        if self.banks:
+            space.require_progress()
         if self.stop == "proven":
             space.require_end(beam)
         if self.stop == "length" and space.source.max_length is None:

@@ -21,7 +21,7 @@ from typing import TypeGuard
 from sgdec import Node, SearchSpace, UsageError
 from sgdec_decoders._beams import AnyStop, GenerateStop, StoppingBeamSearch, drop
 
-LACKING = ("beta", "prune_local", "prune_final", "recombine")
+LACKING = ("beta", "prune_local", "prune_final", "recombine", "banks")
 """Options of `beam` that `generate()` does not have."""
 
 

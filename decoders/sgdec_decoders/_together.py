@@ -21,6 +21,7 @@ import numpy as np
 from sgdec import BOS, EOS, Hypothesis, Result, SearchSpace
 from sgdec.protocol import FORBIDDEN, Feed
 from sgdec.rows import Chosen, HypothesisRows
+from sgdec_decoders._banks import banked
 from sgdec_decoders._beam_arrays import Beams, Flags, Floats, Ints
 from sgdec_decoders._beams import StoppingBeamSearch
 from sgdec_decoders._streaming import number_to_begin
@@ -108,10 +109,12 @@ class Together:
             growing.length >= self._limits[growing.sentence],
             width=options.prune_local or math.inf,
             all_ends=bool(self._prune_final),
+            advancing=options.banks,
         )
         nodes = self._told.grown(rows, self.spaces, growing, children) if self._traced else []
         candidates, child = self._candidates(beams, is_open, self._grown(growing, children, rows.cover()), children)
-        listed, has_slot, is_record = self._listed(candidates, child)  # lines 10-15
+        progress = self._progress(rows, candidates, child, children) if options.banks else None
+        listed, has_slot, is_record = self._listed(candidates, child, progress)  # lines 10-15
         if self._traced:
             pruned = self._finished.prunes(candidates)
             self._told.dropped(self.spaces, candidates.where(~listed), child[~listed], nodes, pruned[~listed])
@@ -173,18 +176,34 @@ class Together:
         order = np.lexsort((child, parent, -candidates.total, candidates.sentence))
         return candidates.at(order), child[order]
 
-    def _listed(self, candidates: Beams, child: Ints) -> tuple[Flags, Flags, Flags]:
-        """``[n]``: the candidates that form the next beams; those with a slot; new records, which need none."""
+    def _progress(self, rows: HypothesisRows, candidates: Beams, child: Ints, children: Chosen) -> Ints:
+        """``[n]``: how much of all constraints the candidates have met; finished ones all."""
+        (is_open,) = (~candidates.finished).nonzero()
+        met = np.array([space.needed for space in self.spaces], np.int64)[candidates.sentence]
+        met[is_open] = rows.progress(children.row[child[is_open]], children.token[child[is_open]])
+        return met
+
+    def _listed(self, candidates: Beams, child: Ints, progress: Ints | None) -> tuple[Flags, Flags, Flags]:
+        """``[n]``: the candidates that form the next beams; those with a slot; new records, which need none.
+
+        ``progress [n]``: how much of all constraints they have met, if the beams have banks.
+        """
         finished, sentence, size = candidates.finished, candidates.sentence, self._options.size
+
+        def slots(takes_slot: Flags) -> Flags:
+            if progress is None:
+                return first_slots(sentence, takes_slot, size)
+            return banked(sentence, progress, takes_slot, size) | ~takes_slot
+
         everything = np.ones(len(child), dtype=bool)
         if not self._prune_final:
             if not self._options.sets_aside and np.bincount(sentence).max(initial=0) <= size:
                 return everything, everything, ~everything
-            has_slot = first_slots(sentence, ~finished if self._options.sets_aside else everything, size)
+            has_slot = slots(~finished if self._options.sets_aside else everything)
             return has_slot, has_slot, ~everything
         is_record = self._finished.records(candidates)
         kept = ~self._finished.prunes(candidates)
-        has_slot = kept & first_slots(sentence, kept & ~finished if self._options.sets_aside else kept, size)
+        has_slot = kept & slots(kept & ~finished if self._options.sets_aside else kept)
         return has_slot | is_record, has_slot, is_record
 
     def _leaving(self, beams: Beams, finished: Flags) -> Flags:

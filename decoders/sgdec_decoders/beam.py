@@ -45,10 +45,14 @@ from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import final
 
+import numpy as np
+
 import sgdec
 from sgdec import EOS, Decoder, Node, Result, SearchSpace
 from sgdec.protocol import FORBIDDEN, BatchDecoder
+from sgdec_decoders._banks import banked
 from sgdec_decoders._beams import (
+    Banks,
     LengthOffset,
     PruneFinal,
     Recombine,
@@ -85,12 +89,13 @@ class BreadthFirst(StoppingBeamSearch):
             candidates = self.candidates(space, beam, finished)  # lines 4-9
             if self.prune_final:
                 candidates = finished.prune(candidates)
+            chosen = in_banks(space, candidates, self.size, aside) if self.banks else candidates
             if aside:
-                beam, ended = set_finished_aside(candidates, self.size)
+                beam, ended = set_finished_aside(chosen, self.size)
                 finished.remember(ended)
             else:
                 ended = [node for node in beam if node.last == EOS]
-                beam = candidates[: self.size]  # lines 10-15
+                beam = chosen[: self.size]  # lines 10-15
                 if ended and ended[-1] not in beam:  # the worst of them leaves first
                     finished.remember([node for node in ended if node not in beam])
             if space.traced:
@@ -111,7 +116,8 @@ class BreadthFirst(StoppingBeamSearch):
 
     def candidates(self, space: SearchSpace, beam: list[Node], finished: Finished) -> list[Node]:
         """The finished hypotheses, and the continuations of open ones that can get a slot; best total first."""
-        return space.best_children(
+        best_children = space.bank_children if self.banks else space.best_children
+        return best_children(
             beam,
             self.children_needed,
             width=self.prune_local or math.inf,
@@ -127,6 +133,7 @@ class BeamDecoder(BreadthFirst):
 
     _: KW_ONLY
     length_offset: LengthOffset = 0
+    banks: Banks = False
 
     def __post_init__(self) -> None:
         """Raises UsageError for options that the search of `generate()` does not have, with one of its stops."""
@@ -209,6 +216,18 @@ def set_finished_aside(candidates: list[Node], size: int) -> tuple[list[Node], l
         else:
             beam.append(node)
     return beam, ended
+
+
+def in_banks(space: SearchSpace, candidates: list[Node], size: int, aside: bool) -> list[Node]:
+    """The candidates that get one of ``size`` slots if each bank has its share.
+
+    ``aside``: finished ones need none.
+    """
+    sentence, progress = np.zeros(len(candidates), np.int64), np.array(space.progress(candidates), np.int64)
+    finished = np.array([node.finished for node in candidates], dtype=bool)
+    has_slot = banked(sentence, progress, ~finished if aside else np.ones_like(finished), size)
+    kept = has_slot | finished if aside else has_slot
+    return [node for node, keeps in zip(candidates, kept.tolist(), strict=True) if keeps]
 
 
 def still_promising(space: SearchSpace, beam: list[Node], finished: list[Node]) -> list[Node]:

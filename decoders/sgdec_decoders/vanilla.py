@@ -30,7 +30,7 @@ from typing import final
 import sgdec
 from sgdec import Decoder, Result, SearchSpace
 from sgdec.protocol import Feed
-from sgdec_decoders._beams import PruneFinal, Stop, StoppingBeamSearch
+from sgdec_decoders._beams import Banks, PruneFinal, Stop, StoppingBeamSearch
 from sgdec_decoders._streaming import StreamingDecoder, enough_for_arrays
 from sgdec_decoders._together import together
 
@@ -43,6 +43,7 @@ class VanillaDecoder(StoppingBeamSearch, StreamingDecoder):
     _: KW_ONLY
     prune_final: PruneFinal = 0.0
     stop: Stop = "best"
+    banks: Banks = False
 
     def decode_stream(self, more: Feed, in_flight: int) -> Iterator[tuple[SearchSpace, Result]]:
         """Raises SgdecError, for all sentences, if a score is NaN or a total overflows.

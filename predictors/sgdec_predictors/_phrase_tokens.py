@@ -59,6 +59,7 @@ class PhraseTokens:
         self._avoided = [pattern for pattern in matcher.patterns if pattern.phrase < 0]
         self._within = cache(self._find_within)
         self._rows: dict[tuple[object, ...], SparseRow] = {}
+        self._advancing: dict[tuple[int, Reading], list[int]] = {}
         longest = max(spelled.texts(state).longest for state in range(spelled.spelling.states))
         self.least = -(-least_bytes(matcher) // max(longest, 1))
         """A lower bound on the number of tokens that the wanted phrases take."""
@@ -77,6 +78,20 @@ class PhraseTokens:
             tokens = np.setdiff1d(tokens, [EOS]) if ends else np.union1d(tokens, [EOS])
             self._rows[key] = SparseRow(tokens.tolist(), [FORBIDDEN] * len(tokens), default=0.0)
         return self._rows[key]
+
+    def advancing(self, spelling: int, reading: Reading) -> list[int]:
+        """The tokens that add to the progress and spell only the rest of a phrase, or its beginning."""
+        key = spelling, reading
+        if key not in self._advancing:
+            texts, row = self._spelled.texts(spelling), self.row(spelling, reading)
+            now = self.matcher.progress(reading)
+            beginnings = {text[:size] for text in self.matcher.left(reading) for size in range(1, len(text) + 1)}
+            tokens = {token for text in beginnings for token in texts.equal(text)}
+            self._advancing[key] = [
+                token for token in sorted(tokens)
+                if row.get(token) == 0.0 and self.matcher.progress(self.after(spelling, reading, token)[1]) > now
+            ]  # fmt: skip
+        return self._advancing[key]
 
     def _after(self, spelling: int, reading: Reading, token: int) -> tuple[int, Reading, bool]:
         """The same, and whether it completes an avoided phrase."""

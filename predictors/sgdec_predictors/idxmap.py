@@ -100,6 +100,10 @@ class IdxMap(Wrapper):
     def consume_batch(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:
         return self.inner.consume_batch(states, self._target.inward(tokens))
 
+    def advancing(self, states: Sequence[State]) -> list[Candidates]:
+        inner: Sequence[Candidates] = self.inner.advancing(states)  # type: ignore[attr-defined]
+        return [sorted(self._target.outward(tokens)) for tokens in inner]
+
     def relaxed(self, inner: Relaxation) -> Relaxation:
         return _Renumbered(inner, self._target)
 

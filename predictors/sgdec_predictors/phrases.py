@@ -149,6 +149,12 @@ class Phrases(BatchPredictor):
     def state_key(self, states: Sequence[State]) -> list[Hashable]:
         return list(states)
 
+    def progress(self, states: Sequence[State]) -> list[tuple[int, int]]:
+        return [(tokens.matcher.progress(reading), tokens.matcher.needed) for tokens, _, reading in states]
+
+    def advancing(self, states: Sequence[State]) -> list[Candidates]:
+        return [tokens.advancing(spelling, reading) for tokens, spelling, reading in states]
+
     def _next(self, state: State, token: int) -> State:
         tokens, spelling, reading = state
         return State(tokens, *tokens.after(spelling, reading, token))

@@ -37,7 +37,7 @@ def _methods(*pages: type[Any]) -> Methods:
 
 ABILITIES = _methods(
     protocol.BestRemaining, protocol.WorstRemaining, protocol.StateKey, protocol.Attention, protocol.StateLabel,
-    protocol.StepsAhead, protocol.ArcsAhead, protocol.Release, protocol.Summary, relaxations.Relax,
+    protocol.Progress, protocol.StepsAhead, protocol.ArcsAhead, protocol.Release, protocol.Summary, relaxations.Relax,
 )  # fmt: skip
 OF_BATCHES = _methods(relaxations.Whole, relaxations.Subsets)
 """Abilities of the batch form only."""

@@ -59,6 +59,21 @@ def bounds_given(name: str, ability: str, found: Sequence[Any]) -> Sequence[floa
     return found
 
 
+def progress_given(name: str, found: Sequence[Any]) -> Sequence[tuple[int, int]]:
+    """Return what ``progress`` of predictor ``name`` gave; SgdecError unless each is ``0 <= met <= needed``."""
+    for each in found:
+        if not (isinstance(each, tuple) and len(each) == 2 and all(isinstance(n, int) for n in each)):
+            raise SgdecError(
+                f"predictor {name!r}: progress returned {described(each)} for a state; expected two whole numbers, "
+                "how much is met and how much there is to meet."
+            )
+        if not 0 <= each[0] <= each[1]:
+            raise SgdecError(
+                f"predictor {name!r}: progress returned {each[0]} of {each[1]}; expected 0 to {each[1]}."
+            )
+    return found
+
+
 def require_array(
     name: str, method: str, found: Any, length: int, kind: type[np.integer[Any]] | type[np.floating[Any]]
 ) -> npt.NDArray[Any]:

@@ -84,6 +84,17 @@ class CheckedConstellation(Constellation):
         self.check([node for beam in beams for node in beam])
         return super().best_children(beams, choice, coverage=coverage, distinct=distinct)
 
+    def bank_children(
+        self,
+        beams: Sequence[Sequence[Node]],
+        choice: Choice,
+        *,
+        coverage: bool = False,
+        distinct: Ranking | None = None,
+    ) -> list[tuple[list[Node], list[Node]]]:
+        self.check([node for beam in beams for node in beam])
+        return super().bank_children(beams, choice, coverage=coverage, distinct=distinct)
+
     def sample(self, nodes: Sequence[Node], draws: Sequence[Draw], *, coverage: bool = False) -> list[Node | None]:
         self.check(nodes)
         return super().sample(nodes, draws, coverage=coverage)

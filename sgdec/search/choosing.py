@@ -65,6 +65,11 @@ class Chosen(NamedTuple):
         width = int(self.token.max(initial=0)) + 1
         return self.at(np.unique(self.row * width + self.token, return_index=True)[1])
 
+    def and_also(self, others: Chosen, groups: Ints) -> Chosen:
+        """These children and others that are not among them, in order. ``groups [R]``: the beam of each row."""
+        found = Chosen.joined([self, others]).without_repeats()
+        return found.at(np.lexsort((found.token, -found.score, found.row, -found.total, groups[found.row])))
+
     def by_row(self, rows: int) -> list[list[Continuation]]:
         """The children of each of the R rows, in the same order.
 

@@ -102,6 +102,14 @@ class Combined:
                 found[node] = chosen
         return found
 
+    def of_tokens(self, tokens: Sequence[Sequence[int]]) -> list[list[Continuation]]:
+        """For each node its continuations with these tokens; those that cannot follow are left out."""
+        found: list[list[Continuation]] = [[] for _ in tokens]
+        for nodes, rows in self._kinds:
+            for node, family in zip(nodes, rows.of_tokens([tokens[node] for node in nodes]), strict=True):
+                found[node] = family
+        return found
+
     def blocks(self, size: int) -> list[Block]:
         """For each node a `Block` of its ``size`` best continuations, best first (ties: lower token)."""
         return self._of_each_node(lambda rows: rows.blocks(size))

@@ -21,11 +21,13 @@ from sgdec.ranking import Coverage, Ranking, add_attention
 from sgdec.search import lazily
 from sgdec.search.answers import Floats, attention_rows, bounds_given, require_hashable
 from sgdec.search.automata import JointAutomaton
+from sgdec.search.banks import advancing_of, progress_of, require_progress, with_progress
 from sgdec.search.bounds import Bounds, bound_of, max_score
 from sgdec.search.choosing import Choice
 from sgdec.search.columns import Column, Restrictions
 from sgdec.search.combining import Combined
 from sgdec.search.consuming import states_of
+from sgdec.search.continuations import Continuation, best_first
 from sgdec.search.distinct import until_distinct
 from sgdec.search.folding import BoundsUsed, Folding, Products
 from sgdec.search.member import Member
@@ -176,13 +178,63 @@ class Constellation:
         nodes = [node for beam in beams for node in beam]
         automaton = None if coverage else self._automaton_of(nodes)
         children: Callable[[Choice], list[list[Node]]] = (
-            self._best_children(nodes, beams, coverage)
+            self._best_children(nodes, beams, coverage)[0]
             if automaton is None
             else partial(automaton.best_children, beams)
         )
+        return self._chosen(beams, choice, children, distinct)
+
+    def bank_children(
+        self,
+        beams: Sequence[Sequence[Node]],
+        choice: Choice,
+        *,
+        coverage: bool = False,
+        distinct: Ranking | None = None,
+    ) -> list[tuple[list[Node], list[Node]]]:
+        """The same for a search with banks: besides these children, for each node its best one, and its `advancing`
+        ones. A child that is among both is one object."""
+        nodes = [node for beam in beams for node in beam]
+        children, of_tokens = self._best_children(nodes, beams, coverage)
+        families = self._chosen(beams, choice, children, distinct)
+        return list(zip(families, of_tokens(families, self.advancing(nodes)), strict=True))
+
+    def _chosen(
+        self,
+        beams: Sequence[Sequence[Node]],
+        choice: Choice,
+        children: Callable[[Choice], list[list[Node]]],
+        distinct: Ranking | None,
+    ) -> list[list[Node]]:
         if distinct is None:
             return children(choice)
         return until_distinct(beams, choice, children, partial(self.keys, ranking=distinct))
+
+    def progress(self, nodes: Sequence[Node]) -> list[tuple[int, int]]:
+        """For each unfinished node how much of all constraints is met, and how much there is to meet."""
+        found = [(0, 0)] * len(nodes)
+        for weights, places in _by_weights(nodes).items():
+            chosen = [nodes[i] for i in places]
+            counted = with_progress(self.members, weights)
+            met = progress_of(self.members, counted, partial(self.states, nodes=chosen), len(chosen))
+            for i, each in zip(places, met, strict=True):
+                found[i] = each
+        return found
+
+    def advancing(self, nodes: Sequence[Node]) -> list[list[int]]:
+        """For each unfinished node the tokens that meet more of a constraint."""
+        found: list[list[int]] = [[] for _ in nodes]
+        for weights, places in _by_weights(nodes).items():
+            chosen = [nodes[i] for i in places]
+            counted = with_progress(self.members, weights)
+            tokens = advancing_of(self.members, counted, partial(self.states, nodes=chosen), len(chosen))
+            for i, each in zip(places, tokens, strict=True):
+                found[i] = each
+        return found
+
+    def require_progress(self, weights: Sequence[float | None]) -> None:
+        """Raise UsageError unless a predictor that is consulted under these weights counts progress."""
+        require_progress(self.members, weights)
 
     def gains_nothing_from_batches(self, nodes: Sequence[Node]) -> bool:
         """Whether `expand`, `bounds` and `keys` (without coverage) process these nodes one by one even in a batch."""
@@ -356,15 +408,20 @@ class Constellation:
 
     def _best_children(
         self, nodes: Sequence[Node], beams: Sequence[Sequence[Node]], coverage: bool
-    ) -> Callable[[Choice], list[list[Node]]]:
-        """The children of each node for a choice; predictors are asked once, for all choices."""
+    ) -> tuple[
+        Callable[[Choice], list[list[Node]]],
+        Callable[[list[list[Node]], Sequence[Sequence[int]]], list[list[Node]]],
+    ]:
+        """Two functions: the children of each node for a choice; its best child, and those with given tokens.
+
+        Predictors are asked once, for all choices. The second takes what the first returned.
+        """
         combined = self.observed(nodes)
         covered = self.coverage(nodes) if coverage else [()] * len(nodes)
         groups = [number for number, beam in enumerate(beams) for _ in beam]
         before = [node.total for node in nodes]
 
-        def children(choice: Choice) -> list[list[Node]]:
-            found = combined.best_together(groups, before, choice)
+        def made(found: Sequence[Sequence[Continuation]]) -> list[list[Node]]:
             families = [
                 node.children(continuations, cover) if continuations else []
                 for node, continuations, cover in zip(nodes, found, covered, strict=True)
@@ -373,7 +430,22 @@ class Constellation:
                 require_finite(family, self.names)
             return families
 
-        return children
+        def children(choice: Choice) -> list[list[Node]]:
+            return made(combined.best_together(groups, before, choice))
+
+        def of_tokens(families: list[list[Node]], tokens: Sequence[Sequence[int]]) -> list[list[Node]]:
+            each_best, given = combined.best(1), combined.of_tokens(tokens)
+            wanted = [
+                sorted({each[0]: each for each in (*best, *others)}.values(), key=best_first)
+                for best, others in zip(each_best, given, strict=True)
+            ]
+            listed = [{child.last: child for child in family} for family in families]
+            return [
+                [known.get(child.last, child) for child in family]
+                for known, family in zip(listed, made(wanted), strict=True)
+            ]
+
+        return children, of_tokens
 
     def _no_attention(self, weights: Sequence[float | None], beta: str) -> UsageError:
         consulted = [name for name, weight in zip(self.names, weights, strict=True) if weight is not None]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -154,6 +155,11 @@ class DenseRows:
             matrix = arrays.rows(self._matrix, open_rows.tolist())
             cut, at_row, tokens = cut_now, rows[:0], tokens[:0]
 
+    def cells(self, rows: Ints, tokens: Ints, before: Floats) -> Chosen:
+        """n given cells, without forbidden ones. Raises SgdecError for a score that is NaN or +inf."""
+        found = self._cells(rows, tokens, before)
+        return found.at(found.score > FORBIDDEN)
+
     def _offers_end(self, before: Floats, choice: Choice) -> Flags:
         """``[R]``: whether a row offers ``</s>``."""
         rows = np.arange(self.shape[0])
@@ -202,6 +208,12 @@ class DenseRows:
         if len(before) * choice.each <= NARROW and self._matrix_is_exact:
             return choose_in_groups(self.best(choice.each), groups, before, choice)
         return self.chosen(np.array(groups), np.array(before), choice).by_row(self.shape[0])
+
+    def of_tokens(self, tokens: Sequence[Sequence[int]]) -> list[list[Continuation]]:
+        """For each row its continuations with these tokens, in the same order; forbidden ones are left out."""
+        row = np.arange(len(tokens)).repeat(list(map(len, tokens)))
+        token = np.fromiter(chain.from_iterable(tokens), np.int64, len(row))
+        return self.cells(row, token, np.zeros(len(tokens))).by_row(len(tokens))
 
     def best_blocks(self, limit: int) -> list[Block]:
         """The same as `best`, in arrays."""

@@ -83,6 +83,13 @@ class ListedRows:
         arcs = place, self._all.token, scores, totals, self._answers
         return choose_rows(*arcs, np.array(groups), choice).by_row(len(self._nodes))
 
+    def of_tokens(self, tokens: Sequence[Sequence[int]]) -> list[list[Continuation]]:
+        """For each node its continuations with these tokens; those that cannot follow are left out."""
+        return [
+            [each for each in family if each[0] in listed]
+            for family, listed in zip(self._everything, map(set, tokens), strict=True)
+        ]
+
     def blocks(self, size: int) -> list[Block]:
         """The same as blocks of ``size``; a block shares no memory with other nodes."""
         if self._are_few(self._tokens):

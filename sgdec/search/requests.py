@@ -40,6 +40,10 @@ class Choose(NamedTuple):
     distinct: Ranking | None
 
 
+class ChooseForBanks(Choose):
+    """The same for a search with banks: see `Constellation.bank_children`."""
+
+
 class Sample(NamedTuple):
     """One child of each node, drawn at random; None if a node has no child."""
 
@@ -61,7 +65,13 @@ class Keys(NamedTuple):
     ranking: Ranking
 
 
-Request: TypeAlias = Expand | Choose | Sample | Bound | Keys
+class Progress(NamedTuple):
+    """For each node how much of all constraints is met, and how much there is to meet."""
+
+    nodes: Sequence[Node]
+
+
+Request: TypeAlias = Expand | Choose | Sample | Bound | Keys | Progress
 
 
 class Asking:
@@ -102,6 +112,22 @@ class Asking:
         found: list[list[Node]] = self._ask(Choose(nodes, choice, coverage, distinct))
         return found
 
+    def bank_children(
+        self,
+        beams: Sequence[Sequence[Node]],
+        choice: Choice,
+        *,
+        coverage: bool = False,
+        distinct: Ranking | None = None,
+    ) -> list[tuple[list[Node], list[Node]]]:
+        (nodes,) = beams
+        found: list[tuple[list[Node], list[Node]]] = self._ask(ChooseForBanks(nodes, choice, coverage, distinct))
+        return found
+
+    def progress(self, nodes: Sequence[Node]) -> list[tuple[int, int]]:
+        found: list[tuple[int, int]] = self._ask(Progress(nodes))
+        return found
+
     def sample(self, nodes: Sequence[Node], draws: Sequence[Draw], *, coverage: bool = False) -> list[Node | None]:
         found: list[Node | None] = self._ask(Sample(nodes, draws, coverage))
         return found
@@ -125,8 +151,8 @@ def answer(
     """The answers, in the order of the requests, one per node of a request.
 
     All requests of one kind form one batch, or batches of at most ``max_rows`` nodes. Types of the answers: Expand
-    ``list[Iterator[Node]]``; Choose ``list[list[Node]]``; Sample ``list[Node | None]``; Bound
-    ``list[float]``; Keys ``list[Hashable]``.
+    ``list[Iterator[Node]]``; Choose ``list[list[Node]]``; ChooseForBanks ``list[tuple[list[Node], list[Node]]]``;
+    Sample ``list[Node | None]``; Bound ``list[float]``; Keys ``list[Hashable]``; Progress ``list[tuple[int, int]]``.
     """
     if len(requests) == 1 and max_rows is None:
         return list(_JOBS[type(requests[0])](constellation, requests))
@@ -206,6 +232,16 @@ def _choose(constellation: Constellation, requests: Sequence[Choose]) -> Iterabl
     return _apart(constellation.best_children(beams, choice, coverage=coverage, distinct=distinct), requests)
 
 
+def _choose_for_banks(constellation: Constellation, requests: Sequence[ChooseForBanks]) -> Iterable[list[Any]]:
+    _, choice, coverage, distinct = requests[0]
+    beams = [request.nodes for request in requests]
+    return _apart(constellation.bank_children(beams, choice, coverage=coverage, distinct=distinct), requests)
+
+
+def _progress(constellation: Constellation, requests: Sequence[Progress]) -> Iterable[list[Any]]:
+    return _apart(constellation.progress(_all_nodes(requests)), requests)
+
+
 def _sample(constellation: Constellation, requests: Sequence[Sample]) -> Iterable[list[Any]]:
     draws = [drawn for request in requests for drawn in request.draws]
     coverage = any(request.coverage for request in requests)
@@ -226,7 +262,9 @@ _JOBS: dict[type[Any], Callable[[Constellation, Sequence[Any]], Iterable[list[An
     Choose: _choose,
     Sample: _sample,
     Bound: _bound,
+    ChooseForBanks: _choose_for_banks,
     Keys: _keys,
+    Progress: _progress,
 }
 
 

@@ -1,9 +1,9 @@
 """The search space: all predictors over one source sentence, as a decoder sees them.
 
-A decoder uses six methods: `expand`, `best_children`, `sample`, `bound`, `keys`, `finish`. By those of `Telling` it
-says what becomes of nodes. The space handles weights, combination, the ledger, counting of expansions, and lazy
-consumption: predictors consume a node's token only when its state is needed, so nodes that are never expanded cost no
-call.
+A decoder uses six methods: `expand`, `best_children`, `sample`, `bound`, `keys`, `finish`; with banks also
+`bank_children` and `progress`. By those of `Telling` it says what becomes of nodes. The space handles weights,
+combination, the ledger, counting of expansions, and lazy consumption: predictors consume a node's token only when its
+state is needed, so nodes that are never expanded cost no call.
 """
 
 from __future__ import annotations
@@ -197,6 +197,46 @@ class SearchSpace(Telling):
             self.received(growing, candidates, width)
         return candidates
 
+    def bank_children(
+        self,
+        beam: Sequence[Node],
+        size: int,
+        *,
+        width: float = math.inf,
+        all_ends: bool = False,
+        distinct: bool = False,
+    ) -> list[Node]:
+        """The candidates for the next beam of a search with banks (Post and Vilar 2018, section 3).
+
+        They are the open and new candidates of `best_children` with the same arguments, all finished nodes, and for
+        each open node its best child and the children that meet more of a constraint, in the same order.
+        """
+        growing = [node for node in beam if node.last != EOS]
+        self._count(growing)
+        choice = Choice(size, size, width, all_ends)
+        ranking = self.ranking if distinct else None
+        offers = iter(
+            self._answers.bank_children([growing], choice, coverage=self._uses_coverage, distinct=ranking)
+            if growing
+            else ()
+        )
+        families = [([node], [node]) if node.last == EOS else next(offers) for node in beam]
+        best = sorted((child for family, _ in families for child in family), key=_total, reverse=True)
+        if distinct:
+            best = self._distinct(best)
+        wanted = set(map(id, _through(best, size, all_ends)))
+        candidates: list[Node] = []
+        for family, besides in families:
+            kept = [child for child in family if id(child) in wanted]
+            more = [child for child in besides if id(child) not in wanted]
+            candidates += sorted([*kept, *more], key=_best_first)
+        candidates.sort(key=_total, reverse=True)  # stable: of equal totals, the order of the beam
+        if distinct:
+            candidates = self._distinct(candidates)
+        if self.recorder is not None:
+            self.received(growing, candidates, width)
+        return candidates
+
     def sample(
         self,
         nodes: Sequence[Node],
@@ -262,6 +302,21 @@ class SearchSpace(Telling):
         """
         return self._answers.keys(nodes, self.ranking)
 
+    def progress(self, nodes: Sequence[Node]) -> list[int]:
+        """For each node how much of all constraints is met (`sgdec.protocol.Progress`); if it is finished, all."""
+        unfinished = [node for node in nodes if node.last != EOS]
+        counts = iter(self._answers.progress(unfinished) if unfinished else ())
+        return [self.needed if node.last == EOS else next(counts)[0] for node in nodes]
+
+    @cached_property
+    def needed(self) -> int:
+        """The progress of outputs that meet all constraints."""
+        return self.constellation.progress([self.root])[0][1]
+
+    def require_progress(self) -> None:
+        """Raise UsageError unless a predictor counts how much of a constraint is met."""
+        self.constellation.require_progress(self.weights)
+
     def rank_score(self, node: Node) -> float:
         """The `rank_score` that `finish` will give to this finished node."""
         return self.ranking.score(node.total, node.family.length, node.coverage)
@@ -307,6 +362,10 @@ class SearchSpace(Telling):
             raise SgdecError(
                 f"no end after {length:,} tokens, and no length limit: give --max-length N, or omit it (default)."
             )
+
+
+def _best_first(node: Node) -> tuple[float, int]:
+    return -node.total, node.last
 
 
 def _through(candidates: list[Node], size: int, all_ends: bool) -> list[Node]:

@@ -85,6 +85,42 @@ class AbilityChecks(Subject):
                     f"state_label must give a text that is not empty, or None, not {label!r} {where(source, prefix)}"
                 )
 
+    def test_progress_is_complete_where_an_output_can_end(self) -> None:
+        predictor = lift(self.make())
+        method = ability(predictor, "progress")
+        if method is None:
+            return
+        for source in self.sources:
+            total = None
+            for prefix, state in self._states(predictor, source):
+                met, needed = method([state])[0]
+                assert 0 <= met <= needed, f"progress must be from 0 to {needed}, not {met} {where(source, prefix)}"
+                assert total in (None, needed), (
+                    f"progress must have one total for a sentence, not {needed} and {total} {where(source, prefix)}"
+                )
+                total = needed
+                row = read_row(predictor.predict_batch([state]), 0, self.vocab_size)
+                assert met == needed or row[EOS] == FORBIDDEN, (
+                    f"</s> must be forbidden as long as progress is {met} of {needed} {where(source, prefix)}"
+                )
+
+    def test_advancing_tokens_make_progress(self) -> None:
+        predictor = lift(self.make())
+        method, progress = ability(predictor, "advancing"), ability(predictor, "progress")
+        assert (method is None) == (progress is None), "progress and advancing must be declared together"
+        if method is None or progress is None:
+            return
+        for source in self.sources:
+            for prefix, state in self._states(predictor, source):
+                row = read_row(predictor.predict_batch([state]), 0, self.vocab_size)
+                for token in method([state])[0]:
+                    at = where(source, prefix)
+                    assert token != EOS and row[token] != FORBIDDEN, f"advancing must not list token {token} {at}"
+                    before, after = progress([state])[0], progress(predictor.consume_batch([state], [token]))[0]
+                    assert after[0] > before[0], (
+                        f"progress must rise with advancing token {token}: {before[0]}, then {after[0]} {at}"
+                    )
+
     def test_abilities_answer_each_state_on_its_own(self) -> None:
         predictor = lift(self.make())
         found = [pair for source in self.sources for pair in self._states(predictor, source)]
@@ -115,7 +151,7 @@ class AbilityChecks(Subject):
                 assert snapshot(state) == image, f"calling abilities must not change states {where(source, prefix)}"
 
     def _alike(self, name: str, first: Any, second: Any) -> bool:
-        if name in ("state_key", "state_label"):
+        if name in ("state_key", "state_label", "progress", "advancing"):
             return bool(first == second)
         return bool(np.allclose(plain(first), plain(second), rtol=self.tolerance, atol=self.tolerance))
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -44,6 +45,32 @@ class Table(NamedTuple):
         return max(totals, default=-math.inf)
 
 
+WANTED = (3, 4)
+"""The tokens, one directly after the other, that an output must have for `Counting`."""
+
+
+def progress(tokens: Prefix) -> int:
+    """The number of wanted tokens that are there: all of them, or those at the end."""
+    if WANTED in pairwise(tokens) or tokens[-1:] == (EOS,):
+        return len(WANTED)
+    return int(tokens[-1:] == WANTED[:1])
+
+
+def advancing(tokens: Prefix) -> set[int]:
+    return {token for token in WANTED if progress((*tokens, token)) > progress(tokens)}
+
+
+def allocated(candidates: Sequence[Hypothesis], size: int) -> list[Hypothesis]:
+    """One hypothesis of each bank in turn, those that meet most first, until all slots are taken."""
+    banks: dict[int, list[Hypothesis]] = {}
+    for h in candidates:
+        banks.setdefault(progress(h.tokens), []).append(h)
+    found: list[Hypothesis] = []
+    while any(banks.values()) and len(found) < size:
+        found += [banks[met].pop(0) for met in sorted(banks, reverse=True) if banks[met]]
+    return found[:size]
+
+
 class Hypothesis(NamedTuple):
     system: int
     tokens: Prefix
@@ -65,6 +92,7 @@ class Definition:
     normalize: Literal["gnmt", "length"] = "gnmt"
     prune_local: float = 0.0
     prune_final: float = 0.0
+    banks: bool = False
 
     def search(self, tables: Sequence[Table], nbest: int) -> tuple[list[tuple[Hypothesis, float]], int]:
         """The list with rank scores, and how many hypotheses were expanded."""
@@ -85,16 +113,29 @@ class Definition:
 
         while beam and not (beam[0].done if self.stop == "best" else all(h.done for h in beam)):
             candidates = []
+            besides = []  # for banks: the best child of each, and those that meet more
             for h in beam:
                 if h.done:
                     candidates.append(h)
+                    besides.append(h)
                     continue
                 expansions += 1
-                following = tables[h.system].following(h.tokens)[: self.size + aside]
+                every = tables[h.system].following(h.tokens)
+                more = [pair for pair in every if pair == every[0] or pair[0] in advancing(h.tokens)]
+                besides += [Hypothesis(h.system, (*h.tokens, token), h.total + score) for token, score in more]
+                following = every[: self.size + aside]
                 for token, score in following:
                     if not self.prune_local or h.total + score >= h.total + following[0][1] - self.prune_local:
                         candidates.append(Hypothesis(h.system, (*h.tokens, token), h.total + score))
             candidates.sort(key=lambda h: -h.total)
+            if self.banks:
+                opened = [h for h in candidates if not h.done]
+                enough = len(opened) >= self.size + aside
+                top = candidates[: candidates.index(opened[self.size + aside - 1]) + 1] if enough else candidates
+                top = top + [h for h in candidates if h.done and self.prune_final]
+                place = {h.tokens: i for i, h in enumerate(beam)}
+                of_equal = {h: place.get(h.tokens, place.get(h.tokens[:-1])) for h in (*top, *besides)}
+                candidates = sorted(of_equal, key=lambda h: (-h.total, of_equal[h], h.tokens))
             if self.prune_final:
                 for h in candidates:
                     if h.done and (record is None or rank(h) > rank(record)):
@@ -103,6 +144,9 @@ class Definition:
                 if record in candidates and record not in left:
                     left.append(record)
                 candidates = [h for h in candidates if not h.done or rank(h) >= rank(record) - self.prune_final]
+            if self.banks:
+                with_slots = allocated([h for h in candidates if not (aside and h.done)], self.size)
+                candidates = [h for h in candidates if h in with_slots or (aside and h.done)]
             if aside:
                 opened = [h for h in candidates if not h.done]
                 first_out = candidates.index(opened[self.size]) if len(opened) > self.size else len(candidates)
@@ -187,3 +231,46 @@ class Tabled(Predictor):
 
     def attention(self, states: Sequence[Prefix]) -> list[Any]:
         return [np.array(self.table.attention[state]) for state in states]
+
+
+class Counting(Predictor):
+    """Forbids the end until the wanted tokens are there, and counts them; its state is the prefix."""
+
+    max_score = 0.0
+
+    def initialize(self, source: Source) -> None:
+        self._prefix: Prefix = ()
+
+    def predict_next(self, candidates: Candidates | None = None) -> Scores:
+        forbidden = [] if progress(self._prefix) == len(WANTED) else [EOS]
+        return Scores.sparse(forbidden, [-math.inf] * len(forbidden), default=0.0)
+
+    def consume(self, token: int) -> None:
+        self._prefix = (*self._prefix, token)
+
+    def get_state(self) -> Prefix:
+        return self._prefix
+
+    def set_state(self, state: Prefix) -> None:
+        self._prefix = state
+
+    def best_remaining(self, states: Sequence[Prefix]) -> list[float]:
+        return [0.0] * len(states)
+
+    def state_key(self, states: Sequence[Prefix]) -> Sequence[Hashable]:
+        return [(state[-1:], progress(state)) for state in states]
+
+    def progress(self, states: Sequence[Prefix]) -> list[tuple[int, int]]:
+        return [(progress(state), len(WANTED)) for state in states]
+
+    def advancing(self, states: Sequence[Prefix]) -> list[Candidates]:
+        return [sorted(advancing(state)) for state in states]
+
+
+def constrained(table: Table) -> Table:
+    """The same scores, without the ends that `Counting` forbids."""
+    scores = {
+        prefix: {token: score for token, score in row.items() if token != EOS or progress(prefix) == len(WANTED)}
+        for prefix, row in table.scores.items()
+    }
+    return table._replace(scores=scores)

@@ -249,8 +249,8 @@ PASSED_ON = {
     "rank": {"best_remaining", "state_key", "attention", "state_label"},
     "temperature": {"best_remaining", "state_key", "attention", "state_label"},
     "repetition": {"best_remaining", "state_key", "attention", "state_label"},
-    "idxmap": set(ABILITIES),
-    "altsrc": set(ABILITIES),
+    "idxmap": set(ABILITIES) - {"progress", "advancing"},
+    "altsrc": set(ABILITIES) - {"progress", "advancing"},
     "maskvocab": {"best_remaining", "worst_remaining", "state_key", "state_label"},
     "skipvocab": {"best_remaining", "worst_remaining", "state_key", "state_label"},
 }
