@@ -28,7 +28,9 @@ from sgdec.context import Vocabularies
 from sgdec.search.constellation import Constellation
 from sgdec.search.scheduler import Scheduler
 from sgdec.testing import BatchTable, enumerate_space
+from sgdec.testing.trace_checks import require_complete
 from sgdec.text.words import SPECIAL, WordVocabulary
+from sgdec.trace.records import Tracing
 from tests.decoders.test_beam_reference import random_definition
 from tests.helpers.beam_reference import SOURCE, Counting, Tabled, constrained, random_table
 from tests.helpers.both_beams import OPTIONS, compare, options
@@ -141,6 +143,20 @@ def test_searches_in_batches_find_what_they_find_alone(tmp_path: Path) -> None:
         return [[(each.tokens, each.score) for each in outcome.result.hypotheses] for outcome in outcomes]
 
     assert results(batch_size=1) == results(batch_size=4) == results(batch_size=4, max_rows=2)
+
+
+@pytest.mark.parametrize("stop", ["best", "full", "length"])
+def test_traces_say_why_children_are_dropped(tmp_path: Path, stop: str) -> None:
+    """Those of `vanilla` are those of `beam`."""
+    found = []
+    for make in (BeamDecoder, VanillaDecoder):
+        decoder: Any = make(size=3, banks=True, stop=stop, prune_local=1.0, prune_final=0.5)
+        scheduler = Scheduler(mix(tmp_path, 5), decoder, nbest=2, batch_size=2, tracing=Tracing(children=3))
+        found.append([outcome.trace for outcome in scheduler.run(iter(SOURCES))])
+        for trace in found[-1]:
+            assert trace is not None
+            require_complete(trace, stop)
+    assert found[0] == found[1]
 
 
 def test_banks_need_a_predictor_that_counts(tmp_path: Path) -> None:

@@ -40,6 +40,13 @@ def random_definition(rng: np.random.Generator, **fixed: Any) -> Definition:
     return Definition(**{**drawn, **fixed})
 
 
+def without_banks(definition: Definition) -> dict[str, Any]:
+    """The options, for decoders that have no banks."""
+    options = asdict(definition)
+    del options["banks"]
+    return options
+
+
 def found_by(decoder: Decoder, tables: Sequence[Table], nbest: int) -> tuple[list[Any], int]:
     """As `Definition.search` has it: system and tokens, total, rank score; and expansions."""
     constellation = Constellation.of({f"t{i}": Tabled(table) for i, table in enumerate(tables)})
@@ -83,7 +90,7 @@ def test_best_first_search() -> None:
         table = random_table(rng, coarse=seed % 3 == 0)
         for nbest in (1, 1, 3):
             definition = random_definition(rng, stop="best", prune_final=0.0)
-            options = asdict(definition)
+            options = without_banks(definition)
             del options["stop"], options["prune_final"]
             expansions = agree(BestFirstDecoder(**options), definition, [table], nbest, seed)
             assert expansions <= definition.search([table], nbest)[1]
@@ -106,7 +113,7 @@ def test_separate_beam_search(stop: str) -> None:
         rng = np.random.default_rng([seed, 8])
         tables = [random_table(rng, 1.0, coarse=seed % 3 == 0) for _ in range(2)]
         definition = random_definition(rng, stop=stop)
-        expansions = agree(SepBeamDecoder(**asdict(definition)), definition, tables, 3, seed)
+        expansions = agree(SepBeamDecoder(**without_banks(definition)), definition, tables, 3, seed)
         assert expansions == definition.search(tables, 3)[1]
 
 
@@ -116,7 +123,7 @@ def test_an_inner_beam_of_whole_hypotheses_is_beam_search_that_finishes_all() ->
         rng = np.random.default_rng([seed, 9])
         table = random_table(rng, 1.0, coarse=seed % 3 == 0)
         definition = random_definition(rng, stop="full", prune_final=0.0)
-        decoder = SyncBeamDecoder(symbol=UNUSED, **asdict(definition))
+        decoder = SyncBeamDecoder(symbol=UNUSED, **without_banks(definition))
         agree(decoder, definition, [table], 3, seed)
 
 
