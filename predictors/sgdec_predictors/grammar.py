@@ -13,8 +13,7 @@ size of the vocabulary; rows of equal masks are shared. Source: Moskal et al. 20
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Hashable, Sequence
 from typing import Annotated
 
 from pydantic import Field
@@ -22,13 +21,10 @@ from pydantic import Field
 import sgdec
 from sgdec import BatchPredictor, Context, Scores, SgdecError, Source
 from sgdec.constraints.grammars import Grammar, Kind, Whitespace, read_grammar
-from sgdec.constraints.matchers import FIRST_BYTE, Language, Prefix, Tokens
+from sgdec.constraints.matchers import Language, Prefix, Tokens
 from sgdec.constraints.spelling import Spelling
-from sgdec.protocol import FORBIDDEN, Candidates, SparseRow
-from sgdec_predictors._masks import rows_of_masks
-
-NO_ROW = SparseRow([], [])
-"""No text of the language begins so."""
+from sgdec.protocol import FORBIDDEN, Candidates
+from sgdec.scores import SparseScores
 
 
 class GrammarPredictor(BatchPredictor):
@@ -70,11 +66,12 @@ class GrammarPredictor(BatchPredictor):
         self._kind: Kind = kind
         self._whitespace: Whitespace = whitespace
         self._lenient = lenient
-        with _named():
+        try:
             grammar = None if "{id}" in path else self._read(path)
             self._tokens = _tokens_of(context, effort)
             self._shared = grammar and Language(self._tokens, grammar).empty
-        self._row_of = rows_of_masks(self._tokens.vocab_size, FIRST_BYTE)
+        except SgdecError as error:
+            raise SgdecError(f"grammar: {error}") from None
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[Prefix]:
         """Raises SgdecError if the grammar of a sentence cannot be used."""
@@ -84,7 +81,10 @@ class GrammarPredictor(BatchPredictor):
         self, states: Sequence[Prefix], candidates: Sequence[Candidates | None] | None = None
     ) -> Scores:
         """Raises SgdecError if llguidance's limits are exceeded."""
-        return Scores(rows=list(map(self._row, states)))
+        try:
+            return SparseScores([state.row() for state in states])
+        except SgdecError as error:
+            raise SgdecError(f"grammar: {error}") from None
 
     def consume_batch(self, states: Sequence[Prefix], tokens: Sequence[int]) -> list[Prefix]:
         return [state.then(token) for state, token in zip(states, tokens, strict=True)]
@@ -99,11 +99,6 @@ class GrammarPredictor(BatchPredictor):
     def state_key(self, states: Sequence[Prefix]) -> list[Hashable]:
         """The text, the state of the spelling after it, and the grammar, which can be of one sentence."""
         return [state.key for state in states]
-
-    def _row(self, state: Prefix) -> SparseRow:
-        with _named():
-            mask = state.mask()
-        return NO_ROW if mask is None else self._row_of(mask)
 
     def _language_of(self, source: Source) -> Language:
         try:
@@ -124,15 +119,6 @@ def _tokens_of(context: Context | None, effort: float) -> Tokens:
             "there is no target vocabulary, so tokens have no text. Give --tokenizer, or add a model that has one."
         )
     return Tokens(Spelling.of(vocabulary), max(vocabulary.size, context.vocab_size or 0), effort)
-
-
-@contextmanager
-def _named() -> Iterator[None]:
-    """Adds the predictor's name to errors."""
-    try:
-        yield
-    except SgdecError as error:
-        raise SgdecError(f"grammar: {error}") from None
 
 
 @sgdec.hookimpl

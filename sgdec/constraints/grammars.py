@@ -31,10 +31,12 @@ NOT_OF_TEXT = re.compile(
     re.VERBOSE,
 )
 """Strings, regular expressions and comments of a Lark grammar; and the constructs that are about tokens."""
-PLACE = re.compile(r"(?:at )?(\d+)\((\d+)\): ([^\n]*)")
-"""How llguidance's errors begin, if they are about a place in the grammar: line, column, message."""
+PLACE = re.compile(r"(?:at )?(\d+)\((\d+)\): (.)")
+"""The beginning of llguidance's errors about a place in the grammar: line, column, message."""
+EXPRESSION = re.compile("^error: (.*)$", re.MULTILINE)
 LIMITED = re.compile("too (many|big|large|complex)|limit|fuel")
 LESS_WORK = "Simplify the grammar, or raise --grammar.effort."
+ONE_OF = "oneOf constraints are not supported"
 SCHEMA = "failed to compile JSON schema: "
 
 
@@ -50,7 +52,7 @@ class Grammar:
     def error(self, message: str) -> SgdecError:
         """The error for what llguidance says about this grammar: file, line and column, and its first line."""
         place = PLACE.match(message)
-        what = first_line(place[3] if place else message).removeprefix(SCHEMA)
+        what = first_line(message[place.start(3) :] if place else message).removeprefix(SCHEMA)
         if LIMITED.search(what):
             return SgdecError(f"{self.path}: {what}. {LESS_WORK}")
         if self.of_schema:
@@ -58,6 +60,11 @@ class Grammar:
                 return SgdecError(
                     f"{self.path}: keywords that are not supported: {unknown}. Remove them from the schema, or "
                     "ignore them with --grammar.lenient true."
+                )
+            if ONE_OF in what:
+                return SgdecError(
+                    f"{self.path}: oneOf is supported only if llguidance sees that its schemas exclude each other. "
+                    'Use anyOf, or add "x-guidance": {"coerce_one_of": true}, which reads oneOf as anyOf.'
                 )
             return SgdecError(f"{self.path}: {what}.")
         return SgdecError(f"{self.path}: {f'line {place[1]}, column {place[2]}: ' if place else ''}{what}.")
@@ -128,5 +135,8 @@ def _unknown(message: str) -> str | None:
 
 
 def first_line(message: str) -> str:
-    """The first line of an error of llguidance; the state of the parser follows it."""
-    return message.strip().partition("\n")[0].rstrip(". ")
+    """The first line of an error of llguidance; excerpts and the state of the parser follow it, or what is wrong in a
+    regular expression."""
+    line = message.strip().partition("\n")[0].rstrip(". ")
+    error = EXPRESSION.search(message)
+    return f"{line} {error[1]}" if line.endswith(":") and error else line

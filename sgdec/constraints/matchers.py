@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sgdec.constraints.grammars import LESS_WORK, Grammar, first_line
+from sgdec.constraints.masks import MaskRows
 from sgdec.constraints.spelling import Spelling
 from sgdec.context import EOS
 from sgdec.errors import SgdecError
+from sgdec.scores import SparseRow
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
@@ -35,8 +37,8 @@ LIMITS = {
     "max_lexer_states": 250_000, "max_grammar_size": 500_000,
 }  # fmt: skip
 """llguidance's limits on the work for one grammar and for one token."""
-NOT_YET = b""
-"""A mask that is not computed yet."""
+NO_ROW = SparseRow([], [])
+"""The row of a text that begins no text of the language."""
 DEAD_END = "NoExtensionBias"
 """The error of a matcher whose text no byte can continue; all others are exceeded limits."""
 
@@ -56,6 +58,7 @@ class Tokens:
         self._llguidance = llguidance
         self.spelling = spelling
         self.vocab_size = vocab_size
+        self.rows = MaskRows(vocab_size, FIRST_BYTE)
         limits: dict[str, Any] = {name: int(limit * effort) for name, limit in LIMITS.items()}
         limits["verbose_errors"] = False
         self.limits = llguidance.LLParserLimits(**limits)
@@ -146,7 +149,7 @@ class Language:
 class Prefix:
     """A prefix of tokens with its text. Only what is derived from them is computed later, when it is first needed."""
 
-    __slots__ = ("_before", "_language", "_mask", "_matcher", "spelled", "text")
+    __slots__ = ("_before", "_language", "_matcher", "_row", "spelled", "text")
 
     def __init__(self, language: Language, text: bytes | None, spelled: int, before: Prefix | None = None) -> None:
         """``text``: None if a token had no text; ``spelled``: the state of the spelling; ``before``: the prefix
@@ -154,7 +157,7 @@ class Prefix:
         self._language = language
         self._before = before
         self._matcher: LLMatcher | None = None
-        self._mask: bytes | None = NOT_YET
+        self._row: SparseRow | None = None
         self.text = text
         self.spelled = spelled
 
@@ -171,23 +174,25 @@ class Prefix:
             return Prefix(self._language, None, self.spelled)
         return Prefix(self._language, self.text + piece, int(spelling.after[self.spelled, token]), self)
 
+    def row(self) -> SparseRow:
+        """The tokens that can follow score 0. Computed once, and shared by prefixes with equal masks."""
+        if self._row is None:
+            mask = self.mask()
+            self._row = NO_ROW if mask is None else self._language.tokens.rows.of(mask)
+        return self._row
+
     def mask(self) -> bytes | None:
         """The tokens that can follow, one bit each, from the byte `FIRST_BYTE` on; None if no text can follow.
 
         The bit of ``</s>`` says whether the text is in the language. Raises SgdecError if llguidance's limits are
         exceeded.
         """
-        if self._mask is NOT_YET:
-            self._mask = self._compute()
-        return self._mask
-
-    def _compute(self) -> bytes | None:
-        matcher = self._matched()
-        if matcher is None or self.text is None:
+        matcher = self._matcher or self._matched()
+        if matcher is None:
             return None
         mask = matcher.compute_bitmask()
         if matcher.is_error():
-            if error := self._language.fault(matcher, self.text):
+            if error := self._language.fault(matcher, self.text or b""):
                 raise error
             return None
         silent = self._language.tokens.silent[self.spelled]

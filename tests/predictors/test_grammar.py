@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sgdec_decoders.dfs import DfsDecoder
-from sgdec_predictors._masks import rows_of_masks
 from sgdec_predictors.grammar import GrammarPredictor
 
 from sgdec import EOS, Context, SgdecError, Source
@@ -267,16 +266,6 @@ def test_tokenisations_of_one_text_share_a_key(tmp_path: Path) -> None:
     one, other, third = grammar.consume_batch([a, empty, empty], [token("b"), token("ab"), token("ba")])
     keys = grammar.state_key([one, other, third])
     assert keys[0] == keys[1] != keys[2]
-
-
-@pytest.mark.parametrize("share", [0.0, 0.01, 0.5, 0.99, 1.0])
-@pytest.mark.parametrize("size", [5, 64, 1000, 1001, 4096])
-def test_rows_list_what_is_allowed_or_what_is_not(size: int, share: float) -> None:
-    bits = np.random.default_rng(size).random(size) < share
-    padded = np.concatenate([np.ones(32, bool), bits, np.zeros(-(size + 32) % 32, bool)])
-    row = rows_of_masks(size, first_byte=4)(np.packbits(padded, bitorder="little").tobytes())
-    assert row.filled(size).tolist() == np.where(bits, 0.0, -np.inf).tolist()
-    assert len(row) <= max(64, size / 8, size - bits.sum())
 
 
 REFUSED = {
