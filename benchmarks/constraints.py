@@ -3,10 +3,10 @@
 Three JSON schemas (2, 16 and 86 parts; of 0.15, 0.8 and 4.5 kB), and vocabularies of 32,000 and 128,000 tokens: all
 bytes, all pairs of JSON's punctuation and digits, and strings of syllables with and without a blank before them.
 Random JSON texts of each schema are walked token by token, each time the longest token first; the first half of them
-warms up. At each step one mask is computed by the predictor (from the state to the row of scores) and one by a matcher
-of llguidance of its own, with the same options, in turn; which is first alternates. Then a fork (a state after one
-more token, with its matcher) is timed against llguidance's own copy. Last, all states of these walks are kept, and
-their memory is divided by their number; what states share is there already.
+warms up. At each step one mask is computed by the predictor (from the state to the row of scores) and one by a
+matcher of llguidance of its own, with the same options, in turn; which is first alternates. Then a fork (a state
+after one more token, with its matcher) is timed against llguidance's own copy. Last, all states of these walks are
+kept, and their memory is divided by their number; what states share is there already.
 
     python benchmarks/constraints.py [--texts 40] [--sizes 32000,128000]
 """
