@@ -64,7 +64,7 @@ def test_a_class_that_cannot_mean_what_it_says_is_refused_when_it_is_loaded(
     [
         (("state_keys",), "forwards names 'state_keys'. Did you mean 'state_key'?"),
         (("state_key"), "forwards is 'state_key'; expected a tuple of abilities, such as ('state_key',)."),
-        (("steps",), "forwards names 'steps'. Available: attention, best_remaining"),
+        (("steps",), "forwards names 'steps'. Available: advancing, attention"),
     ],
 )
 def test_what_a_wrapper_cannot_forward_is_refused(forwards: Any, said: str) -> None:
