@@ -245,9 +245,11 @@ class Together:
             space.count_expansions(int(self._expansions[sentence]), 0)
             back = self._steps - int(self._began[sentence])  # [-back]: the links of the first token
             found = [_hypothesis(ended, self._links, back, space.weights) for ended in self._finished.lists[sentence]]
-            results.append((space, Result(found)))
             if self._traced:
                 self._told.ended(space)
+            if self._options.banks and not found and (node := space.allowed_output()) is not None:
+                found = [space.finish(node)]
+            results.append((space, Result(found)))
         self.spaces = [space for space, goes in zip(self.spaces, goes_on.tolist(), strict=True) if goes]
         self._finished.keep(goes_on)
         self._limits, self._began = self._limits[goes_on], self._began[goes_on]

@@ -103,7 +103,10 @@ class BreadthFirst(StoppingBeamSearch):
             if self.stop == "proven":
                 beam = still_promising(space, beam, finished.nodes)
         space.stopped(self.stop if beam else "empty", beam)
-        return Result([space.finish(node) for node in finished.ranked_with(beam)])
+        found = finished.ranked_with(beam)
+        if self.banks and not found and (node := space.allowed_output()) is not None:
+            found = [node]
+        return Result([space.finish(node) for node in found])
 
     def _stopped(self, beam: list[Node]) -> bool:
         if self.stop == "best":

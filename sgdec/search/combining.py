@@ -63,6 +63,11 @@ class Combined:
             parts = [Part.of(column, dense) for column in columns]
             self._kinds.append((dense, DenseRows(parts, len(dense), width)))
 
+    @property
+    def width(self) -> int | None:
+        """V; None if it is unknown."""
+        return self._width
+
     def best(self, limit: int) -> list[list[Continuation]]:
         """For each node its ``limit`` best continuations, best first (ties: lower token)."""
         return self._of_each_node(lambda rows: rows.best(limit))

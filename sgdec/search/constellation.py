@@ -26,6 +26,7 @@ from sgdec.search.bounds import Bounds, bound_of, max_score
 from sgdec.search.choosing import Choice
 from sgdec.search.columns import Column, Restrictions
 from sgdec.search.combining import Combined
+from sgdec.search.completing import Constraint, allowed_output, is_constraint
 from sgdec.search.consuming import states_of
 from sgdec.search.continuations import Continuation, best_first
 from sgdec.search.distinct import until_distinct
@@ -209,6 +210,23 @@ class Constellation:
         if distinct is None:
             return children(choice)
         return until_distinct(beams, choice, children, partial(self.keys, ranking=distinct))
+
+    def child(self, node: Node, token: int, *, coverage: bool = False) -> Node | None:
+        """The child with this token; None if it cannot follow. Raises what `expand` raises."""
+        (found,) = self.observed([node]).of_tokens([[token]])
+        children = node.children(found, self.coverage([node])[0] if coverage else ())
+        require_finite(children, self.names)
+        return children[0] if children else None
+
+    def allowed_output(self, root: Node) -> list[int] | None:
+        """The tokens of an output of this sentence that all constraints allow, with ``</s>``, whatever it scores."""
+        places = [k for k, weight in enumerate(root.weights) if weight is not None]
+        columns = [Constraint(self.members[k], self.states(k, [root])[0]) for k in places]
+        constraints = [each for each in columns if is_constraint(*each)]
+        if not constraints:
+            return None
+        width = self.vocab_size or self.combine([root]).width
+        return allowed_output(constraints, width, root.source.max_length)
 
     def progress(self, nodes: Sequence[Node]) -> list[tuple[int, int]]:
         """For each unfinished node how much of all constraints is met, and how much there is to meet."""

@@ -317,6 +317,24 @@ class SearchSpace(Telling):
         """Raise UsageError unless a predictor counts how much of a constraint is met."""
         self.constellation.require_progress(self.weights)
 
+    def allowed_output(self) -> Node | None:
+        """A finished node that the constraints alone allow, for a search with banks that has ended without one.
+
+        It is found without the other predictors (`sgdec.search.completing`), so nothing is known about its rank; they
+        score its tokens one after the other. None if there is none within the length limit, if others forbid it, or
+        if the search for it would take too long.
+        """
+        node = self.root
+        for token in self.constellation.allowed_output(self.root) or ():
+            self._count([node])
+            child = self.constellation.child(node, token, coverage=self._uses_coverage)
+            if child is None:
+                return None
+            node = child
+            if self.recorder is not None:
+                self._received(node)
+        return node if node.finished else None
+
     def rank_score(self, node: Node) -> float:
         """The `rank_score` that `finish` will give to this finished node."""
         return self.ranking.score(node.total, node.family.length, node.coverage)

@@ -23,7 +23,7 @@ from sgdec_decoders.vanilla import VanillaDecoder
 from sgdec_predictors.phrases import Phrases
 from sgdec_predictors.wc import WordCount
 
-from sgdec import EOS, Context, Decoder, SearchSpace, Source, UsageError
+from sgdec import EOS, Context, Decoder, SearchSpace, SgdecError, Source, UsageError
 from sgdec.context import Vocabularies
 from sgdec.search.constellation import Constellation
 from sgdec.search.scheduler import Scheduler
@@ -34,6 +34,7 @@ from sgdec.trace.records import Tracing
 from tests.decoders.test_beam_reference import random_definition
 from tests.helpers.beam_reference import SOURCE, Counting, Tabled, constrained, random_table
 from tests.helpers.both_beams import OPTIONS, compare, options
+from tests.helpers.relaxing import WholeLattice, random_automaton
 
 V = 7
 LETTERS = WordVocabulary([*SPECIAL, *"abcd"])
@@ -76,6 +77,8 @@ def test_banks_find_what_their_definition_finds(make: type[Decoder]) -> None:
         found = decoder.decode(space).hypotheses
         expected, expansions = definition.search([table], nbest)
         at = f"seed {seed}: {definition}, nbest {nbest}"
+        if not expected:
+            continue  # the constraints are then searched alone: a promise of its own
         assert [(*each.tokens, EOS) for each in found] == [h.tokens for h, _ in expected], at
         assert [each.rank_score for each in found] == pytest.approx([rank for _, rank in expected]), at
         assert space.expansions == expansions, at
@@ -135,6 +138,36 @@ def test_banks_meet_the_phrases_that_a_beam_alone_misses(tmp_path: Path) -> None
         result = BeamDecoder(size=4, banks=banks).decode(SearchSpace(constellation, root))
         found[banks] += bool(result.hypotheses)
     assert found[True] == 10 and found[False] < 5
+
+
+@given(st.integers(0, 100_000))
+def test_a_search_with_banks_has_a_result_if_there_is_one(
+    tmp_path_factory: pytest.TempPathFactory, seed: int
+) -> None:
+    """Whatever phrases and lattices allow within the limit; the limit is often just long enough."""
+    rng = np.random.default_rng(seed)
+    texts = ["a", "b c", "c a", "a b c", "d", "d d a"]
+    wanted = "\t".join(rng.choice(texts, rng.integers(1, 4), replace=False))
+    avoid = "\t".join(rng.choice(["a a", "b b", "c d", "a d", "d c"], rng.integers(0, 4), replace=False))
+    folder = tmp_path_factory.mktemp("any")
+    try:
+        predictors: dict[str, Any] = {"phrases": phrases(folder, wanted, avoid)}
+    except SgdecError:
+        return
+    if rng.random() < 0.5:
+        predictors["lattice"] = WholeLattice([random_automaton(rng, 4, V, cyclic=True)])
+    source = Source(1, (3,), max_length=int(rng.integers(1, 6)))
+    constraints = Constellation.of(predictors, vocab_size=V)
+    try:
+        allowed = {path.tokens for path in enumerate_space(constraints, source)}
+    except SgdecError:
+        return
+    constellation = Constellation.of({"table": BatchTable(rng.normal(-1, 2, (V, V))), **predictors}, vocab_size=V)
+    decoder = BeamDecoder(size=int(rng.integers(1, 4)), banks=True, stop=str(rng.choice(["best", "full"])))
+    (root,) = constellation.roots([source])
+    found = decoder.decode(SearchSpace(constellation, root)).hypotheses
+    assert bool(found) == bool(allowed)
+    assert {each.tokens for each in found} <= allowed
 
 
 def test_searches_in_batches_find_what_they_find_alone(tmp_path: Path) -> None:
