@@ -69,7 +69,6 @@ class Grammar:
             return SgdecError(f"{self.path}: {what}.")
         return SgdecError(f"{self.path}: {f'line {place[1]}, column {place[2]}: ' if place else ''}{what}.")
 
-
     def warning(self, message: str) -> str:
         unknown = _unknown(message)
         return f"keywords that are ignored: {unknown}" if unknown else first_line(message)
@@ -90,6 +89,10 @@ def read_grammar(
     if kind == "json" or (kind == "auto" and _is_json(path)):
         options = {**SEPARATORS[whitespace], "lenient": lenient}
         return Grammar(f"start: %json {json.dumps(_schema(text, path, options))}{DIRECTIVES}", path, of_schema=True)
+    if text.lstrip().startswith("{"):  # llguidance would take it for a grammar in its own JSON format
+        raise SgdecError(
+            f"{path}: begins with '{{'. Expected a Lark grammar; a JSON schema takes --grammar.kind json."
+        )
     for found in NOT_OF_TEXT.finditer(text):
         if found["tokens"]:
             line = text.count("\n", 0, found.start()) + 1

@@ -26,7 +26,7 @@ def test_the_name_of_a_file_says_what_it_is(tmp_path: Path) -> None:
     for name, of_schema in {
         "a.json": True, "a.lark": False, "a": False, "a.json.txt": False, "json": False
     }.items():  # fmt: skip
-        assert read_grammar(written(tmp_path, name, "{}"), "auto").of_schema is of_schema
+        assert read_grammar(written(tmp_path, name, "{}" if of_schema else "start:"), "auto").of_schema is of_schema
     assert read_grammar(written(tmp_path, "schema", "{}"), "json").of_schema
     assert not read_grammar(written(tmp_path, "b.json", 'start: "a"'), "lark").of_schema
     (tmp_path / "c.json.gz").write_bytes(gzip.compress(b"{}"))
@@ -52,6 +52,7 @@ NOT_USABLE = {
     ("a.json", '{"x-guidance": 3}'): "a.json: 'x-guidance' must be an object",
     ("a.json", "[" * 5000): "a.json: lists and objects lie more than 100 deep",
     ("a.json", '{"maximum": ' + "9" * 5000 + "}"): "a.json: Exceeds the limit",
+    ("a.lark", '\n {"type": "null"}'): "a.lark: begins with '{'.",
     ("a.lark", 'start: "a"\n  <[3-5]>'): "a.lark: line 2, column 3: <[ is about tokens",
     ("a.lark", "start: <|end|>"): "a.lark: line 1, column 8: <| is about tokens",
     ("a.lark", "start: x\nx[max_tokens=3]: /a/"): "a.lark: line 2, column 3: max_tokens is about tokens",

@@ -7,7 +7,6 @@ import itertools
 import json
 import re
 from collections.abc import Callable
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +22,7 @@ from sgdec.context import Vocabularies
 from sgdec.protocol import BatchPredictor, Predictor
 from sgdec.testing import Table
 from sgdec.text.words import SPECIAL, WordVocabulary
+from tests.helpers.characters import CHARACTERS
 from tests.helpers.contracts import PluginContract, V
 from tests.helpers.oracles import tiny
 from tests.helpers.random_spaces import search
@@ -110,36 +110,9 @@ def _text(spelled: bytes | None) -> str:
     return "?" if spelled is None else spelled.decode(errors="replace")
 
 
-CHARACTERS = [chr(code) for code in range(32, 127)] + ["é", "\u2028", "😀"]
-
-
-@cache
-def characters() -> Context:
-    """Each token is a character; words are their own text."""
-    found = OneCharacterEach()
-    return Context(vocabularies=Vocabularies(target=found), vocab_size=found.size)
-
-
-class OneCharacterEach:
-    size = 3 + len(CHARACTERS)
-    fingerprint = "characters"
-
-    def encode(self, text: str) -> tuple[int, ...]:
-        return tuple(map(self.token, text))
-
-    def decode(self, tokens: Any) -> str:
-        return "".join(map(self.piece, tokens))
-
-    def piece(self, token: int) -> str:
-        return [*SPECIAL, *CHARACTERS][token]
-
-    def token(self, piece: str) -> int:
-        return 3 + CHARACTERS.index(piece)
-
-
 def accepts(grammar: GrammarPredictor, text: str) -> bool:
     (state,) = grammar.initialize_batch([SOURCE])
-    for token in characters().vocabularies.target.encode(text):  # type: ignore[union-attr]
+    for token in CHARACTERS.encode(text):
         if grammar.predict_batch([state]).rows[0].get(token) != 0.0:
             return False
         (state,) = grammar.consume_batch([state], [token])
@@ -148,7 +121,7 @@ def accepts(grammar: GrammarPredictor, text: str) -> bool:
 
 def grammar_of(folder: Path, schema: object, **options: Any) -> GrammarPredictor:
     path = written(folder, json.dumps(schema), "s.json")
-    return GrammarPredictor(path, context=characters(), **options)
+    return GrammarPredictor(path, context=CHARACTERS.context, **options)
 
 
 VALUES = st.recursive(
@@ -250,7 +223,7 @@ def test_the_blanks_between_the_parts_of_a_json_text(
 def test_the_grammar_of_each_sentence(tmp_path: Path) -> None:
     for number in (1, 2):
         written(tmp_path, f'start: "{"ab"[number - 1]}"', f"{number}.lark")
-    grammar = GrammarPredictor(f"{tmp_path}/{{id}}.lark", context=characters())
+    grammar = GrammarPredictor(f"{tmp_path}/{{id}}.lark", context=CHARACTERS.context)
     states = grammar.initialize_batch([Source(1, ()), Source(2, ())])
     assert [row.tokens for row in grammar.predict_batch(states).rows] == [[3 + 65], [3 + 66]]
     assert len(set(grammar.state_key(states))) == 2
@@ -282,7 +255,7 @@ REFUSED = {
 @pytest.mark.parametrize(("name", "text"), REFUSED)
 def test_a_grammar_that_cannot_be_used_is_refused_in_one_line(tmp_path: Path, name: str, text: str) -> None:
     with pytest.raises(SgdecError) as found:
-        GrammarPredictor(written(tmp_path, text, name), context=characters())
+        GrammarPredictor(written(tmp_path, text, name), context=CHARACTERS.context)
     message = str(found.value)
     assert message.startswith(f"grammar: {tmp_path}/{name}: {REFUSED[name, text]}")
     assert "\n" not in message and message.endswith(".")
@@ -310,7 +283,7 @@ def test_without_llguidance_one_line_says_how_to_install_it(tmp_path: Path, monk
 
     monkeypatch.setitem(sys.modules, "llguidance", None)
     with pytest.raises(SgdecError, match=r'^grammar: .* llguidance: .* \(pip install "sgdec\[constraints\]"'):
-        GrammarPredictor(written(tmp_path, 'start: "a"'), context=characters())
+        GrammarPredictor(written(tmp_path, 'start: "a"'), context=CHARACTERS.context)
 
 
 def test_nothing_follows_where_no_token_spells_what_is_next(tmp_path: Path) -> None:
