@@ -63,10 +63,14 @@ class OpenRows:
         factor = factors[:, 0]
         base = np.zeros(len(factor))
         np.multiply(factor, self.default, out=base, where=factor != 0.0)
+        total = total + arrays.like(total, base[:, None])
+        if forbidden.all():  # a mask, which can list half of the vocabulary
+            flat = total.reshape(-1)
+            flat[self.row * total.shape[1] + self.token] += FORBIDDEN
+            return flat.reshape(total.shape)
         more = factor[self.row] * (np.where(forbidden, 0.0, self.score) - self.default[self.row])
         more[forbidden] = FORBIDDEN
         more[infinite] = math.nan  # so that later checks find it, whatever the weight
-        total = total + arrays.like(total, base[:, None])
         total[self.row, self.token] += arrays.like(total, more)
         return total
 
