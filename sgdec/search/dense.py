@@ -261,6 +261,9 @@ class DenseRows:
         matrices = [answer for answer, _ in answered if not isinstance(answer, OpenRows)]
         self._require_room(max(map(arrays.host_itemsize, matrices), default=8))
         total: Array = arrays.checked(self._add_up, self._refuse_overflow)
+        for part in self._parts:
+            if isinstance(part.answer, OpenRows) and part.answer.only_forbids:
+                total = part.answer.added_to(total, part.factors)  # after the check, which would find each -inf
         return total
 
     def _require_room(self, itemsize: int) -> None:
@@ -269,6 +272,7 @@ class DenseRows:
         require_room(rows, width * itemsize, "the combined scores of", "prefixes")
 
     def _add_up(self) -> Array:
+        """The sum without the rows that only forbid."""
         total: Array | None = None
         for part in self._parts:
             if part.answer is not None and not isinstance(part.answer, OpenRows):
@@ -277,7 +281,7 @@ class DenseRows:
         if total is None:
             total = np.zeros(self.shape)
         for part in self._parts:
-            if isinstance(part.answer, OpenRows):
+            if isinstance(part.answer, OpenRows) and not part.answer.only_forbids:
                 total = part.answer.added_to(total, part.factors)
         return total
 

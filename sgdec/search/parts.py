@@ -43,6 +43,11 @@ class OpenRows:
             np.concatenate([scores for _, scores in listed]),
         )
 
+    @cached_property
+    def only_forbids(self) -> bool:
+        """Whether all scores are 0 or -inf: a sum with them cannot overflow."""
+        return not self.default.any() and bool((self.score == FORBIDDEN).all())
+
     def scores_of(self, rows: Ints, tokens: Ints) -> Floats:
         """The scores of tokens in these rows; both of one shape."""
         found = self.default[rows]
