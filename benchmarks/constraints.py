@@ -8,7 +8,10 @@ matcher of llguidance of its own, with the same options, in turn; which is first
 after one more token, with its matcher) is timed against llguidance's own copy. Last, all states of these walks are
 kept, and their memory is divided by their number; what states share is there already.
 
-    python benchmarks/constraints.py [--texts 40] [--sizes 32000,128000]
+With ``--nmt`` a random GNMT model is searched with and without a grammar that forbids the tokens with a quotation
+mark, by beams of 5 and greedily, in turn: milliseconds per expansion.
+
+    python benchmarks/constraints.py [--texts 40] [--sizes 32000,128000] [--nmt]
 """
 
 from __future__ import annotations
@@ -30,10 +33,15 @@ from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from common import frozen, nmt, random_gnmt, sentences, settle
+from sgdec_decoders.beam import BeamDecoder
+from sgdec_decoders.greedy import GreedyDecoder
 from sgdec_predictors.grammar import GrammarPredictor
 
 from sgdec.context import Context, Vocabularies
 from sgdec.protocol import Source
+from sgdec.search.constellation import Constellation
+from sgdec.search.scheduler import Scheduler
 
 SPECIAL = ("<unk>", "<s>", "</s>")
 MARKS = '{}[]":,.-0123456789'
@@ -113,19 +121,60 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--texts", type=int, default=40)
     parser.add_argument("--sizes", default="32000,128000")
+    parser.add_argument("--nmt", action="store_true")
     given = parser.parse_args()
+    if given.nmt:
+        return with_nmt()
     print(f"processor: {processor()}; microseconds, median and 99th percentile")
     for size in map(int, given.sizes.split(",")):
         vocabulary = Pieces(size)
         for name, schema in SCHEMAS.items():
-            with tempfile.TemporaryDirectory() as folder:
-                path = Path(folder, "schema.json")
-                path.write_text(json.dumps(schema))
-                context = Context(vocabularies=Vocabularies(target=vocabulary), vocab_size=vocabulary.size)
-                predictor = GrammarPredictor(str(path), context=context)
-            rng = random.Random(1)
-            texts = [json.dumps(value_of(schema, rng), separators=(",", ":")) for _ in range(given.texts)]
-            print(f"V {size:,}, {name} schema: {compare(predictor, [vocabulary.encode(text) for text in texts])}")
+            predictor = predictor_of(json.dumps(schema), "schema.json", vocabulary)
+            print(f"V {size:,}, {name} schema: {compare(predictor, random_walks(schema, vocabulary, given.texts))}")
+
+
+def predictor_of(text: str, name: str, vocabulary: Pieces) -> GrammarPredictor:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, name)
+        path.write_text(text)
+        context = Context(vocabularies=Vocabularies(target=vocabulary), vocab_size=vocabulary.size)
+        return GrammarPredictor(str(path), context=context)
+
+
+def random_walks(schema: dict[str, Any], vocabulary: Pieces, number: int) -> list[Sequence[int]]:
+    rng = random.Random(1)
+    texts = [json.dumps(value_of(schema, rng), separators=(",", ":")) for _ in range(number)]
+    return [vocabulary.encode(text) for text in texts]
+
+
+def mask_by_llguidance(size: int, texts: int) -> float:
+    """The median time of a mask of the medium schema, relative to llguidance alone."""
+    vocabulary = Pieces(size)
+    predictor = predictor_of(json.dumps(ORDER), "schema.json", vocabulary)
+    walks = random_walks(ORDER, vocabulary, texts)
+    ours, alone = zip(*(masks for masks, _ in steps(predictor, walks)), strict=True)
+    return statistics.median(ours) / statistics.median(alone)
+
+
+def with_nmt(size: int = 32_000, repeats: int = 5) -> None:
+    vocabulary = Pieces(size)
+    grammar = predictor_of(r'start: /[^"]*/', "no_quotes.lark", vocabulary)
+    model = nmt(frozen(random_gnmt(2, 512, size)))
+    sources = sentences([20] * 8, size)
+    cases = {
+        f"{name}, {kind}": (Constellation.of(predictors, vocab_size=size), decoder)
+        for name, predictors in {"nmt": {"nmt": model}, "nmt,grammar": {"nmt": model, "grammar": grammar}}.items()
+        for kind, decoder in {"beam 5": BeamDecoder(size=5), "greedy": GreedyDecoder()}.items()
+    }
+    spent: dict[str, list[float]] = {name: [] for name in cases}
+    for name in [*cases] * (repeats + 1):
+        settle()
+        started = time.perf_counter()
+        outcomes = list(Scheduler(*cases[name], batch_size=1).run(sources))
+        seconds = time.perf_counter() - started
+        spent[name].append(1000 * seconds / sum(outcome.result.expansions for outcome in outcomes))
+    for name, times in spent.items():
+        print(f"{name}: {statistics.median(times[1:]):.2f} ms ({min(times[1:]):.2f} to {max(times[1:]):.2f})")
 
 
 def compare(predictor: GrammarPredictor, walks: Sequence[Sequence[int]]) -> str:

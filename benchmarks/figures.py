@@ -283,6 +283,14 @@ def astar_memory(sizes: Sizes) -> float:
     return bytes_an_expansion("astar", sizes.wide_vocab_size, 1, sizes.expansions // 4, sizes.expansions // 2)
 
 
+@figure("grammar mask / llguidance", "times as long", "lower")
+def grammar_mask(sizes: Sizes) -> float:
+    """A mask of a JSON schema as a row of scores, and the mask alone."""
+    from constraints import mask_by_llguidance
+
+    return mask_by_llguidance(sizes.wide_vocab_size, sizes.repeats * 10)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=FIGURES, default=list(FIGURES), metavar="FIGURE")
