@@ -20,6 +20,8 @@ from sgdec_predictors.grammar import GrammarPredictor
 from sgdec import EOS, Context, SgdecError, Source
 from sgdec.context import Vocabularies
 from sgdec.protocol import BatchPredictor, Predictor
+from sgdec.search.constellation import Constellation
+from sgdec.search.scheduler import Scheduler
 from sgdec.testing import Table
 from sgdec.text.words import SPECIAL, WordVocabulary
 from tests.helpers.characters import CHARACTERS
@@ -259,6 +261,18 @@ def test_a_grammar_that_cannot_be_used_is_refused_in_one_line(tmp_path: Path, na
     message = str(found.value)
     assert message.startswith(f"grammar: {tmp_path}/{name}: {REFUSED[name, text]}")
     assert "\n" not in message and message.endswith(".")
+
+
+def test_too_much_work_in_a_search_costs_only_its_sentence(tmp_path: Path) -> None:
+    written(tmp_path, 'start: x*\nx: "a" | "a" x | "b" x x | x x', "1.lark")
+    written(tmp_path, 'start: "a"', "2.lark")
+    grammar = GrammarPredictor(f"{tmp_path}/{{id}}.lark", effort=0.003, context=CHARACTERS.context)
+    constellation = Constellation.of({"grammar": grammar}, vocab_size=CHARACTERS.size)
+    sources = [Source(number, (), max_length=3) for number in (1, 2)]
+    first, second = Scheduler(constellation, DfsDecoder(), batch_size=2).run(sources)
+    assert re.fullmatch(r"grammar: .*/1\.lark: .* \(after the text 'a*'\)\. Simplify .*\.", str(first.error))
+    assert second.result is not None
+    assert [hypothesis.tokens for hypothesis in second.result.hypotheses] == [CHARACTERS.encode("a")]
 
 
 def test_unsupported_keywords_can_be_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
