@@ -381,6 +381,8 @@ class Result:
     """The number of expanded nodes; set by the framework."""
     bounds: str | None = field(default=None, compare=False)
     """The bounds that the search used, ``sum`` or ``product`` (`sgdec.search.folding`); None = none. As above."""
+    dead_end: str | None = field(default=None, compare=False)
+    """If there is no hypothesis: a sentence about the longest prefix and the tokens that can follow it. As above."""
 
 
 class Decoder(ABC):

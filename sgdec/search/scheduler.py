@@ -27,6 +27,7 @@ from sgdec.errors import SgdecError, UsageError
 from sgdec.protocol import BatchDecoder, Decoder, Result, Source
 from sgdec.search.answers import require_result, require_results
 from sgdec.search.constellation import Constellation
+from sgdec.search.dead_ends import dead_end
 from sgdec.search.memory import let_go
 from sgdec.search.node import Node
 from sgdec.search.outcome import Outcome, Unreadable
@@ -354,13 +355,17 @@ class _Search:
         else:
             length = self.source.max_length
             limit = "" if length is None else f" of at most {length} token{'s' * (length != 1)} (--max-length)"
-            none = SgdecError(f"no hypothesis: {WHY_NONE[found.proven].format(limit=limit)}.")
+            where = "" if found.dead_end is None else f" {found.dead_end}"
+            none = SgdecError(f"no hypothesis: {WHY_NONE[found.proven].format(limit=limit)}.{where}")
             self.outcome = Outcome(self.source, found, seconds, none)
 
 
 def _completed(result: Result, space: SearchSpace) -> Result:
     """The result with what the framework knows of its search."""
-    return replace(result, expansions=space.expansions, bounds=space.bounds_used)
+    died = None
+    if not result.hypotheses and result.proven is not False and space.longest is not None:
+        died = dead_end(space.constellation, space.longest)
+    return replace(result, expansions=space.expansions, bounds=space.bounds_used, dead_end=died)
 
 
 def _means_its_decode(decoder: Decoder) -> bool:

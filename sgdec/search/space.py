@@ -70,6 +70,8 @@ class SearchSpace(Telling):
         self._bounded = False
         """Whether the search has asked for bounds."""
         self._too_long = ENDLESS if self.source.max_length is None else math.inf
+        self.longest: Node | None = None
+        """The first node of the greatest length that was expanded; None for decoders on whole arrays."""
         self._uses_coverage = self.ranking.uses_coverage
         self._answers = constellation if ask is None else Asking(constellation, ask)
         constellation.require_attention(self.ranking)
@@ -373,6 +375,8 @@ class SearchSpace(Telling):
                 raise ValueError(f"a finished node has no continuations: {node!r}")
             if node.family.length >= self._too_long:
                 self._require_end_by(node.length)
+        if nodes and (self.longest is None or nodes[0].family.length > self.longest.family.length):
+            self.longest = nodes[0]
         self.expansions += len(nodes)
 
     def _require_end_by(self, length: int) -> None:

@@ -8,13 +8,14 @@ from sgdec_decoders.beam import BeamDecoder
 from sgdec_decoders.dfs import DfsDecoder
 from sgdec_decoders.greedy import GreedyDecoder
 
+from sgdec.context import EOS
 from sgdec.errors import SgdecError, UsageError
-from sgdec.protocol import Candidates, Decoder, Result, Scores, Source
+from sgdec.protocol import FORBIDDEN, Candidates, Decoder, Result, Scores, Source
 from sgdec.search.constellation import Constellation
 from sgdec.search.outcome import Unreadable
 from sgdec.search.scheduler import Scheduler
 from sgdec.search.space import SearchSpace
-from sgdec.testing.toys import Lattice
+from sgdec.testing.toys import Bonus, Lattice
 from tests.helpers.scheduling import MIXES, SOURCES, BestFirst, Dense, Failing, InBatches, Together, alone, together
 
 
@@ -80,12 +81,15 @@ def test_an_error_of_the_call_is_raised_and_not_repeated_for_each_sentence(verb:
     assert predictor.raised == 1
 
 
+DIED = "After the longest prefix, 3 4: a allows nothing."
+
+
 @pytest.mark.parametrize(
     ("decoder", "why"),
     [
-        (BeamDecoder(), "the search found no path that satisfies all predictors"),
-        (DfsDecoder(), "no path satisfies all predictors"),
-        (DfsDecoder(max_expansions=1), "the search was cut short before it found one; give it a larger budget"),
+        (BeamDecoder(), f"the search found no path that satisfies all predictors. {DIED}"),
+        (DfsDecoder(), f"no path satisfies all predictors. {DIED}"),
+        (DfsDecoder(max_expansions=1), "the search was cut short before it found one; give it a larger budget."),
     ],
 )
 def test_a_sentence_without_any_hypothesis_says_no_more_than_is_known(decoder: Decoder, why: str) -> None:
@@ -93,7 +97,19 @@ def test_a_sentence_without_any_hypothesis_says_no_more_than_is_known(decoder: D
     trap.best_remaining = lambda states: [0.0] * len(states)  # type: ignore[method-assign]
     (outcome,) = together(Constellation.of({"a": trap}), decoder, [Source(1, (3,))])
     assert outcome.result.hypotheses == []
-    assert str(outcome.error) == f"no hypothesis: {why}."
+    assert str(outcome.error) == f"no hypothesis: {why}"
+
+
+def test_a_search_without_a_hypothesis_says_what_could_follow_its_longest_prefix() -> None:
+    lattice = Lattice({0: {3: (-0.1, 1)}, 1: dict.fromkeys(range(3, 10), (-0.1, 2)), 2: {EOS: (0.0, 3)}})
+    for listed, limit, where in [
+        ({3: FORBIDDEN, EOS: FORBIDDEN}, 2, "After the empty prefix: lattice allows only 3; bonus forbids </s>, 3."),
+        ({EOS: FORBIDDEN}, 1, "After the longest prefix, 3, which has the full length: lattice forbids </s>; bonus"),
+        (dict.fromkeys(range(3, 10), FORBIDDEN), 2, "bonus forbids 3, 4, 5, 6, 7 and 2 more."),
+    ]:
+        mix = Constellation.of({"lattice": lattice, "bonus": Bonus(listed, default=0.0)}, vocab_size=11)
+        (outcome,) = together(mix, BeamDecoder(), [Source(1, (3,), max_length=limit)])
+        assert where in str(outcome.error)
 
 
 def test_unreadable_sentences_keep_their_places() -> None:
