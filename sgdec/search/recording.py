@@ -222,7 +222,7 @@ class Recorder:
             counted=max(result.expansions, len(expansions)),  # a search that fails returns no count
             proven=result.proven,
             gap=result.gap,
-            error=None if outcome.error is None else told(outcome.error, None),
+            error=None if outcome.error is None else _without_place(told(outcome.error, None), result.dead_end),
             batches=tuple(dict.fromkeys(expanded.batch for expanded in self._expanded)),
             seconds=outcome.seconds,
         )
@@ -247,3 +247,8 @@ class Recorder:
         parent = None if number is None else self._expanded[number]
         self._parents[id(node.family)] = node.family, parent
         return parent
+
+
+def _without_place(error: str, dead_end: str | None) -> str:
+    """The error without the place where the search died: the trace itself shows it, for every decoder."""
+    return error if dead_end is None else error.removesuffix(f" {dead_end}")

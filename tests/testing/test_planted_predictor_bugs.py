@@ -58,6 +58,28 @@ class NamesStatesByNumbers(Table):
         return list(range(len(states)))
 
 
+class Counts(Table):
+    """Progress that breaks no promise: there is nothing to meet."""
+
+    met, needed, tokens = 0, 0, ()
+
+    def progress(self, states: Sequence[State]) -> list[tuple[int, int]]:
+        return [(self.met, self.needed)] * len(states)
+
+    def advancing(self, states: Sequence[State]) -> list[Any]:
+        return [self.tokens] * len(states)
+
+
+@breaks("test_progress_is_complete_where_an_output_can_end")
+class EndsTooEarly(Counts):
+    needed = 1
+
+
+@breaks("test_advancing_tokens_make_progress")
+class AdvancesNowhere(Counts):
+    tokens = (3,)  # type: ignore[assignment]
+
+
 @breaks("test_its_class_keeps_to_the_protocol")
 class MisspellsAnAbility(Table):
     def atention(self, states: Sequence[State]) -> list[Any]:
