@@ -31,8 +31,7 @@ from sgdec.testing import BatchTable, enumerate_space
 from sgdec.testing.trace_checks import require_complete
 from sgdec.text.words import SPECIAL, WordVocabulary
 from sgdec.trace.records import Tracing
-from tests.decoders.test_beam_reference import random_definition
-from tests.helpers.beam_reference import SOURCE, Counting, Tabled, constrained, random_table
+from tests.helpers.beam_reference import SOURCE, Counting, Tabled, constrained, random_definition, random_table
 from tests.helpers.both_beams import OPTIONS, compare, options
 from tests.helpers.relaxing import WholeLattice, random_automaton
 

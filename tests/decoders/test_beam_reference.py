@@ -20,24 +20,19 @@ from sgdec_decoders.vanilla import VanillaDecoder
 
 from sgdec import EOS, Decoder, SearchSpace, Source
 from sgdec.search.constellation import Constellation
-from tests.helpers.beam_reference import SOURCE, Definition, Hypothesis, Table, Tabled, random_table
+from tests.helpers.beam_reference import (
+    SOURCE,
+    Definition,
+    Hypothesis,
+    Table,
+    Tabled,
+    random_definition,
+    random_table,
+)
 
 SEEDS = range(60)
 UNUSED = 1
 """A token that no table has."""
-
-
-def random_definition(rng: np.random.Generator, **fixed: Any) -> Definition:
-    drawn: dict[str, Any] = {
-        "size": int(rng.integers(1, 5)),
-        "stop": str(rng.choice(["best", "full", "length", "proven"])),
-        "alpha": float(rng.choice([0.0, 0.6, 1.0, 2.0, -0.5])),
-        "beta": float(rng.choice([0.0, 0.0, 0.5])),
-        "normalize": str(rng.choice(["gnmt", "length"])),
-        "prune_local": float(rng.choice([0.0, 0.0, 1.0, 2.0])),
-        "prune_final": float(rng.choice([0.0, 0.0, 0.3, 1.0])),
-    }
-    return Definition(**{**drawn, **fixed})
 
 
 def without_banks(definition: Definition) -> dict[str, Any]:

@@ -274,3 +274,16 @@ def constrained(table: Table) -> Table:
         for prefix, row in table.scores.items()
     }
     return table._replace(scores=scores)
+
+
+def random_definition(rng: np.random.Generator, **fixed: Any) -> Definition:
+    drawn: dict[str, Any] = {
+        "size": int(rng.integers(1, 5)),
+        "stop": str(rng.choice(["best", "full", "length", "proven"])),
+        "alpha": float(rng.choice([0.0, 0.6, 1.0, 2.0, -0.5])),
+        "beta": float(rng.choice([0.0, 0.0, 0.5])),
+        "normalize": str(rng.choice(["gnmt", "length"])),
+        "prune_local": float(rng.choice([0.0, 0.0, 1.0, 2.0])),
+        "prune_final": float(rng.choice([0.0, 0.0, 0.3, 1.0])),
+    }
+    return Definition(**{**drawn, **fixed})

@@ -21,8 +21,9 @@ from sgdec_predictors.phrases import Phrases
 from sgdec import EOS, Context, SgdecError, Source, UsageError
 from sgdec.context import Vocabularies
 from sgdec.text.words import SPECIAL, WordVocabulary
-from tests.constraints.test_spelling import KINDS, TEXT, made
 from tests.helpers.contracts import PluginContract, SearchContract
+from tests.helpers.pretrained_tokenizers import TEXT
+from tests.helpers.vocabularies import KINDS, made
 
 WORDS = WordVocabulary([*SPECIAL, "art", "party", "deco", "nouveau", "Art", "-", "c++"])
 
