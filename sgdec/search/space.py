@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from operator import attrgetter
-from typing import Any, Literal, overload
+from typing import Any, Literal, TypeVar, overload
 
 from sgdec.context import EOS
 from sgdec.errors import SgdecError
@@ -29,6 +29,9 @@ from sgdec.search.requests import Asking, Request
 from sgdec.search.sampling import Draw
 from sgdec.search.telling import Telling
 from sgdec.trace.records import Fate
+
+Offer = TypeVar("Offer")
+"""The children that one node offers for the next beam."""
 
 ENDLESS = 10_000
 """The length at which a search without a length limit fails, before it fills the memory."""
@@ -174,17 +177,8 @@ class SearchSpace(Telling):
         The cost is one pass over the scores of all children, and one object per node returned. Expansions are
         counted, and errors raised, as in `expand`. Raises ValueError for a size below 1.
         """
-        if size < 1:
-            raise ValueError(f"size is {size}; expected 1 or more")
-        growing = [node for node in beam if node.last != EOS]
-        self._count(growing)
-        choice = Choice(size, size, width, all_ends)
-        ranking = self.ranking if distinct else None
-        families = iter(
-            self._answers.best_children([growing], choice, coverage=self._uses_coverage, distinct=ranking)
-            if growing
-            else ()
-        )
+        choice = _choice(size, width, all_ends)
+        growing, families = self._offers(self._answers.best_children, beam, choice, distinct)
         candidates: list[Node] = []
         for node in beam:
             if node.last == EOS:
@@ -211,17 +205,11 @@ class SearchSpace(Telling):
         """The candidates for the next beam of a search with banks (Post and Vilar 2018, section 3).
 
         They are the open and new candidates of `best_children` with the same arguments, all finished nodes, and for
-        each open node its best child and the children that meet more of a constraint, in the same order.
+        each open node its best child and the children that meet more of a constraint, in the same order. Errors are
+        those of `best_children`.
         """
-        growing = [node for node in beam if node.last != EOS]
-        self._count(growing)
-        choice = Choice(size, size, width, all_ends)
-        ranking = self.ranking if distinct else None
-        offers = iter(
-            self._answers.bank_children([growing], choice, coverage=self._uses_coverage, distinct=ranking)
-            if growing
-            else ()
-        )
+        choice = _choice(size, width, all_ends)
+        growing, offers = self._offers(self._answers.bank_children, beam, choice, distinct)
         families = [([node], [node]) if node.last == EOS else next(offers) for node in beam]
         best = sorted((child for family, _ in families for child in family), key=_total, reverse=True)
         if distinct:
@@ -379,11 +367,28 @@ class SearchSpace(Telling):
             self.longest = nodes[0]
         self.expansions += len(nodes)
 
+    def _offers(
+        self, ask: Callable[..., list[Offer]], beam: Sequence[Node], choice: Choice, distinct: bool
+    ) -> tuple[list[Node], Iterator[Offer]]:
+        """The open nodes of a beam, and what each of them offers for the next one; they count as expanded."""
+        growing = [node for node in beam if node.last != EOS]
+        self._count(growing)
+        ranking = self.ranking if distinct else None
+        found = ask([growing], choice, coverage=self._uses_coverage, distinct=ranking) if growing else []
+        return growing, iter(found)
+
     def _require_end_by(self, length: int) -> None:
         if length >= self._too_long:
             raise SgdecError(
                 f"no end after {length:,} tokens, and no length limit: give --max-length N, or omit it (default)."
             )
+
+
+def _choice(size: int, width: float, all_ends: bool) -> Choice:
+    """The choice of ``size`` children of a beam, of each node at most as many. Raises ValueError below 1."""
+    if size < 1:
+        raise ValueError(f"size is {size}; expected 1 or more")
+    return Choice(size, size, width, all_ends)
 
 
 def _best_first(node: Node) -> tuple[float, int]:

@@ -198,21 +198,11 @@ def random_table(rng: np.random.Generator, highest: float = 0.0, coarse: bool = 
     return Table(scores, attention, limit)
 
 
-class Tabled(Predictor):
-    """A table as a predictor; its state is the prefix."""
-
-    def __init__(self, table: Table) -> None:
-        self.table = table
-        self._prefix: Prefix = ()
+class OfPrefixes(Predictor):
+    """A predictor whose state is the prefix."""
 
     def initialize(self, source: Source) -> None:
-        self._prefix = ()
-
-    def predict_next(self, candidates: Candidates | None = None) -> Scores:
-        row = np.full(max(TOKENS) + 1, -np.inf)
-        for token, score in self.table.scores[self._prefix].items():
-            row[token] = score
-        return Scores.dense(row)
+        self._prefix: Prefix = ()
 
     def consume(self, token: int) -> None:
         self._prefix = (*self._prefix, token)
@@ -222,6 +212,19 @@ class Tabled(Predictor):
 
     def set_state(self, state: Prefix) -> None:
         self._prefix = state
+
+
+class Tabled(OfPrefixes):
+    """A table as a predictor."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+
+    def predict_next(self, candidates: Candidates | None = None) -> Scores:
+        row = np.full(max(TOKENS) + 1, -np.inf)
+        for token, score in self.table.scores[self._prefix].items():
+            row[token] = score
+        return Scores.dense(row)
 
     def best_remaining(self, states: Sequence[Prefix]) -> list[float]:
         return [self.table.most(state) for state in states]
@@ -233,26 +236,14 @@ class Tabled(Predictor):
         return [np.array(self.table.attention[state]) for state in states]
 
 
-class Counting(Predictor):
-    """Forbids the end until the wanted tokens are there, and counts them; its state is the prefix."""
+class Counting(OfPrefixes):
+    """Forbids the end until the wanted tokens are there, and counts them."""
 
     max_score = 0.0
-
-    def initialize(self, source: Source) -> None:
-        self._prefix: Prefix = ()
 
     def predict_next(self, candidates: Candidates | None = None) -> Scores:
         forbidden = [] if progress(self._prefix) == len(WANTED) else [EOS]
         return Scores.sparse(forbidden, [-math.inf] * len(forbidden), default=0.0)
-
-    def consume(self, token: int) -> None:
-        self._prefix = (*self._prefix, token)
-
-    def get_state(self) -> Prefix:
-        return self._prefix
-
-    def set_state(self, state: Prefix) -> None:
-        self._prefix = state
 
     def best_remaining(self, states: Sequence[Prefix]) -> list[float]:
         return [0.0] * len(states)

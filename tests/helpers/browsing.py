@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -62,6 +63,17 @@ class Reader:
     def ask(self, code: str) -> Any:
         """The value of a JavaScript expression."""
         return self.page.evaluate(code)
+
+    def wait_until(self, condition: str, seconds: float = 20) -> None:
+        """Return when a JavaScript expression is true.
+
+        `Page.wait_for_function` asks again from within the page, where the page's policy forbids strings as code.
+        """
+        end = time.monotonic() + seconds
+        while not self.ask(condition):
+            if time.monotonic() > end:
+                raise TimeoutError(f"not true after {seconds} s: {condition}")
+            time.sleep(0.02)
 
     def texts(self, selector: str) -> list[str]:
         """The texts of all elements."""

@@ -2,39 +2,21 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Sequence
 from functools import cache
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from sgdec.constraints.spelling import Spelling
 from sgdec.context import EOS, Context, Vocabularies, Vocabulary
-from sgdec.text.pretrained import load_pretrained
-from sgdec.text.sentencepiece import SentencePieceVocabulary
 from sgdec.text.words import SPECIAL, MixedVocabulary, WordVocabulary
-from tests.helpers.pretrained_tokenizers import FAMILIES
+from tests.helpers.vocabularies import pretrained, trained
 
 TEXT = ["a b ab ba", "aab abb é", "ab ab aab b a", "ba bab é a"] * 5
 LETTERS = frozenset("ab é")
 
 
 def _trained(**options: Any) -> Vocabulary:
-    import sentencepiece
-
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(TEXT), model_writer=model, hard_vocab_limit=False, minloglevel=2,
-        **{"vocab_size": 16, **options},
-    )  # fmt: skip
-    return SentencePieceVocabulary(model.getvalue())
-
-
-def _family(name: str) -> Vocabulary:
-    with TemporaryDirectory() as folder:
-        FAMILIES[name](Path(folder))
-        return load_pretrained(folder)[1]
+    return trained(TEXT, **{"vocab_size": 16, **options})
 
 
 KINDS: dict[str, Callable[[], Vocabulary]] = {
@@ -53,7 +35,7 @@ FAMILIES_OF_MODELS = ("gpt2", "marian", "llama")
 
 @cache
 def vocabulary(kind: str) -> Vocabulary:
-    return _family(kind) if kind in FAMILIES_OF_MODELS else KINDS[kind]()
+    return pretrained(kind) if kind in FAMILIES_OF_MODELS else KINDS[kind]()
 
 
 @cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,12 +19,13 @@ from sgdec.text.words import MixedVocabulary, WordVocabulary
 from tests.helpers.pretrained_tokenizers import FAMILIES, TEXT
 
 
-def trained(**options: Any) -> SentencePieceVocabulary:
+def trained(text: Sequence[str] = TEXT, **options: Any) -> SentencePieceVocabulary:
+    """A SentencePiece vocabulary with the trainer's ``options``."""
     import sentencepiece
 
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(TEXT), model_writer=model, hard_vocab_limit=False, minloglevel=2,
+        sentence_iterator=iter(text), model_writer=model, hard_vocab_limit=False, minloglevel=2,
         **{"vocab_size": 110, **options},
     )  # fmt: skip
     return SentencePieceVocabulary(model.getvalue())

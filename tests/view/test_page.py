@@ -237,11 +237,11 @@ def test_other_keys_and_buttons(opened: Open) -> None:
     reader = opened([BEAM])
     press = reader.page.keyboard.press
     press("n")
-    reader.page.wait_for_function("location.hash === '#sentence=2' && viewer.id === 2")
+    reader.wait_until("location.hash === '#sentence=2' && viewer.id === 2")
     press("p")
-    reader.page.wait_for_function("viewer.id === 1")
+    reader.wait_until("viewer.id === 1")
     reader.page.click("#next")
-    reader.page.wait_for_function("viewer.id === 2")
+    reader.wait_until("viewer.id === 2")
     press("d")
     assert reader.page.input_value("#dropped") == "path"
     scale = "d3.zoomTransform(document.getElementById('run1')).k"
@@ -317,7 +317,7 @@ def test_the_table_sorts_and_leads_to_sentences(opened: Open) -> None:
     expected = sorted((trace.hypotheses[0].rank_score for trace in BEAM.sentences), reverse=True)
     assert scores == pytest.approx(expected, abs=1e-3)
     reader.page.click("#sentences a:has-text('2')")
-    reader.page.wait_for_function("viewer.id === 2")
+    reader.wait_until("viewer.id === 2")
     assert reader.page.locator("tr[aria-current]").get_attribute("data-sentence") == "2"
     reader.page.fill("#number", "9")
     reader.page.press("#number", "Enter")
@@ -512,7 +512,7 @@ def test_a_failed_search_and_an_empty_output_are_shown(opened: Open) -> None:
     reader = opened([run])
     assert reader.texts(".error") == ["The search failed: no path is left"]
     reader.page.keyboard.press("n")
-    reader.page.wait_for_function("viewer.id === 2")
+    reader.wait_until("viewer.id === 2")
     assert drawn(reader) == []
     empty = traced("greedy", {"nmt": Model(1, -20)}, sources=[[3]], nbest=1)
     assert empty.sentences[0].hypotheses[0].tokens == ()
