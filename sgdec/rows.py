@@ -32,7 +32,7 @@ from sgdec.context import EOS
 from sgdec.errors import UsageError
 from sgdec.protocol import FORBIDDEN
 from sgdec.ranking import Coverage, add_attention
-from sgdec.scores import DenseScores
+from sgdec.scores import AllowedScores, DenseScores
 from sgdec.search.answers import attention_rows
 from sgdec.search.banks import advancing_of, progress_of, with_progress
 from sgdec.search.choosing import Choice, Chosen, choose_rows
@@ -283,7 +283,8 @@ class HypothesisRows:
         if weight is None:
             return Part(name, None, [None] * rows)
         scores = self._constellation.members[k].predict(self._states[k])
-        if not isinstance(scores, DenseScores) and any(row.restricts for row in scores.rows):
+        in_matrix = isinstance(scores, DenseScores | AllowedScores)
+        if not in_matrix and any(row.restricts for row in scores.rows):
             raise UsageError(
                 f"predictor {name!r} lists the only tokens that can follow, but this decoder needs a score for every "
                 "token; use --decoder beam."

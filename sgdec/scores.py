@@ -143,10 +143,11 @@ class TokenLists(Sequence[Sequence[int]]):
 
 
 class Scores:
-    """A predictor's scores of the next token: one row per prefix, of one of four kinds.
+    """A predictor's scores of the next token: one row per prefix, of one of five kinds.
 
     `DenseScores` are a matrix, `SparseScores` list some tokens of each row, `ListedScores` do so in arrays,
-    `CandidateScores` score the requested candidates. Each constructor here returns the right kind.
+    `AllowedScores` mark the tokens that can follow, `CandidateScores` score the requested candidates. Each
+    constructor here returns the right kind.
 
     >>> Scores.sparse([7], [-0.5]).rows        # only token 7 can follow
     [SparseRow({7: -0.5}, default=-inf)]
@@ -236,6 +237,17 @@ class Scores:
         return ListedScores(TokenLists(offsets, tokens), scores)
 
     @classmethod
+    def allowing(cls, allowed: npt.NDArray[np.bool_]) -> AllowedScores:
+        """Rows ``[rows, V]`` that restrict: the marked tokens can follow, with score 0.
+
+        The same as ``Scores.listed`` with all scores 0, in less time if many tokens can follow.
+
+        >>> Scores.allowing(np.array([[False, True, True]])).rows
+        [SparseRow({1: 0.0, 2: 0.0}, default=-inf)]
+        """
+        return AllowedScores(allowed)
+
+    @classmethod
     def stack(cls, parts: Iterable[Scores]) -> Scores:
         """Concatenate batches. If one part is dense, all rows are converted to dense rows."""
         parts = list(parts)
@@ -306,6 +318,28 @@ class ListedScores(Scores):
 
     def __len__(self) -> int:
         return len(self.lists)
+
+
+@final
+class AllowedScores(Scores):
+    """Rows that restrict, as marks. Their `SparseRow` objects are created when they are needed."""
+
+    __slots__ = ("_rows", "allowed")
+
+    def __init__(self, allowed: npt.NDArray[np.bool_]) -> None:
+        """``allowed [rows, V]``: the tokens that can follow; all have score 0."""
+        self.allowed = allowed
+        self._rows: list[SparseRow] | None = None
+
+    @property
+    def rows(self) -> list[SparseRow]:
+        if self._rows is None:
+            tokens = [row.nonzero()[0].tolist() for row in self.allowed]
+            self._rows = [SparseRow(listed, [0.0] * len(listed)) for listed in tokens]
+        return self._rows
+
+    def __len__(self) -> int:
+        return len(self.allowed)
 
 
 @final

@@ -126,6 +126,15 @@ def weighted(values: Array, weights: Sequence[float | None]) -> Array:
     return product
 
 
+def allowing(values: Array, allowed: npt.NDArray[np.bool_]) -> Array:
+    """A new matrix in which all tokens are forbidden that are not marked; both ``[rows, V]``."""
+    if isinstance(values, np.ndarray):
+        return np.where(allowed, values, values.dtype.type(FORBIDDEN))
+    import torch
+
+    return values.masked_fill(torch.from_numpy(~allowed).to(values.device), FORBIDDEN)
+
+
 def forbidding(values: Array, tokens: npt.NDArray[np.integer[Any]]) -> Array:
     """A copy of ``values`` in which these tokens are forbidden in every row."""
     copy: Array = values.copy() if isinstance(values, np.ndarray) else values.clone()

@@ -13,8 +13,18 @@ import numpy.typing as npt
 from sgdec.arcs import MORE
 from sgdec.context import EOS
 from sgdec.errors import SgdecError, UsageError
-from sgdec.protocol import Candidates
-from sgdec.scores import FEW, FORBIDDEN, CandidateScores, DenseScores, ListedScores, Scores, SparseRow, TokenLists
+from sgdec.protocol import Array, Candidates
+from sgdec.scores import (
+    FEW,
+    FORBIDDEN,
+    AllowedScores,
+    CandidateScores,
+    DenseScores,
+    ListedScores,
+    Scores,
+    SparseRow,
+    TokenLists,
+)
 from sgdec.search import arrays
 
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -58,8 +68,9 @@ class Column:
 
     @property
     def width(self) -> int | None:
-        """The number of columns of its score matrix; None if it has none."""
-        return self.scores.values.shape[1] if isinstance(self.scores, DenseScores) else None
+        """The number of columns of its matrix, of scores or of marks; None if it has none."""
+        matrix = None if self.scores is None else matrix_of(self.scores)
+        return None if matrix is None else int(matrix.shape[1])
 
     def sparse_row(self, node: int) -> SparseRow | None:
         """The node's row if it is sparse; None if it is dense or the predictor is not consulted."""
@@ -84,22 +95,23 @@ class Column:
         places = [self.places[node] for node in wanted.nodes]
         if isinstance(self.scores, ListedScores):
             return self._of_listed(self.scores, wanted, places)
-        if not isinstance(self.scores, DenseScores):
+        values = matrix_of(self.scores)
+        if values is None:
             rows = self.scores.rows
             found = [
                 [0.0] * len(tokens) if row is None else rows[row].at(tokens)
                 for row, tokens in zip(places, wanted.tokens, strict=True)
             ]
             return np.fromiter(chain.from_iterable(found), np.float64, len(wanted.token))
-        values = self.scores.values
         if wanted.token.max(initial=0) >= values.shape[1]:
             raise SgdecError(
                 f"token {wanted.token.max()} is outside the vocabulary of predictor {self.name!r} "
                 f"({values.shape[1]} tokens); lattice and model must share one target vocabulary."
             )
         at = np.array([-1 if row is None else row for row in places])[wanted.place]
-        picked: Floats = arrays.to_numpy(arrays.pick(values, np.maximum(at, 0), wanted.token)).astype(np.float64)
-        return np.where(at < 0, 0.0, picked)
+        picked = arrays.to_numpy(arrays.pick(values, np.maximum(at, 0), wanted.token))
+        scores = np.where(picked, 0.0, FORBIDDEN) if picked.dtype == np.bool_ else picked.astype(np.float64)
+        return np.where(at < 0, 0.0, scores)
 
 
     @staticmethod
@@ -112,6 +124,11 @@ class Column:
         of_token = np.full(len(found), FORBIDDEN)
         of_token[found] = scores.scores[place[found]]
         return np.where(row < 0, 0.0, of_token)
+
+
+def matrix_of(scores: Scores) -> Array | None:
+    """The matrix ``[rows, V]`` of dense scores, or of marks; None for other kinds."""
+    return scores.allowed if isinstance(scores, AllowedScores) else scores.values
 
 
 class Restrictions:
@@ -128,8 +145,8 @@ class Restrictions:
     def add(self, column: Column) -> bool:
         """Add the rows of a predictor that restrict; return whether there are any."""
         scores = column.scores
-        if scores is None or isinstance(scores, (DenseScores, CandidateScores)):
-            return False  # an answer to candidates never restricts: it forbids a token by the score -inf
+        if scores is None or isinstance(scores, (DenseScores, AllowedScores, CandidateScores)):
+            return False  # an answer to candidates never restricts: it forbids a token by the score -inf; marks do too
         if isinstance(scores, ListedScores) and isinstance(column.places, range):
             self._lists.append(scores.lists)
             return len(scores) > 0

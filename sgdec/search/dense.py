@@ -65,9 +65,12 @@ class DenseRows:
             )
         self.shape = rows, width
         self._parts = parts
-        answered = [part for part in parts if part.answer is not None]
-        self._matrix_is_exact = (
-            len(answered) == 1 and answered[0].width is not None and set(answered[0].weights) <= {1.0, 0.0, None}
+        self._adding = [part for part in parts if part.answer is not None and part.mask is None]
+        """The parts that change sums."""
+        self._matrix_is_exact = not self._adding or (
+            len(self._adding) == 1
+            and self._adding[0].matrix is not None
+            and set(self._adding[0].weights) <= {1.0, 0.0, None}
         )
         """Whether the matrix has no rounding errors, because it comes from one predictor."""
         for part in parts:
@@ -253,17 +256,17 @@ class DenseRows:
     @cached_property
     def _matrix(self) -> Array:
         """``[R, V]``: the combined scores."""
-        answered = [(part.answer, part.weights) for part in self._parts if part.answer is not None]
-        if len(answered) == 1:
-            ((answer, weights),) = answered
-            if set(weights) == {1.0} and not isinstance(answer, OpenRows):
-                return answer
-        matrices = [answer for answer, _ in answered if not isinstance(answer, OpenRows)]
-        self._require_room(max(map(arrays.host_itemsize, matrices), default=8))
-        total: Array = arrays.checked(self._add_up, self._refuse_overflow)
+        matrices = [part.matrix for part in self._adding if part.matrix is not None]
+        is_one = len(self._adding) == len(matrices) == 1 and set(self._adding[0].weights) == {1.0}
+        if not is_one or any(part.mask for part in self._parts):
+            self._require_room(max(map(arrays.host_itemsize, matrices), default=8))
+        return self._masked(matrices[0] if is_one else arrays.checked(self._add_up, self._refuse_overflow))
+
+    def _masked(self, total: Array) -> Array:
+        """Sums without the tokens that masks forbid. The sums have been checked, which would have found each -inf."""
         for part in self._parts:
-            if isinstance(part.answer, OpenRows) and part.answer.only_forbids:
-                total = part.answer.added_to(total, part.factors)  # after the check, which would find each -inf
+            if part.mask is not None:
+                total = part.mask.added_to(total, part.factors)
         return total
 
     def _require_room(self, itemsize: int) -> None:
@@ -272,17 +275,17 @@ class DenseRows:
         require_room(rows, width * itemsize, "the combined scores of", "prefixes")
 
     def _add_up(self) -> Array:
-        """The sum without the rows that only forbid."""
+        """The sum without masks."""
         total: Array | None = None
-        for part in self._parts:
-            if part.answer is not None and not isinstance(part.answer, OpenRows):
-                scores = arrays.weighted(part.answer, part.weights)
+        for part in self._adding:
+            if part.matrix is not None:
+                scores = arrays.weighted(part.matrix, part.weights)
                 total = scores if total is None else arrays.add(total, scores)
         if total is None:
             total = np.zeros(self.shape)
-        for part in self._parts:
-            if isinstance(part.answer, OpenRows) and not part.answer.only_forbids:
-                total = part.answer.added_to(total, part.factors)
+        for part in self._adding:
+            if part.open_rows is not None:
+                total = part.open_rows.added_to(total, part.factors)
         return total
 
     @cached_property
@@ -311,22 +314,21 @@ class DenseRows:
 
         def add_up() -> Floats:
             total = np.zeros(self.shape)
-            for part in self._parts:
+            for part in self._adding:
                 total += arrays.weigh(part.filled(self.shape), part.factors)
             return total
 
-        total: Array = arrays.checked(add_up, self._refuse_overflow)
-        return total
+        return self._masked(arrays.checked(add_up, self._refuse_overflow))
 
     def _refuse_overflow(self, total: Any) -> None:
         """Raise SgdecError if a sum ``[R, V]`` is NaN or infinite although no predictor forbids the token."""
         wrong = arrays.infinite(total)  # [R, V]
-        for part in self._parts:
-            if isinstance(part.answer, OpenRows):
-                forbidden = part.answer.score == FORBIDDEN
-                wrong[part.answer.row[forbidden], part.answer.token[forbidden]] = False
-            elif part.answer is not None:
-                wrong &= ~(arrays.like(wrong, part.consulted) & arrays.forbidden(part.answer, wrong))
+        for part in self._adding:
+            if part.open_rows is not None:
+                forbidden = part.open_rows.score == FORBIDDEN
+                wrong[part.open_rows.row[forbidden], part.open_rows.token[forbidden]] = False
+            if part.matrix is not None:
+                wrong &= ~(arrays.like(wrong, part.consulted) & arrays.forbidden(part.matrix, wrong))
         places = np.argwhere(arrays.to_numpy(wrong))
         if len(places):
             row, token = places[0].tolist()

@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 
 from sgdec.protocol import FORBIDDEN, Array
-from sgdec.scores import DenseScores, Scores, SparseRow
+from sgdec.scores import AllowedScores, DenseScores, Scores, SparseRow
 from sgdec.search import arrays
 from sgdec.search.columns import Column, Flags, Floats, Ints
 
@@ -81,12 +81,29 @@ class OpenRows:
 
 
 @dataclass(frozen=True)
+class Marks:
+    """Rows that mark the tokens that can follow; all of these have score 0."""
+
+    allowed: Flags
+    """``[R, V]``; all tokens of rows that do not consult the predictor."""
+    only_forbids = True
+
+    def scores_of(self, rows: Ints, tokens: Ints) -> Floats:
+        """The scores of tokens in these rows; both of one shape."""
+        return np.where(self.allowed[rows, tokens], 0.0, FORBIDDEN)
+
+    def added_to(self, total: Array, factors: Floats) -> Array:
+        """A new matrix ``[R, V]``: ``total``, where tokens without a mark are forbidden."""
+        return arrays.allowing(total, self.allowed)
+
+
+@dataclass(frozen=True)
 class Part:
     """One predictor's answer for R rows."""
 
     name: str
-    answer: Array | OpenRows | None
-    """A matrix ``[R, V]``, or open rows; None = no row consults the predictor."""
+    answer: Array | OpenRows | Marks | None
+    """A matrix ``[R, V]``, open rows, or marks; None = no row consults the predictor."""
     weights: Sequence[float | None]
     """``[R]``; None = this row does not consult the predictor."""
 
@@ -94,24 +111,49 @@ class Part:
     def of(cls, column: Column, nodes: Sequence[int]) -> Part:
         """The part of a column that concerns these nodes of the batch."""
         weights = [column.weights[node] for node in nodes]
+        places = [column.places[node] for node in nodes]
+        if isinstance(column.scores, AllowedScores):
+            allowed = column.scores.allowed[[0 if place is None else place for place in places]]
+            allowed[[place is None for place in places]] = True
+            return cls(column.name, Marks(allowed), weights)
         if not isinstance(column.scores, DenseScores):
             rows = [column.sparse_row(node) for node in nodes]
             return cls(column.name, None if column.scores is None else OpenRows.of(rows), weights)
-        values, places = column.scores.values, [column.places[node] for node in nodes]
+        values = column.scores.values
         if places != list(range(len(values))):
             values = arrays.rows(values, [0 if place is None else place for place in places])
         return cls(column.name, values, weights)
 
     @classmethod
     def whole(cls, name: str, scores: Scores, weight: float) -> Part:
-        """From the scores of R nodes that all have this weight; none of the rows may restrict."""
-        answer = scores.values if isinstance(scores, DenseScores) else OpenRows.of(scores.rows)
+        """From the scores of R nodes that all have this weight; none of the rows may list the only candidates."""
+        answer: Array | OpenRows | Marks
+        if isinstance(scores, AllowedScores):
+            answer = Marks(scores.allowed)
+        else:
+            answer = scores.values if isinstance(scores, DenseScores) else OpenRows.of(scores.rows)
         return cls(name, answer, [weight] * len(scores))
 
     @property
+    def matrix(self) -> Array | None:
+        """Its score matrix ``[R, V]``, if it has one."""
+        return None if isinstance(self.answer, OpenRows | Marks) else self.answer
+
+    @property
+    def open_rows(self) -> OpenRows | None:
+        """Its open rows, unless they only forbid."""
+        return self.answer if isinstance(self.answer, OpenRows) and not self.answer.only_forbids else None
+
+    @property
+    def mask(self) -> OpenRows | Marks | None:
+        """Its answer, if this changes no sum except that it forbids tokens."""
+        return self.answer if isinstance(self.answer, OpenRows | Marks) and self.answer.only_forbids else None
+
+    @property
     def width(self) -> int | None:
-        """The number of columns of its score matrix; None if it has none."""
-        return None if self.answer is None or isinstance(self.answer, OpenRows) else self.answer.shape[1]
+        """The number of columns of its matrix, of scores or of marks; None if it has none."""
+        matrix = self.answer.allowed if isinstance(self.answer, Marks) else self.matrix
+        return None if matrix is None else int(matrix.shape[1])
 
     @cached_property
     def factors(self) -> Floats:
@@ -133,7 +175,7 @@ class Part:
         """Its unweighted scores of tokens in these rows, both of one shape; 0 for rows that do not consult it."""
         if self.answer is None:
             return np.zeros(tokens.shape)
-        if isinstance(self.answer, OpenRows):
+        if isinstance(self.answer, OpenRows | Marks):
             return self.answer.scores_of(rows, tokens)
         picked: Floats = arrays.to_numpy(arrays.pick(self.answer, rows.ravel(), tokens.ravel())).astype(np.float64)
         found = picked.reshape(tokens.shape)
@@ -141,7 +183,7 @@ class Part:
 
     def of_either_sign(self, rows: int) -> Floats | float:
         """``[R]``: the highest magnitude of its weighted scores; 0 if none is positive, as with log-probabilities."""
-        if self.answer is None:
+        if self.answer is None or isinstance(self.answer, Marks):
             return 0.0
         if isinstance(self.answer, OpenRows):
             magnitude = np.abs(self.answer.default)
@@ -160,4 +202,6 @@ class Part:
             values = np.repeat(self.answer.default[:, None], shape[1], axis=1)
             values[self.answer.row, self.answer.token] = self.answer.score
             return values
+        if isinstance(self.answer, Marks):
+            return np.where(self.answer.allowed, 0.0, FORBIDDEN)
         return np.where(self.consulted, arrays.to_numpy(self.answer).astype(np.float64), 0.0)

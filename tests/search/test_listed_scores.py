@@ -1,4 +1,4 @@
-"""Rows that restrict, as arrays: they mean what the same rows mean as lists, in every mix and every search."""
+"""Rows that restrict, as arrays or as marks: they mean what the same rows mean as lists, in every mix and search."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ V = 12
 Ways = dict[int, tuple[float, int]]
 
 
-def drawn(seed: int) -> dict[int, Ways]:
-    """A lattice of 30 states with up to nine arcs each, some of them forbidden."""
+def drawn(seed: int, scored: bool = True) -> dict[int, Ways]:
+    """A lattice of 30 states with up to nine arcs each, some of them forbidden; other scores can be all 0."""
     rng = random.Random(seed)
     lattice: dict[int, Ways] = {}
     for state in range(30):
@@ -34,6 +34,11 @@ def drawn(seed: int) -> dict[int, Ways]:
         if rng.random() < 0.9:
             lattice[state][EOS] = (rng.uniform(-2, 0), 99)
     lattice[30] = {EOS: (-0.1, 99)}
+    if not scored:
+        lattice = {
+            state: {t: (0.0, after) for t, (score, after) in ways.items() if score != FORBIDDEN}
+            for state, ways in lattice.items()
+        }
     return {state: dict(sorted(ways.items())) for state, ways in lattice.items()}
 
 
@@ -56,6 +61,16 @@ class InArrays(BatchPredictor):
         return [self.ways.get(state, {}).get(token, (0, 99))[1] for state, token in zip(states, tokens, strict=True)]
 
 
+class InMarks(InArrays):
+    """The same lattice, if all its scores are 0, with rows as marks."""
+
+    def predict_batch(self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None) -> Scores:
+        allowed = np.zeros((len(states), V), bool)
+        for row, state in zip(allowed, states, strict=True):
+            row[list(self.ways.get(state, {}))] = True
+        return Scores.allowing(allowed)
+
+
 def tables(seed: int) -> Any:
     return np.random.default_rng(seed).normal(-1, 1, (V, V))
 
@@ -74,9 +89,13 @@ WEIGHTS = [[1.0, 1.0, 1.0], [0.5, -1.0, 0.0], [2.0, 0.3, None]]
 @pytest.mark.parametrize("size", [1, 4, 40])
 @pytest.mark.parametrize("weights", WEIGHTS, ids=str)
 @pytest.mark.parametrize("mix", MIXES)
-def test_arrays_mean_what_lists_mean(mix: str, weights: list[float | None], size: int) -> None:
+@pytest.mark.parametrize("form", [InArrays, InMarks])
+def test_all_forms_mean_what_lists_mean(
+    form: type[InArrays], mix: str, weights: list[float | None], size: int
+) -> None:
     found = []
-    for one in (lambda seed: Lattice(drawn(seed)), lambda seed: InArrays(drawn(seed))):
+    scored = form is InArrays
+    for one in (lambda seed: Lattice(drawn(seed, scored)), lambda seed: form(drawn(seed, scored))):
         predictors = MIXES[mix](one)
         constellation = Constellation.of(predictors, weights=weights[: len(predictors)], vocab_size=V)
         for limit in (3, 9):
@@ -93,13 +112,15 @@ def test_arrays_mean_what_lists_mean(mix: str, weights: list[float | None], size
     assert any(result.hypotheses for result, _, _ in found) or mix == "with lists"
 
 
-OTHERS = Table(tables(1)), Lattice(drawn(2)), InArrays(drawn(2))
+OTHERS = Table(tables(1)), Lattice(drawn(2)), InArrays(drawn(2)), InMarks(drawn(2, scored=False))
 
 
+@pytest.mark.parametrize("form", [InArrays, InMarks])
 @pytest.mark.parametrize("other", OTHERS, ids=lambda other: type(other).__name__)
-def test_nodes_may_consult_only_some_predictors(other: Any) -> None:
+def test_nodes_may_consult_only_some_predictors(other: Any, form: type[InArrays]) -> None:
     found = []
-    for a in (Lattice(drawn(1)), InArrays(drawn(1))):
+    ways = drawn(1, scored=form is InArrays)
+    for a in (Lattice(ways), form(ways)):
         predictors = {"a": a, "other": other, "table": Table(tables(9))}
         constellation = Constellation.of(predictors, vocab_size=V)
         (root,) = constellation.roots([Source(1, (3,), max_length=5)])
