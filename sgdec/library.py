@@ -14,6 +14,7 @@ from operator import index
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, get_args
 
+from sgdec.context import Vocabulary
 from sgdec.errors import SgdecError, UsageError
 from sgdec.found import Found
 from sgdec.io.limits import TOKENS
@@ -23,6 +24,7 @@ from sgdec.plugins.host import Host
 from sgdec.protocol import BatchPredictor, Decoder, Predictor, Source
 from sgdec.ranking import Ranking
 from sgdec.search.blame import told
+from sgdec.search.listing import TextOf
 from sgdec.search.outcome import Outcome, Unreadable
 from sgdec.search.scheduler import Scheduler
 from sgdec.settings import BoundsKind, Penalties, Settings, plain
@@ -45,6 +47,7 @@ def load(
     decoder: str | type[Decoder] | Decoder = "beam",
     *,
     nbest: int = Settings.nbest,
+    distinct_text: bool = Settings.distinct_text,
     max_length_factor: float = Settings.max_length_factor,
     max_length: int | None = Settings.max_length,
     deterministic: bool = Settings.deterministic,
@@ -118,6 +121,7 @@ class LoadedRun:
         """Constellation, decoder and vocabularies."""
         self.settings = settings
         self.lengths = lengths
+        self._text_of = _text_of(parts.vocabularies.target, settings) if settings.distinct_text else None
         self._copier = Copier(parts.constellation, parts.vocabularies) if settings.copy_unknown else None
         self.scheduler()  # raises UsageError for settings that the decoder does not support
 
@@ -185,7 +189,9 @@ class LoadedRun:
         """A scheduler for the decoder, with the settings of the run. ``tracing``: which sentences to trace."""
         names = ("nbest", "seed", "batch_size", "window", "max_rows", "deterministic")
         chosen = {name: getattr(self.settings, name) for name in names}
-        return Scheduler(self.parts.constellation, self.parts.decoder, tracing=tracing, **chosen)
+        return Scheduler(
+            self.parts.constellation, self.parts.decoder, tracing=tracing, text_of=self._text_of, **chosen
+        )
 
     def scorer(self, ranking: Ranking) -> Scheduler:
         """A scheduler that scores the output of a `Pair`. UsageError for a coverage penalty without attention."""
@@ -255,6 +261,21 @@ class LoadedRun:
                 raise
             except SgdecError as error:
                 yield Unreadable(number, error)
+
+
+def _text_of(vocabulary: Vocabulary | None, settings: Settings) -> TextOf:
+    """The text by which hypotheses are distinct."""
+    if vocabulary is None:
+        raise UsageError(
+            "distinct texts need a target vocabulary, and no predictor has one: give --tokenizer FILE, or omit "
+            "--distinct-text."
+        )
+    if settings.copy_unknown:
+        raise UsageError(
+            "--distinct-text compares the texts that the vocabulary decodes, and --copy-unknown changes them later: "
+            "give one of them."
+        )
+    return vocabulary.decode
 
 
 def _unreadable(side: str, number: int) -> UsageError:

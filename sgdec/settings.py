@@ -27,8 +27,8 @@ class Says(NamedTuple):
 Precision = Literal["fp32", "bf16", "fp64", "int8"]
 BoundsKind = Literal["auto", "product", "sum"]
 SHAPING = (
-    "nbest", "max_length_factor", "max_length", "batch_size", "window", "max_rows", "deterministic", "bounds",
-    "check_bounds", "copy_unknown",
+    "nbest", "distinct_text", "max_length_factor", "max_length", "batch_size", "window", "max_rows", "deterministic",
+    "bounds", "check_bounds", "copy_unknown",
 )  # fmt: skip
 """Settings that can change the results. The signature lists them and `max_source_length`."""
 
@@ -38,6 +38,9 @@ class Settings:
     """Each field is an option ``--NAME`` of the command line, with hyphens for underscores."""
 
     nbest: Annotated[int, Ge(1), Says("number of hypotheses to list per sentence")] = 1
+    distinct_text: Annotated[
+        bool, Says("list of hypotheses with the same text only the best; others take the places of the rest")
+    ] = False
     max_length_factor: Annotated[
         float, Ge(0), Says("limit on output tokens before </s>, as a multiple of source tokens")
     ] = 2.0

@@ -133,8 +133,3 @@ def drop(space: SearchSpace, nodes: Iterable[Node], reason: str) -> None:
     if space.traced:
         for node in nodes:
             space.dropped(node, reason)
-
-
-def best_ranked(space: SearchSpace, finished: Iterable[Node]) -> list[Node]:
-    """The n-best of finished hypotheses, with n from the run; equal rank scores keep their order."""
-    return sorted(finished, key=space.rank_score, reverse=True)[: space.nbest]

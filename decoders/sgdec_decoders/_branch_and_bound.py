@@ -61,27 +61,45 @@ class Budget:
 
 
 class NBest:
-    """The n best finished nodes so far, with n from the run; nodes with equal scores are in the order found."""
+    """The n best finished nodes so far, with n from the run; nodes with equal scores are in the order found.
+
+    Nodes that are equal to the user are *rivals*, and only the best of them is listed: here those with the same text,
+    if the run asks for distinct ones.
+    """
 
     def __init__(self, space: SearchSpace) -> None:
         self._space = space
         self.nodes: list[Node] = []
         self._costs: list[float] = []
         """Their rank scores, negated, so that they ascend."""
+        self._rivals: list[Hashable] = []
+        """For each node what `rivals` returned."""
         self._lowest = FORBIDDEN
 
     def add(self, node: Node) -> None:
         cost = -self._space.rank_score(node)
+        if cost >= -self._lowest:
+            return
+        rivals = self.rivals(node)
+        if rivals is not None and rivals in self._rivals:
+            place = self._rivals.index(rivals)
+            if self._costs[place] <= cost:
+                self._space.dropped(node, "outranked")
+                return
+            self._space.dropped(self.nodes[place], "outranked")
+            del self._costs[place], self.nodes[place], self._rivals[place]
         place = bisect_right(self._costs, cost)
         self._costs.insert(place, cost)
         self.nodes.insert(place, node)
-        del self._costs[self._space.nbest :], self.nodes[self._space.nbest :]
-        if len(self._costs) == self._space.nbest:
-            self._lowest = -self._costs[-1]
+        self._rivals.insert(place, rivals)
+        nbest = self._space.nbest
+        del self._costs[nbest:], self.nodes[nbest:], self._rivals[nbest:]
+        self._lowest = -self._costs[-1] if len(self._costs) == nbest else FORBIDDEN
 
-    def remove(self, place: int) -> None:
-        del self._costs[place], self.nodes[place]
-        self._lowest = FORBIDDEN
+    def rivals(self, node: Node) -> Hashable:
+        """The value that a finished node and its rivals share; None = it has no rivals."""
+        text_of = self._space.text_of
+        return None if text_of is None else text_of(node.tokens[:-1])
 
     def highest(self) -> float:
         """The best rank score; -inf = there is none."""

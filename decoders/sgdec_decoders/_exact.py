@@ -13,7 +13,7 @@ from typing import Annotated, ClassVar, final
 
 from pydantic import Field
 
-from sgdec import Decoder, Result, SearchSpace
+from sgdec import Decoder, Result, SearchSpace, UsageError
 from sgdec.ranking import Ranking
 from sgdec_decoders._branch_and_bound import Budget, NBest, Recombination, Tree
 from sgdec_decoders._ranking_options import Alpha, Beta, Normalize
@@ -51,7 +51,7 @@ class ExactDecoder(Decoder):
     def decode(self, space: SearchSpace) -> Result:
         """Raises UsageError, naming the predictor, if one declares no bound, or no bound can end the search.
 
-        Raises SgdecError if a declared bound is wrong.
+        Raises UsageError if options exclude each other, SgdecError if a declared bound is wrong.
         """
         tree = self.tree(space)
         still_open = self.search(tree)
@@ -75,4 +75,10 @@ class ExactDecoder(Decoder):
 
     @final
     def recombination(self, space: SearchSpace) -> Recombination:
+        """Raises UsageError for a list of several distinct texts: the n best prefixes of one future can share one."""
+        if self.recombine and space.nbest > 1 and space.text_of is not None:
+            raise UsageError(
+                "recombine true expands only n prefixes with the same future for an n-best list, and their texts can "
+                "be equal: omit it, or --distinct-text, or list one hypothesis."
+            )
         return Recombination(space, wanted=space.nbest if self.recombine else 0)

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import groupby, islice
 from operator import itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -51,6 +52,10 @@ class Ended(NamedTuple):
     trail: int
 
 
+Step: TypeAlias = tuple[int, tuple[float, ...]]
+"""A token and its unweighted scores by predictor."""
+
+
 class Together:
     """The searches of all sentences in flight. `begin` adds sentences, `step` lets all hypotheses grow by a token."""
 
@@ -66,7 +71,7 @@ class Together:
         """The number of steps so far."""
         # By sentence in flight:
         self.spaces: list[SearchSpace] = []
-        self._finished = Finished(prune_final)
+        self._finished = Finished(prune_final, self._tokens)
         self._told = Told(options)
         self._traced = False
         """Whether one of them is traced."""
@@ -234,6 +239,22 @@ class Together:
         rows.keep(np.flatnonzero(promising))
         self._beams = beams.where(promising)
 
+    def _path(self, sentence: int, ended: Ended) -> list[Step]:
+        """The steps of a finished hypothesis, read along the back-pointers from its end."""
+        first = int(self._began[sentence]) - self._steps  # the index of the links of the first token, from the end
+        steps: list[Step] = []
+        place = ended.trail
+        for step in range(ended.length - 1, -1, -1):
+            previous, token, scores = self._links[first + step]
+            width = len(scores) // len(token)
+            steps.append((token[place], tuple(scores[place * width : (place + 1) * width])))
+            place = previous[place]
+        return steps[::-1]
+
+    def _tokens(self, sentence: int, ended: Ended) -> list[int]:
+        """Without ``</s>``."""
+        return [token for token, _ in self._path(sentence, ended)[:-1]]
+
     def _take_ended(self) -> list[tuple[SearchSpace, Result]]:
         """The results of sentences without hypotheses; these sentences are in flight no longer."""
         goes_on = np.bincount(self._beams.sentence, minlength=len(self.spaces)) > 0
@@ -243,8 +264,8 @@ class Together:
         for sentence in (~goes_on).nonzero()[0].tolist():
             space = self.spaces[sentence]
             space.count_expansions(int(self._expansions[sentence]), 0)
-            back = self._steps - int(self._began[sentence])  # [-back]: the links of the first token
-            found = [_hypothesis(ended, self._links, back, space.weights) for ended in self._finished.lists[sentence]]
+            listed = self._finished.lists[sentence]
+            found = [_hypothesis(ended, self._path(sentence, ended), space.weights) for ended in listed]
             if self._traced:
                 self._told.ended(space)
             if self._options.banks and not found and (node := space.allowed_output()) is not None:
@@ -264,23 +285,25 @@ class Together:
 class Finished:
     """The finished hypotheses that have left the beams, the n-best of each sentence, best rank score first."""
 
-    def __init__(self, prune_final: float) -> None:
+    def __init__(self, prune_final: float, tokens_of: Callable[[int, Ended], Sequence[int]]) -> None:
+        """``tokens_of``: the tokens of a hypothesis, without ``</s>``, from its sentence's place and from itself."""
         self.lists: list[list[Ended]] = []
-        self._nbest: list[int] = []
+        self._spaces: list[SearchSpace] = []
+        self._tokens_of = tokens_of
         self._width = prune_final
         self._best = np.zeros(0)  # [sentences]: rank scores so far
 
     def begin(self, spaces: Sequence[SearchSpace]) -> None:
         """Add sentences."""
         self.lists += [[] for _ in spaces]
-        self._nbest += [space.nbest for space in spaces]
+        self._spaces += spaces
         self._best = np.append(self._best, np.full(len(spaces), FORBIDDEN))
 
     def keep(self, goes_on: Flags) -> None:
         """Keep only the sentences that are marked."""
         places = goes_on.nonzero()[0].tolist()
         self.lists = [self.lists[place] for place in places]
-        self._nbest = [self._nbest[place] for place in places]
+        self._spaces = [self._spaces[place] for place in places]
         self._best = self._best[goes_on]
 
     def records(self, candidates: Beams) -> Flags:
@@ -313,7 +336,8 @@ class Finished:
             listed = [*former, *(hypothesis for hypothesis in latter if hypothesis not in former)]
             listed.sort(key=lambda hypothesis: -hypothesis.rank)
             lowest = self._best[sentence] - self._width if self._width else FORBIDDEN
-            nbest = listed[: self._nbest[sentence]]
+            space, tokens_of = self._spaces[sentence], partial(self._tokens_of, sentence)
+            nbest = islice(space.distinct(listed, tokens_of), space.nbest)
             self.lists[sentence] = [hypothesis for hypothesis in nbest if hypothesis.rank >= lowest]
 
 
@@ -334,17 +358,9 @@ def _heads(sentence: Ints) -> Ints:
     return heads
 
 
-def _hypothesis(
-    ended: Ended, links: Sequence[Links], back: int, weights: tuple[float | None, ...]
-) -> Hypothesis:
-    """The hypothesis, read along the back-pointers from its end; ``links[-back]`` has its first token."""
-    tokens, ledger, place, width = [], [], ended.trail, len(weights)
-    for step in range(ended.length - 1, -1, -1):
-        previous, token, scores = links[step - back]
-        tokens.append(token[place])
-        ledger.append(tuple(scores[place * width : (place + 1) * width]))
-        place = previous[place]
-    return Hypothesis(tuple(tokens[:0:-1]), ended.total, ended.rank, tuple(ledger[::-1]), (weights,) * ended.length)
+def _hypothesis(ended: Ended, path: Sequence[Step], weights: tuple[float | None, ...]) -> Hypothesis:
+    tokens, ledger = zip(*path, strict=True)
+    return Hypothesis(tokens[:-1], ended.total, ended.rank, ledger, (weights,) * ended.length)
 
 
 def together(

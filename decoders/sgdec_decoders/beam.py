@@ -58,7 +58,6 @@ from sgdec_decoders._beams import (
     Recombine,
     StopOfBeam,
     StoppingBeamSearch,
-    best_ranked,
     drop,
 )
 from sgdec_decoders._generate import (
@@ -160,7 +159,7 @@ class BeamDecoder(BreadthFirst):
         if not is_of_generate(self.stop):
             return super().decode(space)
         found = search_of_generate(space, self.size, self.stop)
-        return Result([space.finish(node) for node in found[: space.nbest]])
+        return Result([space.finish(node) for node in space.nbest_of(found)])
 
     def first_beam(self, space: SearchSpace) -> list[Node]:
         return [space.root]
@@ -201,7 +200,7 @@ class Finished:
         return [node for node in candidates if not node.finished or ranks[node] >= lowest]
 
     def _keep(self, nodes: list[Node]) -> None:
-        self.nodes = best_ranked(self._space, nodes)
+        self.nodes = self._space.nbest_of(nodes)
         if self._width:
             lowest = self._best - self._width
             self.nodes = [node for node in self.nodes if self._space.rank_score(node) >= lowest]

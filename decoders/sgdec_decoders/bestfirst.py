@@ -29,7 +29,7 @@ from typing import NamedTuple, final
 import sgdec
 from sgdec import Decoder, Node, Result, SearchSpace
 from sgdec.scores import FORBIDDEN
-from sgdec_decoders._beams import BeamSearch, Recombine, best_ranked, prune_local
+from sgdec_decoders._beams import BeamSearch, Recombine, prune_local
 
 
 class Candidate(NamedTuple):
@@ -102,7 +102,7 @@ class BestFirstDecoder(BeamSearch):
         space.stopped("best" if finished else "empty", [*idle, *(candidate.node for candidate in queue)])
         pushed_out.sort(key=lambda candidate: (candidate.position, candidate.parent))
         every = [*finished, *(candidate.node for candidate in pushed_out)]
-        return Result([space.finish(node) for node in best_ranked(space, every)])
+        return Result([space.finish(node) for node in space.nbest_of(every)])
 
 
 def _push_first(queue: list[Candidate], position: int, parent: int, siblings: Iterator[Node]) -> None:

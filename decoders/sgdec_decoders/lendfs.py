@@ -4,8 +4,9 @@ As `dfs`, but finished hypotheses compete only with those of their own length: a
 that it can still reach, it cannot beat the best hypothesis of that length so far. |Y| counts ``</s>``.
 
 Guarantee: without a budget, the true best hypothesis of each length, with a proof. The list has the ``--nbest`` best
-of these, best rank score first, so the first is the optimum of the space. With a budget, the best hypotheses found,
-and by how much the optimum can be better than the first. The search is refused under the conditions of `dfs`.
+of these, best rank score first, so the first is the optimum of the space; with ``--distinct-text``, those of them
+whose texts differ. With a budget, the best hypotheses found, and by how much the optimum can be better than the
+first. The search is refused under the conditions of `dfs`.
 
 Cost: that of `dfs`, plus all branches that `dfs` cuts because of a hypothesis of another length. At most ``--nbest``
 lengths are searched: ``--nbest 1`` is `dfs`.
@@ -56,16 +57,11 @@ class BestByLength(NBest):
         hypothesis."""
 
     def add(self, node: Node) -> None:
-        for place, other in enumerate(self.nodes):
-            if other.length == node.length:
-                if self._space.rank_score(node) <= self._space.rank_score(other):
-                    self._space.dropped(node, "outranked")
-                    return
-                self._space.dropped(other, "outranked")
-                self.remove(place)
-                break
         super().add(node)
         self._lowest_from = self._lowest_by_length()
+
+    def rivals(self, node: Node) -> int:
+        return node.length
 
     def lowest(self, length: int = 0) -> float:
         """The rank score to beat: that of the last entry of the list, or the worst of the lengths that the hypothesis

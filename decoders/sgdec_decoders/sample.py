@@ -22,7 +22,6 @@ from pydantic import Field
 
 import sgdec
 from sgdec import Decoder, Node, Result, SearchSpace
-from sgdec_decoders._beams import best_ranked
 
 
 class SampleDecoder(Decoder):
@@ -65,7 +64,7 @@ class SampleDecoder(Decoder):
                 if node.finished:
                     finished.setdefault(node.tokens, node)
         space.stopped("finished")
-        return Result([space.finish(node) for node in best_ranked(space, finished.values())])
+        return Result([space.finish(node) for node in space.nbest_of(finished.values())])
 
 
 @sgdec.hookimpl

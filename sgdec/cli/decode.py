@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 @running.options(
     *running.BEFORE,
     click.option("--decoder", metavar="NAME", default="beam", show_default=True, help="The search strategy."),
-    *map(running.setting, ("nbest", "max_length_factor", "max_length")),
+    *map(running.setting, ("nbest", "distinct_text", "max_length_factor", "max_length")),
     click.option(
         "--output", type=Written(beside=beside), metavar="FILE",
         help="File to write, default standard output; a pattern with {id} for --output-format fst.",

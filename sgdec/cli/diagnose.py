@@ -49,7 +49,7 @@ class _Sizes(click.ParamType):  # type: ignore[type-arg]  # generic in some vers
     ),
     *running.BEFORE,
     click.option("--decoder", metavar="NAME", default="beam", show_default=True, help="The search strategy."),
-    *map(running.setting, ("nbest", "max_length_factor", "max_length")),
+    *map(running.setting, ("nbest", "distinct_text", "max_length_factor", "max_length")),
     click.option("--range", metavar="A:B", help="Diagnose only sentences A to B, counted from 1, both included."),
     click.option(
         "--witness", type=Read(), multiple=True, metavar="FILE",

@@ -16,6 +16,7 @@ from sgdec.scores import CandidateScores, DenseScores, SparseRow
 from sgdec.search import arrays
 from sgdec.search.columns import Column, Wanted
 from sgdec.search.combining import Combined
+from sgdec.search.listing import TextOf
 from sgdec.search.node import Node
 from sgdec.search.outcome import Outcome
 from sgdec.search.recording import Recorder, Seen
@@ -42,10 +43,10 @@ class Observer:
         self._children = tracing.children
         return recorder
 
-    def end(self, root: Node, outcome: Outcome) -> SentenceTrace | None:
-        """The trace of a search that has ended; None if it was not traced."""
+    def end(self, root: Node, outcome: Outcome, text_of: TextOf | None = None) -> SentenceTrace | None:
+        """The trace of a search that has ended; None if it was not traced. ``text_of``: as in `Recorder.finish`."""
         found = self._recorders.pop(id(root.source), None)
-        return None if found is None else found[1].finish(outcome)
+        return None if found is None else found[1].finish(outcome, text_of)
 
     def forget(self, root: Node) -> None:
         """End without a trace."""

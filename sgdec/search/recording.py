@@ -22,6 +22,7 @@ from sgdec.context import EOS
 from sgdec.protocol import Source
 from sgdec.search.blame import told
 from sgdec.search.columns import Floats
+from sgdec.search.listing import TextOf
 from sgdec.search.node import Family, Node
 from sgdec.search.outcome import Outcome
 from sgdec.trace.records import Alone, Batch, Bound, Ended, Expansion, Fate, SentenceTrace, Tracing
@@ -110,8 +111,8 @@ class Recorder:
         self._numbers: dict[Prefix, int] = {}
         self._parents: dict[int, tuple[Family, Expanded | None]] = {}
         """By identity of a family the parent of its members; the family is kept, so that it keeps its identity."""
-        self._ended: list[tuple[Expanded, float]] = []
-        """Finished children that the decoder received: their parents, and their rank scores."""
+        self._ended: list[tuple[Expanded, Node, float]] = []
+        """Finished children that the decoder received: their parents, they, and their rank scores."""
         self._bounds: list[Bound] = []
         self._stopped: str | None = None
         self._began = time.monotonic()
@@ -146,7 +147,7 @@ class Recorder:
         if parent is not None:
             parent.received[node.last] = node.total, node.scores
             if rank is not None:
-                self._ended.append((parent, rank))
+                self._ended.append((parent, node, rank))
 
     def chosen(self, parents: Sequence[Node], width: float) -> None:
         """The children of these nodes that the decoder has not received lost the competition for its beam."""
@@ -197,8 +198,8 @@ class Recorder:
 
     # The end.
 
-    def finish(self, outcome: Outcome) -> SentenceTrace:
-        """The trace of a search that has ended."""
+    def finish(self, outcome: Outcome, text_of: TextOf | None = None) -> SentenceTrace:
+        """The trace of a search that has ended. ``text_of``: the texts of its list are distinct."""
         result, hypotheses = outcome.result, []
         for found in result.hypotheses:
             number = self._numbers.get((found.tokens, tuple(found.weights[-1]))) if found.weights else None
@@ -206,8 +207,12 @@ class Recorder:
                 self._expanded[number].fates[EOS] = Fate.LISTED
             hypotheses.append(Ended(found.tokens, found.score, found.rank_score, number, found.text))
         worst = min((found.rank_score for found in result.hypotheses), default=math.inf)
-        for parent, rank in self._ended:
-            if rank <= worst:
+        texts = set() if text_of is None else {text_of(found.tokens) for found in result.hypotheses}
+        for parent, node, rank in self._ended:
+            known = parent.fates.get(EOS, Fate.OUTRANKED)
+            if text_of is not None and known == Fate.OUTRANKED and text_of(node.tokens[:-1]) in texts:
+                parent.fates[EOS] = Fate.TEXT
+            elif rank <= worst:
                 parent.fates.setdefault(EOS, Fate.OUTRANKED)
         expansions = tuple(expanded.closed(self._weights) for expanded in self._expanded)
         return SentenceTrace(

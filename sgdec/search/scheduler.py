@@ -28,6 +28,7 @@ from sgdec.protocol import BatchDecoder, Decoder, Result, Source
 from sgdec.search.answers import require_result, require_results
 from sgdec.search.constellation import Constellation
 from sgdec.search.dead_ends import dead_end
+from sgdec.search.listing import TextOf
 from sgdec.search.memory import let_go
 from sgdec.search.node import Node
 from sgdec.search.outcome import Outcome, Unreadable
@@ -65,14 +66,16 @@ class Scheduler:
         max_rows: int | None = None,
         deterministic: bool = False,
         tracing: Tracing | None = None,
+        text_of: TextOf | None = None,
     ) -> None:
         """``window``: the number of sentences read and sorted at a time; at most two windows are held in memory.
 
         ``max_rows``: the most nodes in a batch. ``deterministic``: results do not depend on ``batch_size``, not even
         in the last bit. If a predictor's rows depend on their batch, or with ``max_rows``, each request then becomes
         a batch of its own, and the speed gain of batching is lost. ``tracing``: which sentences to trace, in the form
-        that their decoder has for one sentence; None = none. Raises UsageError for ``max_rows`` with a
-        `BatchDecoder`, which calls the predictors itself.
+        that their decoder has for one sentence; None = none. ``text_of``: lists have each text of outputs once
+        (`sgdec.search.listing`). Raises UsageError for ``max_rows`` with a `BatchDecoder`, which calls the predictors
+        itself.
         """
         if max_rows is not None and isinstance(decoder, BatchDecoder):
             raise UsageError("--max-rows does not work with decoders over whole batches; lower --batch-size instead.")
@@ -84,6 +87,7 @@ class Scheduler:
         self._window = window or (WINDOW * batch_size if batch_size > 1 else 1)
         self._max_rows = max_rows
         self._tracing = tracing
+        self._text_of = text_of
         independent = max_rows is None and all(member.independent_rows for member in constellation.predictors)
         self._alone = deterministic and not independent and batch_size > 1
         self._over_batches: BatchDecoder | None = None
@@ -139,7 +143,7 @@ class Scheduler:
         if self._tracing is not None:
             for search in ended:
                 if search.root is not None and search.outcome is not None:
-                    trace = self._constellation.observer.end(search.root, search.outcome)
+                    trace = self._constellation.observer.end(search.root, search.outcome, self._text_of)
                     search.outcome = replace(search.outcome, trace=trace)
 
     def _one_by_one(self, waiting: _Window, done: Mapping[int, Outcome]) -> Iterator[list[_Search]]:
@@ -253,7 +257,7 @@ class Scheduler:
             recorder = self._constellation.observer.begin(root, self._tracing)
         return SearchSpace(
             self._constellation, root, ranking=self._decoder.ranking, nbest=self._nbest, seed=self._seed, ask=ask,
-            recorder=recorder,
+            recorder=recorder, text_of=self._text_of,
         )  # fmt: skip
 
     def _decode(self, root: Node) -> Result:
@@ -365,7 +369,8 @@ def _completed(result: Result, space: SearchSpace) -> Result:
     died = None
     if not result.hypotheses and result.proven is not False and space.longest is not None:
         died = dead_end(space.constellation, space.longest)
-    return replace(result, expansions=space.expansions, bounds=space.bounds_used, dead_end=died)
+    listed = space.without_repetitions(result)
+    return replace(listed, expansions=space.expansions, bounds=space.bounds_used, dead_end=died)
 
 
 def _means_its_decode(decoder: Decoder) -> bool:

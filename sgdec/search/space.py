@@ -1,16 +1,15 @@
 """The search space: all predictors over one source sentence, as a decoder sees them.
 
 A decoder uses six methods: `expand`, `best_children`, `sample`, `bound`, `keys`, `finish`; with banks also
-`bank_children` and `progress`. By those of `Telling` it says what becomes of nodes. The space handles weights,
-combination, the ledger, counting of expansions, and lazy consumption: predictors consume a node's token only when its
-state is needed, so nodes that are never expanded cost no call.
+`bank_children` and `progress`. By those of `Listing` it makes its list, and by those of `Telling` it says what
+becomes of nodes. The space handles weights, combination, the ledger, counting of expansions, and lazy consumption:
+predictors consume a node's token only when its state is needed, so nodes that are never expanded cost no call.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import cached_property
 from operator import attrgetter
 from typing import Any, Literal, TypeVar, overload
@@ -23,6 +22,7 @@ from sgdec.search.bounds import max_score, most_of
 from sgdec.search.choosing import Choice
 from sgdec.search.constellation import Constellation
 from sgdec.search.folding import BoundsUsed
+from sgdec.search.listing import Listing, TextOf
 from sgdec.search.node import Node
 from sgdec.search.recording import Recorder
 from sgdec.search.requests import Asking, Request
@@ -42,7 +42,7 @@ _bound: Callable[[Node], Any] = attrgetter("bound")
 _total: Callable[[Node], Any] = attrgetter("total")
 
 
-class SearchSpace(Telling):
+class SearchSpace(Telling, Listing):
     """A decoder's view of one sentence."""
 
     def __init__(
@@ -55,18 +55,18 @@ class SearchSpace(Telling):
         seed: int = 0,
         ask: Callable[[Request], Any] | None = None,
         recorder: Recorder | None = None,
+        text_of: TextOf | None = None,
     ) -> None:
-        """``nbest``: the number of hypotheses that the run wants.
+        """``nbest``: the number of hypotheses that the run wants. ``text_of``: lists each text once (`Listing`).
 
         ``ask``: a function that answers requests; by default the constellation is called directly. ``recorder``: of
         a search that is traced. Raises UsageError if the ranking needs attention and no predictor has it.
         """
-        super().__init__(recorder)
+        Telling.__init__(self, recorder)
+        Listing.__init__(self, ranking or Ranking(), nbest, text_of)
         self.constellation = constellation
         self.root = root
         self.source = root.source
-        self.ranking = ranking or Ranking()
-        self.nbest = nbest
         self.seed = seed
         self._rounds_up = constellation.folding_under(root.weights).helps
         """Whether bounds can be sums in another order than totals."""
@@ -98,24 +98,6 @@ class SearchSpace(Telling):
     def never_rises(self) -> bool:
         """Whether totals never rise under the root's weights, according to the predictors' `max_score`."""
         return self.max_score <= 0.0
-
-    @contextmanager
-    def asking_for(self, nbest: int) -> Iterator[None]:
-        """Within this context the space wants ``nbest`` hypotheses: for a decoder that reranks those of another one.
-
-        >>> from sgdec.testing import tiny_spaces
-        >>> space = tiny_spaces()[0].open(nbest=1)
-        >>> with space.asking_for(5):
-        ...     print(space.nbest)
-        5
-        >>> space.nbest
-        1
-        """
-        before, self.nbest = self.nbest, nbest
-        try:
-            yield
-        finally:
-            self.nbest = before
 
     @overload
     def expand(
@@ -324,10 +306,6 @@ class SearchSpace(Telling):
             if self.recorder is not None:
                 self._received(node)
         return node if node.finished else None
-
-    def rank_score(self, node: Node) -> float:
-        """The `rank_score` that `finish` will give to this finished node."""
-        return self.ranking.score(node.total, node.family.length, node.coverage)
 
     def finish(self, node: Node) -> Hypothesis:
         """The hypothesis of a node that ends with ``</s>``. Raises ValueError for any other node."""

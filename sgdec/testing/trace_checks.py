@@ -50,8 +50,8 @@ def require_true(
         if child.fate == Fate.BOUND and expansion.weights is None:
             highest = max(after, default=-math.inf)
             assert highest <= worst + tolerance, f"a bound must cut no node that can enter the list: {where}"
-        elif child.fate == Fate.OUTRANKED:
-            assert child.token == EOS, f"only finished nodes must be outranked: {where}"
+        elif child.fate in (Fate.OUTRANKED, Fate.TEXT):
+            assert child.token == EOS, f"only finished nodes must be {child.fate}: {where}"
         elif child.fate == Fate.LOCAL:
             assert child.total < max(expansion.totals), f"a pruned node must be below its best sibling: {where}"
         elif child.fate == Fate.RECOMBINED:

@@ -21,6 +21,8 @@ class Fate(StrEnum):
     """Finished, and in the n-best list."""
     OUTRANKED = "outranked"
     """Finished, but others of the list rank higher."""
+    TEXT = "text"
+    """Finished, but a hypothesis of the list has the same text."""
     BEAM = "beam"
     """The beam was full."""
     LOCAL = "local"

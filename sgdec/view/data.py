@@ -18,6 +18,7 @@ from sgdec.view.tree import Prefix, prefixes
 REASONS = {
     "listed": "in the n-best list",
     "outranked": "finished, but others of the list rank higher",
+    "text": "finished, but a hypothesis of the list has the same text",
     "beam": "the beam was full",
     "local": "pruned: too far below its best sibling",
     "final": "pruned: finished, too far below the best finished hypothesis",
