@@ -146,7 +146,7 @@ class Restrictions:
         """Add the rows of a predictor that restrict; return whether there are any."""
         scores = column.scores
         if scores is None or isinstance(scores, (DenseScores, AllowedScores, CandidateScores)):
-            return False  # an answer to candidates never restricts: it forbids a token by the score -inf; marks do too
+            return False  # answers to candidates and marks never restrict: they forbid a token by the score -inf
         if isinstance(scores, ListedScores) and isinstance(column.places, range):
             self._lists.append(scores.lists)
             return len(scores) > 0

@@ -106,11 +106,11 @@ def test_an_exact_search_lists_the_n_best_texts(name: str, seed: int, nbest: int
 @pytest.mark.parametrize("name", OTHERS)
 def test_every_list_has_the_first_of_each_text_of_a_longer_list(name: str) -> None:
     repetitions = 0
-    for tiny in map(space, range(3)):
-        (longest,) = Scheduler(tiny.constellation(), OTHERS[name](), nbest=50, batch_size=1).run([tiny.source])
+    for drawn in map(space, range(3)):
+        (longest,) = Scheduler(drawn.constellation(), OTHERS[name](), nbest=50, batch_size=1).run([drawn.source])
         every = [(text_of(each.tokens), each.score) for each in longest.result.hypotheses]
         wanted = [each for place, each in enumerate(every) if each[0] not in dict(every[:place])]
-        found = search(OTHERS[name](), tiny, 50).result.hypotheses
+        found = search(OTHERS[name](), drawn, 50).result.hypotheses
         assert [(text_of(each.tokens), each.score) for each in found] == wanted
         repetitions += len(every) - len(wanted)
     assert repetitions
@@ -119,8 +119,8 @@ def test_every_list_has_the_first_of_each_text_of_a_longer_list(name: str) -> No
 @pytest.mark.parametrize("name", [*EXACT, "bestfirst", "sample"])
 def test_a_trace_says_which_hypotheses_have_the_text_of_another(name: str) -> None:
     repetitions = 0
-    for tiny in map(space, range(4)):
-        outcome = search({**OTHERS, **EXACT}[name](), tiny, 3, tracing=Tracing())
+    for drawn in map(space, range(4)):
+        outcome = search({**OTHERS, **EXACT}[name](), drawn, 3, tracing=Tracing())
         assert outcome.trace is not None
         require_complete(outcome.trace, name)
         listed = {text_of(each.tokens) for each in outcome.result.hypotheses}
