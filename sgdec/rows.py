@@ -32,15 +32,16 @@ from sgdec.context import EOS
 from sgdec.errors import UsageError
 from sgdec.protocol import FORBIDDEN
 from sgdec.ranking import Coverage, add_attention
-from sgdec.scores import AllowedScores, DenseScores
+from sgdec.scores import AllowedScores, DenseScores, Scores
 from sgdec.search.answers import attention_rows
 from sgdec.search.banks import advancing_of, progress_of, with_progress
 from sgdec.search.choosing import Choice, Chosen, choose_rows
-from sgdec.search.columns import Flags, Floats, Ints
+from sgdec.search.columns import Column, Flags, Floats, Ints
 from sgdec.search.dense import DenseRows, Ranked
 from sgdec.search.faults import fault
 from sgdec.search.node import Node
 from sgdec.search.parts import Part
+from sgdec.search.renormalizing import renormalized
 from sgdec.search.row_nodes import RowNodes
 from sgdec.search.space import SearchSpace
 
@@ -275,13 +276,27 @@ class HypothesisRows:
 
     def _combined(self, rows: int) -> DenseRows:
         """The combined scores of all rows."""
-        parts = [self._ask(k, rows) for k in range(len(self._weights))]
-        return DenseRows(parts, rows, self._constellation.vocab_size)
+        constellation = self._constellation
+        answers = [self._ask(k) for k in range(len(self._weights))]
+        if constellation.renormalized:
+            columns = {
+                k: Column(constellation.names[k], scores, range(rows), [self._weights[k]] * rows)
+                for k, scores in enumerate(answers)
+            }
+            chosen, every = constellation.renormalized, [None] * rows
+            columns = renormalized(columns, chosen, every, constellation.vocab_size)
+            answers = [columns[k].scores for k in range(len(answers))]
+        parts = [
+            Part(name, None, [None] * rows) if scores is None or weight is None else Part.whole(name, scores, weight)
+            for name, scores, weight in zip(constellation.names, answers, self._weights, strict=True)
+        ]
+        return DenseRows(parts, rows, constellation.vocab_size)
 
-    def _ask(self, k: int, rows: int) -> Part:
+    def _ask(self, k: int) -> Scores | None:
+        """Predictor k's answer about all rows; None if it is not consulted."""
         name, weight = self._constellation.names[k], self._weights[k]
         if weight is None:
-            return Part(name, None, [None] * rows)
+            return None
         scores = self._constellation.members[k].predict(self._states[k])
         in_matrix = isinstance(scores, DenseScores | AllowedScores)
         if not in_matrix and any(row.restricts for row in scores.rows):
@@ -289,7 +304,7 @@ class HypothesisRows:
                 f"predictor {name!r} lists the only tokens that can follow, but this decoder needs a score for every "
                 "token; use --decoder beam."
             )
-        return Part.whole(name, scores, weight)
+        return scores
 
 
 def _padded(rows: Sequence[Floats], width: int) -> Floats:

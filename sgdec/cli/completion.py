@@ -27,7 +27,7 @@ from click.shell_completion import (
 from sgdec.errors import SgdecError
 from sgdec.plugins.host import KINDS, Host
 from sgdec.plugins.options import Option, describe, is_dotted, separate_dotted
-from sgdec.plugins.predictor_list import parse_predictors
+from sgdec.plugins.predictor_list import EntryOptions, parse_predictors
 from sgdec.plugins.summaries import summaries
 
 _WORD_BREAKS = re.compile("[:=]+")
@@ -39,8 +39,8 @@ class Part(NamedTuple):
     name: str
     kind: str
     plugin: str
-    weighted: bool = False
-    """Whether the plugin has the option ``--NAME.weight``."""
+    outermost: bool = False
+    """Whether it names an entry of the list, which has options of its own (`EntryOptions`)."""
 
 
 class PluginName(click.types.StringParamType):
@@ -113,8 +113,8 @@ class CompletedCommand(click.Command):
                 with contextlib.suppress(SgdecError):
                     options = describe(self._host.load(part.kind, part.plugin))
                     yield from (_click_option(prefix, option) for option in options)
-                if part.weighted:
-                    yield _click_option(prefix, Option("weight", "float", 1.0, "factor of its scores"))
+                if part.outermost:
+                    yield from (_click_option(prefix, option) for option in describe(EntryOptions))
 
     def _parts(self) -> Iterator[Part]:
         for parameter in self.params:
@@ -133,7 +133,7 @@ def _parts_of_list(text: str) -> Iterator[Part]:
         return
     for entry in entries:
         for part in entry.parts:
-            yield Part(part.name, "predictor", part.plugin, weighted=part.name == entry.name)
+            yield Part(part.name, "predictor", part.plugin, outermost=part.name == entry.name)
 
 
 def _click_option(prefix: str, option: Option) -> click.Option:

@@ -45,7 +45,7 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     A model with two sources takes two files, or one file with a tab between the two sides of each line.
 
     Options of a predictor or decoder are --NAME.OPTION VALUE; 'sgdec plugins NAME' lists them. Each entry of
-    --predictors also has --NAME.weight (1.0).
+    --predictors also has --NAME.weight (1.0) and --NAME.renormalize (false).
 
     \b
     sgdec decode --predictors nmt,fst --decoder beam --nmt.model run/best \\

@@ -12,6 +12,7 @@ import click
 from sgdec.cli.paths import Command, Read
 from sgdec.errors import UsageError
 from sgdec.plugins.host import Entry, Host
+from sgdec.plugins.predictor_list import EntryOptions
 from sgdec.plugins.summaries import summaries
 from sgdec.suggest import suggest
 
@@ -80,7 +81,8 @@ def description(host: Host, entry: Entry) -> str:
     cls = host.load(entry.kind, entry.name)
     rows = [(f"--{entry.name}.{o.name} {o.type}", _help(o.description, o.default)) for o in describe(cls)]
     if entry.kind == "predictor":
-        rows.append((f"--{entry.name}.weight float", _help("factor of its scores", 1.0)))
+        of_entries = describe(EntryOptions)
+        rows += [(f"--{entry.name}.{o.name} {o.type}", _help(o.description, o.default)) for o in of_entries]
     table = click.HelpFormatter(width=100)
     if rows:
         with table.section("Options"):

@@ -8,7 +8,8 @@ the run, the wrapper has a classmethod ``inner_context``, which derives the inne
 options.
 
 A library call can give a class or an object in place of a plugin's name. A class is configured like a plugin's. An
-object is used as it is: its only option is its weight, and its vocabularies are in its attribute ``vocabularies``.
+object is used as it is: its only options are those of its entry, and its vocabularies are in its attribute
+``vocabularies``.
 """
 
 from __future__ import annotations
@@ -27,13 +28,14 @@ from sgdec.io.limits import VOCABULARY
 from sgdec.lifting import lift
 from sgdec.plugins.host import Host, no_exit
 from sgdec.plugins.options import configure, refuse_unused
-from sgdec.plugins.predictor_list import ListEntry, entries_of
+from sgdec.plugins.predictor_list import EntryOptions, ListEntry, entries_of
 from sgdec.plugins.surface import require_sound
 from sgdec.protocol import BatchPredictor, Decoder, Predictor
 from sgdec.search.blame import PredictorFault, packages_of, said
 from sgdec.search.checking import CheckedConstellation
 from sgdec.search.constellation import Constellation
 from sgdec.search.member import Member
+from sgdec.search.renormalizing import Renormalized
 from sgdec.settings import BoundsKind
 
 
@@ -45,7 +47,7 @@ class RunConfig:
     """``[NAME=][WRAPPER:]...PREDICTOR``, separated by commas; or a mapping by name, see `entries_of`."""
     decoder: str | type[Decoder] | Decoder = "beam"
     options: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """The options of each part, by the part's name; ``weight`` is an option of each entry of the list."""
+    """The options of each part, by the part's name; those of each entry too (`EntryOptions`)."""
     tokenizer: str | None = None
     vocab_size: int | None = None
     device: str = "cpu"
@@ -130,6 +132,7 @@ def assemble(config: RunConfig, host: Host) -> Run:
     refuse_unused(config.options, [*parts, decoder_name], partial(_how_to_use, host))
     given = {name: dict(config.options.get(name, {})) for name in [*parts, decoder_name]}
     weights = [_weight(given[entry.name].pop("weight", 1.0), entry.name) for entry in entries]
+    renormalized = [_renormalizes(given[entry.name].pop("renormalize", False), entry.name) for entry in entries]
     chains = [_chain(entry, parts, given) for entry in entries]
     vocabularies = _vocabularies(chains, config.tokenizer)
     context = Context(
@@ -143,9 +146,10 @@ def assemble(config: RunConfig, host: Host) -> Run:
     )
     decoding = _part(decoder_name, config.decoder, decoder_class, given)
     decoder = _construct(decoding, context)
+    predictors = [_wrap(chain, context) for chain in chains]
     members = [
-        Member(entry.name, _wrap(chain, context), weight)
-        for entry, chain, weight in zip(entries, chains, weights, strict=True)
+        Member(entry.name, Renormalized(predictor) if renormalizes else predictor, weight)
+        for entry, predictor, weight, renormalizes in zip(entries, predictors, weights, renormalized, strict=True)
     ]
     kind = CheckedConstellation if config.check_bounds else Constellation
     constellation = kind(members, vocab_size=context.vocab_size, bounds=config.bounds)
@@ -193,6 +197,11 @@ def _weight(value: Any, name: str) -> float:
     if weight != weight or abs(weight) == float("inf"):
         raise UsageError(f"--{name}.weight {value}: expected a number, such as 0.5.")
     return weight
+
+
+def _renormalizes(value: Any, name: str) -> bool:
+    options = configure(EntryOptions, {"renormalize": value}, name=name)
+    return bool(options["renormalize"])
 
 
 def _chain(entry: ListEntry, classes: Mapping[str, type[Any]], given: Mapping[str, Any]) -> list[_Part]:

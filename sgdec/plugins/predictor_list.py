@@ -15,10 +15,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Annotated, Any, NamedTuple
 
 from sgdec.errors import UsageError
 from sgdec.plugins.host import NAME
+from sgdec.settings import Says
 
 _EXPECTED = "Expected a comma list of [NAME=][WRAPPER:]...PREDICTOR, such as 'nmt,fst' or 'l2r=nmt,fst'."
 
@@ -31,6 +33,16 @@ class Part(NamedTuple):
     """The name of a plugin; a library call can also give a class or an object."""
 
 
+@dataclass
+class EntryOptions:
+    """The options that every entry has besides those of its predictor."""
+
+    weight: Annotated[float, Says("factor of its scores")] = 1.0
+    renormalize: Annotated[
+        bool, Says("normalise its scores over the tokens that the other predictors of the run allow")
+    ] = False
+
+
 class ListEntry(NamedTuple):
     """One entry of the list: its wrappers, outermost first, then the predictor."""
 
@@ -38,7 +50,7 @@ class ListEntry(NamedTuple):
 
     @property
     def name(self) -> str:
-        """The name of the entry's outermost part, which names its ledger column and its ``--NAME.weight``."""
+        """The name of the entry's outermost part, which names its ledger column and its `EntryOptions`."""
         return self.parts[0].name
 
 

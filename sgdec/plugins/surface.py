@@ -54,7 +54,10 @@ TYPES: Mapping[str, tuple[type[Any], ...]] = {
     "max_score": (Real,),
 }  # fmt: skip
 EXPECTED = {kind: "a number" if types == (Real,) else "True or False" for kind, types in TYPES.items()}
-_OF_PREDICTORS = {"weight": "every predictor has an option of this name, the factor of its scores"}
+_OF_PREDICTORS = {
+    "weight": "every predictor has an option of this name, the factor of its scores",
+    "renormalize": "every predictor has an option of this name, about what the others allow",
+}
 RESERVED: Mapping[type[Any], Mapping[str, str]] = {
     Predictor: _OF_PREDICTORS,
     BatchPredictor: _OF_PREDICTORS,

@@ -134,13 +134,20 @@ def matrix_of(scores: Scores) -> Array | None:
 class Restrictions:
     """The tokens that can follow each node of a batch, from the predictors that restrict them."""
 
-    def __init__(self, ending: Sequence[bool]) -> None:
-        """``ending``: for each node whether only ``</s>`` can follow, because it is at the length limit."""
-        self._ending = np.array(ending)
+    def __init__(self, nodes: int) -> None:
+        """For this number of nodes, none of which is at the length limit until `end` says so."""
+        self._ending = np.zeros(nodes, dtype=bool)
         self._lists: list[TokenLists] = []
         """Answers about all nodes as arrays."""
-        self._rows: list[list[SparseRow]] = [[END_ONLY] if ends else [] for ends in ending]
+        self._rows: list[list[SparseRow]] = [[] for _ in range(nodes)]
         self._arrays_only = True
+
+    def end(self, ending: Sequence[bool]) -> None:
+        """``ending``: for each node whether only ``</s>`` can follow, because it is at the length limit."""
+        self._ending = np.array(ending)
+        for rows, ends in zip(self._rows, ending, strict=True):
+            if ends:
+                rows.append(END_ONLY)
 
     def add(self, column: Column) -> bool:
         """Add the rows of a predictor that restrict; return whether there are any."""

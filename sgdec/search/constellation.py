@@ -35,6 +35,7 @@ from sgdec.search.member import Member
 from sgdec.search.node import Node, require_finite
 from sgdec.search.observing import Observer
 from sgdec.search.product import Product
+from sgdec.search.renormalizing import Renormalized, renormalized
 from sgdec.search.sampling import Draw, draw_child
 from sgdec.settings import BoundsKind
 
@@ -60,7 +61,10 @@ class Constellation:
         self.predictors = tuple(member.predictor for member in members)
         self.weights = tuple(member.weight for member in members)
         order = sorted(range(len(self.members)), key=lambda k: self.predictors[k].on_demand)
-        self._first = [k for k in order if not self.predictors[k].on_demand]
+        self.renormalized = [k for k, predictor in enumerate(self.predictors) if isinstance(predictor, Renormalized)]
+        """The numbers of the predictors whose scores are renormalised (`sgdec.search.renormalizing`)."""
+        self._last = [k for k in order if self.renormalized and self.members[k].given]
+        self._first = [k for k in order if not self.predictors[k].on_demand and k not in self._last]
         self._on_demand = [k for k in order if self.predictors[k].on_demand]
         self._attentive = [k for k in order if ability(self.predictors[k], "attention") is not None]
         self.bounds_under = lru_cache(KEPT)(self._bounds_under)
@@ -288,7 +292,10 @@ class Constellation:
         if (before := self._combined()) is not None:
             before.forget()
         columns: dict[int, Column] = {}
-        restrictions = Restrictions([node.length == node.source.max_length for node in nodes])
+        restrictions = Restrictions(len(nodes))
+        ending = [node.length == node.source.max_length for node in nodes]
+        if not self.renormalized:
+            restrictions.end(ending)
         for k in self._first:
             columns[k] = self._ask(k, nodes, None)
             restrictions.add(columns[k])
@@ -298,6 +305,13 @@ class Constellation:
             columns[k] = self._ask(k, nodes, candidates)
             restricts |= restrictions.add(columns[k])
         if restricts:
+            candidates = restrictions.candidates()
+        if self.renormalized:
+            columns = renormalized(columns, self.renormalized, candidates, self.vocab_size)
+            restrictions.end(ending)
+            for k in self._last:
+                columns[k] = self._ask(k, nodes, None)
+                restrictions.add(columns[k])
             candidates = restrictions.candidates()
         combined = Combined([columns[k] for k in range(len(self.members))], candidates, self.vocab_size)
         self._combined = ref(combined)

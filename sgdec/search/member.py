@@ -20,6 +20,8 @@ class Member:
     name: str
     predictor: BatchPredictor
     weight: float | None = 1.0
+    given: bool = False
+    """Whether it says which output is wanted, and not what outputs can be: others are renormalised without it."""
     _row_bytes: dict[bool, int] = field(default_factory=dict, init=False, repr=False, compare=False)
     """The memory of one row of its dense answers, without and with candidates; empty before the first answer."""
 

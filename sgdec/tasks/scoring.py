@@ -92,6 +92,6 @@ def encoded(text: str, vocabulary: Vocabulary, source: Source, sources: Vocabula
 
 def with_given_output(constellation: Constellation) -> Constellation:
     """The same predictors, and as the last one `GivenOutput`, which allows only the target of a `Pair`."""
-    last = Member("(given output)", lift(GivenOutput()), 1.0)  # no plugin can have this name
+    last = Member("(given output)", lift(GivenOutput()), 1.0, given=True)  # no plugin can have this name
     members, kind = [*constellation.members, last], constellation.bounds_kind
     return type(constellation)(members, vocab_size=constellation.vocab_size, bounds=kind)
