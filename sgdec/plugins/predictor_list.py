@@ -38,9 +38,7 @@ class EntryOptions:
     """The options that every entry has besides those of its predictor."""
 
     weight: Annotated[float, Says("factor of its scores")] = 1.0
-    renormalize: Annotated[
-        bool, Says("normalise its scores over the tokens that the other predictors of the run allow")
-    ] = False
+    renormalize: Annotated[bool, Says("normalise its scores over the tokens that the other predictors allow")] = False
 
 
 class ListEntry(NamedTuple):

@@ -32,8 +32,8 @@ from sgdec.wrapping import Wrapper
 class Renormalized(Wrapper):
     """A predictor whose scores the constellation renormalises (`renormalized`); it returns them as they are.
 
-    What the predictor claims about its scores does not hold for s', which can be higher: no bound, relaxation or
-    automaton is passed on. No s' of an allowed token is above 0.
+    Its claims do not hold for s', which can be higher: no bound, relaxation or automaton is passed on. No s' of an
+    allowed token is above 0.
     """
 
     forwards: ClassVar[tuple[str, ...]] = ("state_key", "attention", "state_label", "progress", "advancing")
@@ -65,7 +65,7 @@ def renormalized(
 def _log_sums(
     column: Column, others: Sequence[Column], candidates: Sequence[Candidates | None], vocab_size: int | None
 ) -> Floats:
-    """``[nodes]``: the log-sum of its scores over the tokens that the others allow; 0 if that is no finite number."""
+    """``[nodes]``: the log-sum of its scores over what the others allow; 0 where that is infinite or NaN."""
     sums = np.zeros(len(candidates))
     listed = [node for node, tokens in enumerate(candidates) if tokens is not None]
     dense = [node for node, tokens in enumerate(candidates) if tokens is None]
@@ -73,7 +73,7 @@ def _log_sums(
         sums[listed] = _of_lists(column, others, listed, candidates)
     if dense:
         sums[dense] = _of_all(column, others, dense, vocab_size)
-    return np.where(np.isfinite(sums), sums, 0.0)  # what is not finite is forbidden, or a fault that is found later
+    return np.where(np.isfinite(sums), sums, 0.0)  # either nothing is allowed, or a fault is found later
 
 
 def _of_lists(

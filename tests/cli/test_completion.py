@@ -79,6 +79,8 @@ def test_every_option_of_a_plugin_on_the_line_is_proposed_with_its_description(e
     expected = {f"--{entry.name}.{option.name}": option.description for option in options}
     if entry.kind == "predictor":
         expected[f"--{entry.name}.weight"] = "factor of its scores"
+        about = "normalise its scores over the tokens that the other predictors allow"
+        expected[f"--{entry.name}.renormalize"] = about
     assert items(f"{lines[entry.kind].format(entry.name)} --{entry.name}.") == expected
 
 

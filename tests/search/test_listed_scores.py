@@ -153,7 +153,8 @@ def test_what_several_list_is_what_all_of_them_list() -> None:
         rows = rng.randint(1, 6)
         ending = [rng.random() < 0.3 for _ in range(rows)]
         listed = [[sorted(rng.sample(range(V), rng.randint(0, V))) for _ in range(rows)] for _ in range(3)]
-        restrictions, used = Restrictions(ending), [list(range(V))] * rows
+        restrictions, used = Restrictions(rows), [list(range(V))] * rows
+        restrictions.end(ending)
         for lists in listed[: rng.randint(1, 3)]:
             offsets = np.cumsum([0, *map(len, lists)])
             tokens = np.array([token for row in lists for token in row], np.int64)
