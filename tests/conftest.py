@@ -1,10 +1,11 @@
-"""What all tests share: one thread, properties that are the same on every run, the data folder."""
+"""What all tests share: one thread, equal properties on every run, the data folder, and what saves time."""
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,25 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before anything imports torch
 settings.register_profile("sgdec", max_examples=25, deadline=None, derandomize=True, database=None)
 settings.register_profile("check", settings.get_profile("sgdec"), max_examples=20)  # what `make check` asks for
 settings.load_profile("sgdec")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected stays: the garbage collector would look through all of it again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def files_in_memory() -> Iterator[None]:
+    """To wait for the disk protects files from a power failure only; tests write tens of thousands of files."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda _: None)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -86,6 +86,21 @@ def test_names_are_read_without_importing_and_loading_imports_only_what_is_named
     assert "plugin_b" not in sys.modules
 
 
+def test_each_host_sees_what_is_installed_when_it_is_made(site: Site) -> None:
+    def parties() -> set[str]:
+        return {entry.distribution for entry in Host().names()} - {"sgdec"}
+
+    before = parties()
+    site.install("party-one", {"predictor.flat": "plugin_a"}, {"plugin_a": PREDICTOR})
+    assert parties() == before | {"party-one"}
+    site.install("party-two", {"predictor.plain": "plugin_b"}, {"plugin_b": PREDICTOR})
+    assert parties() == before | {"party-one", "party-two"}
+    (site.folder / "party_one-1.0.dist-info").rename(site.folder / "removed")
+    assert parties() == before | {"party-two"}
+    sys.path.remove(str(site.folder))
+    assert parties() == before
+
+
 def test_loading_a_name_twice_gives_the_same_class(site: Site) -> None:
     site.install("party", {"predictor.flat": "plugin_a", "predictor.plain": "plugin_a"}, {"plugin_a": PREDICTOR})
     host = Host()
