@@ -246,7 +246,7 @@ def _entries_in(folders: tuple[tuple[str, tuple[int, int] | None], ...]) -> tupl
 
 
 def _changed(folder: str) -> tuple[int, int] | None:
-    """What differs after something was installed into a folder or removed from it; None if it is missing."""
+    """Inode and time of change, which differ after something was installed into the folder; None if it is missing."""
     try:
         found = os.stat(folder or os.curdir)
     except OSError:
