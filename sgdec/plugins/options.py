@@ -18,10 +18,13 @@ import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple, Union
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Union
 
 from sgdec.errors import SgdecError, UsageError
 from sgdec.suggest import suggest
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
 
 NEVER = frozenset({"self", "inner", "context"})
 """Parameters that are not options. ``inner`` is a wrapper's predictor; all parts of a run share the ``context``."""
@@ -161,16 +164,15 @@ def configure(cls: type[Any], given: Mapping[str, Any], *, name: str | None) -> 
     ``name``: the user's name for the plugin; None = the options are those of the run itself. Raises UsageError for an
     unknown or missing option, and for an invalid value.
     """
-    annotations = {key: hint for key, _, hint in parameters(cls)}  # type: ignore[arg-type]  # a class is hashable
-    for key in given:
-        if key not in annotations:
-            known = [flag(option, name) for option in annotations]
-            raise UsageError(f"no option {flag(key, name)}. {suggest(flag(key, name), known)}")
     options = {option.name: option for option in describe(cls)}
+    for key in given:
+        if key not in options:
+            known = [flag(option, name) for option in options]
+            raise UsageError(f"no option {flag(key, name)}. {suggest(flag(key, name), known)}")
     for option in options.values():
         if option.required and option.name not in given:
             raise UsageError(f"{flag(option.name, name)} is missing: {_explain(option)}.")
-    return {key: _convert(given[key], annotations[key], flag(key, name), options[key]) for key in given}
+    return {key: _convert(given[key], cls, flag(key, name), options[key]) for key in given}
 
 
 def flag(option: str, name: str | None) -> str:
@@ -191,11 +193,29 @@ def describe(cls: type[Any]) -> list[Option]:
     >>> describe(Beam)
     [Option(name='size', type='int >= 1', default=4, description='kept per step')]
     """
+    return list(_described(cls))  # type: ignore[arg-type]  # a class is hashable
+
+
+# These are cached: a command asks for the same few classes again and again, annotations take long to resolve, and
+# pydantic takes longer to make an adapter than to convert a value with it.
+
+
+@lru_cache(maxsize=64)
+def _described(cls: type[Any]) -> tuple[Option, ...]:
     found = parameters(cls)  # type: ignore[arg-type]  # a class is hashable
-    return [Option(key, _type_text(hint), default, _description(hint)) for key, default, hint in found]
+    return tuple(Option(key, _type_text(hint), default, _description(hint)) for key, default, hint in found)
 
 
-@lru_cache(maxsize=64)  # a command asks for the same few classes again and again; annotations take long to resolve
+@lru_cache(maxsize=256)
+def _adapter(cls: type[Any], option: str) -> TypeAdapter[Any]:
+    """The conversion of one option to its type; raises PydanticUserError for a type that pydantic does not know."""
+    from pydantic import TypeAdapter
+
+    hints = {key: hint for key, _, hint in parameters(cls)}  # type: ignore[arg-type]  # a class is hashable
+    return TypeAdapter(hints[option])
+
+
+@lru_cache(maxsize=64)
 def parameters(cls: type[Any]) -> tuple[tuple[str, Any, Any], ...]:
     """The name, default and annotation of each constructor parameter that is an option."""
     constructor: Callable[..., None] = cls.__init__
@@ -228,11 +248,11 @@ def _hint(cls: type[Any], constructor: Callable[..., None], parameter: inspect.P
     return hints[parameter.name]
 
 
-def _convert(value: Any, annotation: Any, flag: str, option: Option) -> Any:
-    from pydantic import PydanticUserError, TypeAdapter, ValidationError
+def _convert(value: Any, cls: type[Any], flag: str, option: Option) -> Any:
+    from pydantic import PydanticUserError, ValidationError
 
     try:
-        adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+        adapter = _adapter(cls, option.name)  # type: ignore[arg-type]  # a class is hashable
     except PydanticUserError:
         raise SgdecError(
             f"{flag}: {value!r} cannot become a value of the type {option.type!r}, which only a program can pass; "

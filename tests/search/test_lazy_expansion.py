@@ -166,12 +166,10 @@ Form = Literal["numpy", "torch", "sparse", "many listed", "on demand", "flat on 
 
 
 @pytest.fixture
-def old_objects_aside() -> Iterator[None]:
-    """What is there already need not be searched again and again."""
+def old_objects_aside() -> None:
+    """What is there already need not be searched again and again; all that was collected stays aside."""
     gc.collect()
     gc.freeze()
-    yield
-    gc.unfreeze()
 
 
 few_objects = pytest.mark.usefixtures("old_objects_aside")
