@@ -118,6 +118,9 @@ MAKERS: dict[str, Callable[[Path, Rng], Made]] = {
         accept_subsets=bool(rng.integers(2)),
         accept_duplicates=bool(rng.integers(2)),
     ),
+    "canonical": lambda d, rng: load(
+        "canonical", context=Context(vocabularies=Vocabularies(LETTERS, LETTERS), vocab_size=V)
+    ),
     "extlength": lambda d, rng: load("extlength", path=written(d, "lengths", f"0 1:{rng.integers(3)} 3:-0.5\n")),
     "forced": lambda d, rng: load("forced", path=written(d, "reference", sequence(rng, 0, 3, 4, 5) + "\n")),
     "forcedlst": lambda d, rng: load("forcedlst", path=entries(d, rng), match_unk=bool(rng.integers(2))),

@@ -252,6 +252,7 @@ CASES: list[Case] = [
     *texts("bow", "3 4\n5 4 4\n", vocabulary="none"),
     *texts("bow", "a b\nc\n", "bow-text", stem="text", vocabulary="needs"),
     Case("clusternmt", "folder", clusters, vocabulary="brings"),
+    Case("canonical", "vocabulary", lambda folder: {}, vocabulary="needs"),
     *texts("extlength", "1:-0.5 3:-1\n2\n"),
     *texts("forced", "3 4\n5 4 4\n", vocabulary="none"),
     *texts("forced", "a b\nc\n", "forced-text", stem="text", vocabulary="needs"),

@@ -45,7 +45,8 @@ READERS = {
 }  # fmt: skip
 """The predictors that read a file (no checkpoint) for all sentences, in a run."""
 READS_NOTHING = {
-    "maskvocab", "maxlength", "minlength", "norepeat", "rank", "repetition", "skipvocab", "temperature", "unkc", "wc",
+    "canonical", "maskvocab", "maxlength", "minlength", "norepeat", "rank", "repetition", "skipvocab", "temperature",
+    "unkc", "wc",
 }  # fmt: skip
 READS_CHECKPOINTS = {"clusternmt", "hf", "nmt", "nplm", "rnnlm"}
 READS_TEXT = {"grammar", "phrases"}

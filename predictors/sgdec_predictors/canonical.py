@@ -1,0 +1,112 @@
+"""Outputs that the target vocabulary itself would segment in this way: one tokenisation for each text.
+
+Score of ``</s>`` after tokens p: 0 if ``encode(decode(p))`` equals p, otherwise forbidden. Score of another token w:
+0, or forbidden if `sgdec.constraints.segmentation` knows that no continuation of p w is canonical: w begins a word
+and p is not canonical, or w never stands after the last token of p. So outputs are exactly the canonical ones. Most
+prefixes that cannot become canonical end early with SentencePiece models and word vocabularies; with tokenizers of
+Hugging Face they end only at ``</s>``. ``<unk>`` is forbidden, because it stands for many texts.
+
+State and key: the tokens of the prefix. Cost: one decoding and encoding of each prefix that is expanded; rows with
+the same last token are shared. Bounds: 0. Relaxation: the constant 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from functools import lru_cache
+
+import sgdec
+from sgdec import BOS, EOS, UNK, BatchPredictor, Context, Scores, SgdecError, Source, UsageError
+from sgdec.constraints.segmentation import Segmentation
+from sgdec.protocol import FORBIDDEN, Candidates, SparseRow, Steps
+from sgdec.relaxations import Constant, Relaxation
+
+State = tuple[int, ...]
+"""The tokens of the prefix."""
+RELAXED = (Constant(0.0, 0.0),)
+KEPT = 1 << 14
+"""The number of prefixes and of rows that are kept."""
+
+
+class Canonical(BatchPredictor):
+    """Allows only the target vocabulary's own segmentation of each text.
+
+    >>> from sgdec.context import Vocabularies
+    >>> from sgdec.text.words import SPECIAL, MixedVocabulary
+    >>> letters = MixedVocabulary([*SPECIAL, "ab", "<B>a", "<E>a", "<B>b", "<E>b"])
+    >>> letters.encode("ab"), letters.decode((4, 7))
+    ((3,), 'ab')
+    >>> predictor = Canonical(Context(vocabularies=Vocabularies(target=letters)))
+    >>> states = predictor.consume_batch(predictor.initialize_batch([Source(1, ())]), [4])
+    >>> states = predictor.consume_batch(states, [7])
+    >>> predictor.predict_batch(states).rows[0].get(2)
+    -inf
+    """
+
+    max_score = 0.0
+    independent_rows = True
+    restricts = False
+
+    def __init__(self, context: Context | None = None) -> None:
+        """Raises UsageError without a vocabulary, SgdecError for one that segments no text by itself."""
+        vocabulary = context.vocabularies.target if context else None
+        if vocabulary is None:
+            raise UsageError(
+                "canonical: there is no target vocabulary, whose segmentation is wanted: give --tokenizer FILE, or "
+                "add a model that has one."
+            )
+        try:
+            self._segmentation = Segmentation(vocabulary)
+        except SgdecError as error:
+            raise SgdecError(f"canonical: {error}") from None
+        self._is_canonical = lru_cache(KEPT)(self._segmentation.is_canonical)
+        self._row_after = lru_cache(KEPT)(self._row)
+
+    def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
+        return [()] * len(sources)
+
+    def predict_batch(
+        self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None
+    ) -> Scores:
+        return Scores(rows=list(map(self._row_of, states)))
+
+    def consume_batch(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:
+        return [(*state, token) for state, token in zip(states, tokens, strict=True)]
+
+    def steps(self, state: State, candidates: Candidates | None) -> Steps:
+        """Raises ValueError without candidates, because rows are open and list no tokens to take."""
+        if candidates is None:
+            raise ValueError("Canonical takes steps among candidates only")
+        return candidates, self._row_of(state).at(candidates), [(*state, token) for token in candidates]
+
+    def best_remaining(self, states: Sequence[State]) -> list[float]:
+        """0, although a prefix may have no canonical continuation."""
+        return [0.0] * len(states)
+
+    def worst_remaining(self, states: Sequence[State]) -> list[float]:
+        return [0.0] * len(states)
+
+    def relaxations(self, state: State) -> Sequence[Relaxation]:
+        return RELAXED
+
+    def state_key(self, states: Sequence[State]) -> list[Hashable]:
+        return list(states)
+
+    def _row_of(self, state: State) -> SparseRow:
+        return self._row_after(state[-1] if state else None, self._is_canonical(state))
+
+    def _row(self, last: int | None, canonical: bool) -> SparseRow:
+        """The row after this token, of a prefix that is canonical so far or is not."""
+        forbidden = {UNK, BOS}
+        if last is not None:
+            forbidden.update(self._segmentation.never_after.get(last, ()))
+        if not canonical:
+            forbidden.add(EOS)
+            if last in self._segmentation.closed:
+                forbidden.update(self._segmentation.begins)
+        return SparseRow(sorted(forbidden), [FORBIDDEN] * len(forbidden), 0.0)
+
+
+@sgdec.hookimpl
+def sgdec_predictors() -> dict[str, type[BatchPredictor]]:
+    return {"canonical": Canonical}
