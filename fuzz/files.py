@@ -194,6 +194,10 @@ TARGETS: tuple[FileTarget, ...] = (
            "--max-length 4 in.txt", "in.txt mixed.json grammar.lark:text", rows=SENTENCES),
     target("grammar of a schema", "decode --predictors grammar,wc --grammar.path schema.json --tokenizer mixed.json "
            "--max-length 8 in.txt", "in.txt mixed.json schema.json:json", rows=SENTENCES),
+    target("regex", "decode --predictors regex,wc --regex.path patterns.txt --regex.cache none "
+           "--tokenizer letters.spm --max-length 4 in.txt", "in.txt letters.spm patterns.txt:text", rows=SENTENCES),
+    target("wordlist", "decode --predictors wordlist,wc --wordlist.path words.txt --wordlist.cache none "
+           "--tokenizer letters.spm --max-length 4 in.txt", "in.txt letters.spm words.txt:text", rows=SENTENCES),
     decode("bow", "bow --bow.path bags.ids", "bags.ids:text"),
     decode("altsrc", "altsrc:nmt --altsrc.path outputs.ids --nmt.model model", "outputs.ids:text model=gnmt"),
     decode("ngramc", "ngramc,wc --ngramc.path ngrams/{id}.txt", NGRAMS, sentence=2),

@@ -52,6 +52,8 @@ def sources() -> None:
     write("schema.json", json.dumps({"type": "array", "items": {"enum": ["a", 1]}, "minItems": 1, "maxItems": 2}))
     write("phrases.tsv", "a | b\nc\n\n")
     write("avoided.tsv", "a b\tc c\n")
+    write("patterns.txt", "a( b)*\n[ab]+|c\n.{0,2}\n")
+    write("words.txt", "a\nb\nab\n")
     Path("outputs.txt.zst").write_bytes(import_module(ZSTD).compress(Path("outputs.txt").read_bytes()))
 
 

@@ -96,9 +96,10 @@ class Whole(Protocol):
     """An ability: an automaton that restricts and is known as a whole, so that others can be folded into it."""
 
     @abstractmethod
-    def whole(self, state: State) -> tuple[Automaton, int]:
+    def whole(self, state: State) -> tuple[Automaton, int] | None:
         """The automaton of a state that is not negative, and the number of its state 0; its other states follow.
 
+        None = it is too large; the answer is the same for all states of a sentence.
         Token ``</s>`` ends a path, whatever the state after it.
         """
 

@@ -11,9 +11,9 @@ tokens and sentences, in arrays of the same order. One step of a search is
 
 A beam search calls `best_together`, which chooses from all rows of a beam together, instead of `best_children` and
 `totals`. `add` begins sentences while others are in flight. The scores are combined by the same code as for nodes, so
-totals, ledgers and ties are the same. Scores must be dense or open: a row that restricts is an error, unless all
-predictors are automata with `arcs` (`sgdec.protocol.ArcsAhead`), for which `best_together` is the method to call.
-`vanilla` uses this module, and so do `beam` and `greedy` in batches; docs/howto/plugins.md has a greedy search.
+totals, ledgers and ties are the same. Rows that list the only tokens are filled to V scores, unless all predictors
+are automata with `arcs` (`sgdec.protocol.ArcsAhead`), for which `best_together` is the method to call. `vanilla` uses
+this module, and so do `beam` and `greedy` in batches; docs/howto/plugins.md has a greedy search.
 
 Shapes: R rows, V tokens, K predictors, C = min(size, V) children per row.
 """
@@ -29,14 +29,13 @@ import numpy as np
 
 from sgdec.arcs import MORE
 from sgdec.context import EOS
-from sgdec.errors import UsageError
 from sgdec.protocol import FORBIDDEN
 from sgdec.ranking import Coverage, add_attention
-from sgdec.scores import AllowedScores, DenseScores, Scores
+from sgdec.scores import Scores
 from sgdec.search.answers import attention_rows
 from sgdec.search.banks import advancing_of, progress_of, with_progress
 from sgdec.search.choosing import Choice, Chosen, choose_rows
-from sgdec.search.columns import Column, Flags, Floats, Ints
+from sgdec.search.columns import Column, Flags, Floats, Ints, matrix_of, not_in_vocabulary
 from sgdec.search.dense import DenseRows, Ranked
 from sgdec.search.faults import fault
 from sgdec.search.node import Node
@@ -101,7 +100,7 @@ class HypothesisRows:
         ``ending [R]``: whether a row is at its length limit, so that only ``</s>`` can follow. Forbidden tokens have
         score -inf, so a row may have fewer than C children, or none. Calls each predictor once and changes nothing.
 
-        Raises UsageError if a row restricts, if widths differ or if V is unknown; SgdecError for a score that is
+        Raises UsageError if widths differ or V is unknown; SgdecError for a score that is
         NaN or +inf, and for a sum that overflows.
         """
         self._nodes.expand()
@@ -278,33 +277,49 @@ class HypothesisRows:
         """The combined scores of all rows."""
         constellation = self._constellation
         answers = [self._ask(k) for k in range(len(self._weights))]
+        width = constellation.vocab_size or _width([scores for scores in answers if scores is not None])
+        columns = {
+            k: Column(name, scores and _for_all_tokens(scores, name, width), range(rows), [self._weights[k]] * rows)
+            for k, (name, scores) in enumerate(zip(constellation.names, answers, strict=True))
+        }
         if constellation.renormalized:
-            columns = {
-                k: Column(constellation.names[k], scores, range(rows), [self._weights[k]] * rows)
-                for k, scores in enumerate(answers)
-            }
-            chosen, every = constellation.renormalized, [None] * rows
-            columns = renormalized(columns, chosen, every, constellation.vocab_size)
-            answers = [columns[k].scores for k in range(len(answers))]
+            columns = renormalized(columns, constellation.renormalized, [None] * rows, width)
         parts = [
-            Part(name, None, [None] * rows) if scores is None or weight is None else Part.whole(name, scores, weight)
-            for name, scores, weight in zip(constellation.names, answers, self._weights, strict=True)
+            Part(column.name, None, [None] * rows)
+            if column.scores is None or weight is None
+            else Part.whole(column.name, column.scores, weight)
+            for column, weight in zip(columns.values(), self._weights, strict=True)
         ]
-        return DenseRows(parts, rows, constellation.vocab_size)
+        return DenseRows(parts, rows, width)
 
     def _ask(self, k: int) -> Scores | None:
-        """Predictor k's answer about all rows; None if it is not consulted."""
-        name, weight = self._constellation.names[k], self._weights[k]
-        if weight is None:
-            return None
-        scores = self._constellation.members[k].predict(self._states[k])
-        in_matrix = isinstance(scores, DenseScores | AllowedScores)
-        if not in_matrix and any(row.restricts for row in scores.rows):
-            raise UsageError(
-                f"predictor {name!r} lists the only tokens that can follow, but this decoder needs a score for every "
-                "token; use --decoder beam."
-            )
+        """The scores of one predictor for all rows; None if it is not consulted."""
+        return None if self._weights[k] is None else self._constellation.members[k].predict(self._states[k])
+
+
+def _width(answers: Sequence[Scores]) -> int | None:
+    """The number of columns of a matrix of all these scores; None if no predictor restricts or has a matrix."""
+    matrices = [matrix for scores in answers if (matrix := matrix_of(scores)) is not None]
+    if matrices:
+        return int(matrices[0].shape[1])
+    rows = [row for scores in answers for row in scores.rows]
+    if not any(row.restricts for row in rows):
+        return None
+    return 1 + max((max(row.tokens) for row in rows if len(row)), default=EOS)
+
+
+def _for_all_tokens(scores: Scores, name: str, width: int | None) -> Scores:
+    """The same scores; rows that list the only tokens become rows of ``width`` scores.
+
+    Raises SgdecError for a token outside of this width.
+    """
+    if width is None or matrix_of(scores) is not None or not any(row.restricts for row in scores.rows):
         return scores
+    for row in scores.rows:
+        for token in (*row.candidates[:1], *row.candidates[-1:]):
+            if not 0 <= token < width:
+                raise not_in_vocabulary(name, token, width)
+    return Scores.dense(np.stack([row.filled(width) for row in scores.rows]))
 
 
 def _padded(rows: Sequence[Floats], width: int) -> Floats:

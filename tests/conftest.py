@@ -37,6 +37,14 @@ def files_in_memory() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What sgdec keeps between runs is in a temporary folder, not in the user's."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def data_folder() -> Path:
     """The folder that holds data/ and cases/; the test is skipped if SGDEC_DATA does not name one."""

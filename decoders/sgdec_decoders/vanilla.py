@@ -1,15 +1,16 @@
 """Beam search as operations on whole arrays, over the hypotheses of many sentences at once.
 
 Searches, stops, prunes and ranks exactly as `beam` does (Stahlberg et al. 2017, Algorithm 2; Wu et al. 2016, section
-7), with the same hypotheses, scores, ties and expansions, for two kinds of constellations:
+7), with the same hypotheses, scores, ties and expansions. It is made for two kinds of constellations:
 
 - dense scores: every token has a score, as with neural models, or the default score of an open row, as with ``wc``;
 - automata that give their arcs as arrays, as lattices, n-gram models and lists do. There `beam` is this search itself
   if enough hypotheses are in flight.
 
-In other mixes a restricting row, such as a lattice's beside a neural model, is refused. There are no nodes:
-hypotheses are columns of arrays, and are reconstructed from back-pointers at the end. For dense scores, the
-difference in cost between `beam` and this decoder is the price of generality.
+In other mixes a restricting row, such as a lattice's beside a neural model, is filled to a score for each token;
+`beam` looks only at the tokens that it lists. There are no nodes: hypotheses are columns of arrays, and are
+reconstructed from back-pointers at the end. For dense scores, the difference in cost between `beam` and this decoder
+is the price of generality.
 
 The beams of all sentences together have H hypotheses. R of them are open; each is one row in every predictor's batch.
 Each step chooses the children from all rows of a beam together. A matrix of combined scores ``[R, V]`` stays on its
@@ -48,8 +49,7 @@ class VanillaDecoder(StoppingBeamSearch, StreamingDecoder):
     def decode_stream(self, more: Feed, in_flight: int) -> Iterator[tuple[SearchSpace, Result]]:
         """Raises SgdecError, for all sentences, if a score is NaN or a total overflows.
 
-        Raises UsageError for a restricting row of a predictor that is not an automaton, ``stop length`` without a
-        limit, and ``stop proven`` without bounds.
+        Raises UsageError for ``stop length`` without a limit, and ``stop proven`` without bounds.
         """
         return together(self, self.prune_final, more, in_flight)
 

@@ -123,7 +123,7 @@ class Folder(NamedTuple):
     weight: float
     name: str
     predictor: BatchPredictor
-    whole: Callable[[State], tuple[Automaton, int]] | None
+    whole: Callable[[State], tuple[Automaton, int] | None] | None
     subset: Callable[[State], tuple[Automaton, Sequence[tuple[int, float]]] | None] | None = None
 
     @classmethod
@@ -149,8 +149,8 @@ class Folder(NamedTuple):
         if self.whole is not None:
             if state < 0:
                 return DEAD_END, -1
-            automaton, first = self.whole(state)
-            return automaton, state - first
+            found = self.whole(state)
+            return (UNKNOWN, -1) if found is None else (found[0], state - found[1])
         assert self.subset is not None
         automaton, places = self.subset(state) or (UNKNOWN, ())
         if any(residual != residual for _, residual in places):

@@ -126,7 +126,6 @@ class TestWideBeamWithProof(SearchContract):
 
 class VanillaContract(BeamSearchContract):
     plugin = "vanilla"
-    spaces = [tiny for tiny in tiny_spaces() if not tiny.restricts]  # noqa: RUF012 - as the kit has it
     kinds = tuple(kind for kind in KINDS if kind != "lattice")
 
 

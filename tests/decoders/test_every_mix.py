@@ -147,10 +147,21 @@ MAKERS: dict[str, Callable[[Path, Rng], Made]] = {
         ordered=bool(rng.integers(2)),
         context=Context(vocabularies=Vocabularies(LETTERS, LETTERS), vocab_size=V),
     ),
+    "regex": lambda d, rng: load(
+        "regex",
+        pattern=f"[abc ]{{0,4}}|{rng.choice(['a b', 'b.*'])}",
+        context=Context(vocabularies=Vocabularies(LETTERS, LETTERS), vocab_size=V),
+    ),
     "rtn": lambda d, rng: load("rtn", path=network(d, rng)),
     "trie": lambda d, rng: load("trie", path=allowed(d, rng), use_weights=bool(rng.integers(2))),
     "unkc": lambda d, rng: load("unkc", lambdas=(float(rng.uniform(0.1, 3)),)),
     "wc": lambda d, rng: load("wc"),
+    "wordlist": lambda d, rng: load(
+        "wordlist",
+        path=written(d, "words", f"a\n{rng.choice(['b', 'c'])}\n"),
+        mode=str(rng.choice(["only", "never"])),
+        context=Context(vocabularies=Vocabularies(LETTERS, LETTERS), vocab_size=V),
+    ),
     "maskvocab": lambda d, rng: load("maskvocab", lift(load("ngram", path=arpa(d, rng))), tokens="4"),
     "repetition": lambda d, rng: load(
         "repetition",

@@ -300,6 +300,8 @@ CASES: list[Case] = [
     ),
     Case("norepeat", "order", lambda folder: {"norepeat.order": "2", "norepeat.prompt": "true"}),
     *texts("phrases", "a a\tb\n", option="avoid", vocabulary="needs"),
+    *texts("regex", "a( b)*|b?\n" * 9, vocabulary="needs"),
+    *texts("wordlist", "a\nb\n", vocabulary="needs"),
     *(Case("nplm", name, nplm(name), "nplm") for name in ("model", "model.gz")),
     Case(
         "nplm",

@@ -41,7 +41,8 @@ READERS = {
     "altsrc": "altsrc:wc", "bow": "bow", "extlength": "extlength,wc", "forced": "forced", "forcedlst": "forcedlst",
     "fst": "fst", "fsttok": "fsttok:wc", "grammar": "grammar", "idxmap": "idxmap:wc", "kenlm": "kenlm",
     "length": "length", "lrhiero": "lrhiero", "nfst": "nfst", "ngram": "ngram", "ngramc": "ngramc",
-    "phrases": "phrases,wc", "rtn": "rtn", "srilm": "srilm", "trie": "trie", "word2char": "word2char:wc",
+    "phrases": "phrases,wc", "regex": "regex,wc", "rtn": "rtn", "srilm": "srilm", "trie": "trie",
+    "word2char": "word2char:wc", "wordlist": "wordlist,wc",
 }  # fmt: skip
 """The predictors that read a file (no checkpoint) for all sentences, in a run."""
 READS_NOTHING = {
@@ -49,7 +50,7 @@ READS_NOTHING = {
     "unkc", "wc",
 }  # fmt: skip
 READS_CHECKPOINTS = {"clusternmt", "hf", "nmt", "nplm", "rnnlm"}
-READS_TEXT = {"grammar", "phrases"}
+READS_TEXT = {"grammar", "phrases", "regex", "wordlist"}
 """They need a vocabulary, so their other errors are in their own tests."""
 READS_LATER = {"altsrc", "bow", "forced"}
 """Lines are understood when their sentence comes."""

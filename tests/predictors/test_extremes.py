@@ -172,7 +172,7 @@ def all_predictors() -> list[type[Predictor] | type[BatchPredictor]]:
     return [HOST.load("predictor", entry.name) for entry in HOST.names("predictor")]
 
 
-FORBIDDING = {"maxlength", "minlength", "norepeat", "phrases", "grammar", "canonical"}
+FORBIDDING = {"maxlength", "minlength", "norepeat", "phrases", "grammar", "canonical", "regex", "wordlist"}
 
 
 def test_no_bundled_predictor_claims_a_highest_score_that_is_not_tried_here() -> None:

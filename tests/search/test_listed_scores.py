@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sgdec_decoders.beam import BeamDecoder
+from sgdec_decoders.vanilla import VanillaDecoder
 
 from sgdec import EOS, BatchPredictor, Scores, Source
 from sgdec.errors import SgdecError
@@ -110,6 +111,31 @@ def test_all_forms_mean_what_lists_mean(
     assert found[:half] == found[half:]
     assert all(children for _, _, children in found)
     assert any(result.hypotheses for result, _, _ in found) or mix == "with lists"
+
+
+@pytest.mark.parametrize("mix", MIXES)
+@pytest.mark.parametrize("form", [InArrays, InMarks])
+def test_whole_arrays_mean_what_nodes_mean(form: type[InArrays], mix: str) -> None:
+    found = []
+    for decoder in (BeamDecoder(size=4, stop="full"), VanillaDecoder(size=4, stop="full")):
+        predictors = MIXES[mix](lambda seed: form(drawn(seed, form is InArrays)))
+        constellation = Constellation.of(predictors, vocab_size=V)
+        spaces = [
+            SearchSpace(constellation, root, nbest=4)
+            for root in constellation.roots([Source(i, (3,), max_length=9) for i in (1, 2)])
+        ]
+        found.append([decoder.decode(space) for space in spaces])
+    assert found[0] == found[1]
+    assert all(result.hypotheses for result in found[0]) or mix in ("with lists", "on demand")
+
+
+def test_whole_arrays_of_lists_need_no_number_of_tokens() -> None:
+    found = []
+    for decoder in (BeamDecoder(size=4, stop="full"), VanillaDecoder(size=4, stop="full")):
+        constellation = Constellation.of({"a": Lattice(drawn(1)), "bonus": Bonus({V + 3: 0.5})})
+        (root,) = constellation.roots([Source(1, (3,), max_length=9)])
+        found.append(decoder.decode(SearchSpace(constellation, root, nbest=4)))
+    assert found[0] == found[1] and found[0].hypotheses
 
 
 OTHERS = Table(tables(1)), Lattice(drawn(2)), InArrays(drawn(2)), InMarks(drawn(2, scored=False))

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from sgdec import Decoder, Result, SearchSpace
@@ -47,7 +47,6 @@ PAIRS = pytest.mark.parametrize(
         pytest.param(space, decoder, id=f"{space.name} {decoder[0]}")
         for space in (tiny_spaces()[number] for number in (1, 9, 10))
         for decoder in DECODERS
-        if decoder[0] != "vanilla" or not space.restricts
     ],
 )
 NONE = Vocabularies()
@@ -111,7 +110,6 @@ def test_what_is_read_is_what_was_recorded(
     space: TinySpace, decoder: tuple[str, dict[str, Any]], tracing: Tracing, nbest: int, batch_size: int, ending: str,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:  # fmt: skip
-    assume(decoder[0] != "vanilla" or not space.restricts)
     found = traces(space, *decoder, tracing, nbest, batch_size)
     members = space.constellation()
     path = tmp_path_factory.mktemp("x") / f"trace{ending}"

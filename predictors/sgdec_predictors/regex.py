@@ -1,0 +1,94 @@
+"""Outputs whose text matches a regular expression.
+
+Score of token w after prefix p: 0 if the text of p w begins a text that matches and that the vocabulary can spell to
+its end, otherwise forbidden. Score of ``</s>``: 0 if the text of p matches. The text is what the target vocabulary
+decodes the tokens to, so every tokenisation of a text that matches is allowed, and nothing else. The syntax is that
+of Rust's crate regex. A pattern matches whole texts, and Unicode characters. It has no anchors, word boundaries,
+look-around and back-references, because an automaton has none.
+
+State: the number of a state of an automaton over tokens. Bounds: 0. Cost: per row a look-up, once it is known for its
+state; to know it, one walk along the prefix tree of all tokens (Willard and Louf 2023, "Efficient guided generation
+for large language models", section 3). Patterns are compiled when they are first used, and kept on the disk.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Annotated
+
+from pydantic import Field
+
+import sgdec
+from sgdec import BatchPredictor, Context, SgdecError, UsageError
+from sgdec.constraints.regexes import compile_regexes, shown
+from sgdec.constraints.stored import StoredAutomata
+from sgdec.constraints.token_automata import TokenAutomaton
+from sgdec.text.lines import read_lines
+from sgdec_predictors._text_automaton import KEPT, TextAutomatonPredictor
+
+
+class RegexPredictor(TextAutomatonPredictor):
+    """Allows the texts that match a pattern, or for each sentence those that match its own.
+
+    >>> from sgdec import Source
+    >>> from sgdec.context import Vocabularies
+    >>> from sgdec.text.words import SPECIAL, WordVocabulary
+    >>> words = WordVocabulary([*SPECIAL, "no", "yes", "please"])
+    >>> context = Context(vocabularies=Vocabularies(target=words))
+    >>> predictor = RegexPredictor("(yes|no)( please)?", cache="none", context=context)
+    >>> states = predictor.initialize_batch([Source(id=1, tokens=())])
+    >>> predictor.predict_batch(predictor.consume_batch(states, [4])).rows
+    [SparseRow({2: 0.0, 5: 0.0}, default=-inf)]
+    """
+
+    name = "regex"
+
+    def __init__(
+        self,
+        pattern: Annotated[str, Field(description="pattern of all outputs")] = "",
+        path: Annotated[str, Field(description="file of patterns instead, a line for each sentence")] = "",
+        cache: Annotated[
+            str, Field(description="folder for built automata; none keeps nothing; default: ~/.cache/sgdec/automata")
+        ] = "",
+        context: Context | None = None,
+    ) -> None:
+        """Raises UsageError unless there is either a pattern or a file, SgdecError for one that cannot be used."""
+        if bool(pattern) == bool(path):
+            raise UsageError("regex: give either --regex.pattern PATTERN or --regex.path FILE.")
+        super().__init__(context)
+        self._path = path
+        self._stored = StoredAutomata(self.spelling, cache)
+        self._compiled = lru_cache(KEPT)(self._compile)
+        try:
+            self._patterns = list(read_lines(path)) if path else [pattern]
+        except SgdecError as error:
+            raise SgdecError(f"regex: {error}") from None
+        if pattern:
+            self.shared = self.automaton_of(1)
+
+    def automaton_of(self, sentence: int) -> TokenAutomaton:
+        if not self._path:
+            sentence = 1
+        elif sentence > len(self._patterns):
+            raise SgdecError(
+                f"regex: {self._path} has {len(self._patterns)} lines, so none for sentence {sentence}. Expected one "
+                "pattern per source sentence."
+            )
+        try:
+            return self._compiled(self._patterns[sentence - 1])
+        except SgdecError as error:
+            where = f"{self._path}: line {sentence}: " if self._path else ""
+            raise SgdecError(f"regex: {where}{error}") from None
+
+    def _compile(self, pattern: str) -> TokenAutomaton:
+        automaton = self._stored.of(f"regex {pattern}", lambda: compile_regexes([pattern])[0])
+        if automaton.is_empty:
+            raise SgdecError(
+                f"no text that matches the pattern {shown(pattern)} can be spelled with the target vocabulary."
+            )
+        return automaton
+
+
+@sgdec.hookimpl
+def sgdec_predictors() -> dict[str, type[BatchPredictor]]:
+    return {"regex": RegexPredictor}

@@ -1,0 +1,107 @@
+"""Outputs all of whose words are in a list, or none of them.
+
+Score of token w after prefix p: 0 if the text of p w begins an allowed text that the vocabulary can spell to its end,
+otherwise forbidden. Score of ``</s>``: 0 if the text of p is allowed. A word is a longest run of letters, digits,
+marks and ``_``; blanks and punctuation are free, and so is the empty output. The text is what the target vocabulary
+decodes the tokens to, so a listed word may be written with any tokens, and parts of words do not count.
+
+State: the number of a state of an automaton over tokens. Bounds: 0. Cost: as for `regex`.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field
+
+import sgdec
+from sgdec import BatchPredictor, Context, SgdecError
+from sgdec.constraints.stored import StoredAutomata
+from sgdec.constraints.token_automata import TokenAutomaton
+from sgdec.constraints.word_automata import is_word, word_automaton
+from sgdec.text.lines import read_lines
+from sgdec_predictors._text_automaton import KEPT, TextAutomatonPredictor
+
+Mode: TypeAlias = Literal["only", "never"]
+
+
+class WordlistPredictor(TextAutomatonPredictor):
+    """Allows only the words of a list, or all others.
+
+    >>> import os, tempfile
+    >>> from sgdec import Source
+    >>> from sgdec.context import Vocabularies
+    >>> from sgdec.text.words import SPECIAL, WordVocabulary
+    >>> words = WordVocabulary([*SPECIAL, "no", "yes", "!"])
+    >>> context = Context(vocabularies=Vocabularies(target=words))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "words.txt")
+    ...     with open(path, "w") as file:
+    ...         _ = file.write("yes\\n")
+    ...     predictor = WordlistPredictor(path, cache="none", context=context)
+    >>> predictor.predict_batch(predictor.initialize_batch([Source(id=1, tokens=())])).rows
+    [SparseRow({2: 0.0, 4: 0.0, 5: 0.0}, default=-inf)]
+    """
+
+    name = "wordlist"
+
+    def __init__(
+        self,
+        path: Annotated[str, Field(description="words, one on each line; {id} is the sentence number")],
+        mode: Annotated[Mode, Field(description="only: no other words; never: none of these words")] = "only",
+        ignore_case: Annotated[bool, Field(description="true: 'Art' is 'art'")] = False,
+        cache: Annotated[
+            str, Field(description="folder for built automata; none keeps nothing; default: ~/.cache/sgdec/automata")
+        ] = "",
+        context: Context | None = None,
+    ) -> None:
+        """A path without ``{id}`` is the list of all sentences. Raises SgdecError if it cannot be used."""
+        super().__init__(context)
+        self._path, self._mode, self._ignore_case = path, mode, ignore_case
+        self._stored = StoredAutomata(self.spelling, cache)
+        self._built = lru_cache(KEPT)(self._build)
+        if "{id}" not in path:
+            self.shared = self._of_file(path)
+
+    def automaton_of(self, sentence: int) -> TokenAutomaton:
+        if self.shared is not None:
+            return self.shared
+        try:
+            return self._of_file(self._path.replace("{id}", str(sentence)))
+        except SgdecError as error:
+            raise SgdecError(
+                f"{str(error).rstrip('.')} (sentence {sentence}). Expected a list for each sentence."
+            ) from None
+
+    def _of_file(self, path: str) -> TokenAutomaton:
+        try:
+            return self._built(self._read(path))
+        except SgdecError as error:
+            raise SgdecError(f"wordlist: {error}") from None
+
+    def _read(self, path: str) -> tuple[str, ...]:
+        """The words, each once, in order."""
+        words = set()
+        for number, line in enumerate(read_lines(path), 1):
+            word = line.strip()
+            if word and not is_word(word):
+                raise SgdecError(
+                    f"{path}: line {number}: {word!r} is not one word. Expected letters, digits, marks and _; the "
+                    "predictor phrases takes other texts."
+                )
+            words.add(word)
+        words.discard("")
+        if not words:
+            raise SgdecError(f"{path}: no words. Expected one word on each line.")
+        return tuple(sorted(words))
+
+    def _build(self, words: tuple[str, ...]) -> TokenAutomaton:
+        only = self._mode == "only"
+        name = " ".join(["wordlist", self._mode, str(self._ignore_case), *words])
+        return self._stored.of(name, lambda: word_automaton(words, only=only, ignore_case=self._ignore_case))
+
+
+@sgdec.hookimpl
+def sgdec_predictors() -> dict[str, type[BatchPredictor]]:
+    return {"wordlist": WordlistPredictor}

@@ -1,0 +1,95 @@
+"""Automata over tokens that are kept on the disk, because to build them can take seconds.
+
+An entry belongs to the name of a language (a pattern, a list of words), a vocabulary, and the version of what has
+compiled it. A file that cannot be read or written costs only time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import zipfile
+import zlib
+from collections.abc import Callable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+from sgdec.arcs import DEAD
+from sgdec.constraints.byte_automata import BYTES, FAR, ByteAutomaton
+from sgdec.constraints.spelling import Spelling
+from sgdec.constraints.token_automata import TokenAutomaton
+from sgdec.errors import SgdecError
+from sgdec.io.writing import write_whole
+
+FORMAT = b"1"
+"""Changes with all code that decides what is in an entry."""
+NONE = "none"
+
+
+def default_folder() -> Path:
+    """``$XDG_CACHE_HOME/sgdec/automata``, where ``$XDG_CACHE_HOME`` is ``~/.cache`` if it is not set."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sgdec" / "automata"
+
+
+class StoredAutomata:
+    """Automata over the tokens of one vocabulary."""
+
+    def __init__(self, spelling: Spelling, folder: str = "") -> None:
+        """``folder``: an empty one is `default_folder`, and ``none`` keeps nothing."""
+        self._spelling = spelling
+        self._folder = None if folder == NONE else Path(folder) if folder else default_folder()
+        self._tokens = _digest([repr(spelling.adds).encode(), spelling.after.tobytes()])
+
+    def of(self, name: str, build: Callable[[], ByteAutomaton]) -> TokenAutomaton:
+        """The automaton of the language with this name. ``build`` is called if there is no entry."""
+        path = self._path(name)
+        automaton = path and self._read(path)
+        if not automaton:
+            automaton = TokenAutomaton(build(), self._spelling)
+            if path and automaton.least < FAR:
+                _write(path, automaton)
+        return automaton
+
+    def _path(self, name: str) -> Path | None:
+        if self._folder is None:
+            return None
+        try:
+            compiler = version("outlines-core").encode()
+        except ImportError:
+            return None
+        key = [FORMAT, compiler, self._tokens.encode(), name.encode("utf-8", "surrogatepass")]
+        return self._folder / f"{_digest(key)}.npz"
+
+    def _read(self, path: Path) -> TokenAutomaton | None:
+        try:
+            with np.load(io.BytesIO(path.read_bytes())) as stored:
+                table, ends, left = stored["table"], stored["ends"], stored["left"]
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
+            return None
+        states = len(ends)
+        is_one = (
+            table.dtype == np.int32 and ends.dtype == bool and left.dtype == np.int64
+            and table.shape == (states, BYTES) and left.shape == (states * self._spelling.states,)
+            and states > 0 and table.min() >= DEAD and table.max() < states
+        )  # fmt: skip
+        return TokenAutomaton(ByteAutomaton(table, ends), self._spelling, left) if is_one else None
+
+
+def _write(path: Path, automaton: TokenAutomaton) -> None:
+    file = io.BytesIO()
+    np.savez_compressed(file, table=automaton.letters.table, ends=automaton.letters.ends, left=automaton.left)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_whole(path, file.getvalue(), durable=False)
+    except (OSError, SgdecError):  # a folder that cannot be written, or another process that writes the same
+        pass
+
+
+def _digest(parts: Sequence[bytes]) -> str:
+    found = hashlib.sha256()
+    for part in parts:
+        found.update(len(part).to_bytes(8, "little") + part)
+    return found.hexdigest()[:32]
