@@ -71,6 +71,7 @@ class Machine(dict[int, Ways]):
         self._raw = found
         self._semiring = semiring
         self._flat: dict[int, Flat] = {}
+        self._first_outputs: dict[int, npt.NDArray[np.int64]] = {}
         _check(found, path, vocab_size)
         self._alive = _alive(found)
         if found.start < 0 or not self._alive[found.start]:
@@ -111,6 +112,25 @@ class Machine(dict[int, Ways]):
             tokens, outputs, scores = zip(*arcs, strict=True) if arcs else ((), (), ())
             found = self._flat[state] = Flat(np.array(tokens, int), np.array(outputs, int), np.array(scores, float))
         return found
+
+    def first_outputs(self, state: int) -> npt.NDArray[np.int64]:
+        """The tokens that can be written next after a state, ascending, whatever is read before; ``</s>`` too."""
+        if state not in self._first_outputs:
+            seen, waiting, outputs = {state}, [state], set()
+            while waiting:
+                for arc in self._all(waiting.pop()):
+                    if arc.output >= 0:
+                        outputs.add(arc.output)
+                    elif arc.target not in seen and arc.target != ENDED:
+                        seen.add(arc.target)
+                        waiting.append(arc.target)
+            self._first_outputs[state] = np.array(sorted(outputs), np.int64)
+        return self._first_outputs[state]
+
+    @cached_property
+    def rewards(self) -> bool:
+        """Whether an arc or an end has a negative cost."""
+        return bool((self._raw.costs < 0).any() or (self._raw.final < 0).any())
 
     @cached_property
     def highest_output(self) -> int:

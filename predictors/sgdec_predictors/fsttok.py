@@ -13,6 +13,16 @@ needs a final state, and adds its weight and the inner ``</s>``: totals are exac
 independently of the step at which each score is added. Only tokens that T reads can follow. Every cycle of T must
 read a token; T may be any other transducer.
 
+With ``semiring`` log the score of a complete output is the log of its probability, if the inner scores are
+log-probabilities of segmentations: the sum over all tokenisations of a text, where decoder tokens are characters. No
+bound follows from the inner one, because sums have more terms than any path. ``probabilities`` says that each inner
+row adds up to at most 1, and that paths that read the same tokens write different ones. Then a prefix with pairs
+(q, z) of scores c can still gain at most
+
+    log sum over pairs of exp(c) x (sum over first outputs w after q of P_inner(w | z))
+
+so exact decoders prove the most probable text.
+
 State: pairs of a state of T and an inner prefix, each with its score relative to the prefix'. Pairs are merged if
 their inner prefixes are equal, or have the same future according to the inner `state_key`. With ``max_states`` only
 the best pairs are kept, and the end of the run reports how often others were dropped. `sgdec transducer` builds
@@ -34,7 +44,7 @@ import numpy as np
 from pydantic import Field
 
 import sgdec
-from sgdec import EOS, BatchPredictor, Context, Scores, SgdecError, Source
+from sgdec import EOS, BatchPredictor, Context, Scores, SgdecError, Source, UsageError
 from sgdec.io.openfst import LatticeError
 from sgdec.protocol import FORBIDDEN, Candidates, SparseRow, State, ability
 from sgdec_predictors._semirings import LOG, TROPICAL, times
@@ -96,9 +106,13 @@ class FstTok(Translator):
             Literal["tropical", "log"],
             Field(description="score of several segmentations: the best, or their log-sum"),
         ] = "tropical",
+        probabilities: Annotated[
+            bool,
+            Field(description="semiring log: inner scores are log-probabilities, no two segmentations are equal"),
+        ] = False,
         context: Context | None = None,
     ) -> None:
-        """Raises SgdecError if the transducer cannot be read or used."""
+        """Raises SgdecError if the transducer cannot be read or used, UsageError for probabilities without sums."""
         super().__init__(inner)
         self._plus = (LOG if semiring == "log" else TROPICAL).plus
         self._reduce: Any = (np.logaddexp if semiring == "log" else np.maximum).reduceat
@@ -117,6 +131,9 @@ class FstTok(Translator):
         # Abilities that the inner predictor makes possible.
         if best and (ability(inner, "best_remaining") or inner.max_score <= 0.0 < self.max_score):
             self.best_remaining = self._best_remaining
+        if probabilities:
+            self._require_probabilities(best, path)
+            self.best_remaining = self._best_sum
         if ability(inner, "worst_remaining"):
             self.worst_remaining = self._worst_remaining
         self._key_of = ability(inner, "state_key")
@@ -157,6 +174,29 @@ class FstTok(Translator):
         """The best pair, if both the transducer and the inner predictor continue with their best scores."""
         bounds = self._bounds(states, "best_remaining", self._machine.best)
         return [max(found, default=FORBIDDEN) for found in bounds]
+
+    def _best_sum(self, states: Sequence[Prefix]) -> list[float]:
+        """The log of the probability of all that can be written after the pairs; an output is a part of it."""
+        pairs = [pair for prefix in states for pair in prefix.pairs]
+        first = {pair.state: self._machine.first_outputs(pair.state) for pair in pairs}
+        of_row = None if self._inner.on_demand else 1  # one question is enough for a row of all scores
+        self._inner.know((pair.inner, output) for pair in pairs for output in first[pair.state][:of_row].tolist())
+        return [
+            LOG.plus([
+                pair.score + float(np.logaddexp.reduce(pair.inner.scores(first[pair.state]), initial=FORBIDDEN))
+                for pair in prefix.pairs
+            ])
+            for prefix in states
+        ]
+
+    def _require_probabilities(self, best: bool, path: str) -> None:
+        if best:
+            raise UsageError("fsttok: probabilities true bounds sums: add semiring log, or omit it.")
+        if self._machine.rewards:
+            raise SgdecError(
+                f"fsttok: {path}: has a negative cost, so sums can exceed 1: give it no negative costs, or omit "
+                "probabilities."
+            )
 
     def _worst_remaining(self, states: Sequence[Prefix]) -> list[float]:
         """Every continuation is scored by at least one of the pairs."""
