@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
-.PHONY: demo check test view-test view-types docs fuzz ratchet install clean
+.PHONY: demo check test exhaustive view-test view-types docs fuzz ratchet install clean
 
 demo: install
 	rm -rf demo
@@ -16,14 +16,14 @@ demo: install
 # environment says: each worker imports every test file, and tests start hundreds of processes.
 PYTEST := PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 3 --dist loadfile --no-loadscope-reorder
 
-# For each change during development; `make test` has to pass before a merge. Here property tests try fewer examples, and
-# test files that are marked slow as a whole are not imported.
+# For each change during development; `make test` has to pass before a merge. Test files that are marked slow as a whole
+# are not imported.
 check: install
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/codespell
-	$(PYTEST) -m "not slow" --hypothesis-profile check $$(grep -rlE '^(pytestmark = |    )pytest.mark.slow' tests --include 'test_*.py' | sed 's/^/--ignore=/')
+	$(PYTEST) -m "not slow" $$(grep -rlE '^(pytestmark = |    )pytest.mark.slow' tests --include 'test_*.py' | sed 's/^/--ignore=/')
 
 test: install
 	$(BIN)/ruff check
@@ -31,6 +31,10 @@ test: install
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/codespell
 	$(PYTEST)
+
+# All tests with all of their random cases, of which `make test` tries a third (tests/helpers/breadth.py).
+exhaustive: install
+	SGDEC_EXHAUSTIVE=1 $(PYTEST)
 
 # The tests of `make test` that need a browser, Debian's package chromium; without one they fail here, and skip there.
 view-test: install

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from tests.helpers.breadth import examples
+
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before anything imports torch
 
-settings.register_profile("sgdec", max_examples=25, deadline=None, derandomize=True, database=None)
-settings.register_profile("check", settings.get_profile("sgdec"), max_examples=20)  # what `make check` asks for
+settings.register_profile("sgdec", max_examples=examples(25), deadline=None, derandomize=True, database=None)
 settings.load_profile("sgdec")
 
 

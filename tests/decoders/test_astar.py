@@ -12,6 +12,7 @@ from sgdec_decoders.astar import AStarDecoder
 from sgdec import EOS, Node, Predictor, Scores, SearchSpace
 from sgdec.protocol import Candidates
 from sgdec.testing import Lattice, TinySpace, enumerate_space
+from tests.helpers.breadth import examples
 from tests.helpers.oracles import opened, tiny
 from tests.helpers.random_spaces import expect_the_nbest, random_spaces, search
 
@@ -24,7 +25,7 @@ class Recorded(SearchSpace):
         return super().expand(nodes, *args, **kwargs)  # type: ignore[call-overload,no-any-return]
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(space=random_spaces(), nbest=st.integers(1, 4))
 def test_no_prefix_is_expanded_whose_bound_is_below_the_last_of_the_list(space: TinySpace, nbest: int) -> None:
     (root,) = space.constellation().roots([space.source])
@@ -35,7 +36,7 @@ def test_no_prefix_is_expanded_whose_bound_is_below_the_last_of_the_list(space: 
         assert min(bounds) >= hypotheses[-1].score - 1e-9
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     space=random_spaces(kinds=["table", "batch", "on demand", "lattice"], weights=[1.0, 0.5], highest=0.0),
     nbest=st.integers(1, 4),
@@ -77,7 +78,7 @@ def test_a_heuristic_saves_expansions() -> None:
     assert some.expansions == 3 and all_of_them.expansions == 4
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(space=random_spaces(), capacity=st.integers(1, 4), nbest=st.integers(1, 3))
 def test_what_a_full_queue_drops_is_in_the_gap(space: TinySpace, capacity: int, nbest: int) -> None:
     decoder = AStarDecoder(capacity=capacity)

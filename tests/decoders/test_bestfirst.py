@@ -10,13 +10,14 @@ from sgdec_decoders.bestfirst import BestFirstDecoder
 
 from sgdec import EOS
 from sgdec.testing import Lattice, Table, TinySpace
+from tests.helpers.breadth import examples
 from tests.helpers.oracles import tiny
 from tests.helpers.random_spaces import KINDS, random_spaces, search
 
 falling = random_spaces(kinds=KINDS, weights=[1.0, 0.5, 0.0], highest=0.0)
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(space=falling, size=st.integers(1, 4), nbest=st.integers(1, 3), recombine=st.booleans())
 def test_it_is_beam_search_for_no_more_expansions(
     space: TinySpace, size: int, nbest: int, recombine: bool
@@ -28,7 +29,7 @@ def test_it_is_beam_search_for_no_more_expansions(
     assert here.expansions <= there.expansions
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(
     space=falling,
     size=st.integers(1, 4),
@@ -46,7 +47,7 @@ def test_it_is_beam_search_with_every_option_that_it_shares(
     assert here.expansions <= there.expansions
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(space=random_spaces(kinds=["batch"], weights=[1.0], highest=0.0), size=st.integers(1, 4))
 def test_it_is_beam_search_with_a_coverage_penalty(space: TinySpace, size: int) -> None:
     beam, _ = search(BeamDecoder(size, beta=0.5), space)

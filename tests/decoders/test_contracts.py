@@ -11,6 +11,7 @@ from sgdec.protocol import Decoder
 from sgdec.testing import BeamContract, DecoderContract, ExactDecoderContract
 from sgdec.testing.random_spaces import KINDS, WEIGHTS
 from sgdec.testing.tiny_spaces import TinySpace, tiny_spaces
+from tests.helpers.breadth import examples
 from tests.helpers.contracts import HOST, contracts
 
 NEVER_NEGATIVE = tuple(weight for weight in WEIGHTS if weight >= 0)
@@ -21,7 +22,7 @@ class SearchContract(DecoderContract):
 
     plugin: ClassVar[str]
     options: ClassVar[dict[str, Any]] = {}
-    random_spaces = 20
+    random_spaces = examples(20)
     says_why = True
 
     def make(self) -> Decoder:
@@ -160,7 +161,7 @@ class TestVanillaThatPrunes(SearchContract):
 class TestGreedyOnArrays(DecoderContract):
     spaces = VanillaContract.spaces
     kinds = VanillaContract.kinds
-    random_spaces = 20
+    random_spaces = examples(20)
 
     def make(self) -> Decoder:
         return GreedyOnArrays()

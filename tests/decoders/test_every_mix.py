@@ -25,6 +25,7 @@ from sgdec.plugins.host import Host
 from sgdec.search.constellation import Constellation
 from sgdec.testing import TinySpace
 from sgdec.text.words import SPECIAL, WordVocabulary
+from tests.helpers.breadth import examples
 from tests.helpers.random_spaces import expect_the_nbest, search
 
 pytestmark = pytest.mark.slow
@@ -179,7 +180,7 @@ BOUNDLESS_BELOW = {"lrhiero", "ngram", "maskvocab", "repetition", "temperature"}
 
 
 @pytest.mark.parametrize("decoder", ["dfs", "astar", "restarting", "bucket"])
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(data=st.data())
 def test_exact_decoders_find_the_true_nbest_in_any_mix(
     tmp_path_factory: pytest.TempPathFactory, decoder: str, data: st.DataObject

@@ -26,6 +26,7 @@ from sgdec import BOS, EOS, Decoder, Node, Predictor, Scores, SearchSpace, Sgdec
 from sgdec.protocol import Candidates
 from sgdec.testing import Lattice, Table, TinySpace
 from sgdec.testing.random_spaces import CappedTable
+from tests.helpers.breadth import examples
 from tests.helpers.oracles import tiny
 from tests.helpers.random_spaces import expect_the_nbest, random_spaces, search
 
@@ -38,7 +39,7 @@ EXACT: dict[str, Make] = {
 }
 every_exact = pytest.mark.parametrize("make", [*EXACT.values(), LenDfsDecoder], ids=[*EXACT, "lendfs"])
 every_nbest = pytest.mark.parametrize("make", EXACT.values(), ids=EXACT)
-few = settings(max_examples=30)
+few = settings(max_examples=examples(30))
 
 
 @every_nbest
@@ -130,7 +131,7 @@ def test_a_predictor_without_a_bound_is_named_in_one_line(make: Make) -> None:
 
 
 @pytest.mark.parametrize("make", [DfsDecoder, LenDfsDecoder, AStarDecoder, RestartingDecoder])
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(space=random_spaces(kinds=["lattice"], weights=[1.0]))
 def test_with_an_exact_bound_nothing_is_expanded_but_the_best_hypothesis(make: Make, space: TinySpace) -> None:
     constellation = space.constellation()

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from sgdec.plugins.host import Host
 from sgdec.search.outcome import Outcome
 from sgdec.search.scheduler import Scheduler
+from tests.helpers.breadth import examples, some
 from tests.helpers.chi_squared import critical
 from tests.helpers.explicit_spaces import DENSE, EOS, FORMS, OTHER, Space, Tokens, random_space, rank_score
 
@@ -78,7 +79,7 @@ def expect_the_best(outcome: Outcome, expected: Sequence[tuple[Tokens, float, fl
 
 
 @pytest.mark.parametrize("name", EXACT)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(seed=SEEDS, ranking=RANKINGS, nbest=NBEST, batch_size=BATCH_SIZES, recombine=st.booleans())
 def test_exact_searches_find_the_nbest(
     name: str, seed: int, ranking: Ranked, nbest: int, batch_size: int, recombine: bool
@@ -96,7 +97,7 @@ def test_exact_searches_find_the_nbest(
 
 
 @pytest.mark.parametrize("name", ["dfs", "lendfs", "restarting", "astar", "bucket"])
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(seed=SEEDS, ranking=RANKINGS, nbest=st.integers(1, 3), budget=st.integers(1, 12), recombine=st.booleans())
 def test_what_a_budget_leaves_open_is_within_the_gap(
     name: str, seed: int, ranking: Ranked, nbest: int, budget: int, recombine: bool
@@ -116,7 +117,7 @@ def test_what_a_budget_leaves_open_is_within_the_gap(
             assert all(found.score == pytest.approx(totals[found.tokens], abs=1e-9) for found in result.hypotheses)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(seed=SEEDS, ranking=RANKINGS, nbest=NBEST)
 def test_separate_beams_find_the_best_of_single_systems(seed: int, ranking: Ranked, nbest: int) -> None:
     """Those of weight None and 0 are no systems."""
@@ -144,7 +145,7 @@ def words(tokens: Tokens) -> list[int]:
     return lengths
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(seed=SEEDS, ranking=RANKINGS, nbest=NBEST, longest=st.integers(1, 4))
 def test_synchronised_beams_find_the_best_of_what_has_no_long_word(
     seed: int, ranking: Ranked, nbest: int, longest: int
@@ -157,7 +158,7 @@ def test_synchronised_beams_find_the_best_of_what_has_no_long_word(
         expect_the_best(outcome, expected, nbest)
 
 
-@pytest.mark.parametrize(("seed", "temperature"), [*((seed, 1.0) for seed in range(10)), (0, 0.6), (3, 0.6)])
+@pytest.mark.parametrize(("seed", "temperature"), [*((seed, 1.0) for seed in some(range(10))), (0, 0.6), (3, 0.6)])
 def test_samples_come_as_often_as_they_should(seed: int, temperature: float) -> None:
     """Pearson's chi-squared test over whole hypotheses, the lost samples among them."""
     space = random_space(seed, weights=(1.0, 0.5, None), sentences=DRAWS, same=True)

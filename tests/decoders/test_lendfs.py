@@ -9,10 +9,11 @@ from sgdec_decoders.dfs import DfsDecoder
 from sgdec_decoders.lendfs import LenDfsDecoder
 
 from sgdec.testing import TinySpace, enumerate_space
+from tests.helpers.breadth import examples
 from tests.helpers.random_spaces import random_spaces, search
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     space=random_spaces(),
     nbest=st.sampled_from([1, 2, 50]),
@@ -34,7 +35,7 @@ def test_the_best_of_each_length_best_first(space: TinySpace, nbest: int, alpha:
         assert hypothesis.rank_score == pytest.approx(best[len(hypothesis.tokens)], abs=1e-9)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(space=random_spaces())
 def test_for_one_hypothesis_it_is_dfs(space: TinySpace) -> None:
     (found, here), (expected, there) = search(LenDfsDecoder(), space), search(DfsDecoder(), space)

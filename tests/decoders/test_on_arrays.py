@@ -26,6 +26,7 @@ from sgdec.search.constellation import Constellation
 from sgdec.search.scheduler import Scheduler
 from tests.helpers.automata import compiled
 from tests.helpers.both_beams import OPTIONS, compare, options
+from tests.helpers.breadth import examples
 
 SENTENCES = 12
 LABELS = range(3, 9)
@@ -115,7 +116,7 @@ def test_arrays_give_what_nodes_give(tmp_path: Path, mix: str, options: dict[str
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(60))
 @given(options(), st.sampled_from([*MIXES]), st.integers(0, 10**6), st.booleans(), st.booleans(), st.integers(1, 4))
 def test_arrays_give_what_nodes_give_with_any_options(
     tmp_path_factory: pytest.TempPathFactory,

@@ -15,6 +15,7 @@ from sgdec.search.constellation import Constellation
 from sgdec.search.member import Member
 from sgdec.testing import Bonus, Lattice, Table, TinySpace, enumerate_space
 from sgdec.testing.tiny_spaces import LATTICE, OTHER_LATTICE
+from tests.helpers.breadth import examples
 from tests.helpers.oracles import opened, tiny
 from tests.helpers.random_spaces import random_spaces, search
 
@@ -38,7 +39,7 @@ def totals(spaces: Sequence[TinySpace]) -> list[float]:
 bounded = random_spaces(kinds=["table", "batch", "on demand", "bonus"])
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(space=bounded, nbest=st.integers(1, 4))
 def test_a_wide_beam_with_proof_has_the_nbest_of_all_systems_together(space: TinySpace, nbest: int) -> None:
     result, _ = search(SepBeamDecoder(size=1000, stop="proven"), space, nbest)

@@ -21,6 +21,7 @@ from sgdec.search.constellation import Constellation
 from sgdec.testing import Lattice, TinySpace
 from sgdec.testing.random_spaces import KINDS, V
 from sgdec.testing.reading import read_row
+from tests.helpers.breadth import examples
 from tests.helpers.oracles import tiny
 from tests.helpers.random_spaces import random_spaces, search
 
@@ -99,7 +100,7 @@ def spaced(space: TinySpace) -> TinySpace:
 with_bounds = random_spaces(kinds=[kind for kind in KINDS if kind != "capped"])
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(space=with_bounds, size=st.integers(1, 4), stop=st.sampled_from(["best", "full", "length", "proven"]))
 def test_where_each_word_is_one_token_it_is_beam_search(space: TinySpace, size: int, stop: Any) -> None:
     assume(stop != "length" or space.source.max_length is not None)

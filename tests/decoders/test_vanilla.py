@@ -25,6 +25,7 @@ from sgdec.search.constellation import Constellation
 from sgdec.search.scheduler import Scheduler
 from sgdec.testing.toys import BatchTable, Bonus, Lattice, OnDemandTable, PassThrough, Table
 from tests.helpers.both_beams import OPTIONS, SOURCES, WITH_COVERAGE, V, compare, opened, options
+from tests.helpers.breadth import examples
 from tests.helpers.tiny_models import write_checkpoint
 
 Predictors: TypeAlias = dict[str, Predictor | BatchPredictor]
@@ -90,7 +91,7 @@ scores = st.sampled_from([-1.0, -0.5, 0.0, 0.25, FORBIDDEN]) | st.floats(-3, 3, 
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=examples(150))
 @given(
     st.lists(st.lists(scores, min_size=5, max_size=5), min_size=5, max_size=5),
     st.lists(scores, min_size=2, max_size=2),
@@ -113,7 +114,7 @@ def test_ties_pruning_and_dead_ends_are_settled_as_beam_settles_them(
     compare(constellation, sources, options, nbest)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(st.integers(0, 10**6), st.sampled_from([0.0, 0.5, 0.9]), options())
 def test_vocabularies_wider_than_a_block_of_the_sort_give_what_beam_gives(
     seed: int, forbid: float, options: dict[str, Any]

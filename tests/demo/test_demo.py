@@ -23,6 +23,7 @@ from sgdec.demo.tour import FULL, QUICK, Row, Step, choose, next_steps, steps, s
 from sgdec.errors import SgdecError, UsageError
 from sgdec.lifting import Lowered
 from sgdec.text.sentencepiece import SentencePieceVocabulary, train_vocabulary
+from tests.helpers.breadth import examples
 
 pytestmark = pytest.mark.slow
 
@@ -104,7 +105,7 @@ def test_german_number_words_joined_are_those_of_the_dictionary(number: int) -> 
 
 
 @given(NUMBERS)
-@settings(max_examples=1000)
+@settings(max_examples=examples(1000))
 def test_number_words_read_back_are_the_number(number: int) -> None:
     assert read_german(german(number).replace(" ", "")) == number
     assert read_english(english(number).split()) == number
@@ -194,7 +195,7 @@ def test_the_docstring_counts_candidates_right(grammar: Any) -> None:
 
 
 @given(number=NUMBERS)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_the_reference_is_in_its_lattice_and_fits_the_length_limit(
     number: int, grammar: Any, vocabulary: SentencePieceVocabulary
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 from sgdec.plugins.host import Host
 from sgdec.protocol import BatchPredictor, Decoder, Predictor
 from sgdec.testing import ExactDecoderContract, PredictorContract, PredictorSearchContract
+from tests.helpers.breadth import examples
 
 V = 9
 """Target tokens of the tiny models of contracts."""
@@ -42,7 +43,7 @@ class PluginContract(PredictorContract):
 class SearchContract(PredictorSearchContract):
     """With a folder for what the predictor reads."""
 
-    spaces = 60
+    spaces = examples(60)
     folder: Path
 
     @pytest.fixture(autouse=True)
@@ -54,7 +55,7 @@ def require_exact(make: Callable[[], Decoder]) -> None:
     """That the decoder finds the true n-best of random spaces, and a proof."""
 
     class Contract(ExactDecoderContract):
-        random_spaces = 20
+        random_spaces = examples(20)
 
         def make(self) -> Decoder:
             return make()

@@ -19,6 +19,7 @@ from sgdec.context import EOS
 from sgdec.errors import SgdecError
 from sgdec.io.entries import read_entries
 from sgdec.io.trie import MAGIC, Trie, build_trie, open_trie
+from tests.helpers.breadth import examples
 
 Entry = tuple[int, ...]
 Weighted = Mapping[Entry, float]
@@ -117,7 +118,7 @@ def test_arcs_for_candidates_are_those_of_all_arcs(entries: list[tuple[Entry, fl
         assert (score, target) == known.get(pair, (-math.inf, -1))
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(ENTRIES, st.booleans())
 def test_a_file_holds_the_same_trie_in_few_bytes(
     tmp_path_factory: pytest.TempPathFactory, entries: list[tuple[Entry, float]], weighted: bool
@@ -204,7 +205,7 @@ def test_other_files_are_named(file: Path, tmp_path: Path) -> None:
     assert "cannot be read (Is a directory" in refusal(tmp_path)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.data())
 def test_damaged_offsets_and_tokens_are_refused_or_harmless(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject

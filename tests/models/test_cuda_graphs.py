@@ -15,6 +15,7 @@ from sgdec.models import cuda_graphs
 from sgdec.models.base import Memory, ModelContext, Rows, State
 from sgdec.models.cuda_graphs import GraphedStep, Replay, block
 from sgdec.models.gnmt import GNMT
+from tests.helpers.breadth import examples
 
 pytestmark = pytest.mark.slow
 
@@ -72,7 +73,7 @@ def _assert_equal(found: tuple[State, Tensor, Tensor], wanted: tuple[State, Tens
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=examples(40))
 @given(
     st.lists(
         st.tuples(st.lists(st.integers(1, 20), min_size=1, max_size=5), st.integers(0, 4)),

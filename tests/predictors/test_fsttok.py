@@ -43,6 +43,7 @@ from sgdec.testing import (
     walks,
 )
 from sgdec.testing.reading import read_row
+from tests.helpers.breadth import examples
 from tests.helpers.drawn_transducers import Drawn
 from tests.helpers.oracles import opened, tiny
 
@@ -111,7 +112,7 @@ def strings(tokens: Sequence[int] = OUTER, longest: int = 3) -> list[tuple[int, 
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(transducers(), st.sampled_from(INNER), st.sampled_from(["tropical", "log"]), st.integers(0, 99))
 def test_a_total_is_the_best_or_the_sum_over_all_segmentations(
     drawn: Drawn, kind: str, semiring: Any, seed: int
@@ -130,7 +131,7 @@ def test_a_total_is_the_best_or_the_sum_over_all_segmentations(
         assert total(wrapper, string) == pytest.approx(expected, abs=1e-9), string
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(transducers(failure_arcs=False), st.sampled_from(["tropical", "log"]), st.integers(0, 99))
 def test_a_total_is_that_of_pyninis_composition(drawn: Drawn, semiring: Any, seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -160,7 +161,7 @@ def test_a_total_is_that_of_pyninis_composition(drawn: Drawn, semiring: Any, see
         assert total(wrapper, string) == pytest.approx(best, abs=1e-4), string
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(transducers(), st.sampled_from(["table", "lattice"]), st.integers(0, 99))
 def test_exact_decoders_find_the_optimum_through_a_transducer(drawn: Drawn, kind: str, seed: int) -> None:
     inner = inner_predictor(kind, np.random.default_rng(seed))

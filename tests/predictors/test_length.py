@@ -21,6 +21,7 @@ from sgdec.models.length import LengthWeights, NegativeBinomial, features_of
 from sgdec.plugins.options import configure
 from sgdec.search.constellation import Constellation
 from sgdec.testing import enumerate_space, score_path
+from tests.helpers.breadth import examples
 from tests.helpers.contracts import PluginContract, SearchContract
 
 pytestmark = pytest.mark.slow
@@ -51,7 +52,7 @@ def totals(predictor: LengthPredictor, longest: int, source: Source | None = Non
     return found
 
 
-few = settings(max_examples=30)
+few = settings(max_examples=examples(30))
 rs = st.floats(0.1, 60)
 ps = st.floats(0.001, 0.9)
 both_forms = pytest.mark.parametrize("point", [False, True])

@@ -23,6 +23,7 @@ from sgdec.io.grammar import Gap, Rule, read_rules
 from sgdec.plugins.options import configure
 from sgdec.search.constellation import Constellation
 from sgdec.testing import enumerate_space
+from tests.helpers.breadth import examples
 from tests.helpers.contracts import PluginContract, SearchContract
 
 pytestmark = pytest.mark.slow
@@ -112,7 +113,7 @@ def random_rules(seed: int, tokens: str = "034") -> str:
 seeds = st.integers(0, 2**32)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(seed=seeds, source=st.lists(st.sampled_from([3, 4]), max_size=3), limit=st.integers(0, 4))
 def test_translations_and_their_best_derivations_are_those_of_the_grammar(
     tmp_path_factory: pytest.TempPathFactory, seed: int, source: list[int], limit: int

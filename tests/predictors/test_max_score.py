@@ -40,6 +40,7 @@ from sgdec.testing import BatchTable, Lattice, Table, enumerate_space
 from sgdec.testing.random_spaces import CappedTable
 from sgdec.testing.reading import read_row
 from sgdec.testing.tiny_spaces import LATTICE, TinySpace
+from tests.helpers.breadth import examples
 from tests.helpers.oracles import open_nodes, opened, tiny
 from tests.helpers.places import DATA
 from tests.helpers.random_spaces import expect_the_nbest, search
@@ -116,7 +117,7 @@ def highest(grams: Grams) -> float:
     return max(score(grams, history[-order:], word) for history in histories for word in WORDS)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(models())
 def test_the_highest_score_of_a_back_off_model_is_worked_out_exactly(grams: Grams) -> None:
     table = BackoffTable(arpa(grams), ["5", "<s>", "</s>", "3", "4"])
@@ -172,7 +173,7 @@ def test_a_model_whose_back_offs_gain_is_searched_to_the_end(make: Callable[[], 
 
 @pytest.mark.slow
 @every_exact
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(grams=models(), limit=st.integers(0, 3), weight=st.sampled_from([1.0, 0.5]), nbest=st.integers(1, 3))
 def test_proofs_hold_for_any_back_off_model(
     make: Callable[[], Decoder], tmp_path_factory: Any, grams: Grams, limit: int, weight: float, nbest: int
@@ -184,7 +185,7 @@ def test_proofs_hold_for_any_back_off_model(
     expect_the_nbest(result, tiny(limit, [weight], V, lm=lm), decoder, nbest)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(grams=models(), limit=st.sampled_from([None, 2, 3, 4]), weights=st.sampled_from([(1.0, 1.0), (0.5, 2.0)]))
 def test_proofs_hold_for_a_lattice_and_any_back_off_model(
     tmp_path_factory: Any, grams: Grams, limit: int | None, weights: tuple[float, float]
@@ -229,7 +230,7 @@ def test_a_gain_that_comes_late_is_not_cut(make: Callable[[], Decoder], tmp_path
 # Bounds made of max_score.
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     seed=st.integers(0, 2**32),
     shifts=st.lists(st.sampled_from([-3.0, -1.0, 0.0, 2.0]), min_size=2, max_size=2),
@@ -304,7 +305,7 @@ class CappedRows(BatchTable):
         "rewarded repetition",
     ],
 )  # fmt: skip
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(seed=st.integers(0, 2**32), shift=st.sampled_from([-4.0, 0.0, 3.0]))
 def test_no_score_of_a_wrapper_is_above_what_it_says(
     tmp_path_factory: Any, name: str, seed: int, shift: float

@@ -21,6 +21,7 @@ from sgdec import BOS, EOS, Context, SgdecError, Source
 from sgdec.io.ngrams import Ngram, read_ngrams, write_ngrams
 from sgdec.search.constellation import Constellation
 from sgdec.testing import enumerate_space, score_path
+from tests.helpers.breadth import examples
 from tests.helpers.contracts import PluginContract, SearchContract
 
 pytestmark = pytest.mark.slow
@@ -61,7 +62,7 @@ seeds = st.integers(0, 2**32)
 discounts = st.sampled_from([1.0, 0.5, 0.0])
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(seed=seeds, tokens=st.lists(st.integers(0, V - 1).filter(lambda t: t != EOS), max_size=7), discount=discounts)
 def test_a_total_is_the_sum_over_all_ngrams(
     tmp_path_factory: pytest.TempPathFactory, seed: int, tokens: list[int], discount: float
@@ -87,7 +88,7 @@ def test_the_begin_of_a_sentence_scores_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("discount", [1.0, 0.5, 0.0])
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(seed=seeds, limit=st.integers(0, 3))
 def test_bounds_hold_and_are_exact_for_posteriors(
     tmp_path_factory: pytest.TempPathFactory, discount: float, seed: int, limit: int

@@ -21,6 +21,7 @@ from sgdec.lifting import lift
 from sgdec.search.constellation import Constellation
 from sgdec.testing import Bonus, OnDemandTable, PassThrough, PredictorContract, Table, score_path
 from sgdec.testing.reading import read_row
+from tests.helpers.breadth import examples
 from tests.helpers.drawn_transducers import Drawn
 
 pytestmark = pytest.mark.slow
@@ -54,7 +55,7 @@ def words_of(characters: Sequence[int]) -> list[int]:
     return [SPELLINGS.get(tuple(group), UNK) for inside, group in groups if inside]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.lists(st.sampled_from([0, 3, 4, 5, 6]), max_size=8))
 def test_a_total_is_that_of_the_words(path: str, characters: list[int]) -> None:
     inner = Table(table())

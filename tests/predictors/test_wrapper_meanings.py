@@ -26,6 +26,7 @@ from sgdec.search.scheduler import Scheduler
 from sgdec.search.space import SearchSpace
 from sgdec.testing import BatchTable, Bonus, Lattice, OnDemandTable, Table, enumerate_space
 from sgdec.testing.reading import read_row
+from tests.helpers.breadth import examples
 from tests.helpers.oracles import opened, tiny
 from tests.helpers.tiny_models import characters, write_checkpoint
 
@@ -145,7 +146,7 @@ def test_altsrc_prefers_the_vocabulary_of_what_it_wraps(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("tokens", "masked"), [("3", {3}), ("4,1", {1, 4}), (">3", {4, 5}), ("<3", {0, 1}), ("<1,3,>4", {0, 3, 5})]
 )
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(**spaces)
 def test_maskvocab_scores_a_hypothesis_as_the_inner_predictor_does_without_the_masked_tokens(
     tokens: str, masked: set[int], kind: str, seed: int
@@ -249,7 +250,7 @@ def best(ways: list[tuple[float, np.ndarray, Any]], token: int) -> tuple[float, 
     return score, state
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     seed=st.integers(0, 10_000),
     kind=st.sampled_from(KINDS),

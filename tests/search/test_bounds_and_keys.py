@@ -28,6 +28,7 @@ from sgdec.testing import (
     tiny_spaces,
 )
 from sgdec.testing.tiny_spaces import LATTICE
+from tests.helpers.breadth import examples
 from tests.helpers.oracles import finished_nodes, open_nodes, opened, tiny
 
 SPACES = tiny_spaces()
@@ -61,7 +62,7 @@ def test_what_can_follow_any_prefix_of_a_length_is_bounded_by_the_highest_score_
             assert above == pytest.approx(0.0) if table[0, 0] == highest else above > 0.0
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.integers(0, 2**32), st.lists(st.sampled_from((1.0, 0.5, 0.0, -1.0, -0.3, None)), min_size=3, max_size=3))
 def test_no_completion_beats_the_bound_whatever_the_weights(seed: int, weights: list[float | None]) -> None:
     rng = np.random.default_rng(seed)

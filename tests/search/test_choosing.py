@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from sgdec.context import EOS
 from sgdec.protocol import FORBIDDEN
 from sgdec.search.choosing import Choice, choose_rows
+from tests.helpers.breadth import examples
 
 SCORES = st.sampled_from([FORBIDDEN, -2.0, -1.0, -0.5, -0.25])
 TOTALS = st.sampled_from([0.0, -1.0, -1.5, -1e17])
@@ -18,7 +19,7 @@ TOTALS = st.sampled_from([0.0, -1.0, -1.5, -1e17])
 ROWS = st.dictionaries(st.integers(EOS, 9), SCORES, max_size=6)
 
 
-@settings(max_examples=250)
+@settings(max_examples=examples(250))
 @given(
     st.lists(st.tuples(ROWS, TOTALS, st.booleans()), min_size=1, max_size=6),
     st.integers(1, 5),

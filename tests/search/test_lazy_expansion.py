@@ -22,6 +22,7 @@ from sgdec.search.constellation import Constellation
 from sgdec.search.node import Node
 from sgdec.search.scheduler import Scheduler
 from sgdec.search.space import SearchSpace
+from tests.helpers.breadth import examples
 from tests.helpers.meetings import Meeting, meetings
 
 pytestmark = pytest.mark.slow
@@ -29,7 +30,7 @@ pytestmark = pytest.mark.slow
 # All children, in order.
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(meetings((5, 70, 150, 700)), st.data())
 def test_children_come_in_order_whatever_is_asked_meanwhile(meeting: Meeting, data: st.DataObject) -> None:
     constellation, nodes = meeting.opened()

@@ -22,10 +22,11 @@ from sgdec.search.constellation import Constellation
 from sgdec.search.node import Node
 from sgdec.search.scheduler import Scheduler
 from sgdec.search.space import SearchSpace
+from tests.helpers.breadth import examples
 from tests.helpers.meetings import Meeting, meetings
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(meetings((5, 70, 150)), st.integers(1, 160), st.sampled_from((-math.inf, -2.0, 0.0)), st.integers(0, 160))
 def test_the_children_are_those_of_the_list(meeting: Meeting, limit: int, above: float, read: int) -> None:
     constellation, nodes = meeting.opened()

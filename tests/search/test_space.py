@@ -23,6 +23,7 @@ from sgdec.search.sampling import Draw
 from sgdec.search.space import ENDLESS, SearchSpace
 from sgdec.testing import BatchTable, Lattice, Table, TinySpace, enumerate_space, score_path, tiny_spaces
 from sgdec.testing.tiny_spaces import LATTICE
+from tests.helpers.breadth import examples
 from tests.helpers.oracles import finished_nodes, open_nodes, opened, tiny
 
 SPACES = tiny_spaces()
@@ -278,7 +279,7 @@ def test_a_predictor_that_is_not_consulted_restricts_nothing_and_is_not_asked() 
 # Ranking, errors, sentences.
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.integers(0, 2**32), st.sampled_from((0.0, 0.6)), st.sampled_from((0.0, 0.4)))
 def test_rank_scores_are_those_of_enumeration(seed: int, alpha: float, beta: float) -> None:
     tables = np.random.default_rng(seed).normal(size=(2, 4, 4))

@@ -18,6 +18,7 @@ from sgdec import BOS, EOS, SgdecError
 from sgdec.io.lattice import Lattice, read_lattice
 from sgdec.io.ngrams import read_ngrams
 from sgdec.tasks.posteriors import lattice_posteriors, nbest_posteriors
+from tests.helpers.breadth import examples
 
 Paths = list[tuple[tuple[int, ...], float]]
 """Tokens without ``<s>`` and ``</s>``, and the natural-log score."""
@@ -75,7 +76,7 @@ def random_lattice(rng: np.random.Generator, path: Path) -> Lattice:
     return read_lattice(path)
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(
     seed=st.integers(0, 2**32), order=st.integers(1, 4), scale=st.sampled_from([1.0, 0.5, 0.0]), counts=st.booleans()
 )
@@ -99,7 +100,7 @@ def test_a_lattice_has_the_posteriors_of_its_paths(
     scale=st.sampled_from([1.0, 0.3, 0.0]),
     counts=st.booleans(),
 )
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_a_list_has_the_posteriors_of_its_entries(
     entries: Sequence[tuple[list[int], float]], order: int, scale: float, counts: bool
 ) -> None:

@@ -18,6 +18,7 @@ from sgdec.tasks.diagnosis.cases import pair_of
 from sgdec.tasks.diagnosis.following import NO_TOKEN, alone, follow
 from sgdec.testing import TinySpace
 from sgdec.testing.enumeration import followers
+from tests.helpers.breadth import examples
 from tests.helpers.random_spaces import V, random_spaces
 
 Tokens = tuple[int, ...]
@@ -47,7 +48,7 @@ def steps(constellation: Constellation, source: Source, tokens: Tokens) -> tuple
 
 
 @pytest.mark.slow
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(random_spaces(weights=(1.0, 2.0, -1.0)), st.lists(outputs, min_size=1, max_size=3), st.sampled_from([1, 2, 8]))
 def test_paths_are_those_of_one_prefix_at_a_time(space: TinySpace, given: list[Tokens], batch: int) -> None:
     constellation = space.constellation()

@@ -26,6 +26,7 @@ from sgdec.tasks.diagnosis.scored import is_better
 from sgdec.tasks.diagnosis.verdicts import Sentence
 from sgdec.testing import TinySpace, enumerate_space
 from sgdec.testing.enumeration import followers
+from tests.helpers.breadth import examples
 from tests.helpers.random_spaces import V, random_spaces
 
 pytestmark = pytest.mark.slow
@@ -91,7 +92,7 @@ def diagnosed(draw: st.DrawFn) -> tuple[TinySpace, Decoder, Budget, Sentence, To
     return space, decoder, budget, sentence, reference, witnesses
 
 
-many = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+many = settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @many

@@ -24,6 +24,7 @@ from sgdec.training import train, validation
 from sgdec.training.data.weights import kept_tokens
 from sgdec.training.preparing import prepare
 from sgdec.training.trainer import Trainer
+from tests.helpers.breadth import examples
 from tests.helpers.training_case import PAIRS, make_config
 
 pytestmark = pytest.mark.slow
@@ -150,7 +151,7 @@ TOKENS = st.lists(st.integers(3, 6), min_size=1, max_size=7).map(tuple)
 
 
 @given(st.lists(st.tuples(TOKENS, TOKENS), min_size=1, max_size=4))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_what_is_kept_is_what_an_alignment_of_fewest_edits_keeps_at_most(pairs: list[Any]) -> None:
     widths = [max(len(pair[side]) for pair in pairs) + 1 for side in (0, 1)]
     padded = [np.array([[*pair[side], *[2] * (widths[side] - len(pair[side]))] for pair in pairs]) for side in (0, 1)]
