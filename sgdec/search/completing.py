@@ -22,6 +22,8 @@ from sgdec.search.member import Member
 
 MOST = 1 << 20
 """The number of continuations after which the search gives up."""
+HASTE = 3
+"""The weight of what is missing against the tokens so far; above 1, outputs need not be the shortest ones."""
 
 
 class Constraint(NamedTuple):
@@ -48,16 +50,29 @@ def allowed_output(
 
     ``vocab_size``: V, None if a constraint lists tokens in all its states.
     """
+    if any(ability(each.member.predictor, "advancing") is not None for each in constraints):
+        found = _search(constraints, vocab_size, limit, most // 16, advancing=True)
+        if found is not None:
+            return found
+    return _search(constraints, vocab_size, limit, most, advancing=False)
+
+
+def _search(
+    constraints: Sequence[Constraint], vocab_size: int | None, limit: int | None, most: int, advancing: bool
+) -> list[int] | None:
+    """``advancing``: only tokens after which more is met, as long as something is missing, and each counts for one.
+    There are few of them, and usually they suffice."""
     order = count()
     root = tuple(constraint.root for constraint in constraints)
-    waiting: list[tuple[int, int, int, tuple[State, ...], list[int]]] = [(0, 0, next(order), root, [])]
+    waiting = [(0, _missing(constraints, root), next(order), root, list[int]())]
     shortest: dict[Hashable, int] = {}
     while waiting and most > 0:
-        _, length, _, states, tokens = heapq.heappop(waiting)
-        following = _following(constraints, states, vocab_size, only_end=length == limit)
+        _, behind, _, states, tokens = heapq.heappop(waiting)
+        length = len(tokens)
+        following = _following(constraints, states, vocab_size, length == limit, advancing and behind > 0)
         if EOS in following:
             return [*tokens, EOS]
-        most -= len(following)
+        most -= len(following) + 1
         if not following or length == limit:
             continue
         after = [
@@ -69,24 +84,41 @@ def allowed_output(
         for token, new, key in zip(following, zip(*after, strict=True), zip(*keys, strict=True), strict=True):
             if length < shortest.get(key, length + 1):
                 shortest[key] = length
-                estimate = length + _missing(constraints, new)
-                heapq.heappush(waiting, (estimate, length, next(order), new, [*tokens, token]))
+                missing = _missing(constraints, new)
+                if advancing and limit is not None and length + missing > limit:
+                    continue
+                heapq.heappush(waiting, (length + HASTE * missing, missing, next(order), new, [*tokens, token]))
     return None
 
 
 def _following(
-    constraints: Sequence[Constraint], states: Sequence[State], vocab_size: int | None, only_end: bool
+    constraints: Sequence[Constraint],
+    states: Sequence[State],
+    vocab_size: int | None,
+    only_end: bool,
+    advancing: bool,
 ) -> list[int]:
-    """The tokens that all constraints allow, ascending."""
+    """The tokens that all constraints allow, ascending; with ``advancing`` only those after which more is met."""
     rows: list[SparseRow] = [
         constraint.member.predict([state]).rows[0] for constraint, state in zip(constraints, states, strict=True)
     ]
-    listed: Sequence[int] | None = [EOS] if only_end else candidates_of([row for row in rows if row.restricts])
+    listed: Sequence[int] | None = candidates_of([row for row in rows if row.restricts])
+    if only_end:
+        listed = [EOS]
+    elif advancing:
+        listed = sorted({token for one in zip(constraints, states, strict=True) for token in _advancing(*one)})
     tokens = range(vocab_size or 0) if listed is None else listed
     allowed = np.ones(len(tokens), dtype=bool)
     for row in rows:
         allowed &= np.array(row.at(tokens)) > FORBIDDEN
     found: list[int] = np.asarray(tokens, np.int64)[allowed].tolist()
+    return found
+
+
+def _advancing(constraint: Constraint, state: State) -> Sequence[int]:
+    if ability(constraint.member.predictor, "advancing") is None:
+        return ()
+    found: Sequence[int] = constraint.member.ask("advancing", [state])[0]
     return found
 
 
