@@ -143,7 +143,8 @@ class LoadedRun:
         listed = [
             (f"{weight:g}*" if weight != 1 else "")
             + ":".join(_said(*part, parts.options[part.name]) for part in entry.parts)
-            for weight, entry in parts.entries
+            + (" renormalized" if k in parts.constellation.renormalized else "")
+            for k, (weight, entry) in enumerate(parts.entries)
         ]
         decoder = _said(config.decoder_name, config.decoder, parts.options[config.decoder_name])
         return f"<sgdec: {', '.join(listed)} | {decoder} | {self.settings!r}>"

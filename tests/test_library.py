@@ -224,6 +224,8 @@ def test_a_run_says_what_it_is() -> None:
     options: dict[str, Any] = {"Threes": {"times": 2}, "wc": {"weight": 0.5}}
     run = sgdec.load({"copy": Copy(), "wc": "wc"}, Threes, nbest=2, vocab_size=V, **options)
     assert repr(run) == "<sgdec: copy=Copy, 0.5*wc | Threes(times=2) | nbest=2, vocab_size=6>"
+    renormalized = sgdec.load("wc", "greedy", wc={"renormalize": True}, vocab_size=6)
+    assert repr(renormalized) == "<sgdec: wc renormalized | greedy | vocab_size=6>"
     parts = dict(part.split(":", 1) for part in run.signature.split("|"))
     assert parts["predictors"].startswith("1*copy=") and parts["predictors"].endswith("(...),0.5*wc")
     assert "Threes#" in parts["decoder"] and parts["decoder"].endswith("(times=2)")  # with the hash of its text

@@ -203,8 +203,6 @@ def test_it_is_the_same_in_batches_in_traces_and_with_few_rows(name: str, way: s
 def test_and_on_arrays() -> None:
     compared = 0
     for space in SPACES.values():
-        if any(isinstance(getattr(p, "predictor", p), Lattice) for p in space.constellation().predictors):
-            continue
         if space.constellation().predictors[0].on_demand:
             continue
         found = search(renormalizing(space, [0]), space.source, WIDE["vanilla"](), batch_size=3)
