@@ -291,6 +291,16 @@ def grammar_mask(sizes: Sizes) -> float:
     return mask_by_llguidance(sizes.wide_vocab_size, sizes.repeats * 10)
 
 
+@figure("nmt,regex / nmt", "times as long", "lower")
+def with_regex(sizes: Sizes) -> float:
+    """A beam of 5 per expansion, with a pattern that allows half of the tokens."""
+    from regexes import SHARES, price
+
+    size, sentences = sizes.wide_vocab_size, max(2, sizes.sentences // 8)
+    (ratios,) = price([SHARES["half"]], sizes.layers, sizes.width, size, sentences, sizes.repeats)
+    return statistics.median(ratios)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=FIGURES, default=list(FIGURES), metavar="FIGURE")

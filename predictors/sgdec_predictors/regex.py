@@ -55,14 +55,14 @@ class RegexPredictor(TextAutomatonPredictor):
         """Raises UsageError unless there is either a pattern or a file, SgdecError for one that cannot be used."""
         if bool(pattern) == bool(path):
             raise UsageError("regex: give either --regex.pattern PATTERN or --regex.path FILE.")
-        super().__init__(context)
         self._path = path
-        self._stored = StoredAutomata(self.spelling, cache)
-        self._compiled = lru_cache(KEPT)(self._compile)
         try:
             self._patterns = list(read_lines(path)) if path else [pattern]
         except SgdecError as error:
             raise SgdecError(f"regex: {error}") from None
+        super().__init__(context)
+        self._stored = StoredAutomata(self.spelling, cache)
+        self._compiled = lru_cache(KEPT)(self._compile)
         if pattern:
             self.shared = self.automaton_of(1)
 

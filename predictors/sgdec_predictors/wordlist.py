@@ -57,49 +57,51 @@ class WordlistPredictor(TextAutomatonPredictor):
         context: Context | None = None,
     ) -> None:
         """A path without ``{id}`` is the list of all sentences. Raises SgdecError if it cannot be used."""
-        super().__init__(context)
         self._path, self._mode, self._ignore_case = path, mode, ignore_case
+        words = None if "{id}" in path else self._read(path)
+        super().__init__(context)
         self._stored = StoredAutomata(self.spelling, cache)
         self._built = lru_cache(KEPT)(self._build)
-        if "{id}" not in path:
-            self.shared = self._of_file(path)
+        if words is not None:
+            self.shared = self._built(words)
 
     def automaton_of(self, sentence: int) -> TokenAutomaton:
         if self.shared is not None:
             return self.shared
         try:
-            return self._of_file(self._path.replace("{id}", str(sentence)))
+            return self._built(self._read(self._path.replace("{id}", str(sentence))))
         except SgdecError as error:
             raise SgdecError(
                 f"{str(error).rstrip('.')} (sentence {sentence}). Expected a list for each sentence."
             ) from None
 
-    def _of_file(self, path: str) -> TokenAutomaton:
+    def _read(self, path: str) -> tuple[str, ...]:
         try:
-            return self._built(self._read(path))
+            return words_of(path)
         except SgdecError as error:
             raise SgdecError(f"wordlist: {error}") from None
-
-    def _read(self, path: str) -> tuple[str, ...]:
-        """The words, each once, in order."""
-        words = set()
-        for number, line in enumerate(read_lines(path), 1):
-            word = line.strip()
-            if word and not is_word(word):
-                raise SgdecError(
-                    f"{path}: line {number}: {word!r} is not one word. Expected letters, digits, marks and _; the "
-                    "predictor phrases takes other texts."
-                )
-            words.add(word)
-        words.discard("")
-        if not words:
-            raise SgdecError(f"{path}: no words. Expected one word on each line.")
-        return tuple(sorted(words))
 
     def _build(self, words: tuple[str, ...]) -> TokenAutomaton:
         only = self._mode == "only"
         name = " ".join(["wordlist", self._mode, str(self._ignore_case), *words])
         return self._stored.of(name, lambda: word_automaton(words, only=only, ignore_case=self._ignore_case))
+
+
+def words_of(path: str) -> tuple[str, ...]:
+    """The words of a list, each once, in order. Raises SgdecError for a file without words, or with other texts."""
+    words = set()
+    for number, line in enumerate(read_lines(path), 1):
+        word = line.strip()
+        if word and not is_word(word):
+            raise SgdecError(
+                f"{path}: line {number}: {word!r} is not one word. Expected letters, digits, marks and _; the "
+                "predictor phrases takes other texts."
+            )
+        words.add(word)
+    words.discard("")
+    if not words:
+        raise SgdecError(f"{path}: no words. Expected one word on each line.")
+    return tuple(sorted(words))
 
 
 @sgdec.hookimpl

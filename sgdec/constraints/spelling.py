@@ -14,8 +14,11 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator, Sequence
+from functools import cached_property
+from hashlib import sha256
 from itertools import product
 from typing import TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -58,6 +61,11 @@ class Spelling:
         """V."""
         return len(self.adds[0])
 
+    @cached_property
+    def digest(self) -> bytes:
+        """Bytes that are equal for equal transducers."""
+        return sha256(repr(self.adds).encode() + self.after.tobytes()).digest()
+
     def text(self, tokens: Sequence[int]) -> bytes | None:
         """The text of these tokens; None if one of them has no text here."""
         state, parts = 0, []
@@ -72,6 +80,13 @@ class Spelling:
     @classmethod
     def of(cls, vocabulary: Vocabulary) -> Spelling:
         """The spelling of a vocabulary. Raises `SgdecError` if it is not a function of the tokens so far."""
+        found = KNOWN.get(vocabulary)
+        if found is None:
+            found = KNOWN[vocabulary] = cls._of(vocabulary)
+        return found
+
+    @classmethod
+    def _of(cls, vocabulary: Vocabulary) -> Spelling:
         if isinstance(vocabulary, RightToLeft):
             raise SgdecError("outputs are written from right to left, and constraints read text from left to right.")
         for describe in (_of_words, _of_mixed, _of_pieces, _observed):
@@ -82,6 +97,10 @@ class Spelling:
             "the text of the target vocabulary's tokens depends on tokens after them (as in vocabularies that mark "
             "the ends of words), and constraints read text from left to right."
         )
+
+
+KNOWN: WeakKeyDictionary[Vocabulary, Spelling] = WeakKeyDictionary()
+"""The spellings of vocabularies in use; to find one takes up to a second, and constraints share them."""
 
 
 def _of_words(vocabulary: Vocabulary) -> Iterator[Spelling]:

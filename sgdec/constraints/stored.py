@@ -11,7 +11,7 @@ import io
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
@@ -41,7 +41,6 @@ class StoredAutomata:
         """``folder``: an empty one is `default_folder`, and ``none`` keeps nothing."""
         self._spelling = spelling
         self._folder = None if folder == NONE else Path(folder) if folder else default_folder()
-        self._tokens = _digest([repr(spelling.adds).encode(), spelling.after.tobytes()])
 
     def of(self, name: str, build: Callable[[], ByteAutomaton]) -> TokenAutomaton:
         """The automaton of the language with this name. ``build`` is called if there is no entry."""
@@ -60,8 +59,8 @@ class StoredAutomata:
             compiler = version("outlines-core").encode()
         except ImportError:
             return None
-        key = [FORMAT, compiler, self._tokens.encode(), name.encode("utf-8", "surrogatepass")]
-        return self._folder / f"{_digest(key)}.npz"
+        key = [FORMAT, compiler, self._spelling.digest, name.encode("utf-8", "surrogatepass")]
+        return self._folder / f"{hashlib.sha256(repr(key).encode()).hexdigest()[:32]}.npz"
 
     def _read(self, path: Path) -> TokenAutomaton | None:
         try:
@@ -86,10 +85,3 @@ def _write(path: Path, automaton: TokenAutomaton) -> None:
         write_whole(path, file.getvalue(), durable=False)
     except (OSError, SgdecError):  # a folder that cannot be written, or another process that writes the same
         pass
-
-
-def _digest(parts: Sequence[bytes]) -> str:
-    found = hashlib.sha256()
-    for part in parts:
-        found.update(len(part).to_bytes(8, "little") + part)
-    return found.hexdigest()[:32]

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import numpy.typing as npt
@@ -88,6 +88,22 @@ class PrefixTree:
             place, node, at = place.repeat(count)[alive], node[alive], at[alive]
         places, tokens, after = map(np.concatenate, zip(*found, strict=True))
         return places, tokens, after
+
+
+TREES: WeakKeyDictionary[Spelling, tuple[Sequence[PrefixTree], Sequence[PrefixTree]]] = WeakKeyDictionary()
+"""For each spelling in use, and each of its states, trees of all tokens, and of a few of the shortest ones."""
+
+
+def _known_trees(spelling: Spelling) -> tuple[Sequence[PrefixTree], Sequence[PrefixTree]]:
+    found = TREES.get(spelling)
+    if found is None:
+        short = []
+        for pieces in spelling.adds:
+            lengths = np.array([MORE if piece is None else len(piece) for piece in pieces])
+            chosen = set(np.argsort(lengths, kind="stable")[:PROBES].tolist())
+            short.append(PrefixTree([piece if i in chosen else None for i, piece in enumerate(pieces)]))
+        found = TREES[spelling] = [PrefixTree(pieces) for pieces in spelling.adds], short
+    return found
 
 
 class TokenAutomaton:
@@ -213,19 +229,13 @@ class TokenAutomaton:
         places, tokens, after = map(np.concatenate, zip(*found, strict=True))
         return places, tokens, after
 
-    @cached_property
-    def _trees(self) -> list[PrefixTree]:
-        return [PrefixTree(pieces) for pieces in self.spelling.adds]
+    @property
+    def _trees(self) -> Sequence[PrefixTree]:
+        return _known_trees(self.spelling)[0]
 
-    @cached_property
-    def _short(self) -> list[PrefixTree]:
-        """Trees of a few tokens, the shortest ones."""
-        found = []
-        for pieces in self.spelling.adds:
-            lengths = np.array([MORE if piece is None else len(piece) for piece in pieces])
-            chosen = set(np.argsort(lengths, kind="stable")[:PROBES].tolist())
-            found.append(PrefixTree([piece if i in chosen else None for i, piece in enumerate(pieces)]))
-        return found
+    @property
+    def _short(self) -> Sequence[PrefixTree]:
+        return _known_trees(self.spelling)[1]
 
     def _find_ways_out(self, frontier: Ints) -> None:
         """Set `left` for these states, which are unknown, and for all unknown ones that can be reached from them."""
