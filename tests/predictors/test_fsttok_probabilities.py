@@ -16,10 +16,11 @@ import numpy.typing as npt
 import pytest
 from sgdec_decoders.astar import AStarDecoder
 from sgdec_decoders.dfs import DfsDecoder
+from sgdec_predictors.canonical import Canonical
 from sgdec_predictors.fsttok import FstTok
 
-from sgdec import Decoder, SgdecError, UsageError, lift
-from sgdec.context import EOS
+from sgdec import Context, Decoder, SgdecError, UsageError, lift
+from sgdec.context import EOS, Vocabularies
 from sgdec.io.transducer import TransducerArc, write_transducer
 from sgdec.search.checking import CheckedConstellation
 from sgdec.search.member import Member
@@ -133,6 +134,18 @@ def test_they_differ_from_those_of_the_best_tokenisations(path: str) -> None:
         assert text.hypotheses[0].score >= best.hypotheses[0].score - 1e-12
         differ += text.hypotheses[0].tokens != best.hypotheses[0].tokens
     assert 0 < differ < 20
+
+
+def test_beside_canonical_each_text_is_one_sequence_of_characters(path: str) -> None:
+    """Without it a text has another sequence, which lacks the blank at the beginning, with a sum of its own."""
+    outer, scores = vocabularies()[0], probabilities(4)
+    canonical = Canonical(Context(vocabularies=Vocabularies(target=outer), vocab_size=outer.size))
+    wrapper = FstTok(lift(Table(scores)), path, semiring="log", probabilities=True)
+    result, _ = search(DfsDecoder(), tiny(LONGEST, None, outer.size, text=wrapper, canonical=canonical), nbest=1_000)
+    own = {c: total for c, total in sums(scores).items() if outer.encode(outer.decode(c)) == c}
+    assert {h.tokens: h.score for h in result.hypotheses} == pytest.approx(own, abs=1e-12)
+    texts = [outer.decode(h.tokens) for h in result.hypotheses]
+    assert result.proven and len(set(texts)) == len(texts) < len(sums(scores))
 
 
 @pytest.mark.parametrize("kind", INNER)
