@@ -289,8 +289,15 @@ class DecoderContract(ABC):
     def _no_proof(self) -> str:
         return f"a decoder that ranks by {self.make().ranks_by} must not claim a proof, which is about the ranking"
 
+    @Shared
+    def _enumerated(self) -> dict[SearchSpace, list[Path]]:
+        """The hypotheses of those spaces of `_results` that a test has enumerated."""
+        return {}
+
     def _enumerate(self, space: SearchSpace) -> list[Path]:
-        return enumerate_space(space.constellation, space.source, ranking=space.ranking)
+        if space not in self._enumerated:
+            self._enumerated[space] = enumerate_space(space.constellation, space.source, ranking=space.ranking)
+        return self._enumerated[space]
 
     def _equals_enumeration(self, at: str, space: SearchSpace, result: Result) -> None:
         require_the_best(result, self._enumerate(space)[: space.nbest], space.ranking, self.tolerance, at)

@@ -45,9 +45,9 @@ def require_true(
     worst = min((found.rank_score for found in result.hypotheses), default=-math.inf)
     for expansion, child in trace.nodes():
         prefix = (*trace.path(expansion.number), child.token)
-        after = [rank for tokens, rank in ranks.items() if (*tokens, EOS)[: len(prefix)] == prefix]
         where = f"token {child.token} after {prefix[:-1]} {at}"
         if child.fate == Fate.BOUND and expansion.weights is None:
+            after = (rank for tokens, rank in ranks.items() if (*tokens, EOS)[: len(prefix)] == prefix)
             highest = max(after, default=-math.inf)
             assert highest <= worst + tolerance, f"a bound must cut no node that can enter the list: {where}"
         elif child.fate in (Fate.OUTRANKED, Fate.TEXT):
