@@ -77,7 +77,12 @@ class HypothesisRows:
         self._widths: dict[int, int] = {}
         """For each predictor with attention the length of its longest source."""
         self._nodes = RowNodes(self._constellation, self._ranking.uses_coverage)
-        self._nodes.add(roots, [space.traced for space in spaces])
+        self._watch(spaces)
+
+    def _watch(self, spaces: Sequence[SearchSpace]) -> None:
+        """Keep nodes for the rows of new spaces, if they are needed."""
+        reach = [space.reach if space.watched else None for space in spaces]
+        self._nodes.add([space.root for space in spaces], [space.traced for space in spaces], reach)
 
     def add(self, spaces: Sequence[SearchSpace]) -> None:
         """Add one row per space, its empty prefix, after the others.
@@ -92,7 +97,7 @@ class HypothesisRows:
         for k, states in self._states.items():
             new = self._constellation.states(k, roots)
             self._states[k] = [*states, *new] if self._product is None else np.append(states, new)
-        self._nodes.add(roots, [space.traced for space in spaces])
+        self._watch(spaces)
 
     def best_children(self, size: int, ending: Flags) -> Ranked:
         """The ``size`` best continuations of each row, best first (ties: lower token).
@@ -100,8 +105,8 @@ class HypothesisRows:
         ``ending [R]``: whether a row is at its length limit, so that only ``</s>`` can follow. Forbidden tokens have
         score -inf, so a row may have fewer than C children, or none. Calls each predictor once and changes nothing.
 
-        Raises UsageError if widths differ or V is unknown; SgdecError for a score that is
-        NaN or +inf, and for a sum that overflows.
+        Raises UsageError if widths differ or V is unknown; SgdecError for a score that is NaN or +inf, and for a sum
+        that overflows.
         """
         self._nodes.expand()
         rows = self._combined(len(ending))

@@ -1,14 +1,17 @@
-"""The rows of `sgdec.rows.HypothesisRows` as nodes, for searches whose claims are checked, or that are traced."""
+"""The rows of `sgdec.rows.HypothesisRows` as nodes, for searches that are checked, traced, or watched."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 from sgdec.protocol import Ints
 from sgdec.search.checking import CheckedConstellation
 from sgdec.search.combining import Combined
 from sgdec.search.constellation import Constellation
 from sgdec.search.node import Node
+
+Reach: TypeAlias = Callable[[Node], None]
 
 
 class RowNodes:
@@ -22,6 +25,8 @@ class RowNodes:
         self._constellation = constellation
         self._coverage = coverage
         self._nodes: list[Node | None] = []
+        self._reach: dict[int, Reach] = {}
+        """By identity of the source."""
         self._combined: Combined | None = None
         self._place: dict[int, int] = {}
         """By row the place in ``_combined``."""
@@ -29,16 +34,22 @@ class RowNodes:
     def __getitem__(self, row: int) -> Node | None:
         return self._nodes[row]
 
-    def add(self, roots: Sequence[Node], traced: Sequence[bool]) -> None:
-        """Add rows of empty prefixes."""
+    def add(self, roots: Sequence[Node], traced: Sequence[bool], reach: Sequence[Reach | None]) -> None:
+        """Add rows of empty prefixes. ``reach``: is called with each node of a search that is expanded."""
         checks = isinstance(self._constellation, CheckedConstellation)
-        self._nodes += [root if checks or each else None for root, each in zip(roots, traced, strict=True)]
+        for root, is_traced, told in zip(roots, traced, reach, strict=True):
+            self._nodes.append(root if checks or is_traced or told is not None else None)
+            if told is not None:
+                self._reach[id(root.source)] = told
 
     def expand(self) -> None:
         """These rows are expanded now: check and record them."""
         watched = [row for row, node in enumerate(self._nodes) if node is not None]
         self._place = {row: place for place, row in enumerate(watched)}
         nodes = self._asked()
+        for node in nodes:
+            if reach := self._reach.get(id(node.source)):
+                reach(node)
         if nodes:
             if isinstance(self._constellation, CheckedConstellation):
                 self._constellation.check(nodes)

@@ -205,7 +205,7 @@ class Scheduler:
         while True:
             try:
                 for space, found in decoder.decode_stream(more, 1 if self._alone else self._batch_size):
-                    result = _completed(require_result(decoder, found), space)
+                    result = _completed(require_result(decoder, found), space, decoder)
                     ended.append(flying.pop(id(space))[1])
                     ended[-1].finish(result)
                     yield ended[:]
@@ -272,7 +272,7 @@ class Scheduler:
             (result,) = require_results(self._decoder, self._decoder.decode_batch([space]), 1)
         else:
             result = require_result(self._decoder, self._decoder.decode(space))
-        return _completed(result, space)
+        return _completed(result, space, self._decoder)
 
 
 class _Window:
@@ -364,13 +364,27 @@ class _Search:
             self.outcome = Outcome(self.source, found, seconds, none)
 
 
-def _completed(result: Result, space: SearchSpace) -> Result:
+def _completed(result: Result, space: SearchSpace, decoder: Decoder) -> Result:
     """The result with what the framework knows of its search."""
     died = None
-    if not result.hypotheses and result.proven is not False and space.longest is not None:
-        died = dead_end(space.constellation, space.longest)
+    if not result.hypotheses and result.proven is not False:
+        longest = space.longest or _longest_on_arrays(space, decoder)
+        died = None if longest is None else dead_end(space.constellation, longest)
     listed = space.without_repetitions(result)
     return replace(listed, expansions=space.expansions, bounds=space.bounds_used, dead_end=died)
+
+
+def _longest_on_arrays(space: SearchSpace, decoder: Decoder) -> Node | None:
+    """The longest prefix of a search without nodes, which is repeated with nodes; None = it cannot be repeated."""
+    if not isinstance(decoder, BatchDecoder):
+        return None
+    again = SearchSpace(space.constellation, space.root, ranking=space.ranking, nbest=space.nbest, seed=space.seed)
+    again.watched = True
+    try:
+        decoder.decode_batch([again])
+    except SgdecError:
+        return None
+    return again.longest
 
 
 def _means_its_decode(decoder: Decoder) -> bool:

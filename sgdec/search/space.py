@@ -74,7 +74,9 @@ class SearchSpace(Telling, Listing):
         """Whether the search has asked for bounds."""
         self._too_long = ENDLESS if self.source.max_length is None else math.inf
         self.longest: Node | None = None
-        """The first node of the greatest length that was expanded; None for decoders on whole arrays."""
+        """The first node of the greatest length that was expanded; None for decoders on whole arrays, unless ..."""
+        self.watched = False
+        """... the search is watched: they keep nodes of it."""
         self._uses_coverage = self.ranking.uses_coverage
         self._answers = constellation if ask is None else Asking(constellation, ask)
         constellation.require_attention(self.ranking)
@@ -341,9 +343,14 @@ class SearchSpace(Telling, Listing):
                 raise ValueError(f"a finished node has no continuations: {node!r}")
             if node.family.length >= self._too_long:
                 self._require_end_by(node.length)
-        if nodes and (self.longest is None or nodes[0].family.length > self.longest.family.length):
-            self.longest = nodes[0]
+        if nodes:
+            self.reach(nodes[0])
         self.expansions += len(nodes)
+
+    def reach(self, node: Node) -> None:
+        """Note that this node is expanded, the first one of its length or not."""
+        if self.longest is None or node.family.length > self.longest.family.length:
+            self.longest = node
 
     def _offers(
         self, ask: Callable[..., list[Offer]], beam: Sequence[Node], choice: Choice, distinct: bool

@@ -245,12 +245,14 @@ def test_under_the_scheduler_a_sentence_that_fails_fails_alone(models: list[NmtP
 # Refusals.
 
 
-def test_a_predictor_that_restricts_is_refused_in_one_line_that_names_it() -> None:
-    lattice = Lattice({0: {3: (-1.0, 1)}, 1: {EOS: (0.0, 2)}})
+def test_a_lattice_beside_a_model_means_what_it_means_in_a_beam() -> None:
+    lattice = Lattice({0: {3: (-1.0, 1), 4: (-0.5, 1)}, 1: {EOS: (0.0, 2)}})
     constellation = Constellation.of({"model": Table(random_table(1)), "lattice": lattice})
-    decoder = VanillaDecoder()
-    with pytest.raises(UsageError, match=r"^predictor 'lattice' .* use --decoder beam\.$"):
-        decoder.decode_batch(opened(constellation, SOURCES, decoder, 1))
+    found = [
+        [outcome.result for outcome in Scheduler(constellation, decoder, nbest=2).run(SOURCES)]
+        for decoder in (VanillaDecoder(), BeamDecoder())
+    ]
+    assert found[0] == found[1] and any(len(result.hypotheses) == 2 for result in found[0])
 
 
 def test_open_rows_alone_need_a_vocabulary_size(arpa: str) -> None:

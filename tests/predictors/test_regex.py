@@ -190,6 +190,19 @@ def test_two_patterns_are_composed() -> None:
     }
 
 
+def test_an_automaton_that_is_too_large_is_not_folded(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = vocabulary("unigram").size
+    scores = np.log(np.random.default_rng(5).dirichlet(np.ones(size), size))
+    results = []
+    for most in (1 << 22, 3):
+        monkeypatch.setattr("sgdec_predictors._text_automaton.WHOLE", most)
+        regex = RegexPredictor("a+b?( é| b)*", context=context_of("unigram"))
+        (state,) = regex.initialize_batch([Source(1, (3,))])
+        assert (regex.whole(state) is None) == (most == 3)
+        results.append(search(AStarDecoder(), tiny(4, None, size, model=Table(scores), regex=regex), nbest=3)[0])
+    assert results[0].hypotheses == results[1].hypotheses and results[0].hypotheses
+
+
 def test_automata_are_kept_on_the_disk(tmp_path: Path) -> None:
     def rows() -> list[Any]:
         regex = RegexPredictor("a+( b)*", cache=str(tmp_path / "x"), context=context_of("unigram"))

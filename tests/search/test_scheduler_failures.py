@@ -7,6 +7,7 @@ import pytest
 from sgdec_decoders.beam import BeamDecoder
 from sgdec_decoders.dfs import DfsDecoder
 from sgdec_decoders.greedy import GreedyDecoder
+from sgdec_decoders.vanilla import VanillaDecoder
 
 from sgdec.context import EOS
 from sgdec.errors import SgdecError, UsageError
@@ -108,8 +109,9 @@ def test_a_search_without_a_hypothesis_says_what_could_follow_its_longest_prefix
         (dict.fromkeys(range(3, 10), FORBIDDEN), 2, "bonus forbids 3, 4, 5, 6, 7 and 2 more."),
     ]:
         mix = Constellation.of({"lattice": lattice, "bonus": Bonus(listed, default=0.0)}, vocab_size=11)
-        (outcome,) = together(mix, BeamDecoder(), [Source(1, (3,), max_length=limit)])
-        assert where in str(outcome.error)
+        for decoder in (BeamDecoder(), GreedyDecoder(), VanillaDecoder()):
+            (outcome,) = together(mix, decoder, [Source(1, (3,), max_length=limit)])
+            assert where in str(outcome.error)
 
 
 def test_unreadable_sentences_keep_their_places() -> None:
