@@ -1,0 +1,215 @@
+"""The promise of ``examples/constraints``: outputs are allowed, proofs are bounds, tables count what is found.
+
+What is allowed is decided here without sgdec. The best title is found by scoring all titles.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import pytest
+
+import sgdec
+from tests.helpers.forked_commands import forked_commands
+from tests.helpers.places import ROOT
+
+pytestmark = pytest.mark.slow
+
+EXAMPLE = ROOT / "examples" / "constraints"
+CITIES = "Bergen Cork Graz Lille Lyon Oslo Porto Riga Turin Vilnius"
+TASKS = ("dates", "records", "entities", "terms")
+TESTS, PAIRS = 4, 600
+SETTINGS = {"PAIRS": PAIRS, "TESTS": TESTS, "UPDATES": 60, "WIDTH": 32, "BEAMS": "1 3", "BUDGET": 1000, "ROUNDS": 1}
+SAME = 1e-3
+"""Sums of the same fp32 scores differ by less."""
+
+
+class Ran(NamedTuple):
+    work: Path
+    printed: str
+    runs: dict[str, dict[tuple[str, str], list[dict[str, Any]]]]
+    """By task what is found with each constraint and search."""
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    """A small run of the recipe."""
+    pytest.importorskip("llguidance")
+    pytest.importorskip("sacrebleu")
+    work = tmp_path_factory.mktemp("constraints")
+    paths = os.pathsep.join([str(ROOT), str(ROOT / "predictors"), str(ROOT / "decoders")])
+    with forked_commands(paths) as programs:
+        path = os.pathsep.join([str(programs), os.environ["PATH"]])
+        settings = {name: str(value) for name, value in SETTINGS.items()}
+        environment = {**os.environ, **settings, "PYTHONPATH": paths, "PATH": path}
+        command = [str(EXAMPLE / "recipe.sh"), str(work)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return Ran(work, done.stdout, {task: read(work / task) for task in TASKS})
+
+
+def read(folder: Path) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    runs = json.loads((folder / "found.json").read_text())
+    return {(run["constraint"], run["search"]): run["outputs"] for run in runs}
+
+
+def is_pay_day(text: str) -> bool:
+    try:
+        day = date.fromisoformat(text)
+    except ValueError:
+        return False
+    return day.isoformat() == text and 1950 <= day.year < 2050 and day.day in (1, 10)
+
+
+def is_record(text: str) -> bool:
+    try:
+        record = json.loads(text)
+    except ValueError:
+        return False
+    return (
+        isinstance(record, dict)
+        and list(record) == ["name", "age", "city", "languages"]
+        and isinstance(record["name"], str)
+        and re.fullmatch("[A-Z][a-z]{1,8}", record["name"]) is not None
+        and type(record["age"]) is int
+        and 18 <= record["age"] < 80
+        and record["city"] in CITIES.split()
+        and isinstance(record["languages"], list)
+        and len(record["languages"]) <= 2
+        and set(record["languages"]) <= {"da", "fr", "de", "ga", "pl", "cy"}
+        and json.dumps(record, separators=(",", ":")) == text
+    )
+
+
+def terms(work: Path, constraint: str) -> list[list[str]]:
+    return [line.split("\t") for line in (work / "terms" / f"{constraint}.tsv").read_text().splitlines()]
+
+
+def oracle(work: Path, task: str, constraint: str) -> Callable[[int, str], bool]:
+    """Whether an output is allowed; the number is that of its sentence, from 0."""
+    if task == "dates":
+        return lambda _, text: is_pay_day(text)
+    if task == "records":
+        return lambda _, text: is_record(text)
+    if task == "entities":
+        titles = (work / task / "titles.txt").read_text().splitlines()
+        return lambda _, text: text in titles
+    wanted = terms(work, constraint)
+    return lambda number, text: all(re.search(rf"\b{term}\b", text) for term in wanted[number])
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_outputs_of_a_constraint_are_allowed_and_the_tables_know_which_others_are(ran: Ran, task: str) -> None:
+    runs = ran.runs[task]
+    constraints = {constraint for constraint, _ in runs} - {""}
+    counts = dict.fromkeys([True, False], 0)
+    for name in constraints:
+        allowed = oracle(ran.work, task, name)
+        for (constraint, search), outputs in runs.items():
+            for number, output in enumerate(outputs):
+                if output["text"] is not None:
+                    expected = allowed(number, output["text"])
+                    assert (name in output["allowed"]) == expected, (search, output)
+                    assert expected or constraint != name
+                    counts[expected] += 1
+    assert counts[True], "no output is allowed: the run shows nothing"
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_what_is_proven_bounds_what_other_searches_find(ran: Ran, task: str) -> None:
+    runs = ran.runs[task]
+    missed = 0
+    for (constraint, search), outputs in runs.items():
+        exact, free = runs[constraint, "exact"], runs["", "exact"]
+        assert any(output["proven"] for output in exact), "no proof: the run shows nothing"
+        for output, best, bound in zip(outputs, exact, free, strict=True):
+            score = -math.inf if output["score"] is None else output["score"]
+            if best["proven"]:
+                assert score < best["score"] + SAME, search
+                missed += score < best["score"] - SAME
+            assert not bound["proven"] or score < bound["score"] + SAME
+    assert missed, "no search misses anything: the run shows nothing"
+
+
+def test_the_proven_title_is_the_best_of_all(ran: Ran) -> None:
+    folder = ran.work / "entities"
+    titles = (folder / "titles.txt").read_text().splitlines()
+    sources = (folder / "test.source").read_text().splitlines()
+    run = sgdec.load("nmt", nmt={"model": str(folder / "run" / "best")}, threads=1)
+    number = next(n for n, output in enumerate(ran.runs["entities"]["trie", "exact"]) if output["proven"])
+    scores = [each.best.score for each in run.score([sources[number]] * len(titles), titles)]
+    output = ran.runs["entities"]["trie", "exact"][number]
+    assert output["score"] == pytest.approx(max(scores), abs=SAME)
+    assert scores[titles.index(output["text"])] == pytest.approx(max(scores), abs=SAME)
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_rows_of_the_tables_count_the_outputs(ran: Ran, task: str) -> None:
+    references = (ran.work / task / "test.target").read_text().splitlines()
+    for constraint in {constraint for constraint, _ in ran.runs[task]} - {""}:
+        table = ran.printed.split(f"\n{task}, {constraint}: {TESTS} sentences\n\n")[1].split("\n\n")[0]
+        rows = {tuple(cells[:2]): cells[2:] for cells in map(split, table.splitlines()[2:])}
+        assert len(rows) == len(table.splitlines()) - 2 >= 6
+        for (used, search), row in rows.items():
+            used = used.replace("none", "")
+            outputs, exact = ran.runs[task][used, search], ran.runs[task][used, "exact"]
+            both = zip(outputs, exact, strict=True)
+            pairs = [(found["score"], best["score"]) for found, best in both if best["proven"]]
+            none = sum(score is None for score, _ in pairs)
+            lost = [best - score for score, best in pairs if score is not None and best - score > SAME]
+            proven, best, *others = map(int, row[:4])
+            assert proven == len(pairs) == best + sum(others) and others == [len(lost), none]
+            assert row[4] == (f"{fmean(lost):.2f}" if lost else "")
+            right = fmean(each["text"] == wanted for each, wanted in zip(outputs, references, strict=True))
+            assert row[6:8] == [f"{100 * right:.0f} %", f"{sum(each['expansions'] for each in outputs):,}"]
+            assert f"{len(lost) + none} ({none}) / {proven}" in ran.printed.split("/ proven:\n")[1]
+
+
+def test_the_share_of_terms_is_that_of_words_in_the_outputs(ran: Ran) -> None:
+    table = ran.printed.split("\nTerms and BLEU:\n\n")[1].split("\n\n")[0]
+    for constraint, search, met, alone, bleu, _ in map(split, table.splitlines()[2:]):
+        runs = ran.runs["terms"]
+        for used, name, shown in ((constraint, search, met), ("", search.replace("banks", "beam"), alone)):
+            pairs = zip(runs[used, name], terms(ran.work, constraint), strict=True)
+            found = [re.search(rf"\b{term}\b", each["text"] or "") for each, wanted in pairs for term in wanted]
+            assert shown == f"{100 * fmean(map(bool, found)):.0f} %"
+        assert 0 <= float(bleu) <= 100
+        assert search != "exact" or alone != "100 %"
+
+
+def split(row: str) -> list[str]:
+    return [cell.strip() for cell in row.strip("|").split("|")]
+
+
+@pytest.mark.parametrize(("search", "message"), [("beam 3", "than the proven best"), ("exact", "the model alone")])
+def test_results_that_contradict_each_other_are_refused(ran: Ran, tmp_path: Path, search: str, message: str) -> None:
+    shutil.copytree(ran.work / "dates", tmp_path / "dates", ignore=shutil.ignore_patterns("run"))
+    runs = json.loads((tmp_path / "dates" / "found.json").read_text())
+    (changed,) = (run for run in runs if run["constraint"] == "regex" and run["search"] == search)
+    for output in changed["outputs"]:
+        output["score"] = 0.5
+    (tmp_path / "dates" / "found.json").write_text(json.dumps(runs))
+    command = [sys.executable, str(EXAMPLE / "tables.py"), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1 and message in done.stderr
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_data_are_the_same_each_time(ran: Ran, tmp_path: Path, task: str) -> None:
+    command = [sys.executable, str(EXAMPLE / f"{task}.py"), str(tmp_path), str(PAIRS), str(TESTS)]
+    subprocess.run(command, check=True)
+    made = list(tmp_path.iterdir())
+    assert len(made) >= 6
+    for path in made:
+        assert path.read_bytes() == (ran.work / task / path.name).read_bytes()
