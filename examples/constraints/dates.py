@@ -8,7 +8,7 @@
 
 The model has to guess the order of day and month, the century, and misspelled months. The texts to train and to
 validate have any dates from 1950 to 2049. Dates to test are pay days, the 1st and the 10th of each month: only this
-tells that 1/7/2021 is in July. ``date.lark`` allows pay days.
+tells that 1/7/2021 is in July.
 """
 
 from __future__ import annotations
@@ -18,12 +18,11 @@ import sys
 from datetime import date, timedelta
 from pathlib import Path
 
-from making import Pair, misspelled, write_lines, write_parts
+from making import Pair, misspelled, write_parts
 
 MONTHS = "January February March April May June July August September October November December"
 EVERY = [date(1950, 1, 1) + timedelta(days) for days in range(36_525)]
 PAY_DAYS = [day for day in EVERY if day.day in (1, 10)]
-GRAMMAR = "start: /(19[5-9]|20[0-4])[0-9]-(0[1-9]|1[0-2])-(01|10)/"
 
 
 def pair(draw: random.Random, dates: list[date]) -> Pair:
@@ -42,7 +41,6 @@ def pair(draw: random.Random, dates: list[date]) -> Pair:
 def main(folder: str, pairs: str = "6000", tests: str = "100") -> None:
     draw = random.Random(1)
     write_parts(Path(folder), int(pairs), int(tests), lambda: pair(draw, EVERY), lambda: pair(draw, PAY_DAYS))
-    write_lines(Path(folder, "date.lark"), [GRAMMAR])
 
 
 if __name__ == "__main__":

@@ -1,13 +1,14 @@
 """Make lists of goods, their translations into a made-up language, and the terms that a customer wants.
 
-    python terms.py FOLDER [PAIRS [TESTS]]
+    python terms.py FOLDER [PAIRS [TESTS [WORDS]]]
 
     hook fan motor    zide kufo kugu         in the usual style
                       gale tiru modi defe    in the rarer style
 
 The two styles have different words. Three lists in ten are in the rarer style. In the texts to train and to validate,
 one word in ten is not in the style of its list. All texts to test are in the rarer style, which the customer wants:
-``terms.K.tsv`` has K of the words of each of them. Lists to test have ten words, others one to ten.
+``terms.K.tsv`` has K of the words of each of them. Lists to test have WORDS words, others one to WORDS. There is one
+list to test for four TESTS, because their searches take longest.
 """
 
 from __future__ import annotations
@@ -24,7 +25,6 @@ NOUNS = (
     "nail panel pipe pump ring rod rope screw spring tap tube valve wheel wire"
 )
 RARER, DEVIATING = 0.3, 0.1
-LONGEST = 10
 WANTED = (1, 2, 5, 10)
 
 
@@ -48,19 +48,21 @@ def goods(draw: random.Random, words: dict[str, tuple[str, str]], size: int, rar
     return List(" ".join(nouns), " ".join(terms), terms)
 
 
-def main(folder: str, pairs: str = "6000", tests: str = "100") -> None:
+def main(folder: str, pairs: str = "6000", tests: str = "100", longest: str = "10") -> None:
     draw = random.Random(1)
+    size = int(longest)
     words = dictionary(draw)
     Path(folder).mkdir(parents=True, exist_ok=True)
     for name, count in (("train", int(pairs)), ("valid", int(tests))):
-        sizes = draw.choices(range(1, LONGEST + 1), k=count)
-        lists = [goods(draw, words, size, draw.random() < RARER, DEVIATING) for size in sizes]
+        sizes = draw.choices(range(1, size + 1), k=count)
+        lists = [goods(draw, words, each, draw.random() < RARER, DEVIATING) for each in sizes]
         write_pairs(Path(folder), name, [each[:2] for each in lists])
-    lists = [goods(draw, words, LONGEST, True, 0) for _ in range(int(tests))]
+    lists = [goods(draw, words, size, True, 0) for _ in range(int(tests) // 4)]
     write_pairs(Path(folder), "test", [each[:2] for each in lists])
-    wanted = [draw.sample(each.terms, LONGEST) for each in lists]
+    wanted = [draw.sample(each.terms, size) for each in lists]
     for count in WANTED:
-        write_lines(Path(folder, f"terms.{count}.tsv"), ["\t".join(terms[:count]) for terms in wanted])
+        if count <= size:
+            write_lines(Path(folder, f"terms.{count}.tsv"), ["\t".join(terms[:count]) for terms in wanted])
 
 
 if __name__ == "__main__":

