@@ -1,4 +1,4 @@
-"""What the programs that make the data of a task share."""
+"""Parts of the programs that make the data of a task."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ TASKS = {
 
 @dataclass
 class Output:
-    """What a search finds for one sentence."""
+    """The result of a search for one sentence."""
 
     text: str | None
     """None if there is no output."""

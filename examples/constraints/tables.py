@@ -38,7 +38,7 @@ class Run:
         self.expansions = sum(output["expansions"] for output in outputs)
 
     def lost(self, exact: Run) -> list[float]:
-        """What each proven sentence loses: 0 = it has the best output, inf = it has none."""
+        """The score that each proven sentence loses: 0 = it has the best output, inf = it has none."""
         pairs = zip(exact.scores, self.scores, strict=True)
         found = [best - score for (best, score), proof in zip(pairs, exact.proven, strict=True) if proof]
         assert min(found, default=0) > -SAME, f"{self.search} has a better score than the proven best"

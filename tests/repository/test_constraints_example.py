@@ -29,9 +29,9 @@ pytestmark = pytest.mark.slow
 EXAMPLE = ROOT / "examples" / "constraints"
 CITIES = "Bergen Cork Graz Lille Lyon Oslo Porto Riga Turin Vilnius"
 TASKS = ("dates", "records", "entities", "terms")
-TESTS, PAIRS, WORDS = 4, 600, 3
+TESTS, PAIRS, WORDS = 4, 2000, 3
 SETTINGS = {
-    "PAIRS": PAIRS, "TESTS": TESTS, "WORDS": WORDS, "UPDATES": 100, "WIDTH": 32, "BEAMS": "1 3", "BUDGET": 400,
+    "PAIRS": PAIRS, "TESTS": TESTS, "WORDS": WORDS, "UPDATES": 30, "WIDTH": 32, "BEAMS": "1 3", "BUDGET": 300,
     "ROUNDS": 1,
 }  # fmt: skip
 SAME = 1e-3
@@ -141,7 +141,7 @@ def test_what_is_proven_bounds_what_other_searches_find(ran: Ran, task: str) -> 
                 assert score < best["score"] + SAME, search
                 missed += score < best["score"] - SAME
             assert not bound["proven"] or score < bound["score"] + SAME
-    if task in ("dates", "entities"):  # a model of so few updates has no proofs of longer outputs
+    if task == "entities":  # a model of so few updates allows few proofs of longer outputs
         assert missed, "no search misses a proven output: the run shows nothing"
 
 
