@@ -29,9 +29,9 @@ pytestmark = pytest.mark.slow
 EXAMPLE = ROOT / "examples" / "constraints"
 CITIES = "Bergen Cork Graz Lille Lyon Oslo Porto Riga Turin Vilnius"
 TASKS = ("dates", "records", "entities", "terms")
-TESTS, PAIRS, WORDS = 4, 2000, 3
+TESTS, PAIRS, WORDS = 4, 600, 3
 SETTINGS = {
-    "PAIRS": PAIRS, "TESTS": TESTS, "WORDS": WORDS, "UPDATES": 30, "WIDTH": 32, "BEAMS": "1 3", "BUDGET": 300,
+    "PAIRS": PAIRS, "TESTS": TESTS, "WORDS": WORDS, "UPDATES": 30, "WIDTH": 32, "BEAMS": "1 3", "BUDGET": 600,
     "ROUNDS": 1,
 }  # fmt: skip
 SAME = 1e-3
