@@ -301,6 +301,25 @@ def with_regex(sizes: Sizes) -> float:
     return statistics.median(ratios)
 
 
+@figure("nmt,phrases / nmt", "times as long", "lower")
+def with_phrases(sizes: Sizes) -> float:
+    """A beam of 5 per expansion, with one wanted phrase."""
+    from phrases import Price
+
+    price = Price(sizes.layers, sizes.width, sizes.wide_vocab_size, max(2, sizes.sentences // 8))
+    return statistics.median(price.of("path", 1, False, sizes.repeats)[0])
+
+
+@figure("regex, building", "seconds", "lower")
+def building_regex(sizes: Sizes) -> float:
+    """A pattern for records until its first row is known, after the spelling of the vocabulary is."""
+    from regexes import GROWING, context_of, first_row
+
+    context = context_of(sizes.wide_vocab_size)
+    first_row("a", context, "none")
+    return statistics.median(first_row(GROWING["record"], context, "none") for _ in range(sizes.repeats))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=FIGURES, default=list(FIGURES), metavar="FIGURE")

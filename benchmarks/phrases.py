@@ -48,6 +48,43 @@ def terms(vocabulary: WordVocabulary, lines: int, each: int, seed: int) -> str:
     return "".join("\t".join(phrase() for _ in range(each)) + "\n" for _ in range(lines))
 
 
+class Price:
+    """The search of a model with and without phrases, in turn."""
+
+    def __init__(self, layers: int, width: int, size: int, number: int) -> None:
+        """``size``: V; ``number`` of sentences."""
+        self.vocabulary = words(size)
+        self._model = nmt(frozen(random_gnmt(layers, width, size)))
+        self._sources = sentences([30] * number, size)
+        self._alone = Constellation.of({"nmt": self._model}, vocab_size=size)
+
+    def of(self, option: str, each: int, banks: bool, runs: int) -> tuple[list[float], float, int]:
+        """The ratios of the CPU seconds per expansion, that of the expansions, and the sentences without an output.
+
+        ``option``: that of `phrases`; ``each``: the number of phrases of a sentence.
+        """
+        size = self.vocabulary.size
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / "phrases.tsv"
+            file.write_text(terms(self.vocabulary, len(self._sources), each, seed=each), encoding="utf-8")
+            context = Context(vocabularies=Vocabularies(self.vocabulary, self.vocabulary))
+            predictor = Phrases(**{option: str(file)}, context=context)  # type: ignore[arg-type]
+            constrained = Constellation.of({"nmt": self._model, "phrases": predictor}, vocab_size=size)
+            ratios, before, expansions, missed = [], 1, 0, 0
+            for _ in range(runs):
+                plain, before, _ = self._decode(self._alone)
+                seconds, expansions, missed = self._decode(constrained, banks=banks)
+                ratios.append(seconds / plain)
+        return ratios, expansions / before, missed
+
+    def _decode(self, constellation: Constellation, **options: Any) -> tuple[float, int, int]:
+        """CPU seconds per expansion, the number of expansions, and of sentences without an output."""
+        began = time.process_time()
+        outcomes = list(Scheduler(constellation, BeamDecoder(5, **options)).run(self._sources))
+        seconds, expansions = time.process_time() - began, sum(each.result.expansions for each in outcomes)
+        return seconds / expansions, expansions, sum(not each.result.hypotheses for each in outcomes)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--layers", type=int, default=2)
@@ -57,42 +94,19 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=5)
     given = parser.parse_args()
     torch.set_num_threads(1)
-    vocabulary = words(given.vocabulary)
-    context = Context(vocabularies=Vocabularies(vocabulary, vocabulary))
-    model = nmt(frozen(random_gnmt(given.layers, given.width, given.vocabulary)))
-    sources = sentences([30] * given.sentences, given.vocabulary)
-
-    def decode(constellation: Constellation, **options: Any) -> tuple[float, int, int]:
-        """CPU seconds per expansion, the number of expansions, and of sentences without an output."""
-        began = time.process_time()
-        outcomes = list(Scheduler(constellation, BeamDecoder(5, **options)).run(sources))
-        seconds, expansions = time.process_time() - began, sum(each.result.expansions for each in outcomes)
-        return seconds / expansions, expansions, sum(not each.result.hypotheses for each in outcomes)
-
-    alone = Constellation.of({"nmt": model}, vocab_size=given.vocabulary)
+    price = Price(given.layers, given.width, given.vocabulary, given.sentences)
     about = f"GNMT {given.layers} x {given.width}, V = {given.vocabulary:,}"
     print(f"{about}, beam 5, {given.sentences} sentences, one thread")
-    with tempfile.TemporaryDirectory() as folder:
-        for option, each, banks in [
-            ("avoid", 1, False), ("avoid", 10, False), ("path", 1, False), ("path", 1, True), ("path", 2, True),
-            ("path", 4, True), ("path", 8, True),
-        ]:  # fmt: skip
-            file = Path(folder) / f"{option}{each}"
-            file.write_text(terms(vocabulary, given.sentences, each, seed=each), encoding="utf-8")
-            constrained = Constellation.of(
-                {"nmt": model, "phrases": Phrases(**{option: str(file)}, context=context)},  # type: ignore[arg-type]
-                vocab_size=given.vocabulary,
-            )
-            ratios, missed = [], 0
-            for _ in range(given.runs):
-                plain, before, _ = decode(alone)
-                seconds, expansions, missed = decode(constrained, banks=banks)
-                ratios.append(seconds / plain)
-            kind = f"{each} {'wanted' if option == 'path' else 'avoided'} phrases{', banks' if banks else ''}"
-            print(
-                f"{kind}: {statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f}) per expansion, "
-                f"{expansions / before:.2f} of the expansions, {missed} of {given.sentences} without an output"
-            )
+    for option, each, banks in [
+        ("avoid", 1, False), ("avoid", 10, False), ("path", 1, False), ("path", 1, True), ("path", 2, True),
+        ("path", 4, True), ("path", 8, True),
+    ]:  # fmt: skip
+        ratios, expansions, missed = price.of(option, each, banks, given.runs)
+        kind = f"{each} {'wanted' if option == 'path' else 'avoided'} phrases{', banks' if banks else ''}"
+        print(
+            f"{kind}: {statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f}) per expansion, "
+            f"{expansions:.2f} of the expansions, {missed} of {given.sentences} without an output"
+        )
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from sgdec_decoders._banks import banked
 from sgdec_decoders.beam import BeamDecoder
 from sgdec_decoders.vanilla import VanillaDecoder
 from sgdec_predictors.phrases import Phrases
+from sgdec_predictors.regex import RegexPredictor
 from sgdec_predictors.wc import WordCount
 
 from sgdec import EOS, Context, Decoder, SearchSpace, SgdecError, Source, UsageError
@@ -37,6 +38,7 @@ from tests.helpers.relaxing import WholeLattice, random_automaton
 
 V = 7
 LETTERS = WordVocabulary([*SPECIAL, *"abcd"])
+CONTEXT = Context(vocabularies=Vocabularies(LETTERS, LETTERS))
 SOURCES = [Source(n, (3, 4), max_length=length) for n, length in enumerate((3, 6, 4, 9), 1)]
 
 
@@ -91,8 +93,7 @@ def test_banks_find_what_their_definition_finds(make: type[Decoder]) -> None:
 def phrases(folder: Path, wanted: str, avoid: str = "") -> Phrases:
     (folder / "wanted").write_text(wanted + "\n")
     (folder / "avoid").write_text(avoid + "\n")
-    context = Context(vocabularies=Vocabularies(LETTERS, LETTERS))
-    return Phrases(str(folder / "wanted"), str(folder / "avoid"), context=context)
+    return Phrases(str(folder / "wanted"), str(folder / "avoid"), context=CONTEXT)
 
 
 def mix(folder: Path, seed: int, wanted: str = "a b | d a\tc", avoid: str = "b b") -> Constellation:
@@ -143,7 +144,7 @@ def test_banks_meet_the_phrases_that_a_beam_alone_misses(tmp_path: Path) -> None
 def test_a_search_with_banks_has_a_result_if_there_is_one(
     tmp_path_factory: pytest.TempPathFactory, seed: int
 ) -> None:
-    """Whatever phrases and lattices allow within the limit; the limit is often just long enough."""
+    """Whatever phrases, patterns and lattices allow within the limit; the limit is often just long enough."""
     rng = np.random.default_rng(seed)
     texts = ["a", "b c", "c a", "a b c", "d", "d d a"]
     wanted = "\t".join(rng.choice(texts, rng.integers(1, 4), replace=False))
@@ -153,7 +154,10 @@ def test_a_search_with_banks_has_a_result_if_there_is_one(
         predictors: dict[str, Any] = {"phrases": phrases(folder, wanted, avoid)}
     except SgdecError:
         return
-    if rng.random() < 0.5:
+    if rng.random() < 0.4:
+        pattern = rng.choice(["[ab ]*(c [a-d ]*)?", "[a-d]( [a-d])*", "([a-d] [a-d] )*d?", "d.*|.*a"])
+        predictors["regex"] = RegexPredictor(pattern, context=CONTEXT)
+    if rng.random() < 0.4:
         predictors["lattice"] = WholeLattice([random_automaton(rng, 4, V, cyclic=True)])
     source = Source(1, (3,), max_length=int(rng.integers(1, 6)))
     constraints = Constellation.of(predictors, vocab_size=V)
