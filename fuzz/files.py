@@ -294,13 +294,13 @@ NOT_READ = frozenset({"plugin_file", "plugin_files"})
 """Parameters of commands that name code, which is trusted."""
 NO_PATHS = frozenset({
     ("bucket", "selector"), ("cluster", "device"), ("compare", "metrics"), ("decode", "decoder"),
-    ("decode", "device"),
-    ("decode", "predictors"), ("decode", "range"), ("decode", "trace_sentences"), ("diagnose", "decoder"),
-    ("diagnose", "device"), ("diagnose", "predictors"), ("diagnose", "range"), ("diagnose", "trace_sentences"),
-    ("diagnose", "viewer"), ("forcedlst", "feature"), ("hf", "prompt"), ("hf", "source_language"),
-    ("hf", "target_language"), ("maskvocab", "tokens"), ("new-plugin", "name"), ("ngrams", "range_"),
-    ("plugins", "name"), ("score", "device"), ("score", "predictors"), ("skipvocab", "tokens"),
-    ("syncbeam", "symbol"), ("tokenizer", "normalization"), ("train", "device"), ("train", "model"),
-    ("train", "preset"), ("view", "sentences"),
+    ("decode", "device"), ("decode", "predictors"), ("decode", "range"), ("decode", "trace_sentences"),
+    ("diagnose", "decoder"), ("diagnose", "device"), ("diagnose", "predictors"), ("diagnose", "range"),
+    ("diagnose", "trace_sentences"), ("diagnose", "viewer"), ("forcedlst", "feature"), ("hf", "prompt"),
+    ("hf", "source_language"), ("hf", "target_language"), ("maskvocab", "tokens"), ("new-plugin", "name"),
+    ("ngrams", "range_"), ("plugins", "name"), ("regex", "cache"), ("regex", "pattern"), ("score", "device"),
+    ("score", "predictors"), ("skipvocab", "tokens"), ("syncbeam", "symbol"), ("tokenizer", "normalization"),
+    ("train", "device"), ("train", "model"), ("train", "preset"), ("view", "sentences"), ("wordlist", "cache"),
 })  # fmt: skip
-"""Parameters of plugins and commands that can be any text, and name no file."""
+"""Parameters of plugins and commands that can be any text, and name no file. (Damaged files of a cache are tested in
+`tests.predictors.test_regex`.)"""

@@ -29,6 +29,8 @@ WHOLE = 1 << 22
 """The most arcs of an automaton that is given as a whole."""
 KEPT = 256
 """The number of automata that are kept for later sentences."""
+FEW = 16
+"""Up to this many candidates are followed one by one, which needs no row."""
 
 
 class InUse:
@@ -143,7 +145,7 @@ class TextAutomatonPredictor(BatchPredictor):
         return offsets, wanted, scores, after
 
     def steps(self, state: State, candidates: Candidates | None) -> Steps:
-        if candidates is not None and len(candidates) <= 16:
+        if candidates is not None and len(candidates) <= FEW:
             after = [self._next(state, token) for token in candidates]
             return candidates, [FORBIDDEN if each == DEAD else 0.0 for each in after], after
         asked = None if candidates is None else (np.array([0, len(candidates)]), np.array(candidates, np.int64))
