@@ -11,12 +11,12 @@ not certain until the next character is known, or the end.
 
 from __future__ import annotations
 
-import unicodedata
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
 from itertools import accumulate
 from typing import NamedTuple, TypeAlias
+
+from sgdec.constraints.characters import is_word
 
 Begun: TypeAlias = tuple[tuple[int, int], ...]
 """Pairs of a pattern's number and the number of its characters that are matched, ascending."""
@@ -196,18 +196,3 @@ class Matcher:
             return ((), met + 1) if phrase == met else (wanted, met)
         left = tuple(each for each in wanted if self._of(each).phrase != phrase)
         return left, met | 1 << phrase
-
-
-@lru_cache(1 << 16)
-def is_word(char: str) -> bool:
-    return char.isalnum() or char == "_" or unicodedata.category(char)[0] == "M"
-
-
-def fold(text: str) -> str:
-    """The text without case, with as many characters."""
-    return "".join(map(_folded, text))
-
-
-@lru_cache(1 << 16)
-def _folded(char: str) -> str:
-    return next((other for other in (char.casefold(), char.lower()) if len(other) == 1), char)

@@ -15,10 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from sgdec import EOS
+from sgdec.constraints.characters import is_word
 from sgdec.constraints.spelling import Spelling
 from sgdec.context import Vocabulary
 from sgdec.protocol import FORBIDDEN, SparseRow
-from sgdec_predictors._phrase_matcher import Matcher, Reading, is_word
+from sgdec_predictors._phrase_matcher import Matcher, Reading
 from sgdec_predictors._token_texts import TokenTexts
 
 Ints = npt.NDArray[np.int64]

@@ -12,23 +12,22 @@ the same last token are shared. Bounds: 0. Relaxation: the constant 0.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 import sgdec
-from sgdec import BOS, EOS, UNK, BatchPredictor, Context, Scores, SgdecError, Source, UsageError
+from sgdec import BOS, EOS, UNK, BatchPredictor, Context, SgdecError, Source, UsageError
 from sgdec.constraints.segmentation import Segmentation
-from sgdec.protocol import FORBIDDEN, Candidates, SparseRow, Steps
-from sgdec.relaxations import Constant, Relaxation
+from sgdec.protocol import FORBIDDEN, SparseRow
+from sgdec_predictors._forbidding import Forbidding
 
 State = tuple[int, ...]
 """The tokens of the prefix."""
-RELAXED = (Constant(0.0, 0.0),)
 KEPT = 1 << 14
 """The number of prefixes and of rows that are kept."""
 
 
-class Canonical(BatchPredictor):
+class Canonical(Forbidding[State]):
     """Allows only the target vocabulary's own segmentation of each text.
 
     >>> from sgdec.context import Vocabularies
@@ -42,10 +41,6 @@ class Canonical(BatchPredictor):
     >>> predictor.predict_batch(states).rows[0].get(2)
     -inf
     """
-
-    max_score = 0.0
-    independent_rows = True
-    restricts = False
 
     def __init__(self, context: Context | None = None) -> None:
         """Raises UsageError without a vocabulary, SgdecError for one that segments no text by itself."""
@@ -65,35 +60,11 @@ class Canonical(BatchPredictor):
     def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
         return [()] * len(sources)
 
-    def predict_batch(
-        self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None
-    ) -> Scores:
-        return Scores(rows=list(map(self._row_of, states)))
-
-    def consume_batch(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:
-        return [(*state, token) for state, token in zip(states, tokens, strict=True)]
-
-    def steps(self, state: State, candidates: Candidates | None) -> Steps:
-        """Raises ValueError without candidates, because rows are open and list no tokens to take."""
-        if candidates is None:
-            raise ValueError("Canonical takes steps among candidates only")
-        return candidates, self._row_of(state).at(candidates), [(*state, token) for token in candidates]
-
-    def best_remaining(self, states: Sequence[State]) -> list[float]:
-        """0, although a prefix may have no canonical continuation."""
-        return [0.0] * len(states)
-
-    def worst_remaining(self, states: Sequence[State]) -> list[float]:
-        return [0.0] * len(states)
-
-    def relaxations(self, state: State) -> Sequence[Relaxation]:
-        return RELAXED
-
-    def state_key(self, states: Sequence[State]) -> list[Hashable]:
-        return list(states)
-
-    def _row_of(self, state: State) -> SparseRow:
+    def row(self, state: State) -> SparseRow:
         return self._row_after(state[-1] if state else None, self._is_canonical(state))
+
+    def after(self, state: State, token: int) -> State:
+        return (*state, token)
 
     def _row(self, last: int | None, canonical: bool) -> SparseRow:
         """The row after this token, of a prefix that is canonical so far or is not."""

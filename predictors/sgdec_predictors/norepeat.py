@@ -13,17 +13,15 @@ the constant 0; what is forbidden depends on the whole prefix, so it has no auto
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
 import sgdec
-from sgdec import BatchPredictor, Context, Scores, Source
-from sgdec.protocol import FORBIDDEN, Candidates, SparseRow, Steps
-from sgdec.relaxations import Constant, Relaxation
-
-RELAXED = (Constant(0.0, 0.0),)
+from sgdec import BatchPredictor, Context, Source
+from sgdec.protocol import FORBIDDEN, SparseRow
+from sgdec_predictors._forbidding import Forbidding
 
 
 class _Prefix(NamedTuple):
@@ -33,7 +31,7 @@ class _Prefix(NamedTuple):
     """All n-grams."""
 
 
-class NoRepeat(BatchPredictor):
+class NoRepeat(Forbidding[_Prefix]):
     """Forbids tokens that would repeat an n-gram.
 
     >>> predictor = NoRepeat(order=2)
@@ -43,10 +41,6 @@ class NoRepeat(BatchPredictor):
     >>> predictor.predict_batch(states).rows
     [SparseRow({4: -inf}, default=0.0)]
     """
-
-    max_score = 0.0
-    independent_rows = True
-    restricts = False
 
     def __init__(
         self,
@@ -64,45 +58,17 @@ class NoRepeat(BatchPredictor):
     def initialize_batch(self, sources: Sequence[Source]) -> list[_Prefix]:
         return [self._read(source.tokens if self._prompt else ()) for source in sources]
 
-    def predict_batch(
-        self, states: Sequence[_Prefix], candidates: Sequence[Candidates | None] | None = None
-    ) -> Scores:
-        return Scores(rows=list(map(self._row, states)))
-
-    def consume_batch(self, states: Sequence[_Prefix], tokens: Sequence[int]) -> list[_Prefix]:
-        return list(map(self._next, states, tokens))
-
-    def steps(self, state: _Prefix, candidates: Candidates | None) -> Steps:
-        """Raises ValueError without candidates, because rows are open and list no tokens to take."""
-        if candidates is None:
-            raise ValueError("NoRepeat takes steps among candidates only")
-        scores = self._row(state).at(candidates)
-        return candidates, scores, [self._next(state, token) for token in candidates]
-
-    def best_remaining(self, states: Sequence[_Prefix]) -> list[float]:
-        """0: ``</s>`` can always follow."""
-        return [0.0] * len(states)
-
-    def worst_remaining(self, states: Sequence[_Prefix]) -> list[float]:
-        return [0.0] * len(states)
-
-    def relaxations(self, state: _Prefix) -> Sequence[Relaxation]:
-        return RELAXED
-
-    def state_key(self, states: Sequence[_Prefix]) -> list[Hashable]:
-        return list(states)
-
     def _read(self, tokens: Sequence[int]) -> _Prefix:
         n, end = self._order, len(tokens)
         ngrams = (tuple(tokens[i : i + n]) for i in range(end - n + 1))
         possible = frozenset(ngram for ngram in ngrams if ngram[-1] < self._vocab_size)
         return _Prefix(tuple(tokens[max(0, end - n + 1) :]), possible)
 
-    def _row(self, state: _Prefix) -> SparseRow:
+    def row(self, state: _Prefix) -> SparseRow:
         banned = sorted(ngram[-1] for ngram in state.seen if ngram[:-1] == state.last)
         return SparseRow(banned, [FORBIDDEN] * len(banned), default=0.0)
 
-    def _next(self, state: _Prefix, token: int) -> _Prefix:
+    def after(self, state: _Prefix, token: int) -> _Prefix:
         latest = (*state.last, token)
         if len(latest) < self._order:
             return _Prefix(latest, state.seen)

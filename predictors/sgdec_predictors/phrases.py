@@ -19,23 +19,24 @@ for searches with banks.
 from __future__ import annotations
 
 from codecs import utf_8_decode
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
 import sgdec
-from sgdec import BatchPredictor, Context, Scores, SgdecError, Source, UsageError
+from sgdec import BatchPredictor, Context, SgdecError, Source, UsageError
+from sgdec.constraints.characters import fold
 from sgdec.constraints.spelling import Spelling
 from sgdec.context import Vocabulary
-from sgdec.protocol import Candidates, Steps
-from sgdec.relaxations import Constant, Relaxation
+from sgdec.protocol import Candidates
+from sgdec.scores import SparseRow
+from sgdec_predictors._forbidding import Forbidding
 from sgdec_predictors._phrase_lines import Alternatives, PhraseLines
-from sgdec_predictors._phrase_matcher import START, Matcher, Pattern, Reading, fold
+from sgdec_predictors._phrase_matcher import START, Matcher, Pattern, Reading
 from sgdec_predictors._phrase_tokens import PhraseTokens, SpelledTokens
 
-RELAXED = (Constant(0.0, 0.0),)
 KEPT = 1024
 """The number of lines whose phrases are kept for later sentences."""
 
@@ -49,7 +50,7 @@ class State(NamedTuple):
     reading: Reading
 
 
-class Phrases(BatchPredictor):
+class Phrases(Forbidding[State]):
     """Allows outputs with all phrases of one file and with none of another.
 
     >>> import os, tempfile
@@ -69,10 +70,6 @@ class Phrases(BatchPredictor):
     >>> predictor.predict_batch(states).rows
     [SparseRow({}, default=0.0)]
     """
-
-    max_score = 0.0
-    independent_rows = True
-    restricts = False
 
     def __init__(
         self,
@@ -121,43 +118,19 @@ class Phrases(BatchPredictor):
             found.append(State(tokens, 0, START))
         return found
 
-    def predict_batch(
-        self, states: Sequence[State], candidates: Sequence[Candidates | None] | None = None
-    ) -> Scores:
-        return Scores(rows=[tokens.row(spelling, reading) for tokens, spelling, reading in states])
+    def row(self, state: State) -> SparseRow:
+        tokens, spelling, reading = state
+        return tokens.row(spelling, reading)
 
-    def consume_batch(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:
-        return list(map(self._next, states, tokens))
-
-    def steps(self, state: State, candidates: Candidates | None) -> Steps:
-        """Raises ValueError without candidates, because rows are open and list no tokens to take."""
-        if candidates is None:
-            raise ValueError("Phrases takes steps among candidates only")
-        scores = state.tokens.row(*state[1:]).at(candidates)
-        return candidates, scores, [self._next(state, token) for token in candidates]
-
-    def best_remaining(self, states: Sequence[State]) -> list[float]:
-        """0, although the length limit can make it impossible to meet all."""
-        return [0.0] * len(states)
-
-    def worst_remaining(self, states: Sequence[State]) -> list[float]:
-        return [0.0] * len(states)
-
-    def relaxations(self, state: State) -> Sequence[Relaxation]:
-        return RELAXED
-
-    def state_key(self, states: Sequence[State]) -> list[Hashable]:
-        return list(states)
+    def after(self, state: State, token: int) -> State:
+        tokens, spelling, reading = state
+        return State(tokens, *tokens.after(spelling, reading, token))
 
     def progress(self, states: Sequence[State]) -> list[tuple[int, int]]:
         return [(tokens.matcher.progress(reading), tokens.matcher.needed) for tokens, _, reading in states]
 
     def advancing(self, states: Sequence[State]) -> list[Candidates]:
         return [tokens.advancing(spelling, reading) for tokens, spelling, reading in states]
-
-    def _next(self, state: State, token: int) -> State:
-        tokens, spelling, reading = state
-        return State(tokens, *tokens.after(spelling, reading, token))
 
     def _of_sentence(self, sentence: int) -> PhraseTokens:
         """Raises SgdecError, with the file and the line."""

@@ -1,7 +1,7 @@
 """Outputs all of whose words are in a list, or none of them.
 
 Score of token w after prefix p: 0 if the text of p w begins an allowed text that the vocabulary can spell to its end,
-otherwise forbidden. Score of ``</s>``: 0 if the text of p is allowed. A word is a longest run of letters, digits,
+otherwise forbidden. Score of ``</s>``: 0 if the text of p is allowed. A word is a longest run of letters, numbers,
 marks and ``_``; blanks and punctuation are free, and so is the empty output. The text is what the target vocabulary
 decodes the tokens to, so a listed word may be written with any tokens, and parts of words do not count.
 
@@ -19,7 +19,7 @@ import sgdec
 from sgdec import BatchPredictor, Context, SgdecError
 from sgdec.constraints.stored import StoredAutomata
 from sgdec.constraints.token_automata import TokenAutomaton
-from sgdec.constraints.word_automata import is_word, word_automaton
+from sgdec.constraints.word_automata import is_one_word, word_automaton
 from sgdec.text.lines import read_lines
 from sgdec_predictors._text_automaton import KEPT, TextAutomatonPredictor
 
@@ -92,9 +92,9 @@ def words_of(path: str) -> tuple[str, ...]:
     words = set()
     for number, line in enumerate(read_lines(path), 1):
         word = line.strip()
-        if word and not is_word(word):
+        if word and not is_one_word(word):
             raise SgdecError(
-                f"{path}: line {number}: {word!r} is not one word. Expected letters, digits, marks and _; the "
+                f"{path}: line {number}: {word!r} is not one word. Expected letters, numbers, marks and _; the "
                 "predictor phrases takes other texts."
             )
         words.add(word)

@@ -24,7 +24,7 @@ from sgdec.constraints.token_automata import TokenAutomaton
 from sgdec.errors import SgdecError
 from sgdec.io.writing import write_whole
 
-FORMAT = b"1"
+FORMAT = b"2"
 """Changes with all code that decides what is in an entry."""
 NONE = "none"
 

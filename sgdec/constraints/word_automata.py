@@ -1,8 +1,8 @@
 """Automata over bytes of texts with only words of a list, or with none of them.
 
-A word is a longest run of word characters: letters, marks, digits, and ``_`` (``\\w`` in regular expressions). What
-is between words is free. The words of the list are a trie. While a text is read, it is between words, at a node of
-the trie within a word, or within a word that the trie does not have.
+A word is a longest run of word characters (`sgdec.constraints.characters`). What is between words is free. The words
+of the list are a trie. While a text is read, it is between words, at a node of the trie within a word, or within a
+word that the trie does not have.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 
 from sgdec.arcs import DEAD
 from sgdec.constraints.byte_automata import BYTES, ByteAutomaton, States
+from sgdec.constraints.characters import WORD, fold, is_word
 from sgdec.constraints.regexes import compile_regexes
 from sgdec.errors import SgdecError
 
@@ -74,27 +75,26 @@ class ByteTrie:
 def word_automaton(words: Iterable[str], *, only: bool, ignore_case: bool = False) -> ByteAutomaton:
     """The texts all of whose words are in the list (``only``), or none of them.
 
-    Raises SgdecError for an entry that `is_word` refuses.
+    Raises SgdecError for an entry that `is_one_word` refuses.
     """
     trie = ByteTrie()
     spellings = _with_case() if ignore_case else tuple
     for word in words:
-        if not is_word(word):
-            raise SgdecError(f"{word!r} is not one word: letters, digits, marks and _.")
+        if not is_one_word(word):
+            raise SgdecError(f"{word!r} is not one word: letters, numbers, marks and _.")
         trie.add(word, spellings)
     return _Builder(trie, only).built()
 
 
-def is_word(text: str) -> bool:
-    """Whether a text is one word."""
-    character = character_classes()[0]
-    return bool(text) and all(character.accepts(char.encode()) for char in text)
+def is_one_word(text: str) -> bool:
+    """Whether a text has word characters only, and at least one."""
+    return bool(text) and all(map(is_word, text))
 
 
 @cache
 def character_classes() -> tuple[ByteAutomaton, ByteAutomaton]:
     """One word character, and one other character."""
-    word, other = compile_regexes([r"\w", r"\W"])
+    word, other = compile_regexes([WORD, f"[^{WORD[1:]}"])
     return word, other
 
 
@@ -164,9 +164,5 @@ def _with_case() -> Callable[[str], Iterable[str]]:
     for code in range(0x110000):
         char = chr(code)
         if char.lower() != char or char.upper() != char or char.casefold() != char:
-            same.setdefault(_folded(char), []).append(char)
-    return lambda char: same.get(_folded(char), (char,))
-
-
-def _folded(char: str) -> str:
-    return next((other for other in (char.casefold(), char.lower()) if len(other) == 1), char)
+            same.setdefault(fold(char), []).append(char)
+    return lambda char: same.get(fold(char), (char,))

@@ -1,0 +1,49 @@
+"""Automata of lists of words, and the characters that words are made of."""
+
+from __future__ import annotations
+
+import re
+import sys
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sgdec.constraints.characters import fold, is_word
+from sgdec.constraints.word_automata import character_classes, word_automaton
+from sgdec.errors import SgdecError
+
+pytest.importorskip("outlines_core")
+
+
+def test_the_automata_of_characters_know_what_a_word_character_is() -> None:
+    """Characters that Python's Unicode tables do not have yet are left out; most others are drawn."""
+    word, other = character_classes()
+    drawn = [*range(0x3000), *range(0x3000, sys.maxunicode + 1, 37)]
+    for code in drawn:
+        char = chr(code)
+        if unicodedata.category(char) not in ("Cn", "Cs"):
+            assert (word.accepts(char.encode()), other.accepts(char.encode())) == (is_word(char), not is_word(char))
+
+
+WORDS = st.text("abAéß_", min_size=1, max_size=3)
+
+
+TEXTS = st.lists(st.text("abAé_ .'ß-", max_size=9), min_size=5)
+
+
+@given(st.lists(WORDS, max_size=6), TEXTS, st.booleans(), st.booleans())
+def test_texts_are_allowed_by_their_words(words: list[str], texts: list[str], only: bool, ignore_case: bool) -> None:
+    automaton = word_automaton(words, only=only, ignore_case=ignore_case)
+    change = fold if ignore_case else str
+    listed = set(map(change, words))
+    for text in ["", *words, *texts]:
+        found = set(map(change, re.findall(r"\w+", text)))
+        assert automaton.accepts(text.encode()) == (found <= listed if only else not found & listed)
+
+
+@pytest.mark.parametrize("entry", ["", "don't", "a b", " a", "-"])
+def test_an_entry_is_one_word(entry: str) -> None:
+    with pytest.raises(SgdecError, match="is not one word"):
+        word_automaton([entry], only=True)
