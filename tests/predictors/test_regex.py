@@ -71,7 +71,7 @@ class TestRegexOfBytes(TestRegexContract):
         return {"pattern": "(?:a|é|b+ )*", "cache": str(folder), "context": self.context}
 
 
-FINITE = ("(a|ab|b)( b|é)?", "a{1,3}", "ab ba", "[b é]{2}", "[ab é]{0,2}")
+FINITE = ("(a|ab|b)( b|é)?", "a|ab|b b", "a{1,3}", "ab ba", "[b é]{2}", "[ab é]{0,2}")
 
 
 @pytest.mark.parametrize("pattern", FINITE)
@@ -229,6 +229,8 @@ def test_numbers_of_sentences_that_have_ended_are_not_used_again(tmp_path: Path)
     regex = RegexPredictor(path=str(tmp_path / "p.txt"), context=context_of("unigram"))
     one, two, three = regex.initialize_batch([Source(n, (3,)) for n in (1, 2, 3)])
     assert one == three != two
+    offsets, tokens, _, after = regex.arcs(np.array([one, two]), None)
+    assert regex.consume_batch(np.repeat([one, two], np.diff(offsets)).tolist(), tokens.tolist()) == after.tolist()
     before = [list(row.candidates) for row in regex.predict_batch([two, one, two]).rows]
     regex.release([one])
     assert [list(row.candidates) for row in regex.predict_batch([two, three, two]).rows] == before
