@@ -191,8 +191,9 @@ class LoadedRun:
         names = ("nbest", "seed", "batch_size", "window", "max_rows", "deterministic")
         chosen = {name: getattr(self.settings, name) for name in names}
         return Scheduler(
-            self.parts.constellation, self.parts.decoder, tracing=tracing, text_of=self._text_of, **chosen
-        )
+            self.parts.constellation, self.parts.decoder, tracing=tracing, text_of=self._text_of,
+            vocabulary=self.parts.vocabularies.target, **chosen,
+        )  # fmt: skip
 
     def scorer(self, ranking: Ranking) -> Scheduler:
         """A scheduler that scores the output of a `Pair`. UsageError for a coverage penalty without attention."""

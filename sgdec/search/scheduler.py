@@ -23,11 +23,12 @@ from typing import Any, TypeVar
 
 from greenlet import getcurrent, greenlet
 
+from sgdec.context import Vocabulary
 from sgdec.errors import SgdecError, UsageError
 from sgdec.protocol import BatchDecoder, Decoder, Result, Source
 from sgdec.search.answers import require_result, require_results
 from sgdec.search.constellation import Constellation
-from sgdec.search.dead_ends import dead_end
+from sgdec.search.dead_ends import NameOf, dead_end, names_of
 from sgdec.search.listing import TextOf
 from sgdec.search.memory import let_go
 from sgdec.search.node import Node
@@ -67,6 +68,7 @@ class Scheduler:
         deterministic: bool = False,
         tracing: Tracing | None = None,
         text_of: TextOf | None = None,
+        vocabulary: Vocabulary | None = None,
     ) -> None:
         """``window``: the number of sentences read and sorted at a time; at most two windows are held in memory.
 
@@ -74,8 +76,8 @@ class Scheduler:
         in the last bit. If a predictor's rows depend on their batch, or with ``max_rows``, each request then becomes
         a batch of its own, and the speed gain of batching is lost. ``tracing``: which sentences to trace, in the form
         that their decoder has for one sentence; None = none. ``text_of``: lists have each text of outputs once
-        (`sgdec.search.listing`). Raises UsageError for ``max_rows`` with a `BatchDecoder`, which calls the predictors
-        itself.
+        (`sgdec.search.listing`). ``vocabulary``: its pieces name tokens in messages. Raises UsageError for
+        ``max_rows`` with a `BatchDecoder`, which calls the predictors itself.
         """
         if max_rows is not None and isinstance(decoder, BatchDecoder):
             raise UsageError("--max-rows does not work with decoders over whole batches; lower --batch-size instead.")
@@ -88,6 +90,7 @@ class Scheduler:
         self._max_rows = max_rows
         self._tracing = tracing
         self._text_of = text_of
+        self._name_of = names_of(vocabulary)
         independent = max_rows is None and all(member.independent_rows for member in constellation.predictors)
         self._alone = deterministic and not independent and batch_size > 1
         self._over_batches: BatchDecoder | None = None
@@ -205,7 +208,7 @@ class Scheduler:
         while True:
             try:
                 for space, found in decoder.decode_stream(more, 1 if self._alone else self._batch_size):
-                    result = _completed(require_result(decoder, found), space, decoder)
+                    result = _completed(require_result(decoder, found), space, decoder, self._name_of)
                     ended.append(flying.pop(id(space))[1])
                     ended[-1].finish(result)
                     yield ended[:]
@@ -272,7 +275,7 @@ class Scheduler:
             (result,) = require_results(self._decoder, self._decoder.decode_batch([space]), 1)
         else:
             result = require_result(self._decoder, self._decoder.decode(space))
-        return _completed(result, space, self._decoder)
+        return _completed(result, space, self._decoder, self._name_of)
 
 
 class _Window:
@@ -364,12 +367,12 @@ class _Search:
             self.outcome = Outcome(self.source, found, seconds, none)
 
 
-def _completed(result: Result, space: SearchSpace, decoder: Decoder) -> Result:
+def _completed(result: Result, space: SearchSpace, decoder: Decoder, name_of: NameOf) -> Result:
     """The result with what the framework knows of its search."""
     died = None
     if not result.hypotheses and result.proven is not False:
         longest = space.longest or _longest_on_arrays(space, decoder)
-        died = None if longest is None else dead_end(space.constellation, longest)
+        died = None if longest is None else dead_end(space.constellation, longest, name_of)
     listed = space.without_repetitions(result)
     return replace(listed, expansions=space.expansions, bounds=space.bounds_used, dead_end=died)
 

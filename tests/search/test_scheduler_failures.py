@@ -17,6 +17,7 @@ from sgdec.search.outcome import Unreadable
 from sgdec.search.scheduler import Scheduler
 from sgdec.search.space import SearchSpace
 from sgdec.testing.toys import Bonus, Lattice
+from sgdec.text.words import SPECIAL, WordVocabulary
 from tests.helpers.scheduling import MIXES, SOURCES, BestFirst, Dense, Failing, InBatches, Together, alone, together
 
 
@@ -112,6 +113,17 @@ def test_a_search_without_a_hypothesis_says_what_could_follow_its_longest_prefix
         for decoder in (BeamDecoder(), GreedyDecoder(), VanillaDecoder()):
             (outcome,) = together(mix, decoder, [Source(1, (3,), max_length=limit)])
             assert where in str(outcome.error)
+
+
+def test_tokens_of_a_dead_end_are_named_by_their_pieces() -> None:
+    vocabulary = WordVocabulary((*SPECIAL, "a", "it's", "b"))
+    lattice = Lattice({0: {3: (-0.1, 1)}, 1: {4: (-0.1, 2), 6: (-0.2, 2)}, 2: {}})
+    bonus = Bonus({4: FORBIDDEN, 6: FORBIDDEN}, default=0.0)
+    mix = Constellation.of({"lattice": lattice, "bonus": bonus}, vocab_size=8)
+    for decoder in (BeamDecoder(), VanillaDecoder()):
+        (outcome,) = Scheduler(mix, decoder, vocabulary=vocabulary).run([Source(1, (3,), max_length=5)])
+        # No piece has number 6: models can have more tokens than their vocabulary has pieces.
+        assert """After the longest prefix, 'a': lattice allows only "it's", 6; bonus forbids""" in str(outcome.error)
 
 
 def test_unreadable_sentences_keep_their_places() -> None:
