@@ -4,10 +4,11 @@ An `Index` leaves out bytes within a character that follow a text which could ha
 added to each pattern, and no text could have ended before it; a text can end in a state from which the mark leads to
 the end.
 
-Reads from standard input a JSON list of patterns; writes for each a line of JSON, {"error": ...} or {"start": ...,
-"ends": [...], "arcs": n}, and the arcs as 3 x n whole numbers of 64 bits: state, byte, next state.
+Reads from standard input JSON: the places of packages, and patterns. Writes for each pattern a line of JSON,
+{"error": ...} or {"start": ..., "ends": [...], "arcs": n}, and the arcs as 3 x n whole numbers of 64 bits: state,
+byte, next state.
 
-    python -I regex_worker.py SECONDS BYTES < patterns.json
+    python -I regex_worker.py SECONDS BYTES < request.json
 """
 
 import json
@@ -17,7 +18,8 @@ from itertools import pairwise
 from typing import Any
 
 MARK = "\U0010ffff"
-"""The last code point of Unicode, which is assigned to nothing. No pattern can match it."""
+"""The last code point of Unicode, which is assigned to nothing."""
+LOOKS = "it has an anchor or a word boundary"
 
 
 def limit(seconds: int, memory: int) -> None:
@@ -42,18 +44,38 @@ def check(pattern: str) -> None:
             raise
 
 
-def explained(pattern: str, error: str) -> str:
-    """The mistake in a pattern that outlines-core refuses. It does not say where; llguidance's parser does."""
+def grouped(pattern: str) -> str:
+    """A pattern as a group. A line end closes the comment with which it ends, if ``(?x)`` allows comments."""
+    group = f"(?:{pattern})"
+    return f"(?:{pattern}\n)" if mistake(group) else group
+
+
+def looks_around(group: str) -> bool:
+    """Whether a pattern has anchors or word boundaries. An `Index` can ignore those that hold at the end only."""
+    return any("lookarounds not supported" in line for line in parsed(f"x{group}x")[:1])
+
+
+def parsed(pattern: str) -> list[str]:
+    """What llguidance's parser says of a pattern that it refuses."""
     from llguidance import LLMatcher
 
-    found = LLMatcher.validate_grammar(LLMatcher.grammar_from_regex(pattern)).splitlines()
-    for before, line in pairwise(found):
+    return LLMatcher.validate_grammar(LLMatcher.grammar_from_regex(pattern)).splitlines()
+
+
+def mistake(pattern: str) -> str:
+    """A mistake in the syntax, and where it is; outlines-core does not say this."""
+    for before, line in pairwise(parsed(pattern)):
         if line.startswith("error: "):
             column = len(before) - len(before.lstrip()) - len("    ") + 1
             return f"{line.removeprefix('error: ')}, at character {column}"
+    return ""
+
+
+def explained(pattern: str, error: str) -> str:
+    """Why a pattern is refused."""
     if "anchored" in error or "look" in error or "boundar" in error:
-        return "it has an anchor or a word boundary"
-    return error
+        error = LOOKS
+    return mistake(pattern) or ("it ends with a backslash" if pattern.endswith("\\") else error)
 
 
 def after_mark(ways: dict[int, dict[int, int]], state: int) -> int | None:
@@ -65,16 +87,21 @@ def after_mark(ways: dict[int, dict[int, int]], state: int) -> int | None:
 
 
 def main() -> None:
+    limit(*map(int, sys.argv[1:]))
+    request = json.load(sys.stdin)
+    sys.path.extend(request["path"])
     from outlines_core import Index, Vocabulary
 
-    limit(*map(int, sys.argv[1:]))
     letters = Vocabulary(256, {bytes([byte]): [byte] for byte in range(256)})
-    for pattern in json.load(sys.stdin):
+    for pattern in request["patterns"]:
         arcs = array("q")
         answer: dict[str, Any]
         try:
             check(pattern)
-            index = Index(f"(?:{pattern}){MARK}", letters)
+            group = grouped(pattern)
+            if looks_around(group):
+                raise ValueError(LOOKS)
+            index = Index(f"{group}{MARK}", letters)
         except ValueError as error:
             if "vocabulary" in str(error):
                 answer = {"start": 0, "ends": [], "arcs": 0}

@@ -51,10 +51,14 @@ def _compiled(patterns: Sequence[str]) -> list[ByteAutomaton] | None:
     """None if the limits were not enough."""
     command = [sys.executable, "-I", str(WORKER), str(SECONDS), str(MEMORY)]
     try:
-        asked = json.dumps(patterns).encode()
+        places = [str(Path(place).absolute()) for place in sys.path if place]
+        asked = json.dumps({"path": places, "patterns": list(patterns)}).encode()
         done = subprocess.run(command, input=asked, capture_output=True, timeout=4 * SECONDS, check=False)
     except subprocess.TimeoutExpired:
         return None
+    if done.returncode == 1 and b"MemoryError" not in done.stderr:
+        reason = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        raise SgdecError(f"the compiler of patterns has failed: {''.join(reason)}. Reinstall 'sgdec[constraints]'.")
     if done.returncode:
         return None
     found, rest = [], done.stdout
@@ -64,14 +68,12 @@ def _compiled(patterns: Sequence[str]) -> list[ByteAutomaton] | None:
         if "error" in answer:
             raise SgdecError(
                 f"the pattern {shown(pattern)} cannot be compiled: {answer['error']}. Expected a regular expression "
-                "for whole texts, without anchors, word boundaries, look-around and back-references."
+                "for whole texts, without anchors such as ^ and $, word boundaries, look-around and back-references."
             )
         size = 3 * 8 * answer["arcs"]
         found.append(_automaton(answer, np.frombuffer(rest[:size], np.int64).reshape(-1, 3)))
         if not found[-1].states:
-            raise SgdecError(
-                f"the pattern {shown(pattern)} matches nothing. It has to match whole texts: leave out ^ and $."
-            )
+            raise SgdecError(f"the pattern {shown(pattern)} matches nothing. Expected one that matches some text.")
         rest = rest[size:]
     return found
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import hashlib
 import io
 import os
-import zipfile
-import zlib
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
@@ -24,14 +22,20 @@ from sgdec.constraints.token_automata import TokenAutomaton
 from sgdec.errors import SgdecError
 from sgdec.io.writing import write_whole
 
-FORMAT = b"2"
+FORMAT = b"3"
 """Changes with all code that decides what is in an entry."""
 NONE = "none"
 
 
-def default_folder() -> Path:
-    """``$XDG_CACHE_HOME/sgdec/automata``, where ``$XDG_CACHE_HOME`` is ``~/.cache`` if it is not set."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sgdec" / "automata"
+def default_folder() -> Path | None:
+    """``$XDG_CACHE_HOME/sgdec/automata``, where ``$XDG_CACHE_HOME`` is ``~/.cache`` if it is not set.
+
+    None without a home, as users have in containers.
+    """
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "sgdec" / "automata"
+    except RuntimeError:
+        return None
 
 
 class StoredAutomata:
@@ -66,7 +70,7 @@ class StoredAutomata:
         try:
             with np.load(io.BytesIO(path.read_bytes())) as stored:
                 table, ends, left = stored["table"], stored["ends"], stored["left"]
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
+        except Exception:  # a damaged archive can raise nearly anything, such as NotImplementedError
             return None
         states = len(ends)
         is_one = (
