@@ -56,7 +56,7 @@ def looks_around(group: str) -> bool:
 
 
 def parsed(pattern: str) -> list[str]:
-    """What llguidance's parser says of a pattern that it refuses."""
+    """The lines of the error with which llguidance's parser refuses a pattern; none if it does not."""
     from llguidance import LLMatcher
 
     return LLMatcher.validate_grammar(LLMatcher.grammar_from_regex(pattern)).splitlines()
@@ -72,7 +72,7 @@ def mistake(pattern: str) -> str:
 
 
 def explained(pattern: str, error: str) -> str:
-    """Why a pattern is refused."""
+    """The reason why a pattern is refused."""
     if "anchored" in error or "look" in error or "boundar" in error:
         error = LOOKS
     return mistake(pattern) or ("it ends with a backslash" if pattern.endswith("\\") else error)

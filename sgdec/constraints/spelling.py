@@ -143,7 +143,7 @@ def _of_pieces(vocabulary: Vocabulary) -> Iterator[Spelling]:
 
 
 def _observed(vocabulary: Vocabulary) -> Iterator[Spelling]:
-    """The texts that ``decode`` gives each token alone, and after another one."""
+    """The texts that ``decode`` gives each token alone, and after another one; none for marks, which add nothing."""
     alone = [_decoded(vocabulary, (token,)) for token in range(vocabulary.size)]
     first = next((token for token in range(3, vocabulary.size) if (alone[token] or "").strip()), None)
     if first is None:
@@ -151,8 +151,9 @@ def _observed(vocabulary: Vocabulary) -> Iterator[Spelling]:
     begun = alone[first] or ""
     together = [_decoded(vocabulary, (first, token)) for token in range(vocabulary.size)]
     if all(text is None or text.startswith(begun) for text in together):
-        later = [None if text is None else text[len(begun) :].encode() for text in together]
-        yield _in_two_states([None if text is None else text.encode() for text in alone], later)
+        later = [(text or begun)[len(begun) :].encode() or None for text in together]
+        texts = [None if piece is None else text for piece, text in zip(later, alone, strict=True)]
+        yield _in_two_states([None if text is None else text.encode() for text in texts], later)
 
 
 def _decoded(vocabulary: Vocabulary, tokens: Sequence[int]) -> str | None:

@@ -84,6 +84,31 @@ class Suffixes:
         return 0
 
 
+class Marked:
+    """A vocabulary as BERT's: pieces of words begin with ``##``, and marks such as ``[PAD]`` are left out."""
+
+    size = 7
+    fingerprint = "marked"
+
+    def encode(self, text: str) -> tuple[int, ...]:
+        return ()
+
+    def decode(self, tokens: Any) -> str:
+        pieces = [self.piece(token) for token in tokens if token != 3]
+        return " ".join(pieces).replace(" ##", "")
+
+    def piece(self, token: int) -> str:
+        return ("<unk>", "<s>", "</s>", "[PAD]", "cat", "##s", "a")[token]
+
+    def token(self, piece: str) -> int:
+        return 0
+
+
+def test_marks_that_are_left_out_of_texts_have_no_text() -> None:
+    spelling = Spelling.of(Marked())
+    assert spelling.text((6, 4, 5)) == b"a cats" and spelling.text((3,)) is spelling.text((6, 3)) is None
+
+
 def test_vocabularies_whose_text_depends_on_what_follows_are_refused() -> None:
     with pytest.raises(SgdecError, match="depends on tokens after them"):
         Spelling.of(Suffixes())
