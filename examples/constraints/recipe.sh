@@ -12,7 +12,7 @@ steps=${*:-data train search tables}
 tasks=${TASKS:-dates records entities terms} pairs=${PAIRS:-6000} tests=${TESTS:-100} words=${WORDS:-10} updates=${UPDATES:-250} width=${WIDTH:-96}
 beams=${BEAMS:-1 2 5 10} budget=${BUDGET:-5000} rounds=${ROUNDS:-3}
 export OMP_NUM_THREADS=1
-declare -A sizes=([terms]=$words)
+declare -A sizes=([terms]=$words) kinds=([terms]=word)
 here=$(cd "$(dirname "$0")" && pwd)
 
 run() { printf '+ %s\n' "$*" >&2; "$@"; }
@@ -24,7 +24,7 @@ for step in $steps; do
         for task in $tasks; do
             run python "$here/$task.py" "$work/$task" "$pairs" "$tests" ${sizes[$task]:-}
             for side in source target; do
-                run sgdec tokenizer --vocab-size 150 --normalization identity \
+                run sgdec tokenizer --kind "${kinds[$task]:-bpe}" --vocab-size 150 --normalization identity \
                     --input "$work/$task/train.$side" --output "$work/$task/$side.spm"
             done
         done

@@ -16,19 +16,17 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import sgdec
+from sgdec.library import LoadedRun
 
 PAY_DAY = "(19[5-9]|20[0-4])[0-9]-(0[1-9]|1[0-2])-(01|10)"
 
 
-Constraints: TypeAlias = dict[str, tuple[str, dict[str, Any]]]
-"""By its name in the tables the predictor of each constraint, and its options."""
-
-
 class Task(NamedTuple):
-    constraints: Constraints
+    constraints: dict[str, tuple[str, dict[str, Any]]]
+    """By its name in the tables the predictor of each constraint, and its options."""
     max_length: int
     banks: bool = False
     """Whether the constraint counts how much of it is met."""
@@ -38,7 +36,7 @@ TASKS = {
     "dates": Task({"regex": ("regex", {"pattern": PAY_DAY, "cache": "none"})}, 12),
     "records": Task({"schema": ("grammar", {"path": "person.json"})}, 60),
     "entities": Task({"trie": ("trie", {"path": "titles.txt"})}, 20),
-    "terms": Task({f"terms.{k}": ("phrases", {"path": f"terms.{k}.tsv"}) for k in (1, 2, 5, 10)}, 100, banks=True),
+    "terms": Task({f"terms.{k}": ("phrases", {"path": f"terms.{k}.tsv"}) for k in (1, 2, 5, 10)}, 25, banks=True),
 }
 
 
@@ -76,15 +74,13 @@ def searches(beams: list[int], budget: int, banks: bool) -> Iterator[tuple[str, 
     yield "exact", "astar", {"max_expansions": budget}
 
 
-def allowed(constraints: Constraints, sources: list[str], texts: list[str]) -> list[list[str]]:
+def allowed(checks: dict[str, LoadedRun], sources: list[str], texts: list[str]) -> list[list[str]]:
     """For each text the constraints that do not forbid it."""
-    found: list[list[str]] = [[] for _ in texts]
-    for name, (predictor, options) in constraints.items():
-        run = sgdec.load(predictor, tokenizer="target.spm", **{predictor: options})
-        for listed, scored in zip(found, run.score(sources, texts), strict=True):
-            if scored.hypotheses:
-                listed.append(name)
-    return found
+    scored = [run.score(sources, texts) for run in checks.values()]
+    return [
+        [name for name, each in zip(checks, found, strict=True) if each.hypotheses]
+        for found in zip(*scored, strict=True)
+    ]
 
 
 def main() -> None:
@@ -98,6 +94,10 @@ def main() -> None:
     task = TASKS[given.folder.name]
     constraints = {name: part for name, part in task.constraints.items() if Path(part[1].get("path", "")).exists()}
     sources = Path("test.source").read_text(encoding="utf-8").splitlines()
+    checks = {
+        name: sgdec.load(predictor, tokenizer="target.spm", **{predictor: options})
+        for name, (predictor, options) in constraints.items()
+    }
     runs = []
     for name in ["", *constraints]:
         predictors = dict([constraints[name]]) if name else {}
@@ -112,7 +112,7 @@ def main() -> None:
                 found = list(run.decode(sources))
                 times.append(time.process_time() - began)
             texts = [str(each.best) if each.hypotheses else None for each in found]
-            satisfied = allowed(constraints, sources, [text or "" for text in texts])
+            satisfied = allowed(checks, sources, [text or "" for text in texts])
             outputs = [
                 Output(text, each.best.score if text is not None else None, bool(each.proven), each.expansions, names)
                 for text, each, names in zip(texts, found, satisfied, strict=True)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, TypeAlias
@@ -109,19 +109,32 @@ def misses(tasks: dict[str, Runs]) -> str:
     return table(rows)
 
 
-def terms(folder: Path, runs: Runs, references: list[str]) -> str:
-    """The share of wanted terms that the outputs have, and BLEU, of searches with phrases and of the model alone."""
-    rows = [["phrases", "search", "terms met", "of the model alone", "BLEU", "of the model alone"]]
-    for (constraint, search), run in runs.items():
-        if constraint:
-            wanted = [line.split("\t") for line in (folder / f"{constraint}.tsv").read_text().splitlines()]
-            cells: list[list[str]] = [[], []]
-            for texts in (run.texts, runs["", search.replace("banks", "beam")].texts):
-                pairs = zip(texts, wanted, strict=True)
-                cells[0].append(percent(f" {term} " in f" {text} " for text, listed in pairs for term in listed))
-                cells[1].append(f"{sacrebleu.corpus_bleu(texts, [references]).score:.1f}")
-            rows.append([constraint, search, *cells[0], *cells[1]])
-    return table(rows)
+def terms(folder: Path, runs: Runs, references: list[str]) -> dict[str, str]:
+    """By caption a table of all searches, with and without phrases, by the number of wanted terms."""
+    wanted = {
+        used: [line.split("\t") for line in (folder / f"{used}.tsv").read_text(encoding="utf-8").splitlines()]
+        for used, _ in runs if used
+    }  # fmt: skip
+    greedy = next(iter(runs.values())).seconds
+
+    def met(run: Run, constraint: str) -> str:
+        pairs = zip(run.texts, wanted[constraint], strict=True)
+        return percent(f" {term} " in f" {text} " for text, terms in pairs for term in terms)
+
+    cells: dict[str, Callable[[Run, str], str]] = {
+        "Terms met": met,
+        "BLEU": lambda run, _: f"{sacrebleu.corpus_bleu(run.texts, [references]).score:.1f}",
+        "Expansions": lambda run, _: f"{run.expansions:,}",
+        "Times greedy": lambda run, _: f"{run.seconds / greedy:.1f}",
+    }
+    tables = {}
+    for caption, cell in cells.items():
+        rows = [["constraint", "search", *wanted]]
+        for limited, search in dict.fromkeys((bool(used), search) for used, search in runs):
+            shown = [cell(runs[constraint if limited else "", search], constraint) for constraint in wanted]
+            rows.append(["phrases" if limited else "none", search, *shown])
+        tables[caption] = table(rows)
+    return tables
 
 
 def main(work: str) -> None:
@@ -133,7 +146,8 @@ def main(work: str) -> None:
         for constraint in dict.fromkeys(constraint for constraint, _ in runs if constraint):
             print(f"\n{task}, {constraint}: {len(references)} sentences\n\n{searches(runs, constraint, references)}")
         if task == "terms":
-            print(f"\nTerms and BLEU:\n\n{terms(folders[task], runs, references)}")
+            for caption, made in terms(folders[task], runs, references).items():
+                print(f"\n{caption}:\n\n{made}")
     print(f"\nBest outputs missed (without any output) / proven:\n\n{misses(tasks)}")
 
 

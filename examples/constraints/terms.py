@@ -1,14 +1,13 @@
-"""Make lists of goods, their translations into a made-up language, and the terms that a customer wants.
+"""Make lists of goods, their translations into a made-up language, and the terms that a customer wants in them.
 
     python terms.py FOLDER [PAIRS [TESTS [WORDS]]]
 
-    hook fan motor    zide kufo kugu         in the usual style
-                      gale tiru modi defe    in the rarer style
+    hook fan motor gear    zide gale tiru kugu lomi
 
-The two styles have different words. Three lists in ten are in the rarer style. In the texts to train and to validate,
-one word in ten is not in the style of its list. All texts to test are in the rarer style, which the customer wants:
-``terms.K.tsv`` has K of the words of each of them. Lists to test have WORDS words, others one to WORDS. There is one
-list to test for four TESTS, because their searches take longest.
+Each noun has a usual translation, and a rarer one of one or two words, which stands in one place of five. Nothing in
+the source tells where. The customer of the lists to test wants some nouns as they are in the target: ``terms.K.tsv``
+has K of them for each list, drawn at random. Lists to test have WORDS words, others one to WORDS. There is one list
+to test for two TESTS, because their searches take longest.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ NOUNS = (
     "axle bell bolt cable chain clamp cog cord drill fan gear hinge hook hose key lamp lever lock magnet motor "
     "nail panel pipe pump ring rod rope screw spring tap tube valve wheel wire"
 )
-RARER, DEVIATING = 0.3, 0.1
+RARER = 1 / 5
 WANTED = (1, 2, 5, 10)
 
 
@@ -36,15 +35,14 @@ class List(NamedTuple):
 
 
 def dictionary(draw: random.Random) -> dict[str, tuple[str, str]]:
-    """The translations of all nouns in the usual style, and in the rarer one, where some have two words."""
+    """The usual and the rarer translation of each noun."""
     made = iter(dict.fromkeys(made_up(draw, 2) for _ in range(1000)))
     return {noun: (next(made), " ".join(next(made) for _ in range(draw.randrange(1, 3)))) for noun in NOUNS.split()}
 
 
-def goods(draw: random.Random, words: dict[str, tuple[str, str]], size: int, rarer: bool, deviating: float) -> List:
-    """``deviating``: the chance of each noun to be in the other style."""
+def goods(draw: random.Random, words: dict[str, tuple[str, str]], size: int) -> List:
     nouns = draw.sample(NOUNS.split(), size)
-    terms = [words[noun][rarer != (draw.random() < deviating)] for noun in nouns]
+    terms = [words[noun][draw.random() < RARER] for noun in nouns]
     return List(" ".join(nouns), " ".join(terms), terms)
 
 
@@ -54,10 +52,8 @@ def main(folder: str, pairs: str = "6000", tests: str = "100", longest: str = "1
     words = dictionary(draw)
     Path(folder).mkdir(parents=True, exist_ok=True)
     for name, count in (("train", int(pairs)), ("valid", int(tests))):
-        sizes = draw.choices(range(1, size + 1), k=count)
-        lists = [goods(draw, words, each, draw.random() < RARER, DEVIATING) for each in sizes]
-        write_pairs(Path(folder), name, [each[:2] for each in lists])
-    lists = [goods(draw, words, size, True, 0) for _ in range(int(tests) // 4)]
+        write_pairs(Path(folder), name, [goods(draw, words, draw.randint(1, size))[:2] for _ in range(count)])
+    lists = [goods(draw, words, size) for _ in range(int(tests) // 2)]
     write_pairs(Path(folder), "test", [each[:2] for each in lists])
     wanted = [draw.sample(each.terms, size) for each in lists]
     for count in WANTED:
