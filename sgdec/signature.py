@@ -34,6 +34,8 @@ LIBRARIES = ("numpy", "torch", "sentencepiece", "tokenizers", "transformers", "p
 """The libraries that can affect numbers; a signature lists those that are loaded."""
 SOURCES = ("sgdec", "predictors/sgdec_predictors", "decoders/sgdec_decoders")
 """The source folders of a checkout."""
+CACHE = "cache"
+"""The option for a folder that a plugin fills for later runs. What is in it changes no output, so it has no hash."""
 COMMIT = re.compile(r"[0-9a-f]{40,64}")
 
 
@@ -53,7 +55,8 @@ def part(name: str, plugin: Any, given: Mapping[str, Any], checked: Mapping[str,
     ``plugin``: the plugin's name, or a class or object. ``checked``: the same options after conversion for the
     constructor, so that text differs from numbers.
     """
-    listed = ",".join(f"{key}={value}{hashes(checked.get(key))}" for key, value in given.items() if key != "weight")
+    found = {key: "" if key == CACHE else hashes(checked.get(key)) for key in given}
+    listed = ",".join(f"{key}={value}{found[key]}" for key, value in given.items() if key != "weight")
     if not isinstance(plugin, str):
         cls = plugin if isinstance(plugin, type) else type(plugin)
         listed = listed if cls is plugin else "..."  # the constructor arguments of an object are unknown
@@ -68,7 +71,8 @@ def line(signature: Mapping[str, str]) -> str:
     >>> line({"sgdec": "0.1.0", "seed": "0"})
     'sgdec:0.1.0|seed:0'
     """
-    return "|".join(f"{name}:{value}" for name, value in signature.items())
+    whole = "|".join(f"{name}:{value}" for name, value in signature.items())
+    return whole.replace("\r", "\\r").replace("\n", "\\n")  # a regular expression can have several lines
 
 
 def _source(cls: type[Any]) -> str:

@@ -208,3 +208,17 @@ def test_scores_of_given_outputs_come_from_no_decoder(folder: Path) -> None:
         assert main([command, *line, "--signature", f"of-{command}", *files]) == 0
     assert "|decoder:beam" in (folder / "of-decode").read_text()
     assert "decoder:" not in (folder / "of-score").read_text()
+
+
+def test_what_is_in_a_cache_does_not_matter(tmp_path: Path) -> None:
+    """Otherwise a run that has filled it could not be resumed."""
+    given = {"pattern": "a+", "cache": str(tmp_path)}
+    before = signature.part("regex", "regex", given, given)
+    (tmp_path / "entry.npz").write_bytes(b"x")
+    assert signature.part("regex", "regex", given, given) == before == f"regex(pattern=a+,cache={tmp_path})"
+
+
+def test_a_value_of_several_lines_leaves_it_one_line() -> None:
+    assert signature.line({"predictors": "1*regex(pattern=(?x)a\r\n|b)", "seed": "0"}) == (
+        "predictors:1*regex(pattern=(?x)a\\r\\n|b)|seed:0"
+    )
