@@ -31,9 +31,10 @@ CITIES = "Bergen Cork Graz Lille Lyon Oslo Porto Riga Turin Vilnius"
 TASKS = ("dates", "records", "entities", "terms")
 TESTS, PAIRS, WORDS = 4, 600, 3
 SETTINGS = {
-    "PAIRS": PAIRS, "TESTS": TESTS, "WORDS": WORDS, "UPDATES": 30, "WIDTH": 32, "BEAMS": "1 3", "BUDGET": 400,
-    "ROUNDS": 1,
+    "PAIRS": PAIRS, "TESTS": TESTS, "WORDS": WORDS, "UPDATES": 30, "WIDTH": 32, "BEAMS": "1 3", "ROUNDS": 1,
 }  # fmt: skip
+BUDGETS = {"dates records": 100, "entities terms": 400}
+"""Expansions of an exact search. Models of so few updates allow proofs under a constraint for the last two only."""
 SAME = 1e-3
 """Sums of the same fp32 scores differ by less."""
 
@@ -59,7 +60,11 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
         environment = {**os.environ, "PYTHONPATH": paths, "PATH": path}
         settings = {name: str(value) for name, value in SETTINGS.items()}
         command = [str(EXAMPLE / "recipe.sh"), str(work)]
-        done = subprocess.run(command, env={**environment, **settings}, capture_output=True, text=True)
+        for tasks, budget in BUDGETS.items():
+            given = {**environment, **settings, "TASKS": tasks, "BUDGET": str(budget)}
+            done = subprocess.run([*command, "data", "train", "search"], env=given, stderr=subprocess.PIPE, text=True)
+            assert done.returncode == 0, done.stderr
+        done = subprocess.run([*command, "tables"], env=environment, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         yield Ran(work, done.stdout, {task: read(work / task) for task in TASKS}, environment)
 
