@@ -200,7 +200,8 @@ class LoadedRun:
         self.parts.constellation.require_attention(ranking)
         names = ("seed", "batch_size", "window", "max_rows", "deterministic")
         chosen = {name: getattr(self.settings, name) for name in names}
-        return Scheduler(with_given_output(self.parts.constellation), GivenOutputDecoder(ranking), **chosen)
+        decoder = GivenOutputDecoder(ranking, self.parts.vocabularies.target)
+        return Scheduler(with_given_output(self.parts.constellation), decoder, **chosen)
 
     def respelled(self, outcome: Outcome) -> Outcome:
         """The outcome; if the settings ask for it, with unknown words replaced by source words."""

@@ -14,6 +14,7 @@ from sgdec.lifting import lift
 from sgdec.protocol import Candidates, Decoder, Predictor, Result, Scores, Source
 from sgdec.ranking import Ranking
 from sgdec.search.constellation import Constellation
+from sgdec.search.dead_ends import dead_end, names_of
 from sgdec.search.member import Member
 from sgdec.search.space import SearchSpace
 from sgdec.text.steps import Stepping
@@ -53,18 +54,21 @@ class GivenOutput(Predictor):
 
 
 class GivenOutputDecoder(Decoder):
-    """Follows the only path; returns no hypothesis if another predictor forbids it."""
+    """Follows the only path."""
 
-    def __init__(self, ranking: Ranking | None = None) -> None:
+    def __init__(self, ranking: Ranking | None = None, vocabulary: Vocabulary | None = None) -> None:
+        """``vocabulary``: that of the outputs; its pieces name tokens in messages."""
         self.ranking = ranking or Ranking()
+        self._name_of = names_of(vocabulary)
 
     def decode(self, space: SearchSpace) -> Result:
-        """The hypothesis, without `GivenOutput` in its ledger."""
+        """The hypothesis, without `GivenOutput` in its ledger. Raises SgdecError if another predictor forbids it."""
         node = space.root
         while not node.finished:
             (children,) = space.expand([node], limit=1)
             if not children:
-                return Result([])
+                where = dead_end(space.constellation, node, self._name_of)
+                raise SgdecError(f"no hypothesis: the predictors forbid the given output. {where or ''}".rstrip())
             node = children[0]
         found = space.finish(node)
         ledger = tuple(scores[:-1] for scores in found.ledger)
