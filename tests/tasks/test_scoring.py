@@ -77,7 +77,7 @@ def test_an_output_that_a_predictor_forbids_is_an_empty_line_and_a_warning(run: 
     Path("out.ids").write_text("5 5\n4\n")
     lines, err = run("score", *FST, "in.ids", "out.ids", status=1)
     assert lines == ["", "1.000000"]
-    why = "After the empty prefix: fst allows only 3, 4; (given output) allows only 5."
+    why = "After the empty prefix: fst allows only 3, 6; (given output) allows only 5."
     assert f"Warning: sentence 1: no hypothesis: the predictors forbid the given output. {why}" in err
 
 
