@@ -18,7 +18,7 @@ MAY = {
 def writes_to_standard_error(code: str) -> Iterator[int]:
     """Lines with ``sys.stderr``, ``echo(..., err=True)`` or a bare ``print``."""
     for node in ast.walk(ast.parse(code)):
-        if isinstance(node, ast.Attribute) and node.attr == "stderr":
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "sys.stderr":
             yield node.lineno
         if isinstance(node, ast.Call):
             if any(keyword.arg == "err" for keyword in node.keywords):
