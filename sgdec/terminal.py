@@ -53,6 +53,11 @@ class Bar:
         if self.live:
             self._line.update(count)
 
+    def expect(self, total: int) -> None:
+        """Set the number of items, which was unknown at the start."""
+        if self.live:
+            self._line.total = total
+
     def note(self, text: str) -> None:
         """Show this text in the line; it replaces the previous note."""
         if self.live and self._counts:

@@ -10,6 +10,7 @@ import click
 
 from sgdec.cli import running, tracing
 from sgdec.cli.paths import Read, Written
+from sgdec.collector import collector_spared
 from sgdec.errors import UsageError
 from sgdec.io.unfinished import beside
 from sgdec.settings import SHAPING
@@ -83,7 +84,7 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
         running.refuse_clocks(run)
     about = partial(running.about, given, signature, inputs, ("output_format", "ledger", "range"))
     with (
-        running.collector_spared(),
+        collector_spared(),
         reader.open(inputs) as lines,
         running.open_rows(given, about) as rows,
         tracing.writing(given, loaded, traced, line(signature)) as trace,

@@ -11,6 +11,7 @@ import click
 
 from sgdec.cli import running, tracing
 from sgdec.cli.paths import Read, Written
+from sgdec.collector import collector_spared
 from sgdec.errors import UsageError, one_line
 from sgdec.settings import SHAPING
 
@@ -125,7 +126,7 @@ def diagnose(given: dict[str, Any], dotted: running.Options) -> int:
     signature = running.sign(run.parts, given, (*SHAPING, "proof", "max_expansions", "max_seconds"))
     cases = _read(run, given)
     budget = Budget(given["proof"], given["max_expansions"], given["max_seconds"])
-    with running.collector_spared():
+    with collector_spared():
         with tracing.writing(given, run, traced, line(signature)) as trace:
             diagnosis = diagnosed(run, cases, budget, tracing=traced, seen=lambda outcome: _trace(trace, outcome))
         report = Report(

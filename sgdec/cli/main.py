@@ -23,6 +23,9 @@ from sgdec.suggest import suggest
 
 COMMANDS = {
     "decode": "Search for the best outputs of every source sentence.",
+    "corpus": "Decode a corpus with many workers, here or on a cluster.",
+    "corpus-status": "Show how far a corpus is.",
+    "corpus-merge": "Write the outputs of a corpus to one file.",
     "view": "Show what searches did: a page or a figure of a trace.",
     "score": "Score given outputs with predictors; rescore n-best lists.",
     "diagnose": "Say whether the search or the model is to blame for outputs.",

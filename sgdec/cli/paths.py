@@ -120,6 +120,8 @@ def places(ctx: click.Context) -> tuple[list[Place], list[Place]]:
     for part, options in ctx.meta.get("dotted", {}).items():
         for option, value in options.items():
             read += [_read(f"--{part}.{option}", path) for path in patterns.named(value)]
+    if "inner" in ctx.meta:  # the context of a command line within this one, for the same run
+        read += [place for place in places(ctx.meta["inner"])[0] if place.descriptor is None]
     return read, written
 
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -126,11 +125,16 @@ class RunCommand(DottedCommand):
     """A `DottedCommand` with a config file, for options that the command line does not set."""
 
     def invoke(self, ctx: click.Context) -> Any:
-        if ctx.params["config"]:
-            own, tables = split_config(load_config(ctx.params["config"]))
-            ctx.meta["dotted"] = merge_options(tables, ctx.meta["dotted"])
-            ctx.params = _under(ctx, own, ctx.params)
+        add_config(ctx)
         return super().invoke(ctx)
+
+
+def add_config(ctx: click.Context) -> None:
+    """Add the options of the config file, if there is one, to those of a command line."""
+    if ctx.params["config"]:
+        own, tables = split_config(load_config(ctx.params["config"]))
+        ctx.meta["dotted"] = merge_options(tables, ctx.meta["dotted"])
+        ctx.params = _under(ctx, own, ctx.params)
 
 
 def options(*decorators: Callable[[Decorated], Decorated]) -> Callable[[Decorated], Decorated]:
@@ -233,20 +237,6 @@ def summarise(run: Run, scheduler: Scheduler, signature: Mapping[str, str]) -> N
     if (cost := scheduler.summary()) is not None:
         log.info(cost)
     log.info(f"signature: {line(signature)}")
-
-
-@contextmanager
-def collector_spared() -> Iterator[None]:
-    """Collect garbage less often: searches create few reference cycles, and frequent collection costs a fifth of the
-    time."""
-    before = gc.get_threshold()
-    gc.freeze()  # no collection before freezing: imports leave little garbage, and finding it takes longer
-    gc.set_threshold(100_000, 20, 100)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
-        gc.unfreeze()
 
 
 class Tally:

@@ -13,6 +13,7 @@ import click
 
 from sgdec.cli import running
 from sgdec.cli.paths import Read, Written
+from sgdec.collector import collector_spared
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.limits import whole_number
 from sgdec.io.unfinished import beside
@@ -92,7 +93,7 @@ def score(given: dict[str, Any], dotted: running.Options) -> int:
     inputs = [*given["source"], given["target"]]
     about = partial(running.about, given, signature, inputs, ("output_format", "nbest_list", "target_format"))
     with (
-        running.collector_spared(),
+        collector_spared(),
         reader.open(given["source"]) as lines,
         running.open_rows(given, about) as rows,
     ):

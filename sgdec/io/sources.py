@@ -99,18 +99,22 @@ class SourceReader:
         for number, line in enumerate(_guarded(lines), start=1):
             if last is not None and number > last:
                 return
-            try:
-                if number <= max(first - 1, done) and not isinstance(line, _BrokenOff):
-                    continue
-                if isinstance(line, SgdecError):
-                    raise line
-                yield self._source(number, line)
-            except SgdecError as error:
-                yield Unreadable(number, SgdecError(f"{name}, line {number}: {error}"))
-                if isinstance(error, _BrokenOff):
-                    return
+            if number <= max(first - 1, done) and not isinstance(line, _BrokenOff):
+                continue
+            yield self.sentence(number, line, f"{name}, line {number}")
+            if isinstance(line, _BrokenOff):
+                return
         if first > max(number, 1):
             raise UsageError(f"--range begins at {first}, but {name} has {number} line{'s' * (number != 1)}.")
+
+    def sentence(self, number: int, line: bytes | SgdecError, place: str) -> Source | Unreadable:
+        """Sentence ``number`` from a line, which messages call ``place``."""
+        try:
+            if isinstance(line, SgdecError):
+                raise line
+            return self._source(number, line)
+        except SgdecError as error:
+            return Unreadable(number, SgdecError(f"{place}: {error}"))
 
     def _source(self, number: int, line: bytes) -> Source:
         try:

@@ -1,4 +1,4 @@
-"""All hooks that a plugin can implement: three functions, each of which returns classes by name.
+"""All hooks that a plugin can implement: four functions, each of which returns classes by name.
 
 A plugin is a module with one or more of these functions, marked with ``@sgdec.hookimpl``. An entry point
 ``KIND.NAME`` of the group ``sgdec`` (or the option ``--plugin-file``) names that module:
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import pluggy
 
 if TYPE_CHECKING:
+    from sgdec.corpus.engine import Engine
     from sgdec.models.base import Model
     from sgdec.protocol import BatchPredictor, Decoder, Predictor
 
@@ -39,3 +40,8 @@ def sgdec_decoders() -> dict[str, type[Decoder]]:  # type: ignore[empty-body]
 @hookspec
 def sgdec_models() -> dict[str, type[Model]]:  # type: ignore[empty-body]
     """Trainable models by name. Their constructors take the vocabulary sizes besides the options."""
+
+
+@hookspec
+def sgdec_engines() -> dict[str, type[Engine]]:  # type: ignore[empty-body]
+    """Engines of ``sgdec corpus`` by name."""

@@ -26,7 +26,7 @@ from sgdec.errors import SgdecError, UsageError
 from sgdec.plugins import hookspecs
 from sgdec.suggest import suggest
 
-KINDS = ("predictor", "decoder", "model")
+KINDS = ("predictor", "decoder", "model", "engine")
 BUNDLED = "sgdec"
 """The distribution whose plugins are always available; all others are third parties."""
 HOOKS = tuple(f"sgdec_{kind}s" for kind in KINDS)
@@ -287,6 +287,10 @@ def _require_api(plugin: Any) -> None:
 def _is_a(kind: str, found: object) -> bool:
     from sgdec.protocol import BatchPredictor, Decoder, Predictor
 
+    if kind == "engine":
+        from sgdec.corpus.engine import Engine
+
+        return isinstance(found, type) and issubclass(found, Engine)
     bases = {"predictor": (Predictor, BatchPredictor), "decoder": (Decoder,), "model": (object,)}
     return isinstance(found, type) and issubclass(found, bases[kind])
 

@@ -1,0 +1,149 @@
+"""Who works on which chunk, when starters and machines can die at any time.
+
+A starter claims a chunk by creating its lease, a file with the starter's name. While it lives, it raises a counter in
+a file of its own (its pulse). A lease is stale if the pulse of its starter stands still for `Leases.patience` seconds
+by the clock of whoever watches it, so clocks of two machines are never compared. A stale lease is replaced.
+
+A starter that only seemed dead may still finish the chunk. That costs work and nothing else: of two results the first
+is kept (`sgdec.corpus.results`).
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import os
+import socket
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from sgdec.corpus.stores import Store
+from sgdec.errors import SgdecError
+from sgdec.io.documents import parse_json
+
+log = logging.getLogger(__name__)
+
+PULSES = "starters"
+Claim: TypeAlias = Literal["mine", "taken", "done"]
+
+
+def place_of(chunk: int) -> str:
+    """The name of a chunk's file in a folder: at most a thousand to a folder.
+
+    >>> place_of(12345)
+    '000012/000012345'
+    """
+    return f"{chunk // 1000:06}/{chunk:09}"
+
+
+@dataclass
+class _Seen:
+    """A pulse as this process last saw it change."""
+
+    counter: int
+    at: float
+
+
+class Leases:
+    """The leases of one starter, and what it has seen of others."""
+
+    def __init__(
+        self, store: Store, *, patience: float = 60.0, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.patience = patience
+        self.name = f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}"
+        self._store, self._clock = store, clock
+        self._counter = 0
+        self._seen: dict[str, _Seen] = {}
+
+    def pulse(self, about: dict[str, Any] | None = None) -> None:
+        """Show that this starter lives. ``about``: what others may want to know of it."""
+        self._counter += 1
+        content = {**(about or {}), "starter": self.name, "counter": self._counter}
+        self._store.write(f"{PULSES}/{self.name}.json", json.dumps(content).encode())
+
+    def claim(self, chunk: int) -> Claim:
+        """Take a chunk, unless it is done, or a living starter has it."""
+        name = f"leases/{place_of(chunk)}"
+        if self._store.create(name, self.name.encode()):
+            return "mine"
+        found = self._store.read(name)
+        if found is not None and found.startswith(b"{"):
+            return "done"
+        owner = None if found is None else found.decode(errors="replace")
+        if owner is not None and owner != self.name:
+            if self._lives(owner):
+                return "taken"
+            log.info(f"chunk {chunk}: taken over from {owner}, which has stopped.")
+        self._store.write(name, self.name.encode())  # two that do so at once both work on it, and one wins
+        return "mine"
+
+    def settle(self, chunk: int, record: Mapping[str, Any]) -> None:
+        """Note that a chunk is done. The record, which takes the place of the lease, says with which result."""
+        self._store.write(f"leases/{place_of(chunk)}", json.dumps(record).encode())
+
+    def record(self, chunk: int) -> dict[str, Any] | None:
+        """What `settle` noted; None if nothing was."""
+        content = self._store.read(f"leases/{place_of(chunk)}")
+        try:
+            return dict(parse_json(content)) if content is not None and content.startswith(b"{") else None
+        except ValueError:
+            return None
+
+    def release(self, chunk: int) -> None:
+        """Give a chunk back, for others to claim."""
+        name = f"leases/{place_of(chunk)}"
+        if self._owner(name) == self.name:
+            self._store.remove(name)
+
+    def others(self) -> list[dict[str, Any]]:
+        """The last pulses of all other starters, dead or alive."""
+        names = [name for name in self._store.names(PULSES) if name != f"{self.name}.json"]
+        return [found for name in names if (found := self._pulse_of(name.removesuffix(".json"))) is not None]
+
+    def end(self, about: dict[str, Any]) -> None:
+        """The last pulse, which says that this starter has stopped."""
+        self.pulse({**about, "ended": True})
+
+    def _owner(self, name: str) -> str | None:
+        content = self._store.read(name)
+        return None if content is None else content.decode(errors="replace")
+
+    def _lives(self, owner: str) -> bool:
+        found = self._pulse_of(owner)
+        if found is None or found.get("ended"):
+            return False
+        counter, now = found["counter"], self._clock()
+        seen = self._seen.get(owner)
+        if seen is None or seen.counter != counter:
+            self._seen[owner] = _Seen(counter, now)
+            return True
+        return now - seen.at < self.patience
+
+    def _pulse_of(self, owner: str) -> dict[str, Any] | None:
+        content = self._store.read(f"{PULSES}/{owner}.json")
+        try:
+            found = parse_json(content or b"")
+            if isinstance(found["counter"], int) and isinstance(found["starter"], str):
+                return dict(found)
+        except (ValueError, KeyError, TypeError):
+            pass
+        return None
+
+
+def refuse_company(leases: Leases, store: Store, wait: Callable[[float], None] = time.sleep) -> None:
+    """Raises SgdecError if another starter works in a store that cannot decide between two."""
+    if store.atomic:
+        return
+    before = {found["starter"]: found["counter"] for found in leases.others()}
+    for _ in range(math.ceil(leases.patience) if before else 0):
+        wait(1.0)
+        if any(found["counter"] != before.get(found["starter"]) for found in leases.others()):
+            raise SgdecError(
+                f"{store}: another starter works there, and this store cannot decide between two. Wait for it, or "
+                "use a folder or a store with conditional requests (s3, gs)."
+            )

@@ -1,0 +1,286 @@
+"""The manifest of a corpus: what is to be decoded, how, and where each chunk of the input begins.
+
+``manifest.json`` has the settings, the signature of the run and the inputs with their hashes. ``chunks.npy`` has one
+row of numbers for each chunk (`Chunk`). Both are written once, when the folder is made; a later start has to agree
+with them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import logging
+import os
+import uuid
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from sgdec.corpus.stores import FolderStore, Store, publish
+from sgdec.errors import SgdecError, UsageError
+from sgdec.io.documents import parse_json
+from sgdec.io.sources import open_input
+from sgdec.terminal import Bar
+from sgdec.text.lines import reading
+
+log = logging.getLogger(__name__)
+
+MANIFEST, CHUNKS = "manifest.json", "chunks.npy"
+FORMAT = 1
+BLOCK = 1 << 20
+"""The number of bytes that are read at a time."""
+SHAPE = ("output_format", "ledger", "chunk", "lines")
+"""Settings, besides the signature and the inputs, that a later start has to share."""
+FREE = ("batch_size", "window", "threads")
+"""Settings of a signature that only change which sentences share arithmetic."""
+
+
+class Chunk(NamedTuple):
+    """Consecutive lines of one input."""
+
+    file: int
+    """The input, from 0."""
+    line: int
+    """Its first line in this input, from 1."""
+    lines: int
+    begin: int
+    """The place of its first byte in the input."""
+    end: int
+    """The place after its last byte."""
+    crc: int
+    """The CRC-32 of its bytes."""
+    id: int
+    """The number of its first line among the lines of all inputs, from 1."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """One file of the corpus."""
+
+    path: str
+    """The file as it was given; messages about lines name it."""
+    place: str
+    """The absolute path of the file that workers read: this one, or an unpacked copy in the folder."""
+    size: int
+    modified: int
+    """The time of the last change of ``place``, in nanoseconds."""
+    sha256: str
+    lines: int
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """A corpus and the way it is decoded."""
+
+    arguments: list[str]
+    """Those of ``sgdec decode``, without inputs and outputs."""
+    folder: str
+    """The working directory to which their paths refer."""
+    signature: dict[str, str]
+    output_format: str
+    ledger: bool
+    chunk: int
+    """The most lines of a chunk."""
+    inputs: list[Input]
+    lines: int
+    """Those of all inputs."""
+    chunks: list[Chunk] = field(repr=False, compare=False)
+    format: int = FORMAT
+
+
+def write_manifest(store: Store, manifest: Manifest) -> Manifest:
+    """Write a new manifest; if another starter was faster, its manifest, which has to agree."""
+    rows = np.array(manifest.chunks, dtype=np.int64).reshape(-1, len(Chunk._fields))
+    content = asdict(manifest)
+    del content["chunks"]
+    buffer = io.BytesIO()
+    np.save(buffer, rows, allow_pickle=False)
+    store.create(CHUNKS, buffer.getvalue())  # equal for equal inputs and sizes of chunks, which the manifest compares
+    if not store.create(MANIFEST, json.dumps(content, indent=1).encode()):
+        found = read_manifest(store)
+        assert found is not None
+        refuse_other(found, manifest, store)
+        return found
+    return manifest
+
+
+def read_manifest(store: Store) -> Manifest | None:
+    """The manifest of a corpus; None if the folder has none. Raises SgdecError if it is damaged."""
+    content, rows = store.read(MANIFEST), store.read(CHUNKS)
+    if content is None:
+        return None
+    try:
+        given = parse_json(content.decode())
+        if given.get("format") != FORMAT:
+            raise SgdecError(
+                f"{store}: its manifest has format {given.get('format')!r}; this sgdec reads {FORMAT}. Use the "
+                "version that made it."
+            )
+        table = np.load(io.BytesIO(rows or b""), allow_pickle=False)
+        chunks = [Chunk(*row) for row in table.tolist()]
+        given["inputs"] = [Input(**each) for each in given["inputs"]]
+        return Manifest(**given, chunks=chunks)
+    except SgdecError:
+        raise
+    except (ValueError, TypeError, KeyError, AttributeError, EOFError):
+        raise SgdecError(f"{store}: {MANIFEST} or {CHUNKS} is damaged. Start again in another folder.") from None
+
+
+def refuse_other(found: Manifest, now: Manifest, store: Store) -> None:
+    """Raises UsageError that names the first difference of two manifests."""
+    refuse_other_input(found, now.inputs, store)
+    for name in SHAPE:
+        _refuse(store, f"--{name.replace('_', '-')}", getattr(found, name), getattr(now, name))
+    refuse_other_signature(found.signature, now.signature, store)
+
+
+def refuse_other_signature(found: Mapping[str, str], now: Mapping[str, str], store: Store) -> None:
+    """Raises UsageError that names the first difference of two signatures."""
+    free = FREE if "deterministic" not in now else FREE[:2]
+    for name in dict.fromkeys([*found, *now]):
+        if name not in free:
+            _refuse(store, name, found.get(name, "(none)"), now.get(name, "(none)"))
+
+
+def refuse_other_input(found: Manifest, inputs: Sequence[Input], store: Store) -> None:
+    """Raises UsageError that names the first input that differs."""
+    if len(found.inputs) != len(inputs):
+        _refuse(store, "inputs", len(found.inputs), len(inputs))
+    for then, here in zip(found.inputs, inputs, strict=True):
+        if then.sha256 != here.sha256:
+            raise UsageError(
+                f"{store}: was begun with another content of {then.path} ({then.lines:,} lines, sha256 "
+                f"{then.sha256[:12]}; now {here.path}, {here.lines:,} lines, {here.sha256[:12]}). Give the same "
+                "input, or another folder."
+            )
+
+
+def _refuse(store: Store, name: str, then: object, here: object) -> None:
+    if then != here:
+        raise UsageError(f"{store}: was begun with {name} {then}, this is {here}. Give that, or another folder.")
+
+
+def survey(
+    paths: Sequence[str], size: int, store: Store, *, known: Manifest | None = None
+) -> tuple[list[Input], list[Chunk]]:
+    """The inputs, and their chunks of at most ``size`` lines.
+
+    Packed inputs and standard input are unpacked into the folder, because workers begin to read in the middle. A file
+    whose size and time of change are those of the manifest ``known`` is not read again; workers compare what they
+    read with the checksums of their chunks. Raises UsageError for an input that cannot be opened, SgdecError for one
+    that cannot be read.
+    """
+    inputs: list[Input] = []
+    chunks: list[Chunk] = []
+    for number, path in enumerate(paths):
+        unchanged = known is not None and _unchanged(known, number, path)
+        if known is not None and unchanged:
+            inputs.append(known.inputs[number])
+            chunks += [chunk for chunk in known.chunks if chunk.file == number]
+            continue
+        found, own = _survey(path, number, sum(each.lines for each in inputs) + 1, size, store)
+        inputs.append(found)
+        chunks += own
+    return inputs, chunks
+
+
+def _unchanged(known: Manifest, number: int, path: str) -> bool:
+    if number >= len(known.inputs) or known.inputs[number].path != path:
+        return False
+    then = known.inputs[number]
+    try:
+        now = os.stat(then.place)
+    except OSError:
+        return False
+    return then.place == os.path.abspath(path) and (now.st_size, now.st_mtime_ns) == (then.size, then.modified)
+
+
+def _survey(path: str, number: int, first: int, size: int, store: Store) -> tuple[Input, list[Chunk]]:
+    """Read one input once: its hash, and its chunks with their checksums."""
+    with reading(path), open_input(path) as file:
+        packed = path.endswith((".gz", ".zst"))
+        if not packed and file.seekable() and path != "-":
+            before = os.stat(path)
+            tally = _Tally(number, first, size)
+            tally.read(file, path, before.st_size)
+            after = os.stat(path)
+            if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
+                raise SgdecError(f"input {path}: changed while it was read. Start again when it is complete.")
+            return tally.input(path, os.path.abspath(path), after.st_mtime_ns), tally.chunks
+        if not isinstance(store, FolderStore):
+            raise UsageError(f"input {path}: cannot be read from the middle. Unpack it to a file first.")
+        return _unpack(file, path, _Tally(number, first, size), Path(os.path.abspath(store.place), "inputs"))
+
+
+def _unpack(file: IO[bytes], path: str, tally: _Tally, folder: Path) -> tuple[Input, list[Chunk]]:
+    """The same while a copy is written, whose name is its hash, so that another content is another file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    beside = folder / f".{uuid.uuid4().hex}"
+    try:
+        with open(beside, "wb") as copy:
+            tally.read(file, path, None, copy)
+            os.fsync(copy.fileno())
+        place = folder / f"{tally.digest.hexdigest()[:16]}.txt"
+        publish(beside, place)  # if an earlier start has written it, that file stays: workers may be reading it
+        name = "standard input" if path == "-" else path
+        log.info(f"{name}: unpacked to {place}, where workers read it.")
+        return tally.input(path, str(place), os.stat(place).st_mtime_ns), tally.chunks
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+class _Tally:
+    """Counts the lines of one input while it is read, and divides them into chunks."""
+
+    def __init__(self, number: int, first: int, size: int) -> None:
+        self._number, self._first, self._size = number, first, size
+        self.digest = hashlib.sha256()
+        self.chunks: list[Chunk] = []
+        self._lines = self._held = self._begin = self._end = self._crc = 0
+
+    def read(self, file: IO[bytes], name: str, bytes: int | None, copy: IO[bytes] | None = None) -> None:
+        """Read all, of this number of bytes if it is known; ``copy`` gets them too."""
+        last = b"\n"
+        total = None if bytes is None else bytes >> 20
+        with Bar(f"reading {name}", log, unit="MiB", total=total) as bar:
+            while block := file.read(BLOCK):
+                self._add(block)
+                if copy is not None:
+                    copy.write(block)
+                bar.advance(len(block) >> 20)
+                last = block[-1:]
+        self._held += last != b"\n"  # the last line may lack its end
+        if self._held:
+            self._close()
+
+    def input(self, path: str, place: str, modified: int) -> Input:
+        return Input(path, place, self._end, modified, self.digest.hexdigest(), self._lines)
+
+    def _add(self, block: bytes) -> None:
+        self.digest.update(block)
+        ends: npt.NDArray[np.intp] = np.flatnonzero(np.frombuffer(block, dtype=np.uint8) == ord("\n")) + 1
+        view, begin, used = memoryview(block), 0, 0
+        while len(ends) - used >= (missing := self._size - self._held):
+            used += missing
+            end = int(ends[used - 1])
+            self._count(view[begin:end], missing)
+            self._close()
+            begin = end
+        self._count(view[begin:], len(ends) - used)
+
+    def _count(self, piece: memoryview, ends: int) -> None:
+        self._crc = zlib.crc32(piece, self._crc)
+        self._end += len(piece)
+        self._held += ends
+
+    def _close(self) -> None:
+        line, id = self._lines + 1, self._first + self._lines
+        self.chunks.append(Chunk(self._number, line, self._held, self._begin, self._end, self._crc, id))
+        self._lines += self._held
+        self._begin, self._crc, self._held = self._end, 0, 0

@@ -1,0 +1,93 @@
+"""The results of all chunks as one output, in the order of the input."""
+
+from __future__ import annotations
+
+import json
+import logging
+import zipfile
+from collections.abc import Callable, Iterator
+from typing import BinaryIO
+
+from sgdec.corpus.leases import Leases, place_of
+from sgdec.corpus.manifest import Manifest
+from sgdec.corpus.results import Failure, Result, name_of, read_result
+from sgdec.corpus.stores import Store
+from sgdec.errors import SgdecError
+
+log = logging.getLogger(__name__)
+
+_THEN = (1980, 1, 1, 0, 0, 0)
+
+
+def results(store: Store, manifest: Manifest) -> Iterator[Result]:
+    """The results of the chunks in order, one in memory at a time.
+
+    Raises SgdecError if one is missing, damaged, or not the one that its record names.
+    """
+    leases = Leases(store)
+    for number, chunk in enumerate(manifest.chunks):
+        found = read_result(store, name_of(number))
+        if found is None:
+            raise SgdecError(
+                f"{store}: chunk {number} (lines {chunk.id} to {chunk.id + chunk.lines - 1}) has no result yet. "
+                "Start `sgdec corpus` with the same options again: it goes on."
+            )
+        result, receipt = found
+        record = leases.record(number)
+        if record is None:  # its starter died before it could note this
+            leases.settle(number, receipt.to_dict())
+        elif record.get("sha256") != receipt.sha256:
+            raise SgdecError(
+                f"{store}/{name_of(number)}: not the file that was published (sha256 {receipt.sha256[:12]}, expected "
+                f"{str(record.get('sha256'))[:12]}). Restore it; or remove it and leases/{place_of(number)}, and "
+                "start `sgdec corpus` again."
+            )
+        if result.lines != chunk.lines:
+            raise SgdecError(f"{store}/{name_of(number)}: {result.lines} lines; its chunk has {chunk.lines}.")
+        yield result
+
+
+def merge(
+    store: Store,
+    manifest: Manifest,
+    output: BinaryIO,
+    failed: Callable[[Failure], object],
+    advanced: Callable[[int], object] = lambda lines: None,
+) -> int:
+    """Write all rows; for lattices a zip file with one for each line. Returns the number of failed lines.
+
+    ``failed`` gets each failed line, ``advanced`` the number of lines of each chunk.
+    """
+    if manifest.output_format == "fst":
+        with zipfile.ZipFile(output, "w") as packed:
+            return _merge(store, manifest, lambda result: _add(packed, result), failed, advanced)
+    return _merge(store, manifest, lambda result: output.write(result.rows), failed, advanced)
+
+
+def line_of(failure: Failure) -> str:
+    """A failed line in the list of failed lines."""
+    return json.dumps(failure._asdict(), ensure_ascii=False) + "\n"
+
+
+def _merge(
+    store: Store,
+    manifest: Manifest,
+    put: Callable[[Result], object],
+    failed: Callable[[Failure], object],
+    advanced: Callable[[int], object],
+) -> int:
+    failures = 0
+    for result in results(store, manifest):
+        put(result)
+        for failure in result.failed:
+            failed(failure)
+        failures += len(result.failed)
+        advanced(result.lines)
+    return failures
+
+
+def _add(packed: zipfile.ZipFile, result: Result) -> None:
+    for name, content in sorted(result.files.items(), key=lambda item: (len(item[0]), item[0])):
+        member = zipfile.ZipInfo(name, _THEN)
+        member.compress_type = zipfile.ZIP_DEFLATED
+        packed.writestr(member, content)

@@ -1,0 +1,313 @@
+"""The bookkeeping of one start of ``sgdec corpus``: which chunks to claim, to hand out, and to give up.
+
+The folder decides what is done; all that is in memory here can be lost. A chunk whose worker dies is tried again.
+After the second death it is split in two, and so is each part whose worker dies, until single lines are left. A line
+that kills two workers by itself is given up: it has no output, and the reason is in the list of failed lines.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sgdec.corpus.engine import Advanced, Died, Done, Engine, Event, Ready, Refused, Task
+from sgdec.corpus.leases import Leases
+from sgdec.corpus.manifest import Chunk, Manifest, refuse_other_signature
+from sgdec.corpus.results import (
+    Failure,
+    Receipt,
+    Result,
+    name_of,
+    name_of_part,
+    publish_result,
+    read_result,
+)
+from sgdec.corpus.stores import Store
+from sgdec.corpus.work import failed_rows
+from sgdec.errors import SgdecError, UsageError
+
+log = logging.getLogger(__name__)
+
+DEATHS = 2
+"""The deaths after which a chunk is split, and after which a line is given up."""
+IN_A_ROW = 20
+"""The deaths without any finished task between them after which the run stops: then it is not the lines. To find the
+one line of a chunk takes more, the number of times that it can be split."""
+AGAIN = 2.0
+"""Seconds between two looks at the chunks of other starters."""
+
+
+@dataclass
+class Progress:
+    """What this start has done and seen."""
+
+    lines: int = 0
+    """Lines of results that this start published."""
+    failed: int = 0
+    chunks: int = 0
+    """Chunks that are done, by whomever."""
+    deaths: int = 0
+    by_worker: dict[str, int] = field(default_factory=dict)
+    """Finished lines by the place of the worker."""
+    pending: dict[str, int] = field(default_factory=dict)
+    """Lines of its current task by worker."""
+
+    @property
+    def underway(self) -> int:
+        """Lines that are decoded, but not published yet."""
+        return sum(self.pending.values())
+
+
+class Starter:
+    """Hands out the chunks of a manifest to an engine that has started, until all are done."""
+
+    def __init__(
+        self,
+        store: Store,
+        manifest: Manifest,
+        engine: Engine,
+        leases: Leases,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.progress = Progress()
+        self.stopping = False
+        """Whether to hand out nothing more."""
+        self._store, self._manifest, self._engine, self._leases = store, manifest, engine, leases
+        self._clock = clock
+        self._parts: dict[int, list[Task]] = {chunk: [] for chunk in _split_before(store)}
+        """The tasks of chunks that were split, in order."""
+        done = set(_done(store))
+        self.progress.chunks = len(done)
+        self._waiting = deque(chunk for chunk in range(len(manifest.chunks)) if chunk not in done)
+        self._taken: deque[int] = deque()
+        """Chunks that other starters had when we last looked."""
+        self._looked = clock()
+        self._retry: deque[Task] = deque()
+        """Tasks of claimed chunks that are to be handed out again, or for the first time after a split."""
+        self._flying: set[Task] = set()
+        self._deaths: dict[Task, int] = {}
+        self._in_a_row = 0
+
+    @property
+    def flying(self) -> int:
+        """The tasks that workers have."""
+        return len(self._flying)
+
+    @property
+    def finished(self) -> bool:
+        """Whether all chunks are done; or, if it is stopping, whether no worker has a task."""
+        if self.stopping:
+            return not self._flying
+        return not (self._waiting or self._taken or self._retry or self._flying)
+
+    def step(self, seconds: float) -> None:
+        """Hand out what can be handed out, and react to what happens within this time.
+
+        Raises SgdecError if the run cannot go on.
+        """
+        if not self.stopping:
+            self._hand_out()
+        for event in self._engine.events(seconds):
+            self.react(event)
+
+    def react(self, event: Event) -> None:
+        """Take note of one event."""
+        if isinstance(event, Ready):
+            refuse_other_signature(self._manifest.signature, event.hello.signature, self._store)
+        elif isinstance(event, Advanced):
+            self.progress.pending[event.worker] = event.lines
+        elif isinstance(event, Refused):
+            raise (UsageError if event.exit_status == UsageError.exit_status else SgdecError)(event.reason)
+        elif isinstance(event, Done):
+            self._in_a_row = 0
+            self.progress.pending.pop(event.worker, None)
+            self._flying.discard(event.task)
+            self._finish(event.task, event.receipt, event.worker)
+        else:
+            self._bury(event)
+
+    def give_back(self) -> None:
+        """Give up the leases of everything that is not done."""
+        for chunk in {task.chunk for task in (*self._flying, *self._retry)}:
+            self._leases.release(chunk)
+
+    def _hand_out(self) -> None:
+        for _ in range(self._engine.wanted()):
+            task = self._next()
+            if task is None:
+                return
+            self._flying.add(task)
+            self._engine.submit(task)
+
+    def _next(self) -> Task | None:
+        while True:
+            if self._retry:
+                return self._retry.popleft()
+            if not self._waiting:
+                if not self._taken or self._clock() - self._looked < AGAIN:
+                    return None
+                self._looked = self._clock()
+                self._waiting, self._taken = self._taken, deque()
+            chunk = self._waiting.popleft()
+            claim = self._leases.claim(chunk)
+            if claim == "taken":
+                self._taken.append(chunk)
+            elif claim == "done" or self._published(chunk):
+                self.progress.chunks += 1
+            elif chunk in self._parts:
+                self._resume_parts(chunk)
+            else:
+                return Task(chunk)
+
+    def _published(self, chunk: int) -> bool:
+        """Whether a chunk has a result without a record: its starter died between these two."""
+        found = read_result(self._store, name_of(chunk))
+        if found is None:
+            return False
+        self._leases.settle(chunk, found[1].to_dict())
+        return True
+
+    def _finish(self, task: Task, receipt: Receipt | None, worker: str) -> None:
+        if receipt is not None:
+            self.progress.lines += receipt.lines
+            self.progress.failed += receipt.failed
+            place = worker.partition(".")[0]
+            self.progress.by_worker[place] = self.progress.by_worker.get(place, 0) + receipt.lines
+        if task.lines is not None:
+            self._join(task.chunk)
+            return
+        self.progress.chunks += 1
+        if receipt is not None:
+            self._leases.settle(task.chunk, receipt.to_dict())
+        self._parts.pop(task.chunk, None)
+
+    def _bury(self, died: Died) -> None:
+        """React to a death: try again, split, or give a line up."""
+        self.progress.pending.pop(died.worker, None)
+        self.progress.deaths += 1
+        self._in_a_row += 1
+        about = f", working on {died.task}" if died.task else " while it was loading"
+        log.warning(f"worker {died.worker} {died.reason or 'has died'}{about}.")
+        if self._in_a_row >= IN_A_ROW + self._manifest.chunk.bit_length():
+            raise SgdecError(
+                f"{self._in_a_row} workers have died one after the other, and none of them finished anything; the last "
+                f"one {died.reason}. Run `sgdec decode` with the same options on a few lines to see why."
+            )
+        for task in died.waiting:
+            self._flying.discard(task)
+            self._retry.append(task)
+        if died.task is None:
+            return
+        task = died.task
+        self._flying.discard(task)
+        deaths = self._deaths[task] = self._deaths.get(task, 0) + 1
+        first, lines = task.first, self._lines_of(task)
+        if lines == 1 and deaths >= DEATHS:
+            self._give_up(task, died.reason)
+        elif lines > 1 and (deaths >= DEATHS or task.lines is not None):
+            half = lines // 2
+            pieces = [Task(task.chunk, first, half), Task(task.chunk, first + half, lines - half)]
+            listed = self._parts.setdefault(task.chunk, [task])
+            at = listed.index(task)
+            listed[at : at + 1] = pieces
+            self._retry.extendleft(reversed(pieces))
+        else:
+            self._retry.appendleft(task)
+
+    def _lines_of(self, task: Task) -> int:
+        return self._manifest.chunks[task.chunk].lines if task.lines is None else task.lines
+
+    def _give_up(self, task: Task, reason: str) -> None:
+        """Publish an empty result for one line."""
+        chunk = self._manifest.chunks[task.chunk]
+        path = self._manifest.inputs[chunk.file].path
+        line = chunk.line + task.first
+        why = f"{path}, line {line}: its worker {reason}, {DEATHS} times"
+        failure = Failure(chunk.id + task.first, path, line, why)
+        rows, files = failed_rows(self._manifest.output_format, failure)
+        result = Result(1, rows, files, (failure,))
+        whole = task.lines is None
+        name = name_of(task.chunk) if whole else name_of_part(task.chunk, task.first, 1)
+        receipt = publish_result(self._store, name, result)
+        log.warning(f"{failure.reason}; it has no output.")
+        self._finish(task, receipt, "")
+
+    def _join(self, chunk: int) -> None:
+        """Publish the result of a chunk whose parts are all done."""
+        if any(task in self._flying or task in self._retry for task in self._parts[chunk]):
+            return
+        found = {task: self._part(task) for task in self._parts[chunk]}
+        parts = [part for part in found.values() if part is not None]
+        if len(parts) < len(found):  # another starter has joined and removed them, or somebody removed them
+            if self._published(chunk):
+                self.progress.chunks += 1
+                del self._parts[chunk]
+            else:
+                self._retry.extend(task for task, part in found.items() if part is None)
+            return
+        receipt = publish_result(self._store, name_of(chunk), Result.joined(parts))
+        if receipt is not None:
+            self._leases.settle(chunk, receipt.to_dict())
+        self.progress.chunks += 1
+        for task in self._parts.pop(chunk):
+            self._store.remove(name_of_part(chunk, task.first, task.lines or 0))
+
+    def _part(self, task: Task) -> Result | None:
+        found = read_result(self._store, name_of_part(task.chunk, task.first, task.lines or 0))
+        return None if found is None else found[0]
+
+    def _resume_parts(self, chunk: int) -> None:
+        """Go on with a chunk that an earlier start has split."""
+        kept = [Task(chunk, first, lines) for first, lines in _parts_of(self._store, chunk)]
+        tasks = _filled(chunk, self._manifest.chunks[chunk], kept)
+        self._parts[chunk] = tasks
+        self._retry.extend(task for task in tasks if task not in kept)
+        self._join(chunk)
+
+
+def _done(store: Store) -> Iterable[int]:
+    """The chunks that have a result."""
+    for folder in store.names("results"):
+        for name in store.names(f"results/{folder}"):
+            yield int(name.partition(".")[0])
+
+
+def _split_before(store: Store) -> Sequence[int]:
+    """The chunks that earlier starts have split."""
+    return [int(name) for name in store.names("parts") if name.isdecimal()]
+
+
+def _parts_of(store: Store, chunk: int) -> list[tuple[int, int]]:
+    """First lines and numbers of lines of the parts that are done, without overlaps, in order."""
+    kept: list[tuple[int, int]] = []
+    names = [name.removesuffix(".zip").partition("-") for name in store.names(f"parts/{chunk:09}")]
+    for first, lines in sorted((int(first), int(lines)) for first, _, lines in names):
+        if not kept or first >= sum(kept[-1]):
+            kept.append((first, lines))
+    return kept
+
+
+def _filled(chunk: int, about: Chunk, kept: Sequence[Task]) -> list[Task]:
+    """The parts that are done, and parts for the lines between them."""
+    tasks: list[Task] = []
+    at = 0
+    for task in (*kept, Task(chunk, about.lines, 0)):
+        if task.first > at:
+            tasks.append(Task(chunk, at, task.first - at))
+        if task.lines:
+            tasks.append(task)
+        at = task.first + (task.lines or 0)
+    return tasks
+
+
+def about(progress: Progress) -> dict[str, Any]:
+    """What the pulse says of a starter."""
+    return {
+        "lines": progress.lines, "failed": progress.failed, "chunks": progress.chunks, "deaths": progress.deaths,
+        "workers": dict(progress.by_worker),
+    }  # fmt: skip

@@ -1,0 +1,1 @@
+"""The bundled engines, which run the work of ``sgdec corpus``."""
