@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 
 DEATHS = 2
 """The deaths after which a chunk is split, and after which a line is given up."""
-IN_A_ROW = 20
+IN_A_ROW = 50
 """The deaths without any finished task between them after which the run stops: then it is not the lines. To find the
 one line of a chunk takes more, the number of times that it can be split."""
 AGAIN = 2.0
@@ -195,8 +195,8 @@ class Starter:
         log.warning(f"worker {died.worker} {died.reason or 'has died'}{about}.")
         if self._in_a_row >= IN_A_ROW + self._manifest.chunk.bit_length():
             raise SgdecError(
-                f"{self._in_a_row} workers have died one after the other, and none of them finished anything; the last "
-                f"one {died.reason}. Run `sgdec decode` with the same options on a few lines to see why."
+                f"{self._in_a_row} workers have died one after the other, and none finished anything; the last one "
+                f"{died.reason}. Run `sgdec decode` with the same options on a few lines to see why."
             )
         for task in died.waiting:
             self._flying.discard(task)

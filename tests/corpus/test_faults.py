@@ -1,0 +1,117 @@
+"""The promise of a corpus: each line is in the merged result exactly once, whatever dies and whenever."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sgdec.corpus.merging import merge
+from sgdec.corpus.results import Failure, name_of, read_result
+from sgdec.corpus.starter import Starter
+from sgdec.errors import SgdecError
+from tests.helpers.breadth import examples
+from tests.helpers.fake_workers import FAULTS, StarterKilled, WatchedStore, World, manifest_of
+
+HISTORIES = examples(60)
+
+
+def until_complete(world: World, most: int) -> None:
+    """Run up to ``most`` starters at a time, each until it dies, until one of them says that all is done."""
+    born = 0
+    running: list[Starter] = []
+    for _ in range(20_000):
+        if not running or (len(running) < most and world.rng.random() < 0.05):
+            born += 1
+            running.append(world.starter(f"s{born}"))
+        starter = running[int(world.rng.integers(len(running)))]
+        try:
+            if starter.finished:
+                return
+            starter.step(1.0)
+            starter._leases.pulse()
+        except StarterKilled:
+            running.remove(starter)
+        except SgdecError:  # the disk was full, and somebody has made room
+            running.remove(starter)
+            starter.give_back()
+    raise AssertionError(f"not complete after {dict(world.faults)}")
+
+
+def drawn(rng: np.random.Generator, folder: Path, chance: float = 0.25) -> World:
+    manifest = manifest_of([int(rng.integers(1, 20)) for _ in range(int(rng.integers(1, 12)))])
+    count = min(int(rng.choice([0, 0, 1, 2, 5])), manifest.lines)
+    poison = frozenset(rng.choice(manifest.lines, size=count, replace=False).tolist())
+    return World(WatchedStore(folder), manifest, rng, frozenset(line + 1 for line in poison), chance)
+
+
+def test_each_line_is_in_the_result_once_after_hundreds_of_random_faults(tmp_path: Path) -> None:
+    faults: Counter[str] = Counter()
+    unlucky = 0
+    for history in range(HISTORIES):
+        world = drawn(np.random.default_rng(history), tmp_path / str(history))
+        until_complete(world, most=1 + history % 3)
+        failed: list[Failure] = []
+        rows = io.BytesIO()
+        merge(world.store, world.manifest, rows, failed.append)
+        lost = {failure.id for failure in failed}
+        lines = range(1, world.manifest.lines + 1)
+        assert rows.getvalue().decode().splitlines() == ["" if n in lost else str(n) for n in lines], history
+        assert len(failed) == len(lost)
+        assert {failure.id for failure in failed if "SIGSEGV" in failure.reason} == world.poison, history
+        unlucky += sum("SIGKILL" in failure.reason for failure in failed)  # of other causes
+        faults += world.faults
+    assert sum(faults.values()) >= 200
+    assert unlucky < 0.02 * sum(faults.values())
+    assert set(faults) >= {*FAULTS, "poison"}
+
+
+def test_a_late_writer_changes_nothing(tmp_path: Path) -> None:
+    for history in range(examples(30)):
+        store = WatchedStore(tmp_path / str(history))
+        rng = np.random.default_rng(1000 + history)
+        world = World(store, manifest_of([3] * 6), rng, chance=0.5)
+        until_complete(world, most=3)
+        while world.zombies:
+            task, worker = world.zombies.pop()
+            assert task.lines is not None or world.decode(task, worker) is None
+        assert len(store.first) == 6
+        for name, content in store.first.items():
+            assert store.read(name) == content
+
+
+def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
+    world = World(WatchedStore(tmp_path), manifest_of([4] * 10), np.random.default_rng(1), chance=0.0)
+    starter = world.starter("a")
+    while starter.progress.chunks < 5:
+        starter.step(1.0)
+    starter.give_back()
+    again = world.starter("b")
+    while not again.finished:
+        again.step(1.0)
+    assert starter.progress.lines + again.progress.lines == 40
+    assert again.progress.chunks == 10
+
+
+@pytest.mark.parametrize("poison", [(1,), (1000,), (1, 2, 3), (500, 501, 999), tuple(range(90, 100))])
+def test_only_the_deadly_lines_of_a_chunk_are_lost(tmp_path: Path, poison: tuple[int, ...]) -> None:
+    world = World(WatchedStore(tmp_path), manifest_of([1000]), np.random.default_rng(2), frozenset(poison), 0.0)
+    starter = world.starter("a")
+    while not starter.finished:
+        starter.step(1.0)
+    found = read_result(world.store, name_of(0))
+    assert found is not None
+    assert [failure.id for failure in found[0].failed] == list(poison)
+    assert found[0].rows.count(b"\n") == 1000
+    assert world.store.names("parts/000000000") == []
+
+
+def test_workers_that_all_die_end_the_run_with_the_reason(tmp_path: Path) -> None:
+    world = World(WatchedStore(tmp_path), manifest_of([40] * 4), np.random.default_rng(3), frozenset(range(161)), 0.0)
+    starter = world.starter("a")
+    with pytest.raises(SgdecError, match=r"workers have died one after the other.*SIGSEGV.*sgdec decode"):
+        while not starter.finished:
+            starter.step(1.0)
