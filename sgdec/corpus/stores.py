@@ -79,7 +79,7 @@ class FolderStore(Store):
         with self._explained(name):
             try:
                 return self._path(name).read_bytes()
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 return None
 
     def write(self, name: str, data: bytes) -> None:

@@ -1,0 +1,338 @@
+"""The promise of ``sgdec corpus``: what one process writes, whatever happens to workers, starters and disks."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from sgdec.cli.main import main
+from sgdec.corpus.manifest import read_manifest
+from sgdec.corpus.merging import results
+from sgdec.corpus.stores import FolderStore
+from tests.helpers import trap
+from tests.helpers.places import ROOT
+
+pytestmark = pytest.mark.slow
+
+TRAP = [
+    "--predictors", "trap", "--plugin-file", str(ROOT / "tests" / "helpers" / "trap.py"), "--input-format", "ids",
+    "--decoder", "greedy",
+]  # fmt: skip
+LINES = 30
+QUICK = ["--lease-seconds", "2"]
+
+
+class Ran(NamedTuple):
+    status: int
+    out: str
+    err: str
+
+
+Sgdec = Callable[..., Ran]
+
+
+def environment() -> dict[str, str]:
+    paths = [str(ROOT), str(ROOT / "predictors"), str(ROOT / "decoders"), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"}
+
+
+def begin(folder: Path, *args: str, prepare: Callable[[], None] | None = None) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "sgdec.cli", *args], cwd=folder, env=environment(), text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=prepare,
+    )  # fmt: skip
+
+
+def end(process: subprocess.Popen[str], seconds: float = 120) -> Ran:
+    out, err = process.communicate(timeout=seconds)
+    return Ran(process.returncode, out, err)
+
+
+def sgdec(folder: Path, *args: str) -> Ran:
+    return end(begin(folder, *args))
+
+
+@pytest.fixture(autouse=True)
+def nothing_left() -> Iterator[None]:
+    """No process of a worker outlives its test by more than moments."""
+    yield
+    for _ in range(100):
+        left = subprocess.run(["pgrep", "-f", "sgdec.engines.process"], capture_output=True, text=True).stdout.split()
+        own = [pid for pid in left if _belongs_here(pid)]
+        if not own:
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"processes {own} are left")
+
+
+def _belongs_here(pid: str) -> bool:
+    """Whether a worker has no living starter; those of tests that run beside this one have."""
+    try:
+        parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return False
+    return parent == 1
+
+
+def write_ids(folder: Path, deadly: dict[int, int], name: str = "in.ids") -> list[str]:
+    """Sentences of two or three tokens, some of them with a deadly one."""
+    rows = [[10 + number % 50, 20, *([deadly[number]] if number in deadly else [])] for number in range(1, LINES + 1)]
+    lines = [" ".join(map(str, row)) for row in rows]
+    (folder / name).write_text("\n".join(lines) + "\n")
+    return lines
+
+
+def corpus(*more: str, name: str = "in.ids", decode: Sequence[str] = TRAP) -> list[str]:
+    return ["corpus", name, "--output", "d", "--chunk", "5", "--output-format", "ids", *more, "--", *decode]
+
+
+def merged(folder: Path, lines: list[str], failed: Sequence[int] = ()) -> dict[int, str]:
+    """The reasons of failed lines, after a check of all other lines."""
+    ran = sgdec(folder, "corpus-merge", "d", "--output", "out.txt")
+    assert ran.status == bool(failed), ran.err
+    expected = ["" if number in failed else line for number, line in enumerate(lines, 1)]
+    assert (folder / "out.txt").read_text().splitlines() == expected
+    listed = [json.loads(line) for line in (folder / "out.txt.failed.jsonl").read_text().splitlines()]
+    assert [row["id"] for row in listed] == list(failed)
+    return {row["id"]: row["reason"] for row in listed}
+
+
+def without_seconds(rows: str) -> str:
+    return re.sub(r'"seconds": [0-9.e-]+', "", rows)
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    """Letters, a language model of them, and a line that fails."""
+    import random
+
+    draw = random.Random(1)
+    lines = ["".join(draw.choice("abc ") for _ in range(draw.randint(1, 9))).strip() or "a" for _ in range(45)]
+    lines[20] = ""
+    (tmp_path / "in.txt").write_text("\n".join(lines) + "\n")
+    for args in (
+        ["tokenizer", "--input", "in.txt", "--kind", "char", "--vocab-size", "8", "--output", "v.spm"],
+        ["lm", "--input", "in.txt", "--tokenizer", "v.spm", "--discount-fallback", "--output", "lm.arpa"],
+    ):
+        ran = sgdec(tmp_path, *args)
+        assert ran.status == 0, ran.err
+    return tmp_path
+
+
+LM = ["--predictors", "ngram,wc", "--ngram.path", "lm.arpa", "--wc.weight", "0.7", "--tokenizer", "v.spm"]
+
+
+@pytest.mark.parametrize(
+    ("format", "more"),
+    [
+        ("jsonl", ["--nbest", "3", "--batch-size", "4"]),
+        ("nbest", ["--nbest", "3", "--decoder", "sample", "--sample.samples", "3"]),
+        ("fst", ["--nbest", "2", "--deterministic"]),
+    ],
+)
+def test_the_merged_output_is_that_of_one_process(text: Path, format: str, more: list[str]) -> None:
+    if format == "fst":
+        pytest.importorskip("pynini")
+    one = "one.{id}.fst" if format == "fst" else "one"
+    alone = sgdec(text, "decode", *LM, *more, "--output-format", format, "--output", one, "in.txt")
+    assert alone.status == 1, alone.err
+    shared = ["--output", "d", "--output-format", format, "--chunk", "7", "--workers", "2"]
+    assert sgdec(text, "corpus", "in.txt", *shared, "--", *LM, *more).status == 1
+    ran = sgdec(text, "corpus-merge", "d", "--output", "all")
+    assert ran.status == 1, ran.err
+    failed = json.loads((text / "all.failed.jsonl").read_text())
+    assert failed == {
+        "id": 21, "input": "in.txt", "line": 21, "reason": "in.txt, line 21: empty; there is nothing to decode."
+    }  # fmt: skip
+    if format == "fst":
+        with zipfile.ZipFile(text / "all") as file:
+            assert file.namelist() == [f"{number}.fst" for number in range(1, 46)]
+            for number in range(1, 46):
+                assert file.read(f"{number}.fst") == (text / f"one.{number}.fst").read_bytes()
+    else:
+        assert without_seconds((text / "all").read_text()) == without_seconds((text / "one").read_text())
+
+
+def test_numbers_of_lines_go_on_from_input_to_input(tmp_path: Path) -> None:
+    lines = write_ids(tmp_path, {})
+    other = write_ids(tmp_path, {3: trap.FAULT}, "other.ids")
+    decode = corpus("other.ids")
+    assert sgdec(tmp_path, *decode).status == 1
+    reasons = merged(tmp_path, lines + other, [LINES + 3])
+    assert "predictor 'trap': ZeroDivisionError: a defect" in reasons[LINES + 3]
+
+
+def test_lines_that_kill_hang_or_bloat_their_workers_cost_only_themselves(tmp_path: Path) -> None:
+    deadly = {7: trap.KILL, 8: trap.ABORT, 15: trap.HANG, 22: trap.BLOAT}
+    lines = write_ids(tmp_path, deadly)
+    ran = sgdec(tmp_path, *corpus("--chunk", "1", "--workers", "2", "--line-seconds", "3", "--worker-memory", "0.4"))
+    assert ran.status == 1, ran.err
+    reasons = merged(tmp_path, lines, list(deadly))
+    assert "its worker killed by SIGKILL, 2 times" in reasons[7]
+    assert "SIGABRT" in reasons[8]
+    assert "finished no line in 3 s (--line-seconds)" in reasons[15]
+    assert "MiB of memory, more than 409 (--worker-memory)" in reasons[22]
+
+
+def test_a_line_that_kills_once_is_decoded_by_another_worker(tmp_path: Path) -> None:
+    lines = write_ids(tmp_path, {5: trap.KILL})
+    ran = sgdec(tmp_path, *corpus(decode=[*TRAP, "--trap.once", "seen"]))
+    assert ran.status == 0, ran.err
+    assert "1 workers died" in ran.err
+    merged(tmp_path, lines)
+
+
+def test_workers_and_starters_are_killed_and_a_second_start_goes_on(tmp_path: Path) -> None:
+    lines = write_ids(tmp_path, dict.fromkeys(range(1, LINES + 1), trap.SLOW))
+    first = begin(tmp_path, *corpus("--workers", "2", *QUICK))
+    _until(lambda: len(list(tmp_path.glob("d/results/*/*"))) >= 1)
+    victim = subprocess.run(["pgrep", "-P", str(first.pid)], capture_output=True, text=True).stdout.split()[0]
+    os.kill(int(victim), signal.SIGKILL)
+    _until(lambda: len(list(tmp_path.glob("d/results/*/*"))) >= 2)
+    first.kill()
+    end(first)
+    done = {path: path.read_bytes() for path in tmp_path.glob("d/results/*/*")}
+    assert 2 <= len(done) < 6
+    second, third = (begin(tmp_path, *corpus("--workers", "1", *QUICK)) for _ in range(2))  # both at once
+    ran, other = end(second), end(third)
+    assert (ran.status, other.status) == (0, 0), ran.err + other.err
+    merged(tmp_path, lines)
+    assert all(path.read_bytes() == content for path, content in done.items())
+    decoded = sum(int(found[1]) for found in re.finditer(r"(\d+) lines decoded here", ran.err + other.err))
+    assert decoded == LINES - 5 * len(done)
+
+
+def test_one_interruption_lets_workers_finish_and_two_stop_them(tmp_path: Path) -> None:
+    lines = write_ids(tmp_path, dict.fromkeys(range(1, LINES + 1), trap.SLOW))
+    for times in (1, 2):
+        before = len(list(tmp_path.glob("d/results/*/*")))
+        process = begin(tmp_path, *corpus(*QUICK))
+        _until(lambda: len(list(tmp_path.glob("d/results/*/*"))) > before)  # noqa: B023
+        process.send_signal(signal.SIGINT)
+        if times == 2:
+            time.sleep(0.1)
+            process.send_signal(signal.SIGINT)
+        ran = end(process, 20)
+        assert ran.status == 130
+        assert "Interrupted: the workers finish" in ran.err
+        assert "Traceback" not in ran.err
+        if times == 1:
+            assert "stopped; start the same command again to go on." in ran.err
+            assert not [path for path in tmp_path.glob("d/leases/*/*") if not path.read_text().startswith("{")]
+    assert sgdec(tmp_path, *corpus(*QUICK)).status == 0
+    merged(tmp_path, lines)
+
+
+def test_a_full_disk_ends_the_run_in_one_line_and_what_is_done_stays_done(tmp_path: Path) -> None:
+    lines = write_ids(tmp_path, {})
+    process = begin(
+        tmp_path, *corpus(), prepare=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (390, 390))
+    )
+    ran = end(process)
+    assert ran.status == 1
+    (error,) = [line for line in ran.err.splitlines() if line.startswith("Error")]
+    assert "File too large" in error
+    assert sgdec(tmp_path, *corpus()).status == 0
+    merged(tmp_path, lines)
+
+
+def test_an_input_that_changes_after_the_start_is_found_by_the_worker(tmp_path: Path) -> None:
+    write_ids(tmp_path, dict.fromkeys(range(1, LINES + 1), trap.SLOW))
+    process = begin(tmp_path, *corpus())
+    _until(lambda: len(list(tmp_path.glob("d/results/*/*"))) >= 1)
+    content = (tmp_path / "in.ids").read_text()
+    (tmp_path / "in.ids").write_text(content[:-8] + "9" + content[-7:])
+    ran = end(process)
+    assert ran.status == 1
+    assert "lines 26 to 30 have changed since the folder was begun" in ran.err
+    again = sgdec(tmp_path, *corpus())
+    assert again.status == 2
+    assert "was begun with another content of in.ids" in again.err
+
+
+def test_another_run_in_the_folder_is_refused_with_the_difference(tmp_path: Path) -> None:
+    lines = write_ids(tmp_path, {})
+    assert sgdec(tmp_path, *corpus()).status == 0
+    for more, decode, difference in [
+        (["--chunk", "11"], TRAP, "was begun with --chunk 5, this is 11"),
+        ([], [*TRAP, "--trap.once", "x"], r"was begun with predictors .*trap.*, this is .*trap\(once=x\)"),
+    ]:
+        ran = sgdec(tmp_path, *corpus(*more, decode=decode))
+        assert ran.status == 2
+        assert re.search(difference, ran.err), ran.err
+    assert sgdec(tmp_path, *corpus("--workers", "2")).status == 0  # the number of workers is free
+    merged(tmp_path, lines)
+
+
+def test_merging_finds_missing_and_changed_results(tmp_path: Path) -> None:
+    lines = write_ids(tmp_path, {})
+    assert sgdec(tmp_path, *corpus()).status == 0
+    result = tmp_path / "d" / "results" / "000000" / "000000002.zip"
+    content = result.read_bytes()
+    result.write_bytes((tmp_path / "d" / "results" / "000000" / "000000003.zip").read_bytes())
+    ran = sgdec(tmp_path, "corpus-merge", "d", "--output", "out.txt")
+    assert ran.status == 1 and "000000002.zip: not the file that was published" in ran.err
+    assert not (tmp_path / "out.txt").exists()
+    result.write_bytes(content[:-3])
+    assert "damaged" in sgdec(tmp_path, "corpus-merge", "d").err
+    result.unlink()
+    ran = sgdec(tmp_path, "corpus-merge", "d", "--output", "out.txt")
+    assert ran.status == 1 and "chunk 2 (lines 11 to 15) has no result yet" in ran.err
+    (tmp_path / "d" / "leases" / "000000" / "000000002").unlink()
+    assert sgdec(tmp_path, *corpus()).status == 0
+    merged(tmp_path, lines)
+    store = FolderStore(str(tmp_path / "d"))
+    manifest = read_manifest(store)
+    assert manifest is not None
+    assert sum(result.lines for result in results(store, manifest)) == LINES
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        (["corpus", "no.txt", "--output", "d", "--", *TRAP], "input no.txt: No such file"),
+        (["corpus", "empty", "--output", "d", "--", *TRAP], "empty: no lines"),
+        (["corpus", "in.ids", "--output", "d", "--engine", "slurm", "--", *TRAP], "no engine named 'slurm'"),
+        (["corpus", "in.ids", "--output", "d", "--local.cores", "3", "--", *TRAP], "cores"),
+        (["corpus", "in.ids", "--output", "d", "--beam.size", "3", "--", *TRAP], "decoders go after `--`"),
+        (["corpus", "in.ids", "--output", "d", "--", *TRAP, "x.txt"], r"x\.txt: input files go before `--`"),
+        (["corpus", "in.ids", "--output", "d", "--", *TRAP, "--resume"], "--resume after `--`: a second start"),
+        (["corpus", "in.ids", "--output", "d", "--", *TRAP, "--range", "1:3"], "--range after `--`"),
+        (["corpus", "in.ids", "--output", "d", "--ledger", "--", *TRAP], "--ledger: text cannot hold it"),
+        (["corpus", "in.ids", "--output", "d"], "--predictors is missing"),
+        (["corpus", "in.ids", "--output", ".", "--", *TRAP, "--tokenizer", "manifest.json"], "what --tokenizer reads"),
+        (["corpus", "in.ids", "--output", "d", "--", "--predictors", "trap"], "no predictor named 'trap'"),
+        (["corpus-merge", "in.ids"], "in.ids: it has no manifest"),
+    ],
+)
+def test_bad_input_is_one_clear_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], args: list[str], message: str
+) -> None:
+    write_ids(tmp_path, {})
+    (tmp_path / "empty").write_text("")
+    (tmp_path / "manifest.json").write_text("{}")
+    monkeypatch.chdir(tmp_path)
+    for name, value in environment().items():
+        monkeypatch.setenv(name, value)
+    assert main(args) in (1, 2)
+    (error,) = capsys.readouterr().err.splitlines()
+    assert re.search(message, error), error
+
+
+def _until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.02)
