@@ -178,5 +178,5 @@ def _engine(ctx: click.Context, given: dict[str, Any]) -> Engine:
     if given["ray_address"] is not None:
         options.setdefault("ray", {}).setdefault("address", given["ray_address"])
     refuse_unused(options, [name], lambda other: "Options of predictors and decoders go after `--`.")
-    found: type[Engine] = Host().load("engine", name)
+    found: type[Engine] = Host(ctx.meta["inner"].params["plugin_file"]).load("engine", name)
     return found(**configure(found, options.get(name, {}), name=name))

@@ -213,14 +213,11 @@ def open_rows(given: dict[str, Any], about: Callable[[], Mapping[str, Any]]) -> 
 def refuse_clocks(run: Run) -> None:
     """Raises UsageError if a time limit affects results, because the parts would then differ from one uninterrupted
     run."""
-    decoder = run.config.decoder_name
-    options = {**{o.name: o.default for o in describe(type(run.decoder))}, **run.options[decoder]}
-    for name, value in options.items():
-        if name.endswith("seconds") and value:
-            raise UsageError(
-                f"--resume: --{decoder}.{name} {value:g} ends searches by the clock, so a continued run would differ "
-                "from one run. Begin again with --overwrite, or bound the search by its size."
-            )
+    if run.clock is not None:
+        raise UsageError(
+            f"--resume: {run.clock} ends searches by the clock, so a continued run would differ from one run. Begin "
+            "again with --overwrite, or bound the search by its size."
+        )
 
 
 

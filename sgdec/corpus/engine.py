@@ -13,8 +13,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from sgdec.corpus.results import Receipt
-
 
 @dataclass(frozen=True)
 class Job:
@@ -70,6 +68,18 @@ class Task(NamedTuple):
     def __str__(self) -> str:
         part = "" if self.lines is None else f", lines {self.first + 1} to {self.first + self.lines} of it"
         return f"chunk {self.chunk}{part}"
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What is known of a published result."""
+
+    sha256: str
+    """The hash of its file."""
+    lines: int
+    failed: int
+    seconds: float
+    worker: str
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ import json
 import logging
 import zipfile
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from typing import BinaryIO
 
 from sgdec.corpus.leases import Leases, place_of
@@ -35,7 +36,7 @@ def results(store: Store, manifest: Manifest) -> Iterator[Result]:
         result, receipt = found
         record = leases.record(number)
         if record is None:  # its starter died before it could note this
-            leases.settle(number, receipt.to_dict())
+            leases.settle(number, asdict(receipt))
         elif record.get("sha256") != receipt.sha256:
             raise SgdecError(
                 f"{store}/{name_of(number)}: not the file that was published (sha256 {receipt.sha256[:12]}, expected "

@@ -16,9 +16,10 @@ import json
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from sgdec.corpus.engine import Receipt
 from sgdec.corpus.leases import place_of
 from sgdec.corpus.stores import Store
 from sgdec.errors import SgdecError
@@ -92,23 +93,10 @@ class Result:
         )
 
 
-@dataclass(frozen=True)
-class Receipt:
-    """What is known of a published result."""
-
-    sha256: str
-    lines: int
-    failed: int
-    seconds: float
-    worker: str
-
-    @classmethod
-    def of(cls, result: Result, data: bytes) -> Receipt:
-        digest = hashlib.sha256(data).hexdigest()
-        return cls(digest, result.lines, len(result.failed), result.seconds, result.worker)
-
-    def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+def receipt_of(result: Result, data: bytes) -> Receipt:
+    """The receipt of a result with this content of its file."""
+    digest = hashlib.sha256(data).hexdigest()
+    return Receipt(digest, result.lines, len(result.failed), result.seconds, result.worker)
 
 
 def name_of(chunk: int) -> str:
@@ -123,7 +111,7 @@ def name_of_part(chunk: int, first: int, lines: int) -> str:
 def publish_result(store: Store, name: str, result: Result) -> Receipt | None:
     """Write a result, unless there is one: then None, and the existing one counts."""
     data = result.packed()
-    return Receipt.of(result, data) if store.create(name, data) else None
+    return receipt_of(result, data) if store.create(name, data) else None
 
 
 def read_result(store: Store, name: str) -> tuple[Result, Receipt] | None:
@@ -132,4 +120,4 @@ def read_result(store: Store, name: str) -> tuple[Result, Receipt] | None:
     if data is None:
         return None
     result = Result.unpacked(data, f"{store}/{name}")
-    return result, Receipt.of(result, data)
+    return result, receipt_of(result, data)

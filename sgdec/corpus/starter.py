@@ -11,15 +11,14 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from sgdec.corpus.engine import Advanced, Died, Done, Engine, Event, Ready, Refused, Task
+from sgdec.corpus.engine import Advanced, Died, Done, Engine, Event, Ready, Receipt, Refused, Task
 from sgdec.corpus.leases import Leases
 from sgdec.corpus.manifest import Chunk, Manifest, refuse_other_signature
 from sgdec.corpus.results import (
     Failure,
-    Receipt,
     Result,
     name_of,
     name_of_part,
@@ -169,7 +168,7 @@ class Starter:
         found = read_result(self._store, name_of(chunk))
         if found is None:
             return False
-        self._leases.settle(chunk, found[1].to_dict())
+        self._leases.settle(chunk, asdict(found[1]))
         return True
 
     def _finish(self, task: Task, receipt: Receipt | None, worker: str) -> None:
@@ -183,7 +182,7 @@ class Starter:
             return
         self.progress.chunks += 1
         if receipt is not None:
-            self._leases.settle(task.chunk, receipt.to_dict())
+            self._leases.settle(task.chunk, asdict(receipt))
         self._parts.pop(task.chunk, None)
 
     def _bury(self, died: Died) -> None:
@@ -252,7 +251,7 @@ class Starter:
             return
         receipt = publish_result(self._store, name_of(chunk), Result.joined(parts))
         if receipt is not None:
-            self._leases.settle(chunk, receipt.to_dict())
+            self._leases.settle(chunk, asdict(receipt))
         self.progress.chunks += 1
         for task in self._parts.pop(chunk):
             self._store.remove(name_of_part(chunk, task.first, task.lines or 0))

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from sgdec.collector import collector_spared
-from sgdec.corpus.engine import Hello, Job, Task
+from sgdec.corpus.engine import Hello, Job, Receipt, Task
 from sgdec.corpus.manifest import Chunk, Manifest, read_manifest
-from sgdec.corpus.results import Failure, Receipt, Result, name_of, name_of_part, publish_result
+from sgdec.corpus.results import Failure, Result, name_of, name_of_part, publish_result
 from sgdec.corpus.stores import open_store
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.limits import bounded_lines
@@ -53,6 +53,11 @@ class Worker:
             job.predictors, job.decoder, {key: dict(value) for key, value in job.options.items()},
             Settings.of(job.settings), host,
         )  # fmt: skip
+        if self._run.settings.deterministic and (clock := self._run.parts.clock) is not None:
+            raise UsageError(
+                f"--deterministic: {clock} ends searches by the clock, so outputs would depend on the machine. Bound "
+                "the search by its size instead."
+            )
         self._reader = self._run.reader("ids" if job.input_format == "ids" else "text")
         self._manifest: Manifest | None = None
 

@@ -16,8 +16,7 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from sgdec.corpus.engine import Advanced, Done, Event, Hello, Job, Ready, Refused, Task
-from sgdec.corpus.results import Receipt
+from sgdec.corpus.engine import Advanced, Done, Event, Hello, Job, Ready, Receipt, Refused, Task
 from sgdec.errors import SgdecError, one_line
 
 PAUSE = 0.2

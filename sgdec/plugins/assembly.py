@@ -27,7 +27,7 @@ from sgdec.errors import SgdecError, UsageError
 from sgdec.io.limits import VOCABULARY
 from sgdec.lifting import lift
 from sgdec.plugins.host import Host, no_exit
-from sgdec.plugins.options import configure, refuse_unused
+from sgdec.plugins.options import configure, describe, refuse_unused
 from sgdec.plugins.predictor_list import EntryOptions, ListEntry, entries_of
 from sgdec.plugins.surface import require_sound
 from sgdec.protocol import BatchPredictor, Decoder, Predictor
@@ -109,6 +109,15 @@ class Run:
             **({"threads": str(torch.get_num_threads())} if torch else {}),
             "seed": str(config.seed),
         }
+
+    @property
+    def clock(self) -> str | None:
+        """The option by which searches end after some time, so that their results depend on the machine; None = none.
+        """
+        name = self.config.decoder_name
+        options = {**{o.name: o.default for o in describe(type(self.decoder))}, **self.options[name]}
+        limits = (f"--{name}.{o} {value:g}" for o, value in options.items() if o.endswith("seconds") and value)
+        return next(limits, None)
 
 
 @dataclass(frozen=True)

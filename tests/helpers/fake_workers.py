@@ -9,10 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from sgdec.corpus.engine import Advanced, Died, Done, Engine, Event, Job, Limits, Refused, Task
+from sgdec.corpus.engine import Advanced, Died, Done, Engine, Event, Job, Limits, Receipt, Refused, Task
 from sgdec.corpus.leases import Leases
 from sgdec.corpus.manifest import Chunk, Input, Manifest
-from sgdec.corpus.results import Receipt, Result, name_of, name_of_part, publish_result
+from sgdec.corpus.results import Result, name_of, name_of_part, publish_result
 from sgdec.corpus.starter import Starter
 from sgdec.corpus.stores import FolderStore, Store
 
