@@ -1,4 +1,4 @@
-"""``sgdec corpus``: decodes a corpus with many workers into a folder; a later start goes on."""
+"""``sgdec corpus``: decodes a corpus with many workers into a folder, and a later start continues."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ INSTEAD = {
     "output": "--output DIR goes before `--`; `sgdec corpus-merge` writes the outputs of all lines to one file",
     "output_format": "--output-format goes before `--`",
     "ledger": "--ledger goes before `--`",
-    "resume": "a second start with the same options goes on by itself",
+    "resume": "a second start with the same options continues by itself",
     "overwrite": "to begin again, give another folder",
     "range": "all lines are decoded; give a file with fewer lines",
     "trace": "searches are traced by `sgdec decode`, which can repeat the lines in question",
@@ -68,7 +68,7 @@ class CorpusCommand(Command):
     help="The most lines that are handed out, and lost with a worker, together.",
 )
 @click.option("--workers", type=click.IntRange(1), default=1, show_default=True, help="Number of workers.")
-@click.option("--engine", metavar="NAME", default="local", show_default=True, help="What runs the workers.")
+@click.option("--engine", metavar="NAME", default="local", show_default=True, help="Engine that runs the workers.")
 @click.option("--ray-address", metavar="ADDRESS", help="Short for --ray.address.")
 @click.option(
     "--line-seconds", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
@@ -92,7 +92,7 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     sgdec corpus-status DIR
     sgdec corpus-merge DIR --output out.txt
 
-    The folder holds what is done. If machines or workers die, start the same command again: it goes on. Several
+    The folder holds what is done. If machines or workers die, start the same command again: it continues. Several
     starts at the same time, on machines that see the folder, share the work. The first Ctrl-C lets the workers
     finish what they have, the second one stops them. Exit status 1 if a line has no output.
     """
@@ -113,7 +113,7 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     manifest, progress = ended.manifest, ended.progress
     log.info(f"{folder}: {said(manifest, progress)}")
     if not ended.complete:
-        log.info(f"{folder}: stopped; start the same command again to go on.")
+        log.info(f"{folder}: stopped; start the same command again to continue.")
         return 130
     log.info(f"{folder}: complete. `sgdec corpus-merge {folder} --output FILE` writes one file.")
     return 1 if progress.failed else 0

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 @dataclass(frozen=True)
 class Job:
-    """What a worker needs to know before its first task; all of it is JSON."""
+    """All that a worker needs to know before its first task; it is JSON."""
 
     store: str
     """The folder or URL of the corpus."""
@@ -72,7 +72,7 @@ class Task(NamedTuple):
 
 @dataclass(frozen=True)
 class Receipt:
-    """What is known of a published result."""
+    """A published result, without its rows."""
 
     sha256: str
     """The hash of its file."""
@@ -84,7 +84,7 @@ class Receipt:
 
 @dataclass(frozen=True)
 class Hello:
-    """What a worker says when it has loaded its models."""
+    """The first message of a worker, when it has loaded its models."""
 
     signature: Mapping[str, str]
     host: str
@@ -120,7 +120,7 @@ class Done:
 
 @dataclass(frozen=True)
 class Refused:
-    """A worker found that the run cannot go on: a wrong option, a folder it does not see, a full disk."""
+    """A worker found that the run cannot continue: a wrong option, a folder it does not see, a full disk."""
 
     worker: str
     reason: str
@@ -162,7 +162,7 @@ class Engine(ABC):
 
     @abstractmethod
     def events(self, seconds: float) -> list[Event]:
-        """What has happened since the last call; waits until something happens, at most this time."""
+        """The events since the last call; waits until there is one, at most this time."""
 
     @abstractmethod
     def close(self) -> None:

@@ -1,8 +1,8 @@
-"""Who works on which chunk, when starters and machines can die at any time.
+"""Leases say which starter works on a chunk, although starters and machines can die at any time.
 
 A starter claims a chunk by creating its lease, a file with the starter's name. While it lives, it raises a counter in
 a file of its own (its pulse). A lease is stale if the pulse of its starter stands still for `Leases.patience` seconds
-by the clock of whoever watches it, so clocks of two machines are never compared. A stale lease is replaced.
+by the clock of the process that watches it, so clocks of two machines are never compared. A stale lease is replaced.
 
 A starter that only seemed dead may still finish the chunk. That costs work and nothing else: of two results the first
 is kept (`sgdec.corpus.results`).
@@ -87,7 +87,7 @@ class Leases:
         self._store.write(f"leases/{place_of(chunk)}", json.dumps(record).encode())
 
     def record(self, chunk: int) -> dict[str, Any] | None:
-        """What `settle` noted; None if nothing was."""
+        """The record that `settle` wrote; None if there is none."""
         content = self._store.read(f"leases/{place_of(chunk)}")
         try:
             return dict(parse_json(content)) if content is not None and content.startswith(b"{") else None

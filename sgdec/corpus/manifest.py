@@ -1,4 +1,4 @@
-"""The manifest of a corpus: what is to be decoded, how, and where each chunk of the input begins.
+"""The manifest of a corpus: its inputs, how they are decoded, and where each chunk begins.
 
 ``manifest.json`` has the settings, the signature of the run and the inputs with their hashes. ``chunks.npy`` has one
 row of numbers for each chunk (`Chunk`). Both are written once, when the folder is made; a later start has to agree

@@ -31,7 +31,7 @@ def results(store: Store, manifest: Manifest) -> Iterator[Result]:
         if found is None:
             raise SgdecError(
                 f"{store}: chunk {number} (lines {chunk.id} to {chunk.id + chunk.lines - 1}) has no result yet. "
-                "Start `sgdec corpus` with the same options again: it goes on."
+                "Start `sgdec corpus` with the same options again: it continues."
             )
         result, receipt = found
         record = leases.record(number)

@@ -5,7 +5,7 @@
     failed.jsonl    a line for each sentence that failed: {"id": 17, "input": "a.txt", "line": 17, "reason": "..."}
     about.json      lines, failed lines, seconds, and the worker
 
-Of all results of a chunk the first is kept. Its hash is in the record that takes the place of the chunk's lease.
+The first result of a chunk is kept. Its hash is in the record that takes the place of the chunk's lease.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ AGAIN = 2.0
 
 @dataclass
 class Progress:
-    """What this start has done and seen."""
+    """The work of this start, and what it has seen."""
 
     lines: int = 0
     """Lines of results that this start published."""
@@ -87,7 +87,7 @@ class Starter:
         """Chunks that other starters had when we last looked."""
         self._looked = clock()
         self._retry: deque[Task] = deque()
-        """Tasks of claimed chunks that are to be handed out again, or for the first time after a split."""
+        """Tasks of claimed chunks that wait for a worker, after a death or a split."""
         self._flying: set[Task] = set()
         self._deaths: dict[Task, int] = {}
         self._in_a_row = 0
@@ -107,7 +107,7 @@ class Starter:
     def step(self, seconds: float) -> None:
         """Hand out what can be handed out, and react to what happens within this time.
 
-        Raises SgdecError if the run cannot go on.
+        Raises SgdecError if the run cannot continue.
         """
         if not self.stopping:
             self._hand_out()
@@ -261,7 +261,7 @@ class Starter:
         return None if found is None else found[0]
 
     def _resume_parts(self, chunk: int) -> None:
-        """Go on with a chunk that an earlier start has split."""
+        """Continue a chunk that an earlier start has split."""
         kept = [Task(chunk, first, lines) for first, lines in _parts_of(self._store, chunk)]
         tasks = _filled(chunk, self._manifest.chunks[chunk], kept)
         self._parts[chunk] = tasks
@@ -305,7 +305,7 @@ def _filled(chunk: int, about: Chunk, kept: Sequence[Task]) -> list[Task]:
 
 
 def about(progress: Progress) -> dict[str, Any]:
-    """What the pulse says of a starter."""
+    """A starter as its pulse describes it."""
     return {
         "lines": progress.lines, "failed": progress.failed, "chunks": progress.chunks, "deaths": progress.deaths,
         "workers": dict(progress.by_worker),

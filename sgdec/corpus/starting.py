@@ -38,7 +38,7 @@ LOADING_DEATHS = 3
 
 @dataclass(frozen=True)
 class Plan:
-    """What the user asked for."""
+    """The wishes of the user."""
 
     inputs: Sequence[str]
     job: Job
@@ -63,10 +63,10 @@ class Ended:
 
 
 def start(plan: Plan, shown: Callable[[Manifest, Progress], None] = lambda manifest, progress: None) -> Ended:
-    """Decode what is not done yet. ``shown`` is called about twice a second.
+    """Decode the lines that have no result yet. ``shown`` is called about twice a second.
 
-    Raises UsageError for a folder of another run and for options that do not work, SgdecError if the run cannot go
-    on. What is done stays done.
+    Raises UsageError for a folder of another run and for options that do not work, SgdecError if the run cannot
+    continue. Results that are there stay.
     """
     store = open_store(plan.job.store)
     leases = Leases(store, patience=plan.patience)
@@ -95,7 +95,7 @@ def start(plan: Plan, shown: Callable[[Manifest, Progress], None] = lambda manif
 
 
 def _greeting(engine: Engine) -> Hello:
-    """What the first worker says that is ready."""
+    """The message of the first worker that is ready."""
     deaths = 0
     while True:
         for event in engine.events(STEP):

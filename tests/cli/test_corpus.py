@@ -194,7 +194,7 @@ def test_a_line_that_kills_once_is_decoded_by_another_worker(tmp_path: Path) -> 
     merged(tmp_path, lines)
 
 
-def test_workers_and_starters_are_killed_and_a_second_start_goes_on(tmp_path: Path) -> None:
+def test_workers_and_starters_are_killed_and_a_second_start_continues(tmp_path: Path) -> None:
     lines = write_ids(tmp_path, dict.fromkeys(range(1, LINES + 1), trap.SLOW))
     first = begin(tmp_path, *corpus("--workers", "2", *QUICK))
     _until(lambda: len(list(tmp_path.glob("d/results/*/*"))) >= 1)
@@ -229,7 +229,7 @@ def test_one_interruption_lets_workers_finish_and_two_stop_them(tmp_path: Path) 
         assert "Interrupted: the workers finish" in ran.err
         assert "Traceback" not in ran.err
         if times == 1:
-            assert "stopped; start the same command again to go on." in ran.err
+            assert "stopped; start the same command again to continue." in ran.err
             assert not [path for path in tmp_path.glob("d/leases/*/*") if not path.read_text().startswith("{")]
     assert sgdec(tmp_path, *corpus(*QUICK)).status == 0
     merged(tmp_path, lines)
@@ -312,7 +312,7 @@ def test_merging_finds_missing_and_changed_results(tmp_path: Path) -> None:
         (["corpus", "in.ids", "--output", "d", "--", *TRAP, "--range", "1:3"], "--range after `--`"),
         (["corpus", "in.ids", "--output", "d", "--ledger", "--", *TRAP], "--ledger: text cannot hold it"),
         (["corpus", "in.ids", "--output", "d"], "--predictors is missing"),
-        (["corpus", "in.ids", "--output", ".", "--", *TRAP, "--tokenizer", "manifest.json"], "what --tokenizer reads"),
+        (["corpus", "in.ids", "--output", ".", "--", *TRAP, "--tokenizer", "manifest.json"], "--tokenizer reads"),
         (["corpus", "in.ids", "--output", "d", "--", "--predictors", "trap"], "no predictor named 'trap'"),
         (["corpus-merge", "in.ids"], "in.ids: it has no manifest"),
     ],
