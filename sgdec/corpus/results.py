@@ -13,11 +13,14 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
+import tempfile
 import zipfile
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from sgdec.corpus.engine import Receipt
 from sgdec.corpus.leases import place_of
@@ -121,3 +124,19 @@ def read_result(store: Store, name: str) -> tuple[Result, Receipt] | None:
         return None
     result = Result.unpacked(data, f"{store}/{name}")
     return result, receipt_of(result, data)
+
+
+def failed_rows(output_format: str, failure: Failure) -> tuple[bytes, dict[str, bytes]]:
+    """The rows and files of a line without an output, as a worker writes them."""
+    from sgdec.io.results import make_writer
+    from sgdec.protocol import Result as Searched
+    from sgdec.protocol import Source
+    from sgdec.search.outcome import Outcome
+
+    rows: Any = io.StringIO()
+    with tempfile.TemporaryDirectory() as folder:
+        writer = make_writer(output_format, os.path.join(folder, "{id}.fst"), rows, None, ())
+        source = Source(failure.id, ())
+        writer.write(Outcome(source, Searched([]), 0.0, SgdecError(failure.reason)))
+        files = {file.name: file.read_bytes() for file in Path(folder).iterdir()}
+    return rows.getvalue().encode("utf-8"), files

@@ -20,13 +20,13 @@ from sgdec.corpus.manifest import Chunk, Manifest, refuse_other_signature
 from sgdec.corpus.results import (
     Failure,
     Result,
+    failed_rows,
     name_of,
     name_of_part,
     publish_result,
     read_result,
 )
 from sgdec.corpus.stores import Store
-from sgdec.corpus.work import failed_rows
 from sgdec.errors import SgdecError, UsageError
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,6 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 from sgdec.collector import collector_spared
 from sgdec.corpus.engine import Hello, Job, Receipt, Task
@@ -154,17 +153,3 @@ def processor() -> str:
         return platform.processor() or platform.machine()
     names: tuple[str, ...] = ("vendor_id", "cpu family", "model", "CPU implementer", "CPU part")
     return "-".join(found[name] for name in names if name in found)
-
-
-def failed_rows(output_format: str, failure: Failure) -> tuple[bytes, dict[str, bytes]]:
-    """The rows and files of a line without an output, as `Worker` writes them."""
-    from sgdec.protocol import Result as Searched
-    from sgdec.search.outcome import Outcome
-
-    rows: Any = io.StringIO()
-    with tempfile.TemporaryDirectory() as folder:
-        writer = make_writer(output_format, os.path.join(folder, "{id}.fst"), rows, None, ())
-        source = Source(failure.id, ())
-        writer.write(Outcome(source, Searched([]), 0.0, SgdecError(failure.reason)))
-        files = {file.name: file.read_bytes() for file in Path(folder).iterdir()}
-    return rows.getvalue().encode("utf-8"), files

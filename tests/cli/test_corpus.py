@@ -312,7 +312,7 @@ def test_merging_finds_missing_and_changed_results(tmp_path: Path) -> None:
         (["corpus", "in.ids", "--output", "d", "--", *TRAP, "--range", "1:3"], "--range after `--`"),
         (["corpus", "in.ids", "--output", "d", "--ledger", "--", *TRAP], "--ledger: text cannot hold it"),
         (["corpus", "in.ids", "--output", "d"], "--predictors is missing"),
-        (["corpus", "in.ids", "--output", ".", "--", *TRAP, "--tokenizer", "manifest.json"], "--tokenizer reads"),
+        (["corpus", "in.ids", "--output", ".", "--", *TRAP, "--tokenizer", "manifest.json"], "tokenizer reads"),
         (["corpus", "in.ids", "--output", "d", "--", "--predictors", "trap"], "no predictor named 'trap'"),
         (["corpus-merge", "in.ids"], "in.ids: it has no manifest"),
     ],
