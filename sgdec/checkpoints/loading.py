@@ -84,7 +84,7 @@ def _load(
         raise SgdecError(f"{path}: this model is quantised. Give --precision int8, or the model that it was made of.")
     weights = folder / WEIGHTS
     model = _of_kind(kind, build_model(config, where=str(folder / CONFIG), host=host, weights=weights), path)
-    load_weights(model, weights)
+    map_weights(model, weights)
     return make_ready(model, device=device, precision=precision, joint=joint), vocabularies
 
 
@@ -211,11 +211,29 @@ def load_weights(model: Model, file: Path) -> None:
     fill(model, load_tensors(file), str(file))
 
 
+def map_weights(model: Model, file: Path) -> None:
+    """`load_weights` without a copy, for models that only predict: processes share the pages of the file."""
+    own = model.state_dict(keep_vars=True)
+    tensors = load_tensors(file)
+    check_weights(model, tensors, str(file))
+    for name, tensor in tensors.items():
+        own[name].data = tensor.to(own[name].dtype)
+
+
 def fill(model: Model, tensors: Mapping[str, Tensor], where: str, *, assign: bool = False) -> None:
     """Give a model these weights; errors call them ``where``. Raises the errors of `load_model`.
 
     With ``assign`` the model uses the tensors without a copy, and those that `Model.replaced` names may be missing.
     """
+    check_weights(model, tensors, where, optional=model.replaced if assign else ())
+    model.load_state_dict(dict(tensors), strict=False, assign=assign)
+
+
+def check_weights(
+    model: Model, tensors: Mapping[str, Tensor], where: str, optional: tuple[str, ...] = ()
+) -> None:
+    """Raise SgdecError unless these are the weights of a model; those whose names begin with ``optional`` may be
+    missing."""
     own = model.state_dict(keep_vars=True)
     for name, tensor in tensors.items():
         if name not in own:
@@ -226,11 +244,9 @@ def fill(model: Model, tensors: Mapping[str, Tensor], where: str, *, assign: boo
         if not tensor.isfinite().all():
             raise SgdecError(f"{where}: tensor {name} holds NaN or infinite weights. Take an earlier checkpoint.")
     filled = {id(own[name]) for name in tensors}  # tied weights are one parameter under several names
-    optional = model.replaced if assign else ()
     missing = [n for n, parameter in own.items() if id(parameter) not in filled and not n.startswith(optional)]
     if missing:
         raise SgdecError(f"{where}: tensor {missing[0]} is missing. Is {CONFIG} of the same run?")
-    model.load_state_dict(dict(tensors), strict=False, assign=assign)
 
 
 def model_tensors(model: Model) -> dict[str, Tensor]:
