@@ -14,18 +14,19 @@ import logging
 import os
 import uuid
 import zlib
-from collections.abc import Mapping, Sequence
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, NamedTuple, overload
 
 import numpy as np
 import numpy.typing as npt
 
+from sgdec.corpus.inputs import absolute, is_seekable, opened, state_of
 from sgdec.corpus.stores import FolderStore, Store, publish
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.documents import parse_json
-from sgdec.io.sources import open_input
 from sgdec.terminal import Bar
 from sgdec.text.lines import reading
 
@@ -59,6 +60,32 @@ class Chunk(NamedTuple):
     """The number of its first line among the lines of all inputs, from 1."""
 
 
+class ChunkTable(Sequence[Chunk]):
+    """Many chunks, as one array."""
+
+    def __init__(self, rows: npt.NDArray[np.int64]) -> None:
+        self.rows = rows.reshape(-1, len(Chunk._fields))
+
+    @classmethod
+    def of(cls, chunks: Iterable[Chunk]) -> ChunkTable:
+        return cls(np.array(list(chunks), dtype=np.int64))
+
+    @overload
+    def __getitem__(self, place: int) -> Chunk: ...
+    @overload
+    def __getitem__(self, place: slice) -> ChunkTable: ...
+    def __getitem__(self, place: int | slice) -> Chunk | ChunkTable:
+        return ChunkTable(self.rows[place]) if isinstance(place, slice) else Chunk(*self.rows[place].tolist())
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ChunkTable) and np.array_equal(self.rows, other.rows)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 @dataclass(frozen=True)
 class Input:
     """One file of the corpus."""
@@ -90,17 +117,16 @@ class Manifest:
     inputs: list[Input]
     lines: int
     """Those of all inputs."""
-    chunks: list[Chunk] = field(repr=False, compare=False)
+    chunks: ChunkTable = field(repr=False, compare=False)
     format: int = FORMAT
 
 
 def write_manifest(store: Store, manifest: Manifest) -> Manifest:
     """Write a new manifest; if another starter was faster, its manifest, which has to agree."""
-    rows = np.array(manifest.chunks, dtype=np.int64).reshape(-1, len(Chunk._fields))
-    content = asdict(manifest)
-    del content["chunks"]
+    content = {name: value for name, value in vars(manifest).items() if name != "chunks"}
+    content["inputs"] = [asdict(each) for each in manifest.inputs]
     buffer = io.BytesIO()
-    np.save(buffer, rows, allow_pickle=False)
+    np.save(buffer, manifest.chunks.rows, allow_pickle=False)
     store.create(CHUNKS, buffer.getvalue())  # equal for equal inputs and sizes of chunks, which the manifest compares
     if not store.create(MANIFEST, json.dumps(content, indent=1).encode()):
         found = read_manifest(store)
@@ -122,8 +148,7 @@ def read_manifest(store: Store) -> Manifest | None:
                 f"{store}: its manifest has format {given.get('format')!r}; this sgdec reads {FORMAT}. Use the "
                 "version that made it."
             )
-        table = np.load(io.BytesIO(rows or b""), allow_pickle=False)
-        chunks = [Chunk(*row) for row in table.tolist()]
+        chunks = ChunkTable(np.load(io.BytesIO(rows or b""), allow_pickle=False).astype(np.int64))
         given["inputs"] = [Input(**each) for each in given["inputs"]]
         return Manifest(**given, chunks=chunks)
     except SgdecError:
@@ -168,7 +193,7 @@ def _refuse(store: Store, name: str, then: object, here: object) -> None:
 
 def survey(
     paths: Sequence[str], size: int, store: Store, *, known: Manifest | None = None
-) -> tuple[list[Input], list[Chunk]]:
+) -> tuple[list[Input], ChunkTable]:
     """The inputs, and their chunks of at most ``size`` lines.
 
     Packed inputs and standard input are unpacked into the folder, because workers begin to read in the middle. A file
@@ -177,17 +202,17 @@ def survey(
     that cannot be read.
     """
     inputs: list[Input] = []
-    chunks: list[Chunk] = []
+    tables: list[npt.NDArray[np.int64]] = []
     for number, path in enumerate(paths):
         unchanged = known is not None and _unchanged(known, number, path)
         if known is not None and unchanged:
             inputs.append(known.inputs[number])
-            chunks += [chunk for chunk in known.chunks if chunk.file == number]
+            tables.append(known.chunks.rows[known.chunks.rows[:, 0] == number])
             continue
         found, own = _survey(path, number, sum(each.lines for each in inputs) + 1, size, store)
         inputs.append(found)
-        chunks += own
-    return inputs, chunks
+        tables.append(own.rows)
+    return inputs, ChunkTable(np.concatenate(tables))
 
 
 def _unchanged(known: Manifest, number: int, path: str) -> bool:
@@ -195,30 +220,27 @@ def _unchanged(known: Manifest, number: int, path: str) -> bool:
         return False
     then = known.inputs[number]
     try:
-        now = os.stat(then.place)
-    except OSError:
+        return then.place == absolute(path) and state_of(path) == (then.size, then.modified)
+    except (OSError, UsageError):
         return False
-    return then.place == os.path.abspath(path) and (now.st_size, now.st_mtime_ns) == (then.size, then.modified)
 
 
-def _survey(path: str, number: int, first: int, size: int, store: Store) -> tuple[Input, list[Chunk]]:
+def _survey(path: str, number: int, first: int, size: int, store: Store) -> tuple[Input, ChunkTable]:
     """Read one input once: its hash, and its chunks with their checksums."""
-    with reading(path), open_input(path) as file:
-        packed = path.endswith((".gz", ".zst"))
-        if not packed and file.seekable() and path != "-":
-            before = os.stat(path)
-            tally = _Tally(number, first, size)
-            tally.read(file, path, before.st_size)
-            after = os.stat(path)
-            if (before.st_size, before.st_mtime_ns) != (after.st_size, after.st_mtime_ns):
-                raise SgdecError(f"input {path}: changed while it was read. Start again when it is complete.")
-            return tally.input(path, os.path.abspath(path), after.st_mtime_ns), tally.chunks
-        if not isinstance(store, FolderStore):
-            raise UsageError(f"input {path}: cannot be read from the middle. Unpack it to a file first.")
-        return _unpack(file, path, _Tally(number, first, size), Path(os.path.abspath(store.place), "inputs"))
+    tally = _Tally(number, first, size)
+    with reading(path), opened(path) as file:
+        if not is_seekable(path, file):
+            if not isinstance(store, FolderStore):
+                raise UsageError(f"input {path}: cannot be read from the middle. Unpack it to a file first.")
+            return _unpack(file, path, tally, Path(os.path.abspath(store.place), "inputs"))
+        before = state_of(path)
+        tally.read(file, path, before[0])
+        if state_of(path) != before:
+            raise SgdecError(f"input {path}: changed while it was read. Start again when it is complete.")
+        return tally.input(path, absolute(path), before[1]), tally.chunks
 
 
-def _unpack(file: IO[bytes], path: str, tally: _Tally, folder: Path) -> tuple[Input, list[Chunk]]:
+def _unpack(file: IO[bytes], path: str, tally: _Tally, folder: Path) -> tuple[Input, ChunkTable]:
     """The same while a copy is written, whose name is its hash, so that another content is another file."""
     folder.mkdir(parents=True, exist_ok=True)
     beside = folder / f".{uuid.uuid4().hex}"
@@ -241,7 +263,7 @@ class _Tally:
     def __init__(self, number: int, first: int, size: int) -> None:
         self._number, self._first, self._size = number, first, size
         self.digest = hashlib.sha256()
-        self.chunks: list[Chunk] = []
+        self._rows = array("q")
         self._lines = self._held = self._begin = self._end = self._crc = 0
 
     def read(self, file: IO[bytes], name: str, bytes: int | None, copy: IO[bytes] | None = None) -> None:
@@ -258,6 +280,10 @@ class _Tally:
         self._held += last != b"\n"  # the last line may lack its end
         if self._held:
             self._close()
+
+    @property
+    def chunks(self) -> ChunkTable:
+        return ChunkTable(np.frombuffer(self._rows, dtype=np.int64))
 
     def input(self, path: str, place: str, modified: int) -> Input:
         return Input(path, place, self._end, modified, self.digest.hexdigest(), self._lines)
@@ -281,6 +307,6 @@ class _Tally:
 
     def _close(self) -> None:
         line, id = self._lines + 1, self._first + self._lines
-        self.chunks.append(Chunk(self._number, line, self._held, self._begin, self._end, self._crc, id))
+        self._rows.extend(Chunk(self._number, line, self._held, self._begin, self._end, self._crc, id))
         self._lines += self._held
         self._begin, self._crc, self._held = self._end, 0, 0

@@ -14,7 +14,7 @@ from typing import Any
 from sgdec.corpus.engine import Died, Engine, Hello, Job, Limits, Ready, Refused
 from sgdec.corpus.leases import Leases, refuse_company
 from sgdec.corpus.manifest import (
-    Chunk,
+    ChunkTable,
     Input,
     Manifest,
     read_manifest,
@@ -113,7 +113,7 @@ def _greeting(engine: Engine) -> Hello:
 
 
 def _manifest(
-    plan: Plan, inputs: list[Input], chunks: list[Chunk], signature: Mapping[str, str]
+    plan: Plan, inputs: list[Input], chunks: ChunkTable, signature: Mapping[str, str]
 ) -> Manifest:
     return Manifest(
         list(plan.arguments), plan.job.folder, dict(signature), plan.job.output_format, plan.job.ledger, plan.chunk,

@@ -157,23 +157,26 @@ def _rename_new(written: Path, target: Path) -> bool:
     raise OSError(number, os.strerror(number))
 
 
+def file_system(url: str) -> tuple[Any, str]:
+    """The file system of a URL, and its path there. Raises UsageError if fsspec cannot open it."""
+    try:
+        import fsspec
+    except ModuleNotFoundError:
+        raise UsageError(f"{url}: a URL takes fsspec, which is not installed{install_hint('fsspec')}.") from None
+    try:
+        files, place = fsspec.core.url_to_fs(url)
+    except (ImportError, ValueError) as error:
+        raise UsageError(f"{url}: {one_line(str(error)).rstrip('.')}.") from None
+    return files, str(place)
+
+
 class UrlStore(Store):
     """A URL of fsspec: an object store, or another file system that it knows."""
 
     def __init__(self, place: str) -> None:
         super().__init__(place)
-        try:
-            import fsspec
-        except ModuleNotFoundError:
-            raise UsageError(
-                f"{place}: a URL takes fsspec, which is not installed{install_hint('fsspec')}."
-            ) from None
-        try:
-            self._files, self._root = fsspec.core.url_to_fs(place)
-        except (ImportError, ValueError) as error:
-            raise UsageError(f"{place}: {error}.") from None
-        protocol = place.partition("://")[0]
-        self.atomic = protocol in CONDITIONAL
+        self._files, self._root = file_system(place)
+        self.atomic = place.partition("://")[0] in CONDITIONAL
 
     def read(self, name: str) -> bytes | None:
         with self._explained(name):

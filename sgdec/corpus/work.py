@@ -13,6 +13,7 @@ from pathlib import Path
 
 from sgdec.collector import collector_spared
 from sgdec.corpus.engine import Hello, Job, Receipt, Task
+from sgdec.corpus.inputs import read_range
 from sgdec.corpus.manifest import Chunk, Manifest, read_manifest
 from sgdec.corpus.results import Failure, Result, name_of, name_of_part, publish_result
 from sgdec.corpus.stores import open_store
@@ -121,12 +122,7 @@ class Worker:
 
 def _content(place: str, path: str, chunk: Chunk) -> bytes:
     """The bytes of a chunk. Raises SgdecError if they are not those of the manifest."""
-    try:
-        with open(place, "rb") as file:
-            file.seek(chunk.begin)
-            data = file.read(chunk.end - chunk.begin)
-    except OSError as error:
-        raise SgdecError(f"input {place}: {error.strerror}. All machines have to see it under this path.") from None
+    data = read_range(place, chunk.begin, chunk.end)
     if zlib.crc32(data) != chunk.crc:
         raise SgdecError(
             f"input {path}: lines {chunk.line} to {chunk.line + chunk.lines - 1} have changed since the folder was "

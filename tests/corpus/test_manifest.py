@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sgdec.corpus import manifest as module
+from sgdec.corpus.inputs import read_range
 from sgdec.corpus.manifest import Chunk, Manifest, read_manifest, refuse_other, survey, write_manifest
 from sgdec.corpus.stores import FolderStore, open_store
 from sgdec.errors import SgdecError, UsageError
@@ -160,3 +161,15 @@ def test_a_manifest_of_another_format_says_what_to_use(tmp_path: Path) -> None:
     store.write("manifest.json", (store.read("manifest.json") or b"").replace(b'"format": 1', b'"format": 9'))
     with pytest.raises(SgdecError, match="format 9; this sgdec reads 1"):
         read_manifest(store)
+
+
+def test_an_input_can_be_a_url() -> None:
+    fsspec = pytest.importorskip("fsspec")
+    files = fsspec.filesystem("memory")
+    files.pipe_file("/inputs/a.txt", b"a\nbb\nc")
+    store = open_store("memory://corpora/a")
+    inputs, chunks = survey(["memory://inputs/a.txt"], 2, store)
+    assert inputs[0].place == "memory://inputs/a.txt"
+    assert [read_range(inputs[0].place, chunk.begin, chunk.end) for chunk in chunks] == [b"a\nbb\n", b"c"]
+    with pytest.raises(UsageError, match=r"input memory://inputs/no\.txt"):
+        survey(["memory://inputs/no.txt"], 2, store)

@@ -11,7 +11,7 @@ import numpy as np
 
 from sgdec.corpus.engine import Advanced, Died, Done, Engine, Event, Job, Limits, Receipt, Refused, Task
 from sgdec.corpus.leases import Leases
-from sgdec.corpus.manifest import Chunk, Input, Manifest
+from sgdec.corpus.manifest import Chunk, ChunkTable, Input, Manifest
 from sgdec.corpus.results import Result, name_of, name_of_part, publish_result
 from sgdec.corpus.starter import Starter
 from sgdec.corpus.stores import FolderStore, Store
@@ -32,7 +32,7 @@ def manifest_of(lines: Iterable[int]) -> Manifest:
         chunks.append(Chunk(0, first, count, 0, 0, 0, first))
         first += count
     source = Input("in.txt", "/in.txt", 0, 0, "", first - 1)
-    return Manifest([], "/", {}, "text", False, max(lines, default=1), [source], first - 1, chunks)
+    return Manifest([], "/", {}, "text", False, max(lines, default=1), [source], first - 1, ChunkTable.of(chunks))
 
 
 @dataclass
