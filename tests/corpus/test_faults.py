@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from sgdec.corpus.engine import Task
+from sgdec.corpus.leases import Leases
 from sgdec.corpus.merging import merge
 from sgdec.corpus.results import Failure, name_of, read_result
 from sgdec.corpus.starter import Starter
@@ -115,3 +117,26 @@ def test_workers_that_all_die_end_the_run_with_the_reason(tmp_path: Path) -> Non
     with pytest.raises(SgdecError, match=r"workers have died one after the other.*SIGSEGV.*sgdec decode"):
         while not starter.finished:
             starter.step(1.0)
+
+
+def test_a_result_whose_starter_died_before_it_noted_this_is_not_decoded_again(tmp_path: Path) -> None:
+    world = World(WatchedStore(tmp_path), manifest_of([4]), np.random.default_rng(1), chance=0.0)
+    starter = world.starter("late")  # it looks at the folder before the result is there
+    world.decode(Task(0), "1.1@dead")
+    starter.step(1.0)
+    assert starter.finished and starter.progress.lines == 0
+    assert Leases(world.store).record(0) is not None
+
+
+def test_parts_that_vanish_are_decoded_again(tmp_path: Path) -> None:
+    world = World(WatchedStore(tmp_path), manifest_of([8]), np.random.default_rng(1), frozenset({8}), chance=0.0)
+    starter = world.starter("a")
+    removed = 0
+    while not starter.finished:
+        starter.step(1.0)
+        for name in world.store.names("parts/000000000")[:1] if removed < 3 else ():
+            world.store.remove(f"parts/000000000/{name}")
+            removed += 1
+    found = read_result(world.store, name_of(0))
+    assert found is not None and removed == 3
+    assert found[0].rows == b"1\n2\n3\n4\n5\n6\n7\n\n"
