@@ -37,16 +37,14 @@ def command(folder: str, output: str | None, failed: str | None) -> int:
 
     Each result is compared with the hash that was noted when it was published. Exit status 1 if a line failed.
     """
-    from sgdec.corpus.manifest import read_manifest
+    from sgdec.corpus.manifest import existing_manifest
     from sgdec.corpus.merging import line_of, merge
     from sgdec.corpus.stores import open_store
     from sgdec.io.writing import whole_file
     from sgdec.terminal import Bar
 
     store = open_store(folder)
-    manifest = read_manifest(store)
-    if manifest is None:
-        raise UsageError(f"{folder}: it has no manifest.json. Expected a folder that `sgdec corpus` wrote.")
+    manifest = existing_manifest(store)
     if output is None and manifest.output_format == "fst":
         raise UsageError("the lattices go into a zip file: give --output FILE.zip.")
     listed = failed or (None if output is None else failed_beside(output)[0])

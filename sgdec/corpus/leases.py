@@ -17,7 +17,7 @@ import os
 import socket
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
@@ -38,6 +38,14 @@ def place_of(chunk: int) -> str:
     '000012/000012345'
     """
     return f"{chunk // 1000:06}/{chunk:09}"
+
+
+def chunks_in(store: Store, kind: str) -> Iterator[int]:
+    """The chunks that have a file in ``leases`` or ``results``, in order."""
+    for folder in store.names(kind):
+        for name in store.names(f"{kind}/{folder}"):
+            if (number := name.partition(".")[0]).isdecimal():
+                yield int(number)
 
 
 @dataclass
@@ -94,11 +102,15 @@ class Leases:
         except ValueError:
             return None
 
+    def owner(self, chunk: int) -> str | None:
+        """The starter that has a chunk; None if none has claimed it, or it is done."""
+        content = self._store.read(f"leases/{place_of(chunk)}")
+        return None if content is None or content.startswith(b"{") else content.decode(errors="replace")
+
     def release(self, chunk: int) -> None:
         """Give a chunk back, for others to claim."""
-        name = f"leases/{place_of(chunk)}"
-        if self._owner(name) == self.name:
-            self._store.remove(name)
+        if self.owner(chunk) == self.name:
+            self._store.remove(f"leases/{place_of(chunk)}")
 
     def others(self) -> list[dict[str, Any]]:
         """The last pulses of all other starters, dead or alive."""
@@ -108,10 +120,6 @@ class Leases:
     def end(self, about: dict[str, Any]) -> None:
         """The last pulse, which says that this starter has stopped."""
         self.pulse({**about, "ended": True})
-
-    def _owner(self, name: str) -> str | None:
-        content = self._store.read(name)
-        return None if content is None else content.decode(errors="replace")
 
     def _lives(self, owner: str) -> bool:
         found = self._pulse_of(owner)

@@ -157,6 +157,17 @@ def read_manifest(store: Store) -> Manifest | None:
         raise SgdecError(f"{store}: {MANIFEST} or {CHUNKS} is damaged. Start again in another folder.") from None
 
 
+def existing_manifest(store: Store) -> Manifest:
+    """The manifest of a corpus. Raises UsageError if there is none, SgdecError if it is damaged."""
+    found = read_manifest(store)
+    if found is None:
+        raise UsageError(
+            f"{store}: it has no {MANIFEST}. Expected a folder that `sgdec corpus` wrote; a new one has its manifest "
+            "when the first worker has loaded its models."
+        )
+    return found
+
+
 def refuse_other(found: Manifest, now: Manifest, store: Store) -> None:
     """Raises UsageError that names the first difference of two manifests."""
     refuse_other_input(found, now.inputs, store)

@@ -10,12 +10,12 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from sgdec.corpus.engine import Advanced, Died, Done, Engine, Event, Ready, Receipt, Refused, Task
-from sgdec.corpus.leases import Leases
+from sgdec.corpus.leases import Leases, chunks_in
 from sgdec.corpus.manifest import Chunk, Manifest, refuse_other_signature
 from sgdec.corpus.results import (
     Failure,
@@ -80,7 +80,7 @@ class Starter:
         self._clock = clock
         self._parts: dict[int, list[Task]] = {chunk: [] for chunk in _split_before(store)}
         """The tasks of chunks that were split, in order."""
-        done = set(_done(store))
+        done = set(chunks_in(store, "results"))
         self.progress.chunks = len(done)
         self._waiting = deque(chunk for chunk in range(len(manifest.chunks)) if chunk not in done)
         self._taken: deque[int] = deque()
@@ -269,13 +269,6 @@ class Starter:
         self._join(chunk)
 
 
-def _done(store: Store) -> Iterable[int]:
-    """The chunks that have a result."""
-    for folder in store.names("results"):
-        for name in store.names(f"results/{folder}"):
-            yield int(name.partition(".")[0])
-
-
 def _split_before(store: Store) -> Sequence[int]:
     """The chunks that earlier starts have split."""
     return [int(name) for name in store.names("parts") if name.isdecimal()]
@@ -307,6 +300,6 @@ def _filled(chunk: int, about: Chunk, kept: Sequence[Task]) -> list[Task]:
 def about(progress: Progress) -> dict[str, Any]:
     """A starter as its pulse describes it."""
     return {
-        "lines": progress.lines, "failed": progress.failed, "chunks": progress.chunks, "deaths": progress.deaths,
-        "workers": dict(progress.by_worker),
+        "lines": progress.lines, "underway": progress.underway, "failed": progress.failed, "chunks": progress.chunks,
+        "deaths": progress.deaths, "workers": dict(progress.by_worker),
     }  # fmt: skip

@@ -162,16 +162,19 @@ def _patient(starter: Starter) -> Iterator[None]:
 def _pulsing(leases: Leases, seconds: float, said: Callable[[], dict[str, Any]]) -> Iterator[None]:
     """Show from a thread that this starter lives, whatever it waits for."""
     ended = threading.Event()
+    begun = time.monotonic()
+
+    def content() -> dict[str, Any]:
+        return {**said(), "seconds": round(time.monotonic() - begun, 1), "every": seconds}
 
     def beat() -> None:
         while not ended.wait(seconds):
             try:
-                leases.pulse(said())
+                leases.pulse(content())
             except SgdecError as error:  # the work itself meets the same trouble, and reports it
                 log.debug(str(error))
 
-    leases.pulse(said())
-    begun = time.monotonic()
+    leases.pulse(content())
     thread = threading.Thread(target=beat, daemon=True)
     thread.start()
     try:
@@ -180,6 +183,6 @@ def _pulsing(leases: Leases, seconds: float, said: Callable[[], dict[str, Any]])
         ended.set()
         thread.join()
         try:
-            leases.end({**said(), "seconds": round(time.monotonic() - begun, 1)})
+            leases.end(content())
         except SgdecError as error:
             log.debug(str(error))

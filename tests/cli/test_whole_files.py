@@ -18,6 +18,7 @@ from sgdec.cli.paths import Written
 from sgdec.errors import SgdecError
 from sgdec.io.writing import claim, whole_file, write_whole
 from tests.helpers.commands import ALL, parameters
+from tests.helpers.corpora import write_corpus
 from tests.helpers.places import ROOT
 from tests.helpers.tiny_models import characters, write_checkpoint, write_lattice
 from tests.helpers.traced_runs import write_trace
@@ -163,6 +164,8 @@ CASES: dict[tuple[tuple[str, ...], str], tuple[str, str]] = {
     (("view",), "output"): ("view trace --output out", "out"),
     (("view",), "svg"): ("view trace --sentence 1 --svg out", "out"),
     (("view",), "pdf"): ("view trace --sentence 1 --pdf out", "out"),
+    (("corpus-status",), "html"): ("corpus-status corpus --html out", "out"),
+    (("corpus-status",), "json_"): ("corpus-status corpus --json out", "out"),
     (("compare",), "html"): ("compare text text --html out", "out"),
     (("compare",), "json_"): ("compare text text --json out", "out"),
     (("trie",), "output"): ("trie in.ids --output out", "out"),
@@ -206,6 +209,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Any]:
     (folder / "numbers").write_text("seven\n")
     write_lattice(folder / "1.fst", [((3,), 0.5)])
     write_trace(folder / "trace")
+    write_corpus(folder / "corpus")
     write_checkpoint(folder / "model")
     write_checkpoint(folder / "model2", seed=2)
     write_checkpoint(folder / "model3", source="stu", target="stu", model="transformer", options={"width": 8})

@@ -1,0 +1,53 @@
+"""``sgdec corpus-status``: how far a corpus is."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from sgdec.cli.paths import Command, Read, Written
+from sgdec.cli.tables import table
+
+SHOWN = 10
+"""The most rows of a table that are printed."""
+
+
+@click.command("corpus-status", cls=Command)
+@click.argument("folder", metavar="DIR", type=Read())
+@click.option(
+    "--watch", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
+    help="Look twice, with this time between, to see which starters live and how fast they are now.",
+)
+@click.option("--json", "json_", type=Written(), metavar="FILE", help="Write everything as JSON.")
+@click.option("--html", type=Written(), metavar="FILE", help="Write a page with everything.")
+def command(folder: str, watch: float | None, json_: str | None, html: str | None) -> None:
+    """Show how far a corpus is: lines, speed, failed lines, starters, workers, and chunks that need attention.
+
+    It only reads, and can be called from any machine that sees the folder, while the corpus is decoded and after.
+
+    \b
+    sgdec corpus-status DIR
+    sgdec corpus-status DIR --watch 30
+    """
+    from sgdec.corpus.manifest import existing_manifest
+    from sgdec.corpus.status import look
+    from sgdec.corpus.status_tables import findings, tables
+    from sgdec.corpus.stores import open_store
+    from sgdec.io.writing import write_whole
+
+    store = open_store(folder)
+    status = look(
+        store, existing_manifest(store), seconds=watch, details=json_ is not None or html is not None
+    )  # fmt: skip
+    if json_ is not None:
+        write_whole(json_, json.dumps(status.to_dict(), indent=1) + "\n")
+    if html is not None:
+        from sgdec.corpus.status_page import page
+
+        write_whole(html, page(status))
+    click.echo("\n".join(findings(status)))
+    for each in tables(status):
+        more = len(each.rows) - SHOWN
+        notes = [*([f"{more:,} more rows are on the page (--html FILE)."] if more > 0 else []), *each.notes]
+        click.echo("\n" + "\n".join([each.title, table(each.head, each.rows[:SHOWN]), *notes]))

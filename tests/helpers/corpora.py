@@ -1,0 +1,31 @@
+"""Folders of corpora whose results are written at once, without workers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from sgdec.corpus.leases import Leases
+from sgdec.corpus.manifest import Chunk, Input, Manifest, write_manifest
+from sgdec.corpus.results import Failure, Result, name_of, publish_result
+from sgdec.corpus.stores import FolderStore
+
+
+def write_corpus(
+    place: str | Path, chunks: Sequence[int] = (2, 2, 1), done: Sequence[int] = (0, 1, 2)
+) -> FolderStore:
+    """A corpus with chunks of these numbers of lines, some of them done. The first line of chunk 1 has failed."""
+    store = FolderStore(str(place))
+    firsts = [1 + sum(chunks[:number]) for number in range(len(chunks))]
+    listed = [Chunk(0, first, count, 0, 0, 0, first) for first, count in zip(firsts, chunks, strict=True)]
+    source = Input("in.txt", "/in.txt", 0, 0, "", sum(chunks))
+    write_manifest(store, Manifest([], "/", {}, "text", False, max(chunks), [source], sum(chunks), listed))
+    leases = Leases(store)
+    for number in done:
+        chunk = listed[number]
+        failed = (Failure(chunk.id, "in.txt", chunk.line, "in.txt, line 3: no output"),) if number == 1 else ()
+        result = Result(chunk.lines, b"x\n" * chunk.lines, {}, failed, 1.0 + number, "1.1")
+        receipt = publish_result(store, name_of(number), result)
+        assert receipt is not None
+        leases.settle(number, receipt.to_dict())
+    return store
