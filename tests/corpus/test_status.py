@@ -135,7 +135,7 @@ def test_records_of_many_chunks_are_read_only_if_details_are_wanted(
     assert "by the pulses" in " ".join(findings(quick))
     full = seen(store, details=True)
     assert full.records is not None and full.failed == 1
-    assert [chunk for chunk, _ in full.records.slowest] == [2, 1], "3 seconds a line, then 1"
+    assert [chunk for chunk, _ in full.records.slowest] == [2, 0], "8 seconds a line, then 5"
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"counter": 1}', b"\xff"])

@@ -1,7 +1,7 @@
 """Every code block of the documentation runs.
 
 Python blocks run as they stand; shell blocks run line by line, in a folder that holds nothing but a copy of
-``examples`` and, as if the course had been taken, its solutions. Blocks in other languages (text, bibtex, toml) are
+``examples`` and, as if the course had been taken, its solutions. Blocks in other languages (text, bibtex, toml, yaml) are
 not code of ours. Pages that lead from block to block run from top to bottom in one folder; their Python blocks are
 files that begin with their names. A tutorial begins in the folder of a small demo. `sgdec` and `python` are forked
 from one process (`tests.helpers.forked_commands`); a test compares them with new processes.
@@ -41,7 +41,7 @@ SHOWN = re.compile(r"savefig\(\"(.*?)\"")
 """Pictures that a page draws."""
 QUOTED = re.compile(r"^(Note: .*)$|It prints `(.*?)`", re.MULTILINE)
 """Output that does not depend on the model: the notes of a run, and what the text says a command prints."""
-NOT_CODE = {"text", "bibtex", "toml"}
+NOT_CODE = {"text", "bibtex", "toml", "yaml"}
 SGDEC = os.pathsep.join(str(ROOT / part) for part in ("", "predictors", "decoders"))
 """The PYTHONPATH of this tree."""
 
