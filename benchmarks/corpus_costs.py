@@ -29,7 +29,7 @@ class Operations(NamedTuple):
 
     count: int
     syncs: int = 0
-    """Of them, those that wait until data is on the disk."""
+    """The number that wait until data is on the disk."""
 
 
 CLAIM = Operations(8, 1)
@@ -48,7 +48,11 @@ MERGE = Operations(2)
 
 @dataclass(frozen=True)
 class Costs:
-    """What work and storage cost. The defaults were measured with ``--measure``, but for line, load and bytes."""
+    """The costs of work and of storage.
+
+    The defaults of the storage are assumed. So are those of line, load and bytes, which depend on the model. The rest
+    was measured (AMD EPYC, two cores).
+    """
 
     line: float = 0.1
     """Decoding a line on a worker of speed 1."""
@@ -71,7 +75,7 @@ class Costs:
     merge_byte: float = 6e-9
     survey_byte: float = 3e-9
     bytes: float = 100.0
-    """Of a line, of the input and of the output."""
+    """The bytes of a line, of the input and of the output."""
 
     def seconds(self, operations: Operations, times: float = 1.0) -> float:
         """Without waiting for others."""
@@ -106,7 +110,7 @@ def measure(chunks: int = 300, line: int = 100, lines: int = 1000) -> Costs:
             for chunk in range(chunks):
                 receipt = publish_result(store, name_of(chunk), results[chunk % 3])
                 assert receipt is not None
-                leases.settle(chunk, receipt.to_dict())
+                leases.settle(chunk, asdict(receipt))
 
         booked, _ = _timed(bookkeeping)
         published, _ = _timed(publish)
@@ -142,7 +146,7 @@ def _merge_of_small(place: Path, chunks: int) -> float:
     for chunk in range(chunks):
         receipt = publish_result(store, name_of(chunk), Result(1, b"x\n"))
         assert receipt is not None
-        leases.settle(chunk, receipt.to_dict())
+        leases.settle(chunk, asdict(receipt))
     return _timed(lambda: merge(store, manifest, BytesIO(), lambda failure: None))[0]
 
 

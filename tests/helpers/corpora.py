@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from sgdec.corpus.leases import Leases
@@ -27,5 +28,5 @@ def write_corpus(
         result = Result(chunk.lines, b"x\n" * chunk.lines, {}, failed, 10.0 - number, "1.1")
         receipt = publish_result(store, name_of(number), result)
         assert receipt is not None
-        leases.settle(number, receipt.to_dict())
+        leases.settle(number, asdict(receipt))
     return store

@@ -11,6 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sgdec.corpus.engine import Done, Engine, Event, Job, Limits, Task
+from sgdec.corpus.leases import Leases
+from sgdec.corpus.manifest import existing_manifest
+from sgdec.corpus.results import Result, name_of, publish_result
+from sgdec.corpus.starter import Starter
+from sgdec.corpus.stores import FolderStore
+from tests.helpers.corpora import write_corpus
 from tests.helpers.places import ROOT
 
 sys.path.append(str(ROOT / "benchmarks"))
@@ -61,6 +68,69 @@ def test_losses_are_those_of_the_exponential_formula(ratio: float) -> None:
     assert ran.wasted * case.lines / chunks == pytest.approx(expected, rel=0.1)
     deaths = math.expm1(ratio)
     assert ran.seconds / chunks == pytest.approx(seconds + expected + 30 * deaths, rel=0.1)
+
+
+class Instant(Engine):
+    """One worker that publishes at once."""
+
+    def __init__(self, store: FolderStore) -> None:
+        self._store = store
+        self._done: list[Event] = []
+
+    def start(self, job: Job, workers: int, limits: Limits) -> None:
+        pass
+
+    def wanted(self) -> int:
+        return 1 - len(self._done)
+
+    def submit(self, task: Task) -> None:
+        receipt = publish_result(self._store, name_of(task.chunk), Result(1))
+        self._done.append(Done("1.1", task, receipt))
+
+    def events(self, seconds: float) -> list[Event]:
+        found, self._done = self._done, []
+        return found
+
+    def close(self) -> None:
+        pass
+
+
+class Counting(FolderStore):
+    """Counts operations of the file system as `corpus_costs` does: a new file takes seven, another content six."""
+
+    count = 0
+
+    def create(self, name: str, data: bytes) -> bool:
+        new = super().create(name, data)
+        self.count += 7 if new else 1
+        return new
+
+    def write(self, name: str, data: bytes) -> None:
+        self.count += 6
+        super().write(name, data)
+
+    def read(self, name: str) -> bytes | None:
+        self.count += 1
+        return super().read(name)
+
+
+def test_a_starter_does_the_operations_that_are_counted(tmp_path: Path) -> None:
+    store, plain = Counting(str(tmp_path)), FolderStore(str(tmp_path))
+    write_corpus(tmp_path, [1] * 10, done=[])
+    manifest = existing_manifest(plain)
+    other = Leases(plain)
+    other.pulse()
+    assert [other.claim(chunk) for chunk in (0, 1, 2)] == ["mine"] * 3
+    starter = Starter(store, manifest, Instant(plain), Leases(store), clock=lambda: 0.0)
+    for _ in range(20):
+        starter.step(0)
+    assert starter.progress.chunks == 7
+    assert store.count == 7 * (CLAIM.count + SETTLE.count) + 3 * SKIP.count
+    for chunk in (0, 1, 2):
+        other.settle(chunk, {})
+    store.count = 0
+    assert [Leases(store).claim(chunk) for chunk in (0, 1, 2)] == ["done"] * 3
+    assert store.count == 3 * RESCAN.count
 
 
 def test_chunks_are_handed_out_no_faster_than_one_thread_can() -> None:

@@ -1,10 +1,10 @@
 """Every code block of the documentation runs.
 
 Python blocks run as they stand; shell blocks run line by line, in a folder that holds nothing but a copy of
-``examples`` and, as if the course had been taken, its solutions. Blocks in other languages (text, bibtex, toml, yaml) are
-not code of ours. Pages that lead from block to block run from top to bottom in one folder; their Python blocks are
-files that begin with their names. A tutorial begins in the folder of a small demo. `sgdec` and `python` are forked
-from one process (`tests.helpers.forked_commands`); a test compares them with new processes.
+``examples`` and, as if the course had been taken, its solutions. Blocks in other languages (text, bibtex, toml, yaml)
+are not code of ours. Pages that lead from block to block run from top to bottom in one folder; their Python blocks
+are files that begin with their names. A tutorial begins in the folder of a small demo. `sgdec` and `python` are
+forked from one process (`tests.helpers.forked_commands`); a test compares them with new processes.
 """
 
 from __future__ import annotations
