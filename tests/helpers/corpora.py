@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from sgdec.corpus.leases import Leases
-from sgdec.corpus.manifest import Chunk, Input, Manifest, write_manifest
+from sgdec.corpus.manifest import Chunk, ChunkTable, Input, Manifest, write_manifest
 from sgdec.corpus.results import Failure, Result, name_of, publish_result
 from sgdec.corpus.stores import FolderStore
 
@@ -20,7 +20,8 @@ def write_corpus(
     firsts = [1 + sum(chunks[:number]) for number in range(len(chunks))]
     listed = [Chunk(0, first, count, 0, 0, 0, first) for first, count in zip(firsts, chunks, strict=True)]
     source = Input("in.txt", "/in.txt", 0, 0, "", sum(chunks))
-    write_manifest(store, Manifest([], "/", {}, "text", False, max(chunks), [source], sum(chunks), listed))
+    table = ChunkTable.of(listed)
+    write_manifest(store, Manifest([], "/", {}, "text", False, max(chunks), [source], sum(chunks), table))
     leases = Leases(store)
     for number in done:
         chunk = listed[number]
