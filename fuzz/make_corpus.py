@@ -26,6 +26,7 @@ from sgdec.io.nplm import Layer, NplmFile, write_nplm
 from sgdec.text.lines import ZSTD
 from sgdec.text.sentencepiece import train_vocabulary
 from sgdec.text.vocabulary import train
+from tests.helpers.corpora import write_corpus
 from tests.helpers.tiny_models import write_checkpoint, write_lattice
 
 ROOT = Path(__file__).parent.parent
@@ -217,6 +218,11 @@ def configs() -> None:
     write("score.toml", 'predictors = "wc"\nvocab-size = 7\ninput-format = "ids"\n\n[wc]\ntoken = -1\n')
 
 
+def corpora() -> None:
+    pulse = {"starter": "a", "counter": 3, "lines": 4, "underway": 1, "seconds": 2.0, "workers": {"1": 4}}
+    write_corpus("work", failing=False).write("starters/a.json", json.dumps(pulse).encode())
+
+
 def write(name: str, text: str) -> None:
     path = Path(name)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -238,6 +244,6 @@ if __name__ == "__main__":
     os.chdir(CORPUS)  # so that no file says where it was made
     for make in (
         sources, lattices, networks, language_models, lists, lines_and_maps, transducers, vocabularies, models,
-        pretrained, training, configs,
+        pretrained, training, configs, corpora,
     ):  # fmt: skip
         make()

@@ -18,6 +18,7 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO, NamedTuple, overload
 
 import numpy as np
@@ -153,7 +154,7 @@ def read_manifest(store: Store) -> Manifest | None:
         return Manifest(**given, chunks=chunks)
     except SgdecError:
         raise
-    except (ValueError, TypeError, KeyError, AttributeError, EOFError):
+    except (ValueError, TypeError, KeyError, AttributeError, EOFError, SyntaxError, TokenError):
         raise SgdecError(f"{store}: {MANIFEST} or {CHUNKS} is damaged. Start again in another folder.") from None
 
 

@@ -122,7 +122,8 @@ def look(
         wait(seconds)
     pulses = _pulses(leases)
     claimed = chunks_in(store, "leases")
-    done = set(chunks_in(store, "results"))  # after the leases: a chunk that is claimed and not here is not done
+    # after the leases: a chunk that is claimed and has no result here is not done
+    done = {chunk for chunk in chunks_in(store, "results") if chunk < len(manifest.chunks)}
     leased, lost = _claims(store, leases, [chunk for chunk in claimed if chunk not in done])
     held = list(leased.values())
     return Status(
@@ -206,7 +207,7 @@ def _records(leases: Leases, chunks: Sequence[Chunk], done: set[int]) -> Records
             unrecorded.append(chunk)
             continue
         failed += int(_number(record, "failed"))
-        timed.append((_number(record, "seconds") / chunks[chunk].lines, chunk, record))
+        timed.append((_number(record, "seconds") / max(chunks[chunk].lines, 1), chunk, record))
         if len(timed) > 100 * SLOWEST:
             timed = _most(timed)
     return Records(failed, unrecorded, [(chunk, record) for _, chunk, record in _most(timed)])

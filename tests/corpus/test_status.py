@@ -174,3 +174,20 @@ def test_all_of_it_is_json_and_on_the_page(tmp_path: Path) -> None:
     parsed = Page(page(found))
     assert f"{leases.name} {hostile}" in parsed.texts["th"] and parsed.texts["li"] == list(findings(found))
     assert [len(table.rows) for table in tables(found)] == [1, 1, 2]
+
+
+@pytest.mark.parametrize("header", [b"{'descr': '<i8', 'fortran_order': False, 's\0", b"{'descr': '<i8' 3}", b"("])
+def test_a_damaged_table_of_chunks_is_an_error(tmp_path: Path, header: bytes) -> None:
+    store = write_corpus(tmp_path)
+    table = store.read("chunks.npy")
+    assert table is not None
+    store.write("chunks.npy", table[:10] + header.ljust(118) + table[128:])
+    with pytest.raises(SgdecError, match=r"chunks\.npy is damaged"):
+        seen(store)
+
+
+def test_results_of_chunks_that_the_manifest_lacks_count_nothing(tmp_path: Path) -> None:
+    store = write_corpus(tmp_path)
+    publish_result(store, name_of(7), Result(1))
+    store.write("results/000000/notes.txt", b"")
+    assert seen(store).chunks_done == 3

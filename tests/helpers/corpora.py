@@ -13,9 +13,12 @@ from sgdec.corpus.stores import FolderStore
 
 
 def write_corpus(
-    place: str | Path, chunks: Sequence[int] = (2, 2, 1), done: Sequence[int] = (0, 1, 2)
+    place: str | Path, chunks: Sequence[int] = (2, 2, 1), done: Sequence[int] = (0, 1, 2), *, failing: bool = True
 ) -> FolderStore:
-    """A corpus with chunks of these numbers of lines, some of them done. The first line of chunk 1 has failed."""
+    """A corpus with chunks of these numbers of lines, some of them done.
+
+    ``failing``: whether the first line of chunk 1 has failed.
+    """
     store = FolderStore(str(place))
     firsts = [1 + sum(chunks[:number]) for number in range(len(chunks))]
     listed = [Chunk(0, first, count, 0, 0, 0, first) for first, count in zip(firsts, chunks, strict=True)]
@@ -25,7 +28,7 @@ def write_corpus(
     leases = Leases(store)
     for number in done:
         chunk = listed[number]
-        failed = (Failure(chunk.id, "in.txt", chunk.line, "in.txt, line 3: no output"),) if number == 1 else ()
+        failed = (Failure(chunk.id, "in.txt", chunk.line, "in.txt, line 3: no output"),) if number == 1 and failing else ()
         result = Result(chunk.lines, b"x\n" * chunk.lines, {}, failed, 10.0 - number, "1.1")
         receipt = publish_result(store, name_of(number), result)
         assert receipt is not None
