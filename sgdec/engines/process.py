@@ -1,38 +1,43 @@
 """A worker as a process: ``python -m sgdec.engines.process NAME`` reads a job and then tasks, and says what happens.
 
 Both directions are lines of JSON, in over standard input and out over the descriptor that was standard output. What
-code prints goes to standard error. The process ends with its standard input, so none outlives its starter.
+code prints goes to standard error. The process ends with its standard input, so none outlives its starter; Linux also
+kills it if its starter dies while native code runs and lets no other thread work.
 """
 
 from __future__ import annotations
 
+import ctypes
 import faulthandler
 import json
 import os
+import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import asdict
 from typing import Any
 
-from sgdec.corpus.engine import Advanced, Done, Event, Hello, Job, Ready, Receipt, Refused, Task
+from sgdec.corpus.engine import Advanced, Done, Event, Job, Ready, Refused, Task
+from sgdec.engines.messages import line_of
 from sgdec.errors import SgdecError, one_line
 
 PAUSE = 0.2
 """The least seconds between two reports of progress."""
 STARTER_DIED = 3
+_PR_SET_PDEATHSIG = 1
 
 
 def main(name: str) -> int:
     """Work until standard input ends."""
     faulthandler.enable()
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     orders = os.fdopen(os.dup(0), "r", encoding="utf-8")
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
 
     def say(event: Event) -> None:
-        answers.write(json.dumps({"event": type(event).__name__, **asdict(event)}) + "\n")
+        answers.write(line_of(event) + "\n")
         answers.flush()
 
     job = Job.of_json(orders.readline())
@@ -78,18 +83,6 @@ def _listen(orders: Any, waiting: list[Task], ready: threading.Condition) -> Non
             waiting.append(Task(*json.loads(line)))
             ready.notify()
     os._exit(STARTER_DIED)  # the main thread may be in native code for long
-
-
-def event_of(said: Mapping[str, Any]) -> Event:
-    """The event in a line of a worker."""
-    kind, given = said["event"], {key: value for key, value in said.items() if key != "event"}
-    if kind == "Ready":
-        hello = given["hello"]
-        return Ready(given["worker"], Hello(**{**hello, "notes": tuple(hello["notes"])}))
-    if kind == "Done":
-        receipt = given["receipt"]
-        return Done(given["worker"], Task(*given["task"]), None if receipt is None else Receipt(**receipt))
-    return Advanced(**given) if kind == "Advanced" else Refused(**given)
 
 
 if __name__ == "__main__":

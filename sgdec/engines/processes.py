@@ -1,0 +1,215 @@
+"""Workers in processes of one machine: how they are started, watched, killed and replaced."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import IO
+
+from sgdec.corpus.engine import Died, Done, Event, Job, Limits, Ready, Refused, Task
+from sgdec.engines.messages import event_of
+from sgdec.errors import one_line
+
+POLL = 0.25
+"""Seconds between two looks at the workers."""
+ENDING = 10.0
+"""Seconds that a killed process may take to end."""
+
+
+class Processes:
+    """Workers in processes of this machine; those that die are started again, under another name.
+
+    Tasks can be submitted by one thread while another waits for events.
+    """
+
+    def __init__(self, job: Job, places: Iterable[int], limits: Limits, ahead: int, *, generation: int = 1) -> None:
+        """
+        Args:
+            job: has the number of threads in its settings
+            places: the numbers of the workers among all of the run, from 0
+            ahead: number of tasks that wait at each worker
+            generation: the second part of their first names
+        """
+        self._job, self._limits, self._ahead = job, limits, ahead
+        self._said: queue.Queue[tuple[_Process, Event | None]] = queue.Queue()
+        self._lock = threading.Lock()
+        self._all = [_Process(place, generation, job, self._said) for place in places]
+
+    def wanted(self) -> int:
+        """As that of engines."""
+        return sum(max(0, 1 + self._ahead - len(each.tasks)) for each in self._all if each.ready)
+
+    def submit(self, task: Task) -> None:
+        """As that of engines. A process that is still loading gets it if no other is ready."""
+        with self._lock:
+            min(self._all, key=lambda each: (not each.ready, len(each.tasks))).give(task)
+
+    def events(self, seconds: float) -> list[Event]:
+        """As that of engines."""
+        found: list[Event] = []
+        end = time.monotonic() + seconds
+        while True:
+            with contextlib.suppress(queue.Empty):
+                found += self._heard(*self._said.get(timeout=min(max(end - time.monotonic(), 0.001), POLL)))
+                while True:
+                    found += self._heard(*self._said.get_nowait())
+            for each in self._all:
+                each.watch(self._limits)
+            if found or time.monotonic() >= end:
+                return found
+
+    def close(self) -> None:
+        """As that of engines."""
+        with self._lock:
+            for each in self._all:
+                each.kill("")
+            for each in self._all:
+                each.end()
+            self._all = []
+
+    def _heard(self, process: _Process, event: Event | None) -> list[Event]:
+        """Events for the starter; None = the process has ended."""
+        with self._lock:
+            if process not in self._all:
+                return []
+            if event is not None:
+                process.heard(event)
+                return [event]
+            died = died_with(process.tasks, process.loaded, process.name, process.end())
+            place, job = process.place, self._job
+            self._all[self._all.index(process)] = _Process(place, process.generation + 1, job, self._said)
+            return [] if process.refused else [died]
+
+
+class _Process:
+    """One worker."""
+
+    def __init__(
+        self, place: int, generation: int, job: Job, said: queue.Queue[tuple[_Process, Event | None]]
+    ) -> None:
+        self.name, self.place, self.generation = f"{place + 1}.{generation}", place, generation
+        self.tasks: list[Task] = []
+        self.loaded = self.refused = self._killed = False
+        self._reason = ""
+        self._since = time.monotonic()
+        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by end()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "sgdec.engines.process", self.name],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, encoding="utf-8",
+            env=_environment(job, place), start_new_session=True,
+        )  # fmt: skip
+        self._said = said
+        self._tell(job.to_json())
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    @property
+    def ready(self) -> bool:
+        """Whether it can work on tasks."""
+        return self.loaded and not self._killed
+
+    def give(self, task: Task) -> None:
+        if not self.tasks:
+            self._since = time.monotonic()
+        self.tasks.append(task)
+        self._tell(json.dumps(task))
+
+    def heard(self, event: Event) -> None:
+        self._since = time.monotonic()
+        self.loaded |= isinstance(event, Ready)
+        self.refused |= isinstance(event, Refused)
+        if isinstance(event, Done):
+            self.tasks.pop(0)
+
+    def watch(self, limits: Limits) -> None:
+        """Kill the process if it exceeds a limit."""
+        if self._killed:
+            return
+        still = time.monotonic() - self._since
+        if limits.line_seconds is not None and self.loaded and self.tasks and still > limits.line_seconds:
+            self.kill(f"finished no line in {limits.line_seconds:g} s (--line-seconds)")
+        if limits.memory is not None and (used := own_memory(self._process.pid)) > limits.memory:
+            self.kill(f"used {used >> 20:,} MiB of memory, more than {limits.memory >> 20:,} (--worker-memory)")
+
+    def kill(self, reason: str) -> None:
+        """Kill the process and its children."""
+        self._reason = self._reason or reason
+        self._killed = True
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    def end(self) -> str:
+        """Wait for the end of the process; the reason why it ended."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(ENDING)
+        with contextlib.suppress(OSError):
+            self._process.stdin.close()  # type: ignore[union-attr]
+        self.kill("")  # what it has started and left
+        reason = self._reason or self._why()
+        self._errors.close()
+        return reason
+
+    def _why(self) -> str:
+        status = self._process.returncode
+        if status is not None and status < 0:
+            name = signal.Signals(-status).name if -status in set(signal.Signals) else str(-status)
+            return f"killed by {name}"
+        self._errors.seek(0)
+        lines = self._errors.read().decode(errors="replace").strip().splitlines()
+        return f"ended with status {status}" + (f": {one_line(lines[-1])}" if lines else "")
+
+    def _tell(self, line: str) -> None:
+        with contextlib.suppress(BrokenPipeError):  # it has died, which _listen says
+            assert self._process.stdin is not None
+            self._process.stdin.write(line + "\n")
+            self._process.stdin.flush()
+
+    def _listen(self) -> None:
+        assert self._process.stdout is not None
+        with contextlib.suppress(ValueError):  # a line that was cut short by death
+            for line in self._process.stdout:
+                self._said.put((self, event_of(line)))
+        self._process.stdout.close()
+        self._said.put((self, None))
+
+
+def died_with(tasks: Sequence[Task], loaded: bool, worker: str, reason: str) -> Died:
+    """The death of a worker that had these tasks, of which it had begun the first one if it was loaded."""
+    begun = bool(loaded and tasks)
+    return Died(worker, tasks[0] if begun else None, reason, tuple(tasks[begun:]))
+
+
+def own_memory(pid: int) -> int:
+    """The bytes that a process holds, without mapped files, which are shared; 0 if that cannot be known."""
+    kinds: dict[str, int] = {}
+    try:
+        for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+            name, _, value = line.partition(":")
+            if name in ("RssAnon", "RssShmem"):
+                kinds[name] = int(value.split()[0]) << 10
+    except (OSError, ValueError):
+        return 0
+    return sum(kinds.values())
+
+
+def _environment(job: Job, place: int) -> dict[str, str]:
+    """The threads of numeric libraries, and the GPU of a worker."""
+    chosen = {name: str(job.settings["threads"]) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
+    if str(job.settings.get("device", "")).startswith("cuda"):
+        gpus = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(_gpus())))
+        listed = gpus.split(",")
+        chosen["CUDA_VISIBLE_DEVICES"] = listed[place % len(listed)]
+    return {**os.environ, **chosen}
+
+
+def _gpus() -> int:
+    return max(1, len(list(Path("/proc/driver/nvidia/gpus").glob("*"))))

@@ -1,0 +1,211 @@
+"""What all engines promise: tasks are done by workers that may die, hang or grow, and nothing is left at the end.
+
+The engine ``ray`` works on a cluster of one or two nodes of one core.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sgdec.corpus.engine import Advanced, Died, Done, Engine, Limits, Ready, Refused, Task
+from sgdec.corpus.manifest import read_manifest
+from sgdec.corpus.merging import merge
+from sgdec.corpus.starting import Plan, start
+from sgdec.corpus.stores import FolderStore
+from sgdec.engines.local import Local
+from sgdec.engines.ray import Ray
+from tests.helpers.engine_runs import MARK, corpus, gone, marked, ready, rows, started, until, work
+from tests.helpers.freezing import FREEZE
+from tests.helpers.trap import ABORT, BLOAT, KILL, SLOW
+
+pytestmark = pytest.mark.slow
+
+WORKER = "sgdec.engines.process"
+TEXT = [f"{number} 20" for number in range(3, 15)]
+Made = Callable[..., Engine]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def mark() -> Iterator[str]:
+    """Marks all processes of this module, of which none is left at its end."""
+    with pytest.MonkeyPatch.context() as patch:
+        name = f"{os.getpid()}-{time.time()}"
+        patch.setenv(MARK, name)
+        yield name
+    assert gone(name), marked(name, "")
+
+
+@pytest.fixture(scope="module")
+def cluster(mark: str) -> Iterator[Any]:
+    """A cluster with one node of one core; this process is connected to it."""
+    ray = pytest.importorskip("ray", reason="ray is not installed")
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_AUTH_MODE", "disabled")
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        node = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
+        made = Cluster(initialize_head=True, head_node_args=node)
+        made.node = node
+        try:
+            ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
+            yield made
+        finally:
+            ray.shutdown()
+            made.shutdown()
+
+
+@pytest.fixture(params=["local", "ray"])
+def make(request: pytest.FixtureRequest) -> Made:
+    """Makes an engine; two workers fit on a core."""
+    if request.param == "local":
+        return Local
+    request.getfixturevalue("cluster")
+    return lambda **options: Ray(num_cpus=0.5, **options)
+
+
+def test_all_tasks_are_done_and_no_worker_has_more_than_fits(tmp_path: Path, make: Made, mark: str) -> None:
+    job = corpus(tmp_path, TEXT, 2)
+    with started(make(ahead=1), job, workers=2) as engine:
+        assert {event.worker for event in ready(engine, 2)} == {"1.1", "2.1"}
+        assert engine.wanted() == 4
+        engine.submit(Task(0))
+        assert engine.wanted() == 3
+        until(engine, lambda event: isinstance(event, Done))
+        events = work(engine, [Task(chunk) for chunk in range(1, 6)])
+        assert engine.wanted() == 4
+    assert gone(mark, WORKER)
+    done = [event for event in events if isinstance(event, Done)]
+    assert sorted(event.task.chunk for event in done) == [1, 2, 3, 4, 5]
+    assert all(event.receipt is not None and event.receipt.lines == 2 for event in done)
+    assert [line for chunk in range(6) for line in rows(job, chunk)] == TEXT
+
+
+def test_a_result_that_is_there_already_counts(tmp_path: Path, make: Made) -> None:
+    job = corpus(tmp_path, TEXT, 6)
+    with started(make(), job) as engine:
+        ready(engine)
+        first, second = (event for event in work(engine, [Task(0), Task(0)]) if isinstance(event, Done))
+    assert first.receipt is not None and second.receipt is None
+
+
+def test_progress_is_told_within_a_task(tmp_path: Path, make: Made) -> None:
+    job = corpus(tmp_path, [f"{number} {SLOW}" for number in range(3, 38)], 35)
+    with started(make(), job) as engine:
+        ready(engine)
+        lines = [event.lines for event in work(engine, [Task(0)]) if isinstance(event, Advanced)]
+    assert lines
+    assert lines == sorted(set(lines))
+    assert lines[0] < 35
+
+
+@pytest.mark.parametrize(
+    ("token", "reason"),
+    [
+        (KILL, "killed by SIGKILL"),
+        (ABORT, "killed by SIGABRT"),
+        (FREEZE, "finished no line in 2 s (--line-seconds)"),
+        (BLOAT, "MiB of memory, more than 400 (--worker-memory)"),
+    ],
+)
+def test_a_deadly_line_costs_one_worker_which_is_replaced(
+    tmp_path: Path, make: Made, mark: str, token: int, reason: str
+) -> None:
+    job = corpus(tmp_path, [f"3 {token}", "4", "5"], 1)
+    with started(make(ahead=1), job, limits=Limits(2.0, 400 << 20)) as engine:
+        ready(engine)
+        engine.submit(Task(0))
+        engine.submit(Task(1))
+        *_, died = until(engine, lambda event: isinstance(event, Died))
+        assert isinstance(died, Died)
+        assert (died.worker, died.task, died.waiting) == ("1.1", Task(0), (Task(1),))
+        assert reason in died.reason
+        assert engine.wanted() == 0
+        assert [event.worker for event in ready(engine)] == ["1.2"]
+        work(engine, [Task(1), Task(2)])
+    assert gone(mark, WORKER)
+    assert [*rows(job, 1), *rows(job, 2)] == ["4", "5"]
+
+
+def test_tasks_given_while_a_worker_is_loading_again_are_done(tmp_path: Path, make: Made, mark: str) -> None:
+    job = corpus(tmp_path, TEXT, 2)
+    with started(make(), job) as engine:
+        ready(engine)
+        (worker,) = marked(mark, WORKER)
+        os.kill(worker, signal.SIGKILL)
+        engine.submit(Task(3))  # the engine may know of the death, or not
+        events = until(engine, lambda event: isinstance(event, Died | Done))
+        (died,) = (event for event in events if isinstance(event, Died))
+        if Task(3) in (died.task, *died.waiting):
+            engine.submit(Task(3))
+        events = until(engine, lambda event: isinstance(event, Done))
+        assert [event.task for event in events if isinstance(event, Done)] == [Task(3)]
+
+
+def test_workers_end_at_once_while_native_code_holds_them(tmp_path: Path, make: Made, mark: str) -> None:
+    job = corpus(tmp_path, [f"3 {FREEZE}"], 1)
+    with started(make(), job) as engine:
+        ready(engine)
+        engine.submit(Task(0))
+        engine.events(1.0)
+        assert marked(mark, WORKER)
+    assert not marked(mark, WORKER)
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason", "status"),
+    [
+        ({"options": {"freezing": {"twice": 1}}}, "twice", 2),
+        ({"token": "tokens/other"}, "worker 1.1 does not see {folder}/d: its file tokens/other is missing there", 2),
+        ({"folder": "/not/here"}, "worker 1.1: /not/here: No such file or directory", 2),
+        ({"predictors": "unknown"}, "no predictor named 'unknown'", 2),
+    ],
+)
+def test_a_run_that_cannot_work_is_refused_with_one_line(
+    tmp_path: Path, make: Made, changed: dict[str, Any], reason: str, status: int
+) -> None:
+    with started(make(), corpus(tmp_path, TEXT, 6, **changed)) as engine:
+        event = until(engine, lambda event: isinstance(event, Ready | Refused | Died))[0]
+    assert isinstance(event, Refused)
+    assert reason.format(folder=tmp_path) in event.reason
+    assert "\n" not in event.reason
+    assert event.exit_status == status
+
+
+def test_a_lost_node_costs_its_tasks_and_the_run_goes_on_with_the_others(
+    tmp_path: Path, cluster: Any, caplog: pytest.LogCaptureFixture, mark: str
+) -> None:
+    """The merged output is the input, which the predictor copies: each line is in it once."""
+    lines = [f"{number % 90} {SLOW}" for number in range(60)]
+    job = corpus(tmp_path / "other", lines, 5) if (tmp_path / "other").mkdir() is None else None
+    assert job is not None
+    job = type(job)(**{**job.__dict__, "store": str(tmp_path / "run")})
+    second = cluster.add_node(**{key: value for key, value in cluster.node.items() if key != "include_dashboard"})
+    hosts: list[int] = []
+
+    def shown(manifest: Any, progress: Any) -> None:
+        if len(progress.by_worker) == 2 and not hosts:
+            hosts.append(len(marked(mark, WORKER)))
+            cluster.remove_node(second, allow_graceful=False)
+
+    engine = Ray(num_cpus=1.0)
+    inputs = [str(tmp_path / "other" / "in.ids")]
+    ended = start(Plan(inputs, job, [], 5, 2, engine, Limits(), 60.0), shown)
+    assert hosts == [2]
+    assert ended.complete
+    assert ended.progress.deaths == 1
+    (warning,) = (message for message in caplog.messages if "was lost with its Ray actor" in message)
+    assert "node" in warning
+    store = FolderStore(str(tmp_path / "run"))
+    manifest = read_manifest(store)
+    assert manifest is not None
+    with open(tmp_path / "out", "wb") as out:
+        assert merge(store, manifest, out, print) == 0
+    assert (tmp_path / "out").read_text().splitlines() == lines
