@@ -11,41 +11,27 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
-import os
-import shutil
-import socket
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 from annotated_types import Ge, Gt
 
 from sgdec.corpus.engine import Advanced, Died, Done, Engine, Event, Job, Limits, Ready, Task
 from sgdec.engines.messages import event_of, line_of
 from sgdec.engines.processes import Processes, died_with
-from sgdec.errors import UsageError, one_line
+from sgdec.engines.ray_clusters import cluster_at, import_ray, reason_of
 from sgdec.plugins.hookspecs import hookimpl
-from sgdec.plugins.host import install_hint
 
 log = logging.getLogger(__name__)
 
-ANSWER = 10.0
-"""Seconds in which an address has to answer."""
 REPORT = 2.0
 """Seconds between two reports of an actor whose worker only advances."""
 ROOM = 10.0
 """Seconds after which the user is told that actors wait for room in the cluster."""
 ENDING = 15.0
 """Seconds that actors may take to stop their workers."""
-OBJECTS = 80 << 20
-"""Bytes of the object store of a cluster of our own, about the least that Ray takes: nothing large travels."""
-HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-"""How HTTP/2 begins (RFC 9113, section 3.4), which Ray speaks: a preface, and a frame of settings, here none."""
-SETTINGS = 4
-"""The type of a frame of settings, with which a server begins its answer."""
 
 
 class Ray(Engine):
@@ -72,8 +58,7 @@ class Ray(Engine):
         """
         self._address, self._num_cpus, self._num_gpus, self._ahead = address, num_cpus, num_gpus, ahead
         self._actors: list[_Actor] = []
-        self._connected = False
-        self._folder: str | None = None
+        self._cluster = contextlib.ExitStack()
         self._waits_since: float | None = None
 
     def start(self, job: Job, workers: int, limits: Limits) -> None:
@@ -81,7 +66,7 @@ class Ray(Engine):
         threaded = replace(job, settings={"threads": max(1, int(self._num_cpus)), **job.settings})
         cuda = str(job.settings.get("device", "")).startswith("cuda")
         gpus = float(cuda) if self._num_gpus is None else self._num_gpus
-        self._connect(workers, gpus)
+        self._cluster = cluster_at(self._address, math.ceil(workers * self._num_cpus), gpus)
         self._room = {"num_cpus": self._num_cpus, "num_gpus": gpus}
         given = threaded.to_json(), limits.line_seconds, limits.memory, self._ahead
         self._actors = [_Actor(place, given, self._room) for place in range(workers)]
@@ -104,59 +89,28 @@ class Ray(Engine):
         return found
 
     def close(self) -> None:
-        ray = import_ray()
-        if not ray.is_initialized():
-            return
-        stopped = [each.stop() for each in self._actors if each.placed]
-        if stopped:
-            ray.wait(stopped, num_returns=len(stopped), timeout=ENDING)
-        for each in self._actors:
-            each.kill()
-        self._actors = []
-        if self._connected:
-            ray.shutdown()
-        if self._folder is not None:
-            shutil.rmtree(self._folder, ignore_errors=True)
+        with self._cluster:
+            stopped = [each.stop() for each in self._actors if each.placed and not each.missed]
+            if stopped:
+                import_ray().wait(stopped, num_returns=len(stopped), timeout=ENDING)
+            for each in self._actors:
+                each.kill()
+            self._actors = []
 
     def _heard(self, actor: _Actor) -> list[Event]:
-        from ray.exceptions import RayError
+        from ray.exceptions import ActorUnavailableError, RayError
 
         try:
             return actor.hear()
+        except ActorUnavailableError:  # the next report, or its failure, tells whether the actor has died
+            actor.miss()
+            return []
         except RayError as error:
-            died = died_with(actor.tasks, actor.ready, actor.name, f"was lost with its Ray actor: {reason_of(error)}")
+            died = actor.died(f"was lost with its Ray actor: {reason_of(error)}")
             actor.kill()
             self._actors[self._actors.index(actor)] = actor.successor()
             self._waits_since = time.monotonic()
             return [died]
-
-    def _connect(self, workers: int, gpus: float) -> None:
-        ray = import_ray()
-        if ray.is_initialized():
-            return
-        logging.getLogger("ray").setLevel(logging.ERROR)
-        quiet = {"log_to_driver": False, "logging_level": logging.ERROR}
-        if self._address is not None:
-            address = find_cluster(self._address)
-            check_answer(address)
-            try:
-                ray.init(address=address, **quiet)
-            except Exception as error:  # of other versions, without its token: each has a type of its own
-                raise UsageError(f"--ray.address {self._address}: {reason_of(error)}") from None
-            self._connected = True
-            return
-        os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-        self._folder = tempfile.mkdtemp(prefix="sgdec-ray-")
-        self._connected = True
-        ray.init(
-            address="local", num_cpus=math.ceil(workers * self._num_cpus), include_dashboard=False,
-            object_store_memory=OBJECTS, _temp_dir=self._folder, **quiet,
-        )  # fmt: skip
-        if gpus > (found := ray.cluster_resources().get("GPU", 0)):
-            raise UsageError(
-                f"a worker takes {gpus:g} GPUs, and Ray finds {found:g} here. Give --device cpu, or the --ray.address "
-                "of a cluster that has them."
-            )
 
     def _warn_of_waiting(self) -> None:
         """Say once after each start or loss that actors wait for room."""
@@ -166,10 +120,10 @@ class Ray(Engine):
         elif time.monotonic() - self._waits_since > ROOM:
             self._waits_since = None
             has = import_ray().cluster_resources()
+            cpus, gpus = self._room.values()
             log.warning(
-                f"{waiting} of {len(self._actors)} workers wait for room: each takes {self._room['num_cpus']:g} CPUs and "
-                f"{self._room['num_gpus']:g} GPUs, and the cluster has {has.get('CPU', 0):g} CPUs and "
-                f"{has.get('GPU', 0):g} GPUs in all."
+                f"{waiting} of {len(self._actors)} workers wait for room: each takes {cpus:g} CPUs and {gpus:g} "
+                f"GPUs, and the cluster has {has.get('CPU', 0):g} CPUs and {has.get('GPU', 0):g} GPUs in all."
             )
 
 
@@ -182,13 +136,22 @@ class _Actor:
         ray = import_ray()
         self.tasks: list[Task] = []
         """Those of the worker, in its order."""
-        self.placed = self.ready = False
+        self.placed = self._loaded = self.missed = False
         self._place, self._given, self._room, self._generation = place, given, room, generation
         hosts = ray.remote(concurrency_groups={"reports": 1})(_Host)  # each group has a thread of its own
         self._handle = hosts.options(**room, max_restarts=0, scheduling_strategy="SPREAD").remote(
             *given, place, generation
         )
         self._ask()
+
+    @property
+    def ready(self) -> bool:
+        """Whether its worker can work on tasks."""
+        return self._loaded and not self.missed
+
+    def died(self, reason: str) -> Died:
+        """The death of its worker."""
+        return died_with(self.tasks, self._loaded, self.name, reason)
 
     @property
     def name(self) -> str:
@@ -201,12 +164,21 @@ class _Actor:
 
     def hear(self) -> list[Event]:
         """The events of a report that has come, while the next one is asked for. Raises RayError if it is lost."""
+        from ray.exceptions import RayError
+
         events = [event_of(line) for line in import_ray().get(self.report)]
+        if self.missed:
+            raise RayError("it could not be reached for some time")
         self._ask()
         self.placed = True
         for event in events:
             self._note(event)
         return events
+
+    def miss(self) -> None:
+        """Give no more tasks: a report was lost, and with it perhaps the end of a task. Ask once more."""
+        self.missed = True
+        self._ask()
 
     def stop(self) -> Any:
         """Ask the actor to stop its worker; what to wait for."""
@@ -224,11 +196,11 @@ class _Actor:
 
     def _note(self, event: Event) -> None:
         if isinstance(event, Ready):
-            self.ready = True
+            self._loaded = True
         elif isinstance(event, Done):
             self.tasks.remove(event.task)
         elif isinstance(event, Died):
-            self.ready = False
+            self._loaded = False
             self._generation += 1
             self.tasks = [task for task in self.tasks if task != event.task and task not in event.waiting]
 
@@ -258,79 +230,6 @@ class _Host:
 
     def close(self) -> None:
         self._processes.close()
-
-
-def import_ray() -> Any:
-    """Ray, which takes a second to import. Raises UsageError if it is not installed."""
-    try:
-        import ray
-    except ModuleNotFoundError as error:
-        hint = install_hint(error.name or "")
-        raise UsageError(f"the engine ray takes Ray, which is not installed{hint}.") from None
-    return ray
-
-
-def find_cluster(address: str) -> str:
-    """The address itself; for ``auto`` that of RAY_ADDRESS or of a cluster that runs on this machine.
-
-    Raises UsageError if there is none.
-    """
-    if address != "auto":
-        return address
-    if given := os.environ.get("RAY_ADDRESS"):
-        return given
-    from ray._private.services import canonicalize_bootstrap_address  # ray.init would wait for one that has ended
-
-    found = None
-    with contextlib.suppress(ConnectionError):
-        found = canonicalize_bootstrap_address("auto")
-    if found is None:
-        raise UsageError(
-            "--ray.address auto: no Ray cluster runs on this machine. Start one with `ray start --head`, give HOST:PORT, "
-            "or leave the address out for a cluster that lasts as long as the run."
-        )
-    return str(found)
-
-
-def check_answer(address: str) -> None:
-    """Raises UsageError if no server answers at an address within `ANSWER` seconds; Ray itself would wait for long."""
-    parts = urlsplit(address if "://" in address else f"//{address}")
-    try:
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host = port = None
-    if host is None or port is None or parts.scheme not in ("", "ray"):
-        raise UsageError(f"--ray.address {address}: expected HOST:PORT, ray://HOST:PORT or auto.")
-    end = time.monotonic() + ANSWER
-    try:
-        with socket.create_connection((host, port), ANSWER) as connection:
-            if os.environ.get("RAY_USE_TLS", "0") != "0":
-                return
-            connection.sendall(HELLO)
-            answer = b""
-            while len(answer) < 9:
-                connection.settimeout(max(end - time.monotonic(), 0.001))
-                got = connection.recv(9 - len(answer))
-                if not got:
-                    break
-                answer += got
-    except OSError as error:
-        why = f"no answer in {ANSWER:g} s" if isinstance(error, TimeoutError) else error.strerror or str(error)
-        raise UsageError(
-            f"--ray.address {address}: {why}. Is the cluster running (`ray status` on its head), and is the port open?"
-        ) from None
-    if answer[3:4] != bytes((SETTINGS,)):
-        raise UsageError(f"--ray.address {address}: another service than Ray answers there.")
-
-
-def reason_of(error: BaseException) -> str:
-    """The gist of an error of Ray, whose messages have many lines, as one.
-
-    >>> reason_of(Exception("The actor died.\\n\\tpid: 7\\nIts node has died."))
-    'The actor died. Its node has died.'
-    """
-    kept = [line for line in str(error).strip().splitlines() if not line.startswith("\t")]
-    return one_line(" ".join(kept)) or type(error).__name__
 
 
 @hookimpl

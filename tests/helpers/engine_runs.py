@@ -58,7 +58,8 @@ def ready(engine: Engine, workers: int = 1) -> list[Ready]:
     """Wait for these workers."""
     found: list[Ready] = []
     while len(found) < workers:
-        found += [event for event in until(engine, lambda event: isinstance(event, Ready)) if isinstance(event, Ready)]
+        events = until(engine, lambda event: isinstance(event, Ready))
+        found += [event for event in events if isinstance(event, Ready)]
     return found
 
 

@@ -1,4 +1,4 @@
-"""A plugin file: the predictor ``freezing`` copies the source; on token 107 native code holds the interpreter for ever."""
+"""A plugin file: the predictor ``freezing`` copies the source; on one token native code keeps the interpreter."""
 
 from __future__ import annotations
 
