@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -95,6 +95,29 @@ def marked(mark: str, command: str) -> list[int]:
         except OSError:  # it has just ended, or belongs to somebody else
             continue
     return sorted(set(found) - {os.getpid()})
+
+
+def descendants(process: int) -> list[int]:
+    """The living processes that a process has started, and those that these have."""
+    parents: dict[int, list[int]] = {}
+    for place in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            parent = int((place / "stat").read_text().rpartition(")")[2].split()[1])
+            parents.setdefault(parent, []).append(int(place.name))
+    found, left = list[int](), [process]
+    while left:
+        children = parents.get(left.pop(), [])
+        found += children
+        left += children
+    return found
+
+
+def lives(process: int) -> str:
+    """The command of a process; empty if it has ended."""
+    try:
+        return Path(f"/proc/{process}/cmdline").read_text(errors="replace").replace("\0", " ").strip()
+    except OSError:
+        return ""
 
 
 def gone(mark: str, command: str = "", seconds: float = 20.0) -> bool:

@@ -1,0 +1,181 @@
+"""Connecting to Ray: addresses that do not answer, and a cluster that lasts as long as the run."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from sgdec.engines import ray_clusters
+from sgdec.engines.ray import Ray
+from sgdec.engines.ray_clusters import HELLO, check_answer, find_cluster, import_ray
+from sgdec.errors import UsageError
+from sgdec.plugins.host import install_hint
+from tests.helpers.engine_runs import PLUGIN, descendants, lives
+from tests.helpers.freezing import FREEZE
+from tests.helpers.places import ROOT
+from tests.helpers.trap import SLOW
+
+AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
+"""Processes of Ray that end by themselves, but a minute after their raylet, if that was killed."""
+
+
+@contextmanager
+def serving(reply: Callable[[socket.socket], object]) -> Iterator[str]:
+    """The address of a server that answers one connection."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection:
+                reply(connection)
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+        thread.join()
+
+
+def test_a_server_that_speaks_http_2_is_taken_for_ray() -> None:
+    settings = bytes((0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 9))
+    got: list[bytes] = []
+
+    def reply(connection: socket.socket) -> None:
+        got.append(connection.recv(100))
+        for at in range(0, len(settings), 4):
+            connection.sendall(settings[at : at + 4])
+
+    for protocol in ("", "ray://"):
+        with serving(reply) as address:
+            check_answer(protocol + address)
+    assert got == [HELLO, HELLO]
+
+
+@pytest.mark.parametrize("reply", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH", b""])
+def test_another_service_is_refused(reply: bytes) -> None:
+    with (
+        serving(lambda connection: (connection.recv(100), connection.sendall(reply))) as address,
+        pytest.raises(UsageError, match=f"--ray.address {address}: it is not Ray that answers there"),
+    ):
+        check_answer(address)
+
+
+def test_a_silent_server_is_given_up_after_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ray_clusters.ANSWER == 10.0
+    monkeypatch.setattr(ray_clusters, "ANSWER", 0.3)
+    begun = time.monotonic()
+    with serving(lambda connection: time.sleep(1)) as address, pytest.raises(UsageError, match="no answer in 0"):
+        check_answer(address)
+    assert time.monotonic() - begun < 5
+
+
+@pytest.mark.parametrize(
+    ("address", "message"),
+    [
+        ("127.0.0.1:1", "127.0.0.1:1: Connection refused. Does `ray status`"),
+        ("nowhere.invalid:6379", "nowhere.invalid:6379: "),
+        *((bad, "expected HOST:PORT") for bad in ("host", "http://a:1", "[::1:3", "a:99999", "")),
+    ],
+)
+def test_an_address_without_a_server_is_one_clear_line(address: str, message: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(message)) as caught:
+        check_answer(address)
+    assert "\n" not in str(caught.value)
+
+
+def test_auto_is_the_cluster_of_the_environment_or_of_this_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert find_cluster("a:1") == "a:1"
+    monkeypatch.setenv("RAY_ADDRESS", "ray://b:2")
+    assert find_cluster("auto") == "ray://b:2"
+    pytest.importorskip("ray", reason="ray is not installed")
+    from ray._private import services
+
+    def none(address: str) -> str:
+        raise ConnectionError("Could not find any running Ray instance.")
+
+    monkeypatch.delenv("RAY_ADDRESS")
+    monkeypatch.setattr(services, "canonicalize_bootstrap_address", none)
+    with pytest.raises(UsageError, match="Start one with `ray start --head`"):
+        find_cluster("auto")
+    monkeypatch.setattr(services, "canonicalize_bootstrap_address", lambda address: "10.0.0.1:6379")
+    assert find_cluster("auto") == "10.0.0.1:6379"
+
+
+def test_without_ray_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UsageError) as caught:
+        import_ray()
+    assert str(caught.value) == f"the engine ray takes Ray, which is not installed{install_hint('ray')}."
+
+
+def test_the_engine_imports_ray_only_when_it_starts() -> None:
+    code = "import sys, sgdec.engines.ray as engine; engine.Ray(address='auto'); assert 'ray' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_closing_an_engine_that_was_never_started_does_nothing() -> None:
+    Ray().close()
+
+
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of temporary files, with a short name, because sockets are in it."""
+    with TemporaryDirectory(prefix="r", ignore_cleanup_errors=True) as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        yield Path(folder)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_cluster_of_the_run_ends_with_it(tmp_path: Path, temporary: Path, killed: bool) -> None:
+    """If its starter is killed, workers and raylet end too, even while native code holds a worker."""
+    pytest.importorskip("ray", reason="ray is not installed")
+    lines = ["3 4", "5", *[f"6 {FREEZE if killed else SLOW}"] * 20]
+    (tmp_path / "in.ids").write_text("".join(f"{line}\n" for line in lines))
+    paths = [str(ROOT), str(ROOT / "predictors"), str(ROOT / "decoders"), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "RAY_AUTH_MODE": "disabled"}
+    command = [
+        *("corpus", "in.ids", "--output", "d", "--chunk", "1", "--engine", "ray", "--output-format", "ids", "--"),
+        *("--predictors", "freezing", "--plugin-file", PLUGIN, "--input-format", "ids", "--decoder", "greedy"),
+    ]
+    with subprocess.Popen(
+        [sys.executable, "-m", "sgdec.cli", *command], cwd=tmp_path, env=environment, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    ) as starter:  # fmt: skip
+        limit = time.monotonic() + 120
+        while len(list(tmp_path.glob("d/results/*/*"))) < 2:
+            assert time.monotonic() < limit and starter.poll() is None
+            time.sleep(0.1)
+        family = descendants(starter.pid)
+        assert sum("sgdec.engines.process" in lives(process) for process in family) == 1
+        if killed:
+            time.sleep(0.5)  # it has begun the line that never ends
+            starter.send_signal(signal.SIGKILL)
+            starter.wait()
+        else:
+            said, _ = starter.communicate(timeout=180)
+            assert starter.returncode == 0, said
+            assert [line.partition(":")[0] for line in said.splitlines()] == ["d", "d"], said
+            assert not list(temporary.iterdir())
+    limit = time.monotonic() + 30
+    while left := [process for process in family if lives(process)]:
+        if all(lives(process) in AGENTS for process in left):
+            assert killed
+            break
+        assert time.monotonic() < limit, list(map(lives, left))
+        time.sleep(0.1)
+    for process in left:
+        os.kill(process, signal.SIGKILL)
