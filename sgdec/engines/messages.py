@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from sgdec.corpus.engine import Advanced, Died, Done, Event, Hello, Ready, Refused, Task
-from sgdec.corpus.results import Receipt
+from sgdec.corpus.engine import Advanced, Died, Done, Event, Hello, Ready, Receipt, Refused, Task
 
 
 def line_of(event: Event) -> str:

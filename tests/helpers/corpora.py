@@ -28,7 +28,8 @@ def write_corpus(
     leases = Leases(store)
     for number in done:
         chunk = listed[number]
-        failed = (Failure(chunk.id, "in.txt", chunk.line, "in.txt, line 3: no output"),) if number == 1 and failing else ()
+        failure = Failure(chunk.id, "in.txt", chunk.line, "in.txt, line 3: no output")
+        failed = (failure,) if number == 1 and failing else ()
         result = Result(chunk.lines, b"x\n" * chunk.lines, {}, failed, 10.0 - number, "1.1")
         receipt = publish_result(store, name_of(number), result)
         assert receipt is not None
