@@ -30,7 +30,7 @@ _NUMBER = re.compile(r"\t(class_name|actor_id|pid|name|namespace|ip): ")
 
 
 def cluster_at(address: str | None, cpus: int, gpus: float) -> ExitStack:
-    """Connect to a cluster, or start one with so many CPUs; leaving the context disconnects and stops it.
+    """Connect to a cluster, or start one with ``cpus`` CPUs; leaving the context disconnects and stops it.
 
     A process that is connected to a cluster already stays so. Raises UsageError if the address does not answer, or if
     this machine has fewer than ``gpus`` GPUs, SgdecError if no cluster can be started.
