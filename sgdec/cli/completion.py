@@ -76,6 +76,7 @@ class CompletedCommand(click.Command):
         types = {
             "predictors": PredictorList(self._host, "predictor"),
             "decoder": PluginName(self._host, "decoder"),
+            "engine": PluginName(self._host, "engine"),
             "device": click.Choice(["cpu", "cuda"]),
             **({"model": PluginName(self._host, "model")} if name == "train" else {}),
             **({"name": PluginName(self._host, *KINDS)} if name == "plugins" else {}),

@@ -40,7 +40,7 @@ COMMANDS = {
     "fit-length": "Fit a target length model, for the predictor length.",
     "ngrams": "Extract n-gram posteriors of lattices and lists, for ngramc.",
     "average": "Average the weights of checkpoints.",
-    "quantize": "Write a trained model with 8-bit weights, for --precision int8.",
+    "quantize": "Write a model with 8-bit weights, for --precision int8.",
     "export": "Write a trained model for Hugging Face's transformers.",
     "cluster": "Cluster a model's contexts, for clusternmt.",
     "plugins": "List, check and describe the installed plugins.",
@@ -83,6 +83,9 @@ class LazyGroup(click.Group):
         if ctx.resilient_parsing and name is not None and command is not None:
             from sgdec.cli.completion import CompletedCommand
 
+            if name == "corpus" and "--" in rest:  # after it come the options of another command
+                name, rest = "decode", rest[rest.index("--") + 1 :]
+                command = self.get_command(ctx, name) or command
             command = command if isinstance(command, click.Group) else CompletedCommand(name, command, rest)
         return name, command, rest
 

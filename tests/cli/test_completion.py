@@ -75,6 +75,7 @@ def test_a_word_is_completed(line: str, expected: str) -> None:
 @pytest.mark.parametrize("entry", Host(autoload=False).names(), ids=lambda entry: f"{entry.kind}.{entry.name}")
 def test_every_option_of_a_plugin_on_the_line_is_proposed_with_its_description(entry: Entry) -> None:
     lines = {"predictor": "decode --predictors {}", "decoder": "decode --decoder {}", "model": "train --model {}"}
+    lines["engine"] = "corpus --engine {}"
     options = describe(Host().load(entry.kind, entry.name))
     expected = {f"--{entry.name}.{option.name}": option.description for option in options}
     if entry.kind == "predictor":
@@ -82,6 +83,12 @@ def test_every_option_of_a_plugin_on_the_line_is_proposed_with_its_description(e
         about = "normalise its scores over the tokens that the other predictors allow"
         expected[f"--{entry.name}.renormalize"] = about
     assert items(f"{lines[entry.kind].format(entry.name)} --{entry.name}.") == expected
+
+
+def test_options_of_decode_are_proposed_where_they_follow_those_of_corpus() -> None:
+    assert {"--engine", "--chunk"} <= set(items("corpus in.txt --"))
+    assert not {"--engine", "--chunk"} & set(items("corpus in.txt --output d -- --"))
+    assert {"--nbest", "--beam.size"} <= set(items("corpus in.txt --output d -- --predictors wc --"))
 
 
 def test_options_belong_to_the_names_of_the_line() -> None:

@@ -65,25 +65,23 @@ def sgdec(folder: Path, *args: str) -> Ran:
 
 
 @pytest.fixture(autouse=True)
-def nothing_left() -> Iterator[None]:
+def nothing_left(tmp_path: Path) -> Iterator[None]:
     """No process of a worker outlives its test by more than moments."""
     yield
-    for _ in range(100):
+    for _ in range(200):
         left = subprocess.run(["pgrep", "-f", "sgdec.engines.process"], capture_output=True, text=True).stdout.split()
-        own = [pid for pid in left if _belongs_here(pid)]
+        own = [pid for pid in left if _works_in(pid, tmp_path)]
         if not own:
             return
         time.sleep(0.1)
     raise AssertionError(f"processes {own} are left")
 
 
-def _belongs_here(pid: str) -> bool:
-    """Whether a worker has no living starter; those of tests that run beside this one have."""
+def _works_in(pid: str, folder: Path) -> bool:
     try:
-        parent = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+        return os.readlink(f"/proc/{pid}/cwd") == str(folder.resolve())
     except OSError:
         return False
-    return parent == 1
 
 
 def write_ids(folder: Path, deadly: dict[int, int], name: str = "in.ids") -> list[str]:

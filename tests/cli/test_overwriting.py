@@ -18,6 +18,7 @@ TEXTS = {
     "decode": {"predictors", "decoder", "range", "device", "trace_sentences"},
     "diagnose": {"predictors", "decoder", "range", "device", "viewer", "trace_sentences"},
     "compare": {"metrics"},
+    "corpus": {"engine", "ray_address"},
     "view": {"sentences"},
     "score": {"predictors", "device"},
     "train": {"model", "preset", "device"},

@@ -164,6 +164,8 @@ CASES: dict[tuple[tuple[str, ...], str], tuple[str, str]] = {
     (("view",), "output"): ("view trace --output out", "out"),
     (("view",), "svg"): ("view trace --sentence 1 --svg out", "out"),
     (("view",), "pdf"): ("view trace --sentence 1 --pdf out", "out"),
+    (("corpus-merge",), "output"): ("corpus-merge whole --output out", "out"),
+    (("corpus-merge",), "failed"): ("corpus-merge whole --output x --failed out", "out"),
     (("corpus-status",), "html"): ("corpus-status corpus --html out", "out"),
     (("corpus-status",), "json_"): ("corpus-status corpus --json out", "out"),
     (("compare",), "html"): ("compare text text --html out", "out"),
@@ -189,6 +191,7 @@ CASES: dict[tuple[tuple[str, ...], str], tuple[str, str]] = {
 ELSEWHERE = {
     (("score",), "output"): "rows that are flushed one by one: test_resuming.py",
     (("demo",), "directory"): "runs the other commands",
+    (("corpus",), "output"): "a folder that many processes write: tests/corpus, test_corpus.py",
 }
 GROWING = ("run/metrics.jsonl", "run/events.out", "run/.lock", "run/text")
 """What training writes as it goes on, or makes complete in a folder of its own."""
@@ -210,6 +213,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Any]:
     write_lattice(folder / "1.fst", [((3,), 0.5)])
     write_trace(folder / "trace")
     write_corpus(folder / "corpus")
+    write_corpus(folder / "whole", failing=False)
     write_checkpoint(folder / "model")
     write_checkpoint(folder / "model2", seed=2)
     write_checkpoint(folder / "model3", source="stu", target="stu", model="transformer", options={"width": 8})

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -38,7 +38,7 @@ def serving(reply: Callable[[socket.socket], object]) -> Iterator[str]:
 
         def serve() -> None:
             connection, _ = server.accept()
-            with connection:
+            with connection, suppress(ConnectionError):  # the other side may have gone
                 reply(connection)
 
         thread = threading.Thread(target=serve)
