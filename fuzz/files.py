@@ -137,10 +137,7 @@ TRAIN = (
     "train --train train.en train.de --valid valid.en valid.de --tokenizer words.vocab --output run --gnmt.width 4 "
     "--gnmt.layers 2 --batch-tokens 24 --quiet --threads 1 --max-steps 1"
 )
-CORPUS_FOLDER = (
-    "work work/manifest.json:json work/chunks.npy:binary work/starters/a.json:json "
-    "work/leases/000000/000000001:json work/results/000000/000000001.zip:binary"
-)
+CORPUS_FOLDER = "work work/manifest.json:json work/chunks.npy:binary "
 ANY = {"statuses": (0, 1, 2)}
 """A file error may also be reported as a wrong call."""
 
@@ -252,8 +249,10 @@ TARGETS: tuple[FileTarget, ...] = (
     target("view of two", "view trace.jsonl other.jsonl --output out",
            "trace.jsonl other.jsonl=trace.jsonl:json", **ANY),
     target("view figure", "view trace.jsonl --sentence 2 --svg out", "trace.jsonl:json", **ANY),
-    target("corpus-status", "corpus-status work --json out", CORPUS_FOLDER, **ANY),
-    target("corpus-merge", "corpus-merge work --output out", CORPUS_FOLDER, **ANY),
+    target("corpus-status", "corpus-status work --json out",
+           f"{CORPUS_FOLDER} work/starters/a.json:json work/leases/000000/000000001:json", **ANY),
+    target("corpus-merge", "corpus-merge work --output out",
+           f"{CORPUS_FOLDER} work/results/000000/000000001.zip:binary", **ANY),
     # Commands that make models.
     target("lm", "lm --input train.de --output out --order 3 --discount-fallback", "train.de:text", **ANY),
     target("lm of tokens", "lm --input train.de --output out --order 2 --discount-fallback --tokenizer words.vocab",

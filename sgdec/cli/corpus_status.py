@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
 
 import click
 
 from sgdec.cli.paths import Command, Read, Written
 from sgdec.cli.tables import table
+
+if TYPE_CHECKING:
+    from sgdec.corpus.status import Status
 
 SHOWN = 10
 """The most rows of a table that are printed."""
@@ -34,20 +39,31 @@ def command(folder: str, watch: float | None, json_: str | None, html: str | Non
     from sgdec.corpus.status import look
     from sgdec.corpus.status_tables import findings, tables
     from sgdec.corpus.stores import open_store
-    from sgdec.io.writing import write_whole
 
     store = open_store(folder)
-    status = look(
-        store, existing_manifest(store), seconds=watch, details=json_ is not None or html is not None
-    )  # fmt: skip
-    if json_ is not None:
-        write_whole(json_, json.dumps(status.to_dict(), indent=1) + "\n")
-    if html is not None:
-        from sgdec.corpus.status_page import page
-
-        write_whole(html, page(status))
+    details = json_ is not None or html is not None
+    status = look(store, existing_manifest(store), seconds=watch, details=details)
+    _write(status, json_, html)
     click.echo("\n".join(findings(status)))
     for each in tables(status):
         more = len(each.rows) - SHOWN
         notes = [*([f"{more:,} more rows are on the page (--html FILE)."] if more > 0 else []), *each.notes]
         click.echo("\n" + "\n".join([each.title, table(each.head, each.rows[:SHOWN]), *notes]))
+
+
+def _write(status: Status, json_: str | None, html: str | None) -> None:
+    """Write the files that were asked for; if one fails, none is replaced."""
+    from sgdec.io.writing import whole_file
+
+    texts = []
+    if json_ is not None:
+        texts.append((json_, json.dumps(status.to_dict(), indent=1) + "\n"))
+    if html is not None:
+        from sgdec.corpus.status_page import page
+
+        texts.append((html, page(status)))
+    with ExitStack() as files:
+        for path, text in texts:
+            file = files.enter_context(whole_file(path))
+            file.write(text.encode("utf-8"))
+            file.flush()

@@ -54,3 +54,11 @@ def test_nothing_is_written_into_the_folder(capsys: pytest.CaptureFixture[str]) 
     write_corpus("d")
     assert main(["corpus-status", "d", "--json", "d/manifest.json"]) == 2
     assert "is in a folder that" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("full", "other"), [("--html", "--json"), ("--json", "--html")])
+def test_if_one_file_cannot_be_written_the_other_is_not_replaced(full: str, other: str) -> None:
+    write_corpus("d")
+    Path("out").write_text("before")
+    assert main(["corpus-status", "d", full, "/dev/full", other, "out"]) == 1
+    assert Path("out").read_text() == "before"
