@@ -1,10 +1,8 @@
-"""Connecting to Ray: addresses that do not answer, and a cluster that lasts as long as the run."""
+"""Connecting to Ray: addresses that do not answer, and what needs no cluster."""
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import socket
 import subprocess
 import sys
@@ -13,7 +11,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -22,13 +19,7 @@ from sgdec.engines.ray import Ray
 from sgdec.engines.ray_clusters import HELLO, check_answer, find_cluster, import_ray
 from sgdec.errors import UsageError
 from sgdec.plugins.host import install_hint
-from tests.helpers.engine_runs import PLUGIN, descendants, lives
-from tests.helpers.freezing import FREEZE
 from tests.helpers.places import ROOT
-from tests.helpers.trap import SLOW
-
-AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
-"""Processes of Ray that end by themselves, but a minute after their raylet, if that was killed."""
 
 
 @contextmanager
@@ -128,54 +119,3 @@ def test_the_engine_imports_ray_only_when_it_starts() -> None:
 
 def test_closing_an_engine_that_was_never_started_does_nothing() -> None:
     Ray().close()
-
-
-@pytest.fixture
-def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder of temporary files, with a short name, because sockets are in it."""
-    with TemporaryDirectory(prefix="r", ignore_cleanup_errors=True) as folder:
-        monkeypatch.setenv("TMPDIR", folder)
-        yield Path(folder)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("killed", [False, True])
-def test_a_cluster_of_the_run_ends_with_it(tmp_path: Path, temporary: Path, killed: bool) -> None:
-    """If its starter is killed, workers and raylet end too, even while native code holds a worker."""
-    pytest.importorskip("ray", reason="ray is not installed")
-    lines = ["3 4", "5", *[f"6 {FREEZE if killed else SLOW}"] * 20]
-    (tmp_path / "in.ids").write_text("".join(f"{line}\n" for line in lines))
-    paths = [str(ROOT), str(ROOT / "predictors"), str(ROOT / "decoders"), os.environ.get("PYTHONPATH", "")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "RAY_AUTH_MODE": "disabled"}
-    command = [
-        *("corpus", "in.ids", "--output", "d", "--chunk", "1", "--engine", "ray", "--output-format", "ids", "--"),
-        *("--predictors", "freezing", "--plugin-file", PLUGIN, "--input-format", "ids", "--decoder", "greedy"),
-    ]
-    with subprocess.Popen(
-        [sys.executable, "-m", "sgdec.cli", *command], cwd=tmp_path, env=environment, text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-    ) as starter:  # fmt: skip
-        limit = time.monotonic() + 120
-        while len(list(tmp_path.glob("d/results/*/*"))) < 2:
-            assert time.monotonic() < limit and starter.poll() is None
-            time.sleep(0.1)
-        family = descendants(starter.pid)
-        assert sum("sgdec.engines.process" in lives(process) for process in family) == 1
-        if killed:
-            time.sleep(0.5)  # it has begun the line that never ends
-            starter.send_signal(signal.SIGKILL)
-            starter.wait()
-        else:
-            said, _ = starter.communicate(timeout=180)
-            assert starter.returncode == 0, said
-            assert [line.partition(":")[0] for line in said.splitlines()] == ["d", "d"], said
-            assert not list(temporary.iterdir())
-    limit = time.monotonic() + 30
-    while left := [process for process in family if lives(process)]:
-        if all(lives(process) in AGENTS for process in left):
-            assert killed
-            break
-        assert time.monotonic() < limit, list(map(lives, left))
-        time.sleep(0.1)
-    for process in left:
-        os.kill(process, signal.SIGKILL)

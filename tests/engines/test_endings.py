@@ -1,0 +1,75 @@
+"""The end of a starter is the end of its workers, and of the cluster that was started for them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+
+from tests.helpers.engine_runs import PLUGIN, descendants, lives
+from tests.helpers.freezing import FREEZE
+from tests.helpers.places import ROOT
+from tests.helpers.trap import SLOW
+
+pytestmark = pytest.mark.slow
+
+AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
+"""Processes of Ray that end by themselves, but a minute after their raylet, if that was killed."""
+
+
+@pytest.fixture
+def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder of temporary files, with a short name, because sockets are in it."""
+    with TemporaryDirectory(prefix="r", ignore_cleanup_errors=True) as folder:
+        monkeypatch.setenv("TMPDIR", folder)
+        yield Path(folder)
+
+
+@pytest.mark.parametrize(("engine", "killed"), [("local", True), ("ray", True), ("ray", False)])
+def test_all_processes_end_with_their_starter(tmp_path: Path, temporary: Path, engine: str, killed: bool) -> None:
+    """They also do so if it is killed while native code holds a worker."""
+    if engine == "ray":
+        pytest.importorskip("ray", reason="ray is not installed")
+    lines = ["3 4", "5", *[f"6 {FREEZE if killed else SLOW}"] * 20]
+    (tmp_path / "in.ids").write_text("".join(f"{line}\n" for line in lines))
+    paths = [str(ROOT), str(ROOT / "predictors"), str(ROOT / "decoders"), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "RAY_AUTH_MODE": "disabled"}
+    command = [
+        *("corpus", "in.ids", "--output", "d", "--chunk", "1", "--engine", engine, "--output-format", "ids", "--"),
+        *("--predictors", "freezing", "--plugin-file", PLUGIN, "--input-format", "ids", "--decoder", "greedy"),
+    ]
+    with subprocess.Popen(
+        [sys.executable, "-m", "sgdec.cli", *command], cwd=tmp_path, env=environment, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    ) as starter:  # fmt: skip
+        limit = time.monotonic() + 120
+        while len(list(tmp_path.glob("d/results/*/*"))) < 2:
+            assert time.monotonic() < limit and starter.poll() is None
+            time.sleep(0.1)
+        family = descendants(starter.pid)
+        assert sum("sgdec.engines.process" in lives(process) for process in family) == 1
+        if killed:
+            time.sleep(0.5)  # it has begun the line that never ends
+            starter.send_signal(signal.SIGKILL)
+            starter.wait()
+        else:
+            said, _ = starter.communicate(timeout=180)
+            assert starter.returncode == 0, said
+            assert [line.partition(":")[0] for line in said.splitlines()] == ["d", "d"], said
+            assert not list(temporary.iterdir())
+    limit = time.monotonic() + 30
+    while left := [process for process in family if lives(process)]:
+        if all(lives(process) in AGENTS for process in left):
+            assert killed
+            break
+        assert time.monotonic() < limit, list(map(lives, left))
+        time.sleep(0.1)
+    for process in left:
+        os.kill(process, signal.SIGKILL)
