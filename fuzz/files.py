@@ -298,7 +298,8 @@ TARGETS: tuple[FileTarget, ...] = (
 NOT_READ = frozenset({"plugin_file", "plugin_files"})
 """Parameters of commands that name code, which is trusted."""
 NO_PATHS = frozenset({
-    ("bucket", "selector"), ("cluster", "device"), ("ray", "address"), ("compare", "metrics"), ("decode", "decoder"),
+    ("corpus", "engine"), ("corpus", "input"), ("corpus", "ray_address"), ("ray", "address"),
+    ("bucket", "selector"), ("cluster", "device"), ("compare", "metrics"), ("decode", "decoder"),
     ("decode", "device"), ("decode", "predictors"), ("decode", "range"), ("decode", "trace_sentences"),
     ("diagnose", "decoder"), ("diagnose", "device"), ("diagnose", "predictors"), ("diagnose", "range"),
     ("diagnose", "trace_sentences"), ("diagnose", "viewer"), ("forcedlst", "feature"), ("hf", "prompt"),

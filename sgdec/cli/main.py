@@ -83,9 +83,6 @@ class LazyGroup(click.Group):
         if ctx.resilient_parsing and name is not None and command is not None:
             from sgdec.cli.completion import CompletedCommand
 
-            if name == "corpus" and "--" in rest:  # after it come the options of another command
-                name, rest = "decode", rest[rest.index("--") + 1 :]
-                command = self.get_command(ctx, name) or command
             command = command if isinstance(command, click.Group) else CompletedCommand(name, command, rest)
         return name, command, rest
 

@@ -90,7 +90,7 @@ class Starter:
         """Tasks of claimed chunks that wait for a worker, after a death or a split."""
         self._flying: set[Task] = set()
         self._deaths: dict[Task, int] = {}
-        self._in_a_row = 0
+        self._in_a_row = self._most_flying = 0
 
     @property
     def flying(self) -> int:
@@ -141,6 +141,7 @@ class Starter:
             if task is None:
                 return
             self._flying.add(task)
+            self._most_flying = max(self._most_flying, len(self._flying))
             self._engine.submit(task)
 
     def _next(self) -> Task | None:
@@ -156,15 +157,17 @@ class Starter:
             claim = self._leases.claim(chunk)
             if claim == "taken":
                 self._taken.append(chunk)
-            elif claim == "done" or self._published(chunk):
+            elif self._published(chunk, recorded=claim == "done"):
                 self.progress.chunks += 1
             elif chunk in self._parts:
                 self._resume_parts(chunk)
             else:
                 return Task(chunk)
 
-    def _published(self, chunk: int) -> bool:
-        """Whether a chunk has a result without a record: its starter died between these two."""
+    def _published(self, chunk: int, *, recorded: bool = False) -> bool:
+        """Whether a chunk has a result. A missing record is written: its starter died before it could."""
+        if recorded and self._store.exists(name_of(chunk)):
+            return True
         found = read_result(self._store, name_of(chunk))
         if found is None:
             return False
@@ -192,7 +195,8 @@ class Starter:
         self._in_a_row += 1
         about = f", working on {died.task}" if died.task else " while it was loading"
         log.warning(f"worker {died.worker} {died.reason or 'has died'}{about}.")
-        if self._in_a_row >= IN_A_ROW + self._manifest.chunk.bit_length():
+        most = IN_A_ROW + self._manifest.chunk.bit_length() + 2 * self._most_flying  # a machine has many workers
+        if self._in_a_row >= most:
             raise SgdecError(
                 f"{self._in_a_row} workers have died one after the other, and none finished anything; the last one "
                 f"{died.reason}. Run `sgdec decode` with the same options on a few lines to see why."

@@ -50,6 +50,10 @@ class Store(ABC):
         """Write a file that does not exist yet. False: it exists, and stays as it is."""
 
     @abstractmethod
+    def exists(self, name: str) -> bool:
+        """Whether there is a file of this name."""
+
+    @abstractmethod
     def names(self, folder: str) -> list[str]:
         """The names in a folder, sorted; none if there is no such folder."""
 
@@ -92,6 +96,10 @@ class FolderStore(Store):
                 return False
             with self._beside(name, data) as written:
                 return publish(written, self._path(name))
+
+    def exists(self, name: str) -> bool:
+        with self._explained(name):
+            return self._path(name).exists()
 
     def names(self, folder: str) -> list[str]:
         with self._explained(folder):
@@ -198,6 +206,11 @@ class UrlStore(Store):
             except FileExistsError:
                 return False
             return True
+
+    def exists(self, name: str) -> bool:
+        with self._explained(name):
+            self._files.invalidate_cache()
+            return bool(self._files.exists(self._path(name)))
 
     def names(self, folder: str) -> list[str]:
         with self._explained(folder):

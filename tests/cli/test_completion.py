@@ -85,12 +85,6 @@ def test_every_option_of_a_plugin_on_the_line_is_proposed_with_its_description(e
     assert items(f"{lines[entry.kind].format(entry.name)} --{entry.name}.") == expected
 
 
-def test_options_of_decode_are_proposed_where_they_follow_those_of_corpus() -> None:
-    assert {"--engine", "--chunk"} <= set(items("corpus in.txt --"))
-    assert not {"--engine", "--chunk"} & set(items("corpus in.txt --output d -- --"))
-    assert {"--nbest", "--beam.size"} <= set(items("corpus in.txt --output d -- --predictors wc --"))
-
-
 def test_options_belong_to_the_names_of_the_line() -> None:
     found = items("decode --predictors l2r=wc,wc,wc --beam.size 5 --")
     assert {"--nbest", "--beam.size", "--l2r.token", "--wc.token", "--wc2.token"} <= set(found)

@@ -165,7 +165,6 @@ CASES: dict[tuple[tuple[str, ...], str], tuple[str, str]] = {
     (("view",), "svg"): ("view trace --sentence 1 --svg out", "out"),
     (("view",), "pdf"): ("view trace --sentence 1 --pdf out", "out"),
     (("corpus-merge",), "output"): ("corpus-merge whole --output out", "out"),
-    (("corpus-merge",), "failed"): ("corpus-merge whole --output x --failed out", "out"),
     (("corpus-status",), "html"): ("corpus-status corpus --html out", "out"),
     (("corpus-status",), "json_"): ("corpus-status corpus --json out", "out"),
     (("compare",), "html"): ("compare text text --html out", "out"),
@@ -191,6 +190,7 @@ CASES: dict[tuple[tuple[str, ...], str], tuple[str, str]] = {
 ELSEWHERE = {
     (("score",), "output"): "rows that are flushed one by one: test_resuming.py",
     (("demo",), "directory"): "runs the other commands",
+    (("corpus-merge",), "failed"): "written with the output, empty if no line failed: test_corpus.py",
     (("corpus",), "output"): "a folder that many processes write: tests/corpus, test_corpus.py",
 }
 GROWING = ("run/metrics.jsonl", "run/events.out", "run/.lock", "run/text")
@@ -213,7 +213,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Any]:
     write_lattice(folder / "1.fst", [((3,), 0.5)])
     write_trace(folder / "trace")
     write_corpus(folder / "corpus")
-    write_corpus(folder / "whole", failing=False)
+    write_corpus(folder / "whole", (20, 20), (0, 1), failing=False)
     write_checkpoint(folder / "model")
     write_checkpoint(folder / "model2", seed=2)
     write_checkpoint(folder / "model3", source="stu", target="stu", model="transformer", options={"width": 8})

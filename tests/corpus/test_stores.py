@@ -39,6 +39,7 @@ def test_files_are_written_replaced_listed_and_removed(store: Store) -> None:
     store.write("a/c", b"")
     assert (store.read("a/b"), store.read("a/c")) == (b"two", b"")
     assert store.names("a") == ["b", "c"]
+    assert store.exists("a/b") and not store.exists("a/d")
     store.remove("a/b")
     store.remove("a/b")
     assert store.names("a") == ["c"]
