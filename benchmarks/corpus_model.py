@@ -53,8 +53,9 @@ class Case:
     """Until the leases of a dead starter are taken over."""
     restart: float = 300.0
     """Until somebody starts a dead starter again."""
-    leapfrog: bool = True
-    """Whether all starters try all chunks in the same order, so each finds those of the others taken."""
+    leapfrog: bool = False
+    """Whether all starters try all chunks in the same order, so each finds those of the others one by one. Those of
+    sgdec begin at different places, and list a folder of 1,000 chunks when they meet one; that is neglected."""
     splitting: bool = True
     seed: int = 1
 

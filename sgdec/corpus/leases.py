@@ -43,9 +43,18 @@ def place_of(chunk: int) -> str:
 def chunks_in(store: Store, kind: str) -> Iterator[int]:
     """The chunks that have a file in ``leases`` or ``results``, in order."""
     for folder in store.names(kind):
-        for name in store.names(f"{kind}/{folder}"):
-            if (number := name.partition(".")[0]).isdecimal():
-                yield int(number)
+        yield from _chunks(store, f"{kind}/{folder}")
+
+
+def chunks_beside(store: Store, kind: str, chunk: int) -> Iterator[int]:
+    """Those of `chunks_in` that are in the folder of this one."""
+    return _chunks(store, f"{kind}/{place_of(chunk).partition('/')[0]}")
+
+
+def _chunks(store: Store, folder: str) -> Iterator[int]:
+    for name in store.names(folder):
+        if (number := name.partition(".")[0]).isdecimal():
+            yield int(number)
 
 
 @dataclass

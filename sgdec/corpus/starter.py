@@ -13,9 +13,10 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
+from zlib import crc32
 
 from sgdec.corpus.engine import Advanced, Died, Done, Engine, Event, Ready, Receipt, Refused, Task
-from sgdec.corpus.leases import Leases, chunks_in
+from sgdec.corpus.leases import Leases, chunks_beside, chunks_in
 from sgdec.corpus.manifest import Chunk, Manifest, refuse_other_signature
 from sgdec.corpus.results import (
     Failure,
@@ -83,6 +84,10 @@ class Starter:
         done = set(chunks_in(store, "results"))
         self.progress.chunks = len(done)
         self._waiting = deque(chunk for chunk in range(len(manifest.chunks)) if chunk not in done)
+        if self._waiting and any(not other.get("ended") for other in leases.others()):  # to meet few chunks of theirs
+            self._waiting.rotate(crc32(leases.name.encode()) % len(self._waiting))
+        self._done_by_others: set[int] = set()
+        """Chunks of one folder, as it was when we last met a chunk that another starter has done."""
         self._taken: deque[int] = deque()
         """Chunks that other starters had when we last looked."""
         self._looked = clock()
@@ -154,11 +159,15 @@ class Starter:
                 self._looked = self._clock()
                 self._waiting, self._taken = self._taken, deque()
             chunk = self._waiting.popleft()
+            if chunk in self._done_by_others:
+                self.progress.chunks += 1
+                continue
             claim = self._leases.claim(chunk)
             if claim == "taken":
                 self._taken.append(chunk)
             elif self._published(chunk, recorded=claim == "done"):
                 self.progress.chunks += 1
+                self._done_by_others = set(chunks_beside(self._store, "results", chunk))
             elif chunk in self._parts:
                 self._resume_parts(chunk)
             else:

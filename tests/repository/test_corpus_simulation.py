@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -122,6 +123,7 @@ def test_a_starter_does_the_operations_that_are_counted(tmp_path: Path) -> None:
     other.pulse()
     assert [other.claim(chunk) for chunk in (0, 1, 2)] == ["mine"] * 3
     starter = Starter(store, manifest, Instant(plain), Leases(store), clock=lambda: 0.0)
+    store.count = 0
     for _ in range(20):
         starter.step(0)
     assert starter.progress.chunks == 7
@@ -146,6 +148,34 @@ def test_storage_serves_no_more_operations_than_it_can() -> None:
     operations = CLAIM.count + SETTLE.count + PUBLISH.count
     assert ran.seconds == pytest.approx(2000 * operations / 100, rel=0.05)
     assert ran.storage == pytest.approx(1, abs=0.05)
+
+
+def test_starters_at_different_places_pay_for_a_folder_of_others_once(tmp_path: Path) -> None:
+    """Of 100 chunks that another starter has done since, one is claimed in vain; a list of their folder tells the
+    rest."""
+    store, plain = Counting(str(tmp_path)), FolderStore(str(tmp_path))
+    write_corpus(tmp_path, [1] * 100, done=[])
+    starter = Starter(store, existing_manifest(plain), Instant(plain), Leases(store), clock=lambda: 0.0)
+    write_corpus(tmp_path, [1] * 100, done=range(100))
+    store.count = 0
+    starter.step(0)
+    assert starter.finished and starter.progress.chunks == 100
+    assert store.count <= SKIP.count + 2
+
+
+def test_starters_begin_at_different_places(tmp_path: Path) -> None:
+    store = FolderStore(str(tmp_path))
+    write_corpus(tmp_path, [1] * 500, done=[])
+    firsts: list[str] = []
+    for name in "abcdef":
+        leases = Leases(store)
+        leases.name = name
+        leases.pulse()
+        Starter(store, existing_manifest(store), Instant(store), leases).step(0)
+        (first,) = set(store.names("results/000000")) - set(firsts)
+        firsts.append(first)
+    distances = [abs(int(one[:9]) - int(other[:9])) for one, other in pairwise(firsts)]
+    assert firsts[0] == "000000000.zip" and min(distances) > 5
 
 
 def test_starters_that_try_the_same_chunks_find_those_of_others_one_by_one() -> None:
