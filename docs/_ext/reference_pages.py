@@ -1,6 +1,6 @@
 """Generate the reference pages from sgdec itself before Sphinx reads the pages: commands, plugins and public modules.
 
-The files are in ``docs/reference/{commands,predictors,decoders,models,api}``, which git ignores.
+The files are in ``docs/reference/{commands,predictors,decoders,models,engines,api}``, which git ignores.
 """
 
 from __future__ import annotations

@@ -213,11 +213,12 @@ def load_weights(model: Model, file: Path) -> None:
 
 def map_weights(model: Model, file: Path) -> None:
     """`load_weights` without a copy, for models that only predict: processes share the pages of the file."""
-    own = model.state_dict(keep_vars=True)
     tensors = load_tensors(file)
     check_weights(model, tensors, str(file))
-    for name, tensor in tensors.items():
-        own[name].data = tensor.to(own[name].dtype)
+    weights = dict(model.named_parameters(remove_duplicate=False))
+    for name in tensors.keys() & weights.keys():
+        weights[name].data = tensors[name].to(weights[name].dtype)
+    model.load_state_dict({name: tensors[name] for name in tensors.keys() - weights.keys()}, strict=False)
 
 
 def fill(model: Model, tensors: Mapping[str, Tensor], where: str, *, assign: bool = False) -> None:

@@ -117,10 +117,13 @@ def test_a_deadly_line_costs_one_worker_which_is_replaced(tmp_path: Path, make: 
             engine.submit(last)
             *_, died = until(engine, lambda event: isinstance(event, Died))
             assert isinstance(died, Died)
-            assert (died.worker, died.task, died.waiting) == (f"1.{deaths}", Task(deaths - 1), (last,))
+            assert (died.worker, died.task) == (f"1.{deaths}", Task(deaths - 1))
             assert reason in died.reason
-            assert engine.wanted() == 0
             assert [event.worker for event in ready(engine)] == [f"1.{deaths + 1}"]
+            if died.waiting:
+                assert died.waiting == (last,)
+            else:  # it came to an actor after the death, so the next worker has it
+                until(engine, lambda event: isinstance(event, Done))
         work(engine, [last])
     assert gone(mark, WORKER)
     assert rows(job, last.chunk) == ["4"]

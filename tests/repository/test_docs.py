@@ -28,6 +28,7 @@ IN_ORDER = [
     ROOT / "docs" / "tutorial" / "first-hour.md",
     ROOT / "docs" / "howto" / "lattices-and-arpa.md",
     ROOT / "docs" / "howto" / "constraints.md",
+    ROOT / "docs" / "howto" / "corpus.md",
     ROOT / "docs" / "howto" / "compare.md",
     ROOT / "docs" / "howto" / "traces.md",
     ROOT / "docs" / "howto" / "diagnose.md",
