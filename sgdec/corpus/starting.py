@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sgdec.corpus.engine import Died, Engine, Hello, Job, Limits, Ready, Refused
+from sgdec.corpus.engine import Died, Engine, Event, Hello, Job, Limits, Ready, Refused
 from sgdec.corpus.leases import Leases, refuse_company
 from sgdec.corpus.manifest import (
     ChunkTable,
@@ -81,12 +81,14 @@ def start(plan: Plan, shown: Callable[[Manifest, Progress], None] = lambda manif
     with _pulsing(leases, plan.patience / BEATS, lambda: about(progress)):
         try:
             plan.engine.start(job, plan.workers, plan.limits)
-            hello = _greeting(plan.engine)
+            hello, others = _greeting(plan.engine)
             for note in hello.notes:
                 log.info(f"Note: {note}")
             manifest = _agreed(store, known, _manifest(plan, inputs, chunks, hello.signature))
             starter = Starter(store, manifest, plan.engine, leases)
             progress = starter.progress
+            for event in others:
+                starter.react(event)
             _work(starter, manifest, shown)
             return Ended(manifest, progress, progress.chunks == len(manifest.chunks))
         finally:
@@ -94,13 +96,14 @@ def start(plan: Plan, shown: Callable[[Manifest, Progress], None] = lambda manif
             store.remove(job.token)
 
 
-def _greeting(engine: Engine) -> Hello:
-    """The message of the first worker that is ready."""
+def _greeting(engine: Engine) -> tuple[Hello, list[Event]]:
+    """The message of the first worker that is ready, and what was told together with it."""
     deaths = 0
     while True:
-        for event in engine.events(STEP):
+        found = engine.events(STEP)
+        for number, event in enumerate(found, 1):
             if isinstance(event, Ready):
-                return event.hello
+                return event.hello, found[number:]
             if isinstance(event, Refused):
                 raise (UsageError if event.exit_status == UsageError.exit_status else SgdecError)(event.reason)
             if isinstance(event, Died):
