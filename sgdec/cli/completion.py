@@ -164,10 +164,13 @@ def _values(words: Sequence[str], flag: str) -> list[str]:
     return [value for name, value in pairwise(apart) if name == flag]
 
 
-class _WholeWords(ShellComplete):
-    """Makes proposals for ``--option=value`` whole words, like all other proposals."""
+class _WholeLine(ShellComplete):
+    """Makes proposals for ``--option=value`` whole words, like all other proposals; and proposes the options of
+    ``sgdec decode`` after ``sgdec corpus ... --``, where click expects only arguments."""
 
     def get_completions(self, args: list[str], incomplete: str) -> list[CompletionItem]:
+        if args[:1] == ["corpus"] and "--" in args:
+            args = ["decode", *args[args.index("--") + 1 :]]
         flag, equals, value = incomplete.partition("=")
         if not (flag.startswith("-") and equals):
             return super().get_completions(args, incomplete)
@@ -177,7 +180,7 @@ class _WholeWords(ShellComplete):
         return items
 
 
-class Bash(_WholeWords, BashComplete):
+class Bash(_WholeLine, BashComplete):
     """Bash treats ``:`` and ``=`` as separate words and completes only the text after the last one."""
 
     _settled = ""
@@ -218,12 +221,12 @@ def join_words(words: Sequence[str]) -> tuple[list[str], str]:
     return joined, settled
 
 
-class Zsh(_WholeWords, ZshComplete):
-    """Click's class, with `_WholeWords`."""
+class Zsh(_WholeLine, ZshComplete):
+    """Click's class, with `_WholeLine`."""
 
 
-class Fish(_WholeWords, FishComplete):
-    """Click's class, with `_WholeWords`."""
+class Fish(_WholeLine, FishComplete):
+    """Click's class, with `_WholeLine`."""
 
 
 def register() -> None:

@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple, TypeAlias
 
+from sgdec.errors import SgdecError, UsageError
+
 
 @dataclass(frozen=True)
 class Job:
@@ -125,6 +127,11 @@ class Refused:
     worker: str
     reason: str
     exit_status: int = 1
+
+    @property
+    def error(self) -> SgdecError:
+        """The error with which the run ends."""
+        return (UsageError if self.exit_status == UsageError.exit_status else SgdecError)(self.reason)
 
 
 @dataclass(frozen=True)

@@ -65,7 +65,7 @@ def read_range(path: str, begin: int, end: int) -> bytes:
         files, place = file_system(path)
         try:
             return bytes(files.cat_file(place, begin, end))
-        except Exception as error:
+        except Exception as error:  # each file system raises errors of its own library
             raise SgdecError(f"input {path}: {_said(error)}.") from None
     try:
         with open(path, "rb") as file:

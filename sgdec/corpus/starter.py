@@ -28,7 +28,7 @@ from sgdec.corpus.results import (
     read_result,
 )
 from sgdec.corpus.stores import Store
-from sgdec.errors import SgdecError, UsageError
+from sgdec.errors import SgdecError
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +126,7 @@ class Starter:
         elif isinstance(event, Advanced):
             self.progress.pending[event.worker] = event.lines
         elif isinstance(event, Refused):
-            raise (UsageError if event.exit_status == UsageError.exit_status else SgdecError)(event.reason)
+            raise event.error
         elif isinstance(event, Done):
             self._in_a_row = 0
             self.progress.pending.pop(event.worker, None)

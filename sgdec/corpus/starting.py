@@ -105,7 +105,7 @@ def _greeting(engine: Engine) -> tuple[Hello, list[Event]]:
             if isinstance(event, Ready):
                 return event.hello, found[number:]
             if isinstance(event, Refused):
-                raise (UsageError if event.exit_status == UsageError.exit_status else SgdecError)(event.reason)
+                raise event.error
             if isinstance(event, Died):
                 deaths += 1
                 if deaths >= LOADING_DEATHS:

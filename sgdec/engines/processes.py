@@ -134,11 +134,11 @@ class _Process:
         """Kill the process if it exceeds a limit."""
         if self._killed:
             return
+        if limits.memory is not None and (used := own_memory(self._process.pid)) > limits.memory:
+            self.kill(f"used {used >> 20:,} MiB of memory, more than {limits.memory >> 20:,} (--worker-memory)")
         still = time.monotonic() - self._since
         if limits.line_seconds is not None and self.loaded and self.tasks and still > limits.line_seconds:
             self.kill(f"finished no line in {limits.line_seconds:g} s (--line-seconds)")
-        if limits.memory is not None and (used := own_memory(self._process.pid)) > limits.memory:
-            self.kill(f"used {used >> 20:,} MiB of memory, more than {limits.memory >> 20:,} (--worker-memory)")
 
     def kill(self, reason: str) -> None:
         """Kill the process and its children."""

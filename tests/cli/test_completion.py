@@ -65,6 +65,10 @@ def test_all_commands_are_proposed_with_their_line() -> None:
         ("decode --config ", "<file>"),
         ("train --train a.en a", "<file>"),
         ("demo c", "corpus"),
+        ("corpus --engine ra", "ray"),
+        ("corpus a.txt --output d -- --predictors lr", "lrhiero"),
+        ("corpus a.txt --output d -- --predictors fst --fst.use_weights=f", "--fst.use_weights=false"),
+        ("corpus a.txt --output d -- --nb", "--nbest"),
         ("demo corpus --d", "--directory"),
     ],
 )

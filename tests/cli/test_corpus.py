@@ -175,12 +175,12 @@ def test_numbers_of_lines_go_on_from_input_to_input(tmp_path: Path) -> None:
 def test_lines_that_kill_hang_or_bloat_their_workers_cost_only_themselves(tmp_path: Path) -> None:
     deadly = {7: trap.KILL, 8: trap.ABORT, 15: trap.HANG, 22: trap.BLOAT}
     lines = write_ids(tmp_path, deadly)
-    ran = sgdec(tmp_path, *corpus("--chunk", "1", "--workers", "2", "--line-seconds", "3", "--worker-memory", "0.4"))
+    ran = sgdec(tmp_path, *corpus("--chunk", "1", "--workers", "2", "--line-seconds", "8", "--worker-memory", "0.4"))
     assert ran.status == 1, ran.err
     reasons = merged(tmp_path, lines, list(deadly))
     assert "its worker killed by SIGKILL, 2 times" in reasons[7]
     assert "SIGABRT" in reasons[8]
-    assert "finished no line in 3 s (--line-seconds)" in reasons[15]
+    assert "finished no line in 8 s (--line-seconds)" in reasons[15]
     assert "MiB of memory, more than 409 (--worker-memory)" in reasons[22]
 
 

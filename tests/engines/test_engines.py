@@ -105,12 +105,12 @@ def test_a_deadly_line_costs_one_worker_which_is_replaced(tmp_path: Path, make: 
     deadly = {
         KILL: "killed by SIGKILL",
         ABORT: "killed by SIGABRT",
-        FREEZE: "finished no line in 2 s (--line-seconds)",
+        FREEZE: "finished no line in 8 s (--line-seconds)",
         BLOAT: "MiB of memory, more than 400 (--worker-memory)",
     }
     job = corpus(tmp_path, [*(f"3 {token}" for token in deadly), "4"], 1)
     last = Task(len(deadly))
-    with started(make(ahead=1), job, limits=Limits(2.0, 400 << 20)) as engine:
+    with started(make(ahead=1), job, limits=Limits(8.0, 400 << 20)) as engine:  # seconds enough to take 400 MiB
         ready(engine)
         for deaths, reason in enumerate(deadly.values(), 1):
             engine.submit(Task(deaths - 1))
