@@ -94,7 +94,8 @@ def command(ctx: click.Context, /, **given: Any) -> int:
 
     The folder holds what is done. If machines or workers die, start the same command again: it continues. Several
     starts at the same time, on machines that see the folder, share the work. The first Ctrl-C lets the workers
-    finish what they have, the second one stops them. Exit status 1 if a line has no output.
+    finish what they have, the second one stops them. Exit status 1 if a line that this
+    start decoded has no output.
     """
     from sgdec.corpus.engine import Limits
     from sgdec.corpus.starting import Plan, start

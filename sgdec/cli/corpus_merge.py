@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
-from contextlib import ExitStack
-from typing import IO, Any
+from contextlib import ExitStack, suppress
+from typing import IO, TYPE_CHECKING, Any
 
 import click
 
 from sgdec.cli.paths import Command, Read, Written
 from sgdec.errors import UsageError
+
+if TYPE_CHECKING:
+    from sgdec.corpus.manifest import Manifest
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +42,8 @@ def command(folder: str, output: str | None, failed: str | None) -> int:
     Each result is compared with the hash that was noted when it was published. Exit status 1 if a line failed.
     """
     from sgdec.corpus.manifest import existing_manifest
-    from sgdec.corpus.merging import line_of, merge
+    from sgdec.corpus.merging import merge
+    from sgdec.corpus.results import line_of
     from sgdec.corpus.stores import open_store
     from sgdec.io.writing import whole_file
     from sgdec.terminal import Bar
@@ -48,18 +53,28 @@ def command(folder: str, output: str | None, failed: str | None) -> int:
     if output is None and manifest.output_format == "fst":
         raise UsageError("the lattices go into a zip file: give --output FILE.zip.")
     listed = failed or (None if output is None else failed_beside(output)[0])
+    for path in filter(None, (output, listed)):
+        _refuse_input(path, manifest)
     with ExitStack() as stack:
         rows: IO[bytes] = sys.stdout.buffer if output is None else stack.enter_context(whole_file(output))
         notes: Any = None if listed is None else stack.enter_context(whole_file(listed))
         bar = stack.enter_context(Bar("merging", log, unit="lines", total=manifest.lines, hidden=output is None))
         failures = merge(
             store, manifest, rows,  # type: ignore[arg-type]
-            lambda failure: notes and notes.write(line_of(failure).encode()), bar.advance,
+            lambda failure: notes and notes.write(line_of(failure)), bar.advance,
         )  # fmt: skip
     if output is None:
         sys.stdout.flush()
     where = f"; see {listed}" if listed and failures else ""
     log.info(f"{manifest.lines:,} lines, {failures:,} failed{where}.")
     return 1 if failures else 0
+
+
+def _refuse_input(output: str, manifest: Manifest) -> None:
+    """Raises UsageError for an input of the corpus, which a later start needs."""
+    for each in manifest.inputs:
+        with suppress(OSError):
+            if os.path.samefile(output, each.place):
+                raise UsageError(f"{output}: it is an input of the corpus. Write to another file.")
 
 

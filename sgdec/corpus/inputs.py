@@ -11,6 +11,7 @@ from typing import IO, Any
 from sgdec.corpus.stores import file_system
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.sources import open_input
+from sgdec.io.writing import descriptor_of
 
 
 def is_url(path: str) -> bool:
@@ -43,7 +44,8 @@ def opened(path: str) -> Iterator[IO[bytes]]:
 
 def is_seekable(path: str, file: IO[bytes]) -> bool:
     """Whether workers can begin in the middle of an input, which is open as ``file``."""
-    return path != "-" and not path.endswith((".gz", ".zst")) and file.seekable()
+    ours = path == "-" or descriptor_of(path) is not None  # /dev/stdin is another file in another process
+    return not ours and not path.endswith((".gz", ".zst")) and file.seekable()
 
 
 def state_of(path: str) -> tuple[int, int]:

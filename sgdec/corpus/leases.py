@@ -14,6 +14,7 @@ import json
 import logging
 import math
 import os
+import re
 import socket
 import time
 import uuid
@@ -28,6 +29,9 @@ from sgdec.io.documents import parse_json
 log = logging.getLogger(__name__)
 
 PULSES = "starters"
+_ENDINGS = {"leases": "", "results": ".zip"}
+_STARTER = re.compile(r"[^/\x00-\x1f]{1,200}")
+"""A name of a starter; after a crash of a machine a lease can hold anything."""
 Claim: TypeAlias = Literal["mine", "taken", "done"]
 
 
@@ -43,18 +47,26 @@ def place_of(chunk: int) -> str:
 def chunks_in(store: Store, kind: str) -> Iterator[int]:
     """The chunks that have a file in ``leases`` or ``results``, in order."""
     for folder in store.names(kind):
-        yield from _chunks(store, f"{kind}/{folder}")
+        yield from _chunks(store, kind, folder)
 
 
 def chunks_beside(store: Store, kind: str, chunk: int) -> Iterator[int]:
     """Those of `chunks_in` that are in the folder of this one."""
-    return _chunks(store, f"{kind}/{place_of(chunk).partition('/')[0]}")
+    return _chunks(store, kind, place_of(chunk).partition("/")[0])
 
 
-def _chunks(store: Store, folder: str) -> Iterator[int]:
-    for name in store.names(folder):
-        if (number := name.partition(".")[0]).isdecimal():
+def _chunks(store: Store, kind: str, folder: str) -> Iterator[int]:
+    """Copies that somebody left beside a file, such as 000000007.zip~, do not count as the file."""
+    for name in store.names(f"{kind}/{folder}"):
+        number = name.partition(".")[0]
+        if number.isdecimal() and f"{folder}/{name}" == place_of(int(number)) + _ENDINGS[kind]:
             yield int(number)
+
+
+def _starter_in(lease: bytes | None) -> str | None:
+    """The starter that a lease names; None for a record, and for what is neither."""
+    name = (lease or b"").decode(errors="replace")
+    return name if _STARTER.fullmatch(name) and not name.startswith("{") else None
 
 
 @dataclass
@@ -91,7 +103,7 @@ class Leases:
         found = self._store.read(name)
         if found is not None and found.startswith(b"{"):
             return "done"
-        owner = None if found is None else found.decode(errors="replace")
+        owner = _starter_in(found)
         if owner is not None and owner != self.name:
             if self._lives(owner):
                 return "taken"
@@ -113,8 +125,7 @@ class Leases:
 
     def owner(self, chunk: int) -> str | None:
         """The starter that has a chunk; None if none has claimed it, or it is done."""
-        content = self._store.read(f"leases/{place_of(chunk)}")
-        return None if content is None or content.startswith(b"{") else content.decode(errors="replace")
+        return _starter_in(self._store.read(f"leases/{place_of(chunk)}"))
 
     def release(self, chunk: int) -> None:
         """Give a chunk back, for others to claim."""
@@ -156,7 +167,7 @@ def refuse_company(leases: Leases, store: Store, wait: Callable[[float], None] =
     """Raises SgdecError if another starter works in a store that cannot decide between two."""
     if store.atomic:
         return
-    before = {found["starter"]: found["counter"] for found in leases.others()}
+    before = {found["starter"]: found["counter"] for found in leases.others() if not found.get("ended")}
     for _ in range(math.ceil(leases.patience) if before else 0):
         wait(1.0)
         if any(found["counter"] != before.get(found["starter"]) for found in leases.others()):

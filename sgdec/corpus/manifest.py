@@ -13,10 +13,11 @@ import json
 import logging
 import os
 import uuid
+import zipfile
 import zlib
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from tokenize import TokenError
 from typing import IO, NamedTuple, overload
@@ -128,7 +129,11 @@ def write_manifest(store: Store, manifest: Manifest) -> Manifest:
     content["inputs"] = [asdict(each) for each in manifest.inputs]
     buffer = io.BytesIO()
     np.save(buffer, manifest.chunks.rows, allow_pickle=False)
-    store.create(CHUNKS, buffer.getvalue())  # equal for equal inputs and sizes of chunks, which the manifest compares
+    if not store.create(CHUNKS, buffer.getvalue()) and _table(store) != manifest.chunks:
+        raise UsageError(
+            f"{store}: another start, with other inputs or another --chunk, has written {CHUNKS} and no {MANIFEST} "
+            f"yet. If it has ended, remove {CHUNKS}; or give another folder."
+        )
     if not store.create(MANIFEST, json.dumps(content, indent=1).encode()):
         found = read_manifest(store)
         assert found is not None
@@ -139,7 +144,7 @@ def write_manifest(store: Store, manifest: Manifest) -> Manifest:
 
 def read_manifest(store: Store) -> Manifest | None:
     """The manifest of a corpus; None if the folder has none. Raises SgdecError if it is damaged."""
-    content, rows = store.read(MANIFEST), store.read(CHUNKS)
+    content = store.read(MANIFEST)
     if content is None:
         return None
     try:
@@ -149,13 +154,45 @@ def read_manifest(store: Store) -> Manifest | None:
                 f"{store}: its manifest has format {given.get('format')!r}; this sgdec reads {FORMAT}. Use the "
                 "version that made it."
             )
-        chunks = ChunkTable(np.load(io.BytesIO(rows or b""), allow_pickle=False).astype(np.int64))
         given["inputs"] = [Input(**each) for each in given["inputs"]]
-        return Manifest(**given, chunks=chunks)
+        found = Manifest(**given, chunks=_table(store))
     except SgdecError:
         raise
-    except (ValueError, TypeError, KeyError, AttributeError, EOFError, SyntaxError, TokenError):
-        raise SgdecError(f"{store}: {MANIFEST} or {CHUNKS} is damaged. Start again in another folder.") from None
+    except (ValueError, TypeError, KeyError, AttributeError):
+        found = None
+    if found is None or not _is_sound(found):
+        raise SgdecError(f"{store}: {MANIFEST} or {CHUNKS} is damaged. Start again in another folder.")
+    return found
+
+
+def _table(store: Store) -> ChunkTable:
+    """The chunks in the store; none if the file is damaged."""
+    try:
+        rows = np.load(io.BytesIO(store.read(CHUNKS) or b""), allow_pickle=False)
+        if rows.dtype == np.int64 and rows.ndim == 2:
+            return ChunkTable(rows)
+    except (ValueError, TypeError, AttributeError, EOFError, SyntaxError, TokenError, zipfile.BadZipFile):
+        pass
+    except MemoryError:  # the shape in its head is wrong
+        pass
+    return ChunkTable.of(())
+
+
+def _is_sound(manifest: Manifest) -> bool:
+    """Whether all values have their types, and the chunks are those of the inputs."""
+    if not (_is_typed(manifest) and all(_is_typed(each) for each in manifest.inputs)):
+        return False
+    file, _, lines, begin, end, _, id = manifest.chunks.rows.T
+    return (
+        bool(((file >= 0) & (file < len(manifest.inputs)) & (lines >= 1) & (begin >= 0) & (begin <= end)).all())
+        and int(lines.sum()) == manifest.lines
+        and np.array_equal(id, 1 + np.cumsum(lines) - lines)
+    )
+
+
+def _is_typed(made: Input | Manifest) -> bool:
+    names = ((type(getattr(made, each.name)).__name__, str(each.type)) for each in fields(made))
+    return all(found == declared.partition("[")[0] for found, declared in names)
 
 
 def existing_manifest(store: Store) -> Manifest:

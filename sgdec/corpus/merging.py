@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import zipfile
 from collections.abc import Callable, Iterator
@@ -44,7 +43,10 @@ def results(store: Store, manifest: Manifest) -> Iterator[Result]:
                 "start `sgdec corpus` again."
             )
         if result.lines != chunk.lines:
-            raise SgdecError(f"{store}/{name_of(number)}: {result.lines} lines; its chunk has {chunk.lines}.")
+            raise SgdecError(
+                f"{store}/{name_of(number)}: {result.lines} lines; its chunk has {chunk.lines}. "
+                f"Remove it and leases/{place_of(number)}, and start `sgdec corpus` again."
+            )
         yield result
 
 
@@ -63,11 +65,6 @@ def merge(
         with zipfile.ZipFile(output, "w") as packed:
             return _merge(store, manifest, lambda result: _add(packed, result), failed, advanced)
     return _merge(store, manifest, lambda result: output.write(result.rows), failed, advanced)
-
-
-def line_of(failure: Failure) -> str:
-    """A failed line in the list of failed lines."""
-    return json.dumps(failure._asdict(), ensure_ascii=False) + "\n"
 
 
 def _merge(

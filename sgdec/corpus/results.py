@@ -14,6 +14,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import tempfile
 import zipfile
 import zlib
@@ -29,6 +30,7 @@ from sgdec.errors import SgdecError
 from sgdec.io.documents import parse_json
 
 ROWS, FAILED, ABOUT = "rows", "failed.jsonl", "about.json"
+_PART = re.compile(r"([0-9]{1,18})-([0-9]{1,18})\.zip")
 _THEN = (1980, 1, 1, 0, 0, 0)
 """The time of all members: equal results are equal files."""
 
@@ -42,6 +44,20 @@ class Failure(NamedTuple):
     line: int
     """Its number in its input."""
     reason: str
+
+
+def line_of(failure: Failure) -> bytes:
+    """A failed line in a list of failed lines."""
+    return as_utf8(json.dumps(failure._asdict(), ensure_ascii=False) + "\n")
+
+
+def as_utf8(rows: str) -> bytes:
+    """Bytes of a file's name that are not UTF-8 become escapes of JSON; only errors in JSON hold names.
+
+    >>> as_utf8('{"error": "raw\\udcff.txt"}')
+    b'{"error": "raw\\\\udcff.txt"}'
+    """
+    return rows.encode("utf-8", "backslashreplace")
 
 
 @dataclass(frozen=True)
@@ -59,8 +75,8 @@ class Result:
     def packed(self) -> bytes:
         """The content of its file."""
         about = {"lines": self.lines, "failed": len(self.failed), "seconds": self.seconds, "worker": self.worker}
-        failed = "".join(json.dumps(each._asdict(), ensure_ascii=False) + "\n" for each in self.failed)
-        members = {ROWS: self.rows, FAILED: failed.encode(), ABOUT: json.dumps(about).encode(), **self.files}
+        failed = b"".join(map(line_of, self.failed))
+        members = {ROWS: self.rows, FAILED: failed, ABOUT: json.dumps(about).encode(), **self.files}
         buffer = io.BytesIO()
         with zipfile.ZipFile(buffer, "w") as file:
             for name, content in members.items():
@@ -76,10 +92,10 @@ class Result:
             with zipfile.ZipFile(io.BytesIO(data)) as file:
                 members = {member: file.read(member) for member in file.namelist()}
             about = parse_json(members.pop(ABOUT))
-            rows, listed = members.pop(ROWS), members.pop(FAILED).decode().splitlines()
+            rows, listed = members.pop(ROWS), members.pop(FAILED).splitlines()  # text would also be split at U+2028
             failed = tuple(Failure(**parse_json(line)) for line in listed)
             return cls(about["lines"], rows, members, failed, about["seconds"], about["worker"])
-        except (zipfile.BadZipFile, zlib.error, ValueError, KeyError, TypeError, EOFError, NotImplementedError):
+        except (zipfile.BadZipFile, zlib.error, ValueError, KeyError, TypeError, EOFError, RuntimeError):
             raise SgdecError(f"{name}: damaged. Remove it, and start again: its lines are decoded again.") from None
 
     @classmethod
@@ -111,6 +127,17 @@ def name_of_part(chunk: int, first: int, lines: int) -> str:
     return f"parts/{chunk:09}/{first}-{lines}.zip"
 
 
+def split_chunks(store: Store) -> list[int]:
+    """The chunks of which there are parts."""
+    return [int(name) for name in store.names("parts") if name.isdecimal() and name == f"{int(name):09}"]
+
+
+def parts_of(store: Store, chunk: int) -> list[tuple[int, int]]:
+    """The first lines and the numbers of lines of the parts of a chunk, in order."""
+    found = map(_PART.fullmatch, store.names(f"parts/{chunk:09}"))
+    return sorted((int(part[1]), int(part[2])) for part in found if part)
+
+
 def publish_result(store: Store, name: str, result: Result) -> Receipt | None:
     """Write a result, unless there is one: then None, and the existing one counts."""
     data = result.packed()
@@ -139,4 +166,4 @@ def failed_rows(output_format: str, failure: Failure) -> tuple[bytes, dict[str, 
         source = Source(failure.id, ())
         writer.write(Outcome(source, Searched([]), 0.0, SgdecError(failure.reason)))
         files = {file.name: file.read_bytes() for file in Path(folder).iterdir()}
-    return rows.getvalue().encode("utf-8"), files
+    return as_utf8(rows.getvalue()), files

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 from zlib import crc32
@@ -24,8 +24,10 @@ from sgdec.corpus.results import (
     failed_rows,
     name_of,
     name_of_part,
+    parts_of,
     publish_result,
     read_result,
+    split_chunks,
 )
 from sgdec.corpus.stores import Store
 from sgdec.errors import SgdecError
@@ -79,9 +81,9 @@ class Starter:
         """Whether to hand out nothing more."""
         self._store, self._manifest, self._engine, self._leases = store, manifest, engine, leases
         self._clock = clock
-        self._parts: dict[int, list[Task]] = {chunk: [] for chunk in _split_before(store)}
+        self._parts: dict[int, list[Task]] = {chunk: [] for chunk in split_chunks(store)}
         """The tasks of chunks that were split, in order."""
-        done = set(chunks_in(store, "results"))
+        done = set(chunks_in(store, "results")).intersection(range(len(manifest.chunks)))
         self.progress.chunks = len(done)
         self._waiting = deque(chunk for chunk in range(len(manifest.chunks)) if chunk not in done)
         if self._waiting and any(not other.get("ended") for other in leases.others()):  # to meet few chunks of theirs
@@ -275,25 +277,22 @@ class Starter:
 
     def _resume_parts(self, chunk: int) -> None:
         """Continue a chunk that an earlier start has split."""
-        kept = [Task(chunk, first, lines) for first, lines in _parts_of(self._store, chunk)]
-        tasks = _filled(chunk, self._manifest.chunks[chunk], kept)
+        about = self._manifest.chunks[chunk]
+        kept = _kept(chunk, about, parts_of(self._store, chunk))
+        tasks = _filled(chunk, about, kept)
         self._parts[chunk] = tasks
         self._retry.extend(task for task in tasks if task not in kept)
         self._join(chunk)
 
 
-def _split_before(store: Store) -> Sequence[int]:
-    """The chunks that earlier starts have split."""
-    return [int(name) for name in store.names("parts") if name.isdecimal()]
-
-
-def _parts_of(store: Store, chunk: int) -> list[tuple[int, int]]:
-    """First lines and numbers of lines of the parts that are done, without overlaps, in order."""
-    kept: list[tuple[int, int]] = []
-    names = [name.removesuffix(".zip").partition("-") for name in store.names(f"parts/{chunk:09}")]
-    for first, lines in sorted((int(first), int(lines)) for first, _, lines in names):
-        if not kept or first >= sum(kept[-1]):
-            kept.append((first, lines))
+def _kept(chunk: int, about: Chunk, parts: Iterable[tuple[int, int]]) -> list[Task]:
+    """The parts that are done, in order, without those that overlap others or the end of the chunk."""
+    kept: list[Task] = []
+    end = 0
+    for first, lines in parts:
+        if lines and end <= first <= about.lines - lines:
+            kept.append(Task(chunk, first, lines))
+            end = first + lines
     return kept
 
 

@@ -13,12 +13,14 @@ from typing import Any, Literal, TypeAlias
 
 from sgdec.corpus.leases import Leases, chunks_in
 from sgdec.corpus.manifest import Chunk, Manifest
-from sgdec.corpus.results import name_of
+from sgdec.corpus.results import name_of, parts_of, split_chunks
 from sgdec.corpus.stores import Store
 
 FEW = 10_000
 """The most results whose records are read although nobody asked for details."""
 SLOWEST = 20
+MOST = 10**15
+"""The highest number of lines or seconds that is believed."""
 State: TypeAlias = Literal["ended", "lives", "silent", "unknown"]
 
 
@@ -121,7 +123,7 @@ def look(
         before = _pulses(leases)
         wait(seconds)
     pulses = _pulses(leases)
-    claimed = chunks_in(store, "leases")
+    claimed = [chunk for chunk in chunks_in(store, "leases") if chunk < len(manifest.chunks)]
     # after the leases: a chunk that is claimed and has no result here is not done
     done = {chunk for chunk in chunks_in(store, "results") if chunk < len(manifest.chunks)}
     leased, lost = _claims(store, leases, [chunk for chunk in claimed if chunk not in done])
@@ -145,18 +147,14 @@ def _claims(store: Store, leases: Leases, chunks: Sequence[int]) -> tuple[dict[i
     for chunk in chunks:
         if (owner := leases.owner(chunk)) is not None:
             leased[chunk] = owner
-        elif leases.record(chunk) is not None and store.read(name_of(chunk)) is None:
+        elif leases.record(chunk) is not None and not store.exists(name_of(chunk)):
             lost.append(chunk)
     return leased, lost
 
 
 def _split(store: Store, done: set[int]) -> dict[int, int]:
-    chunks = [int(name) for name in store.names("parts") if name.isdecimal()]
-    return {
-        chunk: sum(int(name.removesuffix(".zip").partition("-")[2]) for name in store.names(f"parts/{chunk:09}"))
-        for chunk in chunks
-        if chunk not in done
-    }
+    open_ = [chunk for chunk in split_chunks(store) if chunk not in done]
+    return {chunk: sum(lines for _, lines in parts_of(store, chunk)) for chunk in open_}
 
 
 def _starter(
@@ -193,8 +191,9 @@ def _rate(now: Mapping[str, Any], then: Mapping[str, Any] | None) -> float | Non
 
 
 def _number(pulse: Mapping[str, Any], name: str) -> float:
+    """A number of a file that may be damaged: 0 for what no pulse or record has, such as NaN."""
     value = pulse.get(name)
-    return value if isinstance(value, int | float) else 0
+    return value if isinstance(value, int | float) and 0 <= value <= MOST else 0
 
 
 def _records(leases: Leases, chunks: Sequence[Chunk], done: set[int]) -> Records:

@@ -8,6 +8,8 @@ from datetime import timedelta
 from sgdec.corpus.status import StarterStatus, Status
 from sgdec.tasks.comparison_tables import NONE, Table
 
+AGES = 10**12
+"""The most seconds that are shown; `timedelta` ends soon after."""
 NAMED = 10
 """The most chunks that are named in a line."""
 
@@ -59,7 +61,7 @@ def _speed(status: Status) -> str:
     if left is None:
         return "Nothing is being decoded now, as far as the pulses say." if not unsure else "No line is finished yet."
     watched = ", if every starter that has not ended still works" if unsure else ""
-    return f"{status.rate:,.1f} lines/s, {timedelta(seconds=round(left))} left{watched}."
+    return f"{status.rate:,.1f} lines/s, {timedelta(seconds=round(min(left, AGES)))} left{watched}."
 
 
 def _listed(chunks: Sequence[int]) -> str:

@@ -15,7 +15,7 @@ from sgdec.collector import collector_spared
 from sgdec.corpus.engine import Hello, Job, Receipt, Task
 from sgdec.corpus.inputs import read_range
 from sgdec.corpus.manifest import Chunk, Manifest, read_manifest
-from sgdec.corpus.results import Failure, Result, name_of, name_of_part, publish_result
+from sgdec.corpus.results import Failure, Result, as_utf8, name_of, name_of_part, publish_result
 from sgdec.corpus.stores import open_store
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.limits import bounded_lines
@@ -109,7 +109,7 @@ class Worker:
                 advanced(done)
             files = {file.name: file.read_bytes() for file in sorted(Path(folder).iterdir())}
         taken = round(time.monotonic() - begun, 3)
-        return Result(lines, rows.getvalue().encode("utf-8"), files, tuple(failed), taken, self.name)
+        return Result(lines, as_utf8(rows.getvalue()), files, tuple(failed), taken, self.name)
 
     def _sentences(self, chunk: Chunk, first: int, lines: int) -> Iterator[Source | Unreadable]:
         assert self._manifest is not None

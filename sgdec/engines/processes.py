@@ -22,6 +22,8 @@ from sgdec.errors import one_line
 
 POLL = 0.25
 """Seconds between two looks at the workers."""
+TAIL = 1 << 14
+"""The bytes at the end of what a process has printed in which its last words are looked for."""
 ENDING = 10.0
 """Seconds that a killed process may take to end."""
 
@@ -163,7 +165,7 @@ class _Process:
         if status is not None and status < 0:
             name = signal.Signals(-status).name if -status in set(signal.Signals) else str(-status)
             return f"killed by {name}"
-        self._errors.seek(0)
+        self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - TAIL))
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
         return f"ended with status {status}" + (f": {one_line(lines[-1])}" if lines else "")
 

@@ -192,7 +192,7 @@ class _Actor:
         return _Actor(self._place, self._given, self._room, self._generation + 1)
 
     def _ask(self) -> None:
-        self.report = self._handle.events.options(concurrency_group="reports").remote()
+        self.report = self._handle.events.remote()
 
     def _note(self, event: Event) -> None:
         if isinstance(event, Ready):
@@ -230,6 +230,10 @@ class _Host:
 
     def close(self) -> None:
         self._processes.close()
+
+
+# as ray.method does, without an import of Ray; a call's own option concurrency_group is unknown to ray:// addresses
+_Host.events.__ray_concurrency_group__ = "reports"  # type: ignore[attr-defined]
 
 
 @hookimpl

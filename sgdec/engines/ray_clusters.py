@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import secrets
 import shutil
 import socket
 import tempfile
@@ -21,6 +22,8 @@ ANSWER = 10.0
 OBJECTS = 80 << 20
 """Bytes of the object store of a cluster of our own, about the least that Ray takes: nothing large travels."""
 QUIET = {"log_to_driver": False, "logging_level": logging.ERROR}
+TOKENS = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+"""The variables by which a user decides about the token of clusters."""
 HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
 """How HTTP/2 begins (RFC 9113, section 3.4), which Ray speaks: a preface, and a frame of settings, here none."""
 FRAME, SETTINGS = 9, 4
@@ -54,9 +57,12 @@ def _joined(ray: Any, address: str) -> ExitStack:
     with ExitStack() as stack:
         found = find_cluster(address)
         check_answer(found)
+        here = address == "auto" and not os.environ.get("RAY_ADDRESS")
+        if not here and "://" not in found:
+            check_token(found, address)
         stack.callback(ray.shutdown)
         try:
-            ray.init(address=found, **QUIET)
+            ray.init(address="auto" if here else found, **QUIET)  # for auto Ray uses the token of this machine
         except Exception as error:  # for other versions, a missing token...: each has a type of its own
             raise UsageError(f"--ray.address {address}: {reason_of(error)}") from None
         return stack.pop_all()
@@ -64,6 +70,8 @@ def _joined(ray: Any, address: str) -> ExitStack:
 
 def _started(ray: Any, cpus: int, gpus: float) -> ExitStack:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if not any(name in os.environ for name in TOKENS):  # Ray would keep one in the home, which changes `ray start`
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
     with ExitStack() as stack:
         folder = tempfile.mkdtemp(prefix="sgdec-ray-")
         stack.callback(shutil.rmtree, folder, ignore_errors=True)
@@ -131,6 +139,20 @@ def check_answer(address: str) -> None:
         ) from None
     if answer[3:4] != bytes((SETTINGS,)):
         raise UsageError(f"--ray.address {address}: it is not Ray that answers there.")
+
+
+def check_token(cluster: str, address: str) -> None:
+    """Raises UsageError if a cluster asks for a token; Ray itself would try for 20 s, and not say why it failed."""
+    from ray import _raylet
+
+    try:
+        getattr(_raylet, "GcsClient")(address=cluster)  # noqa: B009 - its types are not declared
+    except Exception as error:
+        if type(error).__name__ == "AuthenticationError":  # Ray 2.50 does not have it
+            raise UsageError(
+                f"--ray.address {address}: the cluster asks for a token. Set RAY_AUTH_MODE=token, with the token of "
+                "its head in ~/.ray/auth_token or RAY_AUTH_TOKEN."
+            ) from None
 
 
 def _greeting(host: str, port: int) -> bytes:

@@ -129,7 +129,7 @@ class NotedRows(Rows):
         self._waiting.append(text)
 
     def flush(self) -> None:
-        data = "".join(self._waiting).encode("utf-8")
+        data = "".join(self._waiting).encode("utf-8", "backslashreplace")
         self._waiting = []
         _write_all(self._rows, data)
         self._size += len(data)

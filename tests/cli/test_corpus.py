@@ -274,6 +274,29 @@ def test_another_run_in_the_folder_is_refused_with_the_difference(tmp_path: Path
     merged(tmp_path, lines)
 
 
+def test_names_of_inputs_can_hold_any_bytes(tmp_path: Path) -> None:
+    name = os.fsdecode(b"raw\xff\xe2\x80\xa8\n.ids")
+    (tmp_path / name).write_text("3 4\n\n5\n")
+    rows = ["--output-format", "jsonl"]
+    assert sgdec(tmp_path, "decode", *TRAP, *rows, "--output", "one", name).status == 1
+    assert sgdec(tmp_path, *corpus(*rows, name=name)).status == 1
+    assert sgdec(tmp_path, "corpus-merge", "d", "--output", "out").status == 1
+    one, out = ((tmp_path / made).read_text() for made in ("one", "out"))
+    assert without_seconds(out) == without_seconds(one)
+    assert json.loads((tmp_path / "out.failed.jsonl").read_text())["input"] == name
+
+
+def test_merging_does_not_write_over_an_input(tmp_path: Path) -> None:
+    write_ids(tmp_path, {})
+    assert sgdec(tmp_path, *corpus()).status == 0
+    (tmp_path / "link").symlink_to("in.ids")
+    before = (tmp_path / "in.ids").read_text()
+    for more in (["in.ids"], ["link"], ["new", "--failed", "in.ids"]):
+        ran = sgdec(tmp_path, "corpus-merge", "d", "--output", *more)
+        assert ran.status == 2 and "it is an input of the corpus" in ran.err
+    assert (tmp_path / "in.ids").read_text() == before
+
+
 def test_merging_finds_missing_and_changed_results(tmp_path: Path) -> None:
     lines = write_ids(tmp_path, {})
     assert sgdec(tmp_path, *corpus()).status == 0

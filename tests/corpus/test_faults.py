@@ -140,3 +140,15 @@ def test_parts_that_vanish_are_decoded_again(tmp_path: Path) -> None:
     found = read_result(world.store, name_of(0))
     assert found is not None and removed == 3
     assert found[0].rows == b"1\n2\n3\n4\n5\n6\n7\n\n"
+
+
+def test_results_and_parts_that_no_worker_wrote_do_not_count(tmp_path: Path) -> None:
+    """Those of chunks that do not exist, and parts beyond the end of their chunk or over others."""
+    world = World(WatchedStore(tmp_path), manifest_of([4, 4]), np.random.default_rng(1), chance=0.0)
+    world.store.create(name_of(9), b"")
+    for name in ("0-0", "2-5", "1-9", "notes"):
+        world.store.create(f"parts/000000001/{name}.zip", b"")
+    starter = world.starter("a")
+    while not starter.finished:
+        starter.step(1.0)
+    assert starter.progress.chunks == 2 and starter.progress.lines == 8

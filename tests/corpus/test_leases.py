@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sgdec.corpus.leases import Leases, refuse_company
+from sgdec.corpus.leases import Leases, chunks_in, refuse_company
 from sgdec.corpus.stores import FolderStore
 from sgdec.errors import SgdecError
 
@@ -104,3 +104,30 @@ def test_a_store_that_cannot_decide_takes_one_starter(tmp_path: Path) -> None:
     with pytest.raises(SgdecError, match="another starter works there"):
         refuse_company(other, store, lambda seconds: one.pulse())
     refuse_company(other, FolderStore(str(tmp_path)), lambda seconds: one.pulse())
+
+
+@pytest.mark.parametrize("lease", [b"", b"\0" * 60, b"x" * 5000, b"../../../etc/passwd", b"a\nb"])
+def test_a_lease_that_names_no_starter_is_taken(tmp_path: Path, lease: bytes) -> None:
+    one, _, _, _ = pair(tmp_path)
+    store = FolderStore(str(tmp_path))
+    store.write("leases/000000/000000007", lease)
+    assert one.owner(7) is None
+    assert one.claim(7) == "mine"
+
+
+def test_copies_beside_results_and_leases_are_not_chunks(tmp_path: Path) -> None:
+    store = FolderStore(str(tmp_path))
+    for name in ("000000001.zip", "000000002.zip~", "000000003", "4.zip", "٥.zip", "001000006.zip"):
+        store.write(f"results/000000/{name}", b"")
+    for name in ("000000001", "000000002.bak", "x"):
+        store.write(f"leases/000000/{name}", b"")
+    assert list(chunks_in(store, "results")) == [1]
+    assert list(chunks_in(store, "leases")) == [1]
+
+
+def test_starters_that_have_ended_are_not_waited_for(tmp_path: Path) -> None:
+    one, other, _, _ = pair(tmp_path)
+    store = FolderStore(str(tmp_path))
+    store.atomic = False
+    other.end({})
+    refuse_company(one, store, lambda seconds: pytest.fail("waits"))

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import os
 import zlib
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -173,3 +175,44 @@ def test_an_input_can_be_a_url() -> None:
     assert [read_range(inputs[0].place, chunk.begin, chunk.end) for chunk in chunks] == [b"a\nbb\n", b"c"]
     with pytest.raises(UsageError, match=r"input memory://inputs/no\.txt"):
         survey(["memory://inputs/no.txt"], 2, store)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("lines", "3"), ("lines", 4), ("chunk", None), ("signature", []), ("inputs", []), ("ledger", 1), ("folder", 5)],
+)
+def test_a_value_of_another_type_is_damage(tmp_path: Path, name: str, value: object) -> None:
+    store, manifest = made(tmp_path)
+    write_manifest(store, manifest)
+    content = json.loads((tmp_path / "d" / "manifest.json").read_text())
+    (tmp_path / "d" / "manifest.json").write_text(json.dumps({**content, name: value}))
+    with pytest.raises(SgdecError, match=r"manifest\.json or chunks\.npy is damaged"):
+        read_manifest(store)
+
+
+@pytest.mark.parametrize("change", ["rows[:1]", "rows[::-1]", "rows + [9, 0, 0, 0, 0, 0, 0]", "rows * 1.5", "-rows"])
+def test_a_table_of_other_chunks_is_damage(tmp_path: Path, change: str) -> None:
+    store, manifest = made(tmp_path)
+    write_manifest(store, manifest)
+    np.save(tmp_path / "d" / "chunks.npy", eval(change, {"rows": manifest.chunks.rows}))
+    with pytest.raises(SgdecError, match=r"manifest\.json or chunks\.npy is damaged"):
+        read_manifest(store)
+
+
+def test_the_chunks_of_a_start_that_wrote_no_manifest_are_not_taken_for_its_own(tmp_path: Path) -> None:
+    """Its workers would decode other lines than those that it hands out."""
+    store, manifest = made(tmp_path)
+    store.create("chunks.npy", b"of a start that was killed")
+    with pytest.raises(UsageError, match=r"another start.*remove chunks\.npy"):
+        write_manifest(store, manifest)
+    assert read_manifest(store) is None
+
+
+def test_a_file_behind_a_descriptor_is_unpacked(tmp_path: Path) -> None:
+    """In a worker /dev/stdin is another file."""
+    path = tmp_path / "in.txt"
+    path.write_bytes(b"a\nb\n")
+    with open(path, "rb") as file:
+        (found,), _ = survey([f"/dev/fd/{file.fileno()}"], 2, FolderStore(str(tmp_path / "d")))
+    assert Path(found.place).parent == tmp_path / "d" / "inputs"
+    assert Path(found.place).read_bytes() == b"a\nb\n"

@@ -152,6 +152,20 @@ def test_a_pulse_with_odd_values_counts_nothing(tmp_path: Path) -> None:
     assert starter.lines == 0 and starter.workers == {} and starter.rate is None
 
 
+@pytest.mark.parametrize("odd", ["NaN", "Infinity", "-1", "1e308", "1" + "0" * 400, "1e-300", "true"])
+def test_numbers_that_no_starter_writes_end_nothing(tmp_path: Path, odd: str) -> None:
+    store = write_corpus(tmp_path, [2, 2, 1], done=[0])
+    names = ("lines", "underway", "failed", "deaths", "every")
+    numbers = "".join(f', "{name}": {odd}' for name in names)
+    for name, seconds in (("x", odd), ("y", "1e-300"), ("z", "1e14")):
+        pulse = f'{{"counter": 3, "starter": "{name}", "workers": {{"1": {odd}}}, "seconds": {seconds}{numbers}}}'
+        store.write(f"starters/{name}.json", pulse.encode())
+    store.write("leases/000000/000000000", f'{{"seconds": {odd}, "failed": {odd}}}'.encode())
+    store.write("parts/000000001/notes.txt", b"")
+    found = seen(store, details=True)
+    assert list(findings(found)) and list(tables(found)) and page(found)
+
+
 def test_a_folder_without_a_corpus_and_a_damaged_manifest_are_errors(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"none: it has no manifest\.json\. Expected a folder that `sgdec corpus`"):
         seen(FolderStore(str(tmp_path / "none")))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import subprocess
@@ -11,12 +12,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from sgdec.engines import ray_clusters
-from sgdec.engines.ray import Ray
-from sgdec.engines.ray_clusters import HELLO, check_answer, find_cluster, import_ray
+from sgdec.engines.ray import Ray, _Host
+from sgdec.engines.ray_clusters import HELLO, check_answer, check_token, find_cluster, import_ray
 from sgdec.errors import UsageError
 from sgdec.plugins.host import install_hint
 from tests.helpers.places import ROOT
@@ -103,6 +105,51 @@ def test_auto_is_the_cluster_of_the_environment_or_of_this_machine(
         find_cluster("auto")
     monkeypatch.setattr(services, "canonicalize_bootstrap_address", lambda address: "10.0.0.1:6379")
     assert find_cluster("auto") == "10.0.0.1:6379"
+
+
+def test_a_cluster_that_asks_for_a_token_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("ray", reason="ray is not installed")
+    from ray import _raylet
+
+    class AuthenticationError(Exception):
+        pass
+
+    def client(address: str) -> None:
+        raise {"a:1": AuthenticationError(), "b:2": OSError()}[address]
+
+    monkeypatch.setattr(_raylet, "GcsClient", client)
+    with pytest.raises(UsageError, match=r"address auto: the cluster asks for a token\. Set RAY_AUTH_MODE=token"):
+        check_token("a:1", "auto")
+    check_token("b:2", "b:2")  # Ray reports all else
+
+
+def test_a_private_cluster_leaves_no_token_in_the_home(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray would write one, and every later `ray start` of the user would ask for it."""
+    for name in ray_clusters.TOKENS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", "chosen")
+    with ray_clusters._started(SimpleNamespace(init=init, shutdown=init, cluster_resources=dict), 1, 0):
+        assert "RAY_AUTH_TOKEN" not in os.environ
+    monkeypatch.delenv("RAY_AUTH_TOKEN_PATH")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "")  # what the code sets ends with the test
+    monkeypatch.delenv("RAY_AUTH_TOKEN")
+    with ray_clusters._started(SimpleNamespace(init=init, shutdown=init, cluster_resources=dict), 1, 0):
+        assert len(os.environ["RAY_AUTH_TOKEN"]) == 64
+
+
+def init(**given: object) -> None:
+    """Of a Ray that does nothing."""
+
+
+def test_reports_have_their_own_thread_at_ray_addresses_too() -> None:
+    """An option of the call would be refused there."""
+    ray = pytest.importorskip("ray", reason="ray is not installed")
+
+    @ray.method(concurrency_group="reports")
+    def expected() -> None:
+        pass
+
+    assert {**vars(expected)}.items() <= vars(_Host.events).items()
 
 
 def test_without_ray_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

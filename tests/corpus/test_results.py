@@ -1,0 +1,53 @@
+"""The promise of results: what was packed is unpacked, whatever names and reasons hold, and damage is one line."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sgdec.corpus.results import ROWS, Failure, Result, failed_rows, parts_of, read_result, split_chunks
+from sgdec.corpus.stores import FolderStore
+from sgdec.errors import SgdecError
+from sgdec.io.documents import parse_json
+
+TEXTS = st.text(st.characters() | st.sampled_from("\u2028\u2029\x85\x0b\n\r\udcff"))
+
+
+@given(TEXTS, TEXTS)
+def test_failures_are_read_as_they_were_written(path: str, reason: str) -> None:
+    failed = (Failure(1, path, 1, reason), Failure(2, path, 2, reason))
+    result = Result(2, b"a\nb\n", {}, failed)
+    assert Result.unpacked(result.packed(), "it") == result
+
+
+def test_a_name_that_is_not_utf_8_is_escaped_in_rows() -> None:
+    rows, _ = failed_rows("jsonl", Failure(1, "raw\udcff", 1, "raw\udcff, line 1: no"))
+    assert parse_json(rows)["error"].startswith("raw\udcff")
+
+
+def test_an_encrypted_result_is_damaged(tmp_path: Path) -> None:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as file:
+        file.writestr(ROWS, b"a\n")
+    data = bytearray(buffer.getvalue())
+    for signature, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        data[data.index(signature) + flags] |= 1
+    store = FolderStore(str(tmp_path))
+    store.write("r.zip", bytes(data))
+    with pytest.raises(SgdecError, match=r"r\.zip: damaged"):
+        read_result(store, "r.zip")
+
+
+def test_files_with_other_names_are_not_parts(tmp_path: Path) -> None:
+    store = FolderStore(str(tmp_path))
+    for name in ("5-5.zip", "0-5.zip", "foo", "-1-2.zip", "5-.zip", "0-5.zip~", "9" * 60 + "-1.zip"):
+        store.write(f"parts/000000003/{name}", b"")
+    for folder in ("foo", "3", "٣"):
+        store.write(f"parts/{folder}/0-5.zip", b"")
+    assert split_chunks(store) == [3]
+    assert parts_of(store, 3) == [(0, 5), (5, 5)]
