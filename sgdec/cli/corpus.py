@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -46,10 +48,23 @@ class CorpusCommand(Command):
         at = args.index("--") if "--" in args else len(args)
         own, dotted = separate_dotted(args[:at])
         ctx.meta["arguments"] = args[at + 1 :]
-        parsed = super().parse_args(ctx, own)
-        ctx.meta["inner"] = decode.make_context("sgdec decode", args[at + 1 :])
+        with _explained(decode, "an option of `sgdec decode`: these go after `--`"):
+            parsed = super().parse_args(ctx, own)
+        with _explained(self, "an option of `sgdec corpus`: these go before `--`"):
+            ctx.meta["inner"] = decode.make_context("sgdec decode", args[at + 1 :])
         ctx.meta["engine"] = split_dotted(dotted)
         return parsed
+
+
+@contextmanager
+def _explained(other: click.Command, what: str) -> Iterator[None]:
+    """Say what an unknown option is if another command has it."""
+    try:
+        yield
+    except click.NoSuchOption as error:
+        if any(error.option_name in each.opts for each in other.params):
+            raise UsageError(f"{error.option_name} is {what}.") from None
+        raise
 
 
 @click.command("corpus", cls=CorpusCommand)

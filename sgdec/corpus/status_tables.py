@@ -56,10 +56,11 @@ def tables(status: Status) -> Iterator[Table]:
 
 def _speed(status: Status) -> str:
     left = status.seconds_left
-    working = [each for each in status.starters if each.rate is not None]
-    unsure = [each for each in working if each.state == "unknown"]
+    unsure = [each for each in status.starters if each.state == "unknown"]
+    if left is None and all(each.state in ("ended", "silent") for each in status.starters):
+        return "Nothing is being decoded now, as far as the pulses say."
     if left is None:
-        return "Nothing is being decoded now, as far as the pulses say." if not unsure else "No line is finished yet."
+        return "The speed is not known yet: no pulse tells of finished lines."
     watched = ", if every starter that has not ended still works" if unsure else ""
     return f"{status.rate:,.1f} lines/s, {timedelta(seconds=round(min(left, AGES)))} left{watched}."
 

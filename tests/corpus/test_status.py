@@ -82,6 +82,15 @@ def test_one_look_does_not_say_who_lives(tmp_path: Path) -> None:
     assert "--watch 30" in next(tables(found)).notes[0]
 
 
+def test_a_starter_that_has_just_begun_is_not_taken_for_idle(tmp_path: Path) -> None:
+    store = write_corpus(tmp_path, [2, 2], done=[0])
+    leases = Leases(store)
+    pulse(leases, 0, 0.0)
+    assert list(findings(seen(store)))[1].startswith("The speed is not known yet")
+    leases.end({})
+    assert list(findings(seen(store)))[1].startswith("Nothing is being decoded now")
+
+
 @pytest.mark.parametrize(("seconds", "unchanged"), [(30.0, "silent"), (15.0, "unknown")])
 def test_two_looks_tell_the_living_from_the_silent_if_there_is_time_for_two_pulses(
     tmp_path: Path, seconds: float, unchanged: str
