@@ -13,6 +13,8 @@ from sgdec.testing.reading import plain
 def snapshot(value: Any) -> Any:
     """A snapshot with arrays and collections by their content, at any depth, and other objects by their identity.
 
+    An object with a method ``snapshot``, such as a stand-in for a value of another process, has what this returns.
+
     >>> state = [1, {"seen": {3}}]
     >>> before = snapshot(state)
     >>> state[1]["seen"].add(4)
@@ -39,4 +41,4 @@ def _image(value: Any, inside: frozenset[int]) -> Any:
         return type(value).__name__, [_image(item, deeper) for item in value]
     if isinstance(value, bytearray):
         return bytes(value)
-    return id(value)
+    return value.snapshot() if hasattr(value, "snapshot") else id(value)

@@ -9,11 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
+from grader import inbox
 from grader.assignment import Assignment, Make
 from sgdec_decoders.astar import AStarDecoder
 
@@ -62,10 +61,10 @@ def as_text(arcs: Arcs) -> str:
 @contextmanager
 def files(lattices: Sequence[Arcs]) -> Iterator[str]:
     """The lattices of sentences 1, 2, ... as files; the pattern of their paths."""
-    with TemporaryDirectory() as folder:
+    with inbox.folder() as (folder, seen):
         for number, arcs in enumerate(lattices, start=1):
-            Path(folder, f"{number}.txt").write_text(as_text(arcs))
-        yield f"{folder}/{{id}}.txt"
+            (folder / f"{number}.txt").write_text(as_text(arcs))
+        yield f"{seen}/{{id}}.txt"
 
 
 class Visit(NamedTuple):

@@ -1,0 +1,185 @@
+"""The boundary around a submission's process, which it cannot cross even if it tries.
+
+- `OtherUser`, for graders that run as root: a user that nobody else is, with the `View` as the root folder.
+- `Bubblewrap`, for others: namespaces of its own, made by bubblewrap (`bwrap`), with the same root folder.
+- `NoBoundary`: a plain process, which protects from mistakes. There are no marks.
+
+Both boundaries have limits on memory, processes, files and time, and a filter of system calls without network. All
+processes of a submission end together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import IO, Any, ClassVar
+
+from grader.inside.launch import MACHINES
+from grader.view import INSIDE, PROGRAM, PYTHON, View
+from sgdec.errors import SgdecError, UsageError
+
+MEMORY = 4 << 30
+"""The most address space of a process of a submission, in bytes."""
+PROCESSES = 32
+WRITTEN = 1 << 20
+"""The most bytes that it may print."""
+CPU = 600
+"""The most seconds of processor time of a process, which end it even if no grader is left."""
+USERS = range(61_000, 65_000)
+"""Users that systems leave free (systemd, ``docs/UIDS-GIDS``, gives 61184 to 65519 only for a short time)."""
+
+
+class Boundary(ABC):
+    """Starts the processes of one submission, and ends them."""
+
+    name: ClassVar[str]
+    protects: ClassVar[bool] = True
+    whole: ClassVar[bool] = True
+    """Whether the view is the root folder of the submission."""
+
+    def __init__(self) -> None:
+        self._folder = Path(tempfile.mkdtemp(prefix="sgdec-grade-"))
+        root = self._folder / "root"
+        root.mkdir()
+        try:
+            self.view = View(root, whole=self.whole)
+        except BaseException:
+            shutil.rmtree(self._folder)
+            raise
+
+    def start(self, printed: IO[bytes]) -> subprocess.Popen[bytes]:
+        """A new process, which answers questions on its standard output; the rest that it prints goes to a file."""
+        return subprocess.Popen(
+            self._command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=printed, cwd="/", env={},
+            start_new_session=True,
+        )  # fmt: skip
+
+    def end(self, process: subprocess.Popen[bytes]) -> int:
+        """End the process and all that it has started; its exit status."""
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        self._end_others()
+        for pipe in (process.stdin, process.stdout):
+            with contextlib.suppress(OSError):
+                pipe.close()  # type: ignore[union-attr]
+        return process.wait()
+
+    def close(self) -> None:
+        """Remove the view."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    @abstractmethod
+    def _command(self) -> list[str]:
+        """The command of a new process."""
+
+    def _end_others(self) -> None:
+        """End the processes that left the group of the first one."""
+
+    def _launch(self, **asked: Any) -> str:
+        """The argument of ``launch.py``."""
+        limits = {"RLIMIT_AS": MEMORY, "RLIMIT_NPROC": PROCESSES, "RLIMIT_FSIZE": WRITTEN, "RLIMIT_NOFILE": 256,
+                  "RLIMIT_CORE": 0, "RLIMIT_CPU": CPU}  # fmt: skip
+        return json.dumps({"limits": limits, "root": None, "user": None, **asked})
+
+
+class OtherUser(Boundary):
+    """Needs root."""
+
+    name = "another user in a folder of its own"
+
+    def __init__(self) -> None:
+        if sys.platform != "linux" or os.geteuid() != 0:
+            raise SgdecError("only root can start processes of another user")
+        _require_filter()
+        super().__init__()
+        self._user = random.SystemRandom().choice(sorted({*USERS} - _users()))
+
+    def _command(self) -> list[str]:
+        asked = self._launch(root=str(self.view.root), user=self._user)
+        return [sys.executable, "-I", "-S", str(INSIDE / "launch.py"), asked]
+
+    def _end_others(self) -> None:
+        code = f"import os; os.setgroups([]); os.setgid({self._user}); os.setuid({self._user}); os.kill(-1, 9)"
+        while self._user in _users():
+            subprocess.run([sys.executable, "-I", "-S", "-c", code], stderr=subprocess.DEVNULL, check=False)
+
+
+class Bubblewrap(Boundary):
+    """Needs the program ``bwrap`` and user namespaces."""
+
+    name = "bubblewrap"
+
+    def __init__(self) -> None:
+        found = shutil.which("bwrap")
+        if found is None:
+            raise SgdecError("bubblewrap is not installed (Debian, Ubuntu, Fedora: the package bubblewrap)")
+        _require_filter()
+        self._program = found
+        super().__init__()
+
+    def _command(self) -> list[str]:
+        return [
+            self._program, "--unshare-all", "--unshare-user", "--uid", "65534", "--gid", "65534", "--die-with-parent",
+            "--new-session", "--clearenv", "--ro-bind", str(self.view.root), "/", "--proc", "/proc", "--dev", "/dev",
+            "--remount-ro", "/dev", "--chdir", "/", str(PYTHON), "-I", "-S", "-B", str(PROGRAM), self._launch(),
+        ]  # fmt: skip
+
+
+class NoBoundary(Boundary):
+    """Only limits that a plain process can give itself."""
+
+    name = "none"
+    protects = False
+    whole = False
+
+    def _command(self) -> list[str]:
+        return [sys.executable, "-I", "-S", "-B", str(self.view.at("/inside/main.py"))]
+
+
+KINDS: dict[str, type[Boundary]] = {"user": OtherUser, "bubblewrap": Bubblewrap, "none": NoBoundary}
+
+
+def open_boundary(kind: str) -> tuple[Boundary, str]:
+    """A boundary of this kind, and why there is none if it is `NoBoundary`. ``auto``: the strongest that works here.
+
+    Raises UsageError if the kind that was asked for does not work here.
+    """
+    if kind == "none":
+        return NoBoundary(), "asked for by --boundary none"
+    if kind != "auto":
+        try:
+            return KINDS[kind](), ""
+        except SgdecError as error:
+            raise UsageError(f"--boundary {kind}: {error}.") from None
+    reasons = []
+    for cls in (OtherUser, Bubblewrap):
+        try:
+            return cls(), ""
+        except SgdecError as error:
+            reasons.append(str(error))
+    return NoBoundary(), "; ".join(reasons)
+
+
+def _require_filter() -> None:
+    if sys.platform != "linux" or platform.machine() not in MACHINES:
+        raise SgdecError(f"system calls are filtered only on Linux with {' or '.join(MACHINES)}")
+
+
+def _users() -> set[int]:
+    """The users of all processes that have not ended."""
+    found = set()
+    for entry in os.scandir("/proc"):
+        with contextlib.suppress(OSError, IndexError):
+            if entry.name.isdigit() and Path(entry.path, "stat").read_text().rsplit(")", 1)[1].split()[0] != "Z":
+                found.add(entry.stat().st_uid)
+    return found
