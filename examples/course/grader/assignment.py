@@ -1,14 +1,17 @@
 """An assignment: the name of the plugin that students write, and the promises that it is tested for.
 
-An assignment is a folder beside this package with a ``checks.py`` that defines ``ASSIGNMENT``.
+An assignment is a folder beside this package with a ``checks.py`` that defines ``ASSIGNMENT``. A ``hidden.py`` adds
+checks that students do not have.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,8 +23,28 @@ from sgdec.testing import DecoderContract, PredictorContract, promises
 COURSE = Path(__file__).resolve().parent.parent
 Make: TypeAlias = Callable[..., Any]
 """The submitted class: called with options, it gives a new predictor or decoder."""
-Test: TypeAlias = Callable[[Make, np.random.Generator], None]
-"""Raises AssertionError if the promise is broken. All its random numbers come from the generator."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """The outcome of a test that can give some of its points."""
+
+    share: float
+    """The share of the points, 0 to 1."""
+    why: str
+    """One line about what was reached."""
+    values: Mapping[str, float] = field(default_factory=dict)
+    """For a leaderboard: numbers by name, the higher the better."""
+
+    def __post_init__(self) -> None:
+        """Raises ValueError for a share outside 0 to 1."""
+        if not 0.0 <= self.share <= 1.0:
+            raise ValueError(f"a share of {self.share:g}; expected 0 to 1")
+
+
+Test: TypeAlias = Callable[[Make, np.random.Generator], Share | None]
+"""Raises AssertionError if the promise is broken; None = all points. All its random numbers come from the
+generator."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +54,8 @@ class Check:
     promise: str
     points: int
     test: Test
+    hidden: bool = False
+    """Whether only the lecturer has this check: it is in ``hidden.py``, and the handout does not list it."""
 
 
 @dataclass
@@ -47,11 +72,11 @@ class Assignment:
     def points(self) -> int:
         return sum(check.points for check in self.checks)
 
-    def check(self, promise: str, points: int) -> Callable[[Test], Test]:
+    def check(self, promise: str, points: int, *, hidden: bool = False) -> Callable[[Test], Test]:
         """Marks the test of one promise."""
 
         def add(test: Test) -> Test:
-            self.checks.append(Check(promise, points, test))
+            self.checks.append(Check(promise, points, test, hidden))
             return test
 
         return add
@@ -92,12 +117,25 @@ def assignments() -> list[str]:
 
 
 def load_assignment(name: str) -> Assignment:
-    """The assignment of a folder; UsageError if there is none."""
+    """The assignment of a folder, with its hidden checks if they are there; UsageError if there is no such folder.
+
+    Hidden checks are in ``hidden.py``, which defines ``add(checks)``: it gets the module ``checks.py``, and adds to
+    its ``ASSIGNMENT``.
+    """
     if name not in assignments():
         raise UsageError(f"no assignment named {name!r}. {suggest(name, assignments())}")
-    spec = importlib.util.spec_from_file_location(f"sgdec_course_{name}", COURSE / name / "checks.py")
+    checks = _run_file(name, "checks")
+    if (COURSE / name / "hidden.py").is_file():
+        _run_file(name, "hidden").add(checks)
+    found: Assignment = checks.ASSIGNMENT
+    return found
+
+
+def _run_file(name: str, part: str) -> ModuleType:
+    """A new module from a file of an assignment's folder."""
+    spec = importlib.util.spec_from_file_location(f"sgdec_course_{name}_{part}", COURSE / name / f"{part}.py")
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
-    found: Assignment = module.ASSIGNMENT
-    return found
+    return module

@@ -82,7 +82,7 @@ class Boundary(ABC):
     def _command(self) -> list[str]:
         """The command of a new process."""
 
-    def _end_others(self) -> None:
+    def _end_others(self) -> None:  # noqa: B027 - namespaces end together
         """End the processes that left the group of the first one."""
 
     def _launch(self, **asked: Any) -> str:

@@ -24,6 +24,9 @@ STARTING = 60.0
 """The most seconds until a process answers its first question."""
 
 
+NO_TIME = "no time was left (--total)"
+
+
 class Broken(AssertionError):
     """What a submission did instead of answering; a broken promise."""
 
@@ -120,7 +123,7 @@ class Child:
         where = self._where()
         self.end()
         if over:
-            return Gone("no time was left (--total)")
+            return Gone(NO_TIME)
         return Gone(f"no end after {self._seconds:g} seconds{f' (in {where})' if where else ''}")
 
     def _where(self) -> str | None:

@@ -3,6 +3,7 @@ sum."""
 
 from __future__ import annotations
 
+import json
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,51 +11,59 @@ from pathlib import Path
 import click
 import numpy as np
 
+from grader import report
 from grader.assignment import Assignment, load_assignment
-from grader.isolation import failures, work
-from grader.submission import load_submission
+from grader.boundary import KINDS
+from grader.grading import grade
 from sgdec.errors import SgdecError, UsageError
+from sgdec.io.writing import whole_file
+from sgdec.plugins.host import Host
 
 
 @click.command()
 @click.argument("assignment")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--seed", type=click.IntRange(min=0), default=1, show_default=True, help="Seed of all random numbers.")
-@click.option("--seconds", type=click.FloatRange(min=0.1), default=10.0, show_default=True, help="Limit per check.")
+@click.option(
+    "--seconds", type=click.FloatRange(min=0.1), default=10.0, show_default=True,
+    help="Time of the submission for each check.",
+)
+@click.option(
+    "--total", type=click.FloatRange(min=1.0), default=180.0, show_default=True, metavar="SECONDS",
+    help="Time for all checks together.",
+)
+@click.option(
+    "--boundary", type=click.Choice(["auto", *KINDS]), default="auto", show_default=True,
+    help="What the submission cannot cross; without one there are no marks.",
+)
+@click.option("--results", type=click.Path(path_type=Path), metavar="FILE", help="Write Gradescope's results.json.")
+@click.option("--record", type=click.Path(path_type=Path), metavar="FILE", help="Write everything as JSON.")
 @click.option("--debug", metavar="TEXT", help="Run the checks that contain TEXT, up to the first traceback.")
-@click.option("--worker", type=int, hidden=True)
 def command(
-    assignment: str, file: Path, seed: int, seconds: float, debug: str | None, worker: int | None
-) -> int:
+    assignment: str, file: Path, seed: int, seconds: float, total: float, boundary: str, results: Path | None,
+    record: Path | None, debug: str | None,
+) -> int:  # fmt: skip
     """Grade FILE, which was written for ASSIGNMENT (a folder beside this program).
+
+    FILE runs in a process of its own, behind a boundary that it cannot cross, and all judging happens in this one.
+    With --debug it runs here, without a boundary, and what it prints is shown.
 
     The same file and seed give the same points. Exit status 0 for full marks, 1 for less, 2 for a wrong call.
     """
     asked = load_assignment(assignment)
     if not file.is_file():
         raise UsageError(f"{file}: no such file.")
-    if worker is not None:
-        work(assignment, file.resolve(), seed, seconds, first=worker)
     if debug is not None:
         return _debug(asked, file, seed, debug)
-    return _report(assignment, asked, file, seed, failures(assignment, file.resolve(), seed, seconds))
-
-
-def _report(name: str, asked: Assignment, file: Path, seed: int, failed: Sequence[str | None]) -> int:
-    """Print the points; return 0 for full marks, otherwise 1."""
-    click.echo(f"{name}: {file} (seed {seed})")
-    if len(set(failed)) == 1 and failed[0] is not None:
-        click.echo(f"  every check: {failed[0]}")  # such as a file that does not import
-    else:
-        for check, failure in zip(asked.checks, failed, strict=True):
-            click.echo(f"  {0 if failure else check.points:>2} of {check.points}  {check.promise}")
-            if failure:
-                click.echo(f"           {failure}")
-        if any(failed):
-            click.echo("  --debug TEXT shows the traceback of the first broken promise that contains TEXT.")
-    earned = sum(check.points for check, failure in zip(asked.checks, failed, strict=True) if failure is None)
-    click.echo(f"{name}: {earned} of {asked.points} points")
-    return 0 if earned == asked.points else 1
+    graded = grade(asked, file.resolve(), seed, seconds, total, boundary)
+    for path, content in (
+        (results, report.gradescope(assignment, graded)), (record, report.record(assignment, file, seed, graded))
+    ):  # fmt: skip
+        if path is not None:
+            with whole_file(str(path)) as output:
+                output.write((json.dumps(content, indent=1) + "\n").encode())
+    click.echo("\n".join(report.lines(assignment, file, seed, graded)))
+    return 0 if graded.points == graded.possible else 1
 
 
 def _debug(asked: Assignment, file: Path, seed: int, text: str) -> int:
@@ -62,7 +71,7 @@ def _debug(asked: Assignment, file: Path, seed: int, text: str) -> int:
     chosen = [check for check in asked.checks if text.lower() in check.promise.lower()]
     if not chosen:
         raise UsageError(f"--debug {text}: no promise contains that. Expected part of a line of the report.")
-    make = load_submission(file.resolve(), asked)
+    make = Host([file.resolve()], autoload=False).load(asked.kind, asked.plugin)
     for check in chosen:
         click.echo(check.promise)
         try:

@@ -19,9 +19,9 @@ import numpy as np
 import sgdec
 import sgdec.testing
 from grader import inbox
-from grader.assignment import COURSE, Assignment, Check
+from grader.assignment import COURSE, Assignment, Check, Share
 from grader.boundary import Boundary, open_boundary
-from grader.child import Broken, Child, Gone
+from grader.child import NO_TIME, Broken, Child, Gone
 from grader.remote import maker
 from sgdec.errors import SgdecError
 from sgdec.testing import breach
@@ -34,30 +34,44 @@ class Outcome:
     check: Check
     failure: str | None
     """In one line; None = the promise holds."""
-    seconds: float
+    share: Share | None = None
+    """The outcome of a check that gives shares of its points."""
 
     @property
     def points(self) -> float:
-        return 0.0 if self.failure else float(self.check.points)
+        return 0.0 if self.failure else self.check.points * (1.0 if self.share is None else self.share.share)
+
+    @property
+    def said(self) -> str:
+        """One line for the student; empty if there is nothing to say."""
+        return self.failure or ("" if self.share is None else self.share.why)
 
 
 @dataclass
 class Graded:
     """A graded submission."""
 
-    outcomes: list[Outcome]
     boundary: str
     unprotected: str
     """Why there are no marks; empty if there are."""
-    printed: str = ""
-    """The end of what the submission has printed."""
-    lost: str | None = field(default=None)
+    outcomes: list[Outcome] = field(default_factory=list)
+    lost: str | None = None
     """Why it could not be tested at all."""
     seconds: float = 0.0
 
     @property
     def points(self) -> float:
-        return sum(outcome.points for outcome in self.outcomes)
+        return round(sum(outcome.points for outcome in self.outcomes), 2)
+
+    @property
+    def possible(self) -> int:
+        return sum(outcome.check.points for outcome in self.outcomes)
+
+    @property
+    def values(self) -> dict[str, float]:
+        """For a leaderboard."""
+        shares = (outcome.share for outcome in self.outcomes if outcome.share is not None)
+        return {name: value for share in shares for name, value in share.values.items()}
 
 
 def grade(assignment: Assignment, file: Path, seed: int, seconds: float, total: float, kind: str) -> Graded:
@@ -70,44 +84,48 @@ def grade(assignment: Assignment, file: Path, seed: int, seconds: float, total: 
     try:
         if boundary.protects and (holes := _holes(boundary)):
             unprotected = f"the boundary ({boundary.name}) does not hold: a submission can {', '.join(holes)}"
+        graded = Graded(boundary.name, unprotected)
         with inbox.delivers_to(boundary.view):
-            graded = _checked(assignment, boundary, file, seed, seconds, begun + total)
+            _check_all(graded, assignment, boundary, file, seed, seconds, begun + total)
     finally:
         boundary.close()
-    graded.boundary, graded.unprotected = boundary.name, unprotected
     graded.seconds = time.monotonic() - begun
     return graded
 
 
-def _checked(
-    assignment: Assignment, boundary: Boundary, file: Path, seed: int, seconds: float, until: float
-) -> Graded:
+def _check_all(
+    graded: Graded, assignment: Assignment, boundary: Boundary, file: Path, seed: int, seconds: float, until: float
+) -> None:
     place = boundary.view.submit(file)
-    graded = Graded([], boundary.name, "")
     child: Child | None = None
     try:
         for check in assignment.checks:
-            began = time.monotonic()
-            failure = graded.lost
-            if failure is None:
-                if child is None or not child.alive:
-                    child = Child(boundary, seconds, until)
-                    graded.lost = failure = _load(child, assignment, place, seconds)
-            if failure is None and child is not None:
-                child.begin_check()
-                make = maker(child, assignment.kind)
-                failure = breach(lambda test=check.test: test(make, np.random.default_rng(seed)))  # type: ignore[misc]
-                graded.printed = child.printed() or graded.printed
-                if failure:  # a search may be under way that nobody waits for
-                    child.end()
-            graded.outcomes.append(Outcome(check, failure, time.monotonic() - began))
+            if time.monotonic() > until:
+                graded.outcomes.append(Outcome(check, NO_TIME))
+                continue
+            if graded.lost is None and (child is None or not child.alive):
+                child = Child(boundary, seconds, until)
+                graded.lost = _load(child, assignment, place)
+            if graded.lost is not None or child is None:
+                graded.outcomes.append(Outcome(check, graded.lost))
+                continue
+            outcome = _check(check, child, assignment.kind, seed)
+            graded.outcomes.append(outcome)
+            if outcome.failure:  # a search may be under way that nobody waits for
+                child.end()
     finally:
         if child is not None:
             child.end()
-    return graded
 
 
-def _load(child: Child, assignment: Assignment, place: str, seconds: float) -> str | None:
+def _check(check: Check, child: Child, kind: str, seed: int) -> Outcome:
+    child.begin_check()
+    shares: list[Share | None] = []
+    failure = breach(lambda: shares.append(check.test(maker(child, kind), np.random.default_rng(seed))))
+    return Outcome(check, failure, shares[0] if shares else None)
+
+
+def _load(child: Child, assignment: Assignment, place: str) -> str | None:
     """Load the submission; why that is impossible, or None."""
     child.begin_check()
     try:

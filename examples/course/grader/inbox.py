@@ -24,7 +24,7 @@ def delivers_to(view: View) -> Iterator[None]:
 
 @contextmanager
 def folder() -> Iterator[tuple[Path, str]]:
-    """A new folder, and its path as the submission sees it; without a view (in tests of checks) these are the same."""
+    """A new folder, and its path as the submission sees it; without a view, both are the same."""
     with TemporaryDirectory(dir=_views[-1].at(INBOX) if _views else None) as name:
         place = Path(name)
         place.chmod(0o755)

@@ -77,7 +77,8 @@ class RemotePredictor(Predictor):
         self._child.ask("set state", it=self._it, state=state.number)
 
     def _ability(self, name: str, states: Sequence[RemoteState]) -> list[Any]:
-        found = self._child.ask("ability", it=self._it, name=name, states=[state.number for state in states])["values"]
+        numbers = [state.number for state in states]
+        found = self._child.ask("ability", it=self._it, name=name, states=numbers)["values"]
         if not isinstance(found, list):
             raise Broken(f"{name} must return a sequence with one value per state, not {found!r}")
         return found

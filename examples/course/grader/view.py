@@ -25,7 +25,7 @@ PROGRAM = PurePosixPath("/inside/launch.py")
 """The first program that runs in the view."""
 SUBMISSION, INBOX = PurePosixPath("/submission"), PurePosixPath("/inbox")
 """Where the submitted file is, and files for it that checks make."""
-LEFT_OUT = ("__pycache__", "dist-packages", "ensurepip", "idlelib", "lib2to3", "site-packages", "test", "tests", "tkinter")
+LEFT_OUT = ("dist-packages", "ensurepip", "idlelib", "lib2to3", "site-packages", "test", "tests", "tkinter")
 """Folders of Python's library that nobody needs here."""
 CLOSED = ("testing",)
 """Packages of sgdec's core that contain solutions or checks."""

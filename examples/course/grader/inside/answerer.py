@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from greenlet import greenlet
-from probing import probe
-from space import Space
-from values import image, plain, plain_result, plain_scores
 
 from sgdec.errors import SgdecError
 from sgdec.lifting import Lowered
 from sgdec.plugins.host import Host
 from sgdec.protocol import ABILITIES, BatchPredictor, Decoder, Predictor, Source, ability
+
+from .probing import probe
+from .space import Space
+from .values import image, plain, plain_result, plain_scores
 
 
 class Answerer:
@@ -32,17 +33,16 @@ class Answerer:
         self._asked: dict[str, Callable[..., dict[str, Any]]] = {
             "probe": probe, "load": self._load, "make": self._make, "copy": self._copy,
             "initialize": self._initialize, "predict": self._predict, "consume": self._consume,
-            "get state": self._get_state, "set state": self._set_state, "image": self._image, "ability": self._ability,
-            "decode": self._decode, "continue": self._continue,
+            "get state": self._get_state, "set state": self._set_state, "image": self._image,
+            "ability": self._ability, "decode": self._decode, "continue": self._continue,
         }  # fmt: skip
 
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:
-        """The answer, or what was raised: ``error`` in one line, and ``kind``."""
+        """The answer, or in ``error`` what was raised, in one line."""
         try:
             return self._asked[question["ask"]](**question["with"])
         except BaseException as error:  # a submission can raise anything, also SystemExit
-            kind = next((cls.__name__ for cls in type(error).__mro__ if cls.__name__ in ("UsageError", "SgdecError")), "")
-            return {"error": self._said(error), "kind": kind}
+            return {"error": self._said(error)}
 
     def _load(self, file: str, kind: str, plugin: str) -> dict[str, Any]:
         self._file = Path(file)

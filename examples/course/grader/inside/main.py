@@ -11,11 +11,12 @@ import json
 import os
 import signal
 import sys
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
-sys.path[:0] = [str(HERE), str(HERE.parent / "site")]
+sys.path[:0] = [str(HERE.parent), str(HERE.parent / "site")]
 
 
 def main() -> None:
@@ -28,9 +29,7 @@ def main() -> None:
     os.dup2(2, 1)  # what a submission prints is no answer
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1)  # the grader asks so where the submission is
-    from answerer import Answerer
-
-    answerer = Answerer()
+    answerer = import_module("inside.answerer").Answerer()
     for line in questions:
         question: dict[str, Any] = json.loads(line)
         answer = answerer.answer(question)

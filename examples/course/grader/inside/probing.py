@@ -8,6 +8,7 @@ import os
 import resource
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 _PTRACE_SEIZE = 0x4206
@@ -15,10 +16,10 @@ _PTRACE_SEIZE = 0x4206
 
 
 def probe(paths: list[str], process: int, port: int) -> dict[str, Any]:
-    """What was possible, in words: read ``paths``, reach ``process`` (the grader) or a ``port`` of this machine, write
-    anywhere, start processes without end."""
+    """What was possible, in words: to read ``paths``, to reach ``process`` (the grader) or a ``port`` of this machine,
+    to write anywhere, to have no limits."""
     tries: dict[str, Callable[[], object]] = {
-        **{f"read {path}": lambda path=path: _read(path) for path in paths},
+        **{f"read {path}": partial(_read, path) for path in paths},
         "send a signal to the grader": lambda: os.kill(process, 0),
         "trace the grader": lambda: _trace(process),
         "reach the network": lambda: socket.create_connection(("127.0.0.1", port), 1).close(),

@@ -48,9 +48,8 @@ def _plain_hypothesis(hypothesis: Any) -> dict[str, Any]:
     if not isinstance(hypothesis, Hypothesis):
         return {"type": type(hypothesis).__name__}
     return {
-        "tokens": plain(hypothesis.tokens), "score": plain(hypothesis.score), "rank_score": plain(hypothesis.rank_score),
-        "ledger": plain(hypothesis.ledger), "weights": plain(hypothesis.weights),
-    }  # fmt: skip
+        name: plain(getattr(hypothesis, name)) for name in ("tokens", "score", "rank_score", "ledger", "weights")
+    }
 
 
 def image(value: Any, inside: frozenset[int] = frozenset()) -> Any:
