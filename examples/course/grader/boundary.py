@@ -25,11 +25,11 @@ from pathlib import Path
 from typing import IO, Any, ClassVar
 
 from grader.inside.launch import MACHINES
-from grader.view import INSIDE, PROGRAM, PYTHON, View
+from grader.view import INSIDE, LAUNCHER, PROGRAM, PYTHON, View
 from sgdec.errors import SgdecError, UsageError
 
 MEMORY = 4 << 30
-"""The most address space of a process of a submission, in bytes."""
+"""The most bytes of the address space of a process, and of the memory of all processes of a submission."""
 PROCESSES = 32
 WRITTEN = 1 << 20
 """The most bytes that it may print."""
@@ -66,13 +66,26 @@ class Boundary(ABC):
 
     def end(self, process: subprocess.Popen[bytes]) -> int:
         """End the process and all that it has started; its exit status."""
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
-        self._end_others()
+        while others := self.processes(process):  # one may have started another meanwhile
+            for each in others:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(each, signal.SIGKILL)
         for pipe in (process.stdin, process.stdout):
             with contextlib.suppress(OSError):
                 pipe.close()  # type: ignore[union-attr]
         return process.wait()
+
+    def processes(self, process: subprocess.Popen[bytes]) -> list[int]:
+        """This process and all that it has started, if they have not ended."""
+        running = _running()
+        found = [process.pid] if process.pid in running else []
+        for each in found:  # grows meanwhile
+            found += [number for number, (_, parent) in running.items() if parent == each]
+        return found
+
+    def memory(self, process: subprocess.Popen[bytes]) -> int:
+        """The bytes that they hold in memory together."""
+        return sum(map(_resident, self.processes(process)))
 
     def close(self) -> None:
         """Remove the view."""
@@ -82,14 +95,16 @@ class Boundary(ABC):
     def _command(self) -> list[str]:
         """The command of a new process."""
 
-    def _end_others(self) -> None:  # noqa: B027 - namespaces end together
-        """End the processes that left the group of the first one."""
 
-    def _launch(self, **asked: Any) -> str:
-        """The argument of ``launch.py``."""
-        limits = {"RLIMIT_AS": MEMORY, "RLIMIT_NPROC": PROCESSES, "RLIMIT_FSIZE": WRITTEN, "RLIMIT_NOFILE": 256,
-                  "RLIMIT_CORE": 0, "RLIMIT_CPU": CPU}  # fmt: skip
-        return json.dumps({"limits": limits, "root": None, "user": None, **asked})
+LIMITS = {"RLIMIT_AS": MEMORY, "RLIMIT_NPROC": PROCESSES, "RLIMIT_FSIZE": WRITTEN, "RLIMIT_NOFILE": 256,
+          "RLIMIT_CORE": 0, "RLIMIT_CPU": CPU}  # fmt: skip
+IN_VIEW = [str(PYTHON), "-I", "-S", "-B"]
+
+
+def _launched(**asked: Any) -> str:
+    """The argument of ``launch.py``: by default with all limits and the filter, and then the program of the view."""
+    whole = {"limits": LIMITS, "root": None, "user": None, "filter": True, "command": [*IN_VIEW, str(PROGRAM)]}
+    return json.dumps({**whole, **asked})
 
 
 class OtherUser(Boundary):
@@ -102,20 +117,27 @@ class OtherUser(Boundary):
             raise SgdecError("only root can start processes of another user")
         _require_filter()
         super().__init__()
-        self._user = random.SystemRandom().choice(sorted({*USERS} - _users()))
+        used = {user for user, _ in _running().values()}
+        self._user = random.SystemRandom().choice(sorted({*USERS} - used))
 
     def _command(self) -> list[str]:
-        asked = self._launch(root=str(self.view.root), user=self._user)
+        asked = _launched(root=str(self.view.root), user=self._user)
         return [sys.executable, "-I", "-S", str(INSIDE / "launch.py"), asked]
 
-    def _end_others(self) -> None:
-        code = f"import os; os.setgroups([]); os.setgid({self._user}); os.setuid({self._user}); os.kill(-1, 9)"
-        while self._user in _users():
-            subprocess.run([sys.executable, "-I", "-S", "-c", code], stderr=subprocess.DEVNULL, check=False)
+    def processes(self, process: subprocess.Popen[bytes]) -> list[int]:
+        return [number for number, (user, _) in _running().items() if user == self._user]
+
+    def end(self, process: subprocess.Popen[bytes]) -> int:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()  # it may not have changed its user yet
+        as_user = f"import os; os.setgroups([]); os.setgid({self._user}); os.setuid({self._user}); os.kill(-1, 9)"
+        while self.processes(process):  # all at once, which no process escapes by starting another
+            subprocess.run([sys.executable, "-I", "-S", "-c", as_user], check=False)
+        return super().end(process)
 
 
 class Bubblewrap(Boundary):
-    """Needs the program ``bwrap`` and user namespaces."""
+    """Needs the program ``bwrap``, and a kernel that lets users make namespaces."""
 
     name = "bubblewrap"
 
@@ -123,6 +145,8 @@ class Bubblewrap(Boundary):
         found = shutil.which("bwrap")
         if found is None:
             raise SgdecError("bubblewrap is not installed (Debian, Ubuntu, Fedora: the package bubblewrap)")
+        if os.geteuid() == 0:
+            raise SgdecError("root has no limit on processes in bubblewrap; root can use --boundary user")
         _require_filter()
         self._program = found
         super().__init__()
@@ -131,7 +155,7 @@ class Bubblewrap(Boundary):
         return [
             self._program, "--unshare-all", "--unshare-user", "--uid", "65534", "--gid", "65534", "--die-with-parent",
             "--new-session", "--clearenv", "--ro-bind", str(self.view.root), "/", "--proc", "/proc", "--dev", "/dev",
-            "--remount-ro", "/dev", "--chdir", "/", str(PYTHON), "-I", "-S", "-B", str(PROGRAM), self._launch(),
+            "--remount-ro", "/dev", "--chdir", "/", *IN_VIEW, str(LAUNCHER), _launched(),
         ]  # fmt: skip
 
 
@@ -175,11 +199,19 @@ def _require_filter() -> None:
         raise SgdecError(f"system calls are filtered only on Linux with {' or '.join(MACHINES)}")
 
 
-def _users() -> set[int]:
-    """The users of all processes that have not ended."""
-    found = set()
+def _running() -> dict[int, tuple[int, int]]:
+    """All processes of this machine that have not ended, with their users and the processes that started them."""
+    found = {}
     for entry in os.scandir("/proc"):
         with contextlib.suppress(OSError, IndexError):
-            if entry.name.isdigit() and Path(entry.path, "stat").read_text().rsplit(")", 1)[1].split()[0] != "Z":
-                found.add(entry.stat().st_uid)
+            if entry.name.isdigit():
+                state, parent, *_ = Path(entry.path, "stat").read_text().rsplit(")", 1)[1].split()
+                if state not in "ZX":
+                    found[int(entry.name)] = entry.stat().st_uid, int(parent)
     return found
+
+
+def _resident(process: int) -> int:
+    with contextlib.suppress(OSError, IndexError):
+        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    return 0

@@ -12,16 +12,20 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from grader.boundary import Boundary
+from grader.boundary import MEMORY, Boundary
+from sgdec.errors import SgdecError
 
 LONGEST = 16 << 20
 """The most bytes of an answer."""
 GRACE = 0.3
 """Seconds in which a process says where it is, before it is ended."""
+READ = 1 << 16
+LOOKING = 0.25
+"""Seconds between two looks at the memory of a process that does not answer."""
 STARTING = 60.0
-"""The most seconds until a process answers its first question."""
+"""The most seconds until a process is there, which has to import the core of sgdec."""
 
 
 NO_TIME = "no time was left (--total)"
@@ -39,14 +43,22 @@ class Child:
     """A process of a submission."""
 
     def __init__(self, boundary: Boundary, seconds: float, until: float) -> None:
-        """``seconds``: the time for the answers of one check. ``until``: the end of all checks (`time.monotonic`)."""
+        """``seconds``: the time for the answers of one check. ``until``: the end of all checks (`time.monotonic`).
+
+        Raises SgdecError if the process does not start.
+        """
         self._boundary = boundary
         self._seconds, self._until = seconds, until
         self._left = STARTING
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115 - closed by end()
         self._process: subprocess.Popen[bytes] | None = boundary.start(self._printed)
-        self._buffer = b""
         self._number = 0
+        try:
+            self.ask("are you there")
+        except Broken as error:
+            printed = " ".join(self.printed().split())
+            self.end()
+            raise SgdecError(f"the boundary ({boundary.name}) does not start: {error}. {printed[-300:]}") from None
 
     @property
     def alive(self) -> bool:
@@ -95,57 +107,54 @@ class Child:
         try:
             stdin.write(line)
             stdin.flush()
-            while b"\n" not in self._buffer:
-                left = min(self._left, self._until - begun) - (time.monotonic() - begun)
-                if left <= 0 or not select.select([stdout], [], [], left)[0]:
-                    raise self._too_slow(self._until - begun < self._left)
-                more = os.read(stdout.fileno(), 1 << 16)
+            said = bytearray()
+            while b"\n" not in said[-READ:]:
+                self._wait(stdout, begun)
+                more = os.read(stdout.fileno(), READ)
                 if not more:
                     raise Gone(self.end())
-                self._buffer += more
-                if len(self._buffer) > LONGEST:
+                said += more
+                if len(said) > LONGEST:
                     self.end()
                     raise Gone(f"an answer of more than {LONGEST >> 20} MiB")
         except BrokenPipeError:
             raise Gone(self.end()) from None
-        text, _, self._buffer = self._buffer.partition(b"\n")
+        text, _, rest = said.partition(b"\n")
         try:
             answer = json.loads(text)
             in_turn = answer["number"] == self._number
         except (ValueError, TypeError, KeyError, RecursionError):
             in_turn = False
-        if not in_turn or self._buffer:
+        if not in_turn or rest:
             self.end()
             raise Gone("something else wrote in the place of an answer")
         return dict(answer)
 
-    def _too_slow(self, over: bool) -> Gone:
-        where = self._where()
-        self.end()
-        if over:
-            return Gone(NO_TIME)
-        return Gone(f"no end after {self._seconds:g} seconds{f' (in {where})' if where else ''}")
+    def _wait(self, stdout: IO[bytes], begun: float) -> None:
+        """Wait until there is something to read. Raises Gone if that takes too long, or too much memory."""
+        assert self._process is not None
+        while True:
+            now = time.monotonic()
+            left, left_of_all = self._left - (now - begun), self._until - now
+            if min(left, left_of_all) <= 0:
+                where = self._where()
+                self.end()
+                if left_of_all <= 0:
+                    raise Gone(NO_TIME)
+                raise Gone(f"no end after {self._seconds:g} seconds{f' (in {where})' if where else ''}")
+            if select.select([stdout], [], [], min(left, left_of_all, LOOKING))[0]:
+                return
+            if self._boundary.memory(self._process) > MEMORY:
+                self.end()
+                raise Gone(f"more than {MEMORY >> 30} GiB of memory")
 
     def _where(self) -> str | None:
         """The function in which the submission is."""
         assert self._process is not None
-        for process in _family(self._process.pid):
+        for process in self._boundary.processes(self._process):
             with contextlib.suppress(OSError):
                 if b"main.py" in Path(f"/proc/{process}/cmdline").read_bytes():  # a signal would end bubblewrap
                     os.kill(process, signal.SIGUSR1)
         time.sleep(GRACE)
         places = re.findall(r'File "[^"]*submission/[^"]+", line \d+ in (\S+)', self.printed())
         return places[0] if places else None
-
-
-def _family(process: int) -> list[int]:
-    """This process and all that it has started; bubblewrap starts the submission's."""
-    children: dict[int, list[int]] = {}
-    for entry in Path("/proc").glob("[0-9]*/stat"):
-        with contextlib.suppress(OSError, ValueError, IndexError):
-            parent = int(entry.read_text().rsplit(")", 1)[1].split()[1])
-            children.setdefault(parent, []).append(int(entry.parent.name))
-    found = [process]
-    for each in found:  # grows meanwhile
-        found += children.get(each, ())
-    return found

@@ -21,8 +21,7 @@ from sgdec.errors import SgdecError
 
 INSIDE = Path(__file__).resolve().parent / "inside"
 PYTHON = PurePosixPath("/python/bin/python3")
-PROGRAM = PurePosixPath("/inside/launch.py")
-"""The first program that runs in the view."""
+LAUNCHER, PROGRAM = PurePosixPath("/inside/launch.py"), PurePosixPath("/inside/main.py")
 SUBMISSION, INBOX = PurePosixPath("/submission"), PurePosixPath("/inbox")
 """Where the submitted file is, and files for it that checks make."""
 LEFT_OUT = ("dist-packages", "ensurepip", "idlelib", "lib2to3", "site-packages", "test", "tests", "tkinter")

@@ -31,7 +31,7 @@ class Answerer:
         self._keys: dict[Hashable, int] = {}
         self._searches: dict[int, greenlet] = {}
         self._asked: dict[str, Callable[..., dict[str, Any]]] = {
-            "probe": probe, "load": self._load, "make": self._make, "copy": self._copy,
+            "are you there": dict, "probe": probe, "load": self._load, "make": self._make, "copy": self._copy,
             "initialize": self._initialize, "predict": self._predict, "consume": self._consume,
             "get state": self._get_state, "set state": self._set_state, "image": self._image,
             "ability": self._ability, "decode": self._decode, "continue": self._continue,

@@ -1,0 +1,197 @@
+"""Submissions that cheat or do harm: bodies of `decode` for assignment ``beam``, and what becomes of them.
+
+None of them finds a hypothesis by searching, so an honest grader gives no point to any.
+"""
+
+from __future__ import annotations
+
+from textwrap import indent
+from typing import NamedTuple
+
+FILE = '''
+import sgdec
+from sgdec import Decoder, Hypothesis, Result
+
+
+class MyBeam(Decoder):
+    def decode(self, space):
+{body}
+        return Result([])
+
+
+@sgdec.hookimpl
+def sgdec_decoders():
+    return {{"mybeam": MyBeam}}
+'''
+
+
+class Attack(NamedTuple):
+    """One attack."""
+
+    name: str
+    body: str
+    outcome: str
+    """Part of what the report says of each check, behind a boundary."""
+
+    @property
+    def text(self) -> str:
+        """The submitted file."""
+        return FILE.format(body=indent(self.body.strip(), " " * 8))
+
+
+NOTHING = "found nothing"
+"""What the checks of the tests say of an empty list: the attack has changed nothing."""
+MIXED_UP = "something else wrote in the place of an answer"
+
+ATTACKS = [
+    Attack(
+        "rewrites all objects that it can find",
+        """
+import gc, json, math
+for thing in gc.get_objects():
+    for name in ("failure", "points", "share", "checks", "test", "most", "_most"):
+        try:
+            if hasattr(thing, name):
+                setattr(thing, name, None)
+        except Exception:
+            pass
+math.isclose = lambda *_, **__: True
+""",
+        "",  # it can also end its own process
+    ),
+    Attack(
+        "writes a report to all descriptors",
+        """
+import os
+for descriptor in range(3, 256):
+    try:
+        os.write(descriptor, b'{"failure": null}\\n' * 12)
+    except OSError:
+        pass
+""",
+        MIXED_UP,
+    ),
+    Attack(
+        "writes answers to all descriptors",
+        """
+import json, os
+claim = {"tokens": [3], "score": 0.0, "rank_score": 0.0, "ledger": [[0.0], [0.0]], "weights": [[1.0], [1.0]]}
+lines = [{"number": n, "result": {"hypotheses": [claim], "proven": True, "gap": None}} for n in range(30)]
+for descriptor in range(3, 256):
+    try:
+        os.write(descriptor, "".join(json.dumps(line) + "\\n" for line in lines).encode())
+    except OSError:
+        pass
+""",
+        MIXED_UP,
+    ),
+    Attack(
+        "writes a pickle to all descriptors",
+        """
+import os, pickle
+class Run:
+    def __reduce__(self):
+        return os.system, ("touch /tmp/pickled",)
+for descriptor in range(3, 256):
+    try:
+        os.write(descriptor, pickle.dumps(Run()) + b"\\n")
+    except OSError:
+        pass
+""",
+        MIXED_UP,
+    ),
+    Attack("prints a report", "print('beam: 20 of 20 points', flush=True)", NOTHING),
+    Attack(
+        "claims a perfect score",
+        "return Result([Hypothesis((3,), 0.0, 0.0, ((0.0,), (0.0,)), ((1.0,), (1.0,)))], proven=True)",
+        "found (3,) with 0.000",
+    ),
+    Attack(
+        "takes over the program that answers",
+        """
+import sys
+answerer = sys.modules["inside.answerer"].Answerer
+answerer.answer = lambda self, question: {"it": 0, "result": {"hypotheses": []}, "ranking": {}, "exact": True}
+""",
+        NOTHING,
+    ),
+    Attack("ends its process", "import os\nos._exit(0)", "the process died (exit status 0)"),
+    Attack(
+        "answers from two processes",
+        "import os\nif os.fork() == 0:\n    return Result([])",
+        "",  # whichever comes first: the same answer, or one too many
+    ),
+    Attack(
+        "forks as often as it can",
+        """
+import os, time
+for _ in range(1000):
+    try:
+        if os.fork() == 0:
+            time.sleep(1000)
+    except OSError:
+        break
+else:
+    raise RuntimeError("a thousand processes")
+""",
+        NOTHING,
+    ),
+    Attack(
+        "leaves processes in sessions of their own",
+        """
+import os, time
+for _ in range(3):
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            while True:
+                time.sleep(1000)
+        os._exit(0)
+""",
+        NOTHING,
+    ),
+    Attack("kills the grader", "import os\nos.kill(GRADER, 9)", "Error: [Errno"),
+    Attack(
+        "traces the grader",
+        """
+import ctypes, os
+if ctypes.CDLL(None).ptrace(0x4206, GRADER, None, None) != 0:
+    raise OSError("no tracing")
+""",
+        "OSError: no tracing",
+    ),
+    Attack("reads the checks", "open(COURSE + '/beam/checks.py').read()", "FileNotFoundError"),
+    Attack("reads other processes", "open(f'/proc/{GRADER}/environ').read()", "FileNotFoundError"),
+    Attack(
+        "imports the reference by a computed name",
+        "return __import__('sgdec_' + 'decoders.beam', fromlist=['x']).BeamDecoder(self.size).decode(space)",
+        "ModuleNotFoundError",
+    ),
+    Attack(
+        "runs the reference from its file",
+        """
+import runpy
+return runpy.run_path(DECODERS + "/sgdec_decoders/beam.py")["BeamDecoder"](2).decode(space)
+""",
+        "FileNotFoundError",
+    ),
+    Attack("calls home", "import socket\nsocket.create_connection(('127.0.0.1', PORT), 1)", "PermissionError"),
+    Attack("changes its own file", "open(__file__, 'w').write('')", "Error: [Errno"),
+    Attack("changes the library", "open(sgdec.__file__, 'a').write('x = 1')", "Error: [Errno"),
+    Attack("prints without end", "while True:\n    print('x' * 1_000_000)", "OSError: [Errno 27]"),
+    Attack("takes memory without end", "b'x' * (1 << 40)", "MemoryError"),
+    Attack("waits without end", "import time\ntime.sleep(1000)", "no end after 2 seconds (in decode)"),
+    Attack("searches without end", "while True:\n    space.expand([space.root], 1)", "a search must end"),
+    Attack("asks without end", "while True:\n    space.keys([space.root])", "no end after 2 seconds"),
+    Attack(
+        "answers more than can be read",
+        "return Result([Hypothesis(('x' * (17 << 20),), 0.0, 0.0)])",
+        "an answer of more than 16 MiB",
+    ),
+    Attack(
+        "asks for what does not exist",
+        "space._ask('expand', nodes=[10**9], limit=1, above=0.0, bounded=False, lazy=False)",
+        "expand was called with wrong arguments",
+    ),
+    Attack("calls another verb", "space._ask('_known', numbers=[0])", MIXED_UP),
+]
