@@ -184,6 +184,20 @@ return runpy.run_path(DECODERS + "/sgdec_decoders/beam.py")["BeamDecoder"](2).de
     Attack("searches without end", "while True:\n    space.expand([space.root], 1)", "a search must end"),
     Attack("asks without end", "while True:\n    space.keys([space.root])", "no end after 2 seconds"),
     Attack(
+        "asks for more than a pipe holds and never reads it",
+        """
+import os, time
+for descriptor in range(3, 16):
+    try:
+        line = '{"number": 4, "needs": "keys", "with": {"nodes": ' + str([0] * 100_000) + '}}\\n'
+        os.write(descriptor, line.encode())
+    except OSError:
+        pass
+time.sleep(1000)
+""",
+        "no end after 2 seconds",
+    ),
+    Attack(
         "answers more than can be read",
         "return Result([Hypothesis(('x' * (17 << 20),), 0.0, 0.0)])",
         "an answer of more than 16 MiB",

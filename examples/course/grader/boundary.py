@@ -61,7 +61,7 @@ class Boundary(ABC):
         """A new process, which answers questions on its standard output; the rest that it prints goes to a file."""
         return subprocess.Popen(
             self._command(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=printed, cwd="/", env={},
-            start_new_session=True,
+            bufsize=0, start_new_session=True,
         )  # fmt: skip
 
     def end(self, process: subprocess.Popen[bytes]) -> int:

@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import time
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from grader.boundary import MEMORY, Boundary
 from sgdec.errors import SgdecError
@@ -102,15 +102,16 @@ class Child:
     def _read(self, line: bytes, begun: float) -> dict[str, Any]:
         if self._process is None:
             raise Gone("the process has ended")
-        stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None and stdout is not None
+        assert self._process.stdin is not None and self._process.stdout is not None
+        to, of = self._process.stdin.fileno(), self._process.stdout.fileno()
         try:
-            stdin.write(line)
-            stdin.flush()
+            while line:  # which may be longer than the pipe, and nobody has to read it
+                self._wait([], [to], begun)
+                line = line[os.write(to, line[: select.PIPE_BUF]) :]
             said = bytearray()
             while b"\n" not in said[-READ:]:
-                self._wait(stdout, begun)
-                more = os.read(stdout.fileno(), READ)
+                self._wait([of], [], begun)
+                more = os.read(of, READ)
                 if not more:
                     raise Gone(self.end())
                 said += more
@@ -130,8 +131,8 @@ class Child:
             raise Gone("something else wrote in the place of an answer")
         return dict(answer)
 
-    def _wait(self, stdout: IO[bytes], begun: float) -> None:
-        """Wait until there is something to read. Raises Gone if that takes too long, or too much memory."""
+    def _wait(self, reading: list[int], writing: list[int], begun: float) -> None:
+        """Wait until one of these can be read or written. Raises Gone if that takes too long, or too much memory."""
         assert self._process is not None
         while True:
             now = time.monotonic()
@@ -142,7 +143,7 @@ class Child:
                 if left_of_all <= 0:
                     raise Gone(NO_TIME)
                 raise Gone(f"no end after {self._seconds:g} seconds{f' (in {where})' if where else ''}")
-            if select.select([stdout], [], [], min(left, left_of_all, LOOKING))[0]:
+            if any(select.select(reading, writing, [], min(left, left_of_all, LOOKING))):
                 return
             if self._boundary.memory(self._process) > MEMORY:
                 self.end()
