@@ -111,7 +111,8 @@ for descriptor in range(3, 256):
         """
 import sys
 answerer = sys.modules["inside.answerer"].Answerer
-answerer.answer = lambda self, question: {"it": 0, "result": {"hypotheses": []}, "ranking": {}, "exact": True}
+said = {"hypotheses": [], "proven": True, "gap": None}
+answerer.answer = lambda *_: {"it": 0, "result": said, "ranking": {}, "exact": True, "ranks_by": "score"}
 """,
         NOTHING,
     ),

@@ -117,10 +117,11 @@ class OtherUser(Boundary):
             raise SgdecError("only root can start processes of another user")
         _require_filter()
         super().__init__()
-        used = {user for user, _ in _running().values()}
-        self._user = random.SystemRandom().choice(sorted({*USERS} - used))
+        self._user = -1
 
     def _command(self) -> list[str]:
+        used = {user for user, _ in _running().values()}
+        self._user = random.SystemRandom().choice(sorted({*USERS} - used))  # the limit on processes is one of a user
         asked = _launched(root=str(self.view.root), user=self._user)
         return [sys.executable, "-I", "-S", str(INSIDE / "launch.py"), asked]
 

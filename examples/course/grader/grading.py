@@ -108,10 +108,7 @@ def _check_all(
             if graded.lost is not None or child is None:
                 graded.outcomes.append(Outcome(check, graded.lost))
                 continue
-            outcome = _check(check, child, assignment.kind, seed)
-            graded.outcomes.append(outcome)
-            if outcome.failure:  # a search may be under way that nobody waits for
-                child.end()
+            graded.outcomes.append(_check(check, child, assignment.kind, seed))
     finally:
         if child is not None:
             child.end()

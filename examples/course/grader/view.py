@@ -6,6 +6,7 @@ and `sgdec.testing`. Files are links to the installed ones where that is possibl
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import shutil
@@ -93,7 +94,7 @@ def _dependencies(name: str, seen: set[str] | None = None) -> Iterator[tuple[Pat
         except PackageNotFoundError:  # needed by another Python or system only
             continue
         for file in files:
-            if ".." not in file.parts and not {"__pycache__", "tests"} & set(file.parts):
+            if not {"..", "__pycache__", "tests"} & set(file.parts):
                 yield Path(str(file.locate())), str(file)
         yield from _dependencies(needed, seen)
 
@@ -117,9 +118,18 @@ def _link_tree(source: Path, target: Path, left_out: tuple[str, ...] = ()) -> No
 
 
 def _link(source: Path, target: Path) -> None:
-    """A link to a file, or a copy of a file that is on another disk or that only its owner can read."""
-    target.parent.mkdir(parents=True, exist_ok=True)
+    """A link to a file, and to its compiled form if it is a module that has one, which starts a process sooner."""
     source = source.resolve()
+    _link_one(source, target)
+    if source.suffix == ".py":
+        compiled, there = (Path(importlib.util.cache_from_source(str(path))) for path in (source, target))
+        if compiled.exists():
+            _link_one(compiled, there)
+
+
+def _link_one(source: Path, target: Path) -> None:
+    """A link, or a copy of a file that is on another disk or that only its owner can read."""
+    target.parent.mkdir(parents=True, exist_ok=True)
     if target.exists():
         return
     mode = source.stat().st_mode
@@ -127,8 +137,8 @@ def _link(source: Path, target: Path) -> None:
         try:
             os.link(source, target)
         except OSError:
-            shutil.copyfile(source, target)
+            shutil.copy2(source, target)
             target.chmod(mode & 0o755)
     else:
-        shutil.copyfile(source, target)
+        shutil.copy2(source, target)  # with its time, which the compiled form names
         target.chmod(0o755 if mode & 0o100 else 0o644)
