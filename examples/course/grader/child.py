@@ -32,7 +32,7 @@ NO_TIME = "no time was left (--total)"
 
 
 class Broken(AssertionError):
-    """What a submission did instead of answering; a broken promise."""
+    """A submission did something else than to answer, in words: a broken promise."""
 
 
 class Gone(Broken):

@@ -34,7 +34,7 @@ from sgdec.plugins.host import Host
 )
 @click.option(
     "--boundary", type=click.Choice(["auto", *KINDS]), default="auto", show_default=True,
-    help="What the submission cannot cross; without one there are no marks.",
+    help="The boundary that the submission cannot cross; without one there are no marks.",
 )
 @click.option("--results", type=click.Path(path_type=Path), metavar="FILE", help="Write Gradescope's results.json.")
 @click.option("--record", type=click.Path(path_type=Path), metavar="FILE", help="Write everything as JSON.")

@@ -28,7 +28,7 @@ from sgdec.testing import breach
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one check."""
+    """The outcome of one check."""
 
     check: Check
     failure: str | None
@@ -52,10 +52,10 @@ class Graded:
 
     boundary: str
     unprotected: str
-    """Why there are no marks; empty if there are."""
+    """The reason for no marks; empty if there are marks."""
     outcomes: list[Outcome] = field(default_factory=list)
     lost: str | None = None
-    """Why it could not be tested at all."""
+    """The reason for which it could not be tested at all."""
     seconds: float = 0.0
 
     @property
@@ -132,7 +132,7 @@ def _load(child: Child, assignment: Assignment, place: str) -> str | None:
 
 
 def _holes(boundary: Boundary) -> list[str]:
-    """What a process inside of the boundary can do although it must not (``inside/probing.py``)."""
+    """All that a process inside of the boundary can do although it must not (``inside/probing.py``)."""
     forbidden = [COURSE, Path(sgdec.__file__).parent, Path(sgdec.testing.__file__), Path(__file__)]
     with _listening() as port:
         child = Child(boundary, 60.0, time.monotonic() + 120.0)

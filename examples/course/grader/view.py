@@ -24,7 +24,7 @@ INSIDE = Path(__file__).resolve().parent / "inside"
 PYTHON = PurePosixPath("/python/bin/python3")
 LAUNCHER, PROGRAM = PurePosixPath("/inside/launch.py"), PurePosixPath("/inside/main.py")
 SUBMISSION, INBOX = PurePosixPath("/submission"), PurePosixPath("/inbox")
-"""Where the submitted file is, and files for it that checks make."""
+"""The folders of the submitted file, and of files for it that checks make."""
 LEFT_OUT = ("dist-packages", "ensurepip", "idlelib", "lib2to3", "site-packages", "test", "tests", "tkinter")
 """Folders of Python's library that nobody needs here."""
 CLOSED = ("testing",)
@@ -56,15 +56,15 @@ class View:
             raise SgdecError(f"{error.filename}: {error.strerror}; it has to be readable for the grader.") from None
 
     def at(self, path: str | PurePosixPath) -> Path:
-        """Where a path inside of the view is in this file system."""
+        """The path in this file system of a path inside of the view."""
         return self.root / str(path).lstrip("/")
 
     def seen(self, path: Path) -> str:
-        """What the submission calls a path of this file system."""
+        """The name that a path of this file system has for the submission."""
         return f"/{path.relative_to(self.root)}" if self.whole else str(path)
 
     def submit(self, file: Path) -> str:
-        """Put the submitted file into the view; what it is called there."""
+        """Put the submitted file into the view; its name there."""
         place = self.at(SUBMISSION) / file.name
         shutil.copyfile(file, place)
         place.chmod(0o644)

@@ -127,7 +127,7 @@ class Answerer:
 
 
 def _described(made: Predictor | Decoder) -> dict[str, Any]:
-    """What the grader has to know of an instance before it calls it."""
+    """All that the grader has to know of an instance before it calls it."""
     if isinstance(made, Decoder):
         ranking = {name: getattr(made.ranking, name) for name in ("alpha", "beta", "normalize", "length_offset")}
         return {"ranking": ranking, "exact": bool(made.exact), "ranks_by": str(made.ranks_by)}

@@ -26,7 +26,7 @@ def main() -> None:
     nothing, end = os.pipe()
     os.close(end)
     os.dup2(nothing, 0)  # `input` finds an end; there may be no /dev/null
-    os.dup2(2, 1)  # what a submission prints is no answer
+    os.dup2(2, 1)  # the answers are not mixed with what a submission prints
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1)  # the grader asks so where the submission is
     answerer = import_module("inside.answerer").Answerer()

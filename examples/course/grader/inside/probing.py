@@ -17,7 +17,7 @@ _PTRACE_SEIZE = 0x4206
 
 
 def probe(paths: list[str], process: int, port: int) -> dict[str, Any]:
-    """What was possible, in words: to read ``paths``, to reach ``process`` (the grader) or a ``port`` here,
+    """All that was possible, in words: to read ``paths``, to reach ``process`` (the grader) or a ``port`` here,
     to write anywhere, to have no limits."""
     tries: dict[str, Callable[[], object]] = {
         **{f"read {path}": partial(_read, path) for path in paths},

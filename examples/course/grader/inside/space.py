@@ -135,7 +135,7 @@ class Space(Telling, Listing):
 
 def _number(node: Node) -> int:
     if not (isinstance(node, Node) and isinstance(node.states, int)):
-        raise ValueError(f"{node!r} is no node of this space")
+        raise ValueError(f"a node of another space: {node!r}")
     return node.states
 
 
