@@ -126,7 +126,7 @@ class _Asked:
         }  # fmt: skip
 
     def answer(self, question: dict[str, Any]) -> dict[str, Any]:
-        """The answer of the space. Raises AssertionError if the search expands too much, Broken if it asks wrongly."""
+        """The answer of the space. Raises AssertionError if it expands too much, Broken if it asks wrongly."""
         try:
             verb, arguments = self._verbs[question["needs"]], dict(question["with"])
         except (KeyError, TypeError, ValueError):
