@@ -171,10 +171,12 @@ if ctypes.CDLL(None).ptrace(0x4206, GRADER, None, None) != 0:
     Attack(
         "runs the reference from its file",
         """
-import runpy
-return runpy.run_path(DECODERS + "/sgdec_decoders/beam.py")["BeamDecoder"](2).decode(space)
+import sys
+sys.path[:0] = [DECODERS]
+from sgdec_decoders.beam import BeamDecoder
+return BeamDecoder(2).decode(space)
 """,
-        "FileNotFoundError",
+        "ModuleNotFoundError",
     ),
     Attack("calls home", "import socket\nsocket.create_connection(('127.0.0.1', PORT), 1)", "PermissionError"),
     Attack("changes its own file", "open(__file__, 'w').write('')", "Error: [Errno"),
