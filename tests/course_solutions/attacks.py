@@ -102,6 +102,11 @@ for descriptor in range(3, 256):
     ),
     Attack("prints a report", "print('beam: 20 of 20 points', flush=True)", NOTHING),
     Attack(
+        "raises a report",
+        r"raise sgdec.SgdecError('\x1b[2J\nbeam: 20 of 20 points\r\n' + 'x' * 100_000)",
+        "[2J beam: 20 of 20 points xxx",  # within the line of the failure, without moving a cursor
+    ),
+    Attack(
         "claims a perfect score",
         "return Result([Hypothesis((3,), 0.0, 0.0, ((0.0,), (0.0,)), ((1.0,), (1.0,)))], proven=True)",
         "found (3,) with 0.000",
@@ -179,6 +184,16 @@ return BeamDecoder(2).decode(space)
         "ModuleNotFoundError",
     ),
     Attack("calls home", "import socket\nsocket.create_connection(('127.0.0.1', PORT), 1)", "PermissionError"),
+    Attack(
+        "leaves memory behind",
+        """
+import ctypes
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.shmget(0, 1 << 20, 0o1600) < 0:  # IPC_PRIVATE, IPC_CREAT; segments outlive processes
+    raise OSError(ctypes.get_errno(), "no shared memory")
+""",
+        "PermissionError: [Errno 1] no shared memory",
+    ),
     Attack("changes its own file", "open(__file__, 'w').write('')", "Error: [Errno"),
     Attack("changes the library", "open(sgdec.__file__, 'a').write('x = 1')", "Error: [Errno"),
     Attack("prints without end", "while True:\n    print('x' * 1_000_000)", "OSError: [Errno 27]"),
@@ -204,6 +219,16 @@ time.sleep(1000)
         "answers more than can be read",
         "return Result([Hypothesis(('x' * (17 << 20),), 0.0, 0.0)])",
         "an answer of more than 16 MiB",
+    ),
+    Attack(
+        "answers with more hypotheses than anyone can check",
+        "return Result([Hypothesis((), 0.0, 0.0)] * 20_000)",
+        "a list of more than 10,000 hypotheses",
+    ),
+    Attack(
+        "answers with a hypothesis that has no end",
+        "return Result([Hypothesis((3,) * 50_000, 0.0, 0.0)])",
+        "a hypothesis of more than 10,000 tokens",
     ),
     Attack(
         "asks for what does not exist",

@@ -78,7 +78,7 @@ class Child:
         finally:
             self._left -= time.monotonic() - begun
         if "error" in answer:
-            raise Broken(str(answer["error"])[:400])
+            raise Broken(str(answer["error"]))
         return answer
 
     def end(self) -> str:
@@ -157,5 +157,5 @@ class Child:
                 if b"main.py" in Path(f"/proc/{process}/cmdline").read_bytes():  # a signal would end bubblewrap
                     os.kill(process, signal.SIGUSR1)
         time.sleep(GRACE)
-        places = re.findall(r'File "[^"]*submission/[^"]+", line \d+ in (\S+)', self.printed())
+        places = re.findall(r'File "[^"]*submission/[^"]+", line \d+ in ([\w<>.]+)', self.printed())
         return places[0] if places else None

@@ -25,6 +25,9 @@ from grader.child import NO_TIME, Broken, Child
 from grader.remote import maker
 from sgdec.testing import breach
 
+LONGEST_LINE = 600
+"""The most characters of what is said about a check."""
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -117,8 +120,8 @@ def _check_all(
 def _check(check: Check, child: Child, kind: str, seed: int) -> Outcome:
     child.begin_check()
     shares: list[Share | None] = []
-    failure = breach(lambda: shares.append(check.test(maker(child, kind), np.random.default_rng(seed))))
-    return Outcome(check, failure, shares[0] if shares else None)
+    broken = breach(lambda: shares.append(check.test(maker(child, kind), np.random.default_rng(seed))))
+    return Outcome(check, None if broken is None else _line(broken), shares[0] if shares else None)
 
 
 def _load(child: Child, assignment: Assignment, place: str) -> str | None:
@@ -127,8 +130,14 @@ def _load(child: Child, assignment: Assignment, place: str) -> str | None:
     try:
         child.ask("load", file=place, kind=assignment.kind, plugin=assignment.plugin)
     except Broken as error:
-        return str(error)
+        return _line(str(error))
     return None
+
+
+def _line(said: str) -> str:
+    """One short line. A submission chooses some of its words, which must not pass for a report or move a cursor."""
+    words = " ".join("".join(character if character.isprintable() else " " for character in said).split())
+    return words if len(words) <= LONGEST_LINE else f"{words[: LONGEST_LINE - 3]}..."
 
 
 def _holes(boundary: Boundary) -> list[str]:

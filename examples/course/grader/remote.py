@@ -17,6 +17,9 @@ from sgdec.ranking import Ranking
 from sgdec.search.node import Node
 from sgdec.search.space import SearchSpace
 
+LONGEST_LIST, LONGEST_OUTPUT = 10_000, 10_000
+"""The most hypotheses, and tokens of each, that the grader takes the time to check."""
+
 
 def maker(child: Child, kind: str) -> Make:
     """The class of the submission, which is called with options."""
@@ -225,6 +228,8 @@ def _result(said: Any) -> Result:
     try:
         if "type" in said:
             raise Broken(f"decode must return a Result, not {said['type']}")
+        if len(said["hypotheses"]) > LONGEST_LIST:
+            raise Broken(f"a list of more than {LONGEST_LIST:,} hypotheses")
         hypotheses = [_hypothesis(each) for each in said["hypotheses"]]
         proven, gap = said["proven"], said["gap"]
     except (TypeError, ValueError, KeyError, OverflowError) as error:
@@ -236,6 +241,8 @@ def _hypothesis(said: Any) -> Hypothesis:
     if "type" in said:
         raise Broken(f"a Result must list hypotheses (space.finish), not {said['type']}")
     tokens = said["tokens"]
+    if len(tokens) > LONGEST_OUTPUT:
+        raise Broken(f"a hypothesis of more than {LONGEST_OUTPUT:,} tokens")
     if any(type(token) is not int for token in tokens):
         raise Broken(f"tokens must be integers, not {tokens}")
     ledger = tuple(tuple(map(_number, row)) for row in said["ledger"])

@@ -1,7 +1,7 @@
 """Gives up what a submission must not have, and then becomes another program: ``launch.py JSON``.
 
 Linux only. The JSON has ``limits`` (`resource.setrlimit`), ``root`` and ``user`` (None = as they are), whether to
-``filter`` system calls that could reach the network or other processes, and the ``command``.
+``filter`` system calls that could reach the network or other processes, or leave memory behind, and the ``command``.
 """
 
 from __future__ import annotations
@@ -20,9 +20,12 @@ _PR_SET_PDEATHSIG, _PR_SET_NO_NEW_PRIVS, _PR_SET_SECCOMP = 1, 38, 22
 _FILTER = 2
 MACHINES = {
     # socket, ptrace, process_vm_readv, process_vm_writev, mount, unshare, setns, bpf, keyctl, perf_event_open,
-    # userfaultfd, io_uring_setup (which can open sockets), name_to_handle_at, open_by_handle_at
-    "x86_64": (0xC000003E, (41, 101, 310, 311, 165, 272, 308, 321, 250, 298, 323, 425, 303, 304)),
-    "aarch64": (0xC00000B7, (198, 117, 270, 271, 40, 97, 268, 280, 219, 241, 282, 425, 264, 265)),
+    # userfaultfd, io_uring_setup (which can open sockets), name_to_handle_at, open_by_handle_at; and those of memory
+    # that outlives its processes: shmget, msgget, semget, mq_open, add_key, request_key
+    "x86_64": (0xC000003E, (41, 101, 310, 311, 165, 272, 308, 321, 250, 298, 323, 425, 303, 304,
+                            29, 68, 64, 240, 248, 249)),
+    "aarch64": (0xC00000B7, (198, 117, 270, 271, 40, 97, 268, 280, 219, 241, 282, 425, 264, 265,
+                             194, 186, 190, 180, 217, 218)),
 }
 """For each kind of processor its number in <linux/audit.h>, and the system calls that fail."""
 _X32 = 0x40000000
