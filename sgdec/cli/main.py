@@ -45,6 +45,7 @@ COMMANDS = {
     "cluster": "Cluster a model's contexts, for clusternmt.",
     "plugins": "List, check and describe the installed plugins.",
     "new-plugin": "Write a template of a plugin distribution.",
+    "course": "Export the course, make autograders, grade a class.",
     "demo": "Train and decode a toy task in minutes.",
 }
 """Each command with its help; ``sgdec/cli/COMMAND.py`` defines the click command, named ``command``."""

@@ -1,0 +1,203 @@
+"""Grades the files of a class: each in a grader process of its own, with a time limit of its own.
+
+A grader that dies or hangs gives no mark. The marks are those of the record that it writes when it has ended, in a
+folder that submissions cannot reach.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from grader.assignment import COURSE, Assignment, load_assignment
+from grader.boundary import KINDS, open_boundary
+
+from sgdec.errors import UsageError, one_line
+
+EXTRA = 60.0
+"""Seconds that a grader has in addition to those of its checks."""
+GRACE = 10.0
+"""Seconds in which a grader that is stopped ends the processes of its submission."""
+
+
+@dataclass(frozen=True)
+class Submission:
+    """The file of one student."""
+
+    name: str
+    file: Path | None
+    flaw: str = ""
+    """Why there is nothing to grade, if there is no file."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one submission."""
+
+    name: str
+    record: dict[str, Any] | None
+    """What ``grade.py --record`` wrote; None if it is not graded."""
+    reason: str = ""
+    """Why it is not graded, has no marks, or could not be loaded."""
+    report: str = ""
+    """The text for the student."""
+    seconds: float = 0.0
+
+    @property
+    def status(self) -> str:
+        if self.record is None:
+            return "not graded"
+        return "UNPROTECTED" if self.record["unprotected"] else "graded"
+
+
+@dataclass
+class Grading:
+    """How a class is graded."""
+
+    name: str
+    """The assignment's."""
+    seed: int
+    total: float
+    """Seconds for all checks of a submission."""
+    jobs: int = 2
+    boundary: str = "auto"
+    assignment: Assignment = field(init=False)
+    unprotected: str = field(init=False)
+    """Why there are no marks; empty if there are."""
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for an unknown assignment, and if the boundary does not work here."""
+        self.assignment = load_assignment(self.name)
+        opened, why = open_boundary(self.boundary)
+        opened.close()
+        if self.boundary == "auto" and why:
+            raise UsageError(f"no boundary works here, so there are no marks: {why}. See --boundary none.")
+        self.boundary = next(kind for kind, cls in KINDS.items() if type(opened) is cls)
+        self.unprotected = why
+
+    def grade(self, submissions: list[Submission], each: Callable[[Outcome], None]) -> list[Outcome]:
+        """Grade all; ``each`` is called as soon as a submission is done. The outcomes are in the given order."""
+        running: set[subprocess.Popen[bytes]] = set()
+        pool = ThreadPoolExecutor(self.jobs)
+        try:
+            futures = [pool.submit(self._grade_one, submission, running, each) for submission in submissions]
+            return [future.result() for future in futures]
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in [*running]:
+                process.send_signal(signal.SIGINT)
+            pool.shutdown()
+
+    def _grade_one(
+        self, submission: Submission, running: set[subprocess.Popen[bytes]], each: Callable[[Outcome], None]
+    ) -> Outcome:
+        begun = time.monotonic()
+        outcome = Outcome(submission.name, None, submission.flaw)
+        if submission.file is not None:
+            with tempfile.TemporaryDirectory(prefix="sgdec-class-", ignore_cleanup_errors=True) as place:
+                record, report, reason = self._run(submission.file, Path(place), running)
+            outcome = Outcome(submission.name, record, reason, report, time.monotonic() - begun)
+        each(outcome)
+        return outcome
+
+    def _run(
+        self, file: Path, place: Path, running: set[subprocess.Popen[bytes]]
+    ) -> tuple[dict[str, Any] | None, str, str]:
+        """The record, the text for the student, and a reason."""
+        command = [
+            sys.executable, str(COURSE / "grade.py"), self.name, str(file), "--seed", str(self.seed), "--total",
+            str(self.total), "--boundary", self.boundary, "--record", str(place / "record.json"),
+        ]  # fmt: skip
+        with open(place / "out", "wb") as out, open(place / "err", "wb") as err:
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, start_new_session=True,
+                env={**os.environ, "TMPDIR": str(place)},
+            )  # fmt: skip
+        running.add(process)
+        try:
+            late = not _ends(process, self.total + EXTRA)
+        finally:
+            running.discard(process)
+            _end_all(place)
+        if late:
+            return None, "", f"the grader had not ended after {self.total + EXTRA:g} seconds"
+        said = (place / "err").read_text(errors="replace").strip().splitlines()
+        try:
+            record = json.loads((place / "record.json").read_text())
+            points = [float(check["points"]) for check in record["checks"]]
+        except (OSError, ValueError, KeyError, TypeError):
+            return None, "", one_line(" ".join([f"the grader ended with status {process.returncode}.", *said[-1:]]))
+        if process.returncode not in (0, 1) or len(points) != len(self.assignment.checks):
+            return None, "", f"the grader ended with status {process.returncode} and another record"
+        if self.unprotected:
+            record["unprotected"] = record["unprotected"] or self.unprotected
+        reason = record["unprotected"] or record["lost"] or ""
+        return record, (place / "out").read_text(errors="replace"), one_line(reason)
+
+
+def find_submissions(folder: Path) -> list[Submission]:
+    """The files ``FOLDER/NAME.py`` and ``FOLDER/NAME/*.py``. Raises UsageError if there is none, or a name twice."""
+    found: dict[str, Submission] = {}
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith((".", "__")) or not (path.is_dir() or path.suffix == ".py"):
+            continue
+        name = os.fsencode(path.name if path.is_dir() else path.stem).decode(errors="replace")
+        submission = _in_folder(name, path) if path.is_dir() else _checked(name, path)
+        if submission.name in found:
+            raise UsageError(f"{folder}: two submissions are named {submission.name!r}: a file and a folder.")
+        found[submission.name] = submission
+    if not found:
+        raise UsageError(f"{folder}: no submissions. Expected files NAME.py, or folders NAME with one .py file each.")
+    return list(found.values())
+
+
+def _in_folder(name: str, folder: Path) -> Submission:
+    files = sorted(path for path in folder.rglob("*.py") if not path.name.startswith("."))
+    if len(files) != 1:
+        return Submission(name, None, f"expected one .py file, found {len(files)}")
+    return _checked(name, files[0])
+
+
+def _checked(name: str, file: Path) -> Submission:
+    """A link could name any file of the lecturer."""
+    if file.is_symlink() or not file.is_file():
+        return Submission(name, None, f"{file.name} is not a regular file")
+    return Submission(name, file.resolve())
+
+
+def _ends(process: subprocess.Popen[bytes], seconds: float) -> bool:
+    """Wait for a process, and end it if it takes longer; whether it ended by itself."""
+    for limit, then in ((seconds, signal.SIGINT), (GRACE, signal.SIGKILL)):
+        try:
+            process.wait(limit)
+            return then == signal.SIGINT
+        except subprocess.TimeoutExpired:
+            process.send_signal(then)
+    process.wait()
+    return False
+
+
+def _end_all(place: Path) -> None:
+    """End the processes that a grader which was killed has left: those whose root folder is in its folder."""
+    while left := list(_rooted(place)):
+        for number in left:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(number, signal.SIGKILL)
+
+
+def _rooted(place: Path) -> Iterator[int]:
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            if Path(os.readlink(entry / "root")).is_relative_to(place):
+                yield int(entry.name)

@@ -1,0 +1,90 @@
+"""The table of a class, and the CSV file of its marks. Only what was graded behind a boundary has points."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from grader.assignment import Assignment
+from grader.report import UNPROTECTED
+
+from lecturer.classes import Outcome
+from sgdec.cli.tables import table
+
+MOST = 5
+"""Promises that the table lists."""
+SHOWN = 70
+"""Characters of a reason in the table."""
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+def to_csv(assignment: Assignment, outcomes: Sequence[Outcome]) -> str:
+    """One row per submission; the columns are named in the first row."""
+    boards = sorted({board for outcome in outcomes for board in _record(outcome).get("values", {})})
+    written = io.StringIO()
+    rows = csv.writer(written, lineterminator="\n")
+    promises = [check.promise for check in assignment.checks]
+    rows.writerow(["name", "points", "possible", "status", "reason", *map(_text, [*promises, *boards])])
+    for outcome in outcomes:
+        record = _record(outcome)
+        points = [check["points"] for check in record["checks"]] if record else [""] * len(promises)
+        rows.writerow([
+            _text(outcome.name), record.get("points", ""), assignment.points, outcome.status, _text(outcome.reason),
+            *points, *(record.get("values", {}).get(board, "") for board in boards),
+        ])  # fmt: skip
+    return written.getvalue()
+
+
+def lines(assignment: Assignment, outcomes: Sequence[Outcome]) -> Iterator[str]:
+    """The table, the promises that failed most, and the leaderboard if there is one."""
+    rows = []
+    for outcome in outcomes:
+        record = _record(outcome)
+        points = f"{record['points']:g} of {assignment.points}" if record else ""
+        rows.append([outcome.name, outcome.status, _short(outcome.reason), points, f"{outcome.seconds:.0f}"])
+    yield table(["name", "status", "reason", "points", "seconds"], rows, texts=3)
+    tested = [outcome.record for outcome in outcomes if outcome.record is not None and not outcome.record["lost"]]
+    if failed := _failed_most(tested):
+        yield ""
+        yield table(["promises that failed most", f"of {len(tested)}"], failed)
+    for board, values in _leaderboards(outcomes).items():
+        yield ""
+        yield table([board, ""], [[name, f"{value:.4f}"] for name, value in values])
+    for status, words in (("not graded", "not graded"), ("UNPROTECTED", UNPROTECTED)):
+        if count := sum(outcome.status == status for outcome in outcomes):
+            yield f"{count} of {len(outcomes)} {words}"
+
+
+def _record(outcome: Outcome) -> dict[str, Any]:
+    """The record, if it has marks."""
+    return outcome.record if outcome.status == "graded" and outcome.record is not None else {}
+
+
+def _failed_most(records: Sequence[dict[str, Any]]) -> list[list[str]]:
+    """Promises with the number of submissions that break them, those of most submissions first."""
+    counts: dict[str, int] = {}
+    for record in records:
+        for check in record["checks"]:
+            counts[check["promise"]] = counts.get(check["promise"], 0) + bool(check["failure"])
+    most = sorted(counts.items(), key=lambda item: -item[1])[:MOST]
+    return [[promise, str(count)] for promise, count in most if count]
+
+
+def _leaderboards(outcomes: Sequence[Outcome]) -> dict[str, list[tuple[str, float]]]:
+    """For each board the submissions with their values, the highest first."""
+    boards: dict[str, list[tuple[str, float]]] = {}
+    for outcome in outcomes:
+        for board, value in _record(outcome).get("values", {}).items():
+            boards.setdefault(board, []).append((outcome.name, value))
+    return {board: sorted(found, key=lambda item: -item[1]) for board, found in sorted(boards.items())}
+
+
+def _short(reason: str) -> str:
+    return reason if len(reason) <= SHOWN else f"{reason[: SHOWN - 3]}..."
+
+
+def _text(cell: str) -> str:
+    """A text that no spreadsheet takes for a formula; students choose names and reasons."""
+    return f"'{cell}" if cell.startswith(FORMULA) else cell
