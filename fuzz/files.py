@@ -253,6 +253,8 @@ TARGETS: tuple[FileTarget, ...] = (
            f"{CORPUS_FOLDER} work/starters/a.json:json work/leases/000000/000000001:json", **ANY),
     target("corpus-merge", "corpus-merge work --output out",
            f"{CORPUS_FOLDER} work/results/000000/000000001.zip:binary", **ANY),
+    target("course zip", "course zip bag --output out --wheels wheels",
+           "wheels/sgdec-1-py3-none-any.whl=in.txt:text", **ANY),
     # Commands that make models.
     target("lm", "lm --input train.de --output out --order 3 --discount-fallback", "train.de:text", **ANY),
     target("lm of tokens", "lm --input train.de --output out --order 2 --discount-fallback --tokenizer words.vocab",
@@ -295,11 +297,12 @@ TARGETS: tuple[FileTarget, ...] = (
     target("train resume", f"{TRAIN.removesuffix('1')}3 --resume", f"{PARALLEL} {RUN}", writes=("run",), **ANY),
 )  # fmt: skip
 
-NOT_READ = frozenset({"plugin_file", "plugin_files"})
-"""Parameters of commands that name code, which is trusted."""
+NOT_READ = frozenset({"plugin_file", "plugin_files", "submissions"})
+"""Parameters of commands that name code, which is trusted, or graded behind a boundary."""
 NO_PATHS = frozenset({
     ("corpus", "engine"), ("corpus", "input"), ("corpus", "ray_address"), ("ray", "address"),
-    ("bucket", "selector"), ("cluster", "device"), ("compare", "metrics"), ("decode", "decoder"),
+    ("bucket", "selector"), ("cluster", "device"), ("compare", "metrics"), ("course grade", "assignment"),
+    ("course zip", "assignment"), ("decode", "decoder"),
     ("decode", "device"), ("decode", "predictors"), ("decode", "range"), ("decode", "trace_sentences"),
     ("diagnose", "decoder"), ("diagnose", "device"), ("diagnose", "predictors"), ("diagnose", "range"),
     ("diagnose", "trace_sentences"), ("diagnose", "viewer"), ("forcedlst", "feature"), ("hf", "prompt"),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import sys
+from contextlib import closing
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,8 +15,10 @@ import click
 
 import sgdec
 from sgdec.cli.paths import Group, Read, Written
-from sgdec.errors import UsageError
+from sgdec.errors import UsageError, one_line
 from sgdec.io.writing import whole_file, write_whole
+
+log = logging.getLogger(__name__)
 
 COURSE = Path(sgdec.__file__).resolve().parents[1] / "examples" / "course"
 PUBLIC_SEED = 1
@@ -72,7 +76,7 @@ def zip_(assignment: str, output: str, wheels: str | None, seed: int | None) -> 
 
 @command.command("grade")
 @click.argument("assignment")
-@click.argument("folder", type=Read())
+@click.argument("submissions", metavar="FOLDER", type=Read())
 @click.option(
     "--seed", type=SEED, required=True, metavar="N",
     help="Secret seed of all random numbers, the same for the whole class; 1 is the public one.",
@@ -89,35 +93,36 @@ def zip_(assignment: str, output: str, wheels: str | None, seed: int | None) -> 
 )
 @click.option(
     "--boundary", type=click.Choice(["auto", "user", "bubblewrap", "none"]), default="auto", show_default=True,
-    help="What submissions cannot cross; with none there are no marks.",
+    help="The boundary that submissions cannot cross; with none there are no marks.",
 )
 def grade(
-    assignment: str, folder: str, seed: int, csv_: str, records: str | None, jobs: int, total: float, boundary: str
-) -> int:
+    assignment: str, submissions: str, seed: int, csv_: str, records: str | None, jobs: int, total: float,
+    boundary: str,
+) -> int:  # fmt: skip
     """Grade the files of a class: FOLDER/NAME.py, or FOLDER/NAME with one .py file.
 
     Each is graded in a process of its own. A grader that dies or hangs gives no mark: the points are then empty, and
     the reason is beside them. Exit status 0 if all are graded, 1 if not, 2 for a wrong call.
     """
     classes, results = lecturer("classes"), lecturer("results")
-    if not Path(folder).is_dir():
-        raise UsageError(f"{folder}: no such folder.")
+    if not Path(submissions).is_dir():
+        raise UsageError(f"{submissions}: no such folder.")
     if records is not None:
         lecturer("export").require_new(Path(records), "--records ")
-    submissions = classes.find_submissions(Path(folder))
+    found = classes.find_submissions(Path(submissions))
     grading = classes.Grading(assignment, seed, total, jobs, boundary)
-    done = []
-
-    def each(outcome: Any) -> None:
-        done.append(outcome)
-        said = f"{outcome.record['points']:g} points" if outcome.status == "graded" else outcome.status
-        click.echo(f"{len(done)} of {len(submissions)}  {outcome.name}: {said} ({outcome.seconds:.0f} s)", err=True)
-        if records is not None and outcome.record is not None:
-            Path(records).mkdir(parents=True, exist_ok=True)
-            write_whole(Path(records, f"{outcome.name}.txt"), outcome.report)
-            write_whole(Path(records, f"{outcome.name}.json"), json.dumps(outcome.record, indent=1) + "\n")
-
-    outcomes = grading.grade(submissions, each)
+    outcomes = []
+    with closing(grading.grade(found)) as graded:
+        for outcome in graded:
+            outcomes.append(outcome)
+            said = f"{outcome.record['points']:g} points" if outcome.status == "graded" else outcome.status
+            name = one_line(outcome.name)  # students choose it
+            log.info(f"{len(outcomes)} of {len(found)}: {name}, {said} ({outcome.seconds:.0f} s)")
+            if records is not None and outcome.record is not None:
+                Path(records).mkdir(parents=True, exist_ok=True)
+                write_whole(Path(records, f"{outcome.name}.txt"), outcome.report)
+                write_whole(Path(records, f"{outcome.name}.json"), json.dumps(outcome.record, indent=1) + "\n")
+    outcomes.sort(key=lambda outcome: str(outcome.name))
     write_whole(csv_, results.to_csv(grading.assignment, outcomes))
     click.echo("\n".join(results.lines(grading.assignment, outcomes)))
     return 0 if all(outcome.status == "graded" for outcome in outcomes) else 1

@@ -27,6 +27,8 @@ TEXTS = {
     "cluster": {"device"},
     "plugins": {"name"},
     "new-plugin": {"name"},
+    "course zip": {"assignment"},
+    "course grade": {"assignment"},
 }
 """Parameters of free text that name neither a file nor a folder."""
 CONTENT = "# 3 4\n"
@@ -47,7 +49,7 @@ PAIRS = [
 
 
 def call(path: tuple[str, ...], given: dict[str, str]) -> list[str]:
-    """A call with these values; whatever else is required names a file of its own, or is the first choice."""
+    """A call with these values; whatever else is required names a file of its own, or is the first choice or number."""
     options, arguments = list(path), []
     for parameter in ALL[path].params:
         name = parameter.name or ""
@@ -55,6 +57,9 @@ def call(path: tuple[str, ...], given: dict[str, str]) -> list[str]:
             continue
         if isinstance(parameter.type, click.Choice):
             options += [parameter.opts[0], parameter.type.choices[0]]
+            continue
+        if isinstance(parameter.type, click.IntRange):
+            options += [parameter.opts[0], str(parameter.type.min)]
             continue
         several = [given.get(name, f"{name}.{i}") for i in range(parameter.nargs if parameter.nargs > 1 else 1)]
         if isinstance(parameter.type, Read):

@@ -184,6 +184,8 @@ CASES: dict[tuple[tuple[str, ...], str], tuple[str, str]] = {
         "train --train text text --valid text text --tokenizer c.spm --output run --max-steps 1 --quiet "
         "--gnmt.layers 3 --gnmt.width 8", "run/step-1/config.json",
     ),
+    (("course", "export"), "folder"): ("course export handed", "handed/student/README.md"),
+    (("course", "zip"), "output"): ("course zip bag --output out", "out"),
     (("new-plugin",), "directory"): ("new-plugin my-idea --directory plugin", "plugin/pyproject.toml"),
 }  # fmt: skip
 """For each parameter that says what is written: a call, and one of the files that it writes whole."""
@@ -191,6 +193,8 @@ ELSEWHERE = {
     (("score",), "output"): "rows that are flushed one by one: test_resuming.py",
     (("demo",), "directory"): "runs the other commands",
     (("corpus-merge",), "failed"): "written with the output, empty if no line failed: test_corpus.py",
+    (("course", "grade"), "csv_"): "needs a boundary, and graders of some seconds: test_course_classes.py",
+    (("course", "grade"), "records"): "likewise",
     (("corpus",), "output"): "a folder that many processes write: tests/corpus, test_corpus.py",
 }
 GROWING = ("run/metrics.jsonl", "run/events.out", "run/.lock", "run/text")

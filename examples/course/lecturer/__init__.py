@@ -1,4 +1,4 @@
-"""What a lecturer does with the course: the work behind ``sgdec course``.
+"""The course for lecturers: the work behind ``sgdec course``.
 
 - `export`: the distributions for students and for lecturers; `notebooks`: handouts as notebooks.
 - `autograder`: the file that Gradescope grades with; its scripts are in ``gradescope/``.

@@ -14,8 +14,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,10 +25,13 @@ from grader.boundary import KINDS, open_boundary
 
 from sgdec.errors import UsageError, one_line
 
+GRADER = COURSE / "grade.py"
 EXTRA = 60.0
 """Seconds that a grader has in addition to those of its checks."""
 GRACE = 10.0
 """Seconds in which a grader that is stopped ends the processes of its submission."""
+LONGEST = 200
+"""Bytes of a name, so that files can be named after it."""
 
 
 @dataclass(frozen=True)
@@ -38,18 +41,18 @@ class Submission:
     name: str
     file: Path | None
     flaw: str = ""
-    """Why there is nothing to grade, if there is no file."""
+    """The reason for which there is no file to grade."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of one submission."""
+    """The outcome of one submission."""
 
     name: str
     record: dict[str, Any] | None
-    """What ``grade.py --record`` wrote; None if it is not graded."""
+    """The file that ``grade.py --record`` wrote; None if the submission is not graded."""
     reason: str = ""
-    """Why it is not graded, has no marks, or could not be loaded."""
+    """The reason for which it is not graded, has no marks, or could not be loaded."""
     report: str = ""
     """The text for the student."""
     seconds: float = 0.0
@@ -74,7 +77,7 @@ class Grading:
     boundary: str = "auto"
     assignment: Assignment = field(init=False)
     unprotected: str = field(init=False)
-    """Why there are no marks; empty if there are."""
+    """The reason for no marks; empty if there are marks."""
 
     def __post_init__(self) -> None:
         """Raises UsageError for an unknown assignment, and if the boundary does not work here."""
@@ -86,37 +89,33 @@ class Grading:
         self.boundary = next(kind for kind, cls in KINDS.items() if type(opened) is cls)
         self.unprotected = why
 
-    def grade(self, submissions: list[Submission], each: Callable[[Outcome], None]) -> list[Outcome]:
-        """Grade all; ``each`` is called as soon as a submission is done. The outcomes are in the given order."""
+    def grade(self, submissions: list[Submission]) -> Generator[Outcome]:
+        """Grade all of them side by side, and yield each outcome as soon as it is known."""
         running: set[subprocess.Popen[bytes]] = set()
         pool = ThreadPoolExecutor(self.jobs)
         try:
-            futures = [pool.submit(self._grade_one, submission, running, each) for submission in submissions]
-            return [future.result() for future in futures]
+            for future in as_completed([pool.submit(self._grade_one, each, running) for each in submissions]):
+                yield future.result()
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
             for process in [*running]:
                 process.send_signal(signal.SIGINT)
             pool.shutdown()
 
-    def _grade_one(
-        self, submission: Submission, running: set[subprocess.Popen[bytes]], each: Callable[[Outcome], None]
-    ) -> Outcome:
+    def _grade_one(self, submission: Submission, running: set[subprocess.Popen[bytes]]) -> Outcome:
+        if submission.file is None:
+            return Outcome(submission.name, None, submission.flaw)
         begun = time.monotonic()
-        outcome = Outcome(submission.name, None, submission.flaw)
-        if submission.file is not None:
-            with tempfile.TemporaryDirectory(prefix="sgdec-class-", ignore_cleanup_errors=True) as place:
-                record, report, reason = self._run(submission.file, Path(place), running)
-            outcome = Outcome(submission.name, record, reason, report, time.monotonic() - begun)
-        each(outcome)
-        return outcome
+        with tempfile.TemporaryDirectory(prefix="sgdec-class-", ignore_cleanup_errors=True) as place:
+            record, report, reason = self._run(submission.file, Path(place), running)
+        return Outcome(submission.name, record, _shown(reason), report, time.monotonic() - begun)
 
     def _run(
         self, file: Path, place: Path, running: set[subprocess.Popen[bytes]]
     ) -> tuple[dict[str, Any] | None, str, str]:
         """The record, the text for the student, and a reason."""
         command = [
-            sys.executable, str(COURSE / "grade.py"), self.name, str(file), "--seed", str(self.seed), "--total",
+            sys.executable, str(GRADER), self.name, str(file), "--seed", str(self.seed), "--total",
             str(self.total), "--boundary", self.boundary, "--record", str(place / "record.json"),
         ]  # fmt: skip
         with open(place / "out", "wb") as out, open(place / "err", "wb") as err:
@@ -137,13 +136,13 @@ class Grading:
             record = json.loads((place / "record.json").read_text())
             points = [float(check["points"]) for check in record["checks"]]
         except (OSError, ValueError, KeyError, TypeError):
-            return None, "", one_line(" ".join([f"the grader ended with status {process.returncode}.", *said[-1:]]))
+            return None, "", " ".join([f"the grader ended with status {process.returncode}.", *said[-1:]])
         if process.returncode not in (0, 1) or len(points) != len(self.assignment.checks):
             return None, "", f"the grader ended with status {process.returncode} and another record"
         if self.unprotected:
             record["unprotected"] = record["unprotected"] or self.unprotected
         reason = record["unprotected"] or record["lost"] or ""
-        return record, (place / "out").read_text(errors="replace"), one_line(reason)
+        return record, (place / "out").read_text(errors="replace"), reason
 
 
 def find_submissions(folder: Path) -> list[Submission]:
@@ -155,10 +154,10 @@ def find_submissions(folder: Path) -> list[Submission]:
         name = os.fsencode(path.name if path.is_dir() else path.stem).decode(errors="replace")
         submission = _in_folder(name, path) if path.is_dir() else _checked(name, path)
         if submission.name in found:
-            raise UsageError(f"{folder}: two submissions are named {submission.name!r}: a file and a folder.")
+            raise UsageError(f"{folder}: two submissions are named {submission.name!r}. Rename one of them.")
         found[submission.name] = submission
     if not found:
-        raise UsageError(f"{folder}: no submissions. Expected files NAME.py, or folders NAME with one .py file each.")
+        raise UsageError(f"{folder}: no submissions. Expected files NAME.py, or folders NAME with one .py file.")
     return list(found.values())
 
 
@@ -171,9 +170,16 @@ def _in_folder(name: str, folder: Path) -> Submission:
 
 def _checked(name: str, file: Path) -> Submission:
     """A link could name any file of the lecturer."""
+    if len(name.encode()) > LONGEST:
+        return Submission(f"{name[:100]}...", None, f"its name has more than {LONGEST} bytes")
     if file.is_symlink() or not file.is_file():
         return Submission(name, None, f"{file.name} is not a regular file")
     return Submission(name, file.resolve())
+
+
+def _shown(reason: str) -> str:
+    """A reason in one line that any file can hold; submissions choose its words."""
+    return one_line(reason.encode(errors="backslashreplace").decode())
 
 
 def _ends(process: subprocess.Popen[bytes], seconds: float) -> bool:

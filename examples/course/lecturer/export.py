@@ -21,7 +21,7 @@ ROOT = COURSE.parents[1]
 SOLUTIONS = ROOT / "tests" / "course_solutions"
 GUIDE = ROOT / "docs" / "howto" / "teaching.md"
 STUDENTS = COURSE / "students.md"
-"""What students read first."""
+"""The first page for students."""
 LECTURERS = {"README.md", "students.md", "lecturer"}
 """Files of the course that no copy has under their own names."""
 TEXTS = {".md", ".py"}

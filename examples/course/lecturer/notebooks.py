@@ -31,7 +31,7 @@ def notebook(name: str, handout: str, starter: str) -> str:
         cell: dict[str, Any] = {"cell_type": kind, "id": f"{name}-{next(numbers)}", "metadata": {}, "source": source}
         if kind == "code":
             cell |= {"execution_count": None, "outputs": []}
-        if source.startswith("%%bash"):  # "run all" goes on if the file is not finished
+        if source.startswith("%%bash"):  # "run all" continues if the file is not finished
             cell["metadata"] = {"tags": ["raises-exception"]}
         cells.append(cell)
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}

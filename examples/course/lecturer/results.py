@@ -29,10 +29,10 @@ def to_csv(assignment: Assignment, outcomes: Sequence[Outcome]) -> str:
     rows.writerow(["name", "points", "possible", "status", "reason", *map(_text, [*promises, *boards])])
     for outcome in outcomes:
         record = _record(outcome)
-        points = [check["points"] for check in record["checks"]] if record else [""] * len(promises)
+        points = [f"{check['points']:g}" for check in record["checks"]] if record else [""] * len(promises)
         rows.writerow([
-            _text(outcome.name), record.get("points", ""), assignment.points, outcome.status, _text(outcome.reason),
-            *points, *(record.get("values", {}).get(board, "") for board in boards),
+            _text(outcome.name), f"{record['points']:g}" if record else "", assignment.points, outcome.status,
+            _text(outcome.reason), *points, *(record.get("values", {}).get(board, "") for board in boards),
         ])  # fmt: skip
     return written.getvalue()
 
@@ -63,11 +63,11 @@ def _record(outcome: Outcome) -> dict[str, Any]:
 
 
 def _failed_most(records: Sequence[dict[str, Any]]) -> list[list[str]]:
-    """Promises with the number of submissions that break them, those of most submissions first."""
+    """Promises with the number of submissions that lose points there, those of most submissions first."""
     counts: dict[str, int] = {}
     for record in records:
         for check in record["checks"]:
-            counts[check["promise"]] = counts.get(check["promise"], 0) + bool(check["failure"])
+            counts[check["promise"]] = counts.get(check["promise"], 0) + (check["points"] < check["possible"])
     most = sorted(counts.items(), key=lambda item: -item[1])[:MOST]
     return [[promise, str(count)] for promise, count in most if count]
 
