@@ -49,7 +49,7 @@ PAIRS = [
 
 
 def call(path: tuple[str, ...], given: dict[str, str]) -> list[str]:
-    """A call with these values; whatever else is required names a file of its own, or is the first choice or number."""
+    """A call with these values; other required ones name a file of their own, or are the first choice or number."""
     options, arguments = list(path), []
     for parameter in ALL[path].params:
         name = parameter.name or ""
