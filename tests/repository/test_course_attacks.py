@@ -105,6 +105,18 @@ def test_without_a_boundary_the_report_says_so_whatever_the_points(tmp_path: Pat
     assert graded.unprotected
 
 
+def test_a_boundary_that_does_not_work_here_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "bwrap"
+    program.write_text("#!/bin/sh\necho bwrap: no namespaces >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    boundary, unprotected = open_boundary("auto")
+    boundary.close()
+    assert not boundary.protects
+    assert unprotected.endswith("; bubblewrap does not work here (bwrap: no namespaces)")
+
+
 def test_a_time_for_all_checks_together_ends_a_submission(tmp_path: Path) -> None:
     asked = assignment()
     asked.checks *= 10

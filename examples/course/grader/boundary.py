@@ -98,6 +98,7 @@ class Boundary(ABC):
 
 LIMITS = {"RLIMIT_AS": MEMORY, "RLIMIT_NPROC": PROCESSES, "RLIMIT_FSIZE": WRITTEN, "RLIMIT_NOFILE": 256,
           "RLIMIT_CORE": 0, "RLIMIT_CPU": CPU}  # fmt: skip
+TRUE = shutil.which("true") or "/bin/true"
 IN_VIEW = [str(PYTHON), "-I", "-S", "-B"]
 
 
@@ -105,6 +106,10 @@ def _launched(**asked: Any) -> str:
     """The argument of ``launch.py``: by default with all limits and the filter, and then the program of the view."""
     whole = {"limits": LIMITS, "root": None, "user": None, "filter": True, "command": [*IN_VIEW, str(PROGRAM)]}
     return json.dumps({**whole, **asked})
+
+
+def _launch(**asked: Any) -> list[str]:
+    return [sys.executable, "-I", "-S", str(INSIDE / "launch.py"), _launched(**asked)]
 
 
 class OtherUser(Boundary):
@@ -116,14 +121,14 @@ class OtherUser(Boundary):
         if sys.platform != "linux" or os.geteuid() != 0:
             raise SgdecError("only root can start processes of another user")
         _require_filter()
+        _require_work(_launch(root="/", user=USERS[0], command=[TRUE]), self.name)
         super().__init__()
         self._user = -1
 
     def _command(self) -> list[str]:
         used = {user for user, _ in _running().values()}
         self._user = random.SystemRandom().choice(sorted({*USERS} - used))  # the limit on processes is one of a user
-        asked = _launched(root=str(self.view.root), user=self._user)
-        return [sys.executable, "-I", "-S", str(INSIDE / "launch.py"), asked]
+        return _launch(root=str(self.view.root), user=self._user)
 
     def processes(self, process: subprocess.Popen[bytes]) -> list[int]:
         return [number for number, (user, _) in _running().items() if user == self._user]
@@ -135,6 +140,9 @@ class OtherUser(Boundary):
         while self.processes(process):  # all at once, which no process escapes by starting another
             subprocess.run([sys.executable, "-I", "-S", "-c", as_user], check=False)
         return super().end(process)
+
+
+NAMESPACES = ["--unshare-all", "--unshare-user"]
 
 
 class Bubblewrap(Boundary):
@@ -149,13 +157,14 @@ class Bubblewrap(Boundary):
         if os.geteuid() == 0:
             raise SgdecError("root has no limit on processes in bubblewrap; root can use --boundary user")
         _require_filter()
+        _require_work([found, *NAMESPACES, "--ro-bind", "/", "/", TRUE], self.name)
         self._program = found
         super().__init__()
 
     def _command(self) -> list[str]:
         return [
-            self._program, "--unshare-all", "--unshare-user", "--uid", "65534", "--gid", "65534", "--die-with-parent",
-            "--new-session", "--clearenv", "--ro-bind", str(self.view.root), "/", "--proc", "/proc", "--dev", "/dev",
+            self._program, *NAMESPACES, "--uid", "65534", "--gid", "65534", "--die-with-parent", "--new-session",
+            "--clearenv", "--ro-bind", str(self.view.root), "/", "--proc", "/proc", "--dev", "/dev",
             "--remount-ro", "/dev", "--chdir", "/", *IN_VIEW, str(LAUNCHER), _launched(),
         ]  # fmt: skip
 
@@ -198,6 +207,14 @@ def open_boundary(kind: str) -> tuple[Boundary, str]:
 def _require_filter() -> None:
     if sys.platform != "linux" or platform.machine() not in MACHINES:
         raise SgdecError(f"system calls are filtered only on Linux with {' or '.join(MACHINES)}")
+
+
+def _require_work(command: list[str], name: str) -> None:
+    """Containers, and some systems, take the rights away that a boundary needs."""
+    tried = subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+    if tried.returncode != 0:
+        reason = [f"exit status {tried.returncode}", *filter(None, map(str.strip, tried.stderr.splitlines()))][-1]
+        raise SgdecError(f"{name} does not work here ({reason})")
 
 
 def _running() -> dict[int, tuple[int, int]]:
