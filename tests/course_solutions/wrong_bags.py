@@ -24,6 +24,7 @@ FUTURES = "equal state keys have equal futures"
 SHARED_KEY = "prefixes that leave the same bag share a state key"
 BEAM = "beam search with another predictor finds the best order"
 ASTAR = "A* accepts it: no score is above 0, and it says so"
+LARGE = "a bag can be large, and its tokens can be any numbers"
 
 WRONG: list[tuple[type[MyBag], set[str]]] = []
 
@@ -207,3 +208,12 @@ class KnowsOneSentence(MyBag):
 
     def initialize(self, source: Source) -> None:
         self._bag = ((3, 2), (4, 1))
+
+
+@breaks(LARGE)
+class KnowsSmallTokens(MyBag):
+    """The tokens of the tests are small numbers."""
+
+    def initialize(self, source: Source) -> None:
+        super().initialize(source)
+        self._bag = tuple((token, count) for token, count in self._bag if token < 1_000)

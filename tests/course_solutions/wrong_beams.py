@@ -20,6 +20,7 @@ COMPLETE = "hypotheses are complete and within the length limit"
 SCORES = "scoring the tokens again gives the same numbers"
 EMPTY = "an empty space gives an empty list"
 SIDE_BY_SIDE = "one decoder searches many spaces side by side"
+LARGE = "beams and vocabularies can be large"
 ALL = (GREEDY, NBEST, TIES, FINISHED, STOP, NORMALISED, BEST_FIRST, AS_ASKED, COMPLETE, SCORES, EMPTY, SIDE_BY_SIDE)
 
 WRONG: list[tuple[type[MyBeam], set[str]]] = []
@@ -218,3 +219,14 @@ class NeverEnds(MyBeam):
     def decode(self, space: SearchSpace) -> Result:
         while True:
             space.expand([space.root], limit=1)
+
+
+@breaks(LARGE)
+class LooksAtFive(MyBeam):
+    """No node of the tests has more children."""
+
+    def _candidates(self, space: SearchSpace, beam: list[Node]) -> list[Node]:
+        found = []
+        for node in beam:
+            found += [node] if node.finished else space.expand([node], limit=5)[0]
+        return found

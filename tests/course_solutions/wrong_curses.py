@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,7 @@ MODE = "exact: it finds the mode of the translation model"
 COST = "exact: it expands at most twice as many prefixes as an exact search must"
 FIGURES = "the figures of the table are those of the reference"
 DEFAULTS = "the default options break the curse: F1 of 0.95, and more probable outputs than greedy search"
+TOGETHER = "all options work together, also in wide beams"
 
 WRONG: list[tuple[type[MySearch], set[str]]] = []
 
@@ -83,7 +85,7 @@ class NoReward(MySearch):
         return space.rank_score(node)
 
 
-@breaks(SHORTEST, LONG_ENOUGH)
+@breaks(SHORTEST, LONG_ENOUGH, FIGURES)
 class NoLimit(MySearch):
     def _long_enough(self, space: SearchSpace, node: Node) -> bool:
         return True
@@ -111,7 +113,7 @@ class CutsByTotals(MySearch):
             del space.bound
 
 
-@breaks(MODE, EXACT, LONG_ENOUGH)
+@breaks(MODE, EXACT, LONG_ENOUGH, COST)
 class TakesTheFirst(MySearch):
     """Greedy search, under the name of exact search."""
 
@@ -120,7 +122,7 @@ class TakesTheFirst(MySearch):
         return [found] if found else []
 
 
-@breaks(COST, MODE)
+@breaks(COST)
 class EndsInOrder(MySearch):
     """Goes down the best branch first, and sees on the way back that an output could have ended long ago."""
 
@@ -129,11 +131,10 @@ class EndsInOrder(MySearch):
         stack = [space.root]
         while stack:
             node = stack.pop()
-            if best is not None and node.total + (0.0 if node.finished else space.bound([node])[0]) <= best.total:
-                continue
-            if not node.finished:
-                stack += list(space.expand([node])[0])[::-1]
-            elif self._long_enough(space, node):
+            lowest = best.total if best else -math.inf
+            if not node.finished and node.total + space.bound([node])[0] > lowest:
+                stack += list(space.expand([node], above=lowest if space.never_rises else -math.inf)[0])[::-1]
+            elif node.finished and node.total > lowest and self._long_enough(space, node):
                 best = node
         return [best] if best else []
 
@@ -146,7 +147,7 @@ class CursedByDefault(MySearch):
         super().__init__(search=search, size=size, alpha=alpha, **options)
 
 
-@breaks(ASIDE, FIRST, FULL, OPTIMAL, ALPHA, REWARD, SHORTEST, FIGURES)
+@breaks(ASIDE, FIRST, FULL, OPTIMAL, ALPHA, REWARD, SHORTEST)
 class OneTooFew(MySearch):
     """A finished candidate takes the place of an open one."""
 
@@ -157,3 +158,11 @@ class OneTooFew(MySearch):
             return super()._beam(space)
         finally:
             del space.best_children
+
+
+@breaks(TOGETHER)
+class ForgetsTheLimitForRewards(MySearch):
+    """Each option works alone."""
+
+    def _long_enough(self, space: SearchSpace, node: Node) -> bool:
+        return self.reward > 0 or super()._long_enough(space, node)

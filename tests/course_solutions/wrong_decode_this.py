@@ -16,6 +16,7 @@ OUTPUT = "a budget of one expansion per token is enough for an output, if there 
 LARGE = "with a large budget it finds the best of all paths"
 COMPLETE = "hypotheses are complete and within the length limit"
 SIDE_BY_SIDE = "one decoder searches many spaces side by side"
+HALF = "half of the budget on bigrams: half of the way"
 
 WRONG: list[tuple[type[Decoder], set[str]]] = []
 
@@ -56,7 +57,7 @@ class AlwaysWide(MyDecoder):
         return min(left, 4) if best is None else 1
 
 
-@breaks(MODEL, BIGRAMS, LATTICES)
+@breaks(MODEL, BIGRAMS, HALF)
 class OrdersByTotals(MyDecoder):
     """Bounds cut, but do not lead."""
 
@@ -68,7 +69,7 @@ class OrdersByTotals(MyDecoder):
             del space.bound
 
 
-@breaks(COMPLETE)
+@breaks(MODEL, BIGRAMS, LATTICES, OUTPUT, COMPLETE)
 class LosesTheLastToken(MyDecoder):
     def decode(self, space: SearchSpace) -> Result:
         result = super().decode(space)

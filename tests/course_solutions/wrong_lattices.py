@@ -19,6 +19,7 @@ FEW = "A* expands one prefix for each token of the best path, and no other"
 WORST = "worst_remaining is the least that can still be added, exactly"
 NEGATIVE = "A* finds the true n-best with a negative weight"
 PURE = "abilities change nothing"
+LARGE = "costs can be large"
 
 WRONG: list[tuple[type[MyLattice], set[str]]] = []
 
@@ -191,3 +192,11 @@ class BoundsMove(MyLattice):
         for state in states:
             self._lattice.final[state] -= 1.0
         return found
+
+
+@breaks(LARGE)
+class KnowsSmallCosts(MyLattice):
+    """A thousand stands for infinity."""
+
+    def best_remaining(self, states: Sequence[int]) -> list[float]:
+        return [bound if bound > -1e3 else -math.inf for bound in super().best_remaining(states)]

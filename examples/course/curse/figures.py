@@ -1,7 +1,7 @@
 """The figures of a submission: ``python examples/course/curse/figures.py my_curse.py``.
 
-Prints the table of the handout for sentences that are drawn with ``--seed``; the row ``exact`` is the exact search of
-the same file.
+Prints the table of the handout for sentences that are drawn with ``--seed``. The row ``exact`` is the exact search of
+the same file; A* finds the modes for the search errors.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from curse.checks import ROWS, Figures, Rules, beam, exact, search, sentences
+from curse.checks import ROWS, Figures, Rules, beam, exact, figures_of, search, sentences
 
 from sgdec.plugins.host import Host
 
@@ -26,12 +26,11 @@ def main() -> None:
     given = parser.parse_args()
     make = Host([given.file], autoload=False).load("decoder", "mysearch")
     tested = list(sentences(np.random.default_rng(given.seed), given.sentences))
-    found = {"exact": [search(exact(make), tiny, most=100_000)[0][0] for tiny in tested]}
-    found |= {name_of(rules): [search(beam(make, rules), tiny)[0][0] for tiny in tested] for rules in ROWS}
-    modes = [hypothesis.score for hypothesis in found["exact"]]
+    found = {"exact": [search(exact(make), tiny, most=100_000)[0] for tiny in tested]}
+    found |= {name_of(rules): [search(beam(make, rules), tiny)[0] for tiny in tested] for rules in ROWS}
     print(f"{'':24}", *(f"{name:>7}" for name in Figures._fields))
     for name, hypotheses in found.items():
-        figures = Figures.of([(each.tokens, each.score) for each in hypotheses], tested, modes)
+        figures = figures_of(hypotheses, tested, name)
         print(f"{name:24}", *(f"{value:7.2f}" for value in figures))
 
 

@@ -10,12 +10,11 @@ import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from decode_this.checks import BUDGET, Sentence, decode, draw_sentences
+from decode_this.checks import BUDGET, SENTENCES, Sentence, decode, draw_sentences
 from sgdec_decoders.beam import BeamDecoder
 from sgdec_decoders.dfs import DfsDecoder
 from sgdec_decoders.greedy import GreedyDecoder
@@ -23,33 +22,37 @@ from sgdec_decoders.greedy import GreedyDecoder
 from sgdec import Decoder
 from sgdec.plugins.host import Host
 
-MAKE: dict[str, Callable[..., Decoder]] = {
-    "greedy": lambda budget: GreedyDecoder(),
-    "beam of 4": lambda budget: BeamDecoder(4, stop="length"),
-    "beam of 8": lambda budget: BeamDecoder(8, stop="length"),
-    "beam of 8, recombines": lambda budget: BeamDecoder(8, stop="length", recombine=True),
-    "depth first, recombines": lambda budget: DfsDecoder(max_expansions=budget, recombine=True),
+MAKE: dict[str, Callable[[str, int], Decoder]] = {
+    "greedy": lambda kind, budget: GreedyDecoder(),
+    "beam of 4": lambda kind, budget: BeamDecoder(4, stop="length"),
+    "widest beam": lambda kind, budget: BeamDecoder(BUDGET[kind], stop="length"),
+    "widest beam, recombines": lambda kind, budget: BeamDecoder(BUDGET[kind], stop="length", recombine=True),
+    "depth first, recombines": lambda kind, budget: DfsDecoder(max_expansions=budget, recombine=True),
 }
+"""The decoder for a kind and a budget."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Print the baselines, and the figures of a submission.")
     parser.add_argument("file", type=Path, nargs="?")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--sentences", type=int, default=10, help="of each kind")
+    parser.add_argument("--sentences", type=int, help="of each kind; by default as many as are graded")
     given = parser.parse_args()
-    make: dict[str, Callable[..., Any]] = dict(MAKE)
+    make = dict(MAKE)
     if given.file:
-        make[given.file.name] = partial(Host([given.file], autoload=False).load("decoder", "mydecoder"))
+        submitted = Host([given.file], autoload=False).load("decoder", "mydecoder")
+        make[given.file.name] = lambda kind, budget: submitted(budget=budget)
     drawn = {
-        kind: list(draw_sentences(kind, np.random.default_rng(given.seed), given.sentences)) for kind in BUDGET
+        kind: list(draw_sentences(kind, np.random.default_rng(given.seed), given.sentences or SENTENCES[kind]))
+        for kind in BUDGET
     }
     print(f"{'':24}", *(f"{kind:>9}" for kind in BUDGET))
     for name, decoder in make.items():
-        print(f"{name:24}", *(f"{way(decoder, sentences):9.2f}" for sentences in drawn.values()))
+        ways = [way(partial(decoder, kind), sentences) for kind, sentences in drawn.items()]
+        print(f"{name:24}", *(f"{share:9.2f}" for share in ways))
 
 
-def way(make: Callable[..., Any], sentences: Sequence[Sentence]) -> float:
+def way(make: Callable[..., Decoder], sentences: Sequence[Sentence]) -> float:
     """The share of the way."""
     score = sum(decode(make, sentence.mix, sentence.budget)[0] for sentence in sentences)
     beam, best = sum(sentence.beam for sentence in sentences), sum(sentence.best for sentence in sentences)
