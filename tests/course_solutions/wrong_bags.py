@@ -216,4 +216,4 @@ class KnowsSmallTokens(MyBag):
 
     def initialize(self, source: Source) -> None:
         super().initialize(source)
-        self._bag = tuple((token, count) for token, count in self._bag if token < 1_000)
+        self._bag = tuple((token, count) for token, count in self._bag if token < 100)

@@ -6,7 +6,7 @@ from functools import partial
 from types import ModuleType
 
 import numpy as np
-from grader.assignment import Make
+from grader.assignment import Assignment, Make
 from sgdec_decoders.beam import BeamDecoder
 
 from sgdec import Constellation, Source
@@ -14,7 +14,9 @@ from sgdec.testing import Table, TinySpace
 
 
 def add(checks: ModuleType) -> None:
-    @checks.ASSIGNMENT.check("beams and vocabularies can be large", points=2, hidden=True)
+    assignment: Assignment = checks.ASSIGNMENT
+
+    @assignment.check("beams and vocabularies can be large", points=2, hidden=True)
     def _(make: Make, rng: np.random.Generator) -> None:
         for size in (8, 20, 60):
             table = Table(rng.normal(-2.0, 0.1, (40, 40)))

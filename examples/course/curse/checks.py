@@ -288,7 +288,7 @@ def _(make: Make, rng: np.random.Generator) -> Share:
     assert any(right), first
     return Share(
         sum(right) / len(right),
-        f"the mode of {sum(right)} of {len(right)} sentences; {sum(not mode.tokens for mode in modes)} modes are empty",
+        f"the mode of {sum(right)} of {len(right)} sentences; {sum(not mode.tokens for mode in modes)} are empty",
     )
 
 
@@ -338,7 +338,7 @@ class Figures(NamedTuple):
 
 
 ROWS = (
-    *map(Rules, (1, 4, 8, 16, 64)),
+    *map(Rules, (1, 4, 8, 16, 32)),
     Rules(16, stop="first"), Rules(16, alpha=1.0), Rules(16, reward=0.5), Rules(16, shortest=0.8),
 )  # fmt: skip
 """The rows of the table in the handout."""

@@ -5,11 +5,13 @@ from __future__ import annotations
 from types import ModuleType
 
 import numpy as np
-from grader.assignment import Make
+from grader.assignment import Assignment, Make
 
 
 def add(checks: ModuleType) -> None:
-    @checks.ASSIGNMENT.check("all options work together, also in wide beams", points=2, hidden=True)
+    assignment: Assignment = checks.ASSIGNMENT
+
+    @assignment.check("all options work together, also in wide beams", points=2, hidden=True)
     def _(make: Make, rng: np.random.Generator) -> None:
         for length in (3, 4, 5, 6, 7) * 3:
             every = [

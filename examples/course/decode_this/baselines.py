@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from decode_this.checks import BUDGET, SENTENCES, Sentence, decode, draw_sentences
 from sgdec_decoders.beam import BeamDecoder
@@ -42,10 +40,7 @@ def main() -> None:
     if given.file:
         submitted = Host([given.file], autoload=False).load("decoder", "mydecoder")
         make[given.file.name] = lambda kind, budget: submitted(budget=budget)
-    drawn = {
-        kind: list(draw_sentences(kind, np.random.default_rng(given.seed), given.sentences or SENTENCES[kind]))
-        for kind in BUDGET
-    }
+    drawn = {kind: draw_sentences(kind, given.seed, given.sentences or count) for kind, count in SENTENCES.items()}
     print(f"{'':24}", *(f"{kind:>9}" for kind in BUDGET))
     for name, decoder in make.items():
         ways = [way(partial(decoder, kind), sentences) for kind, sentences in drawn.items()]

@@ -6,8 +6,9 @@ many more expansions. Spaces count expansions, and stop a search that exceeds it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import islice
 from typing import NamedTuple
 
@@ -45,21 +46,22 @@ class Sentence(NamedTuple):
     """The highest total."""
 
 
-def draw_sentences(kind: str, rng: np.random.Generator, count: int) -> Iterator[Sentence]:
+@cache
+def draw_sentences(kind: str, seed: int, count: int) -> list[Sentence]:
     """Sentences of one kind whose best hypothesis is known."""
-    found = 0
-    for mix in draw_mixes(kind, rng):
+    found: list[Sentence] = []
+    for mix in draw_mixes(kind, np.random.default_rng(seed)):
         result = AStarDecoder(recombine=True, max_expansions=MOST).decode(mix.open())
         if result.proven:
-            found += 1
             beam = total_of(BeamDecoder(4, stop="length").decode(mix.open()), mix)
-            yield Sentence(mix, budget_of(kind, mix), beam, result.hypotheses[0].score)
-        if found == count:
-            return
+            found.append(Sentence(mix, BUDGET[kind] * (mix.length + 1), beam, result.hypotheses[0].score))
+        if len(found) == count:
+            break
+    return found
 
 
-def budget_of(kind: str, mix: Mix) -> int:
-    return BUDGET[kind] * (mix.length + 1)
+def graded_sentences(kind: str, rng: np.random.Generator) -> list[Sentence]:
+    return draw_sentences(kind, int(rng.integers(1 << 32)), SENTENCES[kind])
 
 
 def total_of(result: Result, mix: Mix) -> float:
@@ -96,7 +98,7 @@ def measure(make: Make, sentences: Sequence[Sentence]) -> tuple[float, Share]:
 
 def compete(make: Make, kind: str, rng: np.random.Generator) -> Share:
     """The points for one kind of sentences, with the score for the leaderboard."""
-    score, share = measure(make, list(draw_sentences(kind, rng, SENTENCES[kind])))
+    score, share = measure(make, graded_sentences(kind, rng))
     return replace(share, values={kind: round(score, 4)})
 
 

@@ -6,11 +6,13 @@ import math
 from types import ModuleType
 
 import numpy as np
-from grader.assignment import Make
+from grader.assignment import Assignment, Make
 
 
 def add(checks: ModuleType) -> None:
-    @checks.ASSIGNMENT.check("costs can be large", points=2, hidden=True)
+    assignment: Assignment = checks.ASSIGNMENT
+
+    @assignment.check("costs can be large", points=2, hidden=True)
     def _(make: Make, rng: np.random.Generator) -> None:
         for arcs in [checks.random_arcs(rng, ends=True) for _ in range(10)]:
             large = {

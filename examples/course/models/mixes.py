@@ -21,6 +21,7 @@ from sgdec import EOS, BatchPredictor, Constellation, Predictor, Source
 from sgdec.testing import Lattice, Table, TinySpace
 
 Arcs: TypeAlias = dict[int, dict[int, tuple[float, int]]]
+Predictors: TypeAlias = Mapping[str, Predictor | BatchPredictor]
 END = 1_000_000
 """The state that ``</s>`` leads to."""
 
@@ -50,7 +51,7 @@ def _model_and_lattice(rng: np.random.Generator, number: int) -> Mix:
         for state in _layer(layer):
             tokens = rng.permutation(fitting)[:6].tolist()
             arcs[state] = _arcs(rng, layer, tokens, spread=1.5)
-    predictors = {"small": SmallModel(), "lattice": _lattice(rng, arcs, len(source))}
+    predictors: Predictors = {"small": SmallModel(), "lattice": _lattice(rng, arcs, len(source))}
     return _mix("model and lattice", predictors, source, number)
 
 
@@ -117,8 +118,6 @@ def _lattice(rng: np.random.Generator, arcs: Arcs, length: int) -> Lattice:
     return Lattice(misleading)
 
 
-def _mix(
-    name: str, predictors: Mapping[str, Predictor | BatchPredictor], source: tuple[int, ...], number: int
-) -> Mix:
+def _mix(name: str, predictors: Predictors, source: tuple[int, ...], number: int) -> Mix:
     sentence = Source(number, source, max_length=len(source))
     return Mix(name, partial(Constellation.of, dict(predictors)), sentence)

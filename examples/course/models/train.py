@@ -63,7 +63,7 @@ def train(steps: int, batch: int = 64, rate: float = 4e-3, seed: int = 1) -> Tra
     for step in range(steps):
         loss = negative_log_likelihood(model, draw_pairs(rng, batch))
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
@@ -84,7 +84,8 @@ def negative_log_likelihood(model: Translator, pairs: list[tuple[Tokens, Tokens]
     prefixes, _ = padded([(BOS, *target) for _, target in pairs])
     targets, _ = padded([(*target, EOS) for _, target in pairs])
     scores = model(sources, lengths, prefixes).gather(-1, targets[..., None])[..., 0]
-    return -(scores * (targets != PAD)).sum() / len(pairs)
+    total: Tensor = (scores * (targets != PAD)).sum()
+    return -total / len(pairs)
 
 
 def padded(rows: list[Tokens]) -> tuple[Tensor, Tensor]:
