@@ -9,7 +9,7 @@ from typing import Any
 from sgdec import Node, Result, SearchSpace
 from tests.course_solutions.my_curse import MySearch
 
-ASIDE = "finished hypotheses are set aside, and the n best open ones go on"
+ASIDE = "finished hypotheses are set aside, and the n best open ones are kept"
 FIRST = "stop first: it ends after the position at which a hypothesis has finished"
 FULL = "stop full: it ends once n hypotheses have finished"
 OPTIMAL = "stop optimal: it ends once no open hypothesis can win, and no sooner"

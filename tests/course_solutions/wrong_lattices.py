@@ -19,7 +19,7 @@ FEW = "A* expands one prefix for each token of the best path, and no other"
 WORST = "worst_remaining is the least that can still be added, exactly"
 NEGATIVE = "A* finds the true n-best with a negative weight"
 PURE = "abilities change nothing"
-LARGE = "costs can be large"
+LARGE_COSTS = "costs can be large"
 
 WRONG: list[tuple[type[MyLattice], set[str]]] = []
 
@@ -194,7 +194,7 @@ class BoundsMove(MyLattice):
         return found
 
 
-@breaks(LARGE)
+@breaks(LARGE_COSTS)
 class KnowsSmallCosts(MyLattice):
     """A thousand stands for infinity."""
 

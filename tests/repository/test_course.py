@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from functools import cache
 from pathlib import Path
@@ -27,7 +28,7 @@ from tests.helpers.places import ROOT
 pytestmark = pytest.mark.slow
 
 SOLUTIONS = ROOT / "tests" / "course_solutions"
-WRONG = {
+WRONG: dict[str, Sequence[tuple[type, set[str]]]] = {
     "bag": wrong_bags.WRONG, "beam": wrong_beams.WRONG, "lattice": wrong_lattices.WRONG, "curse": wrong_curses.WRONG,
     "decode_this": wrong_decode_this.WRONG,
 }  # fmt: skip

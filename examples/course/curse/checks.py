@@ -186,7 +186,7 @@ def describe(hypotheses: Sequence[Hypothesis]) -> str:
 SIZES = (1, 2, 3, 5)
 
 
-@ASSIGNMENT.check("finished hypotheses are set aside, and the n best open ones go on", points=2)
+@ASSIGNMENT.check("finished hypotheses are set aside, and the n best open ones are kept", points=2)
 def _(make: Make, rng: np.random.Generator) -> None:
     for length in (2, 3, 4, 5, 6) * 3:
         compare(make, falling(rng, length), [Rules(size) for size in SIZES], nbest=3)
@@ -352,7 +352,7 @@ def figures(
 
 
 def figures_of(found: Sequence[Sequence[Hypothesis]], tested: Sequence[TinySpace], note: str) -> Figures:
-    """Of the first hypothesis of each sentence."""
+    """The figures of the first hypotheses of all sentences."""
     missing = [tiny.name for tiny, hypotheses in zip(tested, found, strict=True) if not hypotheses]
     assert not missing, f"every sentence must have an output; {missing[0]} has none ({note})"
     best = [(each[0].tokens, true_total(tiny, each[0])) for tiny, each in zip(tested, found, strict=True)]

@@ -1,4 +1,4 @@
-"""What a submission says of a hypothesis, compared with the predictors: it could claim any score."""
+"""Hypotheses of a submission, compared with the predictors: it could claim any score."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sgdec.testing import TinySpace, score_path
 
 
 def true_total(tiny: TinySpace, hypothesis: Hypothesis) -> float:
-    """The total of its tokens. Raises AssertionError if it claims another one, or is no output of the space."""
+    """The total of its tokens. Raises AssertionError if it claims another one, or if the space lacks it."""
     tokens, limit = hypothesis.tokens, tiny.source.max_length
     if EOS in tokens or min(tokens, default=0) < 0 or (limit is not None and len(tokens) > limit):
         total = -math.inf
