@@ -14,6 +14,9 @@ from sgdec import Decoder, Hypothesis, Result
 
 
 class MyBeam(Decoder):
+    def __init__(self, size=4, alpha=0.0):
+        self.size = size
+
     def decode(self, space):
 {body}
         return Result([])

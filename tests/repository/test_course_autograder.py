@@ -13,6 +13,7 @@ from typing import Any
 from zipfile import ZipFile
 
 import pytest
+from grader.assignment import load_assignment
 
 import sgdec
 from sgdec.cli.main import main
@@ -121,10 +122,12 @@ def test_right_crashing_and_hostile_submissions_get_their_points(tmp_path: Path)
         found = dict(zip(roots, pool.map(grade, roots.values()), strict=True))
     assert {(root / "source").stat().st_mode & 0o777 for root in roots.values()} == {0o700}
     scores = {name: each["score"] for name, each in found.items()}
-    assert scores["right"] == 20 and 0 < scores["crashing"] < 20 and scores["hostile"] == 0
+    points = load_assignment("beam").points
+    assert scores["right"] == points and 0 < scores["crashing"] < points and scores["hostile"] == 0
+    assert any(test["output"].startswith("something else wrote") for test in found["hostile"]["tests"])
     assert "the process died (exit status 0)" in {test["output"] for test in found["crashing"]["tests"]}
     for each in found.values():
         assert sum(test["score"] for test in each["tests"]) == each["score"]
-        assert sum(test["max_score"] for test in each["tests"]) == 20
+        assert sum(test["max_score"] for test in each["tests"]) == points
         assert each["execution_time"] > 0 and each["leaderboard"] == [] and each["visibility"] == "visible"
         assert {"number", "name", "score", "max_score", "status", "output", "visibility"} == set(each["tests"][0])
