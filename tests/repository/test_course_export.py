@@ -38,7 +38,7 @@ def test_students_get_each_part_of_each_assignment_and_lecturers_more(exported: 
         assert {f"{name}.ipynb", f"{name}/handout.md", f"{name}/starter.py", f"{name}/checks.py"} <= student
         assert f"solutions/my_{name}.py" in lecturer
     assert {"README.md", "grade.py", "grader/inside/main.py", "lattices/1.txt"} <= student
-    assert student < lecturer and {"TEACHING.md", "solutions/wrong_bags.py"} <= lecturer - student
+    assert student < lecturer and {"TEACHING.md", "COURSE.md", "solutions/wrong_bags.py"} <= lecturer - student
 
 
 def test_nothing_of_the_lecturer_is_in_the_student_folder(exported: Path) -> None:
@@ -76,7 +76,8 @@ def test_every_link_leads_to_a_file_of_the_folder(exported: Path, part: str) -> 
 def test_a_link_that_leads_out_becomes_a_name(tmp_path: Path) -> None:
     page, target = COURSE / "bag" / "handout.md", tmp_path / "bag" / "handout.md"
     text = "See [this](../../../docs/a.md#b), [that](../beam/handout.md) and [the rules](../students.md)."
-    assert [export._link(link, page, target, tmp_path) for link in export.LINK.finditer(text)] == [
+    student = export.Distribution(tmp_path, hidden=False)
+    assert [student.link(link, page, target) for link in export.LINK.finditer(text)] == [
         "this (`docs/a.md` in the repository of sgdec)", "[that](../beam/handout.md)", "[the rules](../README.md)",
     ]  # fmt: skip
 

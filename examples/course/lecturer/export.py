@@ -19,11 +19,13 @@ from sgdec.errors import UsageError
 
 ROOT = COURSE.parents[1]
 SOLUTIONS = ROOT / "tests" / "course_solutions"
-GUIDE = ROOT / "docs" / "howto" / "teaching.md"
-STUDENTS = COURSE / "students.md"
-"""The first page for students."""
-LECTURERS = {"README.md", "students.md", "lecturer"}
-"""Files of the course that no copy has under their own names."""
+STUDENT_PAGES = {COURSE / "students.md": "README.md"}
+LECTURER_PAGES = {
+    **STUDENT_PAGES, COURSE / "README.md": "COURSE.md", ROOT / "docs" / "howto" / "teaching.md": "TEACHING.md",
+}  # fmt: skip
+"""Pages that have other names in a distribution."""
+LEFT_OUT = {"README.md", "students.md", "lecturer"}
+"""Files of the course that no distribution has under their own names."""
 TEXTS = {".md", ".py"}
 LINK = re.compile(r"\[([^\]]*)\]\((?![a-z]+:|[/#])([^)#\s]+)(?:#[^)\s]*)?\)")
 MOVED = {
@@ -41,8 +43,8 @@ def export(folder: Path) -> None:
     partial = folder.resolve().with_name(f".{folder.resolve().name}.partial")
     shutil.rmtree(partial, ignore_errors=True)  # of an export that was killed
     try:
-        write_student(partial / "student")
-        write_lecturer(partial / "lecturer")
+        Distribution(partial / "student", hidden=False).write()
+        Distribution(partial / "lecturer", hidden=True).write()
         partial.rename(folder.resolve())
     except BaseException:
         shutil.rmtree(partial, ignore_errors=True)
@@ -55,24 +57,11 @@ def require_new(folder: Path, option: str = "") -> None:
         raise UsageError(f"{option}{folder}: not an empty folder. Remove it, or name another one.")
 
 
-def write_student(folder: Path) -> None:
-    """All that a student needs to work and to grade, and nothing hidden."""
-    _copy_course(folder, hidden=False)
-
-
-def write_lecturer(folder: Path) -> None:
-    """The student's files, hidden checks, solutions with typical mistakes, and the guide to teaching."""
-    _copy_course(folder, hidden=True)
-    for path in sorted(SOLUTIONS.glob("*.py")):
-        _copy(path, folder / "solutions" / path.name, folder)
-    _copy(GUIDE, folder / "TEACHING.md", folder)
-
-
 def shared_files(*, hidden: bool) -> Iterator[Path]:
     """The files of the course. Names that begin with ``hidden`` are for lecturers only."""
     for place, folders, files in os.walk(COURSE):
         here = Path(place)
-        left_out = LECTURERS if here == COURSE else set()
+        left_out = LEFT_OUT if here == COURSE else set()
         folders[:] = sorted(each for each in folders if each not in left_out | {"__pycache__"} and each[0] != ".")
         for name in sorted(files):
             if name in left_out or name.endswith(".pyc") or (name.startswith("hidden") and not hidden):
@@ -80,43 +69,47 @@ def shared_files(*, hidden: bool) -> Iterator[Path]:
             yield here / name
 
 
-def _copy_course(folder: Path, *, hidden: bool) -> None:
-    for path in shared_files(hidden=hidden):
-        _copy(path, folder / path.relative_to(COURSE), folder)
-    _copy(STUDENTS, folder / "README.md", folder)
-    for name in assignments():
-        text = rewritten(COURSE / name / "handout.md", folder / f"{name}.ipynb", folder)
-        starter = rewritten(COURSE / name / "starter.py", folder / f"{name}.ipynb", folder)
-        (folder / f"{name}.ipynb").write_text(notebook(name, text, starter), encoding="utf-8")
+class Distribution:
+    """A folder with files of the repository, and their places there."""
 
+    def __init__(self, folder: Path, *, hidden: bool) -> None:
+        self._folder = folder
+        self._places = {path: folder / path.relative_to(COURSE) for path in shared_files(hidden=hidden)}
+        if hidden:
+            self._places |= {path: folder / "solutions" / path.name for path in sorted(SOLUTIONS.glob("*.py"))}
+        pages = LECTURER_PAGES if hidden else STUDENT_PAGES
+        self._places |= {path: folder / name for path, name in pages.items()}
 
-def _copy(source: Path, target: Path, folder: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if source.suffix in TEXTS:
-        target.write_text(rewritten(source, target, folder), encoding="utf-8")
-    else:
-        shutil.copyfile(source, target)
+    def write(self) -> None:
+        """Copy all files, and make the notebooks."""
+        for source, target in self._places.items():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if source.suffix in TEXTS:
+                target.write_text(self.rewritten(source, target), encoding="utf-8")
+            else:
+                shutil.copyfile(source, target)
+        for name in assignments():
+            target = self._folder / f"{name}.ipynb"
+            parts = (self.rewritten(COURSE / name / part, target) for part in ("handout.md", "starter.py"))
+            target.write_text(notebook(name, *parts), encoding="utf-8")
 
+    def rewritten(self, source: Path, target: Path) -> str:
+        """A text of the repository for a place in the folder."""
+        text = source.read_text(encoding="utf-8")
+        if source.suffix != ".md":
+            return _moved(text)
+        parts, end = [], 0
+        for found in LINK.finditer(text):
+            parts += [_moved(text[end : found.start()]), self.link(found, source, target)]
+            end = found.end()
+        return "".join([*parts, _moved(text[end:])])
 
-def rewritten(source: Path, target: Path, folder: Path) -> str:
-    """A text of the repository as it is in a distribution, whose folder is ``folder``."""
-    text = source.read_text(encoding="utf-8")
-    if source.suffix != ".md":
-        return _moved(text)
-    parts, end = [], 0
-    for found in LINK.finditer(text):
-        parts += [_moved(text[end : found.start()]), _link(found, source, target, folder)]
-        end = found.end()
-    return "".join([*parts, _moved(text[end:])])
-
-
-def _link(found: re.Match[str], source: Path, target: Path, folder: Path) -> str:
-    place = (source.parent / found[2]).resolve()
-    if place == STUDENTS:
-        return f"[{found[1]}]({os.path.relpath(folder / 'README.md', target.parent)})"
-    if place.is_relative_to(COURSE) and place.relative_to(COURSE).parts[0] not in LECTURERS:
-        return f"[{found[1]}]({os.path.relpath(folder / place.relative_to(COURSE), target.parent)})"
-    return f"{found[1]} (`{place.relative_to(ROOT).as_posix()}` in the repository of sgdec)"
+    def link(self, found: re.Match[str], source: Path, target: Path) -> str:
+        """A link in a text, or what it becomes if it leads out of the folder."""
+        page = (source.parent / found[2]).resolve()
+        if page in self._places:
+            return f"[{found[1]}]({os.path.relpath(self._places[page], target.parent)})"
+        return f"{found[1]} (`{page.relative_to(ROOT).as_posix()}` in the repository of sgdec)"
 
 
 def _moved(text: str) -> str:
