@@ -52,6 +52,13 @@ def test_nothing_of_the_lecturer_is_in_the_student_folder(exported: Path) -> Non
         assert body not in texts
 
 
+def test_typical_mistakes_are_made_in_the_solution_beside_them(exported: Path) -> None:
+    folder = exported / "lecturer" / "solutions"
+    for path in folder.glob("wrong_*.py"):
+        (name,) = re.findall(r"^from (my_\w+) import", path.read_text(), re.MULTILINE)
+        assert (folder / f"{name}.py").exists()
+
+
 def test_hidden_files_are_only_for_lecturers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     course = tmp_path / "course"
     shutil.copytree(COURSE, course)
