@@ -185,8 +185,8 @@ def test_an_interrupted_class_leaves_no_grader(course: Path) -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root changes the root folder")
 def test_a_grader_that_is_killed_leaves_no_submission(course: Path) -> None:
-    stays = "os.fork() or (Path('child').write_text(str(os.getpid())), os.chroot(os.environ['TMPDIR']), time.sleep(99))"
-    write_class(course, {"a.py": f"import os\n{stays}\n{CLASS['hangs.py']}"})
+    stays = "(Path('child').write_text(str(os.getpid())), os.chroot(os.environ['TMPDIR']), time.sleep(99))"
+    write_class(course, {"a.py": f"import os\nos.fork() or {stays}\n{CLASS['hangs.py']}"})
     assert grade() == 1
     child = Path("/proc", Path("child").read_text(), "stat")
     assert not child.exists() or child.read_text().rsplit(")", 1)[1].split()[0] == "Z"
