@@ -21,9 +21,9 @@ from tests.course_solutions.attacks import ATTACKS
 from tests.helpers.places import ROOT
 
 SOLUTION = (ROOT / "tests" / "course_solutions" / "my_beam.py").read_text()
-DIES = "        assert not self.alpha or __import__('os')._exit(0)\n        finished.sort"
+DIES = "        assert self.alpha < 0.8 or __import__('os')._exit(0)\n        finished.sort"
 CRASHING = SOLUTION.replace("        finished.sort", DIES)
-HOSTILE = next(attack.text for attack in ATTACKS if attack.name == "writes a report to all descriptors")
+HOSTILE = next(attack.body for attack in ATTACKS if attack.name == "writes a report to all descriptors")
 
 
 def made(folder: Path, *more: str) -> Path:
@@ -124,8 +124,9 @@ def test_right_crashing_and_hostile_submissions_get_their_points(tmp_path: Path)
     scores = {name: each["score"] for name, each in found.items()}
     points = load_assignment("beam").points
     assert scores["right"] == points and 0 < scores["crashing"] < points and scores["hostile"] == 0
-    assert any(test["output"].startswith("something else wrote") for test in found["hostile"]["tests"])
-    assert "the process died (exit status 0)" in {test["output"] for test in found["crashing"]["tests"]}
+    assert found["hostile"]["output"].startswith("something else wrote in the place of an answer")
+    (died,) = (test for test in found["crashing"]["tests"] if test["score"] < test["max_score"])
+    assert died["output"] == "the process died (exit status 0)"
     for each in found.values():
         assert sum(test["score"] for test in each["tests"]) == each["score"]
         assert sum(test["max_score"] for test in each["tests"]) == points

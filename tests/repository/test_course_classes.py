@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import shutil
 import time
 from pathlib import Path
 
@@ -211,8 +210,6 @@ def test_a_class_is_graded_behind_a_boundary(
         pytest.skip(f"there is no boundary here: {unprotected}")
     monkeypatch.chdir(tmp_path)
     write_class(tmp_path, {"wrong.py": (SOLUTIONS / "my_bag.py").read_text().replace("left[token] -= 1", "pass")})
-    shutil.copy(SOLUTIONS / "my_bag.py", tmp_path / "class" / "right.py")
     assert sgdec(["course", "grade", "bag", "class", "--seed", "7", "--csv", "marks.csv"]) == 0
-    found = rows()
-    assert found["right"]["points"] == found["right"]["possible"] and float(found["wrong"]["points"]) < 10
+    assert 0 < float(rows()["wrong"]["points"]) < 10
     assert "only what is left in the bag can follow" in capsys.readouterr().out
