@@ -3,6 +3,9 @@
 Beam: the ``size`` best open hypotheses of each length; finished ones are set aside. No guarantee; at most ``size``
 expansions per position. Exact: depth first, cut by the best hypothesis so far. Guarantee: the true best; it expands
 the prefixes that can beat the best, and those of the greedy search that it begins with.
+
+The default options break the curse: totals favour short outputs, length normalisation compares scores per token, and
+``shortest`` rules out empty outputs that win even so.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ class MySearch(Decoder):
         ] = "optimal",
         alpha: Annotated[float, Field(ge=0, description="length normalisation; 0 = none")] = 1.0,
         reward: Annotated[float, Field(ge=0, description="added for each token of the output")] = 0.0,
-        shortest: Annotated[float, Field(ge=0, description="least length, as a share of the source's")] = 0.0,
+        shortest: Annotated[float, Field(ge=0, description="least length, as a share of the source's")] = 0.8,
     ) -> None:
         self.search = search
         self.size = size

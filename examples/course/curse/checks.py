@@ -378,13 +378,13 @@ def _(make: Make, rng: np.random.Generator) -> Share:
 
 
 @ASSIGNMENT.check(
-    "the default options break the curse: F1 of 0.95, and more probable outputs than greedy search", points=1
+    "the default options break the curse: F1 of 0.9, and more probable outputs than greedy search", points=1
 )
 def _(make: Make, rng: np.random.Generator) -> Share:
     tested = list(sentences(rng, SENTENCES))
     greedy = np.mean([search(GreedyDecoder(), tiny)[0][0].score for tiny in tested])
     mine = figures_of([search(make(), tiny)[0] for tiny in tested], tested, "default options")
-    assert mine.f1 >= 0.95, f"F1 must be at least 0.95, not {mine.f1:.3f} ({mine})"
+    assert mine.f1 >= 0.9, f"F1 must be at least 0.9, not {mine.f1:.3f} ({mine})"
     assert mine.score > greedy, (
         f"the mean score must be above {greedy:.3f}, that of greedy search, not {mine.score:.3f}"
     )
