@@ -221,6 +221,14 @@ class NeverEnds(MyBeam):
             space.expand([space.root], limit=1)
 
 
+@breaks(*(promise for promise in ALL if promise != EMPTY))
+class FindsNothing(MyBeam):
+    """No hypothesis is wrong."""
+
+    def decode(self, space: SearchSpace) -> Result:
+        return Result([])
+
+
 @breaks(LARGE)
 class LooksAtFive(MyBeam):
     """No node of the tests has more children."""

@@ -16,7 +16,7 @@ from grader.assignment import Assignment, Make
 from sgdec_decoders.beam import BeamDecoder
 from sgdec_decoders.greedy import GreedyDecoder
 
-from sgdec import EOS, Constellation, Decoder, Hypothesis, Result, Source
+from sgdec import EOS, Constellation, Decoder, Hypothesis, Result, SearchSpace, Source
 from sgdec.testing import DecoderContract, Lattice, TinySpace, random_space, tiny_spaces
 
 V = 6
@@ -40,6 +40,12 @@ class BeamContract(DecoderContract):
     def make(self) -> Decoder:
         decoder: Decoder = self._make(size=3, alpha=0.7)
         return decoder
+
+    def _search_all(self) -> Iterator[tuple[str, SearchSpace, Result]]:
+        """Promises about hypotheses are kept by a decoder that finds some."""
+        searches = [*super()._search_all()]
+        assert any(result.hypotheses for _, _, result in searches), "a search must find something, found nothing"
+        yield from searches
 
 
 def layered(rng: np.random.Generator, length: int, coarse: bool = False) -> TinySpace:
@@ -149,7 +155,8 @@ def _(make: Make, rng: np.random.Generator) -> None:
     for length in (4, 6, 8):
         space = early_end(rng, length)
         for mine, reference, note in with_sizes(make):
-            spent, enough = search(mine, space)[1], search(reference, space)[1]
+            (found, spent), (_, enough) = search(mine, space), search(reference, space)
+            assert found.hypotheses, f"a search must find something, found nothing ({space.name}{note})"
             assert spent <= enough, f"{spent} hypotheses were expanded where {enough} are enough ({space.name}{note})"
 
 
