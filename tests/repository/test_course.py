@@ -244,6 +244,12 @@ def test_debugging_shows_what_a_submission_prints_and_its_traceback(tmp_path: Pa
     assert "grader/cli.py" not in done.stderr and "click" not in done.stderr
 
 
+def test_an_error_in_every_check_is_told_in_the_words_of_the_submission(tmp_path: Path, boundary: Boundary) -> None:
+    path = submit(tmp_path, "bag", old=BEFORE, new=f"        [][0]\n{BEFORE}")
+    found = set(failures(boundary, "bag", path, seconds=30.0))
+    assert found == {None, "IndexError: list index out of range (my_bag.py, line 39)"}
+
+
 def test_the_lattice_of_the_course_decodes_with_solutions_of_three_assignments(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

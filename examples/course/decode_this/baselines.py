@@ -6,6 +6,7 @@ Prints for each kind of sentences the share of the way from a beam search of siz
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -48,10 +49,10 @@ def main() -> None:
 
 
 def way(make: Callable[..., Decoder], sentences: Sequence[Sentence]) -> float:
-    """The share of the way."""
+    """The share of the way; not a number if the beam finds the best of all sentences."""
     score = sum(decode(make, sentence.mix, sentence.budget)[0] for sentence in sentences)
     beam, best = sum(sentence.beam for sentence in sentences), sum(sentence.best for sentence in sentences)
-    return (score - beam) / (best - beam)
+    return (score - beam) / (best - beam) if best > beam else math.nan
 
 
 if __name__ == "__main__":

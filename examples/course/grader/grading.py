@@ -23,6 +23,7 @@ from grader.assignment import COURSE, Assignment, Check, Share
 from grader.boundary import Boundary, open_boundary
 from grader.child import NO_TIME, Broken, Child
 from grader.remote import maker
+from sgdec.search.blame import PredictorFault
 from sgdec.testing import breach
 
 LONGEST_LINE = 600
@@ -120,7 +121,16 @@ def _check_all(
 def _check(check: Check, child: Child, kind: str, seed: int) -> Outcome:
     child.begin_check()
     shares: list[Share | None] = []
-    broken = breach(lambda: shares.append(check.test(maker(child, kind), np.random.default_rng(seed))))
+
+    def run() -> None:
+        try:
+            shares.append(check.test(maker(child, kind), np.random.default_rng(seed)))
+        except PredictorFault as error:  # which says where the grader was
+            if isinstance(error.__cause__, Broken):
+                raise error.__cause__ from None
+            raise
+
+    broken = breach(run)
     return Outcome(check, None if broken is None else _line(broken), shares[0] if shares else None)
 
 
