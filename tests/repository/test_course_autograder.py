@@ -78,7 +78,7 @@ def test_wheels_are_installed_without_network(tmp_path: Path, capsys: pytest.Cap
     (tmp_path / "wheels" / "click-8-py3-none-any.whl").write_bytes(b"x")
     call = ["course", "zip", "beam", f"--output={tmp_path / 'autograder.zip'}", f"--wheels={tmp_path / 'wheels'}"]
     assert main(call) == 2
-    assert "no wheel of sgdec. To make it: pip wheel" in capsys.readouterr().err
+    assert "no wheel of sgdec. Make it with pip wheel" in capsys.readouterr().err
     (tmp_path / "wheels" / "sgdec-1-py3-none-any.whl").write_bytes(b"x")
     assert main(call) == 0
     with ZipFile(tmp_path / "autograder.zip") as archive:

@@ -33,7 +33,7 @@ def write_zip(output: BinaryIO, assignment: str, wheels: Path | None, seed: int 
     load_assignment(assignment)
     found = [] if wheels is None else sorted(wheels.glob("*.whl"))
     if wheels is not None and not any(path.name.startswith("sgdec-") for path in found):
-        raise UsageError(f"--wheels {wheels}: no wheel of sgdec. To make it: pip wheel --wheel-dir {wheels} CLONE")
+        raise UsageError(f"--wheels {wheels}: no wheel of sgdec. Make it with pip wheel --wheel-dir {wheels} CLONE.")
     values = {
         "assignment": assignment, "seed": seed if seed is not None else secrets.choice(SEEDS), "total": TOTAL,
         "limit": TOTAL + EXTRA,
