@@ -134,13 +134,14 @@ def test_the_student_folder_works_alone(exported: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the programs around notebooks
-def test_a_notebook_runs_to_its_end_with_the_starter_file(exported: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", assignments())
+def test_a_notebook_runs_to_its_end_with_the_starter_file(exported: Path, tmp_path: Path, name: str) -> None:
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
     alone = shutil.copytree(exported / "student", tmp_path / "alone")
-    content = nbformat.read(alone / "bag.ipynb", as_version=4)
+    content = nbformat.read(alone / f"{name}.ipynb", as_version=4)
     nbclient.NotebookClient(content, timeout=300, resources={"metadata": {"path": str(alone)}}).execute()
     done = [cell for cell in content.cells if cell.cell_type == "code"]
     printed = "".join(output.get("text", "") for cell in done for output in cell.outputs)
-    assert all(cell.execution_count for cell in done) and "bag: 0 of 20 points" in printed
-    assert (alone / "my_bag.py").read_text() == (alone / "bag" / "starter.py").read_text()
+    assert all(cell.execution_count for cell in done) and f"{name}: 0 of 20 points" in printed
+    assert (alone / f"my_{name}.py").read_text() == (alone / name / "starter.py").read_text()
