@@ -201,7 +201,7 @@ def _agrees(spelling: Spelling, vocabulary: Vocabulary) -> bool:
 
     Outputs whose bytes are not UTF-8 are not compared, because ``decode`` replaces them.
     """
-    draw, kinds = random.Random(0), _kinds(spelling)
+    draw, kinds = random.Random(0), _kinds(spelling, vocabulary)
     outputs = (tuple(map(draw.choice, chosen)) for length in LENGTHS for chosen in product(kinds, repeat=length))
     listed = [token for kind in kinds for token in kind]
     for tokens in (*outputs, *(tuple(draw.choices(listed, k=LONG)) for _ in range(LONG if listed else 0))):
@@ -214,10 +214,15 @@ def _agrees(spelling: Spelling, vocabulary: Vocabulary) -> bool:
     return bool(kinds)
 
 
-def _kinds(spelling: Spelling) -> list[list[int]]:
-    """The tokens with text: only a blank, beginning with one, parts of characters, others."""
+def _kinds(spelling: Spelling, vocabulary: Vocabulary) -> list[list[int]]:
+    """The tokens with text: only blanks, beginning with one, parts of characters, others.
+
+    Blanks in pieces are not the byte 0x20, which is kept at the beginning of a text.
+    """
     kinds: dict[object, list[int]] = {}
     for token, piece in enumerate(spelling.adds[-1 if spelling.states == 1 else LATER]):
         if piece is not None:
-            kinds.setdefault((piece[:1] == b" ", len(piece) == 1, piece[:1] >= b"\x80"), []).append(token)
+            in_piece = vocabulary.piece(token).startswith(BLANK)
+            kind = in_piece, piece[:1] == b" ", len(piece) == 1, not piece.strip(b" "), piece[:1] >= b"\x80"
+            kinds.setdefault(kind, []).append(token)
     return list(kinds.values())

@@ -3,6 +3,7 @@ every kind of tokenizer; and each text of the tokenizer's own is spelled by its 
 
 from __future__ import annotations
 
+from itertools import chain, product
 from typing import Any
 
 import pytest
@@ -41,6 +42,25 @@ def test_a_tokenizers_own_tokens_spell_their_text(kind: str) -> None:
             spelled += found is not None
             assert found is None or found.decode() == vocabulary.decode(tokens)
     assert spelled > len(set(TEXT)) / 2
+
+
+@pytest.mark.parametrize("blanks", [[], ["▁▁"]])
+@pytest.mark.parametrize("prefix", [True, False])
+@pytest.mark.parametrize("remove", [True, False])
+@pytest.mark.parametrize("model_type", ["unigram", "bpe", "char"])
+def test_blanks_spell_what_decode_gives_in_pieces_and_as_bytes(
+    model_type: str, remove: bool, prefix: bool, blanks: list[str]
+) -> None:
+    vocabulary = trained(
+        ["a b ab  ba é"] * 5, vocab_size=285, byte_fallback=True, model_type=model_type, user_defined_symbols=blanks,
+        add_dummy_prefix=prefix, remove_extra_whitespaces=remove,
+    )  # fmt: skip
+    spelling = Spelling.of(vocabulary)
+    pieces = "▁", "▁▁", "<0x20>", "a", "▁b", "b▁", "<0xC3>", "<0xA9>"
+    tokens = [token for token in map(vocabulary.token, pieces) if token]
+    for output in chain.from_iterable(product(tokens, repeat=length) for length in range(5)):
+        text, spelled = vocabulary.decode(output), spelling.text(output)
+        assert spelled is None or "\ufffd" in text or spelled.decode() == text, output
 
 
 @pytest.mark.parametrize("kind", KINDS)
