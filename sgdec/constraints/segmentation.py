@@ -4,9 +4,9 @@ Tokens are *canonical* if they are the vocabulary's own segmentation of their te
 them, and none of them is ``<unk>``, which stands for many texts. Whether a prefix can still become canonical is known
 early in two cases, whatever follows:
 
-- **Words.** If no piece has a blank after another character, every segmentation has a boundary before each word, and
-  the segmentation of what is before it does not depend on what follows. So the tokens before a word have to be
-  canonical by themselves.
+- **Words.** If no piece has a blank after another character, and blanks belong to the words after them, every
+  segmentation has a boundary before each word, and the segmentation of what is before it does not depend on what
+  follows. So the tokens before a word have to be canonical by themselves.
 - **Pairs** of pieces that SentencePiece never leaves next to each other. BPE merges two neighbours if the vocabulary
   has their concatenation. Unigram prefers the concatenation if its score is higher than the sum of theirs (by more
   than `ROUNDING`, because the sums of whole texts are rounded).
@@ -23,7 +23,7 @@ from operator import itemgetter
 
 from sgdec.context import UNK, Vocabulary
 from sgdec.errors import SgdecError
-from sgdec.text.pieces import BPE, BYTE, NORMAL, UNIGRAM, UNUSED, USER_DEFINED, Piece, read_pieces
+from sgdec.text.pieces import BPE, BYTE, NORMAL, UNIGRAM, UNUSED, USER_DEFINED, Model, read_model
 from sgdec.text.sentencepiece import SentencePieceVocabulary
 from sgdec.text.steps import Stepping
 from sgdec.text.words import BEGIN, BLANK, MixedVocabulary, WordVocabulary
@@ -59,9 +59,9 @@ class Segmentation:
             self.closed = frozenset(t for t, unit in enumerate(units) if unit and unit[1])
             self.begins = frozenset(t for t, unit in enumerate(units) if unit and unit[0] in ("", BEGIN))
         elif isinstance(vocabulary, SentencePieceVocabulary):
-            kind, pieces = read_pieces(vocabulary.serialized)
-            self.begins, self.closed = _words(pieces)
-            self.never_after = _pairs(kind, pieces)
+            model = read_model(vocabulary.serialized)
+            self.begins, self.closed = _words(model)
+            self.never_after = _pairs(model)
 
     def is_canonical(self, tokens: Sequence[int]) -> bool:
         """Whether the vocabulary gives the text of these tokens, without ``</s>``, this segmentation."""
@@ -72,17 +72,20 @@ class Segmentation:
         return UNK not in tokens and tuple(own) == tuple(tokens)
 
 
-def _words(pieces: Sequence[Piece]) -> tuple[frozenset[int], frozenset[int]]:
-    """`Segmentation.begins` and `Segmentation.closed` of pieces."""
-    if any(BLANK in piece.text.lstrip(BLANK) for piece in pieces):
+def _words(model: Model) -> tuple[frozenset[int], frozenset[int]]:
+    """`Segmentation.begins` and `Segmentation.closed` of a SentencePiece model."""
+    if model.blanks_at_ends or any(BLANK in piece.text.lstrip(BLANK) for piece in model.pieces):
         return frozenset(), frozenset()
-    spelled = {token: piece.text for token, piece in enumerate(pieces) if piece.type in (NORMAL, USER_DEFINED, BYTE)}
+    spelled = {
+        token: piece.text for token, piece in enumerate(model.pieces) if piece.type in (NORMAL, USER_DEFINED, BYTE)
+    }
     begins = frozenset(token for token, text in spelled.items() if text.startswith(BLANK))
     return begins, frozenset(token for token, text in spelled.items() if not text.endswith(BLANK))
 
 
-def _pairs(kind: int, pieces: Sequence[Piece]) -> dict[int, list[int]]:
-    """`Segmentation.never_after` of a SentencePiece model of this kind."""
+def _pairs(model: Model) -> dict[int, list[int]]:
+    """`Segmentation.never_after` of a SentencePiece model."""
+    kind, _, pieces = model
     if kind not in (BPE, UNIGRAM) or any(piece.type == UNUSED for piece in pieces):  # BPE splits unused pieces again
         return {}
     known = {piece.text: token for token, piece in enumerate(pieces) if piece.type == NORMAL}

@@ -1,7 +1,8 @@
 """The pieces of a SentencePiece model with their types and scores, which its library does not tell.
 
 The file is a message of protocol buffers (sentencepiece_model.proto): field 1, repeated, is a piece with its text
-(1), score (2) and type (3), field 2 the options of the trainer, of which field 3 is the kind of model.
+(1), score (2) and type (3), field 2 the options of the trainer, of which field 3 is the kind of model and field 24
+says whether blanks are at the ends of pieces.
 """
 
 from __future__ import annotations
@@ -25,15 +26,25 @@ class Piece(NamedTuple):
     type: int
 
 
-def read_pieces(serialized: bytes) -> tuple[int, list[Piece]]:
-    """The kind of a model, and its pieces. The bytes must be those of a model that SentencePiece reads."""
-    kind, pieces = UNIGRAM, []
+class Model(NamedTuple):
+    """What a file says about segmentation."""
+
+    kind: int
+    blanks_at_ends: bool
+    """Whether a piece ends with the blank after it (``treat_whitespace_as_suffix``)."""
+    pieces: list[Piece]
+
+
+def read_model(serialized: bytes) -> Model:
+    """The model in these bytes, which SentencePiece must be able to read."""
+    options: dict[int, int | bytes] = {}
+    pieces = []
     for field, value in _fields(serialized):
         if field == 1 and isinstance(value, bytes):
             pieces.append(_piece(value))
         elif field == 2 and isinstance(value, bytes):
-            kind = next((int(found) for number, found in _fields(value) if number == 3), UNIGRAM)
-    return kind, pieces
+            options = dict(_fields(value))
+    return Model(int(options.get(3, UNIGRAM)), bool(options.get(24, False)), pieces)
 
 
 def _piece(message: bytes) -> Piece:

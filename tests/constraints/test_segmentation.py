@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from sgdec.constraints.segmentation import Segmentation
 from sgdec.context import Vocabulary
 from sgdec.errors import SgdecError
-from sgdec.text.pieces import read_pieces
+from sgdec.text.pieces import read_model
 from sgdec.text.sentencepiece import SentencePieceVocabulary
 from sgdec.text.steps import Stepping
 from tests.helpers import spelled_vocabularies
@@ -54,6 +54,18 @@ def test_no_canonical_output_is_excluded(kind: str) -> None:
         assert not (canonical and known), output
         early, late = early + known, late + (not canonical and not known)
     assert early and (late or kind == "word")
+
+
+@pytest.mark.parametrize("model_type", ["unigram", "bpe", "char", "word"])
+@pytest.mark.parametrize("options", [{}, {"treat_whitespace_as_suffix": True}, {"add_dummy_prefix": False}], ids=repr)
+def test_blanks_can_be_on_either_side_of_a_word(model_type: str, options: dict[str, Any]) -> None:
+    """As pieces of their own they are not among the last characters of any piece."""
+    blank = {"user_defined_symbols": ["▁"]} if model_type in ("unigram", "bpe") else {}
+    vocabulary = trained(["a b ab ba", "aab abb"] * 5, vocab_size=16, model_type=model_type, **blank, **options)
+    segmentation = Segmentation(vocabulary)
+    outputs = itertools.chain.from_iterable(itertools.product(range(3, vocabulary.size), repeat=n) for n in range(4))
+    canonical = [output for output in outputs if is_canonical(vocabulary, output)]
+    assert len(canonical) > 1 and not [output for output in canonical if excluded(segmentation, output)]
 
 
 @pytest.mark.parametrize("kind", sorted(KINDS.keys() - FAMILIES.keys()))
@@ -95,9 +107,11 @@ def test_unigram_models_can_prefer_two_pieces_to_their_concatenation() -> None:
     """All pieces of two letters become improbable, so they are never used, and their letters stay apart."""
     vocabulary = trained(["ab abab ab b a", "aab abb"] * 5, vocab_size=12)
     serialized = vocabulary.serialized
-    long = {token for token, piece in enumerate(read_pieces(serialized)[1]) if len(piece.text.lstrip("▁")) > 1}
+    long = {token for token, piece in enumerate(read_model(serialized).pieces) if len(piece.text.lstrip("▁")) > 1}
     for token in long - {0, 1, 2}:
-        serialized = serialized.replace(struct.pack("<f", read_pieces(serialized)[1][token].score), b"\0\0\xc6\xc2")
+        serialized = serialized.replace(
+            struct.pack("<f", read_model(serialized).pieces[token].score), b"\0\0\xc6\xc2"
+        )
     improbable = SentencePieceVocabulary(serialized)
     own = improbable.encode("ab aab")
     assert not set(own) & long and len(own) > len(vocabulary.encode("ab aab"))
