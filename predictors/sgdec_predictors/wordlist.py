@@ -20,7 +20,7 @@ from sgdec import BatchPredictor, Context, SgdecError
 from sgdec.constraints.stored import StoredAutomata
 from sgdec.constraints.token_automata import TokenAutomaton
 from sgdec.constraints.word_automata import is_one_word, word_automaton
-from sgdec.text.lines import read_lines
+from sgdec.text.lines import written_lines
 from sgdec_predictors._text_automaton import KEPT, TextAutomatonPredictor
 
 Mode: TypeAlias = Literal["only", "never"]
@@ -90,7 +90,7 @@ class WordlistPredictor(TextAutomatonPredictor):
 def words_of(path: str) -> tuple[str, ...]:
     """The words of a list, each once, in order. Raises SgdecError for a file without words, or with other texts."""
     words = set()
-    for number, line in enumerate(read_lines(path), 1):
+    for number, line in enumerate(written_lines(path), 1):
         word = line.strip()
         if word and not is_one_word(word):
             raise SgdecError(

@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 
 from sgdec.errors import SgdecError
 from sgdec.io.documents import parse_json
-from sgdec.text.lines import read_lines
+from sgdec.text.lines import written_lines
 
 Kind: TypeAlias = Literal["auto", "lark", "json"]
 Whitespace: TypeAlias = Literal["compact", "spaced", "flexible"]
@@ -83,7 +83,7 @@ def read_grammar(
     priority. Raises SgdecError, naming the file, if it cannot be read or is not a schema. Errors in the grammar
     itself are found when it is compiled.
     """
-    text = "\n".join(list(read_lines(path)))
+    text = "\n".join(written_lines(path))
     if not text.strip():
         raise SgdecError(f"{path}: empty. Expected a Lark grammar with a rule 'start', or a JSON schema.")
     if kind == "json" or (kind == "auto" and _is_json(path)):

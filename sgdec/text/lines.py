@@ -41,6 +41,13 @@ def read_lines(path: str | Path) -> Iterator[str]:
             ) from None
 
 
+def written_lines(path: str | Path) -> list[str]:
+    """The lines of a small file that people write: as `read_lines`, but without the mark U+FEFF at the beginning of
+    the file, which some editors add and nobody sees."""
+    lines = list(read_lines(path))
+    return [lines[0].removeprefix("\ufeff"), *lines[1:]] if lines else []
+
+
 def raw_lines(path: str | Path) -> Iterator[bytes]:
     """`read_lines` before decoding, for callers that skip lines that are not UTF-8."""
     name = _name(path)

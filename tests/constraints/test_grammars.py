@@ -29,7 +29,7 @@ def test_the_name_of_a_file_says_what_it_is(tmp_path: Path) -> None:
         assert read_grammar(written(tmp_path, name, "{}" if of_schema else "start:"), "auto").of_schema is of_schema
     assert read_grammar(written(tmp_path, "schema", "{}"), "json").of_schema
     assert not read_grammar(written(tmp_path, "b.json", 'start: "a"'), "lark").of_schema
-    (tmp_path / "c.json.gz").write_bytes(gzip.compress(b"{}"))
+    (tmp_path / "c.json.gz").write_bytes(gzip.compress("\ufeff{}".encode()))
     assert read_grammar(str(tmp_path / "c.json.gz")).of_schema
 
 

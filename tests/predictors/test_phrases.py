@@ -218,7 +218,8 @@ def test_a_line_for_each_sentence_or_one_for_all(tmp_path: Path) -> None:
     assert [scores(made, (EOS,), n)[0] for n in (1, 2, 3)] == [-math.inf, 0.0, -math.inf]
     with pytest.raises(SgdecError, match=r"path has 3 lines, so none for sentence 4\. Expected one line per source"):
         scores(made, (EOS,), 4)
-    assert scores(predictor(tmp_path, "art\n"), (EOS,), 4) == [-math.inf]
+    for text in ("art\n", "art", "\ufeffart\r\n"):  # the last one as some editors write it
+        assert scores(predictor(tmp_path, text), (EOS,), 4) == [-math.inf]
 
 
 def test_a_bar_in_a_phrase_is_escaped(tmp_path: Path) -> None:

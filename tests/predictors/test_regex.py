@@ -268,7 +268,7 @@ def test_a_pattern_that_needs_too_much_is_refused(monkeypatch: pytest.MonkeyPatc
 
 def test_options_and_sentences_that_do_not_fit(tmp_path: Path) -> None:
     file = tmp_path / "p.txt"
-    file.write_text("a+\nb(\n")
+    file.write_bytes("\ufeffa+\r\nb(".encode())
     context = context_of("unigram")
     for options in ({}, {"pattern": "a", "path": str(file)}):
         with pytest.raises(UsageError, match="either --regex"):
@@ -276,6 +276,7 @@ def test_options_and_sentences_that_do_not_fit(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no target vocabulary"):
         RegexPredictor("a")
     regex = RegexPredictor(path=str(file), context=context)
+    assert regex.initialize_batch([Source(1, (3,))])
     with pytest.raises(SgdecError, match=r"p.txt: line 2: the pattern 'b\('"):
         regex.initialize_batch([Source(2, (3,))])
     with pytest.raises(SgdecError, match="has 2 lines, so none for sentence 3"):

@@ -111,7 +111,7 @@ def test_case_does_not_count_where_asked(mode: Mode, tmp_path: Path) -> None:
 
 
 def test_lists_are_read_packed_and_kept_on_the_disk(tmp_path: Path) -> None:
-    (tmp_path / "words.gz").write_bytes(gzip.compress(b"ab\n\n a \nab\n"))
+    (tmp_path / "words.gz").write_bytes(gzip.compress("\ufeffab\r\n\n a \nab\n".encode()))
     for path in (str(tmp_path / "words.gz"), listed(tmp_path, "a", "ab")):
         predictor = WordlistPredictor(path, cache=str(tmp_path / "kept"), context=context_of("unigram"))
         assert predictor.predict_batch(predictor.initialize_batch([Source(1, (3,))])).rows
