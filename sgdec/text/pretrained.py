@@ -213,9 +213,10 @@ class PretrainedVocabulary:
         listed = [int(numbers[id]) for id in self._tokenizer.added_tokens_decoder if id < len(numbers)]
         anchor = self.encode("a")
         before = self.decode(anchor)
+        after = self.decode((*anchor, *anchor)).removeprefix(before)  # can begin with a blank
         texts = {token: self.decode((*anchor, token, *anchor)) for token in listed}
         return {
-            token: self._pieces[token].encode() if text == before + self._pieces[token] + before else None
+            token: self._pieces[token].encode() if text == before + self._pieces[token] + after else None
             for token, text in texts.items()
         }
 

@@ -3,7 +3,9 @@ every kind of tokenizer; and each text of the tokenizer's own is spelled by its 
 
 from __future__ import annotations
 
+import json
 from itertools import chain, product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +14,9 @@ from hypothesis import strategies as st
 
 from sgdec.constraints.spelling import Spelling
 from sgdec.errors import SgdecError
+from sgdec.text.pretrained import load_pretrained
 from sgdec.text.right_left import RightToLeft
-from tests.helpers.pretrained_tokenizers import TEXT
+from tests.helpers.pretrained_tokenizers import FAMILIES, TEXT
 from tests.helpers.vocabularies import KINDS, made, trained
 
 
@@ -122,6 +125,23 @@ class Marked:
 
     def token(self, piece: str) -> int:
         return 0
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_tokens_added_to_a_tokenizer_spell_their_text(family: str, tmp_path: Path) -> None:
+    pytest.importorskip("transformers")
+    FAMILIES[family](tmp_path)
+    content = json.loads((tmp_path / "tokenizer.json").read_text())
+    known = {each["id"] for each in content["added_tokens"]} | set(content["model"]["vocab"].values())
+    content["added_tokens"].append({**content["added_tokens"][-1], "id": max(known) + 1, "content": "<table>"})
+    content["added_tokens"][-1]["special"] = False
+    (tmp_path / "tokenizer.json").write_text(json.dumps(content))
+    (tmp_path / "config.json").unlink()
+    vocabulary = load_pretrained(tmp_path)[1]
+    tokens = vocabulary.encode("the cat<table> sat")
+    assert vocabulary.token("<table>") in tokens
+    text = Spelling.of(vocabulary).text(tokens)
+    assert text == vocabulary.decode(tokens).encode() and b"cat<table> " in text
 
 
 def test_marks_that_are_left_out_of_texts_have_no_text() -> None:
