@@ -2,7 +2,8 @@
 
 A word is a longest run of word characters (`sgdec.constraints.characters`). What is between words is free. The words
 of the list are a trie. While a text is read, it is between words, at a node of the trie within a word, or within a
-word that the trie does not have.
+word that the trie does not have. Before a table is made, the nodes with the same future are merged: a table has 256
+numbers for each of them.
 """
 
 from __future__ import annotations
@@ -49,6 +50,27 @@ class ByteTrie:
             node = self._after(node, sorted(set(spellings(char)) | {char}))
         self.ends.add(node)
 
+    def merged(self) -> ByteTrie:
+        """The same words with fewer nodes: those from which the same bytes lead to ends are one, so words share their
+        last bytes too (Daciuk et al. 2000, "Incremental construction of minimal acyclic finite-state automata")."""
+        known: dict[tuple[bool, tuple[tuple[int, int], ...]], int] = {}
+        """The nodes by whether they are ends, and by their bytes and children, which are known before them."""
+        number: dict[int, int] = {}
+        waiting = [0]
+        while waiting:
+            node = waiting[-1]
+            later = [child for child in self.children[node].values() if child not in number]
+            if later:
+                waiting += later
+                continue
+            arcs = sorted((byte, number[child]) for byte, child in self.children[waiting.pop()].items())
+            number[node] = known.setdefault((node in self.ends, tuple(arcs)), len(known))
+        last = len(known) - 1  # the root, whose ways are the longest
+        found = ByteTrie()
+        found.children = [{byte: last - child for byte, child in arcs} for _, arcs in reversed(known)]
+        found.ends = {place for place, (is_end, _) in enumerate(reversed(known)) if is_end}
+        return found
+
     def _after(self, node: int, chars: Sequence[str]) -> int:
         known = next((found for char in chars if (found := self._follow(node, char)) is not None), None)
         target = len(self.children) if known is None else known
@@ -83,7 +105,7 @@ def word_automaton(words: Iterable[str], *, only: bool, ignore_case: bool = Fals
         if not is_one_word(word):
             raise SgdecError(f"{word!r} is not one word: letters, numbers, marks and _.")
         trie.add(word, spellings)
-    return _Builder(trie, only).built()
+    return _Builder(trie.merged(), only).built()
 
 
 def is_one_word(text: str) -> bool:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sgdec.constraints.characters import fold, is_word
-from sgdec.constraints.word_automata import character_classes, word_automaton
+from sgdec.constraints.word_automata import ByteTrie, character_classes, word_automaton
 from sgdec.errors import SgdecError
 
 pytest.importorskip("outlines_core")
@@ -47,3 +47,24 @@ def test_texts_are_allowed_by_their_words(words: list[str], texts: list[str], on
 def test_an_entry_is_one_word(entry: str) -> None:
     with pytest.raises(SgdecError, match="is not one word"):
         word_automaton([entry], only=True)
+
+
+@pytest.mark.parametrize("ignore_case", [False, True])
+def test_words_share_their_last_bytes(ignore_case: bool) -> None:
+    """Otherwise a table would have a row of 256 numbers for each beginning of a word."""
+    endings = ["ed", "ing", "é", "és"]
+    words = [f"{first}{second}{ending}" for first in "abcdefgh" for second in "xyz" for ending in ("", *endings)]
+    trie = ByteTrie()
+    for word in words:
+        trie.add(word, lambda char: (char.upper(), char) if ignore_case else (char,))
+    merged = trie.merged()
+    assert len(trie.children) > 200 and len(merged.children) < 15
+    for text in (*words, "ax", "axe", "axesed", "xed", "AXÉS", ""):
+        assert (ends_at(merged, text) in merged.ends) == (ends_at(trie, text) in trie.ends)
+
+
+def ends_at(trie: ByteTrie, text: str) -> int | None:
+    node: int | None = 0
+    for byte in text.encode():
+        node = None if node is None else trie.children[node].get(byte)
+    return node
