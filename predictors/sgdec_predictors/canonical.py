@@ -14,6 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 import sgdec
 from sgdec import BOS, EOS, UNK, BatchPredictor, Context, SgdecError, Source, UsageError
@@ -24,7 +28,9 @@ from sgdec_predictors._forbidding import Forbidding
 State = tuple[int, ...]
 """The tokens of the prefix."""
 KEPT = 1 << 14
-"""The number of prefixes and of rows that are kept."""
+"""The number of prefixes that are kept, and the most rows."""
+ROOM, ENTRY = 64 << 20, 16
+"""The bytes of all rows that are kept, and of a token and its score in a row."""
 
 
 class Canonical(Forbidding[State]):
@@ -55,7 +61,10 @@ class Canonical(Forbidding[State]):
         except SgdecError as error:
             raise SgdecError(f"canonical: {error}") from None
         self._is_canonical = lru_cache(KEPT)(self._segmentation.is_canonical)
-        self._row_after = lru_cache(KEPT)(self._row)
+        self._never = np.zeros(vocabulary.size, bool)
+        self._never[[UNK, BOS]] = True
+        self._begins: npt.NDArray[np.int64] = np.array(sorted(self._segmentation.begins), np.int64)
+        self._row_after = lru_cache(max(1, min(KEPT, ROOM // (ENTRY * vocabulary.size))))(self._row)
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
         return [()] * len(sources)
@@ -68,14 +77,16 @@ class Canonical(Forbidding[State]):
 
     def _row(self, last: int | None, canonical: bool) -> SparseRow:
         """The row after this token, of a prefix that is canonical so far or is not."""
-        forbidden = {UNK, BOS}
+        forbidden = self._never.copy()
         if last is not None:
-            forbidden.update(self._segmentation.never_after.get(last, ()))
+            forbidden[list(self._segmentation.never_after.get(last, ()))] = True
         if not canonical:
-            forbidden.add(EOS)
+            forbidden[EOS] = True
             if last in self._segmentation.closed:
-                forbidden.update(self._segmentation.begins)
-        return SparseRow(sorted(forbidden), [FORBIDDEN] * len(forbidden), 0.0)
+                forbidden[self._begins] = True
+        tokens: Any = forbidden.nonzero()[0]
+        scores: Any = np.full(len(tokens), FORBIDDEN)
+        return SparseRow(tokens, scores, 0.0)
 
 
 @sgdec.hookimpl

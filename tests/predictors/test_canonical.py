@@ -5,12 +5,14 @@ Oracle: ``encode(decode(tokens)) == tokens``, without ``<unk>``, for all outputs
 
 from __future__ import annotations
 
+import gc
 import itertools
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import sgdec_predictors.canonical
 from sgdec_decoders.beam import BeamDecoder
 from sgdec_decoders.dfs import DfsDecoder
 from sgdec_decoders.vanilla import VanillaDecoder
@@ -18,8 +20,10 @@ from sgdec_predictors.canonical import Canonical
 
 from sgdec import BatchPredictor, Context, Predictor, SgdecError, UsageError
 from sgdec.context import Vocabularies
+from sgdec.scores import SparseRow
 from sgdec.testing import Bonus, Table
 from sgdec.text.steps import Stepping
+from sgdec.text.words import SPECIAL, WordVocabulary
 from tests.helpers.contracts import PluginContract, SearchContract
 from tests.helpers.oracles import tiny
 from tests.helpers.random_spaces import search
@@ -100,6 +104,18 @@ def test_prefixes_that_cannot_become_canonical_end_early() -> None:
     space = tiny(LONGEST, None, size, model=Table(scores), canonical=canonical)
     _, opened = search(BeamDecoder(5_000, stop="length"), space, nbest=1)
     assert opened.expansions < sum((size - 2) ** length for length in range(LONGEST + 1)) * 2 / 3
+
+
+def test_rows_are_kept_within_their_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row can forbid most of the vocabulary, and there is one for each last token."""
+    words = WordVocabulary([*SPECIAL, *map(str, range(997))])
+    monkeypatch.setattr(sgdec_predictors.canonical, "ROOM", 100_000)
+    predictor = Canonical(Context(vocabularies=Vocabularies(target=words)))
+    states = [(0, token) for token in range(3, 1000)]
+    assert all(len(row.tokens) == 1000 for row in predictor.predict_batch(states).rows)
+    gc.collect()
+    kept = [each for each in gc.get_objects() if type(each) is SparseRow and len(each.tokens) == 1000]
+    assert 0 < len(kept) <= 100_000 / (16 * 1000)
 
 
 def test_it_needs_a_vocabulary_that_segments_text_by_itself() -> None:
