@@ -27,7 +27,7 @@ class Piece(NamedTuple):
 
 
 class Model(NamedTuple):
-    """What a file says about segmentation."""
+    """The part of a file that decides about segmentation."""
 
     kind: int
     blanks_at_ends: bool
