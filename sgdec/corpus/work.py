@@ -74,8 +74,8 @@ class Worker:
     def work(self, task: Task, advanced: Callable[[int], None]) -> Receipt | None:
         """Decode the lines of a task and publish their result; None if another result was first.
 
-        ``advanced`` is called with the number of lines that are done. Raises SgdecError if the input has changed or
-        the store fails.
+        ``advanced`` is called with the number of lines that are done, in whatever order. Raises SgdecError if the
+        input has changed or the store fails.
         """
         if self._manifest is None:
             self._manifest = read_manifest(self._store)
@@ -101,12 +101,11 @@ class Worker:
                 ledger=self._job.ledger,
             )  # fmt: skip
             sentences = self._sentences(chunk, task.first, lines)
-            for done, outcome in enumerate(self._run.scheduler().run(sentences), 1):
+            for outcome in self._run.scheduler().run(sentences, advanced):
                 writer.write(self._run.respelled(outcome))
                 if outcome.error is not None:
                     line = chunk.line + outcome.source.id - chunk.id
                     failed.append(Failure(outcome.source.id, path, line, told(outcome.error, self._job.decoder)))
-                advanced(done)
             files = {file.name: file.read_bytes() for file in sorted(Path(folder).iterdir())}
         taken = round(time.monotonic() - begun, 3)
         return Result(lines, as_utf8(rows.getvalue()), files, tuple(failed), taken, self.name)

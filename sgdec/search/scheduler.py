@@ -110,11 +110,14 @@ class Scheduler:
         """The cost of ``deterministic`` so far; None unless it prevents batching."""
         return f"deterministic: {self._jobs:,} batches instead of {self._rounds:,}" if self._alone else None
 
-    def run(self, sentences: Iterable[Source | Unreadable]) -> Generator[Outcome, None, None]:
+    def run(
+        self, sentences: Iterable[Source | Unreadable], ended: Callable[[int], object] = lambda number: None
+    ) -> Generator[Outcome, None, None]:
         """Yield outcomes in the order of the sentences, each as soon as it and all earlier ones are available.
 
         An error in one sentence is part of its outcome. A UsageError, which concerns all sentences, is raised. If the
-        caller stops early, or an error is raised, the sentences in flight are released.
+        caller stops early, or an error is raised, the sentences in flight are released. ``ended`` is called with the
+        number of sentences that have an outcome so far, which may wait for that of an earlier sentence.
         """
         waiting = _Window(enumerate(sentences), self._window)
         work: Callable[[_Window, Mapping[int, Outcome]], Iterator[list[_Search]]]
@@ -124,10 +127,12 @@ class Scheduler:
         done: dict[int, Outcome] = {}
         due = 0
         try:
-            for ended in work(waiting, done):
-                self._end_traces(ended)
-                self._release([search.root for search in ended if search.root is not None])
-                done.update((search.place, search.outcome) for search in ended if search.outcome is not None)
+            for searches in work(waiting, done):
+                self._end_traces(searches)
+                self._release([search.root for search in searches if search.root is not None])
+                done.update((search.place, search.outcome) for search in searches if search.outcome is not None)
+                if searches:
+                    ended(due + len(done))
                 while due in done:
                     yield done.pop(due)
                     due += 1
@@ -221,10 +226,12 @@ class Scheduler:
                 let_go(error)
             if not flying:
                 break
-            for _, search in flying.values():
-                search.run(self._search)
-                ended.append(search)
+            alone = [search for _, search in flying.values()]
             flying.clear()
+            for search in alone:
+                search.run(self._search)
+                yield [*ended, search]
+                ended.clear()
         yield ended
 
     def _searches(self, sentences: Sequence[tuple[int, Source | Unreadable]]) -> list[_Search]:

@@ -207,6 +207,18 @@ def test_sentences_are_begun_by_length_within_a_window_and_come_out_in_order() -
     assert [outcome.source.id for outcome in outcomes] == list(range(1, 9))
 
 
+@pytest.mark.parametrize("decoder", [GreedyDecoder(), Together()], ids=["searches", "whole batches"])
+def test_what_has_ended_is_told_before_it_can_come_out(decoder: Decoder) -> None:
+    """The first sentence is the longest of its window, so it is begun last, and all others wait for it."""
+    sources = [Source(n, (3,) * (9 - n), max_length=9 - n) for n in range(1, 9)]
+    told: list[int] = []
+    outcomes = Scheduler(MIXES["in batches"](), decoder, batch_size=2, window=8).run(sources, told.append)
+    next(outcomes)
+    assert told[0] <= 2
+    assert told[-2:] == [6, 8] or told[-3:] == [6, 7, 8], told
+    assert len(list(outcomes)) == 7
+
+
 @pytest.mark.slow
 def test_memory_does_not_grow_with_the_input() -> None:
     def peak(sentences: int) -> int:
@@ -276,6 +288,13 @@ def test_a_decoder_may_begin_sentences_while_others_are_in_flight(batch_size: in
     expected = together(MIXES["in batches"](), GreedyDecoder())
     assert [(o.source, o.result, o.error) for o in outcomes] == [(o.source, o.result, o.error) for o in expected]
     assert decoder.most == min(batch_size, len(SOURCES))
+
+
+def test_what_is_decoded_alone_after_a_stream_broke_is_told_one_by_one() -> None:
+    told: list[int] = []
+    outcomes = Scheduler(MIXES["in batches"](), Streaming([1]), batch_size=64).run(SOURCES, told.append)
+    assert len(list(outcomes)) == len(SOURCES)
+    assert list(dict.fromkeys(told)) == list(range(1, len(SOURCES) + 1))
 
 
 @pytest.mark.parametrize("raises", [[1], [3, 8], [13]])
