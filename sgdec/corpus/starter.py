@@ -38,7 +38,8 @@ DEATHS = 2
 """The deaths after which a chunk is split, and after which a line is given up."""
 IN_A_ROW = 50
 """The deaths without any finished task between them after which the run stops: then it is not the lines. To find the
-one line of a chunk takes more, the number of times that it can be split."""
+one line of a chunk takes more, the number of times that it can be split. A worker that dies while it is loading does
+not count as long as others have tasks."""
 AGAIN = 2.0
 """Seconds between two looks at the chunks of other starters."""
 
@@ -203,18 +204,20 @@ class Starter:
         """React to a death: try again, split, or give a line up."""
         self.progress.pending.pop(died.worker, None)
         self.progress.deaths += 1
-        self._in_a_row += 1
         about = f", working on {died.task}" if died.task else " while it was loading"
         log.warning(f"worker {died.worker} {died.reason or 'has died'}{about}.")
+        for task in died.waiting:
+            self._flying.discard(task)
+            self._retry.append(task)
+        if died.task is None and self._flying:
+            return  # others work, and this one may find room later
+        self._in_a_row += 1
         most = IN_A_ROW + self._manifest.chunk.bit_length() + 2 * self._most_flying  # a machine has many workers
         if self._in_a_row >= most:
             raise SgdecError(
                 f"{self._in_a_row} workers have died one after the other, and none finished anything; the last one "
                 f"{died.reason}. Run `sgdec decode` with the same options on a few lines to see why."
             )
-        for task in died.waiting:
-            self._flying.discard(task)
-            self._retry.append(task)
         if died.task is None:
             return
         task = died.task

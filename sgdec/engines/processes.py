@@ -26,10 +26,15 @@ TAIL = 1 << 14
 """The bytes at the end of what a process has printed in which its last words are looked for."""
 ENDING = 10.0
 """Seconds that a killed process may take to end."""
+AGAIN = 60.0
+"""The most seconds before a worker is started again that has died several times while it was loading."""
 
 
 class Processes:
     """Workers in processes of this machine; those that die are started again, under another name.
+
+    One that dies while it is loading, twice or more in a row, is started again after 1 s, 2 s, 4 s and so on, so that
+    a worker that finds no memory or no GPU does not take the time of the others.
 
     Tasks can be submitted by one thread while another waits for events.
     """
@@ -65,8 +70,9 @@ class Processes:
                 found += self._heard(*self._said.get(timeout=min(max(end - time.monotonic(), 0.001), POLL)))
                 while True:
                     found += self._heard(*self._said.get_nowait())
-            for each in self._all:
-                each.watch(self._limits)
+            with self._lock:
+                for each in self._all:
+                    each.watch(self._limits)
             if found or time.monotonic() >= end:
                 return found
 
@@ -88,8 +94,7 @@ class Processes:
                 process.heard(event)
                 return [event]
             died = died_with(process.tasks, process.loaded, process.name, process.end())
-            place, job = process.place, self._job
-            self._all[self._all.index(process)] = _Process(place, process.generation + 1, job, self._said)
+            self._all[self._all.index(process)] = process.successor()
             return [] if process.refused else [died]
 
 
@@ -97,33 +102,38 @@ class _Process:
     """One worker."""
 
     def __init__(
-        self, place: int, generation: int, job: Job, said: queue.Queue[tuple[_Process, Event | None]]
-    ) -> None:
-        self.name, self.place, self.generation = f"{place + 1}.{generation}", place, generation
+        self, place: int, generation: int, job: Job, said: queue.Queue[tuple[_Process, Event | None]],
+        *, failures: int = 0,
+    ) -> None:  # fmt: skip
+        """``failures``: how many of its predecessors have died one after the other while they were loading."""
+        self.name = f"{place + 1}.{generation}"
         self.tasks: list[Task] = []
         self.loaded = self.refused = self._killed = False
+        self._place, self._generation, self._job, self._said = place, generation, job, said
+        self._failures = failures
         self._reason = ""
         self._since = time.monotonic()
-        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed by end()
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "sgdec.engines.process", self.name],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, encoding="utf-8",
-            env=_environment(job, place), start_new_session=True,
-        )  # fmt: skip
-        self._said = said
-        self._tell(job.to_json())
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._begins = self._since + pause_after(failures)
+        self._process: subprocess.Popen[str] | None = None
+        """None as long as it waits to begin."""
+        self._begin_if_due()
 
     @property
     def ready(self) -> bool:
         """Whether it can work on tasks."""
         return self.loaded and not self._killed
 
+    def successor(self) -> _Process:
+        """A new process in the place of this one, which has died."""
+        failures = 0 if self.loaded else self._failures + 1
+        return _Process(self._place, self._generation + 1, self._job, self._said, failures=failures)
+
     def give(self, task: Task) -> None:
         if not self.tasks:
             self._since = time.monotonic()
         self.tasks.append(task)
-        self._tell(json.dumps(task))
+        if self._process is not None:
+            self._tell(json.dumps(task))
 
     def heard(self, event: Event) -> None:
         self._since = time.monotonic()
@@ -133,8 +143,9 @@ class _Process:
             self.tasks.pop(0)
 
     def watch(self, limits: Limits) -> None:
-        """Kill the process if it exceeds a limit."""
-        if self._killed:
+        """Kill the process if it exceeds a limit, or begin it if it has waited long enough."""
+        self._begin_if_due()
+        if self._killed or self._process is None:
             return
         if limits.memory is not None and (used := own_memory(self._process.pid)) > limits.memory:
             self.kill(f"used {used >> 20:,} MiB of memory, more than {limits.memory >> 20:,} (--worker-memory)")
@@ -146,22 +157,45 @@ class _Process:
         """Kill the process and its children."""
         self._reason = self._reason or reason
         self._killed = True
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
 
     def end(self) -> str:
         """Wait for the end of the process; the reason why it ended."""
+        if self._process is None:
+            return self._reason
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(ENDING)
         with contextlib.suppress(OSError):
             self._process.stdin.close()  # type: ignore[union-attr]
         self.kill("")  # what it has started and left
-        reason = self._reason or self._why()
+        reason = self._reason or self._why(self._process.returncode)
         self._errors.close()
         return reason
 
-    def _why(self) -> str:
-        status = self._process.returncode
+    def _begin_if_due(self) -> None:
+        if self._process is not None or self._killed or time.monotonic() < self._begins:
+            return
+        try:
+            with contextlib.ExitStack() as stack:
+                self._errors: IO[bytes] = stack.enter_context(tempfile.TemporaryFile())
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-m", "sgdec.engines.process", self.name],  # -P: not the user's random.py
+                    stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors, text=True, encoding="utf-8",
+                    env=_environment(self._job, self._place), start_new_session=True,
+                )  # fmt: skip
+                stack.pop_all()  # end() closes it
+        except OSError as error:  # no memory, no disk
+            self.kill(f"cannot be started: {error.strerror or error}")
+            self._said.put((self, None))
+            return
+        self._tell(self._job.to_json())
+        for task in self.tasks:
+            self._tell(json.dumps(task))
+        threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True).start()
+
+    def _why(self, status: int | None) -> str:
         if status is not None and status < 0:
             name = signal.Signals(-status).name if -status in set(signal.Signals) else str(-status)
             return f"killed by {name}"
@@ -171,17 +205,25 @@ class _Process:
 
     def _tell(self, line: str) -> None:
         with contextlib.suppress(BrokenPipeError):  # it has died, which _listen says
-            assert self._process.stdin is not None
+            assert self._process is not None and self._process.stdin is not None
             self._process.stdin.write(line + "\n")
             self._process.stdin.flush()
 
-    def _listen(self) -> None:
-        assert self._process.stdout is not None
+    def _listen(self, answers: IO[str]) -> None:
         with contextlib.suppress(ValueError):  # a line that was cut short by death
-            for line in self._process.stdout:
+            for line in answers:
                 self._said.put((self, event_of(line)))
-        self._process.stdout.close()
+        answers.close()
         self._said.put((self, None))
+
+
+def pause_after(failures: int) -> float:
+    """Seconds before a worker is started again whose predecessors died so many times while they were loading.
+
+    >>> [pause_after(failures) for failures in (0, 1, 2, 3, 4, 99)]
+    [0.0, 0.0, 1.0, 2.0, 4.0, 60.0]
+    """
+    return min(2.0 ** min(failures - 2, 10), AGAIN) if failures > 1 else 0.0
 
 
 def died_with(tasks: Sequence[Task], loaded: bool, worker: str, reason: str) -> Died:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sgdec.corpus.engine import Task
+from sgdec.corpus.engine import Died, Task
 from sgdec.corpus.leases import Leases
 from sgdec.corpus.merging import merge
 from sgdec.corpus.results import Failure, name_of, read_result
@@ -117,6 +117,22 @@ def test_workers_that_all_die_end_the_run_with_the_reason(tmp_path: Path) -> Non
     with pytest.raises(SgdecError, match=r"workers have died one after the other.*SIGSEGV.*sgdec decode"):
         while not starter.finished:
             starter.step(1.0)
+
+
+def test_a_worker_that_cannot_load_ends_no_run_in_which_others_work(tmp_path: Path) -> None:
+    """It has no GPU, or there is no memory left; a chunk takes the others minutes."""
+    world = World(WatchedStore(tmp_path), manifest_of([4] * 4), np.random.default_rng(1), chance=0.0)
+    starter = world.starter("a")
+    starter._hand_out()
+    assert starter.flying
+    for number in range(200):
+        starter.react(Died(f"2.{number}", None, "ended with status 1"))
+    while not starter.finished:
+        starter.step(1.0)
+    assert starter.progress.chunks == 4 and starter.progress.deaths == 200
+    with pytest.raises(SgdecError, match="workers have died one after the other"):  # nobody has a task now
+        for number in range(200):
+            starter.react(Died(f"2.{number}", None, "ended with status 1"))
 
 
 def test_a_result_whose_starter_died_before_it_noted_this_is_not_decoded_again(tmp_path: Path) -> None:

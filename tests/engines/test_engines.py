@@ -72,8 +72,12 @@ def make(request: pytest.FixtureRequest) -> Made:
     return lambda **options: Ray(num_cpus=0.5, **options)
 
 
-def test_all_tasks_are_done_and_no_worker_has_more_than_fits(tmp_path: Path, make: Made, mark: str) -> None:
+def test_all_tasks_are_done_and_no_worker_has_more_than_fits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Made, mark: str
+) -> None:
     job = corpus(tmp_path, TEXT, 2)
+    (tmp_path / "random.py").write_text("raise SystemExit('a file of the user, not the library')")
+    monkeypatch.chdir(tmp_path)
     with started(make(ahead=1), job, workers=2) as engine:
         assert {event.worker for event in ready(engine, 2)} == {"1.1", "2.1"}
         assert engine.wanted() == 4
