@@ -33,7 +33,10 @@ INSTEAD = {
     "resume": "a second start with the same options continues by itself",
     "overwrite": "to begin again, give another folder",
     "range": "all lines are decoded; give a file with fewer lines",
-    "trace": "searches are traced by `sgdec decode`, which can repeat the lines in question",
+    **dict.fromkeys(
+        ("trace", "trace_sentences", "trace_children", "trace_expansions"),
+        "searches are traced by `sgdec decode`, which can repeat the lines in question",
+    ),
     "signature": "the manifest has the signature",
 }
 """Options of ``sgdec decode`` that have no place here, and what to do."""
@@ -167,6 +170,7 @@ def _job(ctx: click.Context, given: dict[str, Any]) -> Job:
     from sgdec.corpus.engine import Job
 
     inner: click.Context = ctx.meta["inner"]
+    typed = inner.params
     running.add_config(inner)
     chosen, dotted = running.settings(inner, inner.params)
     if inner.params["input"]:
@@ -174,6 +178,8 @@ def _job(ctx: click.Context, given: dict[str, Any]) -> Job:
     for name, instead in INSTEAD.items():
         if inner.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
             raise UsageError(f"--{name.replace('_', '-')} after `--`: {instead}.")
+        if chosen[name] != typed[name]:
+            raise UsageError(f"--config {chosen['config']}: {name}: {instead}.")
     if given["ledger"] and given["output_format"] != "jsonl":
         raise UsageError(f"--ledger: {given['output_format']} cannot hold it. Give --output-format jsonl.")
     settings = {field.name: chosen[field.name] for field in fields(Settings) if field.name in chosen}

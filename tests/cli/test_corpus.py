@@ -12,15 +12,19 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
+from sgdec.cli.corpus import INSTEAD
+from sgdec.cli.decode import command as decode_command
 from sgdec.cli.main import main
 from sgdec.corpus.manifest import read_manifest
 from sgdec.corpus.merging import results
 from sgdec.corpus.stores import FolderStore
+from sgdec.settings import Settings
 from tests.helpers import trap
 from tests.helpers.places import ROOT
 
@@ -333,6 +337,8 @@ def test_merging_finds_missing_and_changed_results(tmp_path: Path) -> None:
         (["corpus", "in.ids", "--output", "d", "--", *TRAP, "x.txt"], r"x\.txt: input files go before `--`"),
         (["corpus", "in.ids", "--output", "d", "--", *TRAP, "--resume"], "--resume after `--`: a second start"),
         (["corpus", "in.ids", "--output", "d", "--", *TRAP, "--range", "1:3"], "--range after `--`"),
+        (["corpus", "in.ids", "--output", "d", "--", *TRAP, "--trace-children", "3"], "--trace-children after `--`"),
+        (["corpus", "in.ids", "--output", "d", "--", "--config", "c.toml"], "--config c.toml: range: all lines are"),
         (["corpus", "in.ids", "--output", "d", "--ledger", "--", *TRAP], "--ledger: text cannot hold it"),
         (["corpus", "in.ids", "--output", "d"], "--predictors is missing"),
         (["corpus", "in.ids", "--output", ".", "--", *TRAP, "--tokenizer", "manifest.json"], "tokenizer reads"),
@@ -345,6 +351,7 @@ def test_bad_input_is_one_clear_line(
 ) -> None:
     write_ids(tmp_path, {})
     (tmp_path / "empty").write_text("")
+    (tmp_path / "c.toml").write_text('predictors = "trap"\nrange = "1:3"\n')
     (tmp_path / "manifest.json").write_text("{}")
     monkeypatch.chdir(tmp_path)
     for name, value in environment().items():
@@ -352,6 +359,13 @@ def test_bad_input_is_one_clear_line(
     assert main(args) in (1, 2)
     (error,) = capsys.readouterr().err.splitlines()
     assert re.search(message, error), error
+
+
+def test_every_option_of_decode_has_its_place() -> None:
+    """None is taken and then forgotten."""
+    kept = {"predictors", "decoder", "config", "plugin_file", "input_format", "input"}
+    known = kept | set(INSTEAD) | {field.name for field in fields(Settings)}
+    assert {parameter.name for parameter in decode_command.params} - known == set()
 
 
 def _until(condition: Callable[[], bool], seconds: float = 60) -> None:
