@@ -53,7 +53,7 @@ def command(folder: str, output: str | None, failed: str | None) -> int:
     if output is None and manifest.output_format == "fst":
         raise UsageError("the lattices go into a zip file: give --output FILE.zip.")
     listed = failed or (None if output is None else failed_beside(output)[0])
-    for path in filter(None, (output, listed)):
+    for path in (output, listed):
         _refuse_input(path, manifest)
     with ExitStack() as stack:
         rows: IO[bytes] = sys.stdout.buffer if output is None else stack.enter_context(whole_file(output))
@@ -70,11 +70,11 @@ def command(folder: str, output: str | None, failed: str | None) -> int:
     return 1 if failures else 0
 
 
-def _refuse_input(output: str, manifest: Manifest) -> None:
-    """Raises UsageError for an input of the corpus, which a later start needs."""
+def _refuse_input(output: str | None, manifest: Manifest) -> None:
+    """Raises UsageError for an input of the corpus, which a later start needs. None = standard output."""
     for each in manifest.inputs:
         with suppress(OSError):
-            if os.path.samefile(output, each.place):
-                raise UsageError(f"{output}: it is an input of the corpus. Write to another file.")
-
-
+            if os.path.samestat(os.stat(1 if output is None else output), os.stat(each.place)):
+                raise UsageError(
+                    f"{output or 'standard output'}: it is an input of the corpus. Write to another file."
+                )

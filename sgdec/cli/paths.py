@@ -37,7 +37,7 @@ class _PathType(click.Path):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         if "\0" in str(value):
             self.fail(f"{value!r} is not a file name", param, ctx)
-        return super().convert(value, param, ctx)
+        return super().convert(_without_scheme(value), param, ctx)
 
 
 class Read(_PathType):
@@ -234,6 +234,16 @@ def _identities(pattern: str) -> Iterator[Identity]:
                     yield from _identity(entry.path)
                 else:
                     yield device, entry.inode()
+
+
+def _without_scheme(path: Any) -> Any:
+    """The path of a URL of this machine's files, so that it is compared as a path.
+
+    >>> _without_scheme("file:///tmp/a.txt"), _without_scheme("s3://bucket/a.txt")
+    ('/tmp/a.txt', 's3://bucket/a.txt')
+    """
+    scheme, separator, rest = str(path).partition("://")
+    return rest if separator and scheme in ("file", "local") else path
 
 
 def _below(folder: str, path: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ from sgdec.corpus.stores import file_system
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.sources import open_input
 from sgdec.io.writing import descriptor_of
+from sgdec.text.lines import unpacked
 
 
 def is_url(path: str) -> bool:
@@ -37,8 +39,8 @@ def opened(path: str) -> Iterator[IO[bytes]]:
         return
     files, place = file_system(path)
     with _explained(path):
-        found = files.open(place, "rb")
-    with found as file:
+        found = io.BufferedReader(files.open(place, "rb"))
+    with unpacked(found, path) as file:
         yield file
 
 

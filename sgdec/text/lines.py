@@ -64,12 +64,14 @@ def open_bytes(path: str | Path) -> IO[bytes]:
         if sys.stdin.buffer.isatty():
             log.info("Note: reading standard input, from the terminal; Ctrl-D ends it.")
         return sys.stdin.buffer
-    if str(path).endswith(".gz"):
-        return unpacking(open(path, "rb"), _gzip, str(path))
-    if str(path).endswith(".zst"):
-        unpack = _zstd(path)
-        return unpacking(open(path, "rb"), unpack, str(path))
-    return open(path, "rb")
+    unpack = _unpacker(str(path))
+    return open(path, "rb") if unpack is None else unpacking(open(path, "rb"), unpack, str(path))
+
+
+def unpacked(file: IO[bytes], name: str) -> IO[bytes]:
+    """An open file, unpacked as by `open_bytes` if its name says so. Closing the result closes the file."""
+    unpack = _unpacker(name)
+    return file if unpack is None else unpacking(file, unpack, name)
 
 
 @contextmanager
@@ -96,6 +98,13 @@ def _name(path: str | Path) -> str:
 
 def _gzip(file: IO[bytes]) -> IO[bytes]:
     return cast(IO[bytes], gzip.open(file))
+
+
+def _unpacker(name: str) -> Callable[[IO[bytes]], IO[bytes]] | None:
+    """What unpacks a file of this name; None if it is not packed."""
+    if name.endswith(".gz"):
+        return _gzip
+    return _zstd(name) if name.endswith(".zst") else None
 
 
 def _zstd(path: str | Path) -> Callable[[IO[bytes]], IO[bytes]]:

@@ -52,10 +52,12 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths)), "OMP_NUM_THREADS": "1"}
 
 
-def begin(folder: Path, *args: str, prepare: Callable[[], None] | None = None) -> subprocess.Popen[str]:
+def begin(
+    folder: Path, *args: str, prepare: Callable[[], None] | None = None, out: int = subprocess.PIPE
+) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "sgdec.cli", *args], cwd=folder, env=environment(), text=True,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, preexec_fn=prepare,
+        stdout=out, stderr=subprocess.PIPE, preexec_fn=prepare,
     )  # fmt: skip
 
 
@@ -298,6 +300,9 @@ def test_merging_does_not_write_over_an_input(tmp_path: Path) -> None:
     for more in (["in.ids"], ["link"], ["new", "--failed", "in.ids"]):
         ran = sgdec(tmp_path, "corpus-merge", "d", "--output", *more)
         assert ran.status == 2 and "it is an input of the corpus" in ran.err
+    with open(tmp_path / "in.ids", "a") as file:
+        ran = end(begin(tmp_path, "corpus-merge", "d", out=file.fileno()))
+    assert ran.status == 2 and "standard output: it is an input of the corpus" in ran.err
     assert (tmp_path / "in.ids").read_text() == before
 
 

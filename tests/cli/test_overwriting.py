@@ -44,7 +44,8 @@ PAIRS = [
     for path, command in ALL.items()
     for written in parameters(command, Written)
     for read in parameters(command, Read)
-    for link in ("name", "symbolic", *([] if is_folder(written) else ["hard"]))
+    for link in ("name", "symbolic", "hard", "url")
+    if not (link == "hard" and is_folder(written)) and (link != "url" or path[0].startswith("corpus"))
 ]
 
 
@@ -114,6 +115,8 @@ def test_no_command_writes_what_it_reads(
         Path("other").symlink_to("same")
     elif link == "hard":
         Path("other").hardlink_to("same")
+    elif link == "url":
+        other = f"file://{Path('same').resolve()}"
     assert "Write to another file." in refused(call(path, {written: other, read: "same"}), capsys)
 
 

@@ -20,6 +20,7 @@ from sgdec.corpus.inputs import read_range
 from sgdec.corpus.manifest import Chunk, Manifest, read_manifest, refuse_other, survey, write_manifest
 from sgdec.corpus.stores import FolderStore, open_store
 from sgdec.errors import SgdecError, UsageError
+from sgdec.text.lines import ZSTD
 
 CONTENTS = st.lists(st.sampled_from([b"a", b"bc\r", b"", b"x" * 9, "é".encode()]), max_size=12)
 
@@ -75,6 +76,22 @@ def test_a_packed_input_is_unpacked_beside_the_results_once(tmp_path: Path) -> N
     (other,), _ = survey([str(tmp_path / "in.gz")], 2, store)
     assert Path(found.place).read_bytes() == b"a\nb\nc"  # workers of the first may still read it
     assert other.place != found.place
+
+
+@pytest.mark.parametrize("name", ["packed.gz", "packed.zst"])
+def test_a_packed_input_at_a_url_is_unpacked(tmp_path: Path, name: str) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    content = b"a\nb\nc\n"
+    if name.endswith(".zst"):
+        packed = pytest.importorskip(ZSTD).compress(content)
+    else:
+        packed = gzip.compress(content)
+    fsspec.filesystem("memory").pipe_file(f"/inputs/{name}", packed)
+    (found,), _ = survey([f"memory://inputs/{name}"], 2, FolderStore(str(tmp_path / "d")))
+    assert Path(found.place).read_bytes() == content
+    fsspec.filesystem("memory").pipe_file(f"/inputs/{name}", packed[:-5])
+    with pytest.raises(SgdecError, match=rf"memory://inputs/{name}: the \w+ file is damaged or cut short"):
+        survey([f"memory://inputs/{name}"], 2, FolderStore(str(tmp_path / "d")))
 
 
 def test_a_packed_input_takes_a_folder(tmp_path: Path) -> None:
