@@ -144,6 +144,19 @@ def test_a_result_whose_starter_died_before_it_noted_this_is_not_decoded_again(t
     assert Leases(world.store).record(0) is not None
 
 
+def test_a_merge_needs_no_right_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(WatchedStore(tmp_path), manifest_of([2]), np.random.default_rng(1), chance=0.0)
+    world.decode(Task(0), "1.1@dead")  # its record is missing
+
+    def protected(*of: object) -> None:
+        raise SgdecError("d: leases/000000/000000000: Read-only file system.")
+
+    monkeypatch.setattr(world.store, "write", protected)
+    rows = io.BytesIO()
+    assert merge(world.store, world.manifest, rows, print) == 0
+    assert rows.getvalue() == b"1\n2\n"
+
+
 def test_parts_that_vanish_are_decoded_again(tmp_path: Path) -> None:
     world = World(WatchedStore(tmp_path), manifest_of([8]), np.random.default_rng(1), frozenset({8}), chance=0.0)
     starter = world.starter("a")
