@@ -101,7 +101,7 @@ def _gzip(file: IO[bytes]) -> IO[bytes]:
 
 
 def _unpacker(name: str) -> Callable[[IO[bytes]], IO[bytes]] | None:
-    """What unpacks a file of this name; None if it is not packed."""
+    """The function that unpacks a file of this name; None if it is not packed."""
     if name.endswith(".gz"):
         return _gzip
     return _zstd(name) if name.endswith(".zst") else None
