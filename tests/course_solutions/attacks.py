@@ -159,6 +159,33 @@ for _ in range(3):
 """,
         NOTHING,
     ),
+    Attack(
+        "leaves processes whose first thread has ended",
+        """
+import ctypes, os, threading, time
+exit_thread = {"x86_64": 60, "aarch64": 93}[os.uname().machine]
+if os.fork() == 0:
+    os.setsid()
+    threading.Thread(target=time.sleep, args=[1000]).start()
+    ctypes.CDLL(None).syscall(exit_thread, 0)
+time.sleep(0.3)
+""",
+        NOTHING,
+    ),
+    Attack(
+        "stops the process that ends its processes",
+        """
+import os, time
+if os.fork() == 0:
+    while True:
+        try:
+            os.kill(-1, 19)
+        except OSError:
+            pass
+time.sleep(0.3)
+""",
+        "no end after 2 seconds",  # it has stopped itself too
+    ),
     Attack("kills the grader", "import os\nos.kill(GRADER, 9)", "Error: [Errno"),
     Attack(
         "traces the grader",
@@ -197,6 +224,36 @@ if libc.shmget(0, 1 << 20, 0o1600) < 0:  # IPC_PRIVATE, IPC_CREAT; segments outl
 """,
         "PermissionError: [Errno 1] no shared memory",
     ),
+    Attack(
+        "keeps memory that is in no process",
+        "import os\nos.write(os.memfd_create('held'), b'x' * 100_000)",
+        "PermissionError: [Errno 1]",
+    ),
+    Attack(
+        "meets another submission at a socket",
+        """
+import ctypes
+libc, pair = ctypes.CDLL(None, use_errno=True), (ctypes.c_int * 2)()
+name = b"\\1\\0\\0meeting"  # AF_UNIX, and a name that is in no folder
+if libc.socketpair(1, 2, 0, pair) < 0 or libc.bind(pair[0], name, len(name)) < 0:
+    raise OSError(ctypes.get_errno(), "no socket")
+""",
+        "PermissionError: [Errno 1] no socket",
+    ),
+    Attack(
+        "has rights in a namespace of its own",
+        """
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+clone = {"x86_64": 56, "aarch64": 220}[os.uname().machine]
+child = libc.syscall(clone, 0x10000000 | 0x00020000 | 17, 0, 0, 0, 0)  # CLONE_NEWUSER, CLONE_NEWNS, SIGCHLD
+if child == 0:
+    os._exit(0)
+if child < 0:
+    raise OSError(ctypes.get_errno(), "no namespace")
+""",
+        "PermissionError: [Errno 1] no namespace",
+    ),
     Attack("changes its own file", "open(__file__, 'w').write('')", "Error: [Errno"),
     Attack("changes the library", "open(sgdec.__file__, 'a').write('x = 1')", "Error: [Errno"),
     Attack("prints without end", "while True:\n    print('x' * 1_000_000)", "OSError: [Errno 27]"),
@@ -217,6 +274,11 @@ for descriptor in range(3, 16):
 time.sleep(1000)
 """,
         "no end after 2 seconds",
+    ),
+    Attack(
+        "asks about more nodes than anyone can look up",
+        "space._ask('keys', nodes=[0] * 200_000)",
+        "a question about more than 100,000 nodes",
     ),
     Attack(
         "answers more than can be read",

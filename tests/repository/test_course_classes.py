@@ -58,6 +58,8 @@ CLASS = {
     "late.py": "try:\n    ends(10, 10)\nfinally:\n    sys.exit(2)",
     "hole.py": "ends(10, 10, unprotected='the boundary does not hold')",
     "notes.txt": "",
+    "__MACOSX/._ada.py": "",
+    "__init__.py": "ends(0, 10)",
     f"{'n' * 220}.py": "ends(10, 10)",
 }
 
@@ -95,10 +97,11 @@ def rows() -> dict[str, dict[str, str]]:
 def test_only_graders_that_end_well_give_marks(course: Path, capsys: pytest.CaptureFixture[str]) -> None:
     write_class(course, CLASS)
     (course / "class" / "link.py").symlink_to(course / "class" / "ada.py")
+    (course / "class" / "copies").symlink_to(course / "class" / "cy")
     assert grade("--records", "records", "--jobs", "4") == 1
     found = rows()
     graded = {name: row["points"] for name, row in found.items() if row["status"] == "graded"}
-    assert graded == {"ada": "20", "bob": "12.5", "cy": "10", "'=1+1": "0"}
+    assert graded == {"ada": "20", "bob": "12.5", "cy": "10", "'=1+1": "0", "__init__": "10"}
     others = [row for name, row in found.items() if name not in graded]
     assert all(row["points"] == row["first"] == row["score"] == "" for row in others)
     assert found["bob"] == {
@@ -116,18 +119,20 @@ def test_only_graders_that_end_well_give_marks(course: Path, capsys: pytest.Capt
         "late": "the grader ended with status 2 and another record",
         "hole": "the boundary does not hold",
         "link": "link.py is not a regular file",
+        "copies": "copies is a link to another folder",
         "n" * 100 + "...": "its name has more than 200 bytes",
     }
     assert found["hole"]["status"] == "UNPROTECTED"
+    assert all(line.startswith('"') for line in Path("marks.csv").read_text().splitlines())  # as is ';' in a cell
     output = capsys.readouterr()
     table = [line.split() for line in output.out.splitlines()]
     assert ["bob", "graded", "12.5", "of", "20", "0"] in table
-    assert output.out.splitlines()[-2:] == ["9 of 14 not graded", "1 of 14 UNPROTECTED: no marks"]
-    failed = table.index(["promises", "that", "failed", "most", "of", "4"])
-    assert table[failed + 1 : failed + 3] == [["second", "2"], []]
+    assert output.out.splitlines()[-2:] == ["10 of 16 not graded", "1 of 16 UNPROTECTED: no marks"]
+    failed = table.index(["promises", "that", "failed", "most", "of", "5"])
+    assert table[failed + 1 : failed + 3] == [["second", "2"], ["first", "1"]]
     board = table.index(["score"])
     assert table[board + 1 : board + 3] == [["bob", "0.7500"], ["ada", "0.5000"]]
-    assert "14 of 14: " in output.err and "bob, 12.5 points" in output.err
+    assert "16 of 16: " in output.err and "bob, 12.5 points" in output.err
     assert (course / "records" / "bob.txt").read_text() == "a report\n"
     assert json.loads((course / "records" / "bob.json").read_text())["points"] == 12.5
     assert not (course / "records" / "died.txt").exists()
@@ -210,6 +215,10 @@ def test_a_class_is_graded_behind_a_boundary(
         pytest.skip(f"there is no boundary here: {unprotected}")
     monkeypatch.chdir(tmp_path)
     write_class(tmp_path, {"wrong.py": (SOLUTIONS / "my_bag.py").read_text().replace("left[token] -= 1", "pass")})
-    assert sgdec(["course", "grade", "bag", "class", "--seed", "7", "--csv", "marks.csv"]) == 0
+    call = ["course", "grade", "bag", "class", "--seed", "4711", "--csv", "marks.csv", "--records", "records"]
+    assert sgdec(call) == 0
     assert 0 < float(rows()["wrong"]["points"]) < 10
     assert "only what is left in the bag can follow" in capsys.readouterr().out
+    report = Path("records", "wrong.txt").read_text()
+    assert report.startswith("bag: wrong.py\n") and "4711" not in report  # students may not learn the seed
+    assert json.loads(Path("records", "wrong.json").read_text())["seed"] == 4711

@@ -25,18 +25,21 @@ from pathlib import Path
 from typing import IO, Any, ClassVar
 
 from grader.inside.launch import MACHINES
-from grader.view import INSIDE, LAUNCHER, PROGRAM, PYTHON, View
+from grader.view import INSIDE, LAUNCHER, PROGRAM, PYTHON, View, readable
 from sgdec.errors import SgdecError, UsageError
 
 MEMORY = 4 << 30
 """The most bytes of the address space of a process, and of the memory of all processes of a submission."""
-PROCESSES = 32
+PROCESSES = 16
+"""The most processes and threads at a time: few, because they compete with other submissions for processors."""
+PROC = "/proc"
 WRITTEN = 1 << 20
 """The most bytes that it may print."""
 CPU = 600
 """The most seconds of processor time of a process, which end it even if no grader is left."""
-USERS = range(61_000, 65_000)
-"""Users that systems leave free (systemd, ``docs/UIDS-GIDS``, gives 61184 to 65519 only for a short time)."""
+USERS = range(61_000, 65_000, 2)
+"""Users that systems leave free (systemd, ``docs/UIDS-GIDS``, gives 61184 to 65519 only for a short time). The number
+after each of them is for the process that ends its processes."""
 
 
 class Boundary(ABC):
@@ -52,7 +55,8 @@ class Boundary(ABC):
         root = self._folder / "root"
         root.mkdir()
         try:
-            self.view = View(root, whole=self.whole)
+            with readable():
+                self.view = View(root, whole=self.whole)
         except BaseException:
             shutil.rmtree(self._folder)
             raise
@@ -70,6 +74,8 @@ class Boundary(ABC):
             for each in others:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(each, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # there may be no /proc
+            os.killpg(process.pid, signal.SIGKILL)
         for pipe in (process.stdin, process.stdout):
             with contextlib.suppress(OSError):
                 pipe.close()  # type: ignore[union-attr]
@@ -136,7 +142,8 @@ class OtherUser(Boundary):
     def end(self, process: subprocess.Popen[bytes]) -> int:
         with contextlib.suppress(ProcessLookupError):
             process.kill()  # it may not have changed its user yet
-        as_user = f"import os; os.setgroups([]); os.setgid({self._user}); os.setuid({self._user}); os.kill(-1, 9)"
+        other = self._user + 1  # of whom signals cannot stop this: man 2 kill
+        as_user = f"import os; os.setgroups([]); os.setresuid({other}, {self._user}, {other}); os.kill(-1, 9)"
         while self.processes(process):  # all at once, which no process escapes by starting another
             subprocess.run([sys.executable, "-I", "-S", "-c", as_user], check=False)
         return super().end(process)
@@ -194,7 +201,7 @@ def open_boundary(kind: str) -> tuple[Boundary, str]:
         try:
             return KINDS[kind](), ""
         except SgdecError as error:
-            raise UsageError(f"--boundary {kind}: {error}.") from None
+            raise UsageError(f"--boundary {kind}: {str(error).removesuffix('.')}.") from None
     reasons = []
     for cls in (OtherUser, Bubblewrap):
         try:
@@ -218,18 +225,26 @@ def _require_work(command: list[str], name: str) -> None:
 
 
 def _running() -> dict[int, tuple[int, int]]:
-    """All processes of this machine that have not ended, with their users and the processes that started them."""
+    """All processes of this machine that have not ended, with their users and the processes that started them.
+
+    A process runs on after the end of its first thread, although it looks like a dead one then. Nothing is found on
+    systems that have no ``/proc``.
+    """
     found = {}
-    for entry in os.scandir("/proc"):
+    for entry in os.scandir(PROC) if os.path.isdir(PROC) else ():
         with contextlib.suppress(OSError, IndexError):
             if entry.name.isdigit():
-                state, parent, *_ = Path(entry.path, "stat").read_text().rsplit(")", 1)[1].split()
-                if state not in "ZX":
-                    found[int(entry.name)] = entry.stat().st_uid, int(parent)
+                said = Path(entry.path, "stat").read_text().rsplit(")", 1)[1].split()
+                state, parent, threads = said[0], int(said[1]), int(said[17])  # man 5 proc
+                if state not in "ZX" or threads > 1:
+                    found[int(entry.name)] = entry.stat().st_uid, parent
     return found
 
 
 def _resident(process: int) -> int:
-    with contextlib.suppress(OSError, IndexError):
-        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    return 0
+    """The bytes of memory that a process holds, as its threads that have not ended say."""
+    pages = 0
+    for path in Path(PROC, str(process), "task").glob("*/statm"):
+        with contextlib.suppress(OSError, IndexError):
+            pages = max(pages, int(path.read_text().split()[1]))
+    return pages * os.sysconf("SC_PAGE_SIZE")

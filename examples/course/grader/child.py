@@ -23,7 +23,7 @@ GRACE = 0.3
 """Seconds in which a process says where it is, before it is ended."""
 READ = 1 << 16
 LOOKING = 0.25
-"""Seconds between two looks at the memory of a process that does not answer."""
+"""Seconds between two looks at the memory of a submission."""
 STARTING = 60.0
 """The most seconds until a process is there, which has to import the core of sgdec."""
 
@@ -39,13 +39,17 @@ class Gone(Broken):
     """The submission has no process any more."""
 
 
+class Late(Gone):
+    """The time of all checks together has ended, whatever the submission was doing."""
+
+
 class Child:
     """A process of a submission."""
 
     def __init__(self, boundary: Boundary, seconds: float, until: float) -> None:
         """``seconds``: the time for the answers of one check. ``until``: the end of all checks (`time.monotonic`).
 
-        Raises SgdecError if the process does not start.
+        Raises SgdecError if the process does not start, and Late if there is no time for that.
         """
         self._boundary = boundary
         self._seconds, self._until = seconds, until
@@ -53,8 +57,11 @@ class Child:
         self._printed = tempfile.TemporaryFile()  # noqa: SIM115 - closed by end()
         self._process: subprocess.Popen[bytes] | None = boundary.start(self._printed)
         self._number = 0
+        self._looked = time.monotonic()
         try:
             self.ask("are you there")
+        except Late:
+            raise
         except Broken as error:
             printed = " ".join(self.printed().split())
             self.end()
@@ -141,13 +148,15 @@ class Child:
                 where = self._where()
                 self.end()
                 if left_of_all <= 0:
-                    raise Gone(NO_TIME)
+                    raise Late(NO_TIME)
                 raise Gone(f"no end after {self._seconds:g} seconds{f' (in {where})' if where else ''}")
+            if now - self._looked > LOOKING:  # also while it answers: another of its processes can take memory
+                if self._boundary.memory(self._process) > MEMORY:
+                    self.end()
+                    raise Gone(f"more than {MEMORY >> 30} GiB of memory")
+                self._looked = time.monotonic()
             if any(select.select(reading, writing, [], min(left, left_of_all, LOOKING))):
                 return
-            if self._boundary.memory(self._process) > MEMORY:
-                self.end()
-                raise Gone(f"more than {MEMORY >> 30} GiB of memory")
 
     def _where(self) -> str | None:
         """The function in which the submission is."""

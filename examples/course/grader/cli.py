@@ -37,7 +37,10 @@ from sgdec.plugins.host import Host
     help="The boundary that the submission cannot cross; without one there are no marks.",
 )
 @click.option("--results", type=click.Path(path_type=Path), metavar="FILE", help="Write Gradescope's results.json.")
-@click.option("--record", type=click.Path(path_type=Path), metavar="FILE", help="Write everything as JSON.")
+@click.option(
+    "--record", type=click.Path(path_type=Path), metavar="FILE",
+    help="Write everything as JSON, also the seed, which is then not printed.",
+)
 @click.option("--debug", metavar="TEXT", help="Run the checks that contain TEXT, up to the first traceback.")
 def command(
     assignment: str, file: Path, seed: int, seconds: float, total: float, boundary: str, results: Path | None,
@@ -62,7 +65,8 @@ def command(
         if path is not None:
             with whole_file(str(path)) as output:
                 output.write((json.dumps(content, indent=1) + "\n").encode())
-    click.echo("\n".join(report.lines(assignment, file, seed, graded)))
+    shown = None if record else seed  # the record has the seed; what is printed then goes to the student
+    click.echo("\n".join(report.lines(assignment, file, shown, graded)))
     return 0 if graded.points == graded.possible else 1
 
 

@@ -21,7 +21,7 @@ import sgdec.testing
 from grader import inbox
 from grader.assignment import COURSE, Assignment, Check, Share
 from grader.boundary import Boundary, open_boundary
-from grader.child import NO_TIME, Broken, Child
+from grader.child import NO_TIME, Broken, Child, Late
 from grader.remote import maker
 from sgdec.search.blame import PredictorFault
 from sgdec.testing import breach
@@ -106,9 +106,13 @@ def _check_all(
             if time.monotonic() > until:
                 graded.outcomes.append(Outcome(check, NO_TIME))
                 continue
-            if graded.lost is None and (child is None or not child.alive):
-                child = Child(boundary, seconds, until)
-                graded.lost = _load(child, assignment, place)
+            try:
+                if graded.lost is None and (child is None or not child.alive):
+                    child = Child(boundary, seconds, until)
+                    graded.lost = _load(child, assignment, place)
+            except Late:
+                graded.outcomes.append(Outcome(check, NO_TIME))
+                continue
             if graded.lost is not None or child is None:
                 graded.outcomes.append(Outcome(check, graded.lost))
                 continue
@@ -135,10 +139,12 @@ def _check(check: Check, child: Child, kind: str, seed: int) -> Outcome:
 
 
 def _load(child: Child, assignment: Assignment, place: str) -> str | None:
-    """Load the submission; why that is impossible, or None."""
+    """Load the submission; why that is impossible, or None. Raises Late."""
     child.begin_check()
     try:
         child.ask("load", file=place, kind=assignment.kind, plugin=assignment.plugin)
+    except Late:
+        raise
     except Broken as error:
         return _line(str(error))
     return None

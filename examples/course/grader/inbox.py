@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from grader.view import INBOX, View
+from grader.view import INBOX, View, readable
 
 _views: list[View] = []
 
@@ -25,7 +25,7 @@ def delivers_to(view: View) -> Iterator[None]:
 @contextmanager
 def folder() -> Iterator[tuple[Path, str]]:
     """A new folder, and its path as the submission sees it; without a view, both are the same."""
-    with TemporaryDirectory(dir=_views[-1].at(INBOX) if _views else None) as name:
+    with readable(), TemporaryDirectory(dir=_views[-1].at(INBOX) if _views else None) as name:
         place = Path(name)
         place.chmod(0o755)
         yield place, _views[-1].seen(place) if _views else name

@@ -19,6 +19,8 @@ from sgdec.search.space import SearchSpace
 
 LONGEST_LIST, LONGEST_OUTPUT = 10_000, 10_000
 """The most hypotheses, and tokens of each, that the grader takes the time to check."""
+MOST_NODES = 100_000
+"""The most nodes of a question about the space; the grader takes a second for this many."""
 
 
 def maker(child: Child, kind: str) -> Make:
@@ -178,6 +180,8 @@ class _Asked:
         return {}
 
     def _known(self, numbers: list[int]) -> list[Node]:
+        if len(numbers) > MOST_NODES:
+            raise Broken(f"a question about more than {MOST_NODES:,} nodes")
         if any(type(number) is not int or number < 0 for number in numbers):
             raise Broken("a node of another space")
         return [self._nodes[number] for number in numbers]

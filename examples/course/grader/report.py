@@ -12,9 +12,9 @@ UNPROTECTED = "UNPROTECTED: no marks"
 HINT = "  --debug TEXT shows the traceback of the first broken promise that contains TEXT."
 
 
-def lines(name: str, file: Path, seed: int, graded: Graded) -> Iterator[str]:
-    """The report for the student."""
-    yield f"{name}: {file} (seed {seed})"
+def lines(name: str, file: Path, seed: int | None, graded: Graded) -> Iterator[str]:
+    """The report for the student. ``seed``: None = secret."""
+    yield f"{name}: {file.name}" if seed is None else f"{name}: {file} (seed {seed})"
     if graded.lost is not None:
         yield f"  every check: {graded.lost}"  # such as a file that does not import
     else:

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path, PurePosixPath
 
@@ -30,6 +31,16 @@ LEFT_OUT = ("dist-packages", "ensurepip", "idlelib", "lib2to3", "site-packages",
 CLOSED = ("testing",)
 """Packages of sgdec's core that contain solutions or checks."""
 _LIBRARY = re.compile(r"(?:=> )?(/\S+) \(0x")
+
+
+@contextmanager
+def readable() -> Iterator[None]:
+    """Within this context all users can read new files and folders, and only their owner can change them."""
+    before = os.umask(0o022)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 class View:
@@ -53,7 +64,7 @@ class View:
             if whole:
                 self._link_python()
         except OSError as error:
-            raise SgdecError(f"{error.filename}: {error.strerror}; it has to be readable for the grader.") from None
+            raise SgdecError(f"{error.filename}: {error.strerror}; it has to be readable for the grader") from None
 
     def at(self, path: str | PurePosixPath) -> Path:
         """The path in this file system of a path inside of the view."""

@@ -30,6 +30,8 @@ EXTRA = 60.0
 """Seconds that a grader has in addition to those of its checks."""
 GRACE = 10.0
 """Seconds in which a grader that is stopped ends the processes of its submission."""
+OTHERS = {"__MACOSX", "__pycache__"}
+"""Folders that programs make beside submissions."""
 LONGEST = 200
 """Bytes of a name, so that files can be named after it."""
 
@@ -149,7 +151,7 @@ def find_submissions(folder: Path) -> list[Submission]:
     """The files ``FOLDER/NAME.py`` and ``FOLDER/NAME/*.py``. Raises UsageError if there is none, or a name twice."""
     found: dict[str, Submission] = {}
     for path in sorted(folder.iterdir()):
-        if path.name.startswith((".", "__")) or not (path.is_dir() or path.suffix == ".py"):
+        if path.name.startswith(".") or path.name in OTHERS or not (path.is_dir() or path.suffix == ".py"):
             continue
         name = os.fsencode(path.name if path.is_dir() else path.stem).decode(errors="replace")
         submission = _in_folder(name, path) if path.is_dir() else _checked(name, path)
@@ -162,6 +164,8 @@ def find_submissions(folder: Path) -> list[Submission]:
 
 
 def _in_folder(name: str, folder: Path) -> Submission:
+    if folder.is_symlink():
+        return Submission(name, None, f"{folder.name} is a link to another folder")
     files = sorted(path for path in folder.rglob("*.py") if not path.name.startswith("."))
     if len(files) != 1:
         return Submission(name, None, f"expected one .py file, found {len(files)}")
@@ -203,7 +207,7 @@ def _end_all(place: Path) -> None:
 
 
 def _rooted(place: Path) -> Iterator[int]:
-    for entry in Path("/proc").glob("[0-9]*"):
+    for entry in Path("/proc").glob("[0-9]*/task/[0-9]*/root"):  # the first thread of a process may have ended
         with contextlib.suppress(OSError):
-            if Path(os.readlink(entry / "root")).is_relative_to(place):
-                yield int(entry.name)
+            if Path(os.readlink(entry)).is_relative_to(place):
+                yield int(entry.parts[2])

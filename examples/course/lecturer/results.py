@@ -24,7 +24,7 @@ def to_csv(assignment: Assignment, outcomes: Sequence[Outcome]) -> str:
     """One row per submission; the columns are named in the first row."""
     boards = sorted({board for outcome in outcomes for board in _record(outcome).get("values", {})})
     written = io.StringIO()
-    rows = csv.writer(written, lineterminator="\n")
+    rows = csv.writer(written, lineterminator="\n", quoting=csv.QUOTE_ALL)  # some programs split at semicolons too
     promises = [check.promise for check in assignment.checks]
     rows.writerow(["name", "points", "possible", "status", "reason", *map(_text, [*promises, *boards])])
     for outcome in outcomes:

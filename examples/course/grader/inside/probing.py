@@ -24,6 +24,7 @@ def probe(paths: list[str], process: int, port: int) -> dict[str, Any]:
         "send a signal to the grader": lambda: os.kill(process, 0),
         "trace the grader": lambda: _trace(process),
         "reach the network": lambda: socket.create_connection(("127.0.0.1", port), 1).close(),
+        "open a pair of sockets": socket.socketpair,
         "write a file": _write,
         "import the bundled decoders": lambda: __import__("sgdec_decoders"),
         "import the testing kit": lambda: __import__("sgdec.testing"),
