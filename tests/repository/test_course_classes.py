@@ -176,8 +176,17 @@ def test_a_wrong_call_is_one_line(
     assert capsys.readouterr().err.startswith(f"Error: {message}") and not Path("marks.csv").exists()
 
 
-def test_an_interrupted_class_leaves_no_grader(course: Path) -> None:
-    write_class(course, {"a.py": "ends(10, 10)", "b.py": "Path('begun').touch(); time.sleep(1000)"})
+INTERRUPTED = """import signal
+signal.signal(signal.SIGINT, lambda *of: (Path('ended').touch(), sys.exit(1)))
+"""
+
+
+@pytest.mark.parametrize("ignored", [False, True])
+def test_an_interrupted_class_leaves_no_grader(course: Path, ignored: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not even one that ignores interrupts, as all that a shell starts in the background."""
+    monkeypatch.setattr(classes, "GRACE", 1.0 if ignored else 20.0)
+    handled = "import signal\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n" if ignored else INTERRUPTED
+    write_class(course, {"a.py": "ends(10, 10)", "b.py": f"{handled}Path('begun').touch(); time.sleep(1000)"})
     graded = classes.Grading("pair", 7, 1000.0).grade(classes.find_submissions(course / "class"))
     assert next(graded).name == "a"
     while not Path("begun").exists():
@@ -185,6 +194,7 @@ def test_an_interrupted_class_leaves_no_grader(course: Path) -> None:
     begun = time.monotonic()
     graded.close()
     assert time.monotonic() - begun < 30
+    assert Path("ended").exists() is not ignored
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root changes the root folder")

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -100,8 +100,7 @@ class Grading:
                 yield future.result()
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
-            for process in [*running]:
-                process.send_signal(signal.SIGINT)
+            _stop([*running])
             pool.shutdown()
 
     def _grade_one(self, submission: Submission, running: set[subprocess.Popen[bytes]]) -> Outcome:
@@ -196,6 +195,18 @@ def _ends(process: subprocess.Popen[bytes], seconds: float) -> bool:
             process.send_signal(then)
     process.wait()
     return False
+
+
+def _stop(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """Interrupt graders, and kill those that do not end: what a shell starts with ``&`` ignores interrupts."""
+    for process in processes:
+        process.send_signal(signal.SIGINT)
+    until = time.monotonic() + GRACE
+    for process in processes:
+        try:
+            process.wait(max(0.0, until - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
 
 
 def _end_all(place: Path) -> None:
