@@ -134,7 +134,8 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     if not ended.complete:
         log.info(f"{folder}: stopped; start the same command again to continue.")
         return 130
-    log.info(f"{folder}: complete. `sgdec corpus-merge {folder} --output FILE` writes one file.")
+    reasons = ", and beside it the reasons of failed lines" if progress.failed else ""
+    log.info(f"{folder}: complete. `sgdec corpus-merge {folder} --output FILE` writes one file{reasons}.")
     return 1 if progress.failed else 0
 
 
@@ -182,6 +183,7 @@ def _job(ctx: click.Context, given: dict[str, Any]) -> Job:
             raise UsageError(f"--config {chosen['config']}: {name}: {instead}.")
     if given["ledger"] and given["output_format"] != "jsonl":
         raise UsageError(f"--ledger: {given['output_format']} cannot hold it. Give --output-format jsonl.")
+    running.note_unwritten(chosen["nbest"], given["output_format"])
     settings = {field.name: chosen[field.name] for field in fields(Settings) if field.name in chosen}
     output = given["output"]
     return Job(

@@ -91,11 +91,7 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
     ):
         if rows.complete:
             return 1 if rows.failed else 0
-        if given["nbest"] > 1 and given["output_format"] in ("text", "ids"):
-            log.info(
-                f"Note: --output-format {given['output_format']} writes only the best hypothesis; "
-                f"nbest and jsonl write all {given['nbest']}."
-            )
+        running.note_unwritten(given["nbest"], given["output_format"])
         target, names = run.vocabularies.target, run.constellation.names
         writer = make_writer(given["output_format"], given["output"], rows, target, names, ledger=given["ledger"])
         sentences = reader.read(lines, " and ".join(inputs), first, last, done=rows.done)

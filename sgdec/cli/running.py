@@ -210,6 +210,15 @@ def open_rows(given: dict[str, Any], about: Callable[[], Mapping[str, Any]]) -> 
     return results.open_rows(given["output"], about, resume=given["resume"], overwrite=given["overwrite"])
 
 
+def note_unwritten(nbest: int, output_format: str) -> None:
+    """Tell the user if a format has no place for the list that is asked for."""
+    if nbest > 1 and output_format in ("text", "ids"):
+        log.info(
+            f"Note: --output-format {output_format} writes only the best hypothesis; "
+            f"nbest and jsonl write all {nbest}."
+        )
+
+
 def refuse_clocks(run: Run) -> None:
     """Raises UsageError if a time limit affects results, because the parts would then differ from one uninterrupted
     run."""

@@ -59,7 +59,11 @@ class Limits:
 
 
 class Task(NamedTuple):
-    """Some lines of a chunk."""
+    """Some lines of a chunk.
+
+    >>> print(Task(2), Task(2, first=3, lines=1), sep="; ")
+    chunk 2; chunk 2, line 4 of it
+    """
 
     chunk: int
     first: int = 0
@@ -68,8 +72,10 @@ class Task(NamedTuple):
     """None: the whole chunk, whose result is published as such; otherwise the result is one of a part."""
 
     def __str__(self) -> str:
-        part = "" if self.lines is None else f", lines {self.first + 1} to {self.first + self.lines} of it"
-        return f"chunk {self.chunk}{part}"
+        if self.lines is None:
+            return f"chunk {self.chunk}"
+        first, last = self.first + 1, self.first + self.lines
+        return f"chunk {self.chunk}, {f'line {first}' if first == last else f'lines {first} to {last}'} of it"
 
 
 @dataclass(frozen=True)

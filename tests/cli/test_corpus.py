@@ -181,8 +181,11 @@ def test_numbers_of_lines_go_on_from_input_to_input(tmp_path: Path) -> None:
 def test_lines_that_kill_hang_or_bloat_their_workers_cost_only_themselves(tmp_path: Path) -> None:
     deadly = {7: trap.KILL, 8: trap.ABORT, 15: trap.HANG, 22: trap.BLOAT}
     lines = write_ids(tmp_path, deadly)
-    ran = sgdec(tmp_path, *corpus("--chunk", "1", "--workers", "2", "--line-seconds", "8", "--worker-memory", "0.4"))
+    limits = ("--line-seconds", "8", "--worker-memory", "0.4")
+    ran = sgdec(tmp_path, *corpus("--chunk", "1", "--workers", "2", *limits, decode=[*TRAP, "--nbest", "3"]))
     assert ran.status == 1, ran.err
+    assert "nbest and jsonl write all 3" in ran.err
+    assert "--output FILE` writes one file, and beside it the reasons of failed lines." in ran.err
     reasons = merged(tmp_path, lines, list(deadly))
     assert "its worker killed by SIGKILL, 2 times" in reasons[7]
     assert "SIGABRT" in reasons[8]
