@@ -163,7 +163,8 @@ class Child:
         assert self._process is not None
         for process in self._boundary.processes(self._process):
             with contextlib.suppress(OSError):
-                if b"main.py" in Path(f"/proc/{process}/cmdline").read_bytes():  # a signal would end bubblewrap
+                command = Path(f"/proc/{process}/cmdline").read_bytes()
+                if command.endswith(b"/main.py\0"):  # bubblewrap names it too, and a signal would end it
                     os.kill(process, signal.SIGUSR1)
         time.sleep(GRACE)
         places = re.findall(r'File "[^"]*submission/[^"]+", line \d+ in ([\w<>.]+)', self.printed())
