@@ -201,7 +201,7 @@ class HasALimitOfItsOwn(Written):
         return self._result(space, [node for node in beam if node.finished])
 
 
-@breaks(NBEST, COMPLETE, SCORES, EMPTY)
+@breaks(COMPLETE, SCORES, EMPTY)
 class ForgetsTheLengthLimit(Written):
     """Searches a longer space than it was given."""
 
@@ -209,7 +209,10 @@ class ForgetsTheLengthLimit(Written):
         limit = space.source.max_length
         longer = replace(space.source, max_length=None if limit is None else limit + 1)
         (root,) = space.constellation.roots([longer])
-        return super().decode(SearchSpace(space.constellation, root, ranking=self.ranking, nbest=space.nbest))
+        inner = SearchSpace(space.constellation, root, ranking=self.ranking, nbest=space.nbest)
+        result = super().decode(inner)
+        space.expansions += inner.expansions
+        return result
 
 
 @breaks(*ALL)

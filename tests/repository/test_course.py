@@ -25,6 +25,7 @@ from sgdec.cli.main import main as sgdec
 from sgdec.plugins.host import Host
 from sgdec.testing import breach
 from tests.course_solutions import wrong_bags, wrong_beams, wrong_curses, wrong_decode_this, wrong_lattices
+from tests.course_solutions.attacks import ATTACKS
 from tests.helpers.places import ROOT
 
 pytestmark = pytest.mark.slow
@@ -80,6 +81,14 @@ def boundary() -> Iterator[Boundary]:
     opened.close()
 
 
+def invented(asked: Assignment) -> str:
+    """A submission that claims a hypothesis without searching."""
+    claim = next(attack for attack in ATTACKS if attack.name == "claims a perfect score").text
+    options = "size=4, alpha=0.0"
+    assert options in claim
+    return claim.replace(options, "**options").replace("self.size = size", "pass").replace("mybeam", asked.plugin)
+
+
 def failures(boundary: Boundary, name: str, path: Path, seconds: float) -> list[str | None]:
     """For each check its failure."""
     found = Graded(boundary.name, "")
@@ -118,6 +127,14 @@ def test_a_starter_gets_nothing_and_is_told_what_is_missing(name: str) -> None:
     assert "NotImplementedError" in done.stdout
     assert "--debug TEXT shows the traceback" in done.stdout
     assert done.stdout.splitlines()[-1] == f"{name}: 0 of {load(name).points} points"
+
+
+@pytest.mark.parametrize("name", ["beam", "curse", "decode_this"])
+def test_a_hypothesis_that_nobody_searched_for_gets_nothing(name: str, tmp_path: Path) -> None:
+    asked = load(name)
+    (tmp_path / "invented.py").write_text(invented(asked))
+    cls = Host([tmp_path / "invented.py"], autoload=False).load(asked.kind, asked.plugin)
+    assert {check.promise for check in asked.checks} - broken(name, cls) == set()
 
 
 @pytest.mark.parametrize(("name", "cls", "promises"), CASES, ids=[cls.__name__ for _, cls, _ in CASES])

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 from grader.assignment import Assignment, Make
+from models.claims import true_total
 from sgdec_decoders.beam import BeamDecoder
 from sgdec_decoders.greedy import GreedyDecoder
 
@@ -45,6 +46,7 @@ class BeamContract(DecoderContract):
         """Promises about hypotheses are kept by a decoder that finds some."""
         searches = [*super()._search_all()]
         assert any(result.hypotheses for _, _, result in searches), "a search must find something, found nothing"
+        assert any(space.expansions for _, space, _ in searches), "a search must expand hypotheses, expanded none"
         yield from searches
 
 
@@ -157,6 +159,7 @@ def _(make: Make, rng: np.random.Generator) -> None:
         for mine, reference, note in with_sizes(make):
             (found, spent), (_, enough) = search(mine, space), search(reference, space)
             assert found.hypotheses, f"a search must find something, found nothing ({space.name}{note})"
+            true_total(space, found.hypotheses[0])
             assert spent <= enough, f"{spent} hypotheses were expanded where {enough} are enough ({space.name}{note})"
 
 

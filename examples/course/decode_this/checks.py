@@ -6,7 +6,7 @@ many more expansions. Spaces count expansions, and stop a search that exceeds it
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import islice
@@ -19,7 +19,7 @@ from models.mixes import Mix, draw_mixes
 from sgdec_decoders.astar import AStarDecoder
 from sgdec_decoders.beam import BeamDecoder
 
-from sgdec import Decoder, Result
+from sgdec import Decoder, Result, SearchSpace
 from sgdec.testing import DecoderContract, enumerate_space, random_space, tiny_spaces
 
 BUDGET = {"model": 10, "bigrams": 10, "lattices": 6}
@@ -164,6 +164,12 @@ class BudgetContract(DecoderContract):
     def make(self) -> Decoder:
         decoder: Decoder = self._make(budget=1_000)
         return decoder
+
+    def _search_all(self) -> Iterator[tuple[str, SearchSpace, Result]]:
+        """Promises about hypotheses are kept by a decoder that searches."""
+        searches = [*super()._search_all()]
+        assert any(space.expansions for _, space, _ in searches), "a search must expand hypotheses, expanded none"
+        yield from searches
 
 
 ASSIGNMENT.contract(
