@@ -48,6 +48,7 @@ def run(root: Path, script: str, python: str = sys.executable) -> None:
     made = {"AUTOGRADER_ROOT": str(root), "AUTOGRADER_PYTHON": python, "AUTOGRADER_BOUNDARY": "auto"}
     done = subprocess.run([root / "source" / script], env={**os.environ, **made}, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert "(seed " not in done.stdout  # a lecturer can show it to students
 
 
 def results(root: Path) -> dict[str, Any]:

@@ -65,7 +65,7 @@ def command(
         if path is not None:
             with whole_file(str(path)) as output:
                 output.write((json.dumps(content, indent=1) + "\n").encode())
-    shown = None if record else seed  # the record has the seed; what is printed then goes to the student
+    shown = None if record or results else seed  # what is printed then can go to the student
     click.echo("\n".join(report.lines(assignment, file, shown, graded)))
     return 0 if graded.points == graded.possible else 1
 
