@@ -18,7 +18,7 @@ from sgdec.plugins.options import separate_dotted, split_dotted
 from sgdec.settings import Settings
 
 if TYPE_CHECKING:
-    from sgdec.corpus.engine import Engine, Job
+    from sgdec.corpus.engine import Engine, Job, Limits
     from sgdec.corpus.manifest import Manifest
     from sgdec.corpus.starter import Progress
 
@@ -97,6 +97,10 @@ def _explained(other: click.Command, what: str) -> Iterator[None]:
     help="Kill a worker that uses more memory of its own, without mapped files.",
 )
 @click.option(
+    "--load-seconds", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
+    help="Kill a worker that is not ready after so long.",
+)
+@click.option(
     "--lease-seconds", type=click.FloatRange(1), default=60.0, show_default=True, metavar="SECONDS",
     help="Time after which other starters take over the chunks of one that shows no life.",
 )
@@ -115,15 +119,12 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     finish what they have, the second one stops them. Exit status 1 if a line that this
     start decoded has no output.
     """
-    from sgdec.corpus.engine import Limits
     from sgdec.corpus.starting import Plan, start
     from sgdec.terminal import Bar
 
-    memory = given["worker_memory"]
     plan = Plan(
         given["input"], _job(ctx, given), ctx.meta["arguments"], given["chunk"], given["workers"],
-        _engine(ctx, given), Limits(given["line_seconds"], None if memory is None else int(memory * 2**30)),
-        given["lease_seconds"],
+        _engine(ctx, given), _limits(given), given["lease_seconds"],
     )  # fmt: skip
     folder = given["output"]
     with Bar("decoding", log, unit="lines") as bar:
@@ -137,6 +138,13 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     reasons = ", and beside it the reasons of failed lines" if progress.failed else ""
     log.info(f"{folder}: complete. `sgdec corpus-merge {folder} --output FILE` writes one file{reasons}.")
     return 1 if progress.failed else 0
+
+
+def _limits(given: dict[str, Any]) -> Limits:
+    from sgdec.corpus.engine import Limits
+
+    memory = given["worker_memory"]
+    return Limits(given["line_seconds"], None if memory is None else int(memory * 2**30), given["load_seconds"])
 
 
 class _Shown:

@@ -56,6 +56,8 @@ class Limits:
     """The longest time in which it finishes no line, while it has a task."""
     memory: int | None = None
     """The most bytes of its own, without files that are mapped."""
+    load_seconds: float | None = None
+    """The longest time until it is ready."""
 
 
 class Task(NamedTuple):

@@ -33,7 +33,7 @@ STEP = 0.5
 BEATS = 6
 """Pulses in the time after which a starter counts as dead."""
 LOADING_DEATHS = 3
-"""Deaths before any worker was ready after which the run stops."""
+"""Deaths before any worker was ready after which the run stops; with more workers, as many as there are."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def start(plan: Plan, shown: Callable[[Manifest, Progress], None] = lambda manif
     with _pulsing(leases, plan.patience / BEATS, lambda: about(progress)):
         try:
             plan.engine.start(job, plan.workers, plan.limits)
-            hello, others = _greeting(plan.engine)
+            hello, others = _greeting(plan.engine, plan.workers)
             for note in hello.notes:
                 log.info(f"Note: {note}")
             manifest = _agreed(store, known, _manifest(plan, inputs, chunks, hello.signature))
@@ -96,7 +96,7 @@ def start(plan: Plan, shown: Callable[[Manifest, Progress], None] = lambda manif
             store.remove(job.token)
 
 
-def _greeting(engine: Engine) -> tuple[Hello, list[Event]]:
+def _greeting(engine: Engine, workers: int) -> tuple[Hello, list[Event]]:
     """The message of the first worker that is ready, and what was told together with it."""
     deaths = 0
     while True:
@@ -108,7 +108,7 @@ def _greeting(engine: Engine) -> tuple[Hello, list[Event]]:
                 raise event.error
             if isinstance(event, Died):
                 deaths += 1
-                if deaths >= LOADING_DEATHS:
+                if deaths >= max(LOADING_DEATHS, workers):
                     raise SgdecError(
                         f"{deaths} workers have died while they were loading; the last one {event.reason}. Run "
                         "`sgdec decode` with the same options to see why, or give fewer --workers if memory is short."

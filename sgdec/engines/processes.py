@@ -112,8 +112,7 @@ class _Process:
         self._place, self._generation, self._job, self._said = place, generation, job, said
         self._failures = failures
         self._reason = ""
-        self._since = time.monotonic()
-        self._begins = self._since + pause_after(failures)
+        self._begins = self._since = time.monotonic() + pause_after(failures)
         self._process: subprocess.Popen[str] | None = None
         """None as long as it waits to begin."""
         self._begin_if_due()
@@ -150,6 +149,8 @@ class _Process:
         if limits.memory is not None and (used := own_memory(self._process.pid)) > limits.memory:
             self.kill(f"used {used >> 20:,} MiB of memory, more than {limits.memory >> 20:,} (--worker-memory)")
         still = time.monotonic() - self._since
+        if limits.load_seconds is not None and not self.loaded and still > limits.load_seconds:
+            self.kill(f"was not ready after {limits.load_seconds:g} s (--load-seconds)")
         if limits.line_seconds is not None and self.loaded and self.tasks and still > limits.line_seconds:
             self.kill(f"finished no line in {limits.line_seconds:g} s (--line-seconds)")
 

@@ -13,7 +13,7 @@ import logging
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 from annotated_types import Ge, Gt
@@ -68,7 +68,7 @@ class Ray(Engine):
         gpus = float(cuda) if self._num_gpus is None else self._num_gpus
         self._cluster = cluster_at(self._address, math.ceil(workers * self._num_cpus), gpus)
         self._room = {"num_cpus": self._num_cpus, "num_gpus": gpus}
-        given = threaded.to_json(), limits.line_seconds, limits.memory, self._ahead
+        given = threaded.to_json(), asdict(limits), self._ahead
         self._actors = [_Actor(place, given, self._room) for place in range(workers)]
         self._waits_since = time.monotonic()
 
@@ -209,10 +209,9 @@ class _Host:
     """The actor: a process, and what it has said since the last report."""
 
     def __init__(
-        self, job: str, line_seconds: float | None, memory: int | None, ahead: int, place: int, generation: int
+        self, job: str, limits: dict[str, Any], ahead: int, place: int, generation: int
     ) -> None:
-        limits = Limits(line_seconds, memory)
-        self._processes = Processes(Job.of_json(job), [place], limits, ahead, generation=generation)
+        self._processes = Processes(Job.of_json(job), [place], Limits(**limits), ahead, generation=generation)
 
     def submit(self, task: Sequence[Any]) -> None:
         self._processes.submit(Task(*task))

@@ -133,6 +133,16 @@ def test_a_deadly_line_costs_one_worker_which_is_replaced(tmp_path: Path, make: 
     assert rows(job, last.chunk) == ["4"]
 
 
+def test_a_worker_that_does_not_become_ready_is_killed_and_replaced(tmp_path: Path, make: Made, mark: str) -> None:
+    (tmp_path / "hanging.py").write_text("import time\ntime.sleep(1000)\n")
+    job = corpus(tmp_path, TEXT, 2, plugin_files=(str(tmp_path / "hanging.py"),))
+    with started(make(), job, limits=Limits(load_seconds=1.0)) as engine:
+        for generation in (1, 2):
+            (died,) = (event for event in until(engine, lambda event: isinstance(event, Died)))
+            assert died == Died(f"1.{generation}", None, "was not ready after 1 s (--load-seconds)")
+    assert gone(mark, WORKER)
+
+
 def test_tasks_given_while_a_worker_is_loading_again_are_done(tmp_path: Path, make: Made, mark: str) -> None:
     job = corpus(tmp_path, TEXT, 2)
     with started(make(), job) as engine:
