@@ -35,6 +35,8 @@ WRONG: dict[str, Sequence[tuple[type, set[str]]]] = {
     "bag": wrong_bags.WRONG, "beam": wrong_beams.WRONG, "lattice": wrong_lattices.WRONG, "curse": wrong_curses.WRONG,
     "decode_this": wrong_decode_this.WRONG,
 }  # fmt: skip
+QUICK = ("bag", "beam", "lattice")
+"""Assignments whose checks take seconds with a right solution."""
 SLOW = {wrong_curses.MODE, wrong_curses.COST, wrong_curses.FIGURES, wrong_curses.DEFAULTS}
 """Promises that are tried only on the mistakes that name them."""
 CASES = [(name, cls, promises) for name, wrong in WRONG.items() for cls, promises in wrong]
@@ -76,8 +78,7 @@ def share_of(check: Check, cls: type, seed: int) -> float:
 def boundary() -> Iterator[Boundary]:
     """One for many submissions, because it takes seconds to make and to probe."""
     opened, _ = open_boundary("auto")
-    with delivers_to(opened.view):
-        yield opened
+    yield opened
     opened.close()
 
 
@@ -92,7 +93,8 @@ def invented(asked: Assignment) -> str:
 def failures(boundary: Boundary, name: str, path: Path, seconds: float) -> list[str | None]:
     """For each check its failure."""
     found = Graded(boundary.name, "")
-    _check_all(found, load_assignment(name), boundary, path, SEED, seconds, time.monotonic() + 120.0)
+    with delivers_to(boundary.view):
+        _check_all(found, load(name), boundary, path, SEED, seconds, time.monotonic() + 120.0)
     return [outcome.failure for outcome in found.outcomes]
 
 
@@ -105,12 +107,17 @@ def submit(folder: Path, name: str, **edits: str) -> Path:
     return path
 
 
-@pytest.mark.parametrize("name", assignments())
+@pytest.mark.parametrize("name", QUICK)
 def test_a_right_solution_gets_full_marks(name: str) -> None:
     done = grade(name, SOLUTIONS / f"my_{name}.py")
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.splitlines()[-1] == f"{name}: {load(name).points} of {load(name).points} points"
     assert "--debug" not in done.stdout
+
+
+@pytest.mark.parametrize("name", sorted({*assignments()} - {*QUICK}))
+def test_a_right_solution_gets_full_marks_behind_the_boundary(name: str, boundary: Boundary) -> None:
+    assert {*failures(boundary, name, SOLUTIONS / f"my_{name}.py", seconds=60.0)} == {None}
 
 
 @pytest.mark.parametrize("name", assignments())
@@ -190,7 +197,7 @@ def test_a_crash_or_an_endless_loop_costs_one_check_and_says_where(
     tmp_path: Path, boundary: Boundary, mistake: str, message: str
 ) -> None:
     path = submit(tmp_path, "bag", old=BEFORE, new=f"        {ONCE}\n            {mistake}\n{BEFORE}")
-    checks = load_assignment("bag").checks
+    checks = load("bag").checks
     found = failures(boundary, "bag", path, seconds=3.0 if "after 3" in message else 30.0)
     lost = {check.promise: failure for check, failure in zip(checks, found, strict=True) if failure}
     assert list(lost) == [SUBSETS]
@@ -216,7 +223,7 @@ def test_a_file_that_cannot_be_loaded_loses_every_check_for_one_reason(
     path = tmp_path / "my_beam.py"
     path.write_text(text)
     found = failures(boundary, "beam", path, seconds=3.0 if "after 3" in message else 30.0)
-    assert len(found) == len(load_assignment("beam").checks)
+    assert len(found) == len(load("beam").checks)
     (reason,) = set(found)
     assert reason is not None and message in reason and "\n" not in reason
 
