@@ -30,6 +30,8 @@ REPORT = 2.0
 """Seconds between two reports of an actor whose worker only advances."""
 ROOM = 10.0
 """Seconds after which the user is told that actors wait for room in the cluster."""
+UNREACHED = 0.1
+"""Seconds before actors are asked again that cannot be reached, as the answer comes at once."""
 ENDING = 15.0
 """Seconds that actors may take to stop their workers."""
 
@@ -85,6 +87,8 @@ class Ray(Engine):
         if ray.wait(list(actors), timeout=seconds)[0]:
             for report in ray.wait(list(actors), num_returns=len(actors), timeout=0)[0]:
                 found += self._heard(actors[report])
+        if not found and any(each.missed for each in self._actors):
+            time.sleep(min(seconds, UNREACHED))
         self._warn_of_waiting()
         return found
 

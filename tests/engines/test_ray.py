@@ -152,6 +152,19 @@ def test_reports_have_their_own_thread_at_ray_addresses_too() -> None:
     assert {**vars(expected)}.items() <= vars(_Host.events).items()
 
 
+def test_ray_accepts_the_cluster_file_of_the_guide() -> None:
+    pytest.importorskip("ray", reason="ray is not installed")
+    import yaml
+    from ray.autoscaler._private.util import prepare_config, validate_config
+
+    found = re.search(r"```yaml\n(cluster_name.*?)```", (ROOT / "docs" / "howto" / "scale.md").read_text(), re.DOTALL)
+    assert found is not None
+    config = yaml.safe_load(found[1])
+    validate_config(prepare_config(config))
+    assert len(config["provider"]["worker_ips"]) == config["min_workers"] == config["max_workers"]
+    assert all("\n" not in command for name, each in config.items() if "commands" in name for command in each)
+
+
 def test_without_ray_the_message_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UsageError) as caught:
