@@ -39,7 +39,7 @@ LINK = "und"
 
 
 class CoveringGrammar:
-    """The grammar over the pieces of one vocabulary; compiled once, in about a second."""
+    """The grammar over the pieces of one vocabulary; compiled once, in a fraction of a second."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
         import pynini
@@ -52,7 +52,7 @@ class CoveringGrammar:
         exchanged = [
             pynini.cross(_spaced(a) + _spaced(b), word[b] + link + word[a]) for a, b in product(LEXICON, repeat=2)
         ]
-        group = pynini.union(*kept, *exchanged)
+        group = pynini.union(*kept, *exchanged).optimize()  # then all takes a quarter of the time
         german = {LINK, *(german for germans in LEXICON.values() for german in germans)}
         pieces = pynini.union(*(pynini.cross(_spaced(w), _labels(vocabulary.encode(w))) for w in german))
         self._words = (group + (insert_link + group).star).optimize()  # English to German
