@@ -159,7 +159,7 @@ def trained(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
         names.append(str(folder / f"{kind}.spm"))
         Path(names[-1]).write_bytes(train_vocabulary([*lines, "s"], size, kind=kind).serialized)
     options = {"width": 32, "heads": 4, "feed_forward": 64, "layers": 2, "norm": request.param, "tied": "target"}
-    settings = {"max_steps": 200, "validate_every": 200, "bleu": 0, "batch_tokens": 300, "lr": 0.005, "warmup": 60}
+    settings = {"max_steps": 80, "validate_every": 80, "bleu": 0, "batch_tokens": 300, "lr": 0.005, "warmup": 20}
     train(make_config(folder, model="transformer", tokenizer=tuple(names), options=options, **settings), quiet=True)
     export(folder / "run" / "best")
     return folder / "run"
