@@ -10,10 +10,11 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib
-import json
+import marshal
 import os
 import resource
 import runpy
+import selectors
 import shutil
 import socket
 import subprocess
@@ -27,12 +28,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-LIBRARIES = ("torch", "torch._dynamo", "matplotlib.pyplot", "numpy", "pydantic", "click", "safetensors.torch",
-             "sacrebleu", "sentencepiece", "greenlet", "pynini", "tokenizers", "transformers.generation.utils",
+LIBRARIES = ("torch", "torch._dynamo", "torch.utils.tensorboard", "matplotlib.pyplot", "numpy",
+             "matplotlib.backends.backend_agg", "pydantic.dataclasses", "pydantic.type_adapter", "pluggy",
+             "click.shell_completion", "safetensors.torch", "sacrebleu.tokenizers.tokenizer_13a", "sentencepiece",
+             "greenlet", "pynini", "tokenizers", "transformers.generation.utils",
              "transformers.models.auto.modeling_auto", "transformers.models.auto.tokenization_auto")  # fmt: skip
 LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
 CLIENT = """#!{python} -SE
-import json, os, resource, socket, sys
+import marshal, os, resource, socket, sys
 name, words = os.path.basename(sys.argv[0]), sys.argv[1:]
 plain = name == "sgdec" or words[:1] == ["-c"] or words and not words[0].startswith("-")
 if not plain or os.environ.get("PYTHONPATH") != {paths!r}:
@@ -41,7 +44,7 @@ with socket.socket(socket.AF_UNIX) as server:
     server.connect({address!r})
     socket.send_fds(server, [b"x"], [0, 1, 2])
     limits = [resource.getrlimit(limit) for limit in {limits}]
-    server.sendall(json.dumps([name, words, os.getcwd(), dict(os.environ), limits]).encode())
+    server.sendall(marshal.dumps([name, words, os.getcwd(), dict(os.environ), limits]))
     server.shutdown(socket.SHUT_WR)
     status = int(server.recv(10) or 1)
 if status < 0:
@@ -79,32 +82,51 @@ def serve(address: str) -> None:
             importlib.import_module(library)
     gc.collect()
     gc.freeze()  # collections in commands then leave the memory that they share with this process alone
-    with socket.socket(socket.AF_UNIX) as listening:
+    with socket.socket(socket.AF_UNIX) as listening, selectors.DefaultSelector() as selector:
         listening.bind(address)
         listening.listen()
+        selector.register(listening, selectors.EVENT_READ)
         print("ready", flush=True)
         while True:
-            caller, _ = listening.accept()
-            with caller:
-                if os.fork() == 0:
-                    listening.close()
-                    os._exit(_answer(caller))
+            for key, _ in selector.select():
+                if key.data is None:
+                    caller, _ = listening.accept()
+                    command = os.fork()
+                    if command == 0:
+                        _close(selector)
+                        os._exit(_answer(caller))
+                    selector.register(os.pidfd_open(command), selectors.EVENT_READ, (command, caller))
+                else:
+                    selector.unregister(key.fd)
+                    os.close(key.fd)
+                    _report(*key.data)
+
+
+def _close(selector: selectors.BaseSelector) -> None:
+    """In a new process: leave alone what belongs to the server and to other commands."""
+    for key in [*selector.get_map().values()]:
+        os.close(key.fd)
+        if key.data is not None:
+            key.data[1].close()
+    selector.close()
+
+
+def _report(command: int, caller: socket.socket) -> None:
+    """Send the exit status of a command that has ended; negative = the signal that ended it."""
+    _, ended = os.waitpid(command, 0)
+    with caller, suppress(OSError):  # the caller may have been killed
+        caller.send(str(os.waitstatus_to_exitcode(ended)).encode())
 
 
 def _answer(caller: socket.socket) -> int:
-    """Fork once more for the command, and send its exit status; negative = the signal that ended it."""
-    _, streams, _, _ = socket.recv_fds(caller, 1, 3)
-    request = b"".join(iter(lambda: caller.recv(1 << 16), b""))
-    command = os.fork()
-    if command == 0:
-        caller.close()
-        for stream, standard in zip(streams, (0, 1, 2), strict=True):
-            os.dup2(stream, standard)
-            os.close(stream)
-        os._exit(_run(*json.loads(request)))
-    _, ended = os.waitpid(command, 0)
-    caller.send(str(os.waitstatus_to_exitcode(ended)).encode())
-    return 0
+    """Run the command that a caller asks for, with its standard streams."""
+    with caller:
+        _, streams, _, _ = socket.recv_fds(caller, 1, 3)
+        request = b"".join(iter(lambda: caller.recv(1 << 16), b""))
+    for stream, standard in zip(streams, (0, 1, 2), strict=True):
+        os.dup2(stream, standard)
+        os.close(stream)
+    return _run(*marshal.loads(request))
 
 
 def _run(
@@ -113,6 +135,8 @@ def _run(
     """The exit status of one command, in this process."""
     for limit, (soft, hard) in zip(LIMITS, limits, strict=True):
         resource.setrlimit(limit, (soft, hard))
+    if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
+        sys.dont_write_bytecode = True  # else Python keeps the part that fits, and later processes cannot import it
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import date
 from pathlib import Path
 from statistics import fmean
@@ -21,7 +20,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.helpers.forked_commands import forked_commands
 from tests.helpers.places import ROOT
 
 pytestmark = pytest.mark.slow
@@ -44,29 +42,23 @@ class Ran(NamedTuple):
     printed: str
     runs: dict[str, dict[tuple[str, str], list[dict[str, Any]]]]
     """By task what is found with each constraint and search."""
-    environment: dict[str, str]
-    """Starts `sgdec` fast."""
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
+def ran(tmp_path_factory: pytest.TempPathFactory, commands: dict[str, str]) -> Ran:
     """A small run of the recipe."""
     pytest.importorskip("llguidance")
     pytest.importorskip("sacrebleu")
     work = tmp_path_factory.mktemp("constraints")
-    paths = os.pathsep.join([str(ROOT), str(ROOT / "predictors"), str(ROOT / "decoders")])
-    with forked_commands(paths) as programs:
-        path = os.pathsep.join([str(programs), os.environ["PATH"]])
-        environment = {**os.environ, "PYTHONPATH": paths, "PATH": path}
-        settings = {name: str(value) for name, value in SETTINGS.items()}
-        command = [str(EXAMPLE / "recipe.sh"), str(work)]
-        for tasks, budget in BUDGETS.items():
-            given = {**environment, **settings, "TASKS": tasks, "BUDGET": str(budget)}
-            done = subprocess.run([*command, "data", "train", "search"], env=given, stderr=subprocess.PIPE, text=True)
-            assert done.returncode == 0, done.stderr
-        done = subprocess.run([*command, "tables"], env=environment, capture_output=True, text=True)
+    settings = {name: str(value) for name, value in SETTINGS.items()}
+    command = [str(EXAMPLE / "recipe.sh"), str(work)]
+    for tasks, budget in BUDGETS.items():
+        given = {**commands, **settings, "TASKS": tasks, "BUDGET": str(budget)}
+        done = subprocess.run([*command, "data", "train", "search"], env=given, stderr=subprocess.PIPE, text=True)
         assert done.returncode == 0, done.stderr
-        yield Ran(work, done.stdout, {task: read(work / task) for task in TASKS}, environment)
+    done = subprocess.run([*command, "tables"], env=commands, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return Ran(work, done.stdout, {task: read(work / task) for task in TASKS})
 
 
 def read(folder: Path) -> dict[tuple[str, str], list[dict[str, Any]]]:
@@ -155,7 +147,7 @@ def test_what_is_proven_bounds_what_other_searches_find(ran: Ran, task: str) -> 
         assert proofs[constraint] and missed[constraint], "no search misses a proven output: the run shows nothing"
 
 
-def test_the_proven_title_is_the_best_of_all(ran: Ran, tmp_path: Path) -> None:
+def test_the_proven_title_is_the_best_of_all(ran: Ran, tmp_path: Path, commands: dict[str, str]) -> None:
     folder = ran.work / "entities"
     titles = (folder / "titles.txt").read_text().splitlines()
     sources = (folder / "test.source").read_text().splitlines()
@@ -163,7 +155,7 @@ def test_the_proven_title_is_the_best_of_all(ran: Ran, tmp_path: Path) -> None:
     (tmp_path / "sources").write_text(f"{sources[number]}\n" * len(titles))
     command = ["sgdec", "score", "--predictors", "nmt", "--nmt.model", str(folder / "run" / "best")]
     files = [str(tmp_path / "sources"), str(folder / "titles.txt")]
-    done = subprocess.run([*command, *files], env=ran.environment, stdout=subprocess.PIPE, text=True, check=True)
+    done = subprocess.run([*command, *files], env=commands, stdout=subprocess.PIPE, text=True, check=True)
     scores = [float(line) for line in done.stdout.split()]
     output = ran.runs["entities"]["trie", "exact"][number]
     assert output["score"] == pytest.approx(max(scores), abs=SAME)

@@ -14,14 +14,12 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 import pytest
 
-from tests.helpers.forked_commands import forked_commands
 from tests.helpers.places import ROOT
 
 IN_ORDER = [
@@ -44,14 +42,7 @@ QUOTED = re.compile(r"^(Note: .*)$|It prints `(.*?)`", re.MULTILINE)
 """Output that does not depend on the model: the notes of a run, and what the text says a command prints."""
 NOT_CODE = {"text", "bibtex", "toml", "yaml"}
 SGDEC = os.pathsep.join(str(ROOT / part) for part in ("", "predictors", "decoders"))
-"""The PYTHONPATH of this tree."""
-
-
-@pytest.fixture(scope="module")
-def programs() -> Iterator[Path]:
-    """The folder of `sgdec` and `python`."""
-    with forked_commands(SGDEC) as folder:
-        yield folder
+"""The PYTHONPATH of this tree, which is that of the fixture `programs`."""
 
 
 def blocks(pages: list[Path]) -> list[tuple[str, str, str]]:

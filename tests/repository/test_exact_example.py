@@ -14,17 +14,17 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from tests.helpers.forked_commands import forked_commands
 from tests.helpers.places import ROOT
 
 pytestmark = pytest.mark.slow
+pytest.importorskip("pynini")
+pytest.importorskip("matplotlib")
 
 EXAMPLE = ROOT / "examples" / "exact"
 DATA = os.environ.get("SGDEC_DATA")
@@ -39,16 +39,6 @@ class Ran(NamedTuple):
     work: Path
     printed: str
     originals: list[Path]
-
-
-@pytest.fixture(scope="module")
-def commands() -> Iterator[dict[str, str]]:
-    """An environment in which `sgdec` and `python` are this tree's."""
-    pytest.importorskip("pynini")
-    pytest.importorskip("matplotlib")
-    paths = os.pathsep.join([str(ROOT), str(ROOT / "predictors"), str(ROOT / "decoders")])
-    with forked_commands(paths) as programs:
-        yield {**os.environ, "PYTHONPATH": paths, "PATH": os.pathsep.join([str(programs), os.environ["PATH"]])}
 
 
 @pytest.fixture(scope="module", params=["random", "real"])

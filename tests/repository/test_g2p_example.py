@@ -31,7 +31,6 @@ import pytest
 import sgdec
 from sgdec.found import Found
 from sgdec.testing import PredictorContract, PredictorSearchContract
-from tests.helpers.forked_commands import forked_commands
 from tests.helpers.places import ROOT
 
 pytestmark = pytest.mark.slow
@@ -365,7 +364,7 @@ class Ran(NamedTuple):
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
+def ran(tmp_path_factory: pytest.TempPathFactory, commands: dict[str, str]) -> Ran:
     """The folder and the output of a small run."""
     pytest.importorskip("matplotlib")
     folder = tmp_path_factory.mktemp("g2p")
@@ -373,14 +372,11 @@ def ran(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ran]:
     (folder / "words").mkdir()
     for kind, listed in words.items():
         (folder / "words" / f"{kind}.txt").write_text("".join(f"{word}\n" for word in listed))
-    paths = os.pathsep.join([str(ROOT), str(ROOT / "predictors"), str(ROOT / "decoders")])
-    with forked_commands(paths) as programs:
-        settings = {"PYTHONPATH": paths, "PATH": os.pathsep.join([str(programs), os.environ["PATH"]])}
-        settings |= {"WORDS": str(folder / "words"), "BEAMS": "2 3"}
-        command = [str(EXAMPLE / "recipe.sh"), str(folder / "work")]
-        done = subprocess.run(command, env={**os.environ, **settings}, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        yield Ran(words, folder / "work", done.stdout)
+    settings = {"WORDS": str(folder / "words"), "BEAMS": "2 3"}
+    command = [str(EXAMPLE / "recipe.sh"), str(folder / "work")]
+    done = subprocess.run(command, env={**commands, **settings}, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return Ran(words, folder / "work", done.stdout)
 
 
 def cells(printed: str, name: str) -> list[list[str]]:

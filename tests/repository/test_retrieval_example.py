@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.helpers.forked_commands import forked_commands
 from tests.helpers.places import ROOT
 
 pytestmark = pytest.mark.slow
@@ -18,16 +16,12 @@ EXAMPLE = ROOT / "examples" / "retrieval"
 
 
 @pytest.fixture(scope="module")
-def printed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+def printed(tmp_path_factory: pytest.TempPathFactory, commands: dict[str, str]) -> tuple[Path, str]:
     """The folder of a tiny run, and its output."""
     work = tmp_path_factory.mktemp("retrieval")
-    paths = os.pathsep.join([str(ROOT), str(ROOT / "predictors"), str(ROOT / "decoders")])
     settings = {"PRODUCTS": "40", "QUERIES": "12", "SIZE": "8", "EPOCHS": "1", "BEAMS": "10", "THREADS": "1"}
     command = [str(EXAMPLE / "recipe.sh"), str(work)]
-    with forked_commands(paths) as programs:
-        path = os.pathsep.join([str(programs), os.environ["PATH"]])
-        environment = {**os.environ, **settings, "PYTHONPATH": paths, "PATH": path}
-        done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    done = subprocess.run(command, env={**commands, **settings}, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return work, done.stdout
 
