@@ -12,6 +12,11 @@ import pytest
 from hypothesis import settings
 
 from tests.helpers.breadth import examples
+from tests.helpers.forked_commands import forked_commands
+from tests.helpers.places import ROOT
+
+PATHS = os.pathsep.join([str(ROOT), str(ROOT / "predictors"), str(ROOT / "decoders")])
+"""The PYTHONPATH of this tree."""
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before anything imports torch
 
@@ -54,6 +59,19 @@ def data_folder() -> Path:
     folder = Path(os.environ["SGDEC_DATA"])
     assert folder.is_dir(), f"SGDEC_DATA names {folder}, which is no folder"
     return folder
+
+
+@pytest.fixture(scope="session")
+def programs() -> Iterator[Path]:
+    """The folder of `sgdec` and `python`. All files share the process that forks: it takes seconds to start."""
+    with forked_commands(PATHS) as folder:
+        yield folder
+
+
+@pytest.fixture(scope="session")
+def commands(programs: Path) -> dict[str, str]:
+    """An environment in which `sgdec` and `python` are this tree's, and start fast."""
+    return {**os.environ, "PYTHONPATH": PATHS, "PATH": os.pathsep.join([str(programs), os.environ["PATH"]])}
 
 
 @pytest.fixture(scope="module", autouse=True)
