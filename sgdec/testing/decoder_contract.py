@@ -29,7 +29,7 @@ from sgdec.search.requests import answer
 from sgdec.search.scheduler import Scheduler
 from sgdec.search.space import SearchSpace
 from sgdec.testing import batches
-from sgdec.testing.enumeration import Path, enumerate_space, score_path
+from sgdec.testing.enumeration import Path, score_path
 from sgdec.testing.expectations import keeps_to_the_protocol, require_the_best
 from sgdec.testing.shared import Shared
 from sgdec.testing.tiny_spaces import TinySpace, tiny_spaces
@@ -290,14 +290,12 @@ class DecoderContract(ABC):
         return f"a decoder that ranks by {self.make().ranks_by} must not claim a proof, which is about the ranking"
 
     @Shared
-    def _enumerated(self) -> dict[SearchSpace, list[Path]]:
-        """The hypotheses of those spaces of `_results` that a test has enumerated."""
-        return {}
+    def _tiny(self) -> dict[SearchSpace, TinySpace]:
+        """What the spaces of `_results` were opened from."""
+        return {space: tiny for (tiny, _), (_, space, _) in zip(self._cases(), self._results, strict=True)}
 
     def _enumerate(self, space: SearchSpace) -> list[Path]:
-        if space not in self._enumerated:
-            self._enumerated[space] = enumerate_space(space.constellation, space.source, ranking=space.ranking)
-        return self._enumerated[space]
+        return self._tiny[space].paths(space.ranking)
 
     def _equals_enumeration(self, at: str, space: SearchSpace, result: Result) -> None:
         require_the_best(result, self._enumerate(space)[: space.nbest], space.ranking, self.tolerance, at)

@@ -12,6 +12,7 @@ from sgdec.context import EOS
 from sgdec.protocol import Candidates, Decoder, Predictor, Result, Scores, Source
 from sgdec.search.constellation import Constellation
 from sgdec.testing.random_searches import RandomSpacesContract
+from sgdec.testing.shared import Shared
 from sgdec.testing.tiny_spaces import TinySpace
 
 
@@ -39,13 +40,12 @@ class ExactDecoderContract(RandomSpacesContract):
 
     def test_the_true_nbest_is_found_in_random_spaces(self) -> None:
         for at, tiny, nbest in self._drawn():
-            decoder = self.make()
-            result, _ = self._search(decoder, tiny, nbest)
-            self._require_the_nbest(at, tiny, decoder, nbest, result)
+            result, _ = self._find(at, tiny, nbest)
+            self._require_the_nbest(at, tiny, self.make(), nbest, result)
 
     def test_a_search_that_comes_to_its_end_is_proven(self) -> None:
         for at, tiny, nbest in self._drawn():
-            result, _ = self._search(self.make(), tiny, nbest)
+            result, _ = self._find(at, tiny, nbest)
             claims = result.proven, result.gap
             assert claims == (True, None), (
                 f"an exact search must prove its list, without a gap: (proven, gap) = {claims} {at}"
@@ -76,8 +76,8 @@ class ExactDecoderContract(RandomSpacesContract):
 
     def test_a_budget_that_is_enough_changes_nothing(self) -> None:
         for at, tiny, nbest in self._drawn():
-            free, space = self._search(self.make(), tiny, nbest)
-            limited = self.make_limited(max(space.expansions, 1))
+            free, expansions = self._find(at, tiny, nbest)
+            limited = self.make_limited(max(expansions, 1))
             if limited is not None:
                 found, _ = self._search(limited, tiny, nbest)
                 assert found == free, (
@@ -97,11 +97,24 @@ class ExactDecoderContract(RandomSpacesContract):
     def _limited(self) -> Iterator[tuple[str, TinySpace, int, int, Result, int]]:
         """Searches with budgets that end them too early: message, space, nbest, budget, result, expansions."""
         for at, tiny, nbest in self._drawn():
-            _, free = self._search(self.make(), tiny, nbest)
-            for budget in sorted({1, 2, free.expansions // 2, free.expansions - 1}):
-                if 0 < budget < free.expansions and (limited := self.make_limited(budget)) is not None:
-                    result, space = self._search(limited, tiny, nbest)
-                    yield at, tiny, nbest, budget, result, space.expansions
+            _, free = self._find(at, tiny, nbest)
+            for budget in sorted({1, 2, free // 2, free - 1}):
+                if 0 < budget < free and self.make_limited(budget) is not None:
+                    yield at, tiny, nbest, budget, *self._find(at, tiny, nbest, budget)
+
+    def _find(self, at: str, tiny: TinySpace, nbest: int, budget: int | None = None) -> tuple[Result, int]:
+        """The result of one search in a random space, and its expansions."""
+        if (at, budget) not in self._found:
+            decoder = self.make() if budget is None else self.make_limited(budget)
+            assert decoder is not None
+            result, space = self._search(decoder, tiny, nbest)
+            self._found[at, budget] = result, space.expansions
+        return self._found[at, budget]
+
+    @Shared
+    def _found(self) -> dict[tuple[str, int | None], tuple[Result, int]]:
+        """The results of `_find`, by the description of the space and the budget."""
+        return {}
 
 
 class _Chain(Predictor):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 import numpy as np
 
 from sgdec.protocol import Decoder, Result, Source
 from sgdec.search.scheduler import Scheduler
 from sgdec.testing.decoder_contract import DecoderContract
-from sgdec.testing.enumeration import Path, enumerate_space
+from sgdec.testing.enumeration import Path
 from sgdec.testing.expectations import require_the_best, require_these
 from sgdec.testing.limited import LimitedSpace
 from sgdec.testing.random_spaces import KINDS, WEIGHTS, random_space
@@ -56,10 +57,9 @@ class RandomSpacesContract(DecoderContract):
 
     def _drawn(self) -> Iterator[tuple[str, TinySpace, int]]:
         """For each random space: a description for messages, the space, and the list length."""
-        rng = np.random.default_rng(20170804)
         kinds = ("batch",) if self.make().ranking.uses_coverage else self.kinds  # these have attention
-        for number in range(self.random_spaces):
-            tiny = random_space(rng, kinds=kinds, weights=self.weights, highest=self.highest)
+        drawn = _spaces(self.random_spaces, tuple(kinds), tuple(self.weights), self.highest)
+        for number, tiny in enumerate(drawn):
             nbest = self.nbests[number % len(self.nbests)]
             at = f"(space {number}, {tiny.name}, at most {tiny.source.max_length} tokens, nbest {nbest})"
             yield at, tiny, nbest
@@ -69,9 +69,18 @@ class RandomSpacesContract(DecoderContract):
         return decoder.decode(space), space
 
     def _paths(self, tiny: TinySpace, decoder: Decoder) -> list[Path]:
-        return enumerate_space(tiny.constellation(), tiny.source, ranking=decoder.ranking)
+        return tiny.paths(decoder.ranking)
 
     def _require_the_nbest(self, at: str, tiny: TinySpace, decoder: Decoder, nbest: int, result: Result) -> None:
         paths = self._paths(tiny, decoder)
         require_the_best(result, paths[:nbest], decoder.ranking, self.tolerance, at)
         require_these(result, paths, self.tolerance, at)
+
+
+@lru_cache(maxsize=16)
+def _spaces(
+    number: int, kinds: tuple[str, ...], weights: tuple[float, ...], highest: float
+) -> tuple[TinySpace, ...]:
+    """Shared by the contracts of all decoders, with what the spaces keep."""
+    rng = np.random.default_rng(20170804)
+    return tuple(random_space(rng, kinds=kinds, weights=weights, highest=highest) for _ in range(number))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
@@ -13,6 +13,7 @@ from sgdec.context import EOS
 from sgdec.protocol import FORBIDDEN, BatchPredictor, Predictor, Source
 from sgdec.ranking import Ranking
 from sgdec.search.constellation import Constellation
+from sgdec.testing.enumeration import Path, enumerate_space
 from sgdec.testing.limited import LimitedSpace
 from sgdec.testing.toys import BatchTable, Bonus, Lattice, OnDemandTable, Table
 
@@ -30,6 +31,8 @@ class TinySpace:
     source: Source
     empty: bool = False
     """Whether no hypothesis satisfies all predictors."""
+    _paths: dict[Ranking, list[Path]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """The results of `paths`."""
 
     def __repr__(self) -> str:
         return f"TinySpace({self.name!r})"
@@ -47,6 +50,12 @@ class TinySpace:
         constellation = self.constellation()
         (root,) = constellation.roots([self.source])
         return LimitedSpace(constellation, root, ranking=ranking, nbest=nbest, most=most)
+
+    def paths(self, ranking: Ranking) -> list[Path]:
+        """All complete hypotheses, best first (`enumerate_space`); computed once."""
+        if ranking not in self._paths:
+            self._paths[ranking] = enumerate_space(self.constellation(), self.source, ranking=ranking)
+        return self._paths[ranking]
 
 
 def tiny_spaces() -> list[TinySpace]:
