@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from sgdec.errors import SgdecError
@@ -80,8 +81,7 @@ class NegativeBinomial(NamedTuple):
         """ln P(n); -inf for n < 0. Takes n steps: for large r, a difference of log Gammas would lose precision."""
         if n < 0:
             return -math.inf
-        ways = math.fsum(math.log((self.r + k) / (k + 1)) for k in range(n))
-        return ways + n * math.log(self.p) + self.r * math.log1p(-self.p)
+        return _log_ways(self.r, n) + n * math.log(self.p) + self.r * math.log1p(-self.p)
 
     def log_tail(self, n: int) -> float:
         """ln of the probability of n or more.
@@ -96,6 +96,11 @@ class NegativeBinomial(NamedTuple):
             return min(first + math.log(_fraction(n, self.r, self.p)), 0.0)
         below = first + math.log(n / self.r * _fraction(self.r, n, 1 - self.p))
         return math.log1p(-math.exp(below))
+
+
+@lru_cache(maxsize=1 << 12)  # a row needs the same length several times, and so do rows of neighbouring lengths
+def _log_ways(r: float, n: int) -> float:
+    return math.fsum(math.log((r + k) / (k + 1)) for k in range(n))
 
 
 def _fraction(a: float, b: float, x: float) -> float:
