@@ -6,12 +6,13 @@ dies. Readers that hand bytes to native code are run in a child process (`in_chi
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import resource
 import signal
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from sgdec.errors import SgdecError
@@ -65,8 +66,11 @@ def verdict(read: Callable[[Path], object], path: Path) -> str:
     return "value"
 
 
-def in_child(read: Callable[[Path], object], path: Path) -> str:
-    """`verdict` in a separate process under limits; how it died, if it did, or what else was raised."""
+def in_child(read: Callable[[Path], object], path: Path, contents: Iterable[bytes]) -> list[str]:
+    """`verdict` of a file with these contents in turn, or what else was raised, in a separate process under limits.
+
+    The list ends with how the process died, if it did.
+    """
     reader, writer = os.pipe()
     child = os.fork()
     if not child:
@@ -75,14 +79,18 @@ def in_child(read: Callable[[Path], object], path: Path) -> str:
             used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
             resource.setrlimit(resource.RLIMIT_AS, (used + MOST_MEMORY,) * 2)
             signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(MOST_SECONDS)
-            found = verdict(read, path)
-        except BaseException as error:
-            found = f"{type(error).__name__}: {error}"
-        os.write(writer, found.encode("utf-8", "replace")[:4000])
-        os._exit(0)
+            for content in contents:
+                path.write_bytes(content)
+                signal.alarm(MOST_SECONDS)
+                try:
+                    found = verdict(read, path)
+                except BaseException as error:
+                    found = f"{type(error).__name__}: {error}"[:4000]
+                os.write(writer, f"{json.dumps(found)}\n".encode())
+        finally:
+            os._exit(0)
     os.close(writer)
     with os.fdopen(reader, "rb") as pipe:
-        said = pipe.read().decode("utf-8", "replace")
+        said = [json.loads(line) for line in pipe]
     _, status = os.waitpid(child, 0)
-    return f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else said
+    return [*said, f"signal {os.WTERMSIG(status)}"] if os.WIFSIGNALED(status) else said
