@@ -30,6 +30,22 @@ def load_models_once(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(JointKernels, "independent", independent)
 
 
+def load_pretrained_once(patch: pytest.MonkeyPatch) -> None:
+    """Until the patch is undone, a Hugging Face model is read once for all its predictors of equal precision."""
+    from sgdec.pretrained import loading as module
+
+    load = module.load_module
+    loaded: dict[tuple[Any, ...], Any] = {}
+
+    def load_once(folder: Any, context: Any, **more: Any) -> Any:
+        key = (str(folder), context.precision, context.device, *more.values())
+        if key not in loaded:
+            loaded[key] = load(folder, context, **more)
+        return loaded[key]
+
+    patch.setattr(module, "load_module", load_once)
+
+
 def probe_models_once(patch: pytest.MonkeyPatch) -> None:
     """Until the patch is undone, a Hugging Face model is compared with itself once for all its predictors."""
     from sgdec.pretrained import probe as module

@@ -7,7 +7,8 @@ A predictor beside an open one (``nplm``, ``nmt``) is asked for full rows, besid
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from sgdec.io.nplm import write_nplm
 from sgdec.plugins.host import Host
 from tests.helpers.file_formats import CASES, SENTENCES, Case, V
 from tests.helpers.lm_case import random_file
+from tests.helpers.loaded_once import load_models_once, load_pretrained_once, probe_models_once
 from tests.helpers.places import DATA
 from tests.helpers.tiny_models import write_checkpoint
 
@@ -50,6 +52,15 @@ def partners(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, list[str]
     }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def loaded_once() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        load_models_once(patch)
+        load_pretrained_once(patch)
+        probe_models_once(patch)
+        yield
+
+
 @pytest.fixture
 def inputs(tmp_path: Path) -> Path:
     path = tmp_path / "input"
@@ -57,10 +68,16 @@ def inputs(tmp_path: Path) -> Path:
     return path
 
 
-def options(case: Case, folder: Path) -> list[str]:
-    folder.mkdir()
-    given = {**case.files(folder)}
-    return [word for name, value in given.items() for word in (f"--{name}", str(value))]
+@pytest.fixture(scope="module")
+def options(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Case], list[str]]:
+    """The options of a case, whose files are written once."""
+
+    @cache
+    def written(case: Case) -> list[str]:
+        given = case.files(tmp_path_factory.mktemp("files"))
+        return [word for name, value in given.items() for word in (f"--{name}", str(value))]
+
+    return written
 
 
 def run(command: str, predictors: list[str], given: list[str], *rest: object) -> list[dict[str, Any]]:
@@ -99,8 +116,10 @@ def mixes(case: Case) -> Iterator[str]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.id)
-def test_a_predictor_runs_alone(case: Case, partners: Mapping[str, list[str]], inputs: Path) -> None:
-    given = options(case, inputs.parent / "files")
+def test_a_predictor_runs_alone(
+    case: Case, partners: Mapping[str, list[str]], options: Callable[[Case], list[str]], inputs: Path
+) -> None:
+    given = [*options(case)]
     if case.vocabulary == "needs":
         given += ["--tokenizer", f"{partners['open, with a vocabulary'][2]}/tokenizer.spm"]
     found = decode([case.entry], given, *SEARCH, inputs)
@@ -120,10 +139,14 @@ def test_a_predictor_runs_alone(case: Case, partners: Mapping[str, list[str]], i
     ids=lambda part: getattr(part, "id", part),
 )
 def test_a_predictor_runs_first_and_last_in_a_mix(
-    case: Case, mix: str, partners: Mapping[str, list[str]], inputs: Path
+    case: Case,
+    mix: str,
+    partners: Mapping[str, list[str]],
+    options: Callable[[Case], list[str]],
+    inputs: Path,
 ) -> None:
     other, *more = partners[mix]
-    given = [*options(case, inputs.parent / "files"), *more, "--other.weight", "0.7"]
+    given = [*options(case), *more, "--other.weight", "0.7"]
     first = decode([case.entry, other], given, *SEARCH, inputs)
     last = decode([other, case.entry], given, *SEARCH, inputs)
     expect_equal(first, last)
@@ -131,11 +154,11 @@ def test_a_predictor_runs_first_and_last_in_a_mix(
 
 @pytest.mark.parametrize("says", sorted({case.says for case in CASES if case.says}))
 def test_formats_of_one_model_score_alike(
-    says: str, partners: Mapping[str, list[str]], inputs: Path, tmp_path: Path
+    says: str, partners: Mapping[str, list[str]], options: Callable[[Case], list[str]], inputs: Path
 ) -> None:
     results = []
-    for number, case in enumerate(case for case in CASES if case.says == says):
-        given = options(case, tmp_path / str(number))
+    for case in (case for case in CASES if case.says == says):
+        given = [*options(case)]
         if case.vocabulary == "needs":
             given += ["--tokenizer", f"{partners['open, with a vocabulary'][2]}/tokenizer.spm"]
         results.append(decode([case.entry], given, *SEARCH, inputs))
