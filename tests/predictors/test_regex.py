@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 import string
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from sgdec.protocol import FORBIDDEN, BatchPredictor, Predictor
 from sgdec.testing import Table
 from sgdec.text.words import SPECIAL, WordVocabulary
 from tests.helpers.characters import CHARACTERS
+from tests.helpers.compiled_once import compile_once
 from tests.helpers.contracts import PluginContract, V
 from tests.helpers.oracles import tiny
 from tests.helpers.random_spaces import search
@@ -34,6 +36,13 @@ pytest.importorskip("llguidance")
 
 LETTERS = WordVocabulary([*SPECIAL, "a", "b", "c", "ab", "d", "ba"])
 assert LETTERS.size == V
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_once() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        compile_once(patch)
+        yield
 
 
 class TestRegexContract(PluginContract):
