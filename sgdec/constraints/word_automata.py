@@ -157,7 +157,12 @@ class _Builder:
     def _row_without_trie(self, word: int, other: int) -> States:
         """The row of all places with these two states, but for the bytes of the trie."""
         place = Place(word, other, UNLISTED)
-        return np.array([self._after(place, byte) for byte in range(BYTES)], np.int32)
+        words = np.full(BYTES, DEAD) if word == DEAD else self._word.table[word]
+        others = np.full(BYTES, DEAD) if other == DEAD else self._other.table[other]
+        pairs = np.stack([words, others], axis=1).astype(np.int32).view(np.int64).ravel()
+        _, first, which = np.unique(pairs, return_index=True, return_inverse=True)  # few of the 256 bytes differ
+        after = {byte: self._after(place, byte) for byte in sorted(first.tolist())}
+        return np.array([after[byte] for byte in first.tolist()], np.int32)[which]
 
     def _after(self, place: Place, byte: int) -> int:
         """The number of the state after a byte; `DEAD` if it cannot follow."""
