@@ -38,7 +38,7 @@ def load_pretrained_once(patch: pytest.MonkeyPatch) -> None:
     loaded: dict[tuple[Any, ...], Any] = {}
 
     def load_once(folder: Any, context: Any, **more: Any) -> Any:
-        key = (str(folder), context.precision, context.device, *more.values())
+        key = (str(folder.absolute()), context.precision, context.device, *more.values())
         if key not in loaded:
             loaded[key] = load(folder, context, **more)
         return loaded[key]

@@ -5,17 +5,27 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sgdec.cli.main import main
+from tests.helpers.loaded_once import load_pretrained_once, probe_models_once
 from tests.helpers.pretrained import CAUSAL, SIZES, sharpened
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 LINES = ["zwei Katzen schlafen", "ein Hund"]
 OUTPUTS = ["two cats sleep", "a dog runs", "a dog sleeps"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def loaded_once() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        load_pretrained_once(patch)
+        probe_models_once(patch)
+        yield
 
 
 @pytest.fixture(scope="module")
