@@ -6,7 +6,7 @@ from __future__ import annotations
 import itertools
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from sgdec_decoders.dfs import DfsDecoder
 from sgdec_predictors.grammar import GrammarPredictor
 
 from sgdec import EOS, Context, SgdecError, Source
+from sgdec.constraints.matchers import Tokens
 from sgdec.context import Vocabularies
 from sgdec.protocol import BatchPredictor, Predictor
 from sgdec.search.constellation import Constellation
@@ -35,6 +36,22 @@ pytest.importorskip("llguidance")
 SOURCE = Source(1, (3,))
 LETTERS = WordVocabulary([*SPECIAL, "a", "b", "c", "ab", "d", "ba"])
 assert LETTERS.size == V
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tokenizers_once() -> Iterator[None]:
+    """Contracts make a predictor for each prefix; the tokenizers of llguidance, which do not change, are shared."""
+    build, built = Tokens._tokenizer, dict[Any, Any]()
+
+    def once(tokens: Tokens, state: int) -> Any:
+        key = (tokens.vocab_size, *tokens.spelling.adds[state])
+        if key not in built:
+            built[key] = build(tokens, state)
+        return built[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Tokens, "_tokenizer", once)
+        yield
 
 
 def written(folder: Path, text: str, name: str = "g.lark") -> str:
