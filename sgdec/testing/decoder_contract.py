@@ -291,7 +291,7 @@ class DecoderContract(ABC):
 
     @Shared
     def _tiny(self) -> dict[SearchSpace, TinySpace]:
-        """What the spaces of `_results` were opened from."""
+        """The origin of each space of `_results`."""
         return {space: tiny for (tiny, _), (_, space, _) in zip(self._cases(), self._results, strict=True)}
 
     def _enumerate(self, space: SearchSpace) -> list[Path]:
