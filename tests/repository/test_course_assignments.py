@@ -114,17 +114,6 @@ def test_the_language_has_uncertainty_and_noise() -> None:
 
 
 @pytest.mark.slow
-def test_the_figures_of_the_handout_are_those_of_the_solution(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from curse import figures
-
-    monkeypatch.setattr(sys, "argv", ["figures.py", str(SOLUTIONS / "my_curse.py")])
-    figures.main()
-    assert capsys.readouterr().out.rstrip() in (COURSE / "curse" / "handout.md").read_text()
-
-
-@pytest.mark.slow
 def test_the_baselines_of_the_handout_are_those_that_are_printed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -40,6 +40,8 @@ SHOWN = re.compile(r"savefig\(\"(.*?)\"")
 """Pictures that a page draws."""
 QUOTED = re.compile(r"^(Note: .*)$|It prints `(.*?)`", re.MULTILINE)
 """Output that does not depend on the model: the notes of a run, and what the text says a command prints."""
+SHOWN_WHOLE = {"examples/course/curse/handout.md:2"}
+"""Blocks whose whole output is on the page, with the solution."""
 NOT_CODE = {"text", "bibtex", "toml", "yaml"}
 SGDEC = os.pathsep.join(str(ROOT / part) for part in ("", "predictors", "decoders"))
 """The PYTHONPATH of this tree, which is that of the fixture `programs`."""
@@ -63,7 +65,9 @@ def test_code_blocks_run(where: str, language: str, code: str, tmp_path: Path, p
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("__pycache__"))
     for solution in (ROOT / "tests" / "course_solutions").glob("my_*.py"):
         shutil.copy(solution, tmp_path)
-    run(where, language, code, tmp_path, programs)
+    printed = run(where, language, code, tmp_path, programs)
+    if where in SHOWN_WHOLE:
+        assert printed.rstrip() in (ROOT / where.partition(":")[0]).read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
