@@ -76,8 +76,9 @@ class WordlistPredictor(TextAutomatonPredictor):
             ) from None
 
     def _read(self, path: str) -> tuple[str, ...]:
+        """The words of a list. One sentence can have no words that it forbids; a list of all sentences has words."""
         try:
-            return words_of(path)
+            return words_of(path, empty=self._mode == "never" and path != self._path)
         except SgdecError as error:
             raise SgdecError(f"wordlist: {error}") from None
 
@@ -87,8 +88,11 @@ class WordlistPredictor(TextAutomatonPredictor):
         return self._stored.of(name, lambda: word_automaton(words, only=only, ignore_case=self._ignore_case))
 
 
-def words_of(path: str) -> tuple[str, ...]:
-    """The words of a list, each once, in order. Raises SgdecError for a file without words, or with other texts."""
+def words_of(path: str, *, empty: bool = False) -> tuple[str, ...]:
+    """The words of a list, each once, in order.
+
+    Raises SgdecError for a file with other texts, and for one without words, unless it can be ``empty``.
+    """
     words = set()
     for number, line in enumerate(written_lines(path), 1):
         word = line.strip()
@@ -99,7 +103,7 @@ def words_of(path: str) -> tuple[str, ...]:
             )
         words.add(word)
     words.discard("")
-    if not words:
+    if not words and not empty:
         raise SgdecError(f"{path}: no words. Expected one word on each line.")
     return tuple(sorted(words))
 

@@ -118,6 +118,18 @@ def test_lists_are_read_packed_and_kept_on_the_disk(tmp_path: Path) -> None:
     assert len(list((tmp_path / "kept").iterdir())) == 1
 
 
+def test_a_sentence_can_have_no_words_that_it_forbids(tmp_path: Path) -> None:
+    context = context_of("unigram")
+    (tmp_path / "1.txt").write_text("")
+    (tmp_path / "2.txt").write_text("zzz\n")
+    path = f"{tmp_path}/{{id}}.txt"
+    predictor = WordlistPredictor(path, "never", context=context)
+    none, another = predictor.predict_batch(predictor.initialize_batch([Source(1, (3,)), Source(2, (3,))])).rows
+    assert {*another.candidates} <= {*none.candidates}
+    with pytest.raises(SgdecError, match=r"1.txt: no words.* \(sentence 1\)"):
+        WordlistPredictor(path, "only", context=context).initialize_batch([Source(1, (3,))])
+
+
 def test_lists_that_cannot_be_used(tmp_path: Path) -> None:
     context = context_of("unigram")
     with pytest.raises(SgdecError, match=r"wordlist: .*words.txt: line 2: \"don't\" is not one word. "):
