@@ -28,9 +28,9 @@ ROWS_CHANGE = (
 WORK = re.compile(
     r"max[-_]length(-factor)?|max[-_](steps|skips|expansions|seconds)|epochs|iterations|centroids|samples|threads|beam|"
     r"(train|valid|test)-lines|vocab-size|order|accumulate|encoder[-_]layers|.*layers|.*width|.*embedding|hidden|keep|"
-    r"feed_forward|heads|workspace|k|capacity|size"
+    r"feed_forward|heads|workspace|k|capacity|size|watch"
 )
-"""Options that ask for work, or for memory: a long run that these options ask for is not a finding."""
+"""Options that ask for work, memory or time: a long run that these options ask for is not a finding."""
 WAYS = ("plugin option",) * 4 + ("option",) * 3 + ("list", "word")
 """The ways to change a call."""
 FITTING = ("0", "1", "2", "3", "7", "0.5", "1.5", "-1")
