@@ -45,8 +45,8 @@ class SmallModel(BatchPredictor):
         return [self._encode(source.tokens) for source in sources]
 
     def predict_batch(self, states: Sequence[State], candidates: Any = None) -> Scores:
-        hidden = np.stack([state.hidden for state in states])  # [R, D]
-        context = np.stack([self._attend(state) for state in states])  # [R, 2H]
+        hidden = np.array([state.hidden for state in states])  # [R, D]
+        context = np.array([self._attend(state) for state in states])  # [R, 2H]
         weights = read_weights()
         mixed = np.tanh(np.concatenate([hidden, context], 1) @ weights["mix.weight"].T + weights["mix.bias"])
         logits = mixed @ weights["output.weight"].T + weights["output.bias"]  # [R, V]
@@ -54,7 +54,7 @@ class SmallModel(BatchPredictor):
         return Scores.dense(logits - np.log(np.exp(logits).sum(1, keepdims=True)))
 
     def consume_batch(self, states: Sequence[State], tokens: Sequence[int]) -> list[State]:
-        before = np.stack([state.hidden for state in states])
+        before = np.array([state.hidden for state in states])
         embedded = read_weights()["target.weight"][list(tokens)]
         return [
             state._replace(hidden=hidden)
@@ -91,9 +91,10 @@ def gru(layer: str, part: str, inputs: Floats, hidden: Floats) -> Floats:
     weights = read_weights()
     given = inputs @ weights[f"{layer}.weight_ih_{part}"].T + weights[f"{layer}.bias_ih_{part}"]
     held = hidden @ weights[f"{layer}.weight_hh_{part}"].T + weights[f"{layer}.bias_hh_{part}"]
-    (reset, update, new), (held_reset, held_update, held_new) = np.split(given, 3, 1), np.split(held, 3, 1)
-    reset, update = _sigmoid(reset + held_reset), _sigmoid(update + held_update)
-    return (1 - update) * np.tanh(new + reset * held_new) + update * hidden
+    size = hidden.shape[1]
+    gates = _sigmoid(given[:, : 2 * size] + held[:, : 2 * size])
+    reset, update = gates[:, :size], gates[:, size:]
+    return (1 - update) * np.tanh(given[:, 2 * size :] + reset * held[:, 2 * size :]) + update * hidden
 
 
 def _sigmoid(values: Floats) -> Floats:
