@@ -19,8 +19,8 @@ sys.path.append(str(ROOT / "benchmarks"))
 from figures import FIGURES  # noqa: E402
 from ratchet import Side, table, verdict  # noqa: E402
 
-SLOWER = "        sum(range(300_000))\n"
-"""About twenty times as slow as the few expansions that follow it, so machine load cannot hide the slowdown."""
+SLOWER = "        sum(range(100_000))\n"
+"""About seven times as slow as the few expansions that follow it, so machine load cannot hide the slowdown."""
 
 
 def test_every_figure_runs() -> None:
