@@ -7,7 +7,9 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from grader.assignment import COURSE, assignments
@@ -132,15 +134,28 @@ def test_the_student_folder_works_alone(exported: Path, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "bag: 20 of 20 points"), done.stderr
 
 
+@pytest.fixture(scope="module")
+def kernel() -> Iterator[Any]:
+    """One kernel for all notebooks, whose cells are commands and files: to start one takes longer than most of them."""
+    pytest.importorskip("ipykernel")
+    manager = pytest.importorskip("jupyter_client").KernelManager()
+    manager.start_kernel()
+    yield manager
+    manager.shutdown_kernel(now=True)
+    manager.context.destroy()
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # of the programs around notebooks
 @pytest.mark.parametrize("name", assignments())
-def test_a_notebook_runs_to_its_end_with_the_starter_file(exported: Path, tmp_path: Path, name: str) -> None:
+def test_a_notebook_runs_to_its_end_with_the_starter_file(exported: Path, kernel: Any, name: str) -> None:
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
-    pytest.importorskip("ipykernel")
-    alone = shutil.copytree(exported / "student", tmp_path / "alone")
+    alone = shutil.copytree(exported / "student", exported.parent / f"alone_{name}")
     content = nbformat.read(alone / f"{name}.ipynb", as_version=4)
-    nbclient.NotebookClient(content, timeout=300, resources={"metadata": {"path": str(alone)}}).execute()
+    content.cells.insert(0, nbformat.v4.new_code_cell(f"%reset -f\n%cd -q {alone}"))
+    client = nbclient.NotebookClient(content, km=kernel, timeout=300)
+    client.execute()
+    client.kc.stop_channels()
     done = [cell for cell in content.cells if cell.cell_type == "code"]
     printed = "".join(output.get("text", "") for cell in done for output in cell.outputs)
     assert all(cell.execution_count for cell in done) and f"{name}: 0 of 20 points" in printed
