@@ -2,7 +2,7 @@
 
 One process imports large libraries, but nothing of sgdec, and forks for each command. The command then imports sgdec
 and runs as in a new process: with its own arguments, folder, environment, limits and standard streams. ``python``
-with an option other than ``-c``, or with another PYTHONPATH, is a new process.
+with an option other than ``-c`` and ``-m``, or with another PYTHONPATH, is a new process.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("
 CLIENT = """#!{python} -SE
 import marshal, os, resource, socket, sys
 name, words = os.path.basename(sys.argv[0]), sys.argv[1:]
-plain = name == "sgdec" or words[:1] == ["-c"] or words and not words[0].startswith("-")
+plain = name == "sgdec" or words[:1] in (["-c"], ["-m"]) or words and not words[0].startswith("-")
 if not plain or os.environ.get("PYTHONPATH") != {paths!r}:
     os.execv({python!r}, [{python!r}, *(["-m", "sgdec"] if name == "sgdec" else []), *words])
 with socket.socket(socket.AF_UNIX) as server:
@@ -145,6 +145,9 @@ def _run(
         if name == "sgdec":
             sys.argv = [name, *words]
             runpy.run_module("sgdec", run_name="__main__", alter_sys=True)
+        elif words[0] == "-m":
+            sys.argv, sys.path[0], sys.modules["__main__"] = words[1:], os.getcwd(), ModuleType("__main__")
+            runpy._run_module_as_main(words[1])  # type: ignore[attr-defined]
         else:
             module = sys.modules["__main__"] = ModuleType("__main__")
             if words[0] == "-c":
@@ -164,8 +167,9 @@ def _run(
         status = 1
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    for written in (sys.stdout, sys.stderr):
+        if not written.closed:
+            written.flush()
     return int(status)
 
 

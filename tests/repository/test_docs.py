@@ -102,6 +102,8 @@ ALIKE = [
     "(ulimit -n 77; python -c 'import resource; print(resource.getrlimit(resource.RLIMIT_NOFILE))')",
     "PYTHONPATH= python -c 'import sys; print(sys.path)'",
     "python -m json.tool <<< '[1]' | cat",
+    "cd deeper && python -m show",
+    "cp show.py deeper && cd deeper && python -m show x",
     "sgdec decode --nothing",
     "sgdec plugins | head -n 1; sgdec --version",
 ]
