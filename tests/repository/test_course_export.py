@@ -136,7 +136,7 @@ def test_the_student_folder_works_alone(exported: Path, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def kernel() -> Iterator[Any]:
-    """One kernel for all notebooks, whose cells are commands and files: to start one takes longer than most of them."""
+    """One kernel for all notebooks: to start one takes longer than the cells of most of them."""
     pytest.importorskip("ipykernel")
     manager = pytest.importorskip("jupyter_client").KernelManager()
     manager.start_kernel()
