@@ -3,8 +3,8 @@
 Python blocks run as they stand; shell blocks run line by line. The folder is empty; a block that names ``examples``
 finds a copy of it and, as if the course had been taken, its solutions. Blocks in other languages (text, bibtex, toml,
 yaml) are not code of ours. Pages that lead from block to block run from top to bottom in one folder; their Python
-blocks are files that begin with their names. A tutorial begins in the folder of a small demo. `sgdec` and `python` are
-forked from one process (`tests.helpers.forked_commands`); a test compares them with new processes.
+blocks are files that begin with their names. A tutorial begins in the folder of a small demo. `sgdec` and `python`
+are forked from one process (`tests.helpers.forked_commands`); a test compares them with new processes.
 """
 
 from __future__ import annotations
