@@ -17,7 +17,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib.metadata import Distribution, EntryPoint, PackageNotFoundError, entry_points, requires
+from inspect import isroutine
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import pluggy
@@ -67,7 +69,7 @@ class Host:
             autoload = os.environ.get("SGDEC_DISABLE_PLUGIN_AUTOLOAD", "") in ("", "0")
         self.third_parties: dict[Entry, None] = {}
         """The loaded third-party plugins, in order of loading."""
-        self._manager = pluggy.PluginManager("sgdec")
+        self._manager = _Manager("sgdec")
         self._manager.add_hookspecs(hookspecs)
         self._entries = [entry for entry in _installed() if autoload or entry.distribution == BUNDLED]
         for path in plugin_files:
@@ -201,6 +203,15 @@ class Host:
                 "marked with @sgdec.hookimpl, that returns a dict of name to class."
             )
         return [Entry(kind, name, str(path), str(path)) for kind, name in offered]
+
+
+class _Manager(pluggy.PluginManager):
+    """Sees at once which names of a module are functions; only these can be hooks. pluggy is slower at it."""
+
+    def parse_hookimpl_opts(self, plugin: Any, name: str) -> Any:
+        if isinstance(plugin, ModuleType) and not isroutine(vars(plugin).get(name)):
+            return None
+        return super().parse_hookimpl_opts(plugin, name)
 
 
 def install_hint(module: str, distribution: str = BUNDLED) -> str:
