@@ -128,12 +128,15 @@ class StopsWhenItsBudgetIsSpent(BestFirst):
 @breaks("test_a_hypothesis_may_be_longer_than_the_stack_is_deep")
 class Recursive(BestFirst):
     def decode(self, space: SearchSpace) -> Result:
-        found = sorted(self.below(space, space.root), key=lambda node: -node.total)
+        found = sorted(self.below(space, [space.root]), key=lambda node: -node.total)
         return Result([space.finish(node) for node in found[: space.nbest]], proven=True)
 
-    def below(self, space: SearchSpace, node: Node) -> Iterator[Node]:
-        for child in space.expand([node])[0]:
-            yield from [child] if child.finished else self.below(space, child)
+    def below(self, space: SearchSpace, nodes: list[Node]) -> Iterator[Node]:
+        """What nodes of one length lead to."""
+        children = [child for found in space.expand(nodes) for child in found]
+        yield from (child for child in children if child.finished)
+        if growing := [child for child in children if not child.finished]:
+            yield from self.below(space, growing)
 
 
 class Beam(BatchDecoder):
