@@ -22,6 +22,7 @@ from sgdec.training.config import TrainConfig
 from sgdec.training.data.batch import Batch
 from sgdec.training.data.budget import Tokens
 from sgdec.training.data.seeds import hash_seed
+from sgdec.training.device import set_seed
 from sgdec.training.moving_average import MovingAverage
 from sgdec.training.objectives.expected_reward import ExpectedReward
 from sgdec.training.objectives.likelihood import Likelihood
@@ -102,7 +103,7 @@ class Updater:
         """
         while parts := self.splitter.split(batches):
             tokens = torch.stack([batch.weight for batch in parts]).sum().to(self.config.device)
-            torch.manual_seed(self.strategy.seed(hash_seed(self.config.seed, self.step)))
+            set_seed(self.strategy.seed(hash_seed(self.config.seed, self.step)), self.config.device)
             self.optimizer.zero_grad()
             try:
                 return parts, self.strategy.backward(parts, tokens)
