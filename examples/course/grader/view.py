@@ -123,33 +123,38 @@ def _libraries(executable: Path, extensions: list[Path]) -> set[Path]:
 def _link_tree(source: Path, target: Path, left_out: tuple[str, ...] = ()) -> None:
     for folder, folders, files in os.walk(source):
         folders[:] = [name for name in folders if name not in left_out and name != "__pycache__"]
+        place = os.path.normpath(target / os.path.relpath(folder, source))
         for name in files:
-            path = Path(folder, name)
-            _link(path, target / path.relative_to(source))
+            _link(os.path.join(folder, name), os.path.join(place, name))
 
 
-def _link(source: Path, target: Path) -> None:
-    """A link to a file, and to its compiled form if it is a module that has one, which starts a process sooner."""
-    source = source.resolve()
+def _link(source: str | Path, target: str | Path) -> None:
+    """A link to a file, and to its compiled form if it is a module that has one, which starts a process sooner.
+
+    Paths are texts here: there are thousands of them, and a `Path` takes longer than a link.
+    """
+    source, target = os.path.realpath(source), str(target)
     _link_one(source, target)
-    if source.suffix == ".py":
-        compiled, there = (Path(importlib.util.cache_from_source(str(path))) for path in (source, target))
-        if compiled.exists():
+    if source.endswith(".py"):
+        compiled, there = map(importlib.util.cache_from_source, (source, target))
+        if os.path.exists(compiled):
             _link_one(compiled, there)
 
 
-def _link_one(source: Path, target: Path) -> None:
+def _link_one(source: str, target: str) -> None:
     """A link, or a copy of a file that is on another disk or that only its owner can read."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if target.exists():
+    folder = os.path.dirname(target)
+    if not os.path.isdir(folder):
+        os.makedirs(folder)
+    if os.path.exists(target):
         return
-    mode = source.stat().st_mode
+    mode = os.stat(source).st_mode
     if mode & 0o444 == 0o444:
         try:
             os.link(source, target)
         except OSError:
             shutil.copy2(source, target)
-            target.chmod(mode & 0o755)
+            os.chmod(target, mode & 0o755)
     else:
         shutil.copy2(source, target)  # with its time, which the compiled form names
-        target.chmod(0o755 if mode & 0o100 else 0o644)
+        os.chmod(target, 0o755 if mode & 0o100 else 0o644)
