@@ -234,9 +234,10 @@ def _running() -> dict[int, tuple[int, int]]:
     for entry in os.scandir(PROC) if os.path.isdir(PROC) else ():
         with contextlib.suppress(OSError, IndexError):
             if entry.name.isdigit():
-                said = Path(entry.path, "stat").read_text().rsplit(")", 1)[1].split()
+                with open(f"{entry.path}/stat", "rb") as file:
+                    said = file.read().rsplit(b")", 1)[1].split()
                 state, parent, threads = said[0], int(said[1]), int(said[17])  # man 5 proc
-                if state not in "ZX" or threads > 1:
+                if state not in b"ZX" or threads > 1:
                     found[int(entry.name)] = entry.stat().st_uid, parent
     return found
 
