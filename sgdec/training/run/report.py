@@ -124,10 +124,7 @@ def draw_curve(rows: list[Row], file: Path) -> None:
     panels = [panel for panel in panels if any(panel[0] in row for row in rows)]
     if not panels:
         return
-    width = 4.5 * len(panels)
-    figure = Figure(figsize=(width, 3.2))
-    # fixed margins, in inches: to find the smallest ones everything is drawn twice
-    figure.subplots_adjust(left=0.7 / width, right=1 - 0.2 / width, bottom=0.16, top=0.9, wspace=0.25)
+    figure = Figure(figsize=(4.5 * len(panels), 3.2), layout="constrained")
     FigureCanvasAgg(figure)
     for axes, (name, label) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         points = [(row["step"], row[name]) for row in rows if name in row]
