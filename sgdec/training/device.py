@@ -36,8 +36,8 @@ def trains_in_bf16() -> bool:
 def set_seed(seed: int, device: str) -> None:
     """Seed what is drawn on this device.
 
-    `torch.manual_seed` formats the stack once for each kind of device that is not in use, and keeps the text until the
-    end of the process: each update would take milliseconds more, and leave some memory behind.
+    `torch.manual_seed` formats the stack once for each kind of device that is not in use, and keeps the text until
+    the end of the process: each update would take milliseconds more, and leave some memory behind.
     """
     if device == "cpu":
         torch.default_generator.manual_seed(seed)
