@@ -144,10 +144,11 @@ class Restrictions:
 
     def end(self, ending: Sequence[bool]) -> None:
         """``ending``: for each node whether only ``</s>`` can follow, because it is at the length limit."""
-        self._ending = np.array(ending)
-        for rows, ends in zip(self._rows, ending, strict=True):
-            if ends:
-                rows.append(END_ONLY)
+        if any(ending):
+            self._ending = np.array(ending)
+            for rows, ends in zip(self._rows, ending, strict=True):
+                if ends:
+                    rows.append(END_ONLY)
 
     def add(self, column: Column) -> bool:
         """Add the rows of a predictor that restrict; return whether there are any."""

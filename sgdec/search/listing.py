@@ -59,6 +59,8 @@ class Listing:
         Each text is there once if the run asks for that.
         """
         ranked = sorted(finished, key=self.rank_score, reverse=True)
+        if self.text_of is None:
+            return ranked[: self.nbest]
         return list(islice(self.distinct(ranked, lambda node: node.tokens[:-1]), self.nbest))
 
     def distinct(self, ranked: Iterable[Item], tokens_of: Callable[[Item], Sequence[int]]) -> Iterator[Item]:
@@ -80,6 +82,8 @@ class Listing:
 
         A full list that becomes shorter is proven no longer, because other texts could follow.
         """
+        if self.text_of is None:
+            return result
         kept = list(self.distinct(result.hypotheses, _tokens_of))
         if len(kept) == len(result.hypotheses):
             return result

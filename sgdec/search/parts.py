@@ -97,6 +97,10 @@ class Marks:
         return arrays.allowing(total, self.allowed)
 
 
+NO_MATRIX = (OpenRows, Marks)
+"""As a tuple, because a union would be made at each step of a search."""
+
+
 @dataclass(frozen=True)
 class Part:
     """One predictor's answer for R rows."""
@@ -134,20 +138,20 @@ class Part:
             answer = scores.values if isinstance(scores, DenseScores) else OpenRows.of(scores.rows)
         return cls(name, answer, [weight] * len(scores))
 
-    @property
+    @cached_property
     def matrix(self) -> Array | None:
         """Its score matrix ``[R, V]``, if it has one."""
-        return None if isinstance(self.answer, OpenRows | Marks) else self.answer
+        return None if isinstance(self.answer, NO_MATRIX) else self.answer
 
-    @property
+    @cached_property
     def open_rows(self) -> OpenRows | None:
         """Its open rows, unless they only forbid."""
         return self.answer if isinstance(self.answer, OpenRows) and not self.answer.only_forbids else None
 
-    @property
+    @cached_property
     def mask(self) -> OpenRows | Marks | None:
         """Its answer, if this changes no sum except that it forbids tokens."""
-        return self.answer if isinstance(self.answer, OpenRows | Marks) and self.answer.only_forbids else None
+        return self.answer if isinstance(self.answer, NO_MATRIX) and self.answer.only_forbids else None
 
     @property
     def width(self) -> int | None:
@@ -175,7 +179,7 @@ class Part:
         """Its unweighted scores of tokens in these rows, both of one shape; 0 for rows that do not consult it."""
         if self.answer is None:
             return np.zeros(tokens.shape)
-        if isinstance(self.answer, OpenRows | Marks):
+        if isinstance(self.answer, NO_MATRIX):
             return self.answer.scores_of(rows, tokens)
         picked: Floats = arrays.to_numpy(arrays.pick(self.answer, rows.ravel(), tokens.ravel())).astype(np.float64)
         found = picked.reshape(tokens.shape)
