@@ -25,7 +25,7 @@ from sgdec.protocol import FORBIDDEN, BatchPredictor, Candidates
 from sgdec.scores import AllowedScores, CandidateScores, DenseScores, ListedScores, Scores, SparseRow
 from sgdec.search import arrays
 from sgdec.search.columns import Column, Floats, Wanted, agreed_width
-from sgdec.search.parts import Marks, OpenRows, Part
+from sgdec.search.parts import NO_MATRIX, Part
 from sgdec.wrapping import Wrapper
 
 
@@ -102,7 +102,7 @@ def _of_all(column: Column, others: Sequence[Column], nodes: Sequence[int], voca
     shape = (len(nodes), width)
     scores = Part.of(column, nodes).filled(shape)
     for part in (Part.of(other, nodes) for other in others):
-        if isinstance(part.answer, OpenRows | Marks):
+        if isinstance(part.answer, NO_MATRIX):
             scores = np.asarray(part.answer.added_to(scores, np.zeros((len(nodes), 1))))
         elif part.answer is not None:
             scores = np.where(part.filled(shape) == FORBIDDEN, FORBIDDEN, scores)
