@@ -26,7 +26,7 @@ from sgdec.training.preparing import prepare
 from sgdec.training.updating import Updater
 from tests.helpers.parallel_traces import Trace, difference, trace
 
-STEPS, VOCABULARY = 10, 23
+STEPS, VOCABULARY = 20, 23
 WORKSPACE_MIB = 1
 
 
@@ -180,7 +180,7 @@ def dropout(group: Group) -> dict[str, Any]:
 
 
 def volume(group: Group) -> dict[str, Any]:
-    """Bytes sent in all updates, and what the formula says."""
+    """Bytes sent in the 20 updates, and what the formula says."""
     config, model = settings("fp32", parallel="data"), tiny_model("fp32")
     updater = Updater(config, model, "fp32", total_steps=STEPS, group=group)
     group.sent.clear()

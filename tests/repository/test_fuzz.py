@@ -18,12 +18,11 @@ from fuzz.files import NO_PATHS
 from fuzz.judge import judge
 from fuzz.running import ROOT, Outcome, Runner
 from fuzz.targets import TARGETS
-from tests.helpers.breadth import EXHAUSTIVE
 
 pytestmark = pytest.mark.slow
 
 REGRESSIONS = sorted((ROOT / "fuzz" / "regressions").glob("*.toml"))
-INPUTS = 600 if EXHAUSTIVE else len(TARGETS)
+INPUTS = 200
 
 
 @pytest.fixture(scope="module")
