@@ -20,6 +20,7 @@ open a built trie does not depend on its size. Plain lines are read, and built i
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Hashable, Sequence
 from functools import cached_property
 from typing import Annotated, TypeAlias
@@ -34,6 +35,8 @@ from sgdec.io.entries import read_entries
 from sgdec.io.trie import Trie, build_trie, fingerprint_of, is_trie, open_trie
 from sgdec.protocol import FORBIDDEN, Arcs, Candidates, Ints, Listed, Steps
 from sgdec.text.lines import read_lines
+
+log = logging.getLogger("sgdec.predictors.trie")
 
 State: TypeAlias = int
 
@@ -69,6 +72,7 @@ class TriePredictor(BatchPredictor):
         self._use_weights = use_weights
         self._vocabulary = context.vocabularies.target if context else None
         self._vocab_size = context.vocab_size if context else None
+        self._has_warned = False
         self._shared = None if "{id}" in path else self._load(path)
         self._lists = Automata[_List]()
         """The lists of the sentences in flight, if each has its own."""
@@ -150,7 +154,7 @@ class TriePredictor(BatchPredictor):
 
     def _worst(self, state: State) -> float:
         trie, root = self._find(state)
-        return 0.0 if trie.least is None else float(trie.least[state - root])
+        return trie.least_after(state - root)
 
     def _load_for(self, source: Source) -> Trie:
         path = self._path.replace("{id}", str(source.id))
@@ -167,12 +171,21 @@ class TriePredictor(BatchPredictor):
             if is_trie(path):
                 trie = open_trie(path)
                 self._check_vocabulary(trie)
+                self._warn_without_checksums(trie)
             else:
                 entries = read_entries(read_lines(path), path, self._vocabulary, self._vocab_size)
                 trie = build_trie(entries, path)
         except SgdecError as error:
             raise SgdecError(f"trie: {error}") from None
         return trie if self._use_weights else trie.without_weights()
+
+    def _warn_without_checksums(self, trie: Trie) -> None:
+        """A warning for the first file of the older form."""
+        if trie.blocks is None and not self._has_warned:
+            self._has_warned = True
+            log.warning(
+                f"{trie.where} has no checksums, so damage to it can stay unnoticed. Build it again with sgdec trie."
+            )
 
     def _check_vocabulary(self, trie: Trie) -> None:
         """Raises SgdecError for a built trie of other tokens than the run's."""
@@ -199,6 +212,8 @@ class _List(Automaton):
     """The list of one sentence."""
 
     def __init__(self, trie: Trie) -> None:
+        """Raises SgdecError if the file is damaged: all of it is checked."""
+        trie.check()
         scores = np.zeros(trie.nodes - 1) if trie.scores is None else trie.scores[1:]
         super().__init__(trie.first.astype(np.int64) - 1, trie.tokens[1:], scores, np.arange(1, trie.nodes))
         self.trie = trie

@@ -14,12 +14,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sgdec_predictors.trie import _List
 
 from sgdec.context import EOS
 from sgdec.errors import SgdecError
 from sgdec.io.entries import read_entries
 from sgdec.io.trie import MAGIC, Trie, build_trie, open_trie
 from tests.helpers.breadth import examples
+from tests.helpers.older_tries import without_checksums
 
 Entry = tuple[int, ...]
 Weighted = Mapping[Entry, float]
@@ -129,7 +131,7 @@ def test_a_file_holds_the_same_trie_in_few_bytes(
     found = open_trie(path)
     assert walked(found) == walked(trie)
     assert (found.entries, found.longest, found.largest) == (trie.entries, trie.longest, trie.largest)
-    assert path.stat().st_size == 132 + (24 if weighted else 8) * trie.nodes
+    assert path.stat().st_size == 136 + (24 if weighted else 8) * trie.nodes
     for name in ("first", "tokens", "scores", "least"):
         one, other = getattr(found, name), getattr(trie, name)
         assert (one is None and other is None) or np.array_equal(one, other)
@@ -205,6 +207,60 @@ def test_other_files_are_named(file: Path, tmp_path: Path) -> None:
     assert "cannot be read (Is a directory" in refusal(tmp_path)
 
 
+@pytest.mark.parametrize("weighted", [True, False])
+def test_no_byte_of_a_file_changes_an_answer(file: Path, weighted: bool) -> None:
+    trie = built([((3, 4, 5), -1.0), ((3, 4), -2.0), ((6,), -3.0), ((), -4.0)], weighted)
+    trie.write(file)
+    whole, expected, refused = file.read_bytes(), walked(trie), 0
+    least = [trie.least_after(node) for node in range(trie.nodes)]
+    for place in range(len(whole)):
+        changed = bytearray(whole)
+        changed[place] ^= 1 << place % 8
+        file.write_bytes(changed)
+        try:
+            opened = open_trie(file)
+            assert walked(opened) == expected
+            assert [opened.least_after(node) for node in range(trie.nodes)] == least
+        except SgdecError:
+            refused += 1
+    assert refused == len(whole) - PADDING
+
+
+PADDING = 128 - struct.calcsize("<12sIIIQQQI32sII")
+"""The bytes of the header that mean nothing."""
+
+
+def test_a_block_is_checked_when_it_is_visited_and_opening_checks_only_the_first(file: Path) -> None:
+    trie = built([((first, second), -0.5) for first in range(3, 203) for second in range(3, 103)])
+    trie.write(file)
+    data = bytearray(file.read_bytes())
+    damaged = next(node for node in range(trie.nodes) if trie.first[node] > 3 * 4096)
+    data[128 + 8 * (int(trie.first[damaged]) + 1)] ^= 1
+    file.write_bytes(data)
+    opened = open_trie(file)
+    assert opened.arcs(np.array([0, 1, 2]), None)[1].tolist() == trie.arcs(np.array([0, 1, 2]), None)[1].tolist()
+    in_the_middle = np.array([0, damaged])
+    for visit in (
+        lambda: opened.arcs(in_the_middle, None),
+        lambda: opened.arcs(in_the_middle, (np.array([0, 0, 1]), np.array([3]))),
+        lambda: opened.without_weights().children(damaged),
+        lambda: opened.least_after(int(trie.first[damaged])),
+        lambda: _List(opened),
+        lambda: open_trie(file).arcs(pytest.importorskip("torch").tensor([0]), None),
+    ):
+        with pytest.raises(SgdecError, match=r"damaged: nodes 12288 to 16383 do not fit their checksum. Build it"):
+            visit()
+
+
+def test_a_file_of_the_form_before_is_read(file: Path) -> None:
+    expected = walked(open_trie(file))
+    file.write_bytes(without_checksums(file.read_bytes()))
+    assert walked(open_trie(file)) == expected
+
+
+# Files of the form before, whose numbers have no checksums
+
+
 @settings(max_examples=examples(200))
 @given(st.data())
 def test_damaged_offsets_and_tokens_are_refused_or_harmless(
@@ -214,7 +270,7 @@ def test_damaged_offsets_and_tokens_are_refused_or_harmless(
     path = tmp_path_factory.mktemp("trie") / "x.trie"
     trie = built([((3, 4, 5), 0.0), ((3, 4), 0.0), ((6,), 0.0), ((6, 3), 0.0)], weighted=False)
     trie.write(path)
-    changed = bytearray(path.read_bytes())
+    changed = bytearray(without_checksums(path.read_bytes()))
     place = data.draw(st.integers(128, len(changed) - 4))
     changed[place : place + 4] = data.draw(st.binary(min_size=4, max_size=4))
     path.write_bytes(changed)
@@ -233,7 +289,7 @@ def test_damaged_offsets_and_tokens_are_refused_or_harmless(
 def test_pages_that_were_lost_are_noticed_when_the_file_is_opened(file: Path, part: str) -> None:
     trie = built([((first, second), 0.0) for first in range(3, 203) for second in range(3, 103)], weighted=False)
     trie.write(file)
-    data = bytearray(file.read_bytes())
+    data = bytearray(without_checksums(file.read_bytes()))
     begin = 128 + 4 * (trie.nodes // 2) + (4 * (trie.nodes + 1) if part == "tokens" else 0)
     data[begin : begin + 4096] = b"\xee" * 4096
     file.write_bytes(data)
@@ -245,7 +301,7 @@ def test_offsets_that_lead_backwards_are_refused_where_they_are_met(file: Path) 
     """A trie so large that opening it samples other nodes."""
     entries = [((first, second), 0.0) for first in range(3, 203) for second in range(3, 103)]
     built(entries, weighted=False).write(file)
-    data = bytearray(file.read_bytes())
+    data = bytearray(without_checksums(file.read_bytes()))
     node = 105
     assert struct.unpack_from("<I", data, 128 + 4 * node)[0] > node
     struct.pack_into("<I", data, 128 + 4 * node, 5)

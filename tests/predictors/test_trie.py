@@ -25,6 +25,7 @@ from sgdec.testing import Table, enumerate_space
 from sgdec.text.words import SPECIAL, WordVocabulary
 from tests.helpers.automata import check_bounds, nodes_of, space_of, totals_of
 from tests.helpers.contracts import PluginContract, SearchContract, V
+from tests.helpers.older_tries import without_checksums
 from tests.helpers.oracles import opened, tiny
 from tests.helpers.tiny_models import write_lattice
 
@@ -292,8 +293,18 @@ def test_every_error_names_the_file_and_the_sentence(tmp_path: Path, form: str) 
         data = path.read_bytes()
         path.write_bytes(data[:-1])
         assert "cut short" in message_of(str(tmp_path / form))
-        path.write_bytes(data[:12] + b"\x02" + data[13:])
-        assert "of version 2; expected version 1" in message_of(str(tmp_path / form))
+        path.write_bytes(data[:12] + b"\x03" + data[13:])
+        assert "of version 3; expected version 2" in message_of(str(tmp_path / form))
+
+
+def test_lists_without_checksums_are_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for sentence in (1, 2):
+        path = tmp_path / f"{sentence}.trie"
+        write(path, LIST, built=True)
+        path.write_bytes(without_checksums(path.read_bytes()))
+    TriePredictor(str(tmp_path / "{id}.trie")).initialize_batch([Source(n, ()) for n in (1, 2)])
+    (record,) = caplog.records
+    assert record.getMessage().startswith(f"{tmp_path / '1.trie'} has no checksums") and record.levelname == "WARNING"
 
 
 def test_a_packed_trie_is_refused(tmp_path: Path) -> None:
