@@ -19,7 +19,7 @@ from fuzz.judge import Finding, judge, label
 from fuzz.running import ROOT, Runner
 from fuzz.targets import TARGETS
 
-CHUNK = 50
+CHUNK = 100
 """The number of cases between two lines of progress."""
 FINDINGS = ROOT / "fuzz" / "findings"
 

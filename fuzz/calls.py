@@ -52,9 +52,10 @@ class CallTarget:
     bases: tuple[Case, ...]
     plugins: tuple[str, ...] = ()
     """The plugins whose options are tried most."""
+    light: bool = False
 
-    def undamaged(self) -> None:
-        """The base calls are those that `fuzz.files` damages."""
+    def undamaged(self) -> Case:
+        return self.bases[0]
 
     def cases(self, rows: Sequence[str]) -> st.SearchStrategy[Case]:
         @st.composite

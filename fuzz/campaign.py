@@ -11,6 +11,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
@@ -26,6 +27,8 @@ from fuzz.running import Runner
 SHRINK_RUNS = 150
 """The number of cases that are tried to shrink one finding."""
 SHRINK_SECONDS = 30.0
+MANY = 10
+"""For fewer cases the start of a station takes longer than it saves."""
 ROUNDS = 4
 """The number of times that hypothesis is started for a chunk, because it ends early if it finds no new case."""
 
@@ -39,8 +42,12 @@ class Target(Protocol):
     @property
     def name(self) -> str: ...
 
-    def undamaged(self) -> Case | None:
-        """The undamaged case, which must run without an error, if there is one."""
+    @property
+    def light(self) -> bool:
+        """Whether most of its cases run without torch."""
+
+    def undamaged(self) -> Case:
+        """An undamaged case, which must run without an error."""
 
     def cases(self, rows: Sequence[str]) -> st.SearchStrategy[Case]:
         """A strategy for cases. ``rows`` is the output of the undamaged case."""
@@ -76,8 +83,19 @@ def run_chunk(
     """Run ``size`` cases. Findings that are ``known`` are not shrunk; cases that shrinking tries are not counted."""
     started = time.monotonic()
     chunk = Chunk(target.name)
-    cases = target.cases(_undamaged_rows(runner, target.undamaged(), chunk))
-    words = f"{seed} {target.name} {number}".encode()
+    base = target.undamaged()
+    with runner.station(base, light=target.light) if size >= MANY else nullcontext():
+        cases = target.cases(_undamaged_rows(runner, base, chunk))
+        _run(runner, cases, seed, number, size, known, chunk)
+    chunk.seconds = time.monotonic() - started
+    return chunk
+
+
+def _run(
+    runner: Runner, cases: st.SearchStrategy[Case], seed: int, number: int, size: int, known: Collection[Key],
+    chunk: Chunk,
+) -> None:  # fmt: skip
+    words = f"{seed} {chunk.target} {number}".encode()
     begin = int.from_bytes(hashlib.sha256(words).digest()[:8], "big")
     verdicts: dict[int, Key | None] = {}  # by case; cases of earlier rounds are not run again
     left = size
@@ -107,14 +125,10 @@ def run_chunk(
             _draw(cases, begin + round, count, _Shrinking(runner, chunk, key, verdicts))
         if left <= 0:
             break
-    chunk.seconds = time.monotonic() - started
-    return chunk
 
 
-def _undamaged_rows(runner: Runner, base: Case | None, chunk: Chunk) -> list[str]:
+def _undamaged_rows(runner: Runner, base: Case, chunk: Chunk) -> list[str]:
     """The output of the undamaged run. If that run fails, it is a finding."""
-    if base is None:
-        return []
     outcome = runner.run(base)
     finding = judge(base, outcome)
     if finding is None and outcome.status != 0:

@@ -7,6 +7,7 @@ file.
 from __future__ import annotations
 
 import gzip
+import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,10 @@ from fuzz.case import CORPUS, Case, from_corpus
 from fuzz.mutations import MOST_UNPACKED, damaged
 
 SENTENCES = 3
+TORCH = re.compile(
+    r"(model|gpt2|marian|model\.nplm)( |$)|^(train|average|cluster|evaluate|export|fit-length|quantize) "
+)
+"""Commands that import torch."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,10 @@ class FileTarget:
     statuses: tuple[int, ...] = (0, 1)
     writes: tuple[str, ...] = ()
     stdin: str = ""
+
+    @property
+    def light(self) -> bool:
+        return not TORCH.search(" ".join(self.args))
 
     def undamaged(self) -> Case:
         return Case(self.name, self.args, from_corpus(self.files), self.stdin, rows=self.rows, writes=self.writes)

@@ -18,6 +18,11 @@ LONGEST_ERROR = 2100
 NOISE = re.compile(r"\w+Warning: |^(ERROR|FATAL|WARNING): |^terminate called|^libgomp|^\[W|Exception ignored", re.M)
 """Text that libraries write on standard error."""
 NO_MEMORY = re.compile(r"MemoryError|bad_alloc|can't allocate memory|cannot allocate|unable to allocate", re.I)
+BACKTRACE = re.compile(
+    r"^(thread .* panicked at .*|stack backtrace:|Fatal Python error: .*|\*\*\* (?:Aborted|Check failure).*|"
+    r"C\+\+ CapturedTraceback:|Stack trace:|Exception raised from .*)", re.M | re.I
+)
+"""What native libraries, the interpreter and processes of the run print about their own crashes."""
 FRAME = re.compile(r'File ".*?/((?:sgdec|predictors|decoders)/[^"]+)", line \d+,? in (\S+)')
 EXCEPTION = re.compile(r"^([\w.]*(?:Error|Exception|Interrupt|Warning|Exit|Iteration))\b(: .*)?$")
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
@@ -27,7 +32,7 @@ class Finding(NamedTuple):
     """A broken promise of a run."""
 
     kind: str
-    """traceback, signal, slow, memory, incomplete, lost, overwritten, unclear, status or noise."""
+    """traceback, backtrace, signal, slow, memory, incomplete, lost, overwritten, unclear, status or noise."""
     where: str
     """Equal findings have equal kinds and places."""
     what: str
@@ -70,6 +75,8 @@ def _died(case: Case, outcome: Outcome) -> Finding | None:
 
 def _raised(case: Case, outcome: Outcome) -> Finding | None:
     """An exception that is not an error of the user."""
+    if native := BACKTRACE.search(outcome.err):
+        return Finding("backtrace", f"{case.target}: {re.sub(r'[0-9]+', 'N', native[0])[:80]}", native[0][:300])
     if "Traceback (most recent call last)" not in outcome.err:
         return None
     lines = outcome.err.rstrip().split("\n")

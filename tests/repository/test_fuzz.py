@@ -5,6 +5,8 @@ What `fuzz/regressions` marks with ``until_mended`` is known and not mended yet;
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from fuzz.files import NO_PATHS
 from fuzz.judge import judge
 from fuzz.running import ROOT, Outcome, Runner
 from fuzz.targets import TARGETS
+from fuzz.zygote import _memory
 
 pytestmark = pytest.mark.slow
 
@@ -74,6 +77,16 @@ def outcome(err: str = "", status: int = 0, **more: Any) -> Outcome:
     return Outcome(status=status, err=err, **values | more)
 
 
+def test_the_memory_of_processes_that_a_command_starts_is_counted() -> None:
+    allocate = "data = b'x' * (64 << 20); print(flush=True); input()"
+    start = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {allocate!r}])"
+    with subprocess.Popen([sys.executable, "-c", start], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None and child.stdout is not None
+        child.stdout.readline()
+        assert _memory(child.pid) > 64 << 20
+        child.stdin.write(b"\n")
+
+
 TRACEBACK = 'Traceback (most recent call last):\n  File "/x/sgdec/io/arpa.py", line 7, in read\nKeyError: 3\n'
 
 
@@ -82,6 +95,10 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "/x/sgdec/io/arpa.py", l
     [
         ("traceback", outcome(TRACEBACK, 1)),
         ("traceback", outcome(f"Warning: sentence 1: 3\n{TRACEBACK}signature: x\n", 1)),
+        ("traceback", outcome(f"{TRACEBACK}Error: the process that compiles ended.\n", 1)),
+        ("backtrace", outcome("thread '<unnamed>' panicked at src/lib.rs:3:\nno id\nError: x.json: damaged.\n", 1)),
+        ("backtrace", outcome("stack backtrace:\n   0: rust_begin_unwind\nError: x.json: damaged.\n", 1)),
+        ("backtrace", outcome("Fatal Python error: Segmentation fault\n\nError: x.json: damaged.\n", 1)),
         ("signal", outcome(status=-11)),
         ("slow", outcome(status=-24, cpu=10.1)),
         ("slow", outcome(waited=True, status=-9)),
