@@ -7,6 +7,7 @@ import json
 import math
 import os
 import shutil
+import stat
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -29,7 +30,8 @@ def require_new(folder: Path) -> None:
 
 
 def write_folder(final: Path, write: Callable[[Path], None], *, advice: str = INTACT) -> None:
-    """Make ``final`` a complete folder with the files that ``write`` creates, replacing an existing folder.
+    """Make ``final`` a complete folder with the files that ``write`` creates, replacing an existing folder,
+    whose mode it has from the start.
 
     Raises `SgdecError` if the disk is full or cannot be written, and the errors of ``write``; an existing folder is
     then unchanged. If the process is killed, `settle` or the next write restores either the old folder or the new
@@ -40,7 +42,7 @@ def write_folder(final: Path, write: Callable[[Path], None], *, advice: str = IN
     partial, _ = _beside(final)
     try:
         settle(final)
-        partial.mkdir(parents=True)
+        partial.mkdir(parents=True, mode=stat.S_IMODE(final.stat().st_mode) if final.exists() else 0o777)
         write(partial)
         flush(*partial.rglob("*"), partial)
         _replace(final, partial)

@@ -91,6 +91,11 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
     ):
         if rows.complete:
             return 1 if rows.failed else 0
+        if rows.noted and rows.done != first - 1 + rows.noted:
+            raise UsageError(
+                f"--resume: the notes of {given['output']} are damaged: they have {rows.noted} sentences from "
+                f"{first} on, and the last one is {rows.done}. Begin again with --overwrite."
+            )
         running.note_unwritten(given["nbest"], given["output_format"])
         target, names = run.vocabularies.target, run.constellation.names
         writer = make_writer(given["output_format"], given["output"], rows, target, names, ledger=given["ledger"])

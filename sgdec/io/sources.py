@@ -93,7 +93,8 @@ class SourceReader:
     ) -> Iterator[Source | Unreadable]:
         """Yields sentences ``first`` to ``last`` (1-based, inclusive) of a file; messages call it ``name``.
 
-        If reading the file fails, the last item is an `Unreadable`.
+        ``done``: sentences up to this one are skipped. If reading the file fails, the last item is an `Unreadable`.
+        Raises UsageError if the file ends before sentence ``first`` or ``done``.
         """
         number = 0
         for number, line in enumerate(_guarded(lines), start=1):
@@ -106,6 +107,11 @@ class SourceReader:
                 return
         if first > max(number, 1):
             raise UsageError(f"--range begins at {first}, but {name} has {number} line{'s' * (number != 1)}.")
+        if done > number:
+            raise UsageError(
+                f"{name} has {number} lines, and the unfinished output has sentence {done}: its notes are damaged. "
+                "Begin again with --overwrite."
+            )
 
     def sentence(self, number: int, line: bytes | SgdecError, place: str) -> Source | Unreadable:
         """Sentence ``number`` from a line, which messages call ``place``."""

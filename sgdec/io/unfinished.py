@@ -26,7 +26,7 @@ from typing import Any, Protocol
 
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io import patterns
-from sgdec.io.writing import claim, put_in_place, refuse_unwritable
+from sgdec.io.writing import claim, permissions, put_in_place, reason, refuse_unwritable, restrict
 
 log = logging.getLogger(__name__)
 
@@ -64,6 +64,8 @@ class Rows:
     """Whether there is nothing to do."""
     done = 0
     """The last sentence that an earlier run completed."""
+    noted = 0
+    """The number of sentences that it completed."""
     failed = 0
     """The number of its sentences that failed."""
 
@@ -168,7 +170,9 @@ class NotedRows(Rows):
     def _start(self) -> None:
         self._begun = True
         if self.partial:  # first: rows without notes belong to no run, notes without rows are empty
-            self._rows = os.open(self.partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o666)
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(self.partial)
+            self._rows = os.open(self.partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, permissions(self.target))
         os.ftruncate(self._notes, 0)
         os.lseek(self._notes, 0, os.SEEK_SET)
         _write_all(self._notes, (json.dumps(self.about) + "\n").encode())
@@ -177,6 +181,7 @@ class NotedRows(Rows):
         _refuse_other(header, self.about, self.output)
         if self.partial:
             self._rows = os.open(self.partial, os.O_RDWR | os.O_NOFOLLOW)
+            restrict(self._rows, permissions(self.target))
             notes = _written(self._rows, notes)
             if not notes:
                 raise SgdecError(
@@ -184,7 +189,8 @@ class NotedRows(Rows):
                 )
         self._last = notes[-1]
         self._size, self._crc = self._last.end, self._last.crc
-        self.done, self.failed = self._last.sentence, sum(note.failed for note in notes)
+        self.done, self.noted = self._last.sentence, len(notes)
+        self.failed = sum(note.failed for note in notes)
         if self.partial:
             os.ftruncate(self._rows, self._size)
             os.lseek(self._rows, self._size, os.SEEK_SET)
@@ -220,18 +226,21 @@ def open_noted(
     overwritten, and if the output cannot be written. Raises SgdecError if another process writes the same output, and
     for errors during the run.
     """
+    target, noted = os.path.realpath(output), beside(output)[-1]
     try:
         if not patterns.is_pattern(output):
-            refuse_unwritable(os.path.realpath(output))
-        elif folder := os.path.dirname(beside(output)[-1]):
+            refuse_unwritable(target)
+        elif folder := os.path.dirname(noted):
             os.makedirs(folder, exist_ok=True)
-        notes = claim(beside(output)[-1])
+        notes = claim(noted, permissions(target))
     except OSError as error:
-        raise UsageError(f"--output {output}: {error.strerror}; expected a file in a folder that exists.") from None
+        why = reason(error, target)
+        raise UsageError(f"--output {output}: {why}; expected a file in a folder that exists.") from None
     if notes is None:
         raise SgdecError(f"--output {output}: another process is writing there. Wait for it, or write elsewhere.")
     rows, complete = NotedRows(output, about, notes), False
     try:
+        restrict(notes, permissions(target))
         rows.begin(resume=resume, overwrite=overwrite)
         yield rows
         rows.end(complete=True)
@@ -255,17 +264,26 @@ def open_noted(
 def _read(descriptor: int) -> tuple[dict[str, Any] | None, list[Note]]:
     """The run's settings and its notes, up to the first that is cut short or damaged."""
     first, *rest = _content(descriptor).split(b"\n")[:-1] or [b""]
-    header, notes = _object(first), [Note(0)]
+    header, notes = _header(first), [Note(0)]
     for line in rest if header else []:
         try:
             note = Note(**(_object(line) or {}))
-            ascends = note.sentence > notes[-1].sentence and note.end >= notes[-1].end
         except TypeError:
             break
-        if not ascends:
+        kinds = [type(value) for value in (note.sentence, note.end, note.crc, note.failed)]
+        if kinds != [int, int, int, bool] or note.sentence <= notes[-1].sentence or note.end < notes[-1].end:
             break
         notes.append(note)
     return header, notes[1:]
+
+
+def _header(line: bytes) -> dict[str, Any] | None:
+    value = _object(line) or {}
+    inputs = value.get("input") or []
+    files = isinstance(inputs, list) and all(
+        isinstance(file, dict) and isinstance(file.get("path"), str) and "sha256" in file for file in inputs
+    )
+    return value if files and isinstance(value.get("signature"), dict) else None
 
 
 def _object(line: bytes) -> dict[str, Any] | None:
@@ -289,13 +307,15 @@ def _content(descriptor: int) -> bytes:
 
 def _written(descriptor: int, notes: list[Note]) -> list[Note]:
     """The notes whose rows are unchanged in the file. After a system crash some rows can be missing."""
-    crc = 0
+    crc, size = 0, os.fstat(descriptor).st_size
 
     def agrees(note: Note, before: int) -> bool:
         nonlocal crc
+        if note.end > size:
+            return False
         rows = file.read(note.end - before)
         crc = zlib.crc32(rows, crc)
-        return len(rows) == note.end - before and crc == note.crc
+        return crc == note.crc
 
     with open(descriptor, "rb", closefd=False) as file:
         file.seek(0)

@@ -1,6 +1,6 @@
 """Atomic writing of files: a file is written to the disk under a temporary name, then renamed.
 
-If the process is killed, the previous file stays, if there was one. The next process that writes the file reuses the
+If the process is killed, the previous file stays, if there was one. The next process that writes the file removes the
 temporary file of a dead process. It does not disturb a running process, which holds a lock that ends with it.
 """
 
@@ -27,10 +27,11 @@ STANDARD = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
 def whole_file(path: str | Path, *, durable: bool = True) -> Iterator[BinaryIO]:
     """Open a file for writing that replaces ``path`` when the block has ended without an error.
 
-    The mode of a replaced file is kept, and for a link its target is replaced. Pipes, devices and descriptors of this
-    process (``/dev/stdout``) are written directly. With ``durable`` the file also survives a loss of power; this
-    takes up to a tenth of a second, which is too much for each of very many files. Raises `SgdecError` if something
-    cannot be written, or another process is writing the same file.
+    The new file has the mode of the replaced one, and is never more readable while it is written. For a link its
+    target is replaced. Pipes, devices and descriptors of this process (``/dev/stdout``) are written directly. With
+    ``durable`` the file also survives a loss of power; this takes up to a tenth of a second, which is too much for
+    each of very many files. Raises `SgdecError` if something cannot be written, or another process is writing the
+    same file.
     """
     with _explained(str(path)):
         target = os.path.realpath(path)
@@ -80,25 +81,46 @@ def open_stream(path: str | Path) -> BinaryIO:
     return open(path, "wb") if descriptor is None else os.fdopen(os.dup(descriptor), "wb")
 
 
-def claim(path: str | Path) -> int | None:
+def claim(path: str | Path, mode: int = 0o666, *, new: bool = False) -> int | None:
     """A descriptor of a file, locked for this process and created if necessary; None if another process has locked
     it.
 
-    The lock ends when the descriptor is closed or the process ends. Raises OSError.
+    ``mode``: the permissions of a file that is created, less the umask. With ``new`` an existing file is removed and
+    never written: another process may have it open. The lock ends when the descriptor is
+    closed or the process ends. Raises OSError, also if there is a link.
     """
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o666)
+        descriptor, created = _open(path, mode)
         try:
             if not lock(descriptor):
                 os.close(descriptor)
                 return None
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.stat(path), os.fstat(descriptor)):
-                    return descriptor
+                    if created or not new:
+                        return descriptor
+                    os.unlink(path)
         except BaseException:
             os.close(descriptor)
             raise
-        os.close(descriptor)  # between open and lock its owner renamed or removed it: try again
+        os.close(descriptor)  # it was removed, or between open and lock its owner renamed it: try again
+
+
+def _open(path: str | Path, mode: int) -> tuple[int, bool]:
+    """A descriptor of a file, and whether this has created it."""
+    while True:
+        with contextlib.suppress(FileExistsError):
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode), True
+        with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
+            return os.open(path, os.O_RDWR | os.O_NOFOLLOW), False
+
+
+def permissions(target: str) -> int:
+    """The mode in which to create a file that will replace ``target``: nobody reads it who cannot read ``target``."""
+    try:
+        return stat.S_IMODE(os.stat(target).st_mode) & 0o666
+    except FileNotFoundError:
+        return 0o666
 
 
 def lock(descriptor: int) -> bool:
@@ -114,6 +136,13 @@ def lock(descriptor: int) -> bool:
         if error.errno not in (errno.ENOLCK, errno.ENOSYS, errno.ENOTSUP):
             raise
     return True
+
+
+def restrict(descriptor: int, mode: int) -> None:
+    """Take away the permissions of an open file that ``mode`` does not have. Raises OSError."""
+    now = stat.S_IMODE(os.fstat(descriptor).st_mode)
+    if now & ~mode:
+        os.fchmod(descriptor, now & mode)
 
 
 def put_in_place(descriptor: int, partial: str, target: str, *, durable: bool = True) -> None:
@@ -151,12 +180,11 @@ def _beside(target: str, durable: bool) -> Iterator[BinaryIO]:
     refuse_unwritable(target)
     folder, name = os.path.split(target)
     partial = os.path.join(folder, f".{name}.partial")
-    descriptor = claim(partial)
+    descriptor = claim(partial, permissions(target), new=True)
     if descriptor is None:
         _busy(target)
     file = os.fdopen(descriptor, "wb")
     try:
-        os.ftruncate(descriptor, 0)
         yield file
         file.flush()
         put_in_place(descriptor, partial, target, durable=durable)
@@ -167,6 +195,13 @@ def _beside(target: str, durable: bool) -> Iterator[BinaryIO]:
     finally:
         with contextlib.suppress(OSError):  # a second failure is of no interest
             file.close()
+
+
+def reason(error: OSError, target: str) -> str:
+    """The reason for which ``target`` cannot be written; it names a partial file that is in the way."""
+    why, name = error.strerror or str(error), str(error.filename)
+    in_the_way = name != os.path.realpath(target) and ".partial" in os.path.basename(name) and os.path.lexists(name)
+    return f"{name} is in the way, remove it: {why}" if in_the_way else why
 
 
 def _busy(target: str) -> NoReturn:
@@ -180,4 +215,4 @@ def _explained(path: str) -> Iterator[None]:
     except OSError as error:
         if isinstance(error, BrokenPipeError) and not writes_directly(path):
             raise  # of another output: a file has no reader that could go away
-        raise SgdecError(f"{path}: cannot be written ({error.strerror or error}).") from None
+        raise SgdecError(f"{path}: cannot be written ({reason(error, path)}).") from None

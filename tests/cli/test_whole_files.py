@@ -45,6 +45,37 @@ def test_a_file_is_replaced_when_it_is_complete_and_keeps_its_mode(tmp_path: Pat
     assert target.read_bytes() == b"new" and target.stat().st_mode & 0o777 == 0o640 and listed() == ["x"]
 
 
+@pytest.mark.parametrize("left", [False, True])
+def test_what_replaces_a_private_file_is_private_from_its_first_byte(left: bool) -> None:
+    """Also if a file was left under the name, which anyone may have open."""
+    Path("x").write_bytes(OLD)
+    Path("x").chmod(0o600)
+    if left:
+        Path(".x.partial").touch(0o666)
+    reader = os.open(".x.partial", os.O_RDONLY) if left else None
+    with whole_file("x") as file:
+        file.write(b"secret")
+        file.flush()
+        assert Path(".x.partial").stat().st_mode & 0o777 == 0o600
+    assert Path("x").read_bytes() == b"secret" and Path("x").stat().st_mode & 0o777 == 0o600
+    if reader is not None:
+        assert os.read(reader, 9) == b""
+        os.close(reader)
+
+
+@pytest.mark.parametrize("links", [os.link, os.symlink])
+def test_a_link_where_the_partial_file_will_be_is_not_written_through(links: Any) -> None:
+    Path("precious").write_bytes(OLD)
+    links("precious", ".x.partial")
+    if links is os.link:
+        write_whole("x", "new")
+        assert Path("x").read_bytes() == b"new" and listed() == ["precious", "x"]
+    else:
+        with pytest.raises(SgdecError, match=r"^x: cannot be written \(\S*/\.x\.partial is in the way, remove it: "):
+            write_whole("x", "new")
+    assert Path("precious").read_bytes() == OLD
+
+
 def test_a_new_file_has_the_mode_that_any_new_file_has() -> None:
     write_whole("x", "é")
     Path("y").touch()

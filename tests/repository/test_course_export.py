@@ -160,3 +160,13 @@ def test_a_notebook_runs_to_its_end_with_the_starter_file(exported: Path, kernel
     printed = "".join(output.get("text", "") for cell in done for output in cell.outputs)
     assert all(cell.execution_count for cell in done) and f"{name}: 0 of 20 points" in printed
     assert (alone / f"my_{name}.py").read_text() == (alone / name / "starter.py").read_text()
+
+
+def test_a_private_folder_stays_private(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gets the hidden checks."""
+    seen: list[int] = []
+    partial = tmp_path / ".x.partial"
+    monkeypatch.setattr(export.Distribution, "write", lambda self: seen.append(partial.stat().st_mode))
+    (tmp_path / "x").mkdir(0o700)
+    export.export(tmp_path / "x")
+    assert {mode & 0o777 for mode in [*seen, (tmp_path / "x").stat().st_mode]} == {0o700}

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,6 +43,7 @@ def export(folder: Path) -> None:
     require_new(folder)
     partial = folder.resolve().with_name(f".{folder.resolve().name}.partial")
     shutil.rmtree(partial, ignore_errors=True)  # of an export that was killed
+    partial.mkdir(parents=True, mode=stat.S_IMODE(folder.stat().st_mode) if folder.exists() else 0o777)
     try:
         Distribution(partial / "student", hidden=False).write()
         Distribution(partial / "lecturer", hidden=True).write()
