@@ -87,6 +87,12 @@ def prepare(
     progress = Progress.read(folder / "last" / PROGRESS) if resume else Progress()
     updater = Updater(config, model, precision, total_steps=total_steps, step=progress.step, group=group)
     if resume:
+        progress.require_fit(
+            folder / "last" / PROGRESS,
+            step=earlier.get("step", progress.step),
+            batches=batches,
+            examples=len(inputs.train),
+        )
         updater.restore(folder / "last", progress.step)
     report = Report(folder, step=progress.step) if group.first else Silence()
     ceiling = progress.ceiling or math.inf

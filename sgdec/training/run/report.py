@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 import threading
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from sgdec.errors import SgdecError
+from sgdec.io.documents import read_document
 from sgdec.io.writing import whole_file, write_whole
 
 Row = dict[str, Any]
 METRICS, CURVE = "metrics.jsonl", "curve.png"
+LARGEST = 1e100
+"""Larger numbers, and those that are not finite, are not drawn: the scales of matplotlib overflow."""
 
 
 class Report:
@@ -79,10 +82,11 @@ def _leave_to_writers() -> None:
 def read_metrics(file: Path) -> list[Row]:
     """The complete rows of a metrics.jsonl; an empty list if the file does not exist.
 
-    An incomplete last line, left by a killed run, is ignored. Raises `SgdecError` if another line is not a row.
+    An incomplete last line, left by a killed run, is ignored. Raises `SgdecError` if another line is not a row, or
+    the file exceeds the limit of a document.
     """
     try:
-        lines = file.read_bytes().splitlines(keepends=True)
+        lines = read_document(file).splitlines(keepends=True)
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -95,8 +99,9 @@ def read_metrics(file: Path) -> list[Row]:
 def _row(line: bytes, where: str) -> Row:
     try:
         row = json.loads(line)
-        if isinstance(row, dict) and type(row.get("step")) is int and all(map(_is_number, row.values())):
-            return row
+        numbers = isinstance(row, dict) and all(map(_is_number, row.values()))
+        if numbers and type(row.get("step")) is int and row["step"] >= 0:
+            return cast(Row, row)
     except (ValueError, RecursionError):
         pass
     raise SgdecError(
@@ -127,7 +132,7 @@ def draw_curve(rows: list[Row], file: Path) -> None:
     figure = Figure(figsize=(4.5 * len(panels), 3.2), layout="constrained")
     FigureCanvasAgg(figure)
     for axes, (name, label) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
-        points = [(row["step"], row[name]) for row in rows if name in row]
+        points = [(row["step"], row[name]) for row in rows if name in row and abs(row[name]) < LARGEST]
         axes.plot(*zip(*points, strict=True), marker="." if name != "loss" else "")
         axes.set(xlabel="step", title=label)
         axes.grid(alpha=0.3)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
 from sgdec.checkpoints import layout
 from sgdec.context import Vocabularies
-from sgdec.errors import UsageError
+from sgdec.errors import SgdecError, UsageError
 from sgdec.training.config import DEFAULTS, Metric, TrainConfig
 from sgdec.training.data.text import Text
+from sgdec.training.data.workspace import WORKSPACE, Workspace
 
 TEXT, VALID = "training_text", "validation_text"
 """The keys of config.json that hold `Text.fingerprint`."""
@@ -53,10 +54,39 @@ PATHS = frozenset(
 """Files that may have moved when the run is resumed; but a file may not be added or left out."""
 
 
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_finite(value: object) -> bool:
+    return isinstance(value, int | float) and _is_number(value) and abs(value) < 1e300
+
+
+def _is_workspace(value: object) -> bool:
+    """Whether the fields of a `Workspace` are finite numbers."""
+    if not isinstance(value, dict) or set(value) != set(Workspace._fields) or not isinstance(value["terms"], list):
+        return False
+    numbers = [value["room"], value["floor"], *value["terms"], value["ranks"]]
+    return type(value["ranks"]) is int and value["ranks"] > 0 and all(map(_is_finite, numbers))
+
+
+KEYS: dict[str, Callable[[Any], bool]] = {
+    "step": lambda value: type(value) is int and value >= 0,
+    "precision": lambda value: isinstance(value, str),
+    TEXT: lambda value: isinstance(value, str),
+    VALID: lambda value: isinstance(value, str),
+    "training": lambda value: isinstance(value, dict) and isinstance(value.get("options", {}), dict),
+    WORKSPACE: _is_workspace,
+    **dict.fromkeys(get_args(Metric), _is_number),
+}
+"""The entries of config.json about the run, and the types of their values."""
+
+
 def earlier_config(folder: Path, resume: bool) -> dict[str, Any]:
     """The config of the last checkpoint in a run's folder; empty for a new run.
 
-    Raises `UsageError` if a new run's folder has a checkpoint, or a resumed run's has none.
+    Raises `UsageError` if a new run's folder has a checkpoint, or a resumed run's has none; `SgdecError` if the
+    config is damaged.
     """
     last = folder / "last"
     if not resume:
@@ -65,7 +95,11 @@ def earlier_config(folder: Path, resume: bool) -> dict[str, Any]:
         return {}
     if not last.exists():
         raise UsageError(f"--resume: {folder} holds no checkpoint yet. Start without --resume.")
-    return layout.read_config(last)
+    config = layout.read_config(last)
+    for key, fits in KEYS.items():
+        if key in config and not fits(config[key]):
+            raise SgdecError(f"{last / layout.CONFIG}: {key} is {config[key]!r}. The file is damaged; copy it again.")
+    return config
 
 
 def refuse_other_settings(config: TrainConfig, earlier: Mapping[str, Any]) -> None:
