@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from sgdec.cli.main import main
+from sgdec.cli.start import start
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(start())

@@ -93,7 +93,8 @@ def zip_(assignment: str, output: str, wheels: str | None, seed: int | None) -> 
 )
 @click.option(
     "--boundary", type=click.Choice(["auto", "user", "bubblewrap", "none"]), default="auto", show_default=True,
-    help="The boundary that submissions cannot cross; with none there are no marks.",
+    help="The boundary that submissions cannot cross. With none they run with your rights, there are no marks, and "
+    "root is refused.",
 )
 def grade(
     assignment: str, submissions: str, seed: int, csv_: str, records: str | None, jobs: int, total: float,
@@ -111,6 +112,8 @@ def grade(
         lecturer("export").require_new(Path(records), "--records ")
     found = classes.find_submissions(Path(submissions))
     grading = classes.Grading(assignment, seed, total, jobs, boundary)
+    if grading.unprotected:
+        log.warning("submissions run with your rights: each can read and change your files. There are no marks.")
     outcomes = []
     with closing(grading.grade(found)) as graded:
         for outcome in graded:

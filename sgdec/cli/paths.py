@@ -2,7 +2,8 @@
 
 A parameter that names a file or a folder has the type `Read` or `Written`. A `Command` (or a `Group`) refuses to run
 if it would write a file that it reads: the same file by its name, a link or a pattern, or by the shell's redirection
-of standard input and output. Any value of a plugin's options that names an existing file counts as read.
+of standard input and output. Nor does it begin if a parameter names a closed stream. Any value of a plugin's options
+that names an existing file counts as read.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 
 import click
 
+from sgdec.cli import streams
 from sgdec.cli.values import refuse_unfit
 from sgdec.errors import UsageError
 from sgdec.io import patterns
@@ -73,6 +75,7 @@ class Written(_PathType):
 class _Guarded(click.Command):
     def invoke(self, ctx: click.Context) -> Any:
         refuse_unfit(ctx)
+        refuse_closed(ctx)
         refuse_overwriting(ctx)
         if "logging" not in sys.modules:  # slow to import; a command that logs has imported it already
             return super().invoke(ctx)
@@ -90,6 +93,15 @@ class Group(_Guarded, click.Group):
     """A `Command` with subcommands."""
 
     command_class = Command
+
+
+def refuse_closed(ctx: click.Context) -> None:
+    """Raises UsageError if a parameter of the command names standard input or output, and that is closed."""
+    read, written = places(ctx)
+    for place in [*read, *(place for place in written if place.path)]:
+        number = place.descriptor if place.descriptor is not None else descriptor_of(place.path)
+        if number in (0, 1) and streams.is_closed(number):
+            streams.refuse(number)
 
 
 def refuse_overwriting(ctx: click.Context) -> None:

@@ -141,17 +141,33 @@ def test_only_graders_that_end_well_give_marks(course: Path, capsys: pytest.Capt
 def test_without_a_boundary_nobody_has_marks(
     course: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Also if the grader said nothing."""
+    """Also if the grader said nothing. The warning comes first."""
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(classes, "open_boundary", open_boundary)
     write_class(course, {"ada.py": CLASS["ada.py"]})
     assert grade("--boundary", "none") == 1
     assert [(row["status"], row["points"], row["first"]) for row in rows().values()] == [("UNPROTECTED", "", "")]
-    assert capsys.readouterr().out.splitlines()[-1] == "1 of 1 UNPROTECTED: no marks"
+    said = capsys.readouterr()
+    assert said.out.splitlines()[-1] == "1 of 1 UNPROTECTED: no marks"
+    assert said.err.splitlines()[0].startswith("Warning: submissions run with your rights")
+
+
+def test_root_grades_nothing_without_a_boundary(
+    course: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(classes, "open_boundary", open_boundary)
+    write_class(course, {"ada.py": "Path('ran').touch()"})
+    assert grade("--boundary", "none") == 2
+    said = capsys.readouterr().err
+    assert said.startswith("Error: --boundary none: submissions would run as root") and said.count("\n") == 1
+    assert not Path("marks.csv").exists() and not Path("ran").exists()
 
 
 def test_a_machine_without_a_boundary_is_refused_before_anything_runs(
     course: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setattr(classes, "open_boundary", lambda kind: (NoBoundary(), "no bwrap"))
     write_class(course, {"ada.py": CLASS["ada.py"]})
     assert grade() == 2

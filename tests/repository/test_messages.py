@@ -10,6 +10,7 @@ from tests.helpers.places import ROOT
 MAY = {
     "sgdec/cli/main.py",  # the one line of an error
     "sgdec/cli/console.py",
+    "sgdec/cli/streams.py",  # which drops messages to a closed stream
     "sgdec/terminal.py",
     "sgdec/training/parallel/farewell.py",  # a process that dies says so itself
 }

@@ -82,12 +82,18 @@ class Grading:
     """The reason for no marks; empty if there are marks."""
 
     def __post_init__(self) -> None:
-        """Raises UsageError for an unknown assignment, and if the boundary does not work here."""
+        """Raises UsageError for an unknown assignment, if the boundary does not work, and for root without one."""
         self.assignment = load_assignment(self.name)
+        if self.boundary == "none" and os.geteuid() == 0:
+            raise UsageError(
+                "--boundary none: submissions would run as root, with all files of this machine in reach. Leave it "
+                "out, or grade as another user."
+            )
         opened, why = open_boundary(self.boundary)
         opened.close()
         if self.boundary == "auto" and why:
-            raise UsageError(f"no boundary works here, so there are no marks: {why}. See --boundary none.")
+            way_out = "Grade as another user" if os.geteuid() == 0 else "See --boundary none"
+            raise UsageError(f"no boundary works here, so there are no marks: {why}. {way_out}.")
         self.boundary = next(kind for kind, cls in KINDS.items() if type(opened) is cls)
         self.unprotected = why
 
