@@ -16,11 +16,12 @@ from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
 
-from sgdec.corpus.engine import Task
+from sgdec.corpus.checking import lines_of, usable_result
+from sgdec.corpus.engine import Receipt, Task
 from sgdec.corpus.leases import Leases, chunks_in
 from sgdec.corpus.manifest import Chunk, ChunkTable, Input, Manifest, read_manifest, survey, write_manifest
 from sgdec.corpus.merging import merge
-from sgdec.corpus.results import Result, name_of, publish_result, read_result
+from sgdec.corpus.results import Result, publish_result
 from sgdec.corpus.stores import FolderStore
 
 
@@ -97,20 +98,19 @@ def measure(chunks: int = 300, line: int = 100, lines: int = 1000) -> Costs:
         manifest = Manifest([], "/", {}, "text", False, lines, inputs, lines * chunks, rows)
         write_manifest(store, manifest)
         leases = Leases(store)
-        results = [Result(lines, os.urandom(line * lines // 2) * 2) for _ in range(3)]
+        half = os.urandom(line // 2 * lines).replace(b"\n", b"x")
+        rows = b"".join(half[at : at + line // 2 - 1] * 2 + b"x\n" for at in range(0, len(half), line // 2))
 
         def bookkeeping() -> None:
             for chunk in range(chunks):
                 leases.claim(chunk)
-                read_result(store, name_of(chunk))
+                usable_result(store, manifest, Task(chunk))
                 leases.settle(chunk, {"lines": lines})
                 store.remove(f"leases/{chunk // 1000:06}/{chunk:09}")
 
         def publish() -> None:
             for chunk in range(chunks):
-                receipt = publish_result(store, name_of(chunk), results[chunk % 3])
-                assert receipt is not None
-                leases.settle(chunk, asdict(receipt))
+                leases.settle(chunk, asdict(_published(store, manifest, chunk, rows)))
 
         booked, _ = _timed(bookkeeping)
         published, _ = _timed(publish)
@@ -144,17 +144,23 @@ def _merge_of_small(place: Path, chunks: int) -> float:
     manifest = Manifest([], "/", {}, "text", False, 1, [Input("", "", 0, 0, "", chunks)], chunks, rows)
     leases = Leases(store)
     for chunk in range(chunks):
-        receipt = publish_result(store, name_of(chunk), Result(1, b"x\n"))
-        assert receipt is not None
-        leases.settle(chunk, asdict(receipt))
+        leases.settle(chunk, asdict(_published(store, manifest, chunk, b"x\n")))
     return _timed(lambda: merge(store, manifest, BytesIO(), lambda failure: None))[0]
+
+
+def _published(store: FolderStore, manifest: Manifest, chunk: int, rows: bytes) -> Receipt:
+    ids = lines_of(manifest, Task(chunk))
+    receipt = publish_result(store, Task(chunk), Result(len(ids), rows, run=manifest.run, id=ids.start))
+    assert receipt is not None
+    return receipt
 
 
 def _manifest(place: Path, chunks: int = 100_000) -> tuple[float, float]:
     """Seconds and bytes a chunk, to read a manifest and to keep it."""
     store = FolderStore(str(place))
-    rows = ChunkTable.of(Chunk(0, n, 1, 10**9 + n, 10**9 + n + 1, 10**8 + n, n) for n in range(chunks))
-    write_manifest(store, Manifest([], "/", {}, "text", False, 1, [], chunks, rows))
+    rows = ChunkTable.of(Chunk(0, n + 1, 1, 10**9 + n, 10**9 + n + 1, 10**8 + n, n + 1) for n in range(chunks))
+    source = Input("in.txt", "/in.txt", 2 * 10**9, 0, "", chunks)
+    write_manifest(store, Manifest([], "/", {}, "text", False, 1, [source], chunks, rows))
     seconds, _ = _timed(lambda: read_manifest(store))
     tracemalloc.start()
     kept = read_manifest(store)

@@ -21,10 +21,13 @@ if TYPE_CHECKING:
     from sgdec.corpus.engine import Engine, Job, Limits
     from sgdec.corpus.manifest import Manifest
     from sgdec.corpus.starter import Progress
+    from sgdec.corpus.starting import Ended
 
 log = logging.getLogger(__name__)
 
-INSIDE = ("manifest.json", "chunks.npy", "inputs", "leases", "parts", "results", "starters", "tokens")
+INSIDE = (
+    "manifest.json", "chunks.npy", "again", "inputs", "leases", "parts", "results", "starters", "tokens", "undecided",
+)  # fmt: skip
 """The names that are written in the folder."""
 INSTEAD = {
     "output": "--output DIR goes before `--`; `sgdec corpus-merge` writes the outputs of all lines to one file",
@@ -104,6 +107,7 @@ def _explained(other: click.Command, what: str) -> Iterator[None]:
     "--lease-seconds", type=click.FloatRange(1), default=60.0, show_default=True, metavar="SECONDS",
     help="Time after which other starters take over the chunks of one that shows no life.",
 )
+@click.option("--retry-failed", is_flag=True, help="Decode again the lines that have failed.")
 @click.pass_context
 def command(ctx: click.Context, /, **given: Any) -> int:
     """Decode the lines of all INPUT files with many workers. Options of `sgdec decode` follow `--`.
@@ -116,15 +120,15 @@ def command(ctx: click.Context, /, **given: Any) -> int:
 
     The folder holds what is done. If machines or workers die, start the same command again: it continues. Several
     starts at the same time, on machines that see the folder, share the work. The first Ctrl-C lets the workers
-    finish what they have, the second one stops them. Exit status 1 if a line that this
-    start decoded has no output.
+    finish what they have, the second one stops them. Exit status 1 if a line of the
+    corpus has no output.
     """
     from sgdec.corpus.starting import Plan, start
     from sgdec.terminal import Bar
 
     plan = Plan(
         given["input"], _job(ctx, given), ctx.meta["arguments"], given["chunk"], given["workers"],
-        _engine(ctx, given), _limits(given), given["lease_seconds"],
+        _engine(ctx, given), _limits(given), given["lease_seconds"], given["retry_failed"],
     )  # fmt: skip
     folder = given["output"]
     with Bar("decoding", log, unit="lines") as bar:
@@ -133,11 +137,20 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     manifest, progress = ended.manifest, ended.progress
     log.info(f"{folder}: {said(manifest, progress)}")
     if not ended.complete:
-        log.info(f"{folder}: stopped; start the same command again to continue.")
-        return 130
-    reasons = ", and beside it the reasons of failed lines" if progress.failed else ""
+        log.info(f"{folder}: {_why_incomplete(ended)}")
+        return 1 if ended.undecided else 130
+    reasons = f", and beside it the reasons of {ended.failed:,} failed lines" if ended.failed else ""
     log.info(f"{folder}: complete. `sgdec corpus-merge {folder} --output FILE` writes one file{reasons}.")
-    return 1 if progress.failed else 0
+    return 1 if ended.failed else 0
+
+
+def _why_incomplete(ended: Ended) -> str:
+    if not ended.undecided:
+        return "stopped; start the same command again to continue."
+    return (
+        f"{ended.undecided:,} lines are undecided, because their workers were killed from outside. Start the same "
+        "command again to try them again. If memory is short, give fewer --workers, or --worker-memory."
+    )
 
 
 def _limits(given: dict[str, Any]) -> Limits:

@@ -39,7 +39,8 @@ def command(folder: str, output: str | None, failed: str | None) -> int:
     The format is that of `sgdec corpus --output-format`. A failed line is there too, as in `sgdec decode`: an empty
     line, or an object with the error. The list of failed lines has their numbers, inputs and reasons, as JSON lines.
 
-    Each result is compared with the hash that was noted when it was published. Exit status 1 if a line failed.
+    Each result is compared with the run, with its lines, and with the hash that was noted when it was published; so
+    are the files of patterns that its lines have read. Exit status 1 if a line failed.
     """
     from sgdec.corpus.manifest import existing_manifest
     from sgdec.corpus.merging import merge

@@ -26,7 +26,7 @@ SHOWN = 10
 )
 @click.option("--json", "json_", type=Written(), metavar="FILE", help="Write everything as JSON.")
 @click.option("--html", type=Written(), metavar="FILE", help="Write a page with everything.")
-def command(folder: str, watch: float | None, json_: str | None, html: str | None) -> None:
+def command(folder: str, watch: float | None, json_: str | None, html: str | None) -> int:
     """Show how far a corpus is: lines, speed, failed lines, starters, workers, and chunks that need attention.
 
     It only reads, and can be called from any machine that sees the folder, while the corpus is decoded and after.
@@ -34,6 +34,8 @@ def command(folder: str, watch: float | None, json_: str | None, html: str | Non
     \b
     sgdec corpus-status DIR
     sgdec corpus-status DIR --watch 30
+
+    Exit status 1 if a line has failed or is undecided, or if a result cannot be used.
     """
     from sgdec.corpus.manifest import existing_manifest
     from sgdec.corpus.status import look
@@ -49,6 +51,7 @@ def command(folder: str, watch: float | None, json_: str | None, html: str | Non
         more = len(each.rows) - SHOWN
         notes = [*([f"{more:,} more rows are on the page (--html FILE)."] if more > 0 else []), *each.notes]
         click.echo("\n" + "\n".join([each.title, table(each.head, each.rows[:SHOWN]), *notes]))
+    return 0 if status.sound else 1
 
 
 def _write(status: Status, json_: str | None, html: str | None) -> None:

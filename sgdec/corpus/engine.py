@@ -72,6 +72,8 @@ class Task(NamedTuple):
     """The first line, counted in the chunk from 0."""
     lines: int | None = None
     """None: the whole chunk, whose result is published as such; otherwise the result is one of a part."""
+    again: bool = False
+    """Whether these lines have failed before; their outputs are added to the chunk's result, which stays."""
 
     def __str__(self) -> str:
         if self.lines is None:
@@ -90,6 +92,8 @@ class Receipt:
     failed: int
     seconds: float
     worker: str
+    run: str
+    """The hash of the run (`sgdec.corpus.manifest.Manifest.run`)."""
 
 
 @dataclass(frozen=True)
@@ -152,6 +156,9 @@ class Died:
     reason: str
     waiting: tuple[Task, ...] = ()
     """Tasks that it had not begun."""
+    outside: bool = False
+    """Whether the line may have nothing to do with it: somebody or the system killed the worker, or its node was
+    lost. Faults of native code, exceptions and exceeded `Limits` are the line's."""
 
 
 Event: TypeAlias = Ready | Advanced | Done | Refused | Died

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
-from sgdec.corpus.stores import file_system
+from sgdec.corpus.stores import file_system, without_waiting
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.sources import open_input
 from sgdec.io.writing import descriptor_of
@@ -72,7 +72,7 @@ def read_range(path: str, begin: int, end: int) -> bytes:
         except Exception as error:  # each file system raises errors of its own library
             raise SgdecError(f"input {path}: {_said(error)}.") from None
     try:
-        with open(path, "rb") as file:
+        with open(path, "rb", opener=without_waiting) as file:
             file.seek(begin)
             return file.read(end - begin)
     except OSError as error:

@@ -2,7 +2,7 @@
 
 ``manifest.json`` has the settings, the signature of the run and the inputs with their hashes. ``chunks.npy`` has one
 row of numbers for each chunk (`Chunk`). Both are written once, when the folder is made; a later start has to agree
-with them.
+with them. Each result names their hash (`Manifest.run`).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import zlib
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from functools import cached_property
 from pathlib import Path
 from tokenize import TokenError
 from typing import IO, NamedTuple, overload
@@ -29,13 +30,16 @@ from sgdec.corpus.inputs import absolute, is_seekable, opened, state_of
 from sgdec.corpus.stores import FolderStore, Store, publish
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.documents import parse_json
+from sgdec.io.limits import FILE
+from sgdec.signature import content_hash
 from sgdec.terminal import Bar
 from sgdec.text.lines import reading
 
 log = logging.getLogger(__name__)
 
 MANIFEST, CHUNKS = "manifest.json", "chunks.npy"
-FORMAT = 1
+FORMAT = 2
+"""1 had results that do not name their run."""
 BLOCK = 1 << 20
 """The number of bytes that are read at a time."""
 SHAPE = ("output_format", "ledger", "chunk", "lines")
@@ -122,10 +126,24 @@ class Manifest:
     chunks: ChunkTable = field(repr=False, compare=False)
     format: int = FORMAT
 
+    @cached_property
+    def run(self) -> str:
+        """The SHA-256 of all that decides the outputs: contents of inputs, chunks, `SHAPE`, and the signature without
+        what is free. Each result has it."""
+        decides = {
+            "inputs": [each.sha256 for each in self.inputs],
+            **{name: getattr(self, name) for name in SHAPE},
+            "signature": {name: value for name, value in self.signature.items() if name not in _free(self.signature)},
+        }
+        whole = hashlib.sha256(json.dumps(decides, sort_keys=True).encode())
+        whole.update(self.chunks.rows.astype("<i8").tobytes())
+        return whole.hexdigest()
+
 
 def write_manifest(store: Store, manifest: Manifest) -> Manifest:
     """Write a new manifest; if another starter was faster, its manifest, which has to agree."""
-    content = {name: value for name, value in vars(manifest).items() if name != "chunks"}
+    content = {each.name: getattr(manifest, each.name) for each in fields(manifest) if each.name != "chunks"}
+    content["run"] = manifest.run
     content["inputs"] = [asdict(each) for each in manifest.inputs]
     buffer = io.BytesIO()
     np.save(buffer, manifest.chunks.rows, allow_pickle=False)
@@ -152,23 +170,27 @@ def read_manifest(store: Store) -> Manifest | None:
         if given.get("format") != FORMAT:
             raise SgdecError(
                 f"{store}: its manifest has format {given.get('format')!r}; this sgdec reads {FORMAT}. Use the "
-                "version that made it."
+                "version that made it, or give another folder."
             )
+        run = given.pop("run")
         given["inputs"] = [Input(**each) for each in given["inputs"]]
         found = Manifest(**given, chunks=_table(store))
     except SgdecError:
         raise
     except (ValueError, TypeError, KeyError, AttributeError):
         found = None
-    if found is None or not _is_sound(found):
-        raise SgdecError(f"{store}: {MANIFEST} or {CHUNKS} is damaged. Start again in another folder.")
+    if found is None or not _is_sound(found) or found.run != run:
+        raise SgdecError(
+            f"{store}: {MANIFEST} or {CHUNKS} is damaged, or they belong to different runs. Restore both, or start "
+            "again in another folder."
+        )
     return found
 
 
 def _table(store: Store) -> ChunkTable:
     """The chunks in the store; none if the file is damaged."""
     try:
-        rows = np.load(io.BytesIO(store.read(CHUNKS) or b""), allow_pickle=False)
+        rows = np.load(io.BytesIO(store.read(CHUNKS, FILE) or b""), allow_pickle=False)
         if rows.dtype == np.int64 and rows.ndim == 2:
             return ChunkTable(rows)
     except (ValueError, TypeError, AttributeError, EOFError, SyntaxError, TokenError, zipfile.BadZipFile):
@@ -185,6 +207,7 @@ def _is_sound(manifest: Manifest) -> bool:
     file, _, lines, begin, end, _, id = manifest.chunks.rows.T
     return (
         bool(((file >= 0) & (file < len(manifest.inputs)) & (lines >= 1) & (begin >= 0) & (begin <= end)).all())
+        and bool((end <= np.array([each.size for each in manifest.inputs])[file]).all())
         and int(lines.sum()) == manifest.lines
         and np.array_equal(id, 1 + np.cumsum(lines) - lines)
     )
@@ -216,10 +239,13 @@ def refuse_other(found: Manifest, now: Manifest, store: Store) -> None:
 
 def refuse_other_signature(found: Mapping[str, str], now: Mapping[str, str], store: Store) -> None:
     """Raises UsageError that names the first difference of two signatures."""
-    free = FREE if "deterministic" not in now else FREE[:2]
     for name in dict.fromkeys([*found, *now]):
-        if name not in free:
+        if name not in _free(now):
             _refuse(store, name, found.get(name, "(none)"), now.get(name, "(none)"))
+
+
+def _free(signature: Mapping[str, str]) -> tuple[str, ...]:
+    return FREE if "deterministic" not in signature else FREE[:2]
 
 
 def refuse_other_input(found: Manifest, inputs: Sequence[Input], store: Store) -> None:
@@ -298,7 +324,8 @@ def _unpack(file: IO[bytes], path: str, tally: _Tally, folder: Path) -> tuple[In
             tally.read(file, path, None, copy)
             os.fsync(copy.fileno())
         place = folder / f"{tally.digest.hexdigest()[:16]}.txt"
-        publish(beside, place)  # if an earlier start has written it, that file stays: workers may be reading it
+        if not publish(beside, place) and content_hash(place) != tally.digest.hexdigest():
+            os.replace(beside, place)  # a copy of an earlier start that somebody has changed
         name = "standard input" if path == "-" else path
         log.info(f"{name}: unpacked to {place}, where workers read it.")
         return tally.input(path, str(place), os.stat(place).st_mtime_ns), tally.chunks

@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 import zipfile
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from typing import BinaryIO
 
-from sgdec.corpus.leases import Leases, place_of
+from sgdec.corpus.checking import Results
 from sgdec.corpus.manifest import Manifest
-from sgdec.corpus.results import Failure, Result, name_of, read_result
+from sgdec.corpus.results import Failure, Result
 from sgdec.corpus.stores import Store
 from sgdec.errors import SgdecError
 
@@ -22,35 +21,25 @@ _THEN = (1980, 1, 1, 0, 0, 0)
 def results(store: Store, manifest: Manifest) -> Iterator[Result]:
     """The results of the chunks in order, one in memory at a time.
 
-    Raises SgdecError if one is missing, damaged, or not the one that its record names.
+    Raises SgdecError if one is missing or cannot be used.
     """
-    leases = Leases(store)
+    known, gone = Results(store, manifest), 0
     for number, chunk in enumerate(manifest.chunks):
-        found = read_result(store, name_of(number))
+        found = known.checked(number)
         if found is None:
             raise SgdecError(
                 f"{store}: chunk {number} (lines {chunk.id} to {chunk.id + chunk.lines - 1}) has no result yet. "
                 "Start `sgdec corpus` with the same options again: it continues."
             )
-        result, receipt = found
-        record = leases.record(number)
-        if record is None:  # its starter died before it could note this
+        if not found.recorded:
             try:
-                leases.settle(number, asdict(receipt))
+                known.settle(number, found.receipt)
             except SgdecError as error:  # a folder that can only be read has all that the merge needs
                 log.debug(str(error))
-        elif record.get("sha256") != receipt.sha256:
-            raise SgdecError(
-                f"{store}/{name_of(number)}: not the file that was published (sha256 {receipt.sha256[:12]}, expected "
-                f"{str(record.get('sha256'))[:12]}). Restore it; or remove it and leases/{place_of(number)}, and "
-                "start `sgdec corpus` again."
-            )
-        if result.lines != chunk.lines:
-            raise SgdecError(
-                f"{store}/{name_of(number)}: {result.lines} lines; its chunk has {chunk.lines}. "
-                f"Remove it and leases/{place_of(number)}, and start `sgdec corpus` again."
-            )
-        yield result
+        gone += found.gone
+        yield found.result
+    if gone:
+        log.info(f"Note: {gone:,} files of patterns that lines have read are gone, so they were not compared.")
 
 
 def merge(

@@ -1,11 +1,13 @@
-"""The result of a chunk or of a part of it: one zip file, complete when it has its name.
+"""The result of a chunk or of some of its lines: one zip file, complete when it has its name.
 
     rows            the output of ``sgdec decode`` for these lines, in its format
     ID.fst          for the output format fst: the lattice of a sentence
     failed.jsonl    a line for each sentence that failed: {"id": 17, "input": "a.txt", "line": 17, "reason": "..."}
-    about.json      lines, failed lines, seconds, and the worker
+    versions.jsonl  if options name patterns: a line for each file that these lines read (`sgdec.corpus.versions`)
+    about.json      the hash of the run, the first line, lines, failed lines, seconds, and the worker
 
-The first result of a chunk is kept. Its hash is in the record that takes the place of the chunk's lease.
+The first result of a chunk is kept. Its hash is in the record that takes the place of the chunk's lease. Lines that
+failed and were decoded again later (``--retry-failed``) have results of their own beside it.
 """
 
 from __future__ import annotations
@@ -16,23 +18,25 @@ import json
 import os
 import re
 import tempfile
-import zipfile
-import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sgdec.corpus.engine import Receipt
+from sgdec.corpus.engine import Receipt, Task
 from sgdec.corpus.leases import place_of
+from sgdec.corpus.packing import pack, unpack
 from sgdec.corpus.stores import Store
+from sgdec.corpus.versions import Version
 from sgdec.errors import SgdecError
 from sgdec.io.documents import parse_json
+from sgdec.io.limits import FILE
 
-ROWS, FAILED, ABOUT = "rows", "failed.jsonl", "about.json"
-_PART = re.compile(r"([0-9]{1,18})-([0-9]{1,18})\.zip")
-_THEN = (1980, 1, 1, 0, 0, 0)
-"""The time of all members: equal results are equal files."""
+ROWS, FAILED, VERSIONS, ABOUT = "rows", "failed.jsonl", "versions.jsonl", "about.json"
+PARTS, AGAIN = "parts", "again"
+"""The folders of results of some lines: of a chunk that is not done, and of lines that had failed."""
+_SOME = re.compile(r"([0-9]{1,18})-([0-9]{1,18})\.zip")
+_LATTICE = re.compile(r"[1-9][0-9]{0,17}\.fst")
 
 
 class Failure(NamedTuple):
@@ -71,32 +75,45 @@ class Result:
     failed: tuple[Failure, ...] = ()
     seconds: float = 0.0
     worker: str = ""
+    run: str = ""
+    """`sgdec.corpus.manifest.Manifest.run`."""
+    id: int = 1
+    """The number of the first line among the lines of all inputs, from 1."""
+    versions: tuple[Version, ...] = ()
+    """The files of patterns that these lines read."""
+
+    @property
+    def ids(self) -> range:
+        """The numbers of the lines."""
+        return range(self.id, self.id + self.lines)
 
     def packed(self) -> bytes:
         """The content of its file."""
-        about = {"lines": self.lines, "failed": len(self.failed), "seconds": self.seconds, "worker": self.worker}
-        failed = b"".join(map(line_of, self.failed))
-        members = {ROWS: self.rows, FAILED: failed, ABOUT: json.dumps(about).encode(), **self.files}
-        buffer = io.BytesIO()
-        with zipfile.ZipFile(buffer, "w") as file:
-            for name, content in members.items():
-                member = zipfile.ZipInfo(name, _THEN)
-                member.compress_type = zipfile.ZIP_DEFLATED
-                file.writestr(member, content, compresslevel=1)
-        return buffer.getvalue()
+        about = {
+            "run": self.run, "id": self.id, "lines": self.lines, "failed": len(self.failed),
+            "seconds": self.seconds, "worker": self.worker,
+        }  # fmt: skip
+        members = {ROWS: self.rows, FAILED: b"".join(map(line_of, self.failed)), ABOUT: json.dumps(about).encode()}
+        if self.versions:
+            members[VERSIONS] = b"".join(json.dumps(version).encode() + b"\n" for version in self.versions)
+        return pack({**members, **self.files})
 
     @classmethod
-    def unpacked(cls, data: bytes, name: str) -> Result:
-        """The result in a file. Raises SgdecError if it is damaged."""
+    def unpacked(cls, data: bytes, name: str, lines: int) -> Result:
+        """The result of this number of lines in a file. Raises SgdecError if it is damaged."""
         try:
-            with zipfile.ZipFile(io.BytesIO(data)) as file:
-                members = {member: file.read(member) for member in file.namelist()}
+            members = unpack(data, lines + 4)
             about = parse_json(members.pop(ABOUT))
             rows, listed = members.pop(ROWS), members.pop(FAILED).splitlines()  # text would also be split at U+2028
             failed = tuple(Failure(**parse_json(line)) for line in listed)
-            return cls(about["lines"], rows, members, failed, about["seconds"], about["worker"])
-        except (zipfile.BadZipFile, zlib.error, ValueError, KeyError, TypeError, EOFError, RuntimeError):
-            raise SgdecError(f"{name}: damaged. Remove it, and start again: its lines are decoded again.") from None
+            versions = tuple(Version(*parse_json(line)) for line in members.pop(VERSIONS, b"").splitlines())
+            counted = about.pop("failed")
+            found = cls(rows=rows, files=members, failed=failed, versions=versions, **about)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            found = None
+        if found is None or counted != len(failed) or not _is_sound(found):
+            raise SgdecError(f"{name}: damaged. Remove it, and start again: its lines are decoded again.")
+        return found
 
     @classmethod
     def joined(cls, parts: Iterable[Result]) -> Result:
@@ -109,47 +126,68 @@ class Result:
             tuple(failure for part in listed for failure in part.failed),
             sum(part.seconds for part in listed),
             ", ".join(dict.fromkeys(part.worker for part in listed if part.worker)),
+            listed[0].run,
+            listed[0].id,
+            tuple(version for part in listed for version in part.versions),
         )
+
+
+def _is_sound(result: Result) -> bool:
+    """Whether all values have their types, and all failures, files and versions are of its lines."""
+    ids = result.ids if type(result.lines) is type(result.id) is int else range(0)
+    return (
+        all(isinstance(value, str) for value in (result.run, result.worker))
+        and isinstance(result.seconds, int | float)
+        and all(_typed(each, (int, str, int, str)) and each.id in ids for each in result.failed)
+        and all(_typed(each, (int, str, (str, type(None)), int, int)) and each.id in ids for each in result.versions)
+        and all(_LATTICE.fullmatch(name) and int(name[:-4]) in ids for name in result.files)
+    )
+
+
+def _typed(row: tuple[Any, ...], types: tuple[Any, ...]) -> bool:
+    return all(isinstance(value, kind) for value, kind in zip(row, types, strict=True))
 
 
 def receipt_of(result: Result, data: bytes) -> Receipt:
     """The receipt of a result with this content of its file."""
     digest = hashlib.sha256(data).hexdigest()
-    return Receipt(digest, result.lines, len(result.failed), result.seconds, result.worker)
+    return Receipt(digest, result.lines, len(result.failed), result.seconds, result.worker, result.run)
 
 
-def name_of(chunk: int) -> str:
-    return f"results/{place_of(chunk)}.zip"
+def name_of(task: Task) -> str:
+    """The name of the result of a task."""
+    if task.lines is None:
+        return f"results/{place_of(task.chunk)}.zip"
+    return f"{AGAIN if task.again else PARTS}/{task.chunk:09}/{task.first}-{task.lines}.zip"
 
 
-def name_of_part(chunk: int, first: int, lines: int) -> str:
-    """``first``: the first line in the chunk, from 0."""
-    return f"parts/{chunk:09}/{first}-{lines}.zip"
+def chunks_with(store: Store, kind: str) -> list[int]:
+    """The chunks of which there may be `PARTS`, or lines that were decoded `AGAIN`."""
+    return [int(name) for name in store.names(kind) if name.isdecimal() and name == f"{int(name):09}"]
 
 
-def split_chunks(store: Store) -> list[int]:
-    """The chunks of which there are parts."""
-    return [int(name) for name in store.names("parts") if name.isdecimal() and name == f"{int(name):09}"]
+def results_of_some(store: Store, kind: str, chunk: int) -> list[Task]:
+    """The tasks whose results are the `PARTS` of a chunk, or its lines that were decoded `AGAIN`, in order."""
+    found = map(_SOME.fullmatch, store.names(f"{kind}/{chunk:09}"))
+    return sorted(Task(chunk, int(each[1]), int(each[2]), kind == AGAIN) for each in found if each)
 
 
-def parts_of(store: Store, chunk: int) -> list[tuple[int, int]]:
-    """The first lines and the numbers of lines of the parts of a chunk, in order."""
-    found = map(_PART.fullmatch, store.names(f"parts/{chunk:09}"))
-    return sorted((int(part[1]), int(part[2])) for part in found if part)
-
-
-def publish_result(store: Store, name: str, result: Result) -> Receipt | None:
+def publish_result(store: Store, task: Task, result: Result) -> Receipt | None:
     """Write a result, unless there is one: then None, and the existing one counts."""
     data = result.packed()
-    return receipt_of(result, data) if store.create(name, data) else None
+    if len(data) > FILE.value:
+        raise SgdecError(f"{task}: its result has {len(data)} bytes. Give a smaller --chunk. {FILE.raising}")
+    return receipt_of(result, data) if store.create(name_of(task), data) else None
 
 
-def read_result(store: Store, name: str) -> tuple[Result, Receipt] | None:
-    """A published result; None if there is none. Raises SgdecError if it is damaged."""
-    data = store.read(name)
+def read_result(store: Store, task: Task, lines: int) -> tuple[Result, Receipt] | None:
+    """The published result of a task of this number of lines; None if there is none. Raises SgdecError if it is
+    damaged."""
+    name = name_of(task)
+    data = store.read(name, FILE)
     if data is None:
         return None
-    result = Result.unpacked(data, f"{store}/{name}")
+    result = Result.unpacked(data, f"{store}/{name}", lines)
     return result, receipt_of(result, data)
 
 

@@ -2,7 +2,8 @@
 
 The folder decides what is done; all that is in memory here can be lost. A chunk whose worker dies is tried again.
 After the second death it is split in two, and so is each part whose worker dies, until single lines are left. A line
-that kills two workers by itself is given up: it has no output, and the reason is in the list of failed lines.
+that kills its workers by itself (`sgdec.corpus.deaths`) is given up: it has no output, and the reason is in the list
+of failed lines. A line that may be innocent stays undecided: its chunk is not done, and the next start tries again.
 """
 
 from __future__ import annotations
@@ -10,32 +11,34 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 from zlib import crc32
 
+from sgdec.corpus import undecided
+from sgdec.corpus.checking import Results, lines_of, usable_result
+from sgdec.corpus.deaths import OWN, Deaths
 from sgdec.corpus.engine import Advanced, Died, Done, Engine, Event, Ready, Receipt, Refused, Task
 from sgdec.corpus.leases import Leases, chunks_beside, chunks_in
 from sgdec.corpus.manifest import Chunk, Manifest, refuse_other_signature
 from sgdec.corpus.results import (
+    PARTS,
     Failure,
     Result,
+    chunks_with,
     failed_rows,
     name_of,
-    name_of_part,
-    parts_of,
     publish_result,
-    read_result,
-    split_chunks,
+    results_of_some,
 )
 from sgdec.corpus.stores import Store
 from sgdec.errors import SgdecError
 
 log = logging.getLogger(__name__)
 
-DEATHS = 2
-"""The deaths after which a chunk is split, and after which a line is given up."""
+DEATHS = OWN
+"""The deaths after which a chunk is split."""
 IN_A_ROW = 50
 """The deaths without any finished task between them after which the run stops: then it is not the lines. To find the
 one line of a chunk takes more, the number of times that it can be split. A worker that dies while it is loading does
@@ -75,14 +78,16 @@ class Starter:
         engine: Engine,
         leases: Leases,
         *,
+        retry: Iterable[Task] = (),
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """``retry``: lines of chunks that are done, which have failed and are decoded again."""
         self.progress = Progress()
         self.stopping = False
         """Whether to hand out nothing more."""
         self._store, self._manifest, self._engine, self._leases = store, manifest, engine, leases
         self._clock = clock
-        self._parts: dict[int, list[Task]] = {chunk: [] for chunk in split_chunks(store)}
+        self._parts: dict[int, list[Task]] = {chunk: [] for chunk in chunks_with(store, PARTS)}
         """The tasks of chunks that were split, in order."""
         done = set(chunks_in(store, "results")).intersection(range(len(manifest.chunks)))
         self.progress.chunks = len(done)
@@ -94,10 +99,13 @@ class Starter:
         self._taken: deque[int] = deque()
         """Chunks that other starters had when we last looked."""
         self._looked = clock()
-        self._retry: deque[Task] = deque()
-        """Tasks of claimed chunks that wait for a worker, after a death or a split."""
+        self._retry: deque[Task] = deque(retry)
+        """Tasks that need no claim and wait for a worker, after a death or a split."""
         self._flying: set[Task] = set()
-        self._deaths: dict[Task, int] = {}
+        self._deaths = Deaths(clock)
+        self._accused: dict[Task, str] = {}
+        """Single lines whose last death was a moment ago, and its reason."""
+        self._undecided: set[Task] = set()
         self._in_a_row = self._most_flying = 0
 
     @property
@@ -110,7 +118,7 @@ class Starter:
         """Whether all chunks are done; or, if it is stopping, whether no worker has a task."""
         if self.stopping:
             return not self._flying
-        return not (self._waiting or self._taken or self._retry or self._flying)
+        return not (self._waiting or self._taken or self._retry or self._flying or self._accused)
 
     def step(self, seconds: float) -> None:
         """Hand out what can be handed out, and react to what happens within this time.
@@ -121,6 +129,8 @@ class Starter:
             self._hand_out()
         for event in self._engine.events(seconds):
             self.react(event)
+        for task, reason in list(self._accused.items()):
+            self._judge(task, reason)
 
     def react(self, event: Event) -> None:
         """Take note of one event."""
@@ -140,7 +150,7 @@ class Starter:
 
     def give_back(self) -> None:
         """Give up the leases of everything that is not done."""
-        for chunk in {task.chunk for task in (*self._flying, *self._retry)}:
+        for chunk in {task.chunk for task in (*self._flying, *self._retry, *self._accused, *self._undecided)}:
             self._leases.release(chunk)
 
     def _hand_out(self) -> None:
@@ -177,10 +187,13 @@ class Starter:
                 return Task(chunk)
 
     def _published(self, chunk: int, *, recorded: bool = False) -> bool:
-        """Whether a chunk has a result. A missing record is written: its starter died before it could."""
-        if recorded and self._store.exists(name_of(chunk)):
-            return True
-        found = read_result(self._store, name_of(chunk))
+        """Whether a chunk has a result. A missing record is written: its starter died before it could.
+
+        Raises SgdecError if the result cannot be used.
+        """
+        if recorded and (self._leases.record(chunk) or {}).get("run") == self._manifest.run:
+            return self._store.exists(name_of(Task(chunk)))
+        found = usable_result(self._store, self._manifest, Task(chunk))
         if found is None:
             return False
         self._leases.settle(chunk, asdict(found[1]))
@@ -192,18 +205,28 @@ class Starter:
             self.progress.failed += receipt.failed
             place = worker.partition(".")[0]
             self.progress.by_worker[place] = self.progress.by_worker.get(place, 0) + receipt.lines
+        if task.again:
+            return
         if task.lines is not None:
             self._join(task.chunk)
             return
-        self.progress.chunks += 1
-        if receipt is not None:
-            self._leases.settle(task.chunk, asdict(receipt))
+        self._settle(task.chunk, receipt)
         self._parts.pop(task.chunk, None)
+
+    def _settle(self, chunk: int, receipt: Receipt | None) -> None:
+        """Note that a chunk is done. ``receipt``: that of its result; None: another result was there first."""
+        if receipt is not None:
+            self._leases.settle(chunk, asdict(receipt))
+        elif not self._published(chunk):
+            name = name_of(Task(chunk))
+            raise SgdecError(f"{self._store}/{name}: in the way of a result. Remove it, and start again.")
+        self.progress.chunks += 1
 
     def _bury(self, died: Died) -> None:
         """React to a death: try again, split, or give a line up."""
         self.progress.pending.pop(died.worker, None)
         self.progress.deaths += 1
+        self._deaths.add(died.task, outside=died.outside)
         about = f", working on {died.task}" if died.task else " while it was loading"
         log.warning(f"worker {died.worker} {died.reason or 'has died'}{about}.")
         for task in died.waiting:
@@ -222,41 +245,73 @@ class Starter:
             return
         task = died.task
         self._flying.discard(task)
-        deaths = self._deaths[task] = self._deaths.get(task, 0) + 1
-        first, lines = task.first, self._lines_of(task)
-        if lines == 1 and deaths >= DEATHS:
-            self._give_up(task, died.reason)
-        elif lines > 1 and (deaths >= DEATHS or task.lines is not None):
-            half = lines // 2
-            pieces = [Task(task.chunk, first, half), Task(task.chunk, first + half, lines - half)]
-            listed = self._parts.setdefault(task.chunk, [task])
-            at = listed.index(task)
-            listed[at : at + 1] = pieces
-            self._retry.extendleft(reversed(pieces))
+        lines = len(lines_of(self._manifest, task))
+        if lines == 1:
+            self._judge(task, died.reason)
+        elif self._deaths.of(task) >= DEATHS or task.lines is not None:
+            self._split(task, lines)
         else:
             self._retry.appendleft(task)
 
-    def _lines_of(self, task: Task) -> int:
-        return self._manifest.chunks[task.chunk].lines if task.lines is None else task.lines
+    def _split(self, task: Task, lines: int) -> None:
+        half = lines // 2
+        pieces = [
+            Task(task.chunk, task.first, half, task.again),
+            Task(task.chunk, task.first + half, lines - half, task.again),
+        ]
+        if not task.again:
+            listed = self._parts.setdefault(task.chunk, [task])
+            at = listed.index(task)
+            listed[at : at + 1] = pieces
+        self._retry.extendleft(reversed(pieces))
+
+    def _judge(self, task: Task, reason: str) -> None:
+        """Decide about a line whose worker has died, if it can be decided now."""
+        self._accused.pop(task, None)
+        verdict = self._deaths.verdict(task)
+        if verdict == "later":
+            self._accused[task] = reason
+        elif verdict == "again":
+            self._retry.appendleft(task)
+        elif verdict == "guilty":
+            self._give_up(task, reason)
+        else:
+            self._leave_undecided(task, reason)
 
     def _give_up(self, task: Task, reason: str) -> None:
         """Publish an empty result for one line."""
         chunk = self._manifest.chunks[task.chunk]
-        path = self._manifest.inputs[chunk.file].path
-        line = chunk.line + task.first
-        why = f"{path}, line {line}: its worker {reason}, {DEATHS} times"
+        path, line = self._place_of(task)
+        why = f"{path}, line {line}: its worker {reason}, {self._deaths.of(task)} times"
         failure = Failure(chunk.id + task.first, path, line, why)
-        rows, files = failed_rows(self._manifest.output_format, failure)
-        result = Result(1, rows, files, (failure,))
-        whole = task.lines is None
-        name = name_of(task.chunk) if whole else name_of_part(task.chunk, task.first, 1)
-        receipt = publish_result(self._store, name, result)
         log.warning(f"{failure.reason}; it has no output.")
-        self._finish(task, receipt, "")
+        if task.again:
+            return
+        rows, files = failed_rows(self._manifest.output_format, failure)
+        result = Result(1, rows, files, (failure,), run=self._manifest.run, id=failure.id)
+        self._finish(task, publish_result(self._store, task, result), "")
+
+    def _leave_undecided(self, task: Task, reason: str) -> None:
+        path, line = self._place_of(task)
+        log.warning(
+            f"{path}, line {line}: its worker {reason}, {self._deaths.of(task)} times, and others were lost then; it "
+            "is undecided."
+        )
+        if not task.again:  # it stays failed
+            self._undecided.add(task)
+            undecided.note(self._store, task, reason)
+
+    def _place_of(self, task: Task) -> tuple[str, int]:
+        """The input and the number in it of the first line of a task."""
+        chunk = self._manifest.chunks[task.chunk]
+        return self._manifest.inputs[chunk.file].path, chunk.line + task.first
 
     def _join(self, chunk: int) -> None:
         """Publish the result of a chunk whose parts are all done."""
-        if any(task in self._flying or task in self._retry for task in self._parts[chunk]):
+        if any(
+            task in self._flying or task in self._retry or task in self._accused or task in self._undecided
+            for task in self._parts[chunk]
+        ):
             return
         found = {task: self._part(task) for task in self._parts[chunk]}
         parts = [part for part in found.values() if part is not None]
@@ -267,35 +322,49 @@ class Starter:
             else:
                 self._retry.extend(task for task, part in found.items() if part is None)
             return
-        receipt = publish_result(self._store, name_of(chunk), Result.joined(parts))
-        if receipt is not None:
-            self._leases.settle(chunk, asdict(receipt))
-        self.progress.chunks += 1
+        self._settle(chunk, publish_result(self._store, Task(chunk), Result.joined(parts)))
         for task in self._parts.pop(chunk):
-            self._store.remove(name_of_part(chunk, task.first, task.lines or 0))
+            self._store.remove(name_of(task))
 
     def _part(self, task: Task) -> Result | None:
-        found = read_result(self._store, name_of_part(task.chunk, task.first, task.lines or 0))
+        found = usable_result(self._store, self._manifest, task)
         return None if found is None else found[0]
 
     def _resume_parts(self, chunk: int) -> None:
         """Continue a chunk that an earlier start has split."""
         about = self._manifest.chunks[chunk]
-        kept = _kept(chunk, about, parts_of(self._store, chunk))
+        kept = _kept(about, results_of_some(self._store, PARTS, chunk))
         tasks = _filled(chunk, about, kept)
         self._parts[chunk] = tasks
         self._retry.extend(task for task in tasks if task not in kept)
         self._join(chunk)
 
 
-def _kept(chunk: int, about: Chunk, parts: Iterable[tuple[int, int]]) -> list[Task]:
+def failed_before(results: Results, chunks: Iterable[int]) -> Iterator[Task]:
+    """Tasks for the lines of these chunks that have failed, neighbours together."""
+    for chunk in chunks:
+        found = results.checked(chunk) if results.failed(chunk) else None
+        if found is None:
+            continue
+        stretch: list[int] = []
+        for line in sorted(failure.id - found.result.id for failure in found.result.failed):
+            if stretch and line > stretch[-1] + 1:
+                yield Task(chunk, stretch[0], len(stretch), again=True)
+                stretch = []
+            stretch.append(line)
+        if stretch:
+            yield Task(chunk, stretch[0], len(stretch), again=True)
+
+
+def _kept(about: Chunk, parts: Iterable[Task]) -> list[Task]:
     """The parts that are done, in order, without those that overlap others or the end of the chunk."""
     kept: list[Task] = []
     end = 0
-    for first, lines in parts:
-        if lines and end <= first <= about.lines - lines:
-            kept.append(Task(chunk, first, lines))
-            end = first + lines
+    for part in parts:
+        lines = part.lines or 0
+        if lines and end <= part.first <= about.lines - lines:
+            kept.append(part)
+            end = part.first + lines
     return kept
 
 

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sgdec.corpus.engine import Died, Engine, Event, Hello, Job, Limits, Ready, Refused
+from sgdec.corpus.checking import Examined, Results, refuse_results_without_manifest, refuse_unusable
+from sgdec.corpus.engine import Died, Engine, Event, Hello, Job, Limits, Ready, Refused, Task
 from sgdec.corpus.leases import Leases, refuse_company
 from sgdec.corpus.manifest import (
     ChunkTable,
@@ -19,12 +20,16 @@ from sgdec.corpus.manifest import (
     Manifest,
     read_manifest,
     refuse_other,
+    refuse_other_input,
     survey,
     write_manifest,
 )
-from sgdec.corpus.starter import Progress, Starter, about
+from sgdec.corpus.starter import Progress, Starter, about, failed_before
 from sgdec.corpus.stores import Store, open_store
+from sgdec.corpus.undecided import undecided
+from sgdec.corpus.work import token_of_run
 from sgdec.errors import SgdecError, UsageError
+from sgdec.terminal import Bar
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +55,8 @@ class Plan:
     engine: Engine
     limits: Limits
     patience: float = 60.0
+    retry_failed: bool = False
+    """Whether to decode again the lines that have failed."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +67,10 @@ class Ended:
     progress: Progress
     complete: bool
     """Whether all chunks have a result."""
+    failed: int
+    """The failed lines of all results, by whichever start."""
+    undecided: int
+    """The lines whose workers were killed from outside, so that they have no result yet."""
 
 
 def start(plan: Plan, shown: Callable[[Manifest, Progress], None] = lambda manifest, progress: None) -> Ended:
@@ -72,9 +83,15 @@ def start(plan: Plan, shown: Callable[[Manifest, Progress], None] = lambda manif
     leases = Leases(store, patience=plan.patience)
     refuse_company(leases, store)
     known = read_manifest(store)
+    if known is None:
+        refuse_results_without_manifest(store)
     inputs, chunks = survey(plan.inputs, plan.chunk, store, known=known)
     if not chunks:
         raise UsageError(f"{' and '.join(plan.inputs)}: no lines. Expected one sentence per line.")
+    again: list[Task] = []
+    if known is not None:
+        refuse_other_input(known, inputs, store)
+        again = _look_at_results(Results(store, known, plan.job.folder), store, retry=plan.retry_failed)
     job = replace(plan.job, token=f"tokens/{leases.name}")
     store.create(job.token, b"")
     progress = Progress()
@@ -85,15 +102,36 @@ def start(plan: Plan, shown: Callable[[Manifest, Progress], None] = lambda manif
             for note in hello.notes:
                 log.info(f"Note: {note}")
             manifest = _agreed(store, known, _manifest(plan, inputs, chunks, hello.signature))
-            starter = Starter(store, manifest, plan.engine, leases)
+            store.create(token_of_run(job.token), manifest.run.encode())
+            starter = Starter(store, manifest, plan.engine, leases, retry=again)
             progress = starter.progress
             for event in others:
                 starter.react(event)
             _work(starter, manifest, shown)
-            return Ended(manifest, progress, progress.chunks == len(manifest.chunks))
+            results = Results(store, manifest, plan.job.folder)
+            done = results.done()
+            return Ended(
+                manifest, progress, len(done) == len(manifest.chunks), sum(map(results.failed, done)),
+                len(undecided(store, set(done))),
+            )  # fmt: skip
         finally:
             plan.engine.close()
             store.remove(job.token)
+            store.remove(token_of_run(job.token))
+
+
+def _look_at_results(results: Results, store: Store, *, retry: bool) -> list[Task]:
+    """Raises SgdecError if a result of an earlier start cannot be used. Returns the lines to decode again."""
+    done = results.done()
+    with Bar("looking at results", log, unit="chunks", total=len(done)) as bar:
+        examined: list[Examined] = []
+        for each in results.examine(done):
+            examined.append(each)
+            bar.advance(1)
+    refuse_unusable(store, examined, list(results.unusable_parts(set(done))))
+    if gone := sum(each.gone for each in examined):
+        log.info(f"Note: {gone:,} files of patterns that lines have read are gone, so they were not compared.")
+    return list(failed_before(results, done)) if retry else []
 
 
 def _greeting(engine: Engine, workers: int) -> tuple[Hello, list[Event]]:

@@ -11,13 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, TypeAlias
 
+from sgdec.corpus.checking import Results
+from sgdec.corpus.engine import Task
 from sgdec.corpus.leases import Leases, chunks_in
-from sgdec.corpus.manifest import Chunk, Manifest
-from sgdec.corpus.results import name_of, parts_of, split_chunks
+from sgdec.corpus.manifest import Manifest
+from sgdec.corpus.results import PARTS, chunks_with, name_of, results_of_some
 from sgdec.corpus.stores import Store
+from sgdec.corpus.undecided import undecided
 
 FEW = 10_000
-"""The most results whose records are read although nobody asked for details."""
+"""The most results that are read although nobody asked for details."""
 SLOWEST = 20
 MOST = 10**15
 """The highest number of lines or seconds that is believed."""
@@ -52,9 +55,13 @@ class StarterStatus:
 
 @dataclass(frozen=True)
 class Records:
-    """A summary of the records of all results."""
+    """A summary of all results and their records."""
 
     failed: int
+    unusable: list[str]
+    """What is wrong with results that are damaged, of another run, or decoded from files that have changed."""
+    gone: int
+    """Files of patterns that lines have read and that are no longer there, so that they could not be compared."""
     unrecorded: list[int]
     """Chunks with a result whose record is missing; a later start or the merge writes it."""
     slowest: list[tuple[int, dict[str, Any]]]
@@ -80,6 +87,13 @@ class Status:
     starters: list[StarterStatus]
     records: Records | None
     """None if they were not read."""
+    undecided: int = 0
+    """Lines whose workers were killed from outside, and that have no result yet."""
+
+    @property
+    def sound(self) -> bool:
+        """Whether no line has failed or is undecided, and all results that were read can be used."""
+        return not (self.failed or self.undecided or (self.records and self.records.unusable))
 
     @property
     def failed(self) -> int:
@@ -132,7 +146,8 @@ def look(
         str(store), manifest.lines, len(manifest.chunks), sum(manifest.chunks[chunk].lines for chunk in done),
         len(done), leased, _split(store, done), lost,
         [_starter(pulse, before.get(name), seconds or 0.0, held.count(name)) for name, pulse in pulses.items()],
-        _records(leases, manifest.chunks, done) if details or len(done) <= FEW else None,
+        _records(store, leases, manifest, sorted(done)) if details or len(done) <= FEW else None,
+        len(undecided(store, done)),
     )  # fmt: skip
 
 
@@ -147,14 +162,14 @@ def _claims(store: Store, leases: Leases, chunks: Sequence[int]) -> tuple[dict[i
     for chunk in chunks:
         if (owner := leases.owner(chunk)) is not None:
             leased[chunk] = owner
-        elif leases.record(chunk) is not None and not store.exists(name_of(chunk)):
+        elif leases.record(chunk) is not None and not store.exists(name_of(Task(chunk))):
             lost.append(chunk)
     return leased, lost
 
 
 def _split(store: Store, done: set[int]) -> dict[int, int]:
-    open_ = [chunk for chunk in split_chunks(store) if chunk not in done]
-    return {chunk: sum(lines for _, lines in parts_of(store, chunk)) for chunk in open_}
+    open_ = [chunk for chunk in chunks_with(store, PARTS) if chunk not in done]
+    return {chunk: sum(part.lines or 0 for part in results_of_some(store, PARTS, chunk)) for chunk in open_}
 
 
 def _starter(
@@ -196,20 +211,25 @@ def _number(pulse: Mapping[str, Any], name: str) -> float:
     return value if isinstance(value, int | float) and 0 <= value <= MOST else 0
 
 
-def _records(leases: Leases, chunks: Sequence[Chunk], done: set[int]) -> Records:
-    failed = 0
-    unrecorded: list[int] = []
+def _records(store: Store, leases: Leases, manifest: Manifest, done: Sequence[int]) -> Records:
+    results = Results(store, manifest)
+    failed = gone = 0
+    unusable, unrecorded = list(results.unusable_parts(set(done))), list[int]()
     timed: list[tuple[float, int, dict[str, Any]]] = []
-    for chunk in sorted(done):
-        record = leases.record(chunk)
+    for each in results.examine(done):
+        failed += each.failed
+        gone += each.gone
+        if each.unusable:
+            unusable.append(each.unusable)
+        record = leases.record(each.chunk) if each.recorded else None
         if record is None:
-            unrecorded.append(chunk)
+            unrecorded += [] if each.unusable else [each.chunk]
             continue
-        failed += int(_number(record, "failed"))
-        timed.append((_number(record, "seconds") / max(chunks[chunk].lines, 1), chunk, record))
+        seconds = _number(record, "seconds") / manifest.chunks[each.chunk].lines
+        timed.append((seconds, each.chunk, record))
         if len(timed) > 100 * SLOWEST:
             timed = _most(timed)
-    return Records(failed, unrecorded, [(chunk, record) for _, chunk, record in _most(timed)])
+    return Records(failed, unusable, gone, unrecorded, [(chunk, record) for _, chunk, record in _most(timed)])
 
 
 def _most(timed: list[tuple[float, int, dict[str, Any]]]) -> list[tuple[float, int, dict[str, Any]]]:

@@ -23,8 +23,20 @@ def findings(status: Status) -> Iterator[str]:
     )
     if status.chunks_done < status.chunks:
         yield _speed(status)
-    by_pulses = "" if status.records else " by the pulses of starters; --json FILE reads the records of all chunks"
-    yield f"Failed lines: {status.failed:,}{by_pulses}."
+    by_pulses = "" if status.records else " by the pulses of starters; --json FILE reads all results"
+    retried = " (`sgdec corpus --retry-failed` decodes them again)" if status.failed else ""
+    yield f"Failed lines: {status.failed:,}{retried}{by_pulses}."
+    if status.undecided:
+        yield (
+            f"Undecided lines, whose workers were killed from outside: {status.undecided:,}. The next start of "
+            "`sgdec corpus` tries them again."
+        )
+    unusable = status.records.unusable if status.records else []
+    yield from unusable[:NAMED]
+    if len(unusable) > NAMED:
+        yield f"{len(unusable) - NAMED:,} more results cannot be used; --json FILE lists them."
+    if status.records and status.records.gone:
+        yield f"Files of patterns that are gone, so that they could not be compared: {status.records.gone:,}."
     if status.leased:
         yield f"Leased: {_listed(list(status.leased))}."
     if status.split:

@@ -11,7 +11,9 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import io
 import os
+import stat
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -20,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from sgdec.errors import SgdecError, UsageError, one_line
+from sgdec.io.limits import DOCUMENT, Limit, read_all
 from sgdec.plugins.host import install_hint
 
 CONDITIONAL = ("memory", "s3", "s3a", "gs", "gcs")
@@ -38,8 +41,9 @@ class Store(ABC):
         self.place = place
 
     @abstractmethod
-    def read(self, name: str) -> bytes | None:
-        """The content of a file; None if there is none."""
+    def read(self, name: str, limit: Limit = DOCUMENT) -> bytes | None:
+        """The content of a file; None if there is none. Raises SgdecError for a pipe or a device, also behind a link,
+        and for more bytes than ``limit``."""
 
     @abstractmethod
     def write(self, name: str, data: bytes) -> None:
@@ -79,10 +83,13 @@ def open_store(place: str) -> Store:
 class FolderStore(Store):
     """A folder of a local or shared file system."""
 
-    def read(self, name: str) -> bytes | None:
+    def read(self, name: str, limit: Limit = DOCUMENT) -> bytes | None:
         with self._explained(name):
             try:
-                return self._path(name).read_bytes()
+                with open(self._path(name), "rb", opener=without_waiting) as file:
+                    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                        raise SgdecError(f"{self.place}/{name}: not a regular file. Remove it.")
+                    return read_all(file, f"{self.place}/{name}", limit)
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
@@ -139,6 +146,11 @@ class FolderStore(Store):
             raise SgdecError(f"{self.place}: {name}: {error.strerror or error}.") from None
 
 
+def without_waiting(path: str, flags: int) -> int:
+    """Open a file; a pipe does not wait for a writer."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def publish(written: Path, target: Path) -> bool:
     """Give a complete file its name, unless another file has it (the result is then false). Raises OSError."""
     try:
@@ -186,12 +198,13 @@ class UrlStore(Store):
         self._files, self._root = file_system(place)
         self.atomic = place.partition("://")[0] in CONDITIONAL
 
-    def read(self, name: str) -> bytes | None:
+    def read(self, name: str, limit: Limit = DOCUMENT) -> bytes | None:
         with self._explained(name):
             try:
-                return bytes(self._files.cat_file(self._path(name)))
+                data = bytes(self._files.cat_file(self._path(name)))
             except FileNotFoundError:
                 return None
+        return read_all(io.BytesIO(data), f"{self.place}/{name}", limit)
 
     def write(self, name: str, data: bytes) -> None:
         with self._explained(name):

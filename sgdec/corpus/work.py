@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from sgdec.collector import collector_spared
+from sgdec.corpus.checking import lines_of
 from sgdec.corpus.engine import Hello, Job, Receipt, Task
-from sgdec.corpus.inputs import read_range
+from sgdec.corpus.inputs import absolute, read_range
 from sgdec.corpus.manifest import Chunk, Manifest, read_manifest
-from sgdec.corpus.results import Failure, Result, as_utf8, name_of, name_of_part, publish_result
+from sgdec.corpus.results import Failure, Result, as_utf8, publish_result, receipt_of
 from sgdec.corpus.stores import open_store
+from sgdec.corpus.versions import patterns_in, refuse_changed_meanwhile, versions_now
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.limits import bounded_lines
 from sgdec.io.results import make_writer
@@ -59,6 +61,7 @@ class Worker:
                 "the search by its size instead."
             )
         self._reader = self._run.reader("ids" if job.input_format == "ids" else "text")
+        self._patterns = patterns_in(job.options)
         self._manifest: Manifest | None = None
 
     @property
@@ -78,54 +81,71 @@ class Worker:
         input has changed or the store fails.
         """
         if self._manifest is None:
-            self._manifest = read_manifest(self._store)
-        if self._manifest is None:
-            raise SgdecError(f"{self._store}: its manifest is missing.")
-        chunk = self._manifest.chunks[task.chunk]
-        result = self._decoded(chunk, task, advanced)
-        part = task.lines is not None
-        name = name_of_part(task.chunk, task.first, task.lines or 0) if part else name_of(task.chunk)
-        return publish_result(self._store, name, result)
+            self._manifest = self._read_manifest()
+        result = self._decoded(self._manifest, task, advanced)
+        if task.again and len(result.failed) == result.lines:  # nothing to add to the chunk's result
+            return receipt_of(result, b"")
+        return publish_result(self._store, task, result)
 
-    def _decoded(self, chunk: Chunk, task: Task, advanced: Callable[[int], None]) -> Result:
+    def _read_manifest(self) -> Manifest:
+        """The manifest, which has to be the one with which this start began: the folder can have been replaced."""
+        found = read_manifest(self._store)
+        run = self._store.read(token_of_run(self._job.token))
+        if found is None or run != found.run.encode():
+            raise SgdecError(f"{self._store}: its manifest was removed or replaced after this start. Start again.")
+        return found
+
+    def _decoded(self, manifest: Manifest, task: Task, advanced: Callable[[int], None]) -> Result:
         begun = time.monotonic()
         failed: list[Failure] = []
-        lines = chunk.lines if task.lines is None else task.lines
+        chunk, ids = manifest.chunks[task.chunk], lines_of(manifest, task)
         rows = io.StringIO()
-        assert self._manifest is not None
-        path = self._manifest.inputs[chunk.file].path
+        path = manifest.inputs[chunk.file].path
+        versions = versions_now(self._patterns, ids)
         with tempfile.TemporaryDirectory() as folder, collector_spared():
             run, output = self._run.parts, os.path.join(folder, "{id}.fst")
             writer = make_writer(
                 self._job.output_format, output, rows, run.vocabularies.target, run.constellation.names,
                 ledger=self._job.ledger,
             )  # fmt: skip
-            sentences = self._sentences(chunk, task.first, lines)
+            sentences = self._sentences(manifest, chunk, task.first, len(ids))
             for outcome in self._run.scheduler().run(sentences, advanced):
                 writer.write(self._run.respelled(outcome))
                 if outcome.error is not None:
                     line = chunk.line + outcome.source.id - chunk.id
                     failed.append(Failure(outcome.source.id, path, line, told(outcome.error, self._job.decoder)))
             files = {file.name: file.read_bytes() for file in sorted(Path(folder).iterdir())}
+        refuse_changed_meanwhile(versions, str(task))
         taken = round(time.monotonic() - begun, 3)
-        return Result(lines, as_utf8(rows.getvalue()), files, tuple(failed), taken, self.name)
+        return Result(
+            len(ids), as_utf8(rows.getvalue()), files, tuple(failed), taken, self.name, manifest.run, ids.start,
+            versions,
+        )  # fmt: skip
 
-    def _sentences(self, chunk: Chunk, first: int, lines: int) -> Iterator[Source | Unreadable]:
-        assert self._manifest is not None
-        read = self._manifest.inputs[chunk.file]
+    def _sentences(
+        self, manifest: Manifest, chunk: Chunk, first: int, lines: int
+    ) -> Iterator[Source | Unreadable]:
+        read = manifest.inputs[chunk.file]
         for number, line in enumerate(bounded_lines(io.BytesIO(_content(read.place, read.path, chunk)))):
             if first <= number < first + lines:
                 place = f"{read.path}, line {chunk.line + number}"
                 yield self._reader.sentence(chunk.id + number, line, place)
 
 
+def token_of_run(token: str) -> str:
+    """The name of the file that has the hash of the run as soon as it is known (`sgdec.corpus.engine.Job.token`)."""
+    return f"{token}.run"
+
+
 def _content(place: str, path: str, chunk: Chunk) -> bytes:
     """The bytes of a chunk. Raises SgdecError if they are not those of the manifest."""
     data = read_range(place, chunk.begin, chunk.end)
     if zlib.crc32(data) != chunk.crc:
+        copy = "" if absolute(path) == place else f" in its unpacked copy {place}"
+        remedy = "Remove it, and start again" if copy else "Restore them, or begin another folder"
         raise SgdecError(
-            f"input {path}: lines {chunk.line} to {chunk.line + chunk.lines - 1} have changed since the folder was "
-            "begun. Restore them, or begin another folder."
+            f"input {path}: lines {chunk.line} to {chunk.line + chunk.lines - 1} have changed{copy} since the folder "
+            f"was begun. {remedy}."
         )
     return data
 

@@ -29,5 +29,5 @@ def event_of(line: str) -> Event:
         return Done(worker, Task(*given["task"]), None if receipt is None else Receipt(**receipt))
     if kind == "Died":
         task = None if given["task"] is None else Task(*given["task"])
-        return Died(worker, task, given["reason"], tuple(Task(*each) for each in given["waiting"]))
+        return Died(worker, task, given["reason"], tuple(Task(*each) for each in given["waiting"]), given["outside"])
     return Advanced(worker, **given) if kind == "Advanced" else Refused(worker, **given)

@@ -26,6 +26,8 @@ TAIL = 1 << 14
 """The bytes at the end of what a process has printed in which its last words are looked for."""
 ENDING = 10.0
 """Seconds that a killed process may take to end."""
+FAULTS = tuple(signal.Signals[f"SIG{name}"] for name in ("ABRT", "BUS", "FPE", "ILL", "SEGV", "SYS", "TRAP"))
+"""The signals of faults of a process itself."""
 AGAIN = 60.0
 """The most seconds before a worker is started again that has died several times while it was loading."""
 
@@ -93,7 +95,8 @@ class Processes:
             if event is not None:
                 process.heard(event)
                 return [event]
-            died = died_with(process.tasks, process.loaded, process.name, process.end())
+            reason = process.end()
+            died = died_with(process.tasks, process.loaded, process.name, reason, outside=process.killed_from_outside)
             self._all[self._all.index(process)] = process.successor()
             return [] if process.refused else [died]
 
@@ -126,6 +129,12 @@ class _Process:
         """A new process in the place of this one, which has died."""
         failures = 0 if self.loaded else self._failures + 1
         return _Process(self._place, self._generation + 1, self._job, self._said, failures=failures)
+
+    @property
+    def killed_from_outside(self) -> bool:
+        """Whether it has ended by a signal that its own work does not raise, and that is not ours."""
+        status = None if self._process is None else self._process.returncode
+        return not self._reason and status is not None and status < 0 and -status not in FAULTS
 
     def give(self, task: Task) -> None:
         if not self.tasks:
@@ -227,10 +236,10 @@ def pause_after(failures: int) -> float:
     return min(2.0 ** min(failures - 2, 10), AGAIN) if failures > 1 else 0.0
 
 
-def died_with(tasks: Sequence[Task], loaded: bool, worker: str, reason: str) -> Died:
+def died_with(tasks: Sequence[Task], loaded: bool, worker: str, reason: str, *, outside: bool) -> Died:
     """The death of a worker that had these tasks, of which it had begun the first one if it was loaded."""
     begun = bool(loaded and tasks)
-    return Died(worker, tasks[0] if begun else None, reason, tuple(tasks[begun:]))
+    return Died(worker, tasks[0] if begun else None, reason, tuple(tasks[begun:]), outside)
 
 
 def own_memory(pid: int) -> int:

@@ -155,7 +155,7 @@ class _Actor:
 
     def died(self, reason: str) -> Died:
         """The death of its worker."""
-        return died_with(self.tasks, self._loaded, self.name, reason)
+        return died_with(self.tasks, self._loaded, self.name, reason, outside=True)
 
     @property
     def name(self) -> str:

@@ -179,16 +179,15 @@ def test_numbers_of_lines_go_on_from_input_to_input(tmp_path: Path) -> None:
 
 
 def test_lines_that_kill_hang_or_bloat_their_workers_cost_only_themselves(tmp_path: Path) -> None:
-    deadly = {7: trap.KILL, 8: trap.ABORT, 15: trap.HANG, 22: trap.BLOAT}
+    deadly = {8: trap.ABORT, 15: trap.HANG, 22: trap.BLOAT}
     lines = write_ids(tmp_path, deadly)
     limits = ("--line-seconds", "8", "--worker-memory", "0.4")
     ran = sgdec(tmp_path, *corpus("--chunk", "1", "--workers", "2", *limits, decode=[*TRAP, "--nbest", "3"]))
     assert ran.status == 1, ran.err
     assert "nbest and jsonl write all 3" in ran.err
-    assert "--output FILE` writes one file, and beside it the reasons of failed lines." in ran.err
+    assert "--output FILE` writes one file, and beside it the reasons of 3 failed lines." in ran.err
     reasons = merged(tmp_path, lines, list(deadly))
-    assert "its worker killed by SIGKILL, 2 times" in reasons[7]
-    assert "SIGABRT" in reasons[8]
+    assert "its worker killed by SIGABRT, 2 times" in reasons[8]
     assert "finished no line in 8 s (--line-seconds)" in reasons[15]
     assert "MiB of memory, more than 409 (--worker-memory)" in reasons[22]
 
@@ -316,7 +315,7 @@ def test_merging_finds_missing_and_changed_results(tmp_path: Path) -> None:
     content = result.read_bytes()
     result.write_bytes((tmp_path / "d" / "results" / "000000" / "000000003.zip").read_bytes())
     ran = sgdec(tmp_path, "corpus-merge", "d", "--output", "out.txt")
-    assert ran.status == 1 and "000000002.zip: not the file that was published" in ran.err
+    assert ran.status == 1 and "000000002.zip: the result of lines 16 to 20; expected that of lines 11" in ran.err
     assert not (tmp_path / "out.txt").exists()
     result.write_bytes(content[:-3])
     assert "damaged" in sgdec(tmp_path, "corpus-merge", "d").err

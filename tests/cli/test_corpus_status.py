@@ -28,7 +28,7 @@ def test_plain_lines_a_page_and_json_say_the_same(capsys: pytest.CaptureFixture[
     leases.pulse({"lines": 4, "seconds": 2.0, "every": 10.0, "workers": {str(n): n for n in range(12)}})
     leases.claim(2)
     before = files("d")
-    assert main(["corpus-status", "d", "--json", "s.json", "--html", "s.html"]) == 0
+    assert main(["corpus-status", "d", "--json", "s.json", "--html", "s.html"]) == 1
     said = capsys.readouterr().out
     assert said.startswith("4 of 5 lines are done (80.0 %), 2 of 3 chunks.\n2.0 lines/s, 0:00:00 left, if every")
     assert "\nLeased: chunk 2.\n" in said and "2 more rows are on the page (--html FILE)." in said

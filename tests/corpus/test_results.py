@@ -10,7 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sgdec.corpus.results import ROWS, Failure, Result, failed_rows, parts_of, read_result, split_chunks
+from sgdec.corpus.engine import Task
+from sgdec.corpus.results import (
+    PARTS,
+    ROWS,
+    Failure,
+    Result,
+    chunks_with,
+    failed_rows,
+    name_of,
+    read_result,
+    results_of_some,
+)
 from sgdec.corpus.stores import FolderStore
 from sgdec.errors import SgdecError
 from sgdec.io.documents import parse_json
@@ -22,7 +33,7 @@ TEXTS = st.text(st.characters() | st.sampled_from("\u2028\u2029\x85\x0b\n\r\udcf
 def test_failures_are_read_as_they_were_written(path: str, reason: str) -> None:
     failed = (Failure(1, path, 1, reason), Failure(2, path, 2, reason))
     result = Result(2, b"a\nb\n", {}, failed)
-    assert Result.unpacked(result.packed(), "it") == result
+    assert Result.unpacked(result.packed(), "it", 2) == result
 
 
 def test_a_name_that_is_not_utf_8_is_escaped_in_rows() -> None:
@@ -38,9 +49,9 @@ def test_an_encrypted_result_is_damaged(tmp_path: Path) -> None:
     for signature, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
         data[data.index(signature) + flags] |= 1
     store = FolderStore(str(tmp_path))
-    store.write("r.zip", bytes(data))
-    with pytest.raises(SgdecError, match=r"r\.zip: damaged"):
-        read_result(store, "r.zip")
+    store.write(name_of(Task(0)), bytes(data))
+    with pytest.raises(SgdecError, match=r"000\.zip: damaged"):
+        read_result(store, Task(0), 1)
 
 
 def test_files_with_other_names_are_not_parts(tmp_path: Path) -> None:
@@ -49,5 +60,5 @@ def test_files_with_other_names_are_not_parts(tmp_path: Path) -> None:
         store.write(f"parts/000000003/{name}", b"")
     for folder in ("foo", "3", "٣"):
         store.write(f"parts/{folder}/0-5.zip", b"")
-    assert split_chunks(store) == [3]
-    assert parts_of(store, 3) == [(0, 5), (5, 5)]
+    assert chunks_with(store, PARTS) == [3]
+    assert results_of_some(store, PARTS, 3) == [Task(3, 0, 5), Task(3, 5, 5)]

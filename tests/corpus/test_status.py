@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sgdec.corpus import status as module
+from sgdec.corpus.checking import lines_of
+from sgdec.corpus.engine import Receipt, Task
 from sgdec.corpus.leases import Leases
 from sgdec.corpus.manifest import existing_manifest
-from sgdec.corpus.results import Result, name_of, name_of_part, publish_result
+from sgdec.corpus.results import Result, name_of, publish_result
 from sgdec.corpus.starter import Progress, about
 from sgdec.corpus.status import Status, look
 from sgdec.corpus.status_page import page
 from sgdec.corpus.status_tables import findings, tables
 from sgdec.corpus.stores import FolderStore, Store
 from sgdec.errors import SgdecError, UsageError
+from sgdec.io.limits import DOCUMENT, Limit
 from tests.helpers.corpora import write_corpus
 from tests.helpers.web_pages import Page
 
@@ -32,6 +36,13 @@ def pulse(leases: Leases, lines: int, seconds: float, **more: Any) -> None:
     """As `sgdec.corpus.starting` writes it."""
     progress = Progress(lines=lines, pending={"1.1": more.pop("underway", 0)}, by_worker={"1": lines})
     leases.pulse({**about(progress), "seconds": seconds, "every": 10.0, **more})
+
+
+def publish(store: Store, task: Task) -> Receipt | None:
+    """As a worker does."""
+    manifest = existing_manifest(store)
+    ids = lines_of(manifest, task)
+    return publish_result(store, task, Result(len(ids), b"x\n" * len(ids), run=manifest.run, id=ids.start))
 
 
 def test_lines_and_chunks_are_those_with_a_result(tmp_path: Path) -> None:
@@ -48,26 +59,27 @@ def test_a_chunk_is_leased_until_it_has_a_result_and_unrecorded_until_it_has_a_r
     assert [leases.claim(chunk) for chunk in (1, 2)] == ["mine", "mine"]
     found = seen(store)
     assert found.leased == {1: leases.name, 2: leases.name} and found.starters[0].leased == 2
-    publish_result(store, name_of(1), Result(2))
+    receipt = publish(store, Task(1))
+    assert receipt is not None
     found = seen(store)
     assert found.leased == {2: leases.name} and found.records is not None and found.records.unrecorded == [1]
-    leases.settle(1, {"failed": 0})
+    leases.settle(1, asdict(receipt))
     assert seen(store).records.unrecorded == []  # type: ignore[union-attr]
 
 
 def test_split_chunks_have_the_lines_of_the_parts_that_are_done(tmp_path: Path) -> None:
     store = write_corpus(tmp_path, [8, 8], done=[])
-    publish_result(store, name_of_part(1, 0, 4), Result(4))
-    publish_result(store, name_of_part(1, 6, 1), Result(1))
+    publish(store, Task(1, 0, 4))
+    publish(store, Task(1, 6, 1))
     found = seen(store)
     assert found.split == {1: 5} and found.lines_done == 0
-    publish_result(store, name_of(1), Result(8))
+    publish(store, Task(1))
     assert seen(store).split == {}
 
 
 def test_a_result_that_somebody_removed_is_named(tmp_path: Path) -> None:
     store = write_corpus(tmp_path)
-    store.remove(name_of(1))
+    store.remove(name_of(Task(1)))
     found = seen(store)
     assert found.lost == [1] and found.chunks_done == 2 and found.leased == {}
     assert any("missing although they were published: chunk 1." in line for line in findings(found))
@@ -135,9 +147,9 @@ def test_records_of_many_chunks_are_read_only_if_details_are_wanted(
     read: list[str] = []
 
     class Counting(FolderStore):
-        def read(self, name: str) -> bytes | None:
+        def read(self, name: str, limit: Limit = DOCUMENT) -> bytes | None:
             read.append(name)
-            return super().read(name)
+            return super().read(name, limit)
 
     quick = seen(Counting(str(tmp_path)))
     assert quick.records is None and quick.failed == 7 and not any(name.startswith("leases") for name in read)
@@ -180,7 +192,7 @@ def test_a_folder_without_a_corpus_and_a_damaged_manifest_are_errors(tmp_path: P
         seen(FolderStore(str(tmp_path / "none")))
     store = write_corpus(tmp_path / "d")
     store.write("manifest.json", b"{")
-    with pytest.raises(SgdecError, match=r"damaged\. Start again in another folder\."):
+    with pytest.raises(SgdecError, match=r"damaged, or .*Restore both, or start again in another folder\."):
         seen(store)
 
 
@@ -211,6 +223,6 @@ def test_a_damaged_table_of_chunks_is_an_error(tmp_path: Path, header: bytes) ->
 
 def test_results_of_chunks_that_the_manifest_lacks_count_nothing(tmp_path: Path) -> None:
     store = write_corpus(tmp_path)
-    publish_result(store, name_of(7), Result(1))
+    publish_result(store, Task(7), Result(1))
     store.write("results/000000/notes.txt", b"")
     assert seen(store).chunks_done == 3

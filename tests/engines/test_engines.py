@@ -122,7 +122,7 @@ def test_a_deadly_line_costs_one_worker_which_is_replaced(tmp_path: Path, make: 
             *_, died = until(engine, lambda event: isinstance(event, Died))
             assert isinstance(died, Died)
             assert (died.worker, died.task) == (f"1.{deaths}", Task(deaths - 1))
-            assert reason in died.reason
+            assert reason in died.reason and died.outside == ("SIGKILL" in reason)
             events = until(engine, lambda event: isinstance(event, Ready))
             assert [event.worker for event in events if isinstance(event, Ready)] == [f"1.{deaths + 1}"]
             if died.waiting:

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from sgdec.corpus.engine import Task
 from sgdec.corpus.leases import Leases
 from sgdec.corpus.manifest import Chunk, ChunkTable, Input, Manifest, write_manifest
-from sgdec.corpus.results import Failure, Result, name_of, publish_result
+from sgdec.corpus.results import Failure, Result, publish_result
 from sgdec.corpus.stores import FolderStore
 
 
@@ -24,14 +25,16 @@ def write_corpus(
     listed = [Chunk(0, first, count, 0, 0, 0, first) for first, count in zip(firsts, chunks, strict=True)]
     source = Input("in.txt", "/in.txt", 0, 0, "", sum(chunks))
     table = ChunkTable.of(listed)
-    write_manifest(store, Manifest([], "/", {}, "text", False, max(chunks), [source], sum(chunks), table))
+    manifest = Manifest([], "/", {}, "text", False, max(chunks), [source], sum(chunks), table)
+    write_manifest(store, manifest)
     leases = Leases(store)
     for number in done:
         chunk = listed[number]
         failure = Failure(chunk.id, "in.txt", chunk.line, "in.txt, line 3: no output")
         failed = (failure,) if number == 1 and failing else ()
-        result = Result(chunk.lines, b"x\n" * chunk.lines, {}, failed, 10.0 - number, "1.1")
-        receipt = publish_result(store, name_of(number), result)
+        rows = b"x\n" * chunk.lines
+        result = Result(chunk.lines, rows, {}, failed, 10.0 - number, "1.1", manifest.run, chunk.id)
+        receipt = publish_result(store, Task(number), result)
         assert receipt is not None
         leases.settle(number, asdict(receipt))
     return store

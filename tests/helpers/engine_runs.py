@@ -9,10 +9,11 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+from sgdec.corpus.checking import usable_result
 from sgdec.corpus.engine import Done, Engine, Event, Job, Limits, Ready, Task
-from sgdec.corpus.manifest import Manifest, survey, write_manifest
-from sgdec.corpus.results import name_of, read_result
+from sgdec.corpus.manifest import Manifest, existing_manifest, survey, write_manifest
 from sgdec.corpus.stores import FolderStore
+from sgdec.corpus.work import token_of_run
 from tests.helpers.places import ROOT
 
 PLUGIN = str(ROOT / "tests" / "helpers" / "freezing.py")
@@ -27,7 +28,9 @@ def corpus(folder: Path, lines: Sequence[str], chunk: int, **job: object) -> Job
     store = FolderStore(str(folder / "d"))
     inputs, chunks = survey([str(folder / "in.ids")], chunk, store)
     store.create("tokens/seen", b"")
-    write_manifest(store, Manifest([], str(folder), {}, "ids", False, chunk, inputs, len(lines), chunks))
+    manifest = Manifest([], str(folder), {}, "ids", False, chunk, inputs, len(lines), chunks)
+    write_manifest(store, manifest)
+    store.create(token_of_run("tokens/seen"), manifest.run.encode())
     made = Job(
         str(folder / "d"), str(folder), "tokens/seen", "freezing", "greedy", {}, {"batch_size": 1, "window": 1},
         plugin_files=(PLUGIN,), input_format="ids", output_format="ids",
@@ -79,7 +82,8 @@ def work(engine: Engine, tasks: Sequence[Task]) -> list[Event]:
 
 def rows(job: Job, chunk: int) -> list[str]:
     """The published lines of a chunk."""
-    found = read_result(FolderStore(job.store), name_of(chunk))
+    store = FolderStore(job.store)
+    found = usable_result(store, existing_manifest(store), Task(chunk))
     assert found is not None
     return found[0].rows.decode().splitlines()
 

@@ -9,15 +9,20 @@ from pathlib import Path
 
 import numpy as np
 
+from sgdec.corpus.checking import lines_of
 from sgdec.corpus.engine import Advanced, Died, Done, Engine, Event, Job, Limits, Receipt, Refused, Task
 from sgdec.corpus.leases import Leases
 from sgdec.corpus.manifest import Chunk, ChunkTable, Input, Manifest
-from sgdec.corpus.results import Result, name_of, name_of_part, publish_result
+from sgdec.corpus.results import Result, name_of, publish_result
 from sgdec.corpus.starter import Starter
 from sgdec.corpus.stores import FolderStore, Store
 
+KILLED = "killed by SIGKILL"
 PATIENCE = 60.0
-FAULTS = ("dies", "dies after publishing", "dies late", "disk full", "starter dies", "starter sleeps")
+FAULTS = (
+    "dies", "dies after publishing", "dies late", "machine dies", "disk full", "starter dies", "starter sleeps",
+    "other run",
+)  # fmt: skip
 
 
 class StarterKilled(Exception):
@@ -44,8 +49,12 @@ class World:
     rng: np.random.Generator
     poison: frozenset[int] = frozenset()
     """Lines that kill their worker."""
+    by: str = "SIGSEGV"
+    """The signal with which they do so; SIGKILL: as when memory is short."""
     chance: float = 0.2
     """The probability of a fault at each event."""
+    of: tuple[str, ...] = FAULTS
+    """The faults that happen."""
     now: float = 0.0
     faults: Counter[str] = field(default_factory=Counter)
     zombies: list[tuple[Task, str]] = field(default_factory=list)
@@ -55,17 +64,19 @@ class World:
 
     def decode(self, task: Task, worker: str) -> Receipt | None:
         assert not self.is_deadly(task)
-        chunk = self.manifest.chunks[task.chunk]
-        lines = chunk.lines if task.lines is None else task.lines
-        ids = range(chunk.id + task.first, chunk.id + task.first + lines)
-        result = Result(lines, "".join(f"{id}\n" for id in ids).encode(), worker=worker)
-        name = name_of(task.chunk) if task.lines is None else name_of_part(task.chunk, task.first, lines)
-        return publish_result(self.store, name, result)
+        ids = lines_of(self.manifest, task)
+        rows = "".join(f"{id}\n" for id in ids).encode()
+        result = Result(len(ids), rows, worker=worker, run=self.manifest.run, id=ids.start)
+        return publish_result(self.store, task, result)
+
+    def plant_other_run(self, task: Task) -> None:
+        """Somebody copies a result of another corpus into the folder, if there is none of this chunk."""
+        ids = lines_of(self.manifest, Task(task.chunk))
+        result = Result(len(ids), b"wrong\n" * len(ids), run="other", id=ids.start)
+        FolderStore(self.store.place).create(name_of(Task(task.chunk)), result.packed())
 
     def is_deadly(self, task: Task) -> bool:
-        chunk = self.manifest.chunks[task.chunk]
-        begin = chunk.id + task.first
-        return any(begin <= line < begin + (task.lines or chunk.lines) for line in self.poison)
+        return any(line in self.poison for line in lines_of(self.manifest, task))
 
     def starter(self, name: str, workers: int = 2) -> Starter:
         leases = Leases(self.store, patience=PATIENCE, clock=lambda: self.now)
@@ -111,8 +122,8 @@ class FakeEngine(Engine):
         self.tasks.remove(task)
         if world.is_deadly(task):
             world.faults["poison"] += 1
-            return [Died(worker, task, "killed by SIGSEGV")]
-        fault = str(world.rng.choice(FAULTS)) if world.rng.random() < world.chance else ""
+            return [Died(worker, task, f"killed by {world.by}", outside=world.by == "SIGKILL")]
+        fault = str(world.rng.choice(world.of)) if world.rng.random() < world.chance else ""
         world.faults[fault] += bool(fault)
         if fault == "starter dies":
             left = [each for each in (task, *self.tasks) if not world.is_deadly(each)]
@@ -120,6 +131,12 @@ class FakeEngine(Engine):
             raise StarterKilled
         if fault == "disk full":
             return [Refused(worker, "in the folder: No space left on device.")]
+        if fault == "machine dies":
+            died = [task, *self.tasks[: self._workers - 1]]
+            self.tasks = self.tasks[self._workers - 1 :]
+            return [Died(f"{n}.{self._born}@{self._name}", each, KILLED, outside=True) for n, each in enumerate(died)]
+        if fault == "other run":
+            world.plant_other_run(task)
         if fault == "starter sleeps":
             world.now += 2 * PATIENCE
         if fault == "dies late":
@@ -129,7 +146,7 @@ class FakeEngine(Engine):
         if fault.startswith("dies"):
             waiting = tuple(self.tasks[self._workers :])
             self.tasks = self.tasks[: self._workers]
-            return [Died(worker, task, "killed by SIGKILL", waiting)]
+            return [Died(worker, task, KILLED, waiting, outside=True)]
         return [Done(worker, task, world.decode(task, worker))]
 
     def close(self) -> None:

@@ -12,12 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sgdec.corpus.checking import lines_of
 from sgdec.corpus.engine import Done, Engine, Event, Job, Limits, Task
 from sgdec.corpus.leases import Leases
 from sgdec.corpus.manifest import existing_manifest
-from sgdec.corpus.results import Result, name_of, publish_result
+from sgdec.corpus.results import Result, publish_result
 from sgdec.corpus.starter import Starter
 from sgdec.corpus.stores import FolderStore
+from sgdec.io.limits import DOCUMENT, Limit
 from tests.helpers.corpora import write_corpus
 from tests.helpers.places import ROOT
 
@@ -75,7 +77,7 @@ class Instant(Engine):
     """One worker that publishes at once."""
 
     def __init__(self, store: FolderStore) -> None:
-        self._store = store
+        self._store, self._manifest = store, existing_manifest(store)
         self._done: list[Event] = []
 
     def start(self, job: Job, workers: int, limits: Limits) -> None:
@@ -85,7 +87,8 @@ class Instant(Engine):
         return 1 - len(self._done)
 
     def submit(self, task: Task) -> None:
-        receipt = publish_result(self._store, name_of(task.chunk), Result(1))
+        ids = lines_of(self._manifest, task)
+        receipt = publish_result(self._store, task, Result(1, b"x\n", run=self._manifest.run, id=ids.start))
         self._done.append(Done("1.1", task, receipt))
 
     def events(self, seconds: float) -> list[Event]:
@@ -110,9 +113,9 @@ class Counting(FolderStore):
         self.count += 6
         super().write(name, data)
 
-    def read(self, name: str) -> bytes | None:
+    def read(self, name: str, limit: Limit = DOCUMENT) -> bytes | None:
         self.count += 1
-        return super().read(name)
+        return super().read(name, limit)
 
 
 def test_a_starter_does_the_operations_that_are_counted(tmp_path: Path) -> None:
