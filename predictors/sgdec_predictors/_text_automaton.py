@@ -8,8 +8,10 @@ tokenisation of an allowed text is allowed, and nothing else.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from functools import cached_property
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +22,7 @@ from sgdec.constraints.spelling import Spelling
 from sgdec.constraints.token_automata import NOWHERE, TokenAutomaton, Ways
 from sgdec.protocol import FORBIDDEN, Arcs, Candidates, Ints, Listed, Steps
 
+T = TypeVar("T", bound=Hashable)
 State = int
 LISTED = 1 / 16
 """If all rows of a batch allow at most this share of the vocabulary, they are lists of tokens, otherwise marks."""
@@ -28,9 +31,32 @@ MARKS = 1 << 26
 WHOLE = 1 << 22
 """The most arcs of an automaton that is given as a whole."""
 KEPT = 256
-"""The number of automata that are kept for later sentences."""
+"""The number of automata that are kept for later sentences, if they are small."""
+IN_USE = 1 << 19
+"""The most states of text of all automata of the sentences in flight, and of those that are kept: 512 MiB each."""
 FEW = 16
 """Up to this many candidates are followed one by one, which needs no row."""
+
+
+class Kept(Generic[T]):
+    """The automata of earlier sentences: the last ones that were used."""
+
+    def __init__(self, build: Callable[[T], TokenAutomaton]) -> None:
+        self._build = build
+        self._kept: OrderedDict[T, TokenAutomaton] = OrderedDict()
+
+    def __call__(self, language: T) -> TokenAutomaton:
+        """The automaton of a language. Raises what ``build`` raises."""
+        found = self._kept.pop(language, None)
+        self._kept[language] = found = found or self._build(language)
+        while len(self._kept) > KEPT or _states(self._kept.values()) > IN_USE:
+            self._kept.popitem(last=False)
+        return found
+
+
+def _states(automata: Iterable[TokenAutomaton]) -> int:
+    """The states of text of different automata together."""
+    return sum(automaton.letters.states for automaton in set(automata))
 
 
 class InUse:
@@ -95,8 +121,15 @@ class TextAutomatonPredictor(BatchPredictor):
 
     def initialize_batch(self, sources: Sequence[Source]) -> list[State]:
         """Raises SgdecError if a sentence has no automaton, or its shortest text is longer than the length limit."""
-        found = [self.automaton_of(source.id) for source in sources]
-        for source, automaton in zip(sources, found, strict=True):
+        found: list[TokenAutomaton] = []
+        in_use = [used.automaton for used in self._automata]
+        for source in sources:
+            found.append(automaton := self.automaton_of(source.id))
+            if _states([*in_use, *found]) > IN_USE:
+                raise SgdecError(
+                    f"{self.name}: the automata of the sentences in flight have more than {IN_USE:,} states. Give a "
+                    "smaller --batch-size."
+                )
             if source.max_length is not None and automaton.least - 1 > source.max_length:
                 raise SgdecError(
                     f"{self.name}: the shortest output that is allowed has {automaton.least - 1} tokens, and the "

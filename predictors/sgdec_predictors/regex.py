@@ -13,7 +13,8 @@ for large language models", section 3). Patterns are compiled when they are firs
 
 from __future__ import annotations
 
-from functools import lru_cache
+import logging
+import time
 from typing import Annotated
 
 from pydantic import Field
@@ -24,7 +25,12 @@ from sgdec.constraints.regexes import compile_regexes, shown
 from sgdec.constraints.stored import StoredAutomata
 from sgdec.constraints.token_automata import TokenAutomaton
 from sgdec.text.lines import written_lines
-from sgdec_predictors._text_automaton import KEPT, TextAutomatonPredictor
+from sgdec_predictors._text_automaton import Kept, TextAutomatonPredictor
+
+log = logging.getLogger("sgdec.predictors.regex")
+
+PATIENCE, HURRY = 60, 1
+"""When patterns that cannot be used have taken so many seconds, later ones have so many seconds of processor time."""
 
 
 class RegexPredictor(TextAutomatonPredictor):
@@ -62,7 +68,11 @@ class RegexPredictor(TextAutomatonPredictor):
             raise SgdecError(f"regex: {error}") from None
         super().__init__(context)
         self._stored = StoredAutomata(self.spelling, cache)
-        self._compiled = lru_cache(KEPT)(self._compile)
+        self._kept = Kept(self._compile)
+        self._refused: dict[str, str] = {}
+        """The patterns that cannot be used, and why."""
+        self._wasted = 0.0
+        """The seconds that they have taken."""
         if pattern:
             self.shared = self.automaton_of(1)
 
@@ -75,13 +85,34 @@ class RegexPredictor(TextAutomatonPredictor):
                 "pattern per source sentence."
             )
         try:
-            return self._compiled(self._patterns[sentence - 1])
+            return self._automaton(self._patterns[sentence - 1])
         except SgdecError as error:
             where = f"{self._path}: line {sentence}: " if self._path else ""
             raise SgdecError(f"regex: {where}{error}") from None
 
+    def _automaton(self, pattern: str) -> TokenAutomaton:
+        """Raises SgdecError for a pattern that cannot be used; the second time it is not tried again."""
+        if pattern in self._refused:
+            raise SgdecError(self._refused[pattern])
+        began = time.monotonic()
+        try:
+            return self._kept(pattern)
+        except SgdecError as error:
+            self._refused[pattern] = str(error)
+            self._waste(time.monotonic() - began)
+            raise
+
+    def _waste(self, seconds: float) -> None:
+        if self._wasted < PATIENCE <= self._wasted + seconds:
+            log.warning(
+                f"regex: patterns of {self._path} that cannot be used have taken {PATIENCE} seconds. Each later "
+                f"pattern has {HURRY} second to be compiled."
+            )
+        self._wasted += seconds
+
     def _compile(self, pattern: str) -> TokenAutomaton:
-        automaton = self._stored.of(f"regex {pattern}", lambda: compile_regexes([pattern])[0])
+        seconds = 0 if self._wasted < PATIENCE else HURRY
+        automaton = self._stored.of(f"regex {pattern}", lambda: compile_regexes([pattern], seconds)[0])
         if automaton.is_empty:
             raise SgdecError(
                 f"no text that matches the pattern {shown(pattern)} can be spelled with the target vocabulary."

@@ -10,7 +10,6 @@ State: the number of a state of an automaton over tokens. Bounds: 0. Cost: as fo
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field
@@ -19,10 +18,12 @@ import sgdec
 from sgdec import BatchPredictor, Context, SgdecError
 from sgdec.constraints.stored import StoredAutomata
 from sgdec.constraints.token_automata import TokenAutomaton
-from sgdec.constraints.word_automata import is_one_word, word_automaton
+from sgdec.constraints.word_automata import LONGEST, is_one_word, word_automaton
 from sgdec.text.lines import written_lines
-from sgdec_predictors._text_automaton import KEPT, TextAutomatonPredictor
+from sgdec_predictors._text_automaton import Kept, TextAutomatonPredictor
 
+SHOWN = 100
+"""The characters of a line that an error shows."""
 Mode: TypeAlias = Literal["only", "never"]
 
 
@@ -61,15 +62,16 @@ class WordlistPredictor(TextAutomatonPredictor):
         words = None if "{id}" in path else self._read(path)
         super().__init__(context)
         self._stored = StoredAutomata(self.spelling, cache)
-        self._built = lru_cache(KEPT)(self._build)
+        self._built = Kept(self._build)
         if words is not None:
-            self.shared = self._built(words)
+            self.shared = self._automaton(path, words)
 
     def automaton_of(self, sentence: int) -> TokenAutomaton:
         if self.shared is not None:
             return self.shared
         try:
-            return self._built(self._read(self._path.replace("{id}", str(sentence))))
+            path = self._path.replace("{id}", str(sentence))
+            return self._automaton(path, self._read(path))
         except SgdecError as error:
             raise SgdecError(
                 f"{str(error).rstrip('.')} (sentence {sentence}). Expected a list for each sentence."
@@ -81,6 +83,13 @@ class WordlistPredictor(TextAutomatonPredictor):
             return words_of(path, empty=self._mode == "never" and path != self._path)
         except SgdecError as error:
             raise SgdecError(f"wordlist: {error}") from None
+
+    def _automaton(self, path: str, words: tuple[str, ...]) -> TokenAutomaton:
+        """Raises SgdecError, with the file, if the list is too large."""
+        try:
+            return self._built(words)
+        except SgdecError as error:
+            raise SgdecError(f"wordlist: {path}: {error}") from None
 
     def _build(self, words: tuple[str, ...]) -> TokenAutomaton:
         only = self._mode == "only"
@@ -96,10 +105,15 @@ def words_of(path: str, *, empty: bool = False) -> tuple[str, ...]:
     words = set()
     for number, line in enumerate(written_lines(path), 1):
         word = line.strip()
+        if len(word) > LONGEST:
+            raise SgdecError(
+                f"{path}: line {number}: a word of {len(word):,} characters ({word[:20]!r}...). Expected at most "
+                f"{LONGEST:,} characters."
+            )
         if word and not is_one_word(word):
             raise SgdecError(
-                f"{path}: line {number}: {word!r} is not one word. Expected letters, numbers, marks and _; the "
-                "predictor phrases takes other texts."
+                f"{path}: line {number}: {word[:SHOWN]!r} is not one word. Expected letters, numbers, marks and _; "
+                "the predictor phrases takes other texts."
             )
         words.add(word)
     words.discard("")

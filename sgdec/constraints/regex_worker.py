@@ -4,11 +4,18 @@ An `Index` leaves out bytes within a character that follow a text which could ha
 added to each pattern, and no text could have ended before it; a text can end in a state from which the mark leads to
 the end.
 
-Reads from standard input JSON: the places of packages, and patterns. Writes for each pattern a line of JSON,
-{"error": ...} or {"start": ..., "ends": [...], "arcs": n}, and the arcs as 3 x n whole numbers of 64 bits: state,
-byte, next state.
+Reads from standard input JSON: the places of packages, and patterns. Writes for each pattern a line of JSON, and
+numbers after it:
 
-    python -I regex_worker.py SECONDS BYTES < request.json
+    {"error": text}                           what is wrong with the pattern
+    {"start": state, "ends": [...], "arcs": n}  3 x n whole numbers of 64 bits: state, byte, next state
+    {"states": n}                             n x 256 of 32 bits, the smallest table; and n bytes, whether texts end
+    {"too_many": n}                           its smallest automaton has n states, which are more than STATES
+
+What can grow stays in this process, which has limits: only a small automaton is handed over as it is found. So most
+patterns do not need NumPy here, which takes as long to import as they take to compile.
+
+    python -I regex_worker.py SECONDS BYTES STATES < request.json
 """
 
 import json
@@ -16,6 +23,9 @@ import sys
 from array import array
 from itertools import pairwise
 from typing import Any
+
+SMALL = 1 << 10
+"""The most states of an automaton that is handed over as arcs."""
 
 MARK = "\U0010ffff"
 """The last code point of Unicode, which is assigned to nothing."""
@@ -86,8 +96,21 @@ def after_mark(ways: dict[int, dict[int, int]], state: int) -> int | None:
     return after
 
 
+def finished(answer: dict[str, Any], arcs: "array[int]", most: int) -> tuple[dict[str, Any], bytes]:
+    """The smallest automaton with these arcs: its answer, and the numbers after it."""
+    import numpy as np
+
+    from sgdec.constraints.byte_automata import ByteAutomaton
+
+    automaton = ByteAutomaton.of_arcs(np.frombuffer(arcs, np.int64).reshape(-1, 3), answer["start"], answer["ends"])
+    if automaton.states > most:
+        return {"too_many": automaton.states}, b""
+    return {"states": automaton.states}, automaton.table.tobytes() + automaton.ends.tobytes()
+
+
 def main() -> None:
-    limit(*map(int, sys.argv[1:]))
+    seconds, memory, most = map(int, sys.argv[1:])
+    limit(seconds, memory)
     request = json.load(sys.stdin)
     sys.path.extend(request["path"])
     from outlines_core import Index, Vocabulary
@@ -115,7 +138,11 @@ def main() -> None:
                         arcs.extend((state, byte, target))
             ends = [state for state in ways if after_mark(ways, state) in index.get_final_states()]
             answer = {"start": index.get_initial_state(), "ends": ends, "arcs": len(arcs) // 3}
-        sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n" + arcs.tobytes())
+        content = arcs.tobytes()
+        if answer.get("arcs") and len(ways) > SMALL:
+            del index, ways
+            answer, content = finished(answer, arcs, most)
+        sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n" + content)
 
 
 if __name__ == "__main__":

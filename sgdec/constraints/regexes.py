@@ -6,6 +6,7 @@ A pattern matches a whole text. It has no look-around, back-references and ancho
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,21 +15,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from sgdec.arcs import DEAD
-from sgdec.constraints.byte_automata import BYTES, ByteAutomaton
+from sgdec.constraints.byte_automata import BYTES, STATES, ByteAutomaton
 from sgdec.errors import SgdecError
 
 WORKER = Path(__file__).with_name("regex_worker.py")
-SECONDS, MEMORY = 20, 4 << 30
-"""Limits for one pattern: processor time and memory."""
+SECONDS, MEMORY = 20, 3 << 29
+"""Limits for one pattern, from its text to its smallest automaton: seconds of processor time, and bytes."""
+ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+"""Threads of NumPy would reserve memory, which counts."""
 SHOWN = 60
 """The characters of a pattern that an error shows."""
 
 
-def compile_regexes(patterns: Sequence[str]) -> list[ByteAutomaton]:
-    """The automata of patterns. Raises SgdecError, with the pattern, for one that cannot be compiled."""
+def compile_regexes(patterns: Sequence[str], seconds: int = 0) -> list[ByteAutomaton]:
+    """The automata of patterns. Raises SgdecError, with the pattern, for one that cannot be compiled, or that takes
+    more than ``seconds`` of processor time (0 = `SECONDS`), `MEMORY` bytes, or `STATES` states.
+    """
     if find_spec("outlines_core") is None or find_spec("llguidance") is None:
         raise SgdecError(
             "the packages outlines-core and llguidance are missing; install them: pip install 'sgdec[constraints]'."
@@ -36,27 +39,30 @@ def compile_regexes(patterns: Sequence[str]) -> list[ByteAutomaton]:
     for pattern in patterns:
         if not pattern.isprintable() and any("\ud800" <= char <= "\udfff" for char in pattern):
             raise SgdecError(f"the pattern {shown(pattern)} is not text. Expected UTF-8.")
-    found = _compiled(patterns)
+    seconds = seconds or SECONDS
+    found = _compiled(patterns, seconds)
     if found is None and len(patterns) > 1:  # one of them needs too much; alone, it can be named
-        return [automaton for pattern in patterns for automaton in compile_regexes([pattern])]
+        return [automaton for pattern in patterns for automaton in compile_regexes([pattern], seconds)]
     if found is None:
         raise SgdecError(
-            f"the pattern {shown(patterns[0])} needs more than {SECONDS} seconds or {MEMORY >> 30} GiB to be "
+            f"the pattern {shown(patterns[0])} needs more than {seconds} seconds or {MEMORY >> 20} MiB to be "
             "compiled. Nested repetitions multiply: give smaller numbers."
         )
     return found
 
 
-def _compiled(patterns: Sequence[str]) -> list[ByteAutomaton] | None:
+def _compiled(patterns: Sequence[str], seconds: int) -> list[ByteAutomaton] | None:
     """None if the limits were not enough."""
-    command = [sys.executable, "-I", str(WORKER), str(SECONDS), str(MEMORY)]
+    command = [sys.executable, "-I", str(WORKER), str(seconds), str(MEMORY), str(STATES)]
     try:
         places = [str(Path(place).absolute()) for place in sys.path if place]
         asked = json.dumps({"path": places, "patterns": list(patterns)}).encode()
-        done = subprocess.run(command, input=asked, capture_output=True, timeout=4 * SECONDS, check=False)
+        done = subprocess.run(
+            command, input=asked, capture_output=True, timeout=4 * seconds, check=False, env=os.environ | ONE_THREAD
+        )
     except subprocess.TimeoutExpired:
         return None
-    if done.returncode == 1 and b"MemoryError" not in done.stderr:
+    if done.returncode == 1 and b"emory" not in done.stderr:  # of Python, or of the libraries of NumPy
         reason = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
         raise SgdecError(f"the compiler of patterns has failed: {''.join(reason)}. Reinstall 'sgdec[constraints]'.")
     if done.returncode:
@@ -70,20 +76,28 @@ def _compiled(patterns: Sequence[str]) -> list[ByteAutomaton] | None:
                 f"the pattern {shown(pattern)} cannot be compiled: {answer['error']}. Expected a regular expression "
                 "for whole texts, without anchors such as ^ and $, word boundaries, look-around and back-references."
             )
-        size = 3 * 8 * answer["arcs"]
-        found.append(_automaton(answer, np.frombuffer(rest[:size], np.int64).reshape(-1, 3)))
-        if not found[-1].states:
+        if "too_many" in answer:
+            raise SgdecError(
+                f"the automaton of the pattern {shown(pattern)} has {answer['too_many']:,} states. Expected at most "
+                f"{STATES:,}. Nested repetitions multiply: give smaller numbers."
+            )
+        automaton, rest = _handed_over(answer, rest)
+        if not automaton.states:
             raise SgdecError(f"the pattern {shown(pattern)} matches nothing. Expected one that matches some text.")
-        rest = rest[size:]
+        found.append(automaton)
     return found
 
 
-def _automaton(answer: dict[str, Any], arcs: npt.NDArray[np.int64]) -> ByteAutomaton:
-    """From the arcs ``[n, 3]``: state, byte, state after it; states have any numbers."""
-    names = np.unique(np.array([answer["start"], *answer["ends"], *arcs[:, 0], *arcs[:, 2]], np.int64))
-    table = np.full((len(names), BYTES), DEAD)
-    table[names.searchsorted(arcs[:, 0]), arcs[:, 1]] = names.searchsorted(arcs[:, 2])
-    return ByteAutomaton.trimmed(table, np.isin(names, answer["ends"]), int(names.searchsorted(answer["start"])))
+def _handed_over(answer: dict[str, Any], content: bytes) -> tuple[ByteAutomaton, bytes]:
+    """An automaton in the content after its answer, and the rest of the content."""
+    if "arcs" in answer:
+        size = 3 * 8 * answer["arcs"]
+        arcs = np.frombuffer(content[:size], np.int64).reshape(-1, 3)
+        return ByteAutomaton.of_arcs(arcs, answer["start"], answer["ends"]), content[size:]
+    states: int = answer["states"]
+    table = np.frombuffer(content, np.int32, states * BYTES).reshape(states, BYTES)
+    ends = np.frombuffer(content, np.bool_, states, table.nbytes)
+    return ByteAutomaton(table, ends), content[table.nbytes + states :]
 
 
 def shown(pattern: str) -> str:

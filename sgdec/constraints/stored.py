@@ -1,7 +1,8 @@
 """Automata over tokens that are kept on the disk, because to build them can take seconds.
 
 An entry belongs to the name of a language (a pattern, a list of words), a vocabulary, and the version of what has
-compiled it. A file that cannot be read or written costs only time.
+compiled it. Its file begins with the SHA-256 of these and of all that follows. So a damaged file, and that of another
+entry, are built again. A file that cannot be read or written costs only time.
 """
 
 from __future__ import annotations
@@ -22,9 +23,13 @@ from sgdec.constraints.token_automata import TokenAutomaton
 from sgdec.errors import SgdecError
 from sgdec.io.writing import write_whole
 
-FORMAT = b"3"
+FORMAT = b"4"
 """Changes with all code that decides what is in an entry."""
 NONE = "none"
+SIZE = 32
+"""The bytes of a SHA-256."""
+LARGEST = 1 << 28
+"""The most bytes of a file; larger ones are built again."""
 
 
 def default_folder() -> Path | None:
@@ -48,29 +53,34 @@ class StoredAutomata:
 
     def of(self, name: str, build: Callable[[], ByteAutomaton]) -> TokenAutomaton:
         """The automaton of the language with this name. ``build`` is called if there is no entry."""
-        path = self._path(name)
-        automaton = path and self._read(path)
+        key = self._key(name)
+        path = self._folder / f"{key.hex()[:32]}.automaton" if self._folder and key else None
+        automaton = path and self._read(path, key)
         if not automaton:
             automaton = TokenAutomaton(build(), self._spelling)
             if path and automaton.least < FAR:
-                _write(path, automaton)
+                _write(path, key, automaton)
         return automaton
 
-    def _path(self, name: str) -> Path | None:
-        if self._folder is None:
-            return None
+    def _key(self, name: str) -> bytes:
+        """What an entry belongs to; nothing if the compiler is not installed."""
         try:
             compiler = version("outlines-core").encode()
         except ImportError:
-            return None
+            return b""
         key = [FORMAT, compiler, self._spelling.digest, name.encode("utf-8", "surrogatepass")]
-        return self._folder / f"{hashlib.sha256(repr(key).encode()).hexdigest()[:32]}.npz"
+        return hashlib.sha256(repr(key).encode()).digest()
 
-    def _read(self, path: Path) -> TokenAutomaton | None:
+    def _read(self, path: Path, key: bytes) -> TokenAutomaton | None:
         try:
-            with np.load(io.BytesIO(path.read_bytes())) as stored:
+            if not path.is_file() or path.stat().st_size > LARGEST:
+                return None
+            data = path.read_bytes()
+            if data[:SIZE] != _checksum(key, data[SIZE:]):
+                return None
+            with np.load(io.BytesIO(data[SIZE:])) as stored:
                 table, ends, left = stored["table"], stored["ends"], stored["left"]
-        except Exception:  # a damaged archive can raise nearly anything, such as NotImplementedError
+        except Exception:  # a file that somebody made can raise nearly anything, such as NotImplementedError
             return None
         states = len(ends)
         is_one = (
@@ -81,11 +91,18 @@ class StoredAutomata:
         return TokenAutomaton(ByteAutomaton(table, ends), self._spelling, left) if is_one else None
 
 
-def _write(path: Path, automaton: TokenAutomaton) -> None:
+def _write(path: Path, key: bytes, automaton: TokenAutomaton) -> None:
     file = io.BytesIO()
     np.savez_compressed(file, table=automaton.letters.table, ends=automaton.letters.ends, left=automaton.left)
+    data = file.getvalue()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, file.getvalue(), durable=False)
+        if path.exists() and not path.is_file():  # a pipe would wait for a reader
+            return
+        write_whole(path, _checksum(key, data) + data, durable=False)
     except (OSError, SgdecError):  # a folder that cannot be written, or another process that writes the same
         pass
+
+
+def _checksum(key: bytes, data: bytes) -> bytes:
+    return hashlib.sha256(key + data).digest()

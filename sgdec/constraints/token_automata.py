@@ -21,13 +21,19 @@ from sgdec.arcs import DEAD, MORE, Automaton, spread
 from sgdec.constraints.byte_automata import FAR, ByteAutomaton, distances
 from sgdec.constraints.spelling import Piece, Spelling
 from sgdec.context import EOS
+from sgdec.errors import SgdecError
 
 Ints: TypeAlias = npt.NDArray[np.int64]
 
 ENDED = -2
 """The state after ``</s>``."""
 TOGETHER = 256
-"""The states whose tokens are found together; a number between much memory and many calls."""
+"""The most states whose tokens are found together; a number between much memory and many calls."""
+ARCS_TOGETHER = 1 << 22
+"""The most arcs that are found together, at 8 bytes for each of some ten numbers."""
+MOST_ARCS, MOST_PAIRS = 1 << 27, 1 << 24
+"""The most arcs that are followed to find the ways to the end, which takes half a minute; and those between
+different states, which are kept for that time, at 24 bytes."""
 KEPT = 1 << 24
 """The arcs of all rows that are kept."""
 PROBES = 64
@@ -49,18 +55,21 @@ class PrefixTree:
         """``pieces [V]``: the bytes of each token; None = it has no text."""
         listed = sorted((piece, token) for token, piece in enumerate(pieces) if piece is not None)
         lengths = np.array([len(piece) for piece, _ in listed], np.int64)
-        letters = np.zeros((len(listed), int(lengths.max(initial=0))), np.int16)  # [n, longest]; 0 = the end
-        letters[np.arange(letters.shape[1]) < lengths[:, None]] = _letters(listed) + 1
-        new = letters > 0
-        new[1:] &= np.logical_or.accumulate(letters[1:] != letters[:-1], axis=1)
-        """Whether a token is the first one with its prefix."""
+        starts = np.cumsum(lengths) - lengths
+        letters = np.frombuffer(b"".join(piece for piece, _ in listed), np.uint8)
         node, nodes = np.zeros(len(listed), np.int64), 1
         parents, byte = [np.zeros(1, np.int64)], [np.zeros(1, np.int64)]
-        for column, is_new in zip(letters.T, new.T, strict=True):
-            parents.append(node[is_new])
-            byte.append(column[is_new] - 1)
-            node = np.where(column > 0, nodes + np.cumsum(is_new) - 1, node)
+        depth, longer = 0, np.flatnonzero(lengths)
+        while len(longer):
+            column, parent = letters[starts[longer] + depth].astype(np.int64), node[longer]
+            is_new = np.append(True, (column[1:] != column[:-1]) | (parent[1:] != parent[:-1]))
+            """Whether a token is the first one with its prefix."""
+            parents.append(parent[is_new])
+            byte.append(column[is_new])
+            node[longer] = nodes + np.cumsum(is_new) - 1
             nodes += int(is_new.sum())
+            depth += 1
+            longer = longer[lengths[longer] > depth]
         self.byte = np.concatenate(byte)
         self.children: Ints = np.bincount(np.concatenate(parents)[1:], minlength=nodes)
         self.first_child: Ints = 1 + np.cumsum(self.children) - self.children
@@ -123,6 +132,9 @@ class TokenAutomaton:
         self.spelling = spelling
         self._rows: OrderedDict[int, Ways] = OrderedDict()
         self._arcs = 0
+        self._followed = 0
+        """The arcs that were followed to find the ways to the end."""
+        self._together = max(1, min(TOGETHER, ARCS_TOGETHER // spelling.size))
         ends = letters.ends.repeat(spelling.states)
         self.left: Ints = np.where(ends, 1, UNKNOWN).astype(np.int64) if left is None else left
         """``[states]``: what is known of `missing`; `UNKNOWN` = nothing."""
@@ -143,7 +155,10 @@ class TokenAutomaton:
         return int(self.missing(np.zeros(1, np.int64))[0]) if self.states else FAR
 
     def missing(self, states: Ints) -> Ints:
-        """``[n]``: the least number of tokens from states ``[n]`` to the end, ``</s>`` included; `FAR` = no way."""
+        """``[n]``: the least number of tokens from states ``[n]`` to the end, ``</s>`` included; `FAR` = no way.
+
+        Raises SgdecError if that would take too long.
+        """
         unknown = states[self.left[states] == UNKNOWN]
         if len(unknown):
             self._find_ways_out(np.unique(unknown))
@@ -180,8 +195,8 @@ class TokenAutomaton:
     def prepare(self, states: Sequence[int]) -> None:
         """Find the ways of these states together, which takes less time than one by one."""
         missing = np.array([state for state in dict.fromkeys(states) if state >= 0 and state not in self._rows])
-        for start in range(0, len(missing), TOGETHER):
-            chosen = missing[start : start + TOGETHER]
+        for start in range(0, len(missing), self._together):
+            chosen = missing[start : start + self._together]
             place, tokens, after = self._walk(chosen)
             leads_on = self.missing(after) < FAR
             place, tokens, after = place[leads_on], tokens[leads_on], after[leads_on]
@@ -196,8 +211,8 @@ class TokenAutomaton:
         found: dict[int, Ways] = {}
         frontier, arcs = [0], 0
         while frontier and arcs <= most:
-            for start in range(0, len(frontier), TOGETHER):
-                chosen = frontier[start : start + TOGETHER]
+            for start in range(0, len(frontier), self._together):
+                chosen = frontier[start : start + self._together]
                 self.prepare(chosen)
                 found.update((state, self.ways(state)) for state in chosen)
             arcs += sum(len(found[state].tokens) for state in frontier)
@@ -238,14 +253,17 @@ class TokenAutomaton:
         return _known_trees(self.spelling)[1]
 
     def _find_ways_out(self, frontier: Ints) -> None:
-        """Set `left` for these states, which are unknown, and for all unknown ones that can be reached from them."""
-        seen = self.left != UNKNOWN
+        """Set `left` for these states, which are unknown, and for all unknown ones that can be reached from them.
+
+        Raises SgdecError if that are too many.
+        """
+        seen, pairs = self.left != UNKNOWN, 0
         arcs = [np.zeros(0, np.int64)]
         while len(frontier):
             seen[frontier] = True
             reached = [np.zeros(0, np.int64)]
-            for start in range(0, len(frontier), TOGETHER):
-                chosen = frontier[start : start + TOGETHER]
+            for start in range(0, len(frontier), self._together):
+                chosen = frontier[start : start + self._together]
                 place, _, after = self._walk(chosen, self._short)
                 self.left[chosen[place[self.left[after] == 1]]] = 2  # not 1, because no text ends there
                 chosen = chosen[self.left[chosen] == UNKNOWN]
@@ -253,7 +271,15 @@ class TokenAutomaton:
                     continue
                 place, _, after = self._walk(chosen)
                 arcs.append(np.unique(chosen[place] * self.states + after))
-                reached.append(after)
+                reached.append(np.unique(after))
+                self._followed += len(place)
+                pairs += len(arcs[-1])
+                if self._followed > MOST_ARCS or pairs > MOST_PAIRS:
+                    raise SgdecError(
+                        f"{self.letters.states:,} states of text are too many for a vocabulary of "
+                        f"{self.spelling.size:,} tokens, which would be followed from each of them. Give smaller "
+                        "numbers of repetitions, or fewer words."
+                    )
             frontier = np.unique(np.concatenate(reached))
             frontier = frontier[~seen[frontier]]
         origins, targets = np.divmod(np.concatenate(arcs), self.states)
@@ -262,7 +288,3 @@ class TokenAutomaton:
 
 
 NOWHERE = Ways(np.zeros(0, np.int64), np.zeros(0, np.int64))
-
-
-def _letters(listed: Sequence[tuple[bytes, int]]) -> npt.NDArray[np.int16]:
-    return np.frombuffer(b"".join(piece for piece, _ in listed), np.uint8).astype(np.int16)

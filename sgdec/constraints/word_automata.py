@@ -15,11 +15,15 @@ from typing import NamedTuple
 import numpy as np
 
 from sgdec.arcs import DEAD
-from sgdec.constraints.byte_automata import BYTES, ByteAutomaton, States
+from sgdec.constraints.byte_automata import BYTES, STATES, ByteAutomaton, States
 from sgdec.constraints.characters import WORD, fold, is_word
 from sgdec.constraints.regexes import compile_regexes
 from sgdec.errors import SgdecError
 
+LONGEST = 1000
+"""The most characters of a word."""
+NODES = 1 << 21
+"""The most nodes of a trie, which take some 300 bytes each."""
 BETWEEN, UNLISTED = 0, -1
 """Between words, which is the root of the trie; within a word that is not in the trie."""
 
@@ -44,10 +48,15 @@ class ByteTrie:
         """The nodes at which words end."""
 
     def add(self, word: str, spellings: Callable[[str], Iterable[str]]) -> None:
-        """Add a word, whose characters each have these spellings. They lead to one node, so words share ways."""
+        """Add a word, whose characters each have these spellings. They lead to one node, so words share ways.
+
+        Raises SgdecError if there are too many words.
+        """
         node = 0
         for char in word:
             node = self._after(node, sorted(set(spellings(char)) | {char}))
+            if len(self.children) > NODES:
+                raise SgdecError(f"the words take more than {NODES:,} nodes of a prefix tree. Expected fewer words.")
         self.ends.add(node)
 
     def merged(self) -> ByteTrie:
@@ -97,7 +106,7 @@ class ByteTrie:
 def word_automaton(words: Iterable[str], *, only: bool, ignore_case: bool = False) -> ByteAutomaton:
     """The texts all of whose words are in the list (``only``), or none of them.
 
-    Raises SgdecError for an entry that `is_one_word` refuses.
+    Raises SgdecError for an entry that `is_one_word` refuses, and for lists that are too large (`NODES`, `STATES`).
     """
     trie = ByteTrie()
     spellings = _with_case() if ignore_case else tuple
@@ -138,7 +147,9 @@ class _Builder:
         for place in self._places:  # grows
             rows.append(self._row(place))
         ends = [place.word == place.other == 0 for place in self._places]
-        return ByteAutomaton.trimmed(np.stack(rows), np.array(ends))
+        table = np.stack(rows)
+        rows.clear()
+        return ByteAutomaton.trimmed(table, np.array(ends))
 
     def _at(self, node: int) -> Place:
         """The place before a character. Another character than that of a word may come, if a word may end."""
@@ -180,6 +191,8 @@ class _Builder:
     def _number(self, place: Place) -> int:
         number = self._numbers.setdefault(place, len(self._places))
         if number == len(self._places):
+            if number == STATES:
+                raise SgdecError(f"the words need more than {STATES:,} states. Expected fewer words.")
             self._places.append(place)
         return number
 

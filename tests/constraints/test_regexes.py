@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,25 @@ def test_a_mistake_has_its_own_message(pattern: str, says: str) -> None:
     with pytest.raises(SgdecError) as caught:
         compile_regexes([pattern])
     assert says in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_a_large_automaton_is_made_small_where_the_limits_hold(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The text has an a where 11 characters are left. There are 2^11 states, and each byte but two leads nowhere."""
+    (automaton,) = compile_regexes(["(a|b)*a(a|b){10}"])
+    assert automaton.states == 2048 and automaton.table.dtype == "int32"
+    draw = random.Random(0)
+    for length in (0, 10, 11, *range(12, 40)):
+        text = "".join(draw.choices("ab", k=length))
+        assert automaton.accepts(text.encode()) == (text[-11:-10] == "a")
+    monkeypatch.setattr("sgdec.constraints.regexes.STATES", 2047)
+    with pytest.raises(SgdecError, match=r"of the pattern .* has 2,048 states\. Expected at most 2,047\. Nested"):
+        compile_regexes(["(a|b)*a(a|b){10}"])
+
+
+def test_memory_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sgdec.constraints.regexes.MEMORY", 100 << 20)
+    with pytest.raises(SgdecError, match="needs more than 20 seconds or 100 MiB"):
+        compile_regexes(["(a|b)*a(a|b){12}"])
 
 
 def test_a_compiler_that_fails_is_no_limit_that_is_reached(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

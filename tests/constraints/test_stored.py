@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import random
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -29,6 +31,31 @@ def test_a_damaged_entry_is_built_again(tmp_path: Path) -> None:
         file.write_bytes(damaged)
         found = stored.of("a+( b)*", lambda: letters)
         assert (found.letters.table == expected.letters.table).all() and found.least == expected.least
+
+
+def test_an_entry_is_never_taken_for_another_one(tmp_path: Path) -> None:
+    letters = dict(zip("ab", compile_regexes(["a+", "b+"]), strict=True))
+    stored = StoredAutomata(spelling("unigram"), str(tmp_path))
+    for name in letters:
+        stored.of(name, partial(letters.__getitem__, name))
+    first, second = tmp_path.iterdir()
+    first_content, second_content = first.read_bytes(), second.read_bytes()
+    first.write_bytes(second_content)
+    second.write_bytes(first_content)
+    for name in letters:
+        found = stored.of(name, partial(letters.__getitem__, name))
+        assert (found.letters.table == letters[name].table).all()
+    assert (first.read_bytes(), second.read_bytes()) == (first_content, second_content)
+
+
+def test_an_entry_that_never_ends_is_not_read(tmp_path: Path) -> None:
+    (letters,) = compile_regexes(["a+"])
+    stored = StoredAutomata(spelling("unigram"), str(tmp_path))
+    stored.of("a+", lambda: letters)
+    (file,) = tmp_path.iterdir()
+    file.unlink()
+    os.mkfifo(file)
+    assert not stored.of("a+", lambda: letters).is_empty
 
 
 def test_a_user_without_a_home_has_no_folder(monkeypatch: pytest.MonkeyPatch) -> None:

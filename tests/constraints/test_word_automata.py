@@ -68,3 +68,14 @@ def ends_at(trie: ByteTrie, text: str) -> int | None:
     for byte in text.encode():
         node = None if node is None else trie.children[node].get(byte)
     return node
+
+
+def test_lists_have_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = ["abc", "bcd", "cde"]
+    monkeypatch.setattr("sgdec.constraints.word_automata.NODES", 9)
+    with pytest.raises(SgdecError, match="take more than 9 nodes of a prefix tree"):
+        word_automaton(words, only=True)
+    word_automaton(words[:2], only=True)
+    monkeypatch.setattr("sgdec.constraints.word_automata.STATES", 20)
+    with pytest.raises(SgdecError, match="need more than 20 states"):
+        word_automaton(words[:2], only=False)

@@ -275,6 +275,46 @@ def test_a_pattern_that_needs_too_much_is_refused(monkeypatch: pytest.MonkeyPatc
         RegexPredictor("([a-z]{99}){99}", cache="none", context=context_of("unigram"))
 
 
+def test_a_pattern_fails_once_and_many_failures_shorten_the_time_of_later_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    tried = []
+
+    def fail(patterns: list[str], seconds: int) -> None:
+        tried.append((*patterns, seconds))
+        raise SgdecError("it needs too much.")
+
+    monkeypatch.setattr("sgdec_predictors.regex.compile_regexes", fail)
+    monkeypatch.setattr("time.monotonic", iter(range(0, 10_000, 25)).__next__)
+    (tmp_path / "p.txt").write_text("a{99}\na{99}\na{98}\na{97}\na{96}\na{99}\n")
+    regex = RegexPredictor(path=str(tmp_path / "p.txt"), cache="none", context=context_of("unigram"))
+    for sentence in range(1, 7):
+        with pytest.raises(SgdecError, match=rf"p.txt: line {sentence}: it needs too much."):
+            regex.initialize_batch([Source(sentence, (3,))])
+    assert tried == [("a{99}", 0), ("a{98}", 0), ("a{97}", 0), ("a{96}", 1)]
+    (record,) = caplog.records
+    assert "that cannot be used have taken 60 seconds. Each later pattern has 1 second" in record.getMessage()
+
+
+def test_the_automata_of_the_sentences_in_flight_have_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "p.txt").write_text("a{9}\na{9}\na{8}\n")
+    regex = RegexPredictor(path=str(tmp_path / "p.txt"), cache="none", context=context_of("unigram"))
+    monkeypatch.setattr("sgdec_predictors._text_automaton.IN_USE", 18)
+    roots = regex.initialize_batch([Source(n, (3,)) for n in (1, 2)])
+    with pytest.raises(SgdecError, match="have more than 18 states"):
+        regex.initialize_batch([Source(3, (3,))])
+    regex.release(roots)
+    assert regex.initialize_batch([Source(3, (3,))])
+
+
+def test_a_pattern_that_takes_too_long_to_be_joined_with_the_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sgdec.constraints.token_automata.MOST_ARCS", 100)
+    with pytest.raises(SgdecError, match=r"^regex: 300 states of text are too many for a vocabulary of \d+ tokens"):
+        RegexPredictor("[a-z]{299}", cache="none", context=context_of("unigram"))
+
+
 def test_options_and_sentences_that_do_not_fit(tmp_path: Path) -> None:
     file = tmp_path / "p.txt"
     file.write_bytes("\ufeffa+\r\nb(".encode())
