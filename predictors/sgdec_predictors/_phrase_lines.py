@@ -14,6 +14,8 @@ from sgdec.text.lines import written_lines
 
 Alternatives: TypeAlias = tuple[str, ...]
 """One phrase: the texts that count as it."""
+MOST = 1 << 19
+"""The most characters on a line, for each of which its automaton takes some 200 bytes."""
 BAR = re.compile(r"(?<!\S)\|(?!\S)")
 
 
@@ -48,6 +50,10 @@ class PhraseLines:
     def _split(self, line: str, number: int) -> tuple[Alternatives, ...]:
         if not line.strip():
             return ()
+        if len(line) > MOST:
+            raise SgdecError(
+                f"{self.path}: line {number}: {len(line):,} characters of phrases. Expected at most {MOST:,} on one."
+            )
         phrases = tuple(
             tuple(text.strip().replace("\\|", "|") for text in BAR.split(phrase)) for phrase in line.split("\t")
         )

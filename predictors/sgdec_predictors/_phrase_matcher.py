@@ -1,8 +1,7 @@
 """Finds phrases in a text that is read character by character.
 
-A phrase is a set of patterns, its alternatives. The state holds the patterns that have begun: the suffixes of the
-text that are beginnings of patterns, for which a node of an Aho-Corasick automaton stands (Aho and Corasick 1975).
-They are kept as a set, and not as one node, because with whole words not all suffixes count.
+A phrase is a set of patterns, its alternatives. The state holds the patterns that have begun, as a node: the longest
+beginning of one with which the text ends (`sgdec_predictors._phrase_prefixes`).
 
 Word characters are letters, digits, marks and underscores (Unicode UTS #18, annex C). With whole words, a pattern
 that begins (ends) with one does not match directly after (before) another one. So a match at the end of the text is
@@ -12,14 +11,13 @@ not certain until the next character is known, or the end.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from itertools import accumulate
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from sgdec.constraints.characters import is_word
-
-Begun: TypeAlias = tuple[tuple[int, int], ...]
-"""Pairs of a pattern's number and the number of its characters that are matched, ascending."""
+from sgdec_predictors._phrase_prefixes import Prefixes
 
 
 class Pattern(NamedTuple):
@@ -27,6 +25,8 @@ class Pattern(NamedTuple):
 
     text: str
     """Folded."""
+    data: bytes
+    """The text in UTF-8."""
     phrase: int
     """The number of the wanted phrase of which it is an alternative; -1 = an avoided one."""
     begins_word: bool
@@ -42,7 +42,7 @@ class Pattern(NamedTuple):
     def of(cls, text: str, phrase: int, whole_words: bool, marks: Sequence[int] = ()) -> Pattern:
         offsets = (0, *accumulate(len(char.encode()) for char in text))
         begins, ends = (whole_words and is_word(char) for char in (text[0], text[-1]))
-        return cls(text, phrase, begins, ends, offsets, tuple(marks) or offsets[-1:])
+        return cls(text, text.encode(), phrase, begins, ends, offsets, tuple(marks) or offsets[-1:])
 
 
 class Reading(NamedTuple):
@@ -52,14 +52,15 @@ class Reading(NamedTuple):
     """The bytes of a character that has not ended."""
     in_word: bool
     """Whether the last character is a word character."""
-    wanted: Begun
-    """Patterns of phrases that are not met. One of which all characters are matched awaits a boundary."""
-    avoided: Begun
+    wanted: int
+    """The node of patterns of phrases that are not met. One of which all characters are matched awaits a boundary."""
+    avoided: int
+    """The node of the avoided patterns."""
     met: int
     """The phrases that are met as a bit mask; in order, their number."""
 
 
-START = Reading(b"", False, (), (), 0)
+START = Reading(b"", False, 0, 0, 0)
 
 
 class Matcher:
@@ -69,38 +70,39 @@ class Matcher:
         self.patterns = tuple(patterns)
         self.phrases = 1 + max((pattern.phrase for pattern in patterns), default=-1)
         self.ordered = ordered
-        self._starts: dict[str, list[int]] = {}
+        self._starts = {pattern.text[0] for pattern in patterns}
+        phrases: list[list[int]] = [[] for _ in range(self.phrases)]
         for number, pattern in enumerate(patterns):
-            self._starts.setdefault(pattern.text[0], []).append(number)
-        needed = [0] * self.phrases
-        for pattern in patterns:
             if pattern.phrase >= 0:
-                needed[pattern.phrase] = max(needed[pattern.phrase], len(pattern.marks))
-        self._needed = tuple(needed)
-        self.needed = sum(needed)
+                phrases[pattern.phrase].append(number)
+        self._avoided = Nodes(patterns, [number for number, pattern in enumerate(patterns) if pattern.phrase < 0])
+        if ordered:  # only those of the next phrase can begin
+            self._wanted = [Nodes(patterns, numbers) for numbers in [*phrases, []]]
+        else:
+            self._wanted = [Nodes(patterns, [number for numbers in phrases for number in numbers])]
+        self._phrases_of = cache(self._find_phrases_of)
+        self._needed = tuple(max((len(patterns[n].marks) for n in numbers), default=0) for numbers in phrases)
+        self.needed = sum(self._needed)
         """The most that `progress` can be."""
 
     def read(self, before: Reading, text: str) -> tuple[Reading, bool]:
         """The state after more characters, and whether an avoided phrase is complete."""
         _, in_word, wanted, avoided, met = before
-        if not wanted and not avoided and self._starts.keys().isdisjoint(text):
+        if not wanted and not avoided and self._starts.isdisjoint(text):
             return (before._replace(in_word=is_word(text[-1])) if text else before), False
         wrong = False
         for char in text:
             word = is_word(char)
             if not word:
-                wrong |= any(map(self._is_matched, avoided))
+                wrong |= self._avoided.awaits(avoided)
                 wanted, met = self._confirmed(wanted, met)
-            starts = [
-                (number, 0)
-                for number in self._starts.get(char, ())
-                if not (in_word and self.patterns[number].begins_word)
-            ]
-            avoided, found = self._advanced((*avoided, *(s for s in starts if self._of(s).phrase < 0)), char)
-            wrong |= bool(found)
-            wanted, found = self._advanced((*wanted, *(s for s in starts if self.is_live(s[0], met))), char)
-            for number in found:
-                wanted, met = self._meet(number, wanted, met)
+            avoided = self._avoided.tree.after(avoided, char, in_word)
+            wrong |= any(not self.patterns[number].ends_word for number in self._avoided.complete(avoided))
+            wanted = self._nodes(met).tree.after(wanted, char, in_word)
+            for number in list(self._nodes(met).complete(wanted)):
+                if not self.patterns[number].ends_word:
+                    wanted, met = self._meet(number, wanted, met)
+            wanted = self._live(wanted, met)
             in_word = word
         return Reading(b"", in_word, wanted, avoided, met), wrong
 
@@ -108,7 +110,11 @@ class Matcher:
         """Whether all phrases are met if the text ends here, and whether an avoided one is complete."""
         _, met = self._confirmed(state.wanted, state.met)
         everything = met == (self.phrases if self.ordered else (1 << self.phrases) - 1)
-        return everything, any(map(self._is_matched, state.avoided))
+        return everything, self._avoided.awaits(state.avoided)
+
+    def avoided_begun(self, state: Reading) -> Iterator[tuple[int, int]]:
+        """The avoided patterns that have begun: the number of each, and its matched characters."""
+        return self._avoided.begun(state.avoided)
 
     def is_live(self, number: int, met: int) -> bool:
         """Whether a pattern belongs to a phrase that is still to be met; in order, the next one."""
@@ -131,8 +137,8 @@ class Matcher:
             begun[pattern.phrase] = max(begun.get(pattern.phrase, 0), tokens)
         return done + sum(begun.values())
 
-    def left(self, state: Reading) -> list[bytes]:
-        """The texts that would complete wanted patterns.
+    def left(self, state: Reading, most: int) -> list[bytes]:
+        """The texts that would complete wanted patterns, or their first ``most`` bytes.
 
         These are the rests of those that have begun, and whole ones, with and without a blank before them.
         """
@@ -142,20 +148,20 @@ class Matcher:
             pattern for number, pattern in enumerate(self.patterns)
             if self.is_live(number, met) or self.is_live(number, state.met)
         ]  # fmt: skip
-        texts = [self.patterns[number].text.encode()[offset:] for number, offset in continued]
-        texts += [pattern.text.encode() for pattern in beginning]
-        texts += [b" " + pattern.text.encode() for pattern in beginning]
+        texts = [self.patterns[number].data[offset : offset + most] for number, offset in continued]
+        texts += [pattern.data[:most] for pattern in beginning]
+        texts += [b" " + pattern.data[: most - 1] for pattern in beginning]
         return list(filter(None, dict.fromkeys(texts)))
 
     def _reached(self, state: Reading) -> Iterable[tuple[int, int, int]]:
         """For each pattern that has begun its number, its matched characters, and its matched bytes."""
-        begun = state.wanted
+        begun = [each for each in self._nodes(state.met).begun(state.wanted) if self.is_live(each[0], state.met)]
         if state.rest:
             starts = [
                 (number, 0) for number, pattern in enumerate(self.patterns)
                 if self.is_live(number, state.met) and not (state.in_word and pattern.begins_word)
             ]  # fmt: skip
-            begun = (*begun, *starts)
+            begun += starts
         for number, size in begun:
             pattern = self.patterns[number]
             following = pattern.text[size : size + 1].encode()
@@ -164,35 +170,66 @@ class Matcher:
             elif following.startswith(state.rest):
                 yield number, size, pattern.offsets[size] + len(state.rest)
 
-    def _of(self, begun: tuple[int, int]) -> Pattern:
-        return self.patterns[begun[0]]
+    def _nodes(self, met: int) -> Nodes:
+        """The wanted patterns that can begin."""
+        return self._wanted[met if self.ordered else 0]
 
-    def _is_matched(self, begun: tuple[int, int]) -> bool:
-        return begun[1] == len(self._of(begun).text)
-
-    def _advanced(self, begun: Begun, char: str) -> tuple[Begun, list[int]]:
-        """The patterns that continue with this character, and the numbers of those that it completes."""
-        continued: set[tuple[int, int]] = set()
-        found = []
-        for number, size in begun:
-            pattern = self.patterns[number]
-            if pattern.text[size : size + 1] == char:
-                if size + 1 == len(pattern.text) and not pattern.ends_word:
-                    found.append(number)
-                else:
-                    continued.add((number, size + 1))
-        return tuple(sorted(continued)), found
-
-    def _confirmed(self, wanted: Begun, met: int) -> tuple[Begun, int]:
+    def _confirmed(self, wanted: int, met: int) -> tuple[int, int]:
         """After a boundary: patterns that awaited it are met."""
-        for each in wanted:
-            if self._is_matched(each):
-                wanted, met = self._meet(each[0], wanted, met)
-        return wanted, met
+        for number in list(self._nodes(met).complete(wanted)):
+            if self.patterns[number].ends_word:
+                wanted, met = self._meet(number, wanted, met)
+        return self._live(wanted, met), met
 
-    def _meet(self, number: int, wanted: Begun, met: int) -> tuple[Begun, int]:
+    def _meet(self, number: int, wanted: int, met: int) -> tuple[int, int]:
         phrase = self.patterns[number].phrase
         if self.ordered:
-            return ((), met + 1) if phrase == met else (wanted, met)
-        left = tuple(each for each in wanted if self._of(each).phrase != phrase)
-        return left, met | 1 << phrase
+            return (0, met + 1) if phrase == met else (wanted, met)
+        return wanted, met | 1 << phrase
+
+    def _live(self, wanted: int, met: int) -> int:
+        """The longest node of this one's suffixes that begins a phrase that is not met."""
+        if not self.ordered:
+            while wanted and not self._phrases_of(wanted) & ~met:
+                wanted = self._wanted[0].tree.link(wanted)
+        return wanted
+
+    def _find_phrases_of(self, node: int) -> int:
+        """The phrases that begin with a node as a bit mask."""
+        bits = bytearray(self.phrases // 8 + 1)
+        for number in self._wanted[0].beginning(node):
+            phrase = self.patterns[number].phrase
+            bits[phrase >> 3] |= 1 << (phrase & 7)
+        return int.from_bytes(bits, "little")
+
+
+class Nodes:
+    """Some of the patterns of a sentence as nodes."""
+
+    def __init__(self, patterns: Sequence[Pattern], numbers: Sequence[int]) -> None:
+        self._patterns = patterns
+        self._numbers = numbers
+        whole_words = any(patterns[number].begins_word for number in numbers)
+        self.tree = Prefixes([patterns[number].text for number in numbers], whole_words)
+
+    def complete(self, node: int) -> Iterator[int]:
+        """The numbers of the patterns with which a node ends."""
+        return (self._numbers[each] for each in self.tree.ending(node))
+
+    def awaits(self, node: int) -> bool:
+        """Whether one of these awaits a boundary."""
+        return any(self._patterns[number].ends_word for number in self.complete(node))
+
+    def beginning(self, node: int) -> list[int]:
+        """The numbers of the patterns that begin with a node."""
+        return [self._numbers[each] for each in self.tree.beginning(node)]
+
+    def begun(self, node: int) -> Iterator[tuple[int, int]]:
+        """The patterns that have begun: the number of each, and its matched characters. Those that were complete
+        without a boundary have ended."""
+        for each in self.tree.suffixes(node):
+            size = self.tree.sizes[each]
+            for number in self.beginning(each):
+                pattern = self._patterns[number]
+                if size < len(pattern.text) or pattern.ends_word:
+                    yield number, size

@@ -7,8 +7,10 @@ contain a whole one.
 
 from __future__ import annotations
 
+import math
 from codecs import utf_8_decode
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
 from functools import cache
 
 import numpy as np
@@ -20,6 +22,7 @@ from sgdec.constraints.spelling import Spelling
 from sgdec.context import Vocabulary
 from sgdec.protocol import FORBIDDEN, SparseRow
 from sgdec_predictors._phrase_matcher import Matcher, Reading
+from sgdec_predictors._phrase_prefixes import Prefixes
 from sgdec_predictors._token_texts import TokenTexts
 
 Ints = npt.NDArray[np.int64]
@@ -86,7 +89,8 @@ class PhraseTokens:
         if key not in self._advancing:
             texts, row = self._spelled.texts(spelling), self.row(spelling, reading)
             now = self.matcher.progress(reading)
-            beginnings = {text[:size] for text in self.matcher.left(reading) for size in range(1, len(text) + 1)}
+            left = self.matcher.left(reading, texts.longest)
+            beginnings = {text[:size] for text in left for size in range(1, len(text) + 1)}
             tokens = {token for text in beginnings for token in texts.equal(text)}
             self._advancing[key] = [
                 token for token in sorted(tokens)
@@ -115,11 +119,12 @@ class PhraseTokens:
         found = [self._spelled.blocked[spelling], always]
         if not reading.in_word:
             found.append(at_beginning)
-        for number, size in reading.avoided:
+        longest = self._spelled.texts(spelling).longest
+        if self.matcher.at_end(reading)[1]:
+            found += [self._spelled.not_words(spelling), self._without_text]
+        for number, size in self.matcher.avoided_begun(reading):
             pattern = self.matcher.patterns[number]
-            if size == len(pattern.text):
-                found += [self._spelled.not_words(spelling), self._without_text]
-            else:
+            if size < len(pattern.text) <= size + longest:
                 rest = self._spelled.texts(spelling).beginning(pattern.text[size:])
                 found.append(as_ints(token for token, after in rest if _ends(pattern.ends_word, after)))
         return np.unique(np.concatenate(found))
@@ -162,25 +167,55 @@ def _ends(ends_word: bool, after: str) -> bool:
 def least_bytes(matcher: Matcher) -> int:
     """A lower bound on the number of bytes of texts with all phrases, of which one can overlap another.
 
-    In the order in which they begin, each adds all but the beginning that it can share with an earlier one.
+    In the order in which they begin, each adds all but the beginning that it can share with an earlier one: all of
+    it if that one contains it, otherwise the longest with which that one ends.
     """
-    phrases = [[pattern.text for pattern in matcher.patterns if pattern.phrase == i] for i in range(matcher.phrases)]
-    shortest = [min(len(text.encode()) for text in texts) for texts in phrases]
-    if matcher.ordered or len(phrases) < 2:
-        return sum(shortest)
-    added = []
-    for i, alternatives in enumerate(phrases):
-        others = [text for j, texts in enumerate(phrases) if j != i for text in texts]
-        added.append(min(len(text.encode()) - max(_shared(each, text) for each in others) for text in alternatives))
-    return max(sum(added), max(shortest))
+    wanted = [pattern for pattern in matcher.patterns if pattern.phrase >= 0]
+    shortest = [math.inf] * matcher.phrases
+    for pattern in wanted:
+        shortest[pattern.phrase] = min(shortest[pattern.phrase], len(pattern.data))
+    if matcher.ordered or len(shortest) < 2:
+        return int(sum(shortest))
+    phrases_of: dict[str, TwoOf] = {}
+    for pattern in wanted:
+        phrases_of.setdefault(pattern.text, TwoOf()).add(pattern.phrase)
+    texts = list(phrases_of)
+    tree = Prefixes(texts)
+    within = [TwoOf() for _ in texts]
+    """The phrases that contain each text."""
+    ends: defaultdict[int, TwoOf] = defaultdict(TwoOf)
+    """The phrases that end with each node, and have more before it."""
+    for text, phrases in phrases_of.items():
+        path = tree.path(text)
+        for number in {number for node in path for number in tree.ending(node)}:
+            within[number].update(phrases)
+        for node in tree.suffixes(tree.link(path[-1])):
+            ends[node].update(phrases)
+    added = [math.inf] * matcher.phrases
+    number_of = {text: number for number, text in enumerate(texts)}
+    for pattern in wanted:
+        shared = len(pattern.text)
+        if not within[number_of[pattern.text]].has_other(pattern.phrase):
+            path = tree.path(pattern.text)[:-1]
+            shared = tree.sizes[next((node for node in reversed(path) if ends[node].has_other(pattern.phrase)), 0)]
+        added[pattern.phrase] = min(added[pattern.phrase], len(pattern.data) - pattern.offsets[shared])
+    return int(max(sum(added), max(shortest)))
 
 
-def _shared(earlier: str, text: str) -> int:
-    """The most bytes of a text that can be within an earlier phrase."""
-    if text in earlier:
-        return len(text.encode())
-    sizes = range(min(len(earlier), len(text)) - 1, 0, -1)
-    return len(text[: next((n for n in sizes if earlier.endswith(text[:n])), 0)].encode())
+class TwoOf(set[int]):
+    """The first two of some phrases: if there are two, one of them is another than any given one."""
+
+    def add(self, phrase: int) -> None:
+        if len(self) < 2:
+            super().add(phrase)
+
+    def update(self, phrases: Iterable[int]) -> None:  # type: ignore[override]
+        for phrase in phrases:
+            self.add(phrase)
+
+    def has_other(self, phrase: int) -> bool:
+        """Whether there is another phrase than this one."""
+        return bool(self - {phrase})
 
 
 def as_ints(tokens: object) -> Ints:

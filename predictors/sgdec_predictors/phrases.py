@@ -18,9 +18,10 @@ for searches with banks.
 
 from __future__ import annotations
 
-from codecs import utf_8_decode
+from bisect import bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import accumulate
 from typing import Annotated, NamedTuple
 
 from pydantic import Field
@@ -37,7 +38,7 @@ from sgdec_predictors._phrase_lines import Alternatives, PhraseLines
 from sgdec_predictors._phrase_matcher import START, Matcher, Pattern, Reading
 from sgdec_predictors._phrase_tokens import PhraseTokens, SpelledTokens
 
-KEPT = 1024
+KEPT = 4
 """The number of lines whose phrases are kept for later sentences."""
 
 
@@ -185,14 +186,13 @@ class Phrases(Forbidding[State]):
             raise SgdecError(
                 f"the phrase {text!r} cannot be spelled with the target vocabulary, whose text for it is {instead!r}."
             )
-        pieces = (self._spelled.spelling.text(own[:n]) or b"" for n in range(1, len(own) + 1))
-        marks = {self._folded_offset(data, len(piece)) for piece in pieces} - {0}
-        return sorted(marks)
-
-    def _folded_offset(self, data: bytes, offset: int) -> int:
-        """The place in the folded text of an offset in a text, which can be within a character."""
-        text, used = utf_8_decode(data[:offset], "replace", False)
-        return len(self._fold(text).encode()) + offset - used
+        sizes = list(accumulate(len(char.encode()) for char in text))
+        folded = [0, *accumulate(len(char.encode()) for char in self._fold(text))]
+        marks = set()
+        for offset in self._spelled.spelling.offsets(own):  # each can be within a character
+            whole = bisect_right(sizes, offset)
+            marks.add(folded[whole] + offset - (sizes[whole - 1] if whole else 0))
+        return sorted(marks - {0})
 
 
 def contains_one(matcher: Matcher, text: str) -> bool:

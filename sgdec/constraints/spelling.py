@@ -77,6 +77,15 @@ class Spelling:
             state = int(self.after[state, token])
         return b"".join(parts)
 
+    def offsets(self, tokens: Sequence[int]) -> list[int]:
+        """The number of bytes of the text after each of these tokens, all of which have text here."""
+        state, size, found = 0, 0, []
+        for token in tokens:
+            size += len(self.adds[state][token] or b"")
+            state = int(self.after[state, token])
+            found.append(size)
+        return found
+
     @classmethod
     def of(cls, vocabulary: Vocabulary) -> Spelling:
         """The spelling of a vocabulary. Raises `SgdecError` if it is not a function of the tokens so far."""
