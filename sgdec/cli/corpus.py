@@ -139,8 +139,9 @@ def command(ctx: click.Context, /, **given: Any) -> int:
     if not ended.complete:
         log.info(f"{folder}: {_why_incomplete(ended)}")
         return 1 if ended.undecided else 130
-    reasons = f", and beside it the reasons of {ended.failed:,} failed lines" if ended.failed else ""
-    log.info(f"{folder}: complete. `sgdec corpus-merge {folder} --output FILE` writes one file{reasons}.")
+    failed = f", {ended.failed:,} failed (--retry-failed decodes them again)" if ended.failed else ""
+    reasons = ", and beside it the reasons of failed lines" if ended.failed else ""
+    log.info(f"{folder}: complete{failed}. `sgdec corpus-merge {folder} --output FILE` writes one file{reasons}.")
     return 1 if ended.failed else 0
 
 

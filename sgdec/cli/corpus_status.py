@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,8 @@ from sgdec.cli.tables import table
 
 if TYPE_CHECKING:
     from sgdec.corpus.status import Status
+
+log = logging.getLogger(__name__)
 
 SHOWN = 10
 """The most rows of a table that are printed."""
@@ -39,7 +42,7 @@ def command(folder: str, watch: float | None, json_: str | None, html: str | Non
     """
     from sgdec.corpus.manifest import existing_manifest
     from sgdec.corpus.status import look
-    from sgdec.corpus.status_tables import findings, tables
+    from sgdec.corpus.status_tables import findings, tables, troubles
     from sgdec.corpus.stores import open_store
 
     store = open_store(folder)
@@ -51,7 +54,9 @@ def command(folder: str, watch: float | None, json_: str | None, html: str | Non
         more = len(each.rows) - SHOWN
         notes = [*([f"{more:,} more rows are on the page (--html FILE)."] if more > 0 else []), *each.notes]
         click.echo("\n" + "\n".join([each.title, table(each.head, each.rows[:SHOWN]), *notes]))
-    return 0 if status.sound else 1
+    if trouble := list(troubles(status)):
+        log.warning(f"{folder}: {', '.join(trouble)}.")
+    return 1 if trouble else 0
 
 
 def _write(status: Status, json_: str | None, html: str | None) -> None:

@@ -7,7 +7,7 @@ lines have read. A start and the status look at all results, and the merge refus
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from typing import NamedTuple
@@ -112,20 +112,23 @@ class Results:
         if found is None:
             return None
         result, receipt = found
-        name = f"{self._store}/{name_of(Task(chunk))}"
+        record = f"leases/{place_of(chunk)}"
         noted = (self._leases.record(chunk) or {}).get("sha256")
         if isinstance(noted, str) and noted != receipt.sha256:
             raise SgdecError(
-                f"{name}: not the file that was published (sha256 {receipt.sha256[:12]}, expected {noted[:12]}). "
-                f"Restore it; or remove it and leases/{place_of(chunk)}, and start `sgdec corpus` again."
+                f"{self._store}/{name_of(Task(chunk))}: not the file that its record names (sha256 "
+                f"{receipt.sha256[:12]}; {record} has {noted[:12]}). Restore both; or remove it, and start `sgdec "
+                "corpus` again."
             )
-        result = self._with_lines_decoded_again(chunk, result)
         lost = {failure.id for failure in result.failed}
-        read = [version for version in result.versions if version.id not in lost]
+        again = {id: each for id, each in self._decoded_again(chunk).items() if id in lost} if lost else {}
+        result = self._with_lines_of(result, {id: other for id, (_, other) in again.items()})
+        read = [version for version in result.versions if version.id not in lost or version.id in again]
         for other in changed(read, self._folder):
+            task = again[other.id][0] if other.id in again else Task(chunk)
             raise SgdecError(
-                f"{os.path.join(self._folder, other.path)} changed since chunk {chunk} was decoded. Restore it; or "
-                f"remove {name}, and start `sgdec corpus` again."
+                f"{os.path.join(self._folder, other.path)} changed since {task} was decoded. Restore it; or remove "
+                f"{self._store}/{name_of(task)}, and start `sgdec corpus` again; or begin another folder."
             )
         return Checked(result, receipt, isinstance(noted, str), gone(read, self._folder))
 
@@ -157,7 +160,8 @@ class Results:
             return Examined(chunk, 0, True, 0, str(error))
         if found is None:
             name = name_of(Task(chunk))
-            return Examined(chunk, 0, True, 0, f"{self._store}/{name}: no such file, though the folder lists it")
+            why = "the folder lists it, and there is no such file. Restore it; or remove the link, and start again."
+            return Examined(chunk, 0, True, 0, f"{self._store}/{name}: {why}")
         return Examined(chunk, len(found.result.failed), found.recorded, found.gone, "")
 
     def failed(self, chunk: int) -> int:
@@ -172,18 +176,15 @@ class Results:
             return 0 if found is None else len(found.result.failed)
         return failed - len(self._decoded_again(chunk)) if failed and chunk in self._again else failed
 
-    def _with_lines_decoded_again(self, chunk: int, result: Result) -> Result:
-        again = self._decoded_again(chunk) if result.failed else {}
-        fixed = [failure.id for failure in result.failed if failure.id in again]
-        if not fixed:
+    def _with_lines_of(self, result: Result, again: Mapping[int, Result]) -> Result:
+        """A result in which some lines, by their numbers, are those of other results."""
+        if not again:
             return result
         rows = dict(zip(result.ids, self._rows(result), strict=True))
-        files, versions = dict(result.files), list(result.versions)
-        for id in fixed:
-            other = again[id]
+        files, versions = dict(result.files), [each for each in result.versions if each.id not in again]
+        for id, other in again.items():
             rows[id] = self._rows(other)[id - other.id]
             files |= {name: content for name, content in other.files.items() if name == f"{id}.fst"}
-            versions = [version for version in versions if version.id != id]
             versions += [version for version in other.versions if version.id == id]
         failed = tuple(failure for failure in result.failed if failure.id not in again)
         return replace(result, rows=b"".join(rows.values()), files=files, failed=failed, versions=tuple(versions))
@@ -191,14 +192,14 @@ class Results:
     def _rows(self, result: Result) -> list[bytes]:
         return rows_by_line(self._manifest.output_format, result.rows, result.ids)
 
-    def _decoded_again(self, chunk: int) -> dict[int, Result]:
-        """By the number of each line that was decoded again with success, the result that has it."""
-        found: dict[int, Result] = {}
+    def _decoded_again(self, chunk: int) -> dict[int, tuple[Task, Result]]:
+        """By the number of each line that was decoded again with success, the task and the result that have it."""
+        found: dict[int, tuple[Task, Result]] = {}
         for task in results_of_some(self._store, AGAIN, chunk) if chunk in self._again else ():
             result, _ = usable_result(self._store, self._manifest, task) or (None, None)
             if result is not None:
                 lost = {failure.id for failure in result.failed}
-                found = {id: result for id in result.ids if id not in lost} | found
+                found = {id: (task, result) for id in result.ids if id not in lost} | found
         return found
 
 

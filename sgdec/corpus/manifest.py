@@ -31,7 +31,6 @@ from sgdec.corpus.stores import FolderStore, Store, publish
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.documents import parse_json
 from sgdec.io.limits import FILE
-from sgdec.signature import content_hash
 from sgdec.terminal import Bar
 from sgdec.text.lines import reading
 
@@ -324,13 +323,19 @@ def _unpack(file: IO[bytes], path: str, tally: _Tally, folder: Path) -> tuple[In
             tally.read(file, path, None, copy)
             os.fsync(copy.fileno())
         place = folder / f"{tally.digest.hexdigest()[:16]}.txt"
-        if not publish(beside, place) and content_hash(place) != tally.digest.hexdigest():
-            os.replace(beside, place)  # a copy of an earlier start that somebody has changed
+        if not publish(beside, place) and not _is_copy(place, tally.digest.hexdigest()):
+            os.replace(beside, place)  # somebody has changed the copy of an earlier start
         name = "standard input" if path == "-" else path
         log.info(f"{name}: unpacked to {place}, where workers read it.")
         return tally.input(path, str(place), os.stat(place).st_mtime_ns), tally.chunks
     finally:
         beside.unlink(missing_ok=True)
+
+
+def _is_copy(place: Path, sha256: str) -> bool:
+    from sgdec.signature import content_hash  # slow to import
+
+    return content_hash(place) == sha256
 
 
 class _Tally:

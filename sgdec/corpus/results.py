@@ -107,13 +107,17 @@ class Result:
             rows, listed = members.pop(ROWS), members.pop(FAILED).splitlines()  # text would also be split at U+2028
             failed = tuple(Failure(**parse_json(line)) for line in listed)
             versions = tuple(Version(*parse_json(line)) for line in members.pop(VERSIONS, b"").splitlines())
+            for member in members:
+                if not _LATTICE.fullmatch(member):
+                    raise ValueError(f"it has a member {member!r}")
             counted = about.pop("failed")
             found = cls(rows=rows, files=members, failed=failed, versions=versions, **about)
-        except (ValueError, KeyError, TypeError, AttributeError):
-            found = None
-        if found is None or counted != len(failed) or not _is_sound(found):
-            raise SgdecError(f"{name}: damaged. Remove it, and start again: its lines are decoded again.")
-        return found
+            if counted != len(failed) or not _is_sound(found):
+                raise ValueError(f"{ABOUT} does not agree with the other members")
+            return found
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            why = str(error) if isinstance(error, ValueError) else "a part of it is missing"
+            raise SgdecError(f"{name}: damaged ({why}). Remove it, and start again.") from None
 
     @classmethod
     def joined(cls, parts: Iterable[Result]) -> Result:
@@ -134,13 +138,15 @@ class Result:
 
 def _is_sound(result: Result) -> bool:
     """Whether all values have their types, and all failures, files and versions are of its lines."""
-    ids = result.ids if type(result.lines) is type(result.id) is int else range(0)
+    if not all(isinstance(value, int) for value in (result.id, result.lines)):
+        return False
+    ids = result.ids
     return (
         all(isinstance(value, str) for value in (result.run, result.worker))
         and isinstance(result.seconds, int | float)
         and all(_typed(each, (int, str, int, str)) and each.id in ids for each in result.failed)
         and all(_typed(each, (int, str, (str, type(None)), int, int)) and each.id in ids for each in result.versions)
-        and all(_LATTICE.fullmatch(name) and int(name[:-4]) in ids for name in result.files)
+        and all(int(name.removesuffix(".fst")) in ids for name in result.files)
     )
 
 

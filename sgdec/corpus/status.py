@@ -91,11 +91,6 @@ class Status:
     """Lines whose workers were killed from outside, and that have no result yet."""
 
     @property
-    def sound(self) -> bool:
-        """Whether no line has failed or is undecided, and all results that were read can be used."""
-        return not (self.failed or self.undecided or (self.records and self.records.unusable))
-
-    @property
     def failed(self) -> int:
         """Failed lines; without `records` by the pulses, which lag behind."""
         return sum(each.failed for each in self.starters) if self.records is None else self.records.failed

@@ -45,9 +45,19 @@ def findings(status: Status) -> Iterator[str]:
         yield f"Results without a record, which the merge will write: {_listed(status.records.unrecorded)}."
     if status.lost:
         yield (
-            f"Results that are missing although they were published: {_listed(status.lost)}. Restore them; or remove "
-            "the files of these chunks in leases, and start `sgdec corpus` again."
+            f"Results that are missing although they were published: {_listed(status.lost)}. Restore them; or start "
+            "`sgdec corpus` again, which decodes these chunks again."
         )
+
+
+def troubles(status: Status) -> Iterator[str]:
+    """What has to be decoded again, or looked at by a person."""
+    if status.failed:
+        yield f"{status.failed:,} failed"
+    if status.undecided:
+        yield f"{status.undecided:,} undecided"
+    if status.records and status.records.unusable:
+        yield f"{len(status.records.unusable):,} results cannot be used"
 
 
 def tables(status: Status) -> Iterator[Table]:

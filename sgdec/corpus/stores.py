@@ -88,10 +88,15 @@ class FolderStore(Store):
             try:
                 with open(self._path(name), "rb", opener=without_waiting) as file:
                     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                        raise SgdecError(f"{self.place}/{name}: not a regular file. Remove it.")
+                        raise IsADirectoryError
                     return read_all(file, f"{self.place}/{name}", limit)
             except (FileNotFoundError, NotADirectoryError):
                 return None
+            except IsADirectoryError:
+                raise SgdecError(
+                    f"{self.place}/{name}: not a regular file. Restore the one that `sgdec corpus` wrote; or remove "
+                    "it, and start again."
+                ) from None
 
     def write(self, name: str, data: bytes) -> None:
         with self._explained(name), self._beside(name, data) as written:

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 
 from sgdec.errors import SgdecError
 from sgdec.io import patterns
-from sgdec.signature import content_hash
 
 
 class Version(NamedTuple):
@@ -53,7 +52,7 @@ def changed(before: Iterable[Version], folder: str) -> Iterator[Version]:
     for version in before:
         path = os.path.join(folder, version.path)
         now = _stamp(path)
-        if now not in ((version.size, version.modified), _NONE) and content_hash(path) != version.sha256:
+        if now not in ((version.size, version.modified), _NONE) and _hash(path) != version.sha256:
             yield version
 
 
@@ -69,7 +68,13 @@ _NONE = (-1, 0)
 
 def _version(id: int, path: str) -> Version:
     size, modified = _stamp(path)
-    return Version(id, path, content_hash(path), size, modified)
+    return Version(id, path, _hash(path), size, modified)
+
+
+def _hash(path: str) -> str | None:
+    from sgdec.signature import content_hash  # slow to import, and most runs have no patterns
+
+    return content_hash(path)
 
 
 def _stamp(path: str) -> tuple[int, int]:

@@ -13,6 +13,7 @@ import pytest
 from sgdec.corpus import stores
 from sgdec.corpus.stores import FolderStore, Store, open_store
 from sgdec.errors import SgdecError, UsageError
+from sgdec.io.limits import FILE
 
 KINDS = ["folder", "memory", "file", "no links"]
 
@@ -93,6 +94,25 @@ def test_a_file_system_without_any_atomic_creation_is_refused(
     monkeypatch.setattr(stores.ctypes, "CDLL", lambda *of, **how: object())
     with pytest.raises(SgdecError, match="neither hard links nor a rename that replaces nothing"):
         FolderStore(str(tmp_path)).create("a", b"")
+
+
+@pytest.mark.parametrize("kind", ["link to a device", "pipe", "folder"])
+def test_what_is_no_regular_file_is_not_read(tmp_path: Path, kind: str) -> None:
+    store = FolderStore(str(tmp_path))
+    path = tmp_path / "a"
+    {"link to a device": lambda: path.symlink_to("/dev/zero"), "pipe": lambda: os.mkfifo(path), "folder": path.mkdir}[
+        kind
+    ]()
+    with pytest.raises(SgdecError, match=r"/a: not a regular file\. Restore the one .*; or remove it"):
+        store.read("a")
+
+
+def test_a_file_that_is_too_large_is_not_read(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.write("a", b"x" * 101)
+    monkeypatch.setenv("SGDEC_MAX_DOCUMENT_BYTES", "100")
+    with pytest.raises(SgdecError, match=r"/a: too large, more than 100 bytes"):
+        store.read("a")
+    assert store.read("a", FILE) == b"x" * 101
 
 
 def test_a_url_that_fsspec_does_not_know_is_refused() -> None:

@@ -78,11 +78,12 @@ class World:
     def is_deadly(self, task: Task) -> bool:
         return any(line in self.poison for line in lines_of(self.manifest, task))
 
-    def starter(self, name: str, workers: int = 2) -> Starter:
+    def starter(self, name: str, workers: int = 2, retry: Iterable[Task] = ()) -> Starter:
         leases = Leases(self.store, patience=PATIENCE, clock=lambda: self.now)
         leases.name = name
         leases.pulse()
-        return Starter(self.store, self.manifest, FakeEngine(self, name, workers), leases, clock=lambda: self.now)
+        engine = FakeEngine(self, name, workers)
+        return Starter(self.store, self.manifest, engine, leases, retry=retry, clock=lambda: self.now)
 
 
 class FakeEngine(Engine):
