@@ -160,7 +160,7 @@ class NotedRows(Rows):
             os.close(self._rows)
             self._rows = -1
         if self._begun and not complete and not self._last.sentence and self.partial:
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):
                 os.unlink(self.partial)
         nothing_noted = not os.fstat(self._notes).st_size or (self._begun and not self._last.sentence)
         if complete or nothing_noted:
@@ -246,7 +246,7 @@ def open_noted(
         rows.end(complete=True)
         complete = True
     except OSError as error:
-        raise SgdecError(f"--output {output}: {error.strerror or error}. {rows.hint}".rstrip()) from None
+        raise SgdecError(f"--output {output}: {reason(error, target)}. {rows.hint}".rstrip()) from None
     except UsageError:
         raise
     except SgdecError as error:

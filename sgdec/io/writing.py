@@ -86,8 +86,8 @@ def claim(path: str | Path, mode: int = 0o666, *, new: bool = False) -> int | No
     it.
 
     ``mode``: the permissions of a file that is created, less the umask. With ``new`` an existing file is removed and
-    never written: another process may have it open. The lock ends when the descriptor is
-    closed or the process ends. Raises OSError, also if there is a link.
+    never written: another process may have it open. The lock ends when the descriptor is closed or the process ends.
+    Raises OSError, also if there is something else than a regular file.
     """
     while True:
         descriptor, created = _open(path, mode)
@@ -112,6 +112,8 @@ def _open(path: str | Path, mode: int) -> tuple[int, bool]:
         with contextlib.suppress(FileExistsError):
             return os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode), True
         with contextlib.suppress(FileNotFoundError):  # it was removed meanwhile
+            if not stat.S_ISREG(os.lstat(path).st_mode):
+                raise OSError(errno.EEXIST, "not a regular file", str(path))
             return os.open(path, os.O_RDWR | os.O_NOFOLLOW), False
 
 
