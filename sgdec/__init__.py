@@ -9,9 +9,10 @@ This module has the public names. Each is imported when it is first used, so ``i
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # its module takes most of the time before a command can be interrupted silently (cli/start.py)
 if TYPE_CHECKING:
+    from typing import Any
+
     from sgdec.context import BOS, EOS, UNK, Context, Vocabulary
     from sgdec.errors import SgdecError, UsageError
     from sgdec.io.lattice import read_lattice

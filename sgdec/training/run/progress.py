@@ -73,9 +73,10 @@ class Progress:
             ) from None
 
     def require_fit(self, file: Path, *, step: int, batches: int, examples: int) -> None:
-        """Raises `SgdecError` if a run at this step, with this number of batches in an epoch, cannot have this progress.
+        """Raises `SgdecError` if a run at this step cannot have this progress.
 
-        ``step`` is that of the checkpoint's config.json, and ``file`` is where the progress was read.
+        ``file`` is where it was read, ``step`` that of config.json beside it, ``batches`` the number in an epoch, and
+        ``examples`` that of the training text.
         """
         most = {
             "step": (self.step, step), "epoch": (self.epoch, step), "batch": (self.batch, batches),
