@@ -282,6 +282,28 @@ def test_another_run_in_the_folder_is_refused_with_the_difference(tmp_path: Path
     merged(tmp_path, lines)
 
 
+def test_files_of_a_pattern_are_watched_and_failed_lines_decoded_again(tmp_path: Path) -> None:
+    lines = [f"{number % 5 + 3} 4" for number in range(1, 11)]
+    (tmp_path / "in.ids").write_text("\n".join(lines) + "\n")
+    (tmp_path / "lists").mkdir()
+    for number, line in enumerate(lines, 1):
+        (tmp_path / "lists" / f"{number}.txt").write_text(f"{line}\n")
+    (tmp_path / "lists" / "7.txt").unlink()
+    trie = ["--predictors", "trie", "--trie.path", "lists/{id}.txt", "--vocab-size", "9", "--input-format", "ids"]
+    start = corpus(decode=[*trie, "--decoder", "greedy"])
+    for _ in range(2):
+        ran = sgdec(tmp_path, *start)
+        assert ran.status == 1 and "complete, 1 failed (--retry-failed decodes them again)" in ran.err
+    (tmp_path / "lists" / "7.txt").write_text(f"{lines[6]}\n")
+    ran = sgdec(tmp_path, *start[:1], "--retry-failed", *start[1:])
+    assert ran.status == 0 and "1 lines decoded here" in ran.err, ran.err
+    merged(tmp_path, lines)
+    (tmp_path / "lists" / "7.txt").write_text("8 8\n")
+    ran = sgdec(tmp_path, *start)
+    assert ran.status == 1 and "lists/7.txt changed since chunk 1, line 2 of it was decoded" in ran.err
+    assert "remove " in ran.err and "again/000000001/1-1.zip, and start" in ran.err
+
+
 def test_names_of_inputs_can_hold_any_bytes(tmp_path: Path) -> None:
     name = os.fsdecode(b"raw\xff\xe2\x80\xa8\n.ids")
     (tmp_path / name).write_text("3 4\n\n5\n")

@@ -174,6 +174,17 @@ def test_a_result_whose_starter_died_before_it_noted_this_is_not_decoded_again(t
     assert Leases(world.store).record(0) is not None
 
 
+def test_a_result_of_another_run_that_was_first_does_not_count(tmp_path: Path) -> None:
+    """It can be that of workers of another start, in a folder that was emptied meanwhile."""
+    world = World(WatchedStore(tmp_path), manifest_of([4]), np.random.default_rng(1), chance=0.0)
+    starter = world.starter("a")
+    starter._hand_out()
+    world.plant_other_run(Task(0))
+    with pytest.raises(SgdecError, match=r"results/000000/000000000\.zip: the result of another run"):
+        while not starter.finished:
+            starter.step(1.0)
+
+
 def test_a_merge_needs_no_right_to_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(WatchedStore(tmp_path), manifest_of([2]), np.random.default_rng(1), chance=0.0)
     world.decode(Task(0), "1.1@dead")  # its record is missing

@@ -207,6 +207,18 @@ def test_a_value_of_another_type_is_damage(tmp_path: Path, name: str, value: obj
         read_manifest(store)
 
 
+def test_a_sound_manifest_of_another_run_is_damage(tmp_path: Path) -> None:
+    """Somebody has edited it, or restored one of the two files from another folder."""
+    store, manifest = made(tmp_path)
+    write_manifest(store, manifest)
+    path = tmp_path / "d" / "manifest.json"
+    path.write_text(path.read_text().replace('"seed": "0"', '"seed": "1"'))
+    with pytest.raises(SgdecError, match=r"or they belong to different runs\. Restore both, or"):
+        read_manifest(store)
+    path.write_text(path.read_text().replace('"seed": "1"', '"seed": "0"').replace('"64"', '"8"'))
+    assert read_manifest(store) is not None, "the batch size is free"
+
+
 @pytest.mark.parametrize("change", ["rows[:1]", "rows[::-1]", "rows + [9, 0, 0, 0, 0, 0, 0]", "rows * 1.5", "-rows"])
 def test_a_table_of_other_chunks_is_damage(tmp_path: Path, change: str) -> None:
     store, manifest = made(tmp_path)
