@@ -74,7 +74,10 @@ def test_a_line_that_takes_all_memory_is_given_up_after_three_kills(tmp_path: Pa
 
 
 class Massacre(FakeEngine):
-    """Each death takes another worker that had nothing to do."""
+    """Each death takes another worker that had nothing to do. Tasks are done in the order of the starter."""
+
+    def wanted(self) -> int:
+        return 1 - len(self.tasks)
 
     def events(self, seconds: float) -> list[Event]:
         found = super().events(seconds)
