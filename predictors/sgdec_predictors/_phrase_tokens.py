@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from codecs import utf_8_decode
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -26,6 +26,8 @@ from sgdec_predictors._phrase_prefixes import Prefixes
 from sgdec_predictors._token_texts import TokenTexts
 
 Ints = npt.NDArray[np.int64]
+Two = tuple[int, ...]
+"""At most two phrases."""
 UNKNOWN = "\ufffd"
 """Stands for tokens whose text is not known, and for bytes that are not UTF-8."""
 
@@ -176,46 +178,42 @@ def least_bytes(matcher: Matcher) -> int:
         shortest[pattern.phrase] = min(shortest[pattern.phrase], len(pattern.data))
     if matcher.ordered or len(shortest) < 2:
         return int(sum(shortest))
-    phrases_of: dict[str, TwoOf] = {}
+    phrases_of: dict[str, Two] = {}
     for pattern in wanted:
-        phrases_of.setdefault(pattern.text, TwoOf()).add(pattern.phrase)
+        phrases_of[pattern.text] = two(phrases_of.get(pattern.text, ()), (pattern.phrase,))
     texts = list(phrases_of)
     tree = Prefixes(texts)
-    within = [TwoOf() for _ in texts]
+    last = [tree.path(text)[-1] for text in texts]
+    beginning: list[Two] = [()] * len(tree.children)
+    """By node the phrases that begin with it."""
+    ending: defaultdict[int, Two] = defaultdict(tuple)
+    """By node the phrases that end with it, and have more before it."""
+    for node, phrases in zip(last, phrases_of.values(), strict=True):
+        beginning[node] = phrases
+        for suffix in tree.suffixes(tree.link(node)):
+            ending[suffix] = two(ending[suffix], phrases)
+    within: list[Two] = [()] * len(texts)
     """The phrases that contain each text."""
-    ends: defaultdict[int, TwoOf] = defaultdict(TwoOf)
-    """The phrases that end with each node, and have more before it."""
-    for text, phrases in phrases_of.items():
-        path = tree.path(text)
-        for number in {number for node in path for number in tree.ending(node)}:
-            within[number].update(phrases)
-        for node in tree.suffixes(tree.link(path[-1])):
-            ends[node].update(phrases)
+    for node in range(len(tree.children) - 1, 0, -1):  # children before their parents
+        for child in tree.children[node].values():
+            beginning[node] = two(beginning[node], beginning[child])
+        for number in tree.ending(node):
+            within[number] = two(within[number], beginning[node])
+    contained = dict(zip(texts, within, strict=True))
     added = [math.inf] * matcher.phrases
-    number_of = {text: number for number, text in enumerate(texts)}
     for pattern in wanted:
+        itself = (pattern.phrase,)
         shared = len(pattern.text)
-        if not within[number_of[pattern.text]].has_other(pattern.phrase):
-            path = tree.path(pattern.text)[:-1]
-            shared = tree.sizes[next((node for node in reversed(path) if ends[node].has_other(pattern.phrase)), 0)]
+        if contained[pattern.text] == itself:
+            nodes = (node for node in reversed(tree.path(pattern.text)[:-1]) if ending[node] not in ((), itself))
+            shared = tree.sizes[next(nodes, 0)]
         added[pattern.phrase] = min(added[pattern.phrase], len(pattern.data) - pattern.offsets[shared])
     return int(max(sum(added), max(shortest)))
 
 
-class TwoOf(set[int]):
-    """The first two of some phrases: if there are two, one of them is another than any given one."""
-
-    def add(self, phrase: int) -> None:
-        if len(self) < 2:
-            super().add(phrase)
-
-    def update(self, phrases: Iterable[int]) -> None:  # type: ignore[override]
-        for phrase in phrases:
-            self.add(phrase)
-
-    def has_other(self, phrase: int) -> bool:
-        """Whether there is another phrase than this one."""
-        return bool(self - {phrase})
+def two(some: Two, more: Two) -> Two:
+    """The first two of some phrases. If there are two, one of them is another than any given one."""
+    return some if len(some) == 2 or some == more else tuple(dict.fromkeys((*some, *more)))[:2]
 
 
 def as_ints(tokens: object) -> Ints:

@@ -31,6 +31,8 @@ NOT_OF_TEXT = re.compile(
     re.VERBOSE,
 )
 """Strings, regular expressions and comments of a Lark grammar; and the constructs that are about tokens."""
+MOST = 1 << 19
+"""The most characters of a grammar: llguidance follows rules by recursion, at some 400 bytes of stack for each."""
 PLACE = re.compile(r"(?:at )?(\d+)\((\d+)\): (.)")
 """The beginning of llguidance's errors about a place in the grammar: line, column, message."""
 EXPRESSION = re.compile("^error: (.*)$", re.MULTILINE)
@@ -84,6 +86,8 @@ def read_grammar(
     itself are found when it is compiled.
     """
     text = "\n".join(written_lines(path))
+    if len(text) > MOST:
+        raise SgdecError(f"{path}: a grammar of {len(text):,} characters. Expected at most {MOST:,}.")
     if not text.strip():
         raise SgdecError(f"{path}: empty. Expected a Lark grammar with a rule 'start', or a JSON schema.")
     if kind == "json" or (kind == "auto" and _is_json(path)):

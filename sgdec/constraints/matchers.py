@@ -12,7 +12,10 @@ derivatives of regular expressions, an Earley parser, and a trie of all tokens.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,6 +40,9 @@ LIMITS = {
     "max_lexer_states": 250_000, "max_grammar_size": 500_000,
 }  # fmt: skip
 """llguidance's limits on the work for one grammar and for one token."""
+STACK = 1 << 29
+"""The bytes of the stack on which a grammar of `sgdec.constraints.grammars.MOST` characters is compiled. They are
+reserved; only what is needed of them takes memory."""
 NO_ROW = SparseRow([], [])
 """The row of a text that begins no text of the language."""
 DEAD_END = "NoExtensionBias"
@@ -71,11 +77,14 @@ class Tokens:
 
     def matcher(self, grammar: Grammar, state: int) -> LLMatcher:
         """The matcher of the empty text, for tokens in this state. Raises SgdecError if the grammar is wrong."""
-        found = self._llguidance.LLMatcher(
-            self._tokenizer(state),
-            self._llguidance.LLMatcher.grammar_from_lark(grammar.lark),
-            log_level=0,
-            limits=self.limits,
+        found = _with_a_large_stack(
+            partial(
+                self._llguidance.LLMatcher,
+                self._tokenizer(state),
+                self._llguidance.LLMatcher.grammar_from_lark(grammar.lark),
+                log_level=0,
+                limits=self.limits,
+            )
         )
         if found.is_error():
             raise grammar.error(found.get_error())
@@ -88,6 +97,16 @@ class Tokens:
                 wrapped, n_vocab=BYTES + self.vocab_size, eos_token=BYTES + EOS
             )
         return self._tokenizers[state]
+
+
+def _with_a_large_stack(make: Callable[[], LLMatcher]) -> LLMatcher:
+    """The result of ``make`` in a thread of its own: a long chain of rules would end this process otherwise."""
+    before = threading.stack_size(STACK)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            return pool.submit(make).result()
+    finally:
+        threading.stack_size(before)
 
 
 class _Pieces:

@@ -22,8 +22,9 @@ from sgdec.errors import SgdecError
 
 LONGEST = 1000
 """The most characters of a word."""
-NODES = 1 << 21
+NODES = 1 << 20
 """The most nodes of a trie, which take some 300 bytes each."""
+TOO_MANY = f"the words need more than {STATES:,} states. Expected fewer words."
 BETWEEN, UNLISTED = 0, -1
 """Between words, which is the root of the trie; within a word that is not in the trie."""
 
@@ -46,15 +47,24 @@ class ByteTrie:
         self.children: list[dict[int, int]] = [{}]
         self.ends: set[int] = set()
         """The nodes at which words end."""
+        self._word = ""
+        """The last word that was added."""
+        self._path = [0]
+        """The nodes of its beginnings."""
 
     def add(self, word: str, spellings: Callable[[str], Iterable[str]]) -> None:
         """Add a word, whose characters each have these spellings. They lead to one node, so words share ways.
 
         Raises SgdecError if there are too many words.
         """
-        node = 0
-        for char in word:
+        pairs = enumerate(zip(word, self._word, strict=False))  # words that come in their order have much in common
+        same = next((place for place, (one, other) in pairs if one != other), min(len(word), len(self._word)))
+        self._word = word
+        del self._path[same + 1 :]
+        node = self._path[-1]
+        for char in word[same:]:
             node = self._after(node, sorted(set(spellings(char)) | {char}))
+            self._path.append(node)
             if len(self.children) > NODES:
                 raise SgdecError(f"the words take more than {NODES:,} nodes of a prefix tree. Expected fewer words.")
         self.ends.add(node)
@@ -114,7 +124,10 @@ def word_automaton(words: Iterable[str], *, only: bool, ignore_case: bool = Fals
         if not is_one_word(word):
             raise SgdecError(f"{word!r} is not one word: letters, numbers, marks and _.")
         trie.add(word, spellings)
-    return _Builder(trie.merged(), only).built()
+    merged = trie.merged()
+    if len(merged.children) > STATES:  # each is a state
+        raise SgdecError(TOO_MANY)
+    return _Builder(merged, only).built()
 
 
 def is_one_word(text: str) -> bool:
@@ -192,7 +205,7 @@ class _Builder:
         number = self._numbers.setdefault(place, len(self._places))
         if number == len(self._places):
             if number == STATES:
-                raise SgdecError(f"the words need more than {STATES:,} states. Expected fewer words.")
+                raise SgdecError(TOO_MANY)
             self._places.append(place)
         return number
 

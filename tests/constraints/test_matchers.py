@@ -202,3 +202,11 @@ def test_a_grammar_that_takes_too_much_work_says_where(effort: float) -> None:
 
 def test_the_bits_of_tokens_begin_at_a_byte() -> None:
     assert FIRST_BYTE * 8 == BYTES
+
+
+def test_a_long_chain_of_rules_does_not_end_the_process() -> None:
+    """llguidance follows rules by recursion."""
+    chain = "\n".join(f"r{n}: r{n + 1}" for n in range(5000))
+    found = language("unigram", f'start: r0\n{chain}\nr5000: "a"')
+    tokens = [token for token in allowed(found.empty) if spelled("unigram")[0].text((token,)) == b"a"]
+    assert tokens and all(EOS in allowed(found.empty.then(token)) for token in tokens)
