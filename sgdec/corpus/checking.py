@@ -51,7 +51,7 @@ def usable_result(store: Store, manifest: Manifest, task: Task) -> tuple[Result,
 
 
 def _wrong(result: Result, manifest: Manifest, ids: range) -> str:
-    """What is wrong with a result; empty = nothing."""
+    """The reason why a result cannot be used; empty if it can."""
     if result.run != manifest.run:
         return f"the result of another run ({result.run[:12] or 'of an older sgdec'}; this is {manifest.run[:12]})"
     if result.ids != ids:
@@ -89,7 +89,7 @@ class Examined(NamedTuple):
     recorded: bool
     gone: int
     unusable: str
-    """Why its result cannot be used; empty if it can."""
+    """The reason why its result cannot be used; empty if it can."""
 
 
 class Results:
@@ -143,7 +143,7 @@ class Results:
                 yield from pool.map(self._examined, chunks[begin : begin + MANY])
 
     def unusable_parts(self, done: Container[int]) -> Iterator[str]:
-        """What is wrong with parts of chunks that are not done."""
+        """The reasons why parts of chunks that are not done cannot be used."""
         known = range(len(self._manifest.chunks))
         for chunk in chunks_with(self._store, PARTS):
             for task in results_of_some(self._store, PARTS, chunk) if chunk in known and chunk not in done else ():

@@ -56,7 +56,7 @@ class Deaths:
         return found.own + len(found.outside)
 
     def verdict(self, task: Task) -> Verdict:
-        """What to do with a line that was alone in its task. ``later``: ask again when `NEAR` has passed."""
+        """The decision about a line that was alone in its task. ``later``: ask again when `NEAR` has passed."""
         found = self._by_task[task]
         if found.own >= OWN:
             return "guilty"

@@ -14,7 +14,7 @@ _THEN = (1980, 1, 1, 0, 0, 0)
 _ENTRY = b"PK\x01\x02"
 """The first bytes of each entry in the list of members."""
 _BY_CHANCE = 100
-"""Packed data can have the same bytes by chance, though hardly ever."""
+"""The most times that packed data may have the same bytes by chance, which is very rare."""
 
 
 def pack(members: Mapping[str, bytes]) -> bytes:

@@ -59,7 +59,7 @@ class Records:
 
     failed: int
     unusable: list[str]
-    """What is wrong with results that are damaged, of another run, or decoded from files that have changed."""
+    """The errors about results that are damaged, of another run, or decoded from files that have changed."""
     gone: int
     """Files of patterns that lines have read and that are no longer there, so that they could not be compared."""
     unrecorded: list[int]

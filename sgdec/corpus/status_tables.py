@@ -51,7 +51,7 @@ def findings(status: Status) -> Iterator[str]:
 
 
 def troubles(status: Status) -> Iterator[str]:
-    """What has to be decoded again, or looked at by a person."""
+    """The numbers of lines to decode again, and of results that a person has to look at."""
     if status.failed:
         yield f"{status.failed:,} failed"
     if status.undecided:

@@ -48,7 +48,7 @@ def refuse_changed_meanwhile(before: Iterable[Version], what: str) -> None:
 
 
 def changed(before: Iterable[Version], folder: str) -> Iterator[Version]:
-    """Those of which there is another version now. A file that is gone is no other version: see `gone`."""
+    """Those of which there is another version now. `gone` counts the files that are not there."""
     for version in before:
         path = os.path.join(folder, version.path)
         now = _stamp(path)
