@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from fuzz import files, options
 from fuzz.case import Case
+from fuzz.running import Runner
 from fuzz.values import NUMBERS, PATHS, WORDS
 from sgdec.cli.paths import Read, Written
 from sgdec.plugins.options import Option
@@ -54,10 +55,10 @@ class CallTarget:
     """The plugins whose options are tried most."""
     light: bool = False
 
-    def undamaged(self) -> Case:
+    def undamaged(self, runner: Runner) -> Case:
         return self.bases[0]
 
-    def cases(self, rows: Sequence[str]) -> st.SearchStrategy[Case]:
+    def cases(self, base: Case, rows: Sequence[str]) -> st.SearchStrategy[Case]:
         @st.composite
         def case(draw: st.DrawFn) -> Case:
             base = draw(st.sampled_from(self.bases))
@@ -68,11 +69,12 @@ class CallTarget:
                 files["more.toml"] = draw(configs(self._plugins(args), list(base.files)))
                 args += ["--config", "more.toml"]
             size = draw(st.sampled_from((None,) * 9 + SMALL_FILES))
+            closed = draw(st.sampled_from(((),) * 18 + ((0,), (1,))))
             certain = size is None and not set(ROWS_CHANGE) & {arg.partition("=")[0] for arg in args}
             certain = certain and all(arg in args for arg in base.args[len(self.command) :])
             return replace(
                 base, target=self.name, args=tuple(args), files=files, rows=base.rows if certain else None,
-                file_size=size, writes=tuple(self._written(args)), statuses=(0, 1, 2),
+                file_size=size, closed=closed, writes=tuple(self._written(args)), statuses=(0, 1, 2),
             )  # fmt: skip
 
         return case()
@@ -255,7 +257,7 @@ def _wrappers() -> list[str]:
 
 
 def call(name: str, base: Sequence[files.FileTarget], **more: Any) -> CallTarget:
-    found = tuple(target.undamaged() for target in base)
+    found = tuple(target.base() for target in base)
     return CallTarget(name, options.words_of(found[0].args), found, **more)
 
 
@@ -266,7 +268,8 @@ class _Targets:
     def all(self) -> tuple[CallTarget, ...]:
         by_command: dict[tuple[str, ...], list[files.FileTarget]] = {}
         for target in (*files.TARGETS, *MORE):
-            by_command.setdefault(options.words_of(target.args), []).append(target)
+            if not target.before:
+                by_command.setdefault(options.words_of(target.args), []).append(target)
         found = [call(f"call {' '.join(words)}", base) for words, base in by_command.items()]
         return (*found, *(call(f"call {name}", searched(name), plugins=(name,)) for name in _kinds()["decoder"]))
 

@@ -46,11 +46,11 @@ class Target(Protocol):
     def light(self) -> bool:
         """Whether most of its cases run without torch."""
 
-    def undamaged(self) -> Case:
+    def undamaged(self, runner: Runner) -> Case:
         """An undamaged case, which must run without an error."""
 
-    def cases(self, rows: Sequence[str]) -> st.SearchStrategy[Case]:
-        """A strategy for cases. ``rows`` is the output of the undamaged case."""
+    def cases(self, base: Case, rows: Sequence[str]) -> st.SearchStrategy[Case]:
+        """A strategy for cases. ``base``: the undamaged case; ``rows``: its output."""
 
 
 @dataclass
@@ -83,9 +83,9 @@ def run_chunk(
     """Run ``size`` cases. Findings that are ``known`` are not shrunk; cases that shrinking tries are not counted."""
     started = time.monotonic()
     chunk = Chunk(target.name)
-    base = target.undamaged()
+    base = target.undamaged(runner)
     with runner.station(base, light=target.light) if size >= MANY else nullcontext():
-        cases = target.cases(_undamaged_rows(runner, base, chunk))
+        cases = target.cases(base, _undamaged_rows(runner, base, chunk))
         _run(runner, cases, seed, number, size, known, chunk)
     chunk.seconds = time.monotonic() - started
     return chunk
@@ -198,7 +198,7 @@ class _Shrinking:
 
 def _digest(case: Case) -> int:
     """A key that is equal for equal cases."""
-    return hash((case.args, case.stdin, case.file_size, tuple(case.files.items())))
+    return hash((case.args, case.stdin, case.file_size, case.closed, tuple(case.files.items())))
 
 
 def _size(case: Case) -> int:

@@ -45,6 +45,8 @@ class Case:
     """Files, or folders, that the run may change if it does not end in an error."""
     file_size: int | None = None
     """The maximum size of a file in bytes, to simulate a full disk."""
+    closed: tuple[int, ...] = ()
+    """Standard streams that are closed when the command begins: 0 is input, 1 is output."""
 
 
 NOT_UTF8 = "\ue0ff"
@@ -84,7 +86,8 @@ def to_toml(case: Case, about: Mapping[str, Any]) -> str:
     args = [arg.replace("\udcff", NOT_UTF8) for arg in case.args]
     keys: dict[str, Any] = {**about, "target": case.target, "args": args, "stdin": case.stdin}
     keys |= {"rows": case.rows, "file_size": case.file_size} | {
-        name: list(value) for name, value in (("statuses", case.statuses), ("writes", case.writes))
+        name: list(value)
+        for name, value in (("statuses", case.statuses), ("writes", case.writes), ("closed", case.closed))
     }
     lines = [f"{key} = {_value(value)}" for key, value in keys.items() if value not in (None, "", [])]
     lines += ["survives = true"] if case.survives else []
@@ -131,6 +134,7 @@ def from_toml(path: Path) -> tuple[Case, dict[str, Any]]:
         kept={int(row): text for row, text in keys.pop("kept", {}).items()},
         statuses=tuple(keys.pop("statuses", (0, 1, 2))),
         writes=tuple(keys.pop("writes", ())),
+        closed=tuple(keys.pop("closed", ())),
         **{name: keys.pop(name) for name in ("stdin", "rows", "survives", "file_size") if name in keys},
     )
     return case, keys

@@ -10,18 +10,17 @@ import gzip
 import re
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from hypothesis import strategies as st
 
 from fuzz.case import CORPUS, Case, from_corpus
-from fuzz.mutations import MOST_UNPACKED, damaged
+from fuzz.mutations import MOST_UNPACKED, damaged, rearranged
+from fuzz.running import Runner
 
 SENTENCES = 3
-TORCH = re.compile(
-    r"(model|gpt2|marian|model\.nplm)( |$)|^(train|average|cluster|evaluate|export|fit-length|quantize) "
-)
+TORCH = re.compile(r"(model|model\.nplm)( |$)|^(train|average|cluster|evaluate|export|fit-length|quantize) ")
 """Commands that import torch."""
 
 
@@ -48,27 +47,42 @@ class FileTarget:
     statuses: tuple[int, ...] = (0, 1)
     writes: tuple[str, ...] = ()
     stdin: str = ""
+    folder: str = ""
+    """A folder whose files are also left out, exchanged, linked and so on."""
+    before: tuple[str, ...] = ()
+    """A command that writes more files into the case's folder."""
 
     @property
     def light(self) -> bool:
         return not TORCH.search(" ".join(self.args))
 
-    def undamaged(self) -> Case:
+    def base(self) -> Case:
+        """The undamaged case, without what ``before`` writes."""
         return Case(self.name, self.args, from_corpus(self.files), self.stdin, rows=self.rows, writes=self.writes)
 
-    def cases(self, rows: Sequence[str]) -> st.SearchStrategy[Case]:
+    def undamaged(self, runner: Runner) -> Case:
+        base = self.base()
+        if not self.before:
+            return base
+        written = runner.written(replace(base, args=self.before, rows=None))
+        return replace(base, files={path: written[path] for path in written if "/starters/" not in path})
+
+    def cases(self, base: Case, rows: Sequence[str]) -> st.SearchStrategy[Case]:
         """A strategy for cases. ``rows`` is the output of the undamaged run."""
-        base = self.undamaged()
         forms = [(CORPUS / name).read_bytes() for name in self.others]
 
         @st.composite
         def case(draw: st.DrawFn) -> Case:
+            files = dict(base.files)
+            whole = bool(self.folder) and draw(st.booleans())
+            if whole:
+                files = rearranged(draw, files, self.folder)
             path, kind = draw(st.sampled_from(list(self.damaged.items())))
             content = base.files[path]
             assert isinstance(content, bytes)
             data = draw(st.sampled_from([content, *forms])) if forms else content
-            data = draw(damaged(data, kind))
-            files = {**base.files, path: data}
+            if not whole:
+                files[path] = data = draw(damaged(data, kind))
             count, kept = self.rows, {}
             if self.sentence is not None:
                 kept = {n: row for n, row in enumerate(rows, 1) if n != self.sentence}
@@ -113,6 +127,7 @@ def target(name: str, command: str, files: str, **more: Any) -> FileTarget:
             found[path] = origin or path
         if kind:
             damaged[path] = kind
+    more["before"] = tuple(more.get("before", "").split())
     return FileTarget(name, tuple(command.split(" ")), found, damaged, **more)
 
 
@@ -138,15 +153,22 @@ RUN = (
     "run/step-2/progress.json:json run/step-2/model.safetensors:safetensors "
     "run/step-2/optimizer.safetensors:safetensors run/step-2/tokenizer.spm:json"
 )
-TOKENIZER = (
-    "gpt2/config.json:json gpt2/generation_config.json:json gpt2/tokenizer.json:json gpt2/tokenizer_config.json:json"
-)
+CONFIG = "model/config.json:config model/generation_config.json:config model/tokenizer_config.json:config"
+TOKENIZER = f"{CONFIG} model/tokenizer.json:tokenizer"
+MARIAN = "model/source.spm:spm model/vocab.json:json model/tokenizer_config.json:config"
 PARALLEL = "train.en train.de valid.en valid.de words.vocab"
 TRAIN = (
     "train --train train.en train.de --valid valid.en valid.de --tokenizer words.vocab --output run --gnmt.width 4 "
     "--gnmt.layers 2 --batch-tokens 24 --quiet --threads 1 --max-steps 1"
 )
-CORPUS_FOLDER = "work work/manifest.json:json work/chunks.npy:binary "
+CORPUS_FOLDER = (
+    "{0}/manifest.json:json {0}/chunks.npy:binary {0}/results/000000/000000001.zip:zip "
+    "{0}/leases/000000/000000001:json"
+)
+CORPUS_START = (
+    "corpus in.ids --output done --chunk 1 -- --predictors fst --fst.path lattices/{id}.fst --vocab-size 7 "
+    "--input-format ids --max-length 3"
+)
 ANY = {"statuses": (0, 1, 2)}
 """A file error may also be reported as a wrong call."""
 
@@ -187,8 +209,16 @@ TARGETS: tuple[FileTarget, ...] = (
            "model=gnmt clusters clusters/clusters.json:json clusters/clusters.safetensors:safetensors"),
     decode("clusternmt model", "clusternmt --clusternmt.model model --clusternmt.clusters clusters",
            f"clusters model=gnmt {MODEL}"),
-    target("hf", "decode --predictors hf --hf.model gpt2 --max-length 3 in.txt",
-           f"in.txt gpt2 {TOKENIZER} gpt2/model.safetensors:safetensors", rows=SENTENCES),
+    *(target(f"hf {name}", "decode --predictors hf --hf.model model --max-length 3 in.txt",
+             f"in.txt model={name} {TOKENIZER} model/model.safetensors:safetensors", rows=SENTENCES)
+      for name in ("gpt2", "bart", "t5")),
+    target("hf marian", "decode --predictors hf --hf.model model --max-length 3 in.txt",
+           f"in.txt model=marian-mt {CONFIG} {MARIAN} model/model.safetensors:safetensors", rows=SENTENCES),
+    target("hf in two files", "decode --predictors hf --hf.model model --max-length 3 in.txt",
+           f"in.txt model=llama {TOKENIZER} model/model.safetensors.index.json:index "
+           "model/model-00001-of-00002.safetensors:safetensors", folder="model", rows=SENTENCES, **ANY),
+    target("hf prompt", "decode --predictors hf --hf.model model --hf.prompt a{source}b --max-length 3 in.txt",
+           f"in.txt model=llama {TOKENIZER}", rows=SENTENCES),
     # Files of other predictors.
     decode("lrhiero", "lrhiero --lrhiero.path rules.txt", "rules.txt:text"),
     decode("forcedlst", "forcedlst --forcedlst.path list.nbest", "list.nbest:text"),
@@ -199,15 +229,16 @@ TARGETS: tuple[FileTarget, ...] = (
     decode("forced", "forced,wc --forced.path outputs.ids", "outputs.ids:text"),
     target("phrases", "decode --predictors phrases,wc --phrases.path phrases.tsv --phrases.avoid avoided.tsv "
            "--tokenizer letters.spm --beam.size 12 --max-length 3 in.txt",
-           "in.txt letters.spm phrases.tsv:text avoided.tsv:text", rows=SENTENCES),
+           "in.txt letters.spm phrases.tsv:words avoided.tsv:words", rows=SENTENCES),
     target("grammar", "decode --predictors grammar,wc --grammar.path grammar.lark --tokenizer mixed.json "
-           "--max-length 4 in.txt", "in.txt mixed.json grammar.lark:text", rows=SENTENCES),
+           "--max-length 4 in.txt", "in.txt mixed.json grammar.lark:lark", rows=SENTENCES),
     target("grammar of a schema", "decode --predictors grammar,wc --grammar.path schema.json --tokenizer mixed.json "
-           "--max-length 8 in.txt", "in.txt mixed.json schema.json:json", rows=SENTENCES),
+           "--max-length 8 in.txt", "in.txt mixed.json schema.json:schema", rows=SENTENCES),
     target("regex", "decode --predictors regex,wc --regex.path patterns.txt --regex.cache none "
-           "--tokenizer letters.spm --max-length 4 in.txt", "in.txt letters.spm patterns.txt:text", rows=SENTENCES),
+           "--tokenizer letters.spm --max-length 4 in.txt", "in.txt letters.spm patterns.txt:patterns",
+           rows=SENTENCES),
     target("wordlist", "decode --predictors wordlist,wc --wordlist.path words.txt --wordlist.cache none "
-           "--tokenizer letters.spm --max-length 4 in.txt", "in.txt letters.spm words.txt:text", rows=SENTENCES),
+           "--tokenizer letters.spm --max-length 4 in.txt", "in.txt letters.spm words.txt:words", rows=SENTENCES),
     decode("bow", "bow --bow.path bags.ids", "bags.ids:text"),
     decode("altsrc", "altsrc:nmt --altsrc.path outputs.ids --nmt.model model", "outputs.ids:text model=gnmt"),
     decode("ngramc", "ngramc,wc --ngramc.path ngrams/{id}.txt", NGRAMS, sentence=2),
@@ -220,13 +251,16 @@ TARGETS: tuple[FileTarget, ...] = (
     # Vocabularies and configurations.
     *(target(f"vocabulary {name}", f"decode --predictors wc --wc.weight -1 --max-length 2 --tokenizer {name} in.txt",
              f"in.txt {name}:{kind}", rows=SENTENCES)
-      for name, kind in (("letters.spm", "binary"), ("word.json", "json"), ("mixed.json", "json"))),
+      for name, kind in (("letters.spm", "spm"), ("word.json", "json"), ("mixed.json", "json"))),
     target("vocabulary of Marian",
-           "decode --predictors wc --wc.weight -1 --max-length 2 --tokenizer marian in.txt",
-           "in.txt marian marian/source.spm:binary marian/vocab.json:json marian/tokenizer_config.json:json",
-           rows=SENTENCES),
-    target("vocabulary", "vocabulary letters.spm --output out", "letters.spm:binary"),
-    target("vocabulary of a model", "vocabulary gpt2 --output out", f"gpt2 {TOKENIZER}"),
+           "decode --predictors wc --wc.weight -1 --max-length 2 --tokenizer model in.txt",
+           f"in.txt model=marian {MARIAN}", rows=SENTENCES),
+    target("vocabulary of a folder",
+           "decode --predictors wc --wc.weight -1 --max-length 2 --tokenizer model in.txt",
+           f"in.txt model=llama {TOKENIZER}", rows=SENTENCES),
+    target("vocabulary", "vocabulary letters.spm --output out", "letters.spm:spm"),
+    target("vocabulary of pieces", "vocabulary numbers.spm --output out", "numbers.spm:spm"),
+    target("vocabulary of a model", "vocabulary model --output out", f"model=gpt2 {TOKENIZER}"),
     target("config", "decode --config decode.toml in.ids", "in.ids decode.toml:text", **ANY),
     target("score config", "score --config score.toml in.ids outputs.ids", "in.ids outputs.ids score.toml:text",
            **ANY),
@@ -259,9 +293,14 @@ TARGETS: tuple[FileTarget, ...] = (
            "trace.jsonl other.jsonl=trace.jsonl:json", **ANY),
     target("view figure", "view trace.jsonl --sentence 2 --svg out", "trace.jsonl:json", **ANY),
     target("corpus-status", "corpus-status work --json out",
-           f"{CORPUS_FOLDER} work/starters/a.json:json work/leases/000000/000000001:json", **ANY),
-    target("corpus-merge", "corpus-merge work --output out",
-           f"{CORPUS_FOLDER} work/results/000000/000000001.zip:binary", **ANY),
+           f"work {CORPUS_FOLDER.format('work')} work/starters/a.json:json", folder="work", writes=("work",), **ANY),
+    target("corpus-merge", "corpus-merge work --output out", f"work {CORPUS_FOLDER.format('work')}", folder="work",
+           writes=("work",), **ANY),
+    target("corpus-merge of a run", "corpus-merge done --output out",
+           f"in.ids lattices lattices/2.fst:binary {CORPUS_FOLDER.format('done')}", before=CORPUS_START,
+           folder="done", writes=("done",), **ANY),
+    target("corpus", CORPUS_START, f"in.ids:text lattices {CORPUS_FOLDER.format('done')}",
+           before=CORPUS_START, folder="done", writes=("done",), **ANY),
     target("course zip", "course zip bag --output out --wheels wheels",
            "wheels/sgdec-1-py3-none-any.whl=in.txt:text", **ANY),
     # Commands that make models.

@@ -20,7 +20,8 @@ NOISE = re.compile(r"\w+Warning: |^(ERROR|FATAL|WARNING): |^terminate called|^li
 NO_MEMORY = re.compile(r"MemoryError|bad_alloc|can't allocate memory|cannot allocate|unable to allocate", re.I)
 BACKTRACE = re.compile(
     r"^(thread .* panicked at .*|stack backtrace:|Fatal Python error: .*|\*\*\* (?:Aborted|Check failure).*|"
-    r"C\+\+ CapturedTraceback:|Stack trace:|Exception raised from .*)", re.M | re.I
+    r"C\+\+ CapturedTraceback:|Stack trace:|Exception raised from .*)",
+    re.M | re.I,
 )
 """What native libraries, the interpreter and processes of the run print about their own crashes."""
 FRAME = re.compile(r'File ".*?/((?:sgdec|predictors|decoders)/[^"]+)", line \d+,? in (\S+)')
@@ -113,7 +114,9 @@ def _lost(case: Case, outcome: Outcome) -> Finding | None:
     """Output that is missing or wrong."""
     if case.survives and _errors(outcome):
         return Finding("lost", case.target, f"one sentence ended the run: {_errors(outcome)[0][:300]}")
-    if case.rows is None or outcome.status not in (0, 1) or _errors(outcome):
+    if 1 in case.closed and case.rows and outcome.status == 0:
+        return Finding("lost", f"{case.target}: closed", "exit status 0, though standard output was closed")
+    if case.closed or case.rows is None or outcome.status not in (0, 1) or _errors(outcome):
         return None
     lines = outcome.out.decode("utf-8", "surrogateescape").split("\n")
     if len(lines) - 1 != case.rows:

@@ -13,6 +13,7 @@ import os
 import shutil
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pynini
@@ -161,28 +162,65 @@ def models() -> None:
 
 
 def pretrained() -> None:
-    """A Hugging Face model with tokenizer.json, and a tokenizer in Marian's layout."""
-    from tokenizers import Tokenizer, decoders, pre_tokenizers
-    from tokenizers.models import BPE
-    from transformers import GPT2Config, GPT2LMHeadModel
+    """Hugging Face models, with tokenizer.json or in Marian's layout, one in two files; Marian's tokenizer alone."""
+    from transformers import (
+        BartConfig,
+        BartForConditionalGeneration,
+        GPT2Config,
+        GPT2LMHeadModel,
+        LlamaConfig,
+        LlamaForCausalLM,
+        MarianConfig,
+        MarianMTModel,
+        T5Config,
+        T5ForConditionalGeneration,
+    )
 
     torch.manual_seed(1)
     end = 5
-    sizes = {"n_positions": 32, "n_embd": 4, "n_layer": 1, "n_head": 1}
-    config = GPT2Config(vocab_size=end + 1, bos_token_id=end, eos_token_id=end, **sizes)
-    GPT2LMHeadModel(config).save_pretrained("gpt2")
+    ids: dict[str, Any] = {"vocab_size": end + 1, "bos_token_id": end, "eos_token_id": end}
+    sides: dict[str, Any] = {"pad_token_id": end, "decoder_start_token_id": end, "forced_eos_token_id": None}
+    feed_forward: dict[str, Any] = {"encoder_ffn_dim": 4, "decoder_ffn_dim": 4}
+    stacks: dict[str, Any] = {"encoder_layers": 1, "decoder_layers": 1, **feed_forward} | {
+        "d_model": 4, "encoder_attention_heads": 1, "decoder_attention_heads": 1, "max_position_embeddings": 32
+    }  # fmt: skip
+    GPT2LMHeadModel(GPT2Config(n_positions=32, n_embd=4, n_layer=1, n_head=1, **ids)).save_pretrained("gpt2")
+    llama = LlamaConfig(
+        hidden_size=4, intermediate_size=4, num_hidden_layers=1, num_attention_heads=1, max_position_embeddings=32,
+        **ids,
+    )  # fmt: skip
+    LlamaForCausalLM(llama).save_pretrained("llama", max_shard_size=400)
+    BartForConditionalGeneration(BartConfig(**ids, **sides, **stacks)).save_pretrained("bart")
+    small = {"d_model": 4, "d_kv": 4, "d_ff": 4, "num_layers": 1, "num_heads": 1, "relative_attention_num_buckets": 4}
+    t5 = T5Config(**small, **ids, **sides)
+    T5ForConditionalGeneration(t5).save_pretrained("t5")
+    for folder, name in (("gpt2", "GPT2Tokenizer"), ("llama", "TokenizersBackend"), ("bart", "TokenizersBackend"),
+                         ("t5", "TokenizersBackend")):  # fmt: skip
+        _tokenizer(folder, name)
+    pieces = ["</s>", "<unk>", "▁", "a", "b", "c", "<pad>"]
+    numbers = {"vocab_size": 7, "bos_token_id": 0, "eos_token_id": 0, "forced_eos_token_id": 0}
+    ends = {"pad_token_id": 6, "decoder_start_token_id": 6}
+    MarianMTModel(MarianConfig(**numbers, **ends, **stacks)).save_pretrained("marian-mt")
+    for folder in ("marian", "marian-mt"):
+        listed = {piece: id for id, piece in enumerate(pieces)}
+        write(f"{folder}/vocab.json", json.dumps(listed, ensure_ascii=False) + "\n")
+        write(f"{folder}/tokenizer_config.json", '{"tokenizer_class": "MarianTokenizer"}\n')
+        for side in ("source", "target"):
+            shutil.copy("letters.spm", f"{folder}/{side}.spm")
+
+
+def _tokenizer(folder: str, name: str) -> None:
+    """Three letters and a space, in the bytes of GPT-2."""
+    from tokenizers import Tokenizer, decoders, pre_tokenizers
+    from tokenizers.models import BPE
+
     tokenizer = Tokenizer(BPE({"a": 0, "b": 1, "c": 2, "Ġ": 3, "ab": 4}, [("a", "b")]))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(["<end>"])
-    tokenizer.save("gpt2/tokenizer.json")
-    write("gpt2/tokenizer_config.json", '{"tokenizer_class": "GPT2Tokenizer", "bos_token": "<end>", '
+    tokenizer.save(f"{folder}/tokenizer.json")
+    write(f"{folder}/tokenizer_config.json", f'{{"tokenizer_class": "{name}", "bos_token": "<end>", '
           '"eos_token": "<end>", "unk_token": "<end>"}\n')  # fmt: skip
-    pieces = ["</s>", "<unk>", "▁", "a", "b", "c", "<pad>"]
-    write("marian/vocab.json", json.dumps({piece: id for id, piece in enumerate(pieces)}, ensure_ascii=False) + "\n")
-    write("marian/tokenizer_config.json", '{"tokenizer_class": "MarianTokenizer"}\n')
-    for side in ("source", "target"):
-        shutil.copy("letters.spm", f"marian/{side}.spm")
 
 
 def training() -> None:

@@ -7,16 +7,22 @@ the beginning of a list.
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import re
 import struct
+import warnings
+import zipfile
 import zlib
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
+from pathlib import Path
 from typing import Any, TypeAlias
 
 from hypothesis import strategies as st
 
+from fuzz import values
+from fuzz.case import Content
 from fuzz.values import FLOATS, INTEGERS, JSON, NUMBERS, RAW, WORDS
 
 Mutation: TypeAlias = Callable[[st.DrawFn, bytes], bytes]
@@ -163,39 +169,65 @@ def encode_otherwise(draw: st.DrawFn, data: bytes) -> bytes:
 # JSON, and tensors after a JSON header.
 
 
-def change_json(draw: st.DrawFn, data: bytes) -> bytes:
-    """Change a value or a key of a line of JSON, or of the whole file."""
+def change_json(
+    draw: st.DrawFn, data: bytes, names: Sequence[str] = ("", "x", "\0", "model", "width"), pool: Sequence[Any] = JSON
+) -> bytes:
+    """Change a value or a key of a line of JSON, or of the whole file. ``names``, ``pool``: new keys and values."""
     try:
-        return json.dumps(_changed(draw, json.loads(data))).encode("utf-8", "surrogatepass")
+        return json.dumps(_changed(draw, json.loads(data), names, pool)).encode("utf-8", "surrogatepass")
     except (ValueError, RecursionError):
         pass
     lines = data.split(b"\n")
     at = draw(st.integers(0, len(lines) - 1))
     try:
-        lines[at] = json.dumps(_changed(draw, json.loads(lines[at]))).encode()
+        lines[at] = json.dumps(_changed(draw, json.loads(lines[at]), names, pool)).encode()
     except (ValueError, RecursionError):
         return change_line(draw, data)
     return b"\n".join(lines)
 
 
-def _changed(draw: st.DrawFn, tree: Any) -> Any:
+class _Same(str):
+    """A key that a dictionary takes beside an equal one."""
+
+    __slots__ = ()
+    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+def _changed(draw: st.DrawFn, tree: Any, names: Sequence[str] = ("", "x"), pool: Sequence[Any] = JSON) -> Any:
     places = list(_places(tree))
+    new = _copied(draw(st.sampled_from(JSON) | st.sampled_from(pool)))
     if not places:
-        return draw(st.sampled_from(JSON))
+        return new
     node, key = places[draw(st.integers(0, len(places) - 1))]
-    way = draw(st.sampled_from(["value", "leave", "name", "wrap"]))
+    way = draw(st.sampled_from(["value", "leave", "name", "wrap", "add", "twice", "other"]))
     value = node[key]
     if way == "leave":
         del node[key]
     elif way == "name" and isinstance(node, dict):
-        node[draw(st.sampled_from(["", "x", "\0", "model", "width"]))] = node.pop(key)
+        node[draw(st.sampled_from(names))] = node.pop(key)
     elif way == "wrap":
         node[key] = draw(st.sampled_from([[value], {"x": value}, [value, value], str(value)]))
+    elif way == "add" and isinstance(node, dict):
+        node[draw(st.sampled_from(names))] = new
+    elif way == "twice" and isinstance(node, dict):
+        node[_Same(key)] = new
+    elif way in ("add", "twice"):
+        node[key:key] = [value if way == "twice" else new] * draw(st.sampled_from([1, 2, 100]))
+    elif way == "other":
+        other, place = places[draw(st.integers(0, len(places) - 1))]
+        node[key] = _copied(other[place])
     elif isinstance(value, int) and draw(st.booleans()):
         node[key] = draw(st.sampled_from([value + 1, value - 1, 2 * value, -value, float(value), 1 << 40]))
     else:
-        node[key] = draw(st.sampled_from(JSON))
+        node[key] = new
     return tree
+
+
+def _copied(tree: Any) -> Any:
+    return json.loads(json.dumps(tree))
 
 
 def _places(tree: Any) -> Iterator[tuple[Any, Any]]:
@@ -261,14 +293,186 @@ def _packed(filling: bytes) -> bytes:
     return gzip.compress(filling * (1 << 20), 9, mtime=0)
 
 
+# Results of corpora: zip files.
+
+
+def change_members(draw: st.DrawFn, data: bytes) -> bytes:
+    """Rename, damage, leave out, double or exchange members; a member that unpacks to 1 GiB."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(data)) as file:
+            members = [(entry.filename, file.read(entry)) for entry in file.infolist()]
+    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, RuntimeError, NotImplementedError):
+        return flip(draw, data)
+    at = draw(st.integers(0, max(0, len(members) - 1)))
+    name, content = members.pop(at) if members else ("rows", b"")
+    way = draw(st.sampled_from(["damage", "leave", "name", "twice", "add", "empty", "link", "large"]))
+    other = name if way == "twice" else draw(st.sampled_from(values.MEMBERS))
+    if way == "damage":
+        members.insert(at, (name, draw(damaged(content, "text" if name == "rows" else "json"))))
+    elif way == "name":
+        members.insert(at, (other, content))
+    elif way in ("twice", "add"):
+        members[at:at] = [(name, content), (other, b"x\n")]
+    elif way in ("empty", "link", "large"):
+        members.insert(at, (name, {"empty": b"", "link": b"/dev/zero", "large": b"x\n" * (1 << 20)}[way]))
+    buffer = io.BytesIO()
+    with warnings.catch_warnings(), zipfile.ZipFile(buffer, "w") as file:
+        warnings.simplefilter("ignore")  # of two equal names
+        for inside, part in members:
+            entry = zipfile.ZipInfo(inside)
+            ways = [zipfile.ZIP_DEFLATED] * 3 + [zipfile.ZIP_STORED, zipfile.ZIP_LZMA]
+            entry.compress_type = draw(st.sampled_from(ways))
+            if way == "link" and inside == name:
+                entry.external_attr = 0o120777 << 16
+            file.writestr(entry, part)
+    return buffer.getvalue()
+
+
+def rearranged(draw: st.DrawFn, files: Mapping[str, Content], folder: str) -> dict[str, Content]:
+    """Leave out, empty, exchange, copy or replace by a link some files of a folder."""
+    found = dict(files)
+    for _ in range(draw(st.sampled_from([1, 1, 2, 4]))):
+        inside = [path for path in found if path.startswith(f"{folder}/")]
+        if len(inside) < 2:
+            break
+        one, other = (inside[draw(st.integers(0, len(inside) - 1))] for _ in range(2))
+        way = draw(st.sampled_from(["leave", "empty", "exchange", "copy", "link", "elsewhere", "below", "number"]))
+        if way == "leave":
+            del found[one]
+        elif way == "empty":
+            found[one] = b""
+        elif way == "exchange":
+            found[one], found[other] = found[other], found[one]
+        elif way == "copy":
+            found[one] = found[other]
+        elif way == "link":
+            found[one] = Path(draw(st.sampled_from(values.LINKS)))
+        elif way == "elsewhere":
+            found[f"{folder}/{draw(st.sampled_from(values.PLACES))}"] = found[one]
+        elif way == "below":
+            found[f"{one}/x"] = found.pop(one)
+        else:
+            new = draw(st.sampled_from(["000000009", "-1", "1e9", "000000000", "99999999999999999999"]))
+            found[re.sub(r"\d{9}(?=[^/]*$)", new, one)] = found.pop(one)
+    return {path: found[path] for path in found if not any(other.startswith(f"{path}/") for other in found)}
+
+
+# SentencePiece models: messages of protocol buffers.
+
+
+def change_message(draw: st.DrawFn, data: bytes) -> bytes:
+    """Leave out, double, exchange or damage fields of a message, whose lengths stay right."""
+    fields = list(_fields(data))
+    if not fields:
+        return flip(draw, data)
+    one, other = (draw(st.integers(0, len(fields) - 1)) for _ in range(2))
+    way = draw(st.sampled_from(["damage", "damage", "inside", "leave", "twice", "exchange"]))
+    head, content = fields[one]
+    if way == "leave":
+        del fields[one]
+    elif way == "twice":
+        fields[other:other] = [fields[one]] * draw(st.sampled_from([1, 100]))
+    elif way == "exchange":
+        fields[one], fields[other] = fields[other], fields[one]
+    elif content is not None:
+        fields[one] = head, change_message(draw, content) if way == "inside" else draw(damaged(content, "binary"))
+    return b"".join(head + (b"" if inside is None else _varint(len(inside)) + inside) for head, inside in fields)
+
+
+def _fields(data: bytes) -> Iterator[tuple[bytes, bytes | None]]:
+    """The fields as tag and content; a field without a length is all tag."""
+    at = 0
+    while at < len(data):
+        begin = at
+        tag, at = _number(data, at)
+        if tag & 7 == 2:
+            head = data[begin:at]
+            length, at = _number(data, at)
+            yield head, data[at : at + length]
+            at += length
+        else:
+            at = _number(data, at)[1] if tag & 7 == 0 else at + (8 if tag & 7 == 1 else 4)
+            yield data[begin:at], None
+
+
+def _number(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while at < len(data):
+        value |= (data[at] & 127) << shift
+        shift += 7
+        at += 1
+        if data[at - 1] < 128:
+            break
+    return value, at
+
+
+def _varint(value: int) -> bytes:
+    parts = [value >> shift & 127 for shift in range(0, max(1, value.bit_length()), 7)]
+    return bytes([*(part | 128 for part in parts[:-1]), parts[-1]])
+
+
+# Patterns, grammars and lists of words.
+
+
+def pattern_line(draw: st.DrawFn, data: bytes) -> bytes:
+    """Another regular expression in a line."""
+    return _with_line(draw, data, _pattern(draw, 3))
+
+
+def _pattern(draw: st.DrawFn, depth: int) -> str:
+    way = draw(st.sampled_from(["atom", "repeat", "repeat", "join", "or", "group"])) if depth else "atom"
+    if way == "atom":
+        return draw(st.sampled_from(values.ATOMS))
+    if way == "repeat":
+        return _pattern(draw, depth - 1) + draw(st.sampled_from(values.REPEATS))
+    if way == "group":
+        return f"({_pattern(draw, depth - 1)}){draw(st.sampled_from(values.REPEATS))}"
+    return ("|" if way == "or" else "").join(_pattern(draw, depth - 1) for _ in range(draw(st.integers(2, 3))))
+
+
+def grammar_line(draw: st.DrawFn, data: bytes) -> bytes:
+    """Another line of a grammar, or one more."""
+    new = draw(st.sampled_from(values.LARK)).encode("utf-8", "surrogatepass")
+    return data + new + b"\n" if draw(st.booleans()) else _with_line(draw, data, new.decode("utf-8", "surrogatepass"))
+
+
+def long_line(draw: st.DrawFn, data: bytes) -> bytes:
+    """A line with many or long words, or many lines."""
+    fields = st.sampled_from(["a", "b", "c", "ab", "é", "日本", " ", "▁", "\\", *WORDS[:40]])
+    words = draw(st.lists(fields, min_size=1, max_size=4))
+    separator = draw(st.sampled_from([" ", "", "|", " | ", "\t", " ||| ", "\n"]))
+    return _with_line(draw, data, separator.join(words * draw(st.sampled_from([1, 2, 30, 1000, 3000]))))
+
+
+def _with_line(draw: st.DrawFn, data: bytes, new: str) -> bytes:
+    lines = data.split(b"\n")
+    lines[draw(st.integers(0, max(0, len(lines) - 2)))] = new.encode("utf-8", "surrogatepass")
+    return b"\n".join(lines)
+
+
 BYTES: tuple[Mutation, ...] = (cut, nothing, leave_out, repeat, insert, overwrite, flip)
 TEXT: tuple[Mutation, ...] = (change_field, change_line, move_field, change_separator)
 BINARY: tuple[Mutation, ...] = (number_in_place, aligned_number)
+
+
+def _with(names: Sequence[str], pool: Sequence[Any]) -> Mutation:
+    return partial(change_json, names=names, pool=pool)
+
+
 KINDS: dict[str, tuple[Mutation, ...]] = {
     "text": (*TEXT, *TEXT, *TEXT, *TEXT, encode_otherwise, *BYTES),
     "binary": (*BINARY, *BINARY, *BINARY, *BINARY, *BYTES),
     "json": (change_json, change_json, change_json, change_json, nest_json, change_field, *BYTES),
     "safetensors": (change_header, change_header, change_header, change_header, aligned_number, *BYTES),
+    "config": (_with(values.OF_CONFIG, values.IN_CONFIG),) * 9 + (nest_json, change_field, *BYTES[:1]),
+    "tokenizer": (_with(values.OF_TOKENIZER, values.IN_TOKENIZER),) * 9 + (nest_json, change_field, *BYTES[:1]),
+    "index": (_with(values.FILES, values.FILES),) * 9 + (nest_json, change_field, *BYTES[:1]),
+    "schema": (_with(values.OF_SCHEMA, values.IN_SCHEMA),) * 9 + (nest_json, change_field, *BYTES[:1]),
+    "lark": (grammar_line, grammar_line, *TEXT, *BYTES),
+    "patterns": (*(pattern_line,) * 12, *TEXT, *BYTES),
+    "words": (*(long_line,) * 6, *TEXT, encode_otherwise, *BYTES),
+    "zip": (*(change_members,) * 8, *BYTES),
+    "spm": (*(change_message,) * 8, *BINARY, *BYTES),
     "packed": BYTES,
     "gzip-text": (unpacked("text"), unpacked("text"), unpacked("text"), bomb, *BYTES),
     "gzip-binary": (unpacked("binary"), unpacked("binary"), unpacked("binary"), bomb, *BYTES),

@@ -61,6 +61,13 @@ class Runner:
             changed = tuple(name for name, content in case.files.items() if _now(folder / name) != content)
             return Outcome(**answer, out=Path(request["stdout"]).read_bytes(), changed=changed)
 
+    def written(self, case: Case) -> dict[str, Content]:
+        """The files that the folder of a case has after its run."""
+        with self._in_folder(case) as (folder, request):
+            self._zygote.ask(request)
+            inside = (path for path in sorted(folder.rglob("*")) if path.is_symlink() or path.is_file())
+            return {str(path.relative_to(folder)): content for path in inside if (content := _now(path)) is not None}
+
     @contextmanager
     def station(self, case: Case, *, light: bool) -> Iterator[None]:
         """Within this context cases like this one, which does its work, run faster. ``light``: without torch."""
@@ -85,17 +92,19 @@ class Runner:
         """The folder of a case, and the request to run it there."""
         folder = self._folder / "case" / "here"  # what is written to .. stays inside, too
         out = self._folder / "stdout"
+        request = {
+            "station": False,
+            "args": case.args,
+            "folder": str(folder),
+            "stdin": str(folder / case.stdin) if case.stdin else os.devnull,
+            "stdout": str(out),
+            "file_size": case.file_size,
+            "closed": case.closed,
+        }
         try:
             folder.mkdir(parents=True)
             write_files(case.files, folder)
-            yield folder, {
-                "station": False,
-                "args": case.args,
-                "folder": str(folder),
-                "stdin": str(folder / case.stdin) if case.stdin else os.devnull,
-                "stdout": str(out),
-                "file_size": case.file_size,
-            }
+            yield folder, request
         finally:
             out.unlink(missing_ok=True)
             shutil.rmtree(folder.parent, ignore_errors=True)

@@ -40,6 +40,8 @@ LOOK_SECONDS = 0.25
 """The time between two looks at the memory of a command that has started processes."""
 MOST_ERRORS = 1 << 20
 """Bytes of standard error that are kept."""
+COMPILE_SECONDS, COMPILE_MEMORY = 1, 1 << 28
+"""The limits of the processes that compile patterns, in place of the 20 seconds for patterns of serious work."""
 FILE_SIZE = 64 << 20
 """Bytes of one file that it may write."""
 
@@ -56,6 +58,8 @@ def preload(*, light: bool = False) -> None:
                 importlib.import_module(name)
     else:
         _import_all()
+    regexes = importlib.import_module("sgdec.constraints.regexes")
+    regexes.SECONDS, regexes.MEMORY = COMPILE_SECONDS, COMPILE_MEMORY  # type: ignore[attr-defined]
     threads = _settled()
     assert threads == 1, f"{threads} threads, and a fork copies only one"
 
@@ -228,6 +232,9 @@ def _become(request: dict[str, Any], err: int) -> None:
     _connect(request)
     faulthandler.enable()
     faulthandler.register(signal.SIGXCPU, chain=True)
+    for number in request["closed"]:
+        os.close(number)
+        setattr(sys, ("stdin", "stdout")[number], None)  # as Python does when it starts
     size = request["file_size"] or FILE_SIZE
     pages = int(Path("/proc/self/statm").read_text().split()[0])
     memory = pages * resource.getpagesize() + MEMORY
@@ -258,9 +265,11 @@ def _connect(request: dict[str, Any]) -> None:
 def _status(args: list[str]) -> Any:
     """The exit status of the console script."""
     from sgdec.cli.main import main
+    from sgdec.cli.streams import occupy_closed
 
     status: Any = 1
     try:
+        occupy_closed()  # as sgdec.cli.start
         status = main(args)
         sys.stdout.flush()
     except SystemExit as left:

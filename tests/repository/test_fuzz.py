@@ -22,8 +22,6 @@ from fuzz.running import ROOT, Outcome, Runner
 from fuzz.targets import TARGETS
 from fuzz.zygote import _memory
 
-pytestmark = pytest.mark.slow
-
 REGRESSIONS = sorted((ROOT / "fuzz" / "regressions").glob("*.toml"))
 INPUTS = 200
 
@@ -44,7 +42,6 @@ def parameters() -> list[Any]:
     return found
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("path", parameters())
 def test_a_past_finding_stays_mended(runner: Runner, path: Path) -> None:
     case, about = from_toml(path)
