@@ -14,6 +14,7 @@ for large language models", section 3). Patterns are compiled when they are firs
 from __future__ import annotations
 
 import logging
+import math
 import time
 from typing import Annotated
 
@@ -21,7 +22,7 @@ from pydantic import Field
 
 import sgdec
 from sgdec import BatchPredictor, Context, SgdecError, UsageError
-from sgdec.constraints.regexes import compile_regexes, shown
+from sgdec.constraints.regexes import MEMORY, SECONDS, compile_regexes, shown
 from sgdec.constraints.stored import StoredAutomata
 from sgdec.constraints.token_automata import TokenAutomaton
 from sgdec.text.lines import written_lines
@@ -56,6 +57,9 @@ class RegexPredictor(TextAutomatonPredictor):
         cache: Annotated[
             str, Field(description="folder for built automata; none keeps nothing; default: ~/.cache/sgdec/automata")
         ] = "",
+        effort: Annotated[
+            float, Field(ge=1, le=1000, description="factor of the limits on the time and memory for a pattern")
+        ] = 1.0,
         context: Context | None = None,
     ) -> None:
         """Raises UsageError unless there is either a pattern or a file, SgdecError for one that cannot be used."""
@@ -68,6 +72,7 @@ class RegexPredictor(TextAutomatonPredictor):
             raise SgdecError(f"regex: {error}") from None
         super().__init__(context)
         self._stored = StoredAutomata(self.spelling, cache)
+        self._seconds, self._memory = math.ceil(SECONDS * effort), int(MEMORY * effort)
         self._kept = Kept(self._compile)
         self._refused: dict[str, str] = {}
         """The patterns that cannot be used, and why."""
@@ -111,8 +116,8 @@ class RegexPredictor(TextAutomatonPredictor):
         self._wasted += seconds
 
     def _compile(self, pattern: str) -> TokenAutomaton:
-        seconds = 0 if self._wasted < PATIENCE else HURRY
-        automaton = self._stored.of(f"regex {pattern}", lambda: compile_regexes([pattern], seconds)[0])
+        seconds = self._seconds if self._wasted < PATIENCE else HURRY
+        automaton = self._stored.of(f"regex {pattern}", lambda: compile_regexes([pattern], seconds, self._memory)[0])
         if automaton.is_empty:
             raise SgdecError(
                 f"no text that matches the pattern {shown(pattern)} can be spelled with the target vocabulary."

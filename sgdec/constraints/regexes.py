@@ -20,7 +20,7 @@ from sgdec.constraints.byte_automata import BYTES, STATES, ByteAutomaton
 from sgdec.errors import SgdecError
 
 WORKER = Path(__file__).with_name("regex_worker.py")
-SECONDS, MEMORY = 20, 3 << 29
+SECONDS, MEMORY = 8, 3 << 29
 """Limits for one pattern, from its text to its smallest automaton: seconds of processor time, and bytes."""
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 """Threads of NumPy would reserve memory, which counts."""
@@ -28,9 +28,9 @@ SHOWN = 60
 """The characters of a pattern that an error shows."""
 
 
-def compile_regexes(patterns: Sequence[str], seconds: int = 0) -> list[ByteAutomaton]:
+def compile_regexes(patterns: Sequence[str], seconds: int = 0, memory: int = 0) -> list[ByteAutomaton]:
     """The automata of patterns. Raises SgdecError, with the pattern, for one that cannot be compiled, or that takes
-    more than ``seconds`` of processor time (0 = `SECONDS`), `MEMORY` bytes, or `STATES` states.
+    more than ``seconds`` of processor time (0 = `SECONDS`), ``memory`` bytes (0 = `MEMORY`), or `STATES` states.
     """
     if find_spec("outlines_core") is None or find_spec("llguidance") is None:
         raise SgdecError(
@@ -39,21 +39,21 @@ def compile_regexes(patterns: Sequence[str], seconds: int = 0) -> list[ByteAutom
     for pattern in patterns:
         if not pattern.isprintable() and any("\ud800" <= char <= "\udfff" for char in pattern):
             raise SgdecError(f"the pattern {shown(pattern)} is not text. Expected UTF-8.")
-    seconds = seconds or SECONDS
-    found = _compiled(patterns, seconds)
+    seconds, memory = seconds or SECONDS, memory or MEMORY
+    found = _compiled(patterns, seconds, memory)
     if found is None and len(patterns) > 1:  # one of them needs too much; alone, it can be named
-        return [automaton for pattern in patterns for automaton in compile_regexes([pattern], seconds)]
+        return [automaton for pattern in patterns for automaton in compile_regexes([pattern], seconds, memory)]
     if found is None:
         raise SgdecError(
-            f"the pattern {shown(patterns[0])} needs more than {seconds} seconds or {MEMORY >> 20} MiB to be "
-            "compiled. Nested repetitions multiply: give smaller numbers."
+            f"the pattern {shown(patterns[0])} needs more than {seconds} seconds or {memory >> 20} MiB to be "
+            "compiled. Nested repetitions multiply: give smaller numbers, or raise --regex.effort."
         )
     return found
 
 
-def _compiled(patterns: Sequence[str], seconds: int) -> list[ByteAutomaton] | None:
+def _compiled(patterns: Sequence[str], seconds: int, memory: int) -> list[ByteAutomaton] | None:
     """None if the limits were not enough."""
-    command = [sys.executable, "-I", str(WORKER), str(seconds), str(MEMORY), str(STATES)]
+    command = [sys.executable, "-I", str(WORKER), str(seconds), str(memory), str(STATES)]
     try:
         places = [str(Path(place).absolute()) for place in sys.path if place]
         asked = json.dumps({"path": places, "patterns": list(patterns)}).encode()

@@ -17,9 +17,9 @@ def compile_once(patch: pytest.MonkeyPatch) -> None:
 
     @cache
     def once(patterns: tuple[str, ...], *limits: int) -> Any:
-        return compiled(patterns, limits[0])
+        return compiled(patterns, *limits)
 
-    def of_patterns(patterns: Sequence[str], seconds: int) -> Any:
-        return once(tuple(patterns), seconds, regexes.MEMORY)
+    def of_patterns(patterns: Sequence[str], *limits: int) -> Any:
+        return once(tuple(patterns), *limits)
 
     patch.setattr(regexes, "_compiled", of_patterns)

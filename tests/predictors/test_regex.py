@@ -270,9 +270,9 @@ def test_a_pattern_that_cannot_be_used_is_one_clear_line(pattern: str, says: str
 
 
 def test_a_pattern_that_needs_too_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sgdec.constraints.regexes.SECONDS", 1)
-    with pytest.raises(SgdecError, match=r"needs more than 1 seconds or .* smaller numbers"):
-        RegexPredictor("([a-z]{99}){99}", cache="none", context=context_of("unigram"))
+    monkeypatch.setattr("sgdec_predictors.regex.SECONDS", 0.4)
+    with pytest.raises(SgdecError, match=r"needs more than 1 seconds or 3072 MiB .* or raise --regex.effort"):
+        RegexPredictor("([a-z]{99}){199}", cache="none", effort=2, context=context_of("unigram"))
 
 
 def test_a_pattern_fails_once_and_many_failures_shorten_the_time_of_later_ones(
@@ -280,7 +280,7 @@ def test_a_pattern_fails_once_and_many_failures_shorten_the_time_of_later_ones(
 ) -> None:
     tried = []
 
-    def fail(patterns: list[str], seconds: int) -> None:
+    def fail(patterns: list[str], seconds: int, memory: int) -> None:
         tried.append((*patterns, seconds))
         raise SgdecError("it needs too much.")
 
@@ -291,7 +291,7 @@ def test_a_pattern_fails_once_and_many_failures_shorten_the_time_of_later_ones(
     for sentence in range(1, 7):
         with pytest.raises(SgdecError, match=rf"p.txt: line {sentence}: it needs too much."):
             regex.initialize_batch([Source(sentence, (3,))])
-    assert tried == [("a{99}", 0), ("a{98}", 0), ("a{97}", 0), ("a{96}", 1)]
+    assert tried == [("a{99}", 8), ("a{98}", 8), ("a{97}", 8), ("a{96}", 1)]
     (record,) = caplog.records
     assert "that cannot be used have taken 60 seconds. Each later pattern has 1 second" in record.getMessage()
 
