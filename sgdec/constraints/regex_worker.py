@@ -12,8 +12,8 @@ numbers after it:
     {"states": n}                             n x 256 of 32 bits, the smallest table; and n bytes, whether texts end
     {"too_many": n}                           its smallest automaton has n states, which are more than STATES
 
-What can grow stays in this process, which has limits: only a small automaton is handed over as it is found. So most
-patterns do not need NumPy here, which takes as long to import as they take to compile.
+This process has limits, and finishes large automata itself. Only small ones are handed over as arcs, so most patterns
+need no NumPy here, whose import takes as long as their compilation.
 
     python -I regex_worker.py SECONDS BYTES STATES < request.json
 """

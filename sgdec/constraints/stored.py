@@ -63,7 +63,7 @@ class StoredAutomata:
         return automaton
 
     def _key(self, name: str) -> bytes:
-        """What an entry belongs to; nothing if the compiler is not installed."""
+        """The digest of a language, a vocabulary and the compiler; empty if the compiler is not installed."""
         try:
             compiler = version("outlines-core").encode()
         except ImportError:
