@@ -2,8 +2,8 @@
 
 The node of a text is the longest beginning of a pattern with which the text ends. All shorter ones follow from it:
 each node has a link to the longest other one with which it ends. With whole words, a beginning that starts with a
-word character does not count directly after another word character. The shorter ones still follow, because a node has all
-characters before them. Cost: linear in the characters of the patterns, and in those of the texts that are read.
+word character does not count directly after another word character. The shorter ones still follow, because a node has
+all characters before them. Cost: linear in the characters of the patterns, and in those of the texts that are read.
 """
 
 from __future__ import annotations
