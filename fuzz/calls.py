@@ -29,7 +29,7 @@ ROWS_CHANGE = (
 WORK = re.compile(
     r"max[-_]length(-factor)?|max[-_](steps|skips|expansions|seconds)|epochs|iterations|centroids|samples|threads|beam|"
     r"(train|valid|test)-lines|vocab-size|order|accumulate|encoder[-_]layers|.*layers|.*width|.*embedding|hidden|keep|"
-    r"feed_forward|heads|workspace|k|capacity|size|watch"
+    r"feed_forward|heads|workspace|k|capacity|size|watch|effort"
 )
 """Options that ask for work, memory or time: a long run that these options ask for is not a finding."""
 WAYS = ("plugin option",) * 4 + ("option",) * 3 + ("list", "word")

@@ -26,6 +26,8 @@ BACKTRACE = re.compile(
 """What native libraries, the interpreter and processes of the run print about their own crashes."""
 FRAME = re.compile(r'File ".*?/((?:sgdec|predictors|decoders)/[^"]+)", line \d+,? in (\S+)')
 EXCEPTION = re.compile(r"^([\w.]*(?:Error|Exception|Interrupt|Warning|Exit|Iteration))\b(: .*)?$")
+PARTLY = re.compile(r"^Warning: |\b[1-9][0-9]* (failed|undecided)", re.M)
+"""Says that some sentences have no output, which is no error of the command."""
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 
@@ -97,7 +99,7 @@ def _misspoke(case: Case, outcome: Outcome) -> Finding | None:
         return Finding("status", case.target, f"exit status {outcome.status}: {why[:300]}")
     if outcome.status == 0 and errors:
         return Finding("status", case.target, f"exit status 0 with an error: {errors[0][:300]}")
-    if outcome.status == 2 or (outcome.status == 1 and "Warning: " not in outcome.err and case.args[0] != "plugins"):
+    if outcome.status == 2 or (outcome.status == 1 and not PARTLY.search(outcome.err) and case.args[0] != "plugins"):
         if len(errors) != 1 or not outcome.err.endswith(f"{errors[0]}\n"):
             return Finding("unclear", case.target, f"expected one line, Error: ..., at the end: {_tail(outcome)}")
         for what, wrong in (
@@ -133,6 +135,8 @@ def _overwrote(case: Case, outcome: Outcome) -> Finding | None:
     """
     failed = bool(_errors(outcome)) or outcome.status not in (0, 1)
     for name in outcome.changed:
+        if name.endswith("/.lock"):  # no data
+            continue
         inside = any(name.startswith(f"{path}/") for path in case.writes) and outcome.status in (0, 1)
         if not inside and (failed or name not in case.writes):
             return Finding("overwritten", f"{case.target}: {case.args[0]}", f"{name}; exit status {outcome.status}")

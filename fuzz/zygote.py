@@ -40,8 +40,6 @@ LOOK_SECONDS = 0.25
 """The time between two looks at the memory of a command that has started processes."""
 MOST_ERRORS = 1 << 20
 """Bytes of standard error that are kept."""
-COMPILE_SECONDS, COMPILE_MEMORY = 1, 1 << 28
-"""The limits of the processes that compile patterns, in place of the 20 seconds for patterns of serious work."""
 FILE_SIZE = 64 << 20
 """Bytes of one file that it may write."""
 
@@ -58,8 +56,6 @@ def preload(*, light: bool = False) -> None:
                 importlib.import_module(name)
     else:
         _import_all()
-    regexes = importlib.import_module("sgdec.constraints.regexes")
-    regexes.SECONDS, regexes.MEMORY = COMPILE_SECONDS, COMPILE_MEMORY  # type: ignore[attr-defined]
     threads = _settled()
     assert threads == 1, f"{threads} threads, and a fork copies only one"
 

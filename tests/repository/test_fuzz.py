@@ -118,6 +118,9 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "/x/sgdec/io/arpa.py", l
         ("overwritten", outcome("Error: full.\n", 2, changed=("out/1",))),
         (None, outcome(out=b"a\nb\nc\n", changed=("out/1",))),
         (None, outcome("Error: no such option.\n", 2)),
+        (None, outcome("done: complete, 1 failed.\n", 1, out=b"a\nb\nc\n")),
+        ("unclear", outcome("done: complete, 0 failed.\n", 1)),
+        (None, outcome("Error: no such option.\n", 2, changed=("run/.lock",))),
         (None, outcome("Warning: sentence 1: empty.\n", 1, out=b"\n\nc\n")),
     ],
 )
