@@ -222,3 +222,19 @@ def test_a_value_of_several_lines_leaves_it_one_line() -> None:
     assert signature.line({"predictors": "1*regex(pattern=(?x)a\r\n|b)", "seed": "0"}) == (
         "predictors:1*regex(pattern=(?x)a\\r\\n|b)|seed:0"
     )
+
+
+def test_all_files_of_a_foreign_model_count(tmp_path: Path) -> None:
+    """All weights that the index can name, the index, and each template."""
+    names = ("config.json", "x.safetensors", "y.safetensors", "model.safetensors.index.json", "tokenizer.json")
+    (tmp_path / "additional_chat_templates").mkdir()
+    files = [tmp_path / name for name in (*names, "additional_chat_templates/default.jinja")]
+    for file in files:
+        file.write_text("{}")
+    found = {signature.digest(tmp_path)}
+    for file in files:
+        file.write_text('{"a": 1}')
+        found.add(signature.digest(tmp_path))
+    assert len(found) == 1 + len(files)
+    (tmp_path / "pytorch_model.bin").write_text("not read")
+    assert signature.digest(tmp_path) in found

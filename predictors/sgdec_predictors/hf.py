@@ -101,7 +101,7 @@ class HfPredictor(BatchPredictor):
         ] = False,
         context: Context | None = None,
     ) -> None:
-        from sgdec.pretrained.folder import find_folder, vocabularies_in
+        from sgdec.pretrained.folder import find_folder, reading, vocabularies_in
         from sgdec.pretrained.loading import load_module
         from sgdec.pretrained.prompts import Reader
         from sgdec.text.pretrained import read_roles
@@ -120,7 +120,8 @@ class HfPredictor(BatchPredictor):
         vocabularies = vocabularies_in(folder, **languages)
         reader = Reader(prompt, chat, vocabularies.source, source=source)  # type: ignore[arg-type]
         module = load_module(folder, context, attention=attention is not None)
-        self._begin_with(module, roles, vocabularies, reader, context, ends, attention)
+        with reading(folder, "the settings of the model cannot be used"):
+            self._begin_with(module, roles, vocabularies, reader, context, ends, attention)
 
     @classmethod
     def read_vocabularies(

@@ -6,8 +6,10 @@ from pathlib import Path
 
 from sgdec.context import Vocabularies
 from sgdec.errors import SgdecError
-from sgdec.text.model_folder import has_tokenizer
+from sgdec.text.model_folder import has_tokenizer, reading
 from sgdec.text.pretrained import load_pretrained
+
+__all__ = ["find_folder", "reading", "vocabularies_in"]
 
 
 def find_folder(model: str, *, download: bool = False) -> Path:

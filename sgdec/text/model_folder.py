@@ -9,6 +9,7 @@ Tokenizers come in three layouts: ``tokenizer.json``; a SentencePiece model such
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,12 +20,15 @@ from typing import Any
 from sgdec.errors import SgdecError
 from sgdec.io.documents import parse_json, read_document
 from sgdec.io.limits import DOCUMENT
+from sgdec.text.folder_checks import check_config, check_tokenizer
 
 CONFIG, GENERATION = "config.json", "generation_config.json"
 PIECES = ("tokenizer.json", "vocab.json", "vocab.txt", "tekken.json", "*.model", "*.spm", "*.tiktoken")
 """Files with the pieces of a tokenizer: a folder with a tokenizer has at least one of them."""
 TEXT = (".json", ".txt", ".model", ".spm", ".tiktoken", ".jinja")
 """The ends of the names of all files that can change how text becomes tokens."""
+TEMPLATES = "additional_chat_templates"
+"""The folder of further chat templates, of which one can be the default."""
 TARGET = "target"
 """The folder of the tokenizer of targets, if they have one of their own."""
 EXPECTED = "Expected tokenizer.json, spiece.model, or source.spm, target.spm and vocab.json."
@@ -55,6 +59,7 @@ def has_tokenizer(folder: str | Path) -> bool:
 def text_files(folder: str | Path) -> list[str]:
     """The sorted names of the files that can change how text becomes tokens."""
     names = [entry.name for entry in os.scandir(folder) if entry.name.endswith(TEXT) and entry.is_file()]
+    names += [f"{TEMPLATES}/{file.name}" for file in Path(folder, TEMPLATES).glob("*.jinja")]
     own = Path(folder, TARGET)
     return sorted([*names, *(f"{TARGET}/{name}" for name in text_files(own))] if has_tokenizer(own) else names)
 
@@ -66,6 +71,7 @@ def read_config(folder: str | Path) -> tuple[Any, Any] | None:
     """
     if not Path(folder, CONFIG).is_file():
         return None
+    check_config(folder)
     from transformers import AutoConfig, GenerationConfig
 
     with reading(folder, "the model's config cannot be used"):
@@ -124,10 +130,13 @@ class TwoTokenizers:
 @lru_cache(maxsize=4)
 def _read(path: str, stamps: object, name: str, source: str | None, target: str | None) -> Any:
     """`read_tokenizer`, which is slow for large vocabularies. ``stamps`` change if a file does."""
+    check_tokenizer(name)
+    if Path(name, CONFIG).is_file():
+        check_config(name)
     from transformers import AutoTokenizer
 
     given = {key: value for key, value in (("src_lang", source), ("tgt_lang", target)) if value is not None}
-    with reading(name, "the tokenizer cannot be used"):
+    with reading(name, "the tokenizer cannot be used"), no_panics():
         found = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False, **given)
         _ = found.all_special_ids, found("a")  # damaged files can fail here first
         if _replaces_code(path, found):  # the library takes its own class of the architecture instead
@@ -179,22 +188,54 @@ def quiet() -> Iterator[None]:
 
 
 @contextmanager
+def no_panics() -> Iterator[None]:
+    """Context manager: what native code writes to file descriptor 2 is dropped. Before a failure in Rust raises an
+    exception, it is printed there, with RUST_BACKTRACE on a hundred lines."""
+    try:
+        before = os.dup(2)
+    except OSError:  # it is closed
+        yield
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    os.close(nowhere)
+    try:
+        yield
+    finally:
+        os.dup2(before, 2)
+        os.close(before)
+
+
+@contextmanager
 def reading(folder: str | Path, failure: str) -> Iterator[None]:
-    """Context manager: an error of `transformers` becomes an `SgdecError` that names the damaged file, if there is
-    one."""
+    """Context manager: an error of `transformers`, or of code that uses its objects, which can have anything as a
+    value, becomes an `SgdecError` that names the damaged file, if there is one."""
     try:
         with quiet():
             yield
-    except (ModuleNotFoundError, KeyboardInterrupt, SystemExit, MemoryError):
+    except (ModuleNotFoundError, SgdecError, KeyboardInterrupt, SystemExit, MemoryError):
         raise
     except BaseException as error:  # the library raises errors of many types; Rust's derive from BaseException
+        if type(error).__name__ == "OutOfMemoryError":  # PyTorch's
+            raise
         damaged = _damaged(folder)
         if damaged is not None:
             raise SgdecError(f"{folder}/{damaged}: this is not JSON. Copy the folder again.") from None
         if "trust_remote_code" in str(error):
             raise SgdecError(f"{folder}: {failure}: it needs code from its folder, which sgdec never runs.") from None
-        reason = str(error).strip().split("\n")[0].rstrip(".") or type(error).__name__
-        raise SgdecError(f"{folder}: {failure}: {reason}.") from None
+        raise SgdecError(f"{folder}: {failure}: {reason(error)}.") from None
+
+
+ADVICE = re.compile(r"weights_only|trust_remote_code|=\s*(True|False)\b", re.IGNORECASE)
+
+
+def reason(error: BaseException) -> str:
+    """The first line of a library's message, without its advice on arguments, which can be unsafe: none of them is an
+    option here."""
+    lines = [line.strip() for line in str(error).split("\n") if line.strip()] or [type(error).__name__]
+    whole = " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
+    kept = [sentence for sentence in re.split(r"(?<=[.!?]) ", whole) if not ADVICE.search(sentence)]
+    return " ".join(kept).rstrip(".") or type(error).__name__
 
 
 def _damaged(folder: str | Path) -> str | None:
@@ -211,5 +252,3 @@ def _damaged(folder: str | Path) -> str | None:
 def _path(folder: str | Path) -> str:
     """An absolute path: the library takes a relative one for a name on Hugging Face's site in some places."""
     return os.path.abspath(folder)
-
-

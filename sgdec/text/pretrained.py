@@ -11,7 +11,8 @@ such as ``</s>`` or ``<|endoftext|>``, is text: its characters if the tokenizer 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property, lru_cache
 from itertools import groupby
 from pathlib import Path
@@ -19,7 +20,16 @@ from typing import Any, Literal
 
 from sgdec.context import BOS, EOS, UNK
 from sgdec.errors import SgdecError, UsageError
-from sgdec.text.model_folder import TwoTokenizers, quiet, read_config, read_tokenizer, stamps
+from sgdec.text.model_folder import (
+    TwoTokenizers,
+    no_panics,
+    quiet,
+    read_config,
+    read_tokenizer,
+    reading,
+    reason,
+    stamps,
+)
 from sgdec.text.numbering import RESERVED
 from sgdec.text.roles import Roles, pieces_of, read_roles, roles_of
 from sgdec.text.words import BLANK, SPECIAL
@@ -47,8 +57,9 @@ def _load(
     """`load_pretrained`, for the option --tokenizer and for each predictor. ``stamps`` change if a file does."""
     tokenizer = read_tokenizer(folder, source_language, target_language)
     config, generation = read_config(folder) or (None, None)
-    roles = roles_of(config, generation, tokenizer, target_language=target_language, name=folder)
-    return PretrainedVocabulary(tokenizer, roles, "source"), PretrainedVocabulary(tokenizer, roles, "target")
+    with reading(folder, "its settings cannot be used"):
+        roles = roles_of(config, generation, tokenizer, target_language=target_language, name=folder)
+        return PretrainedVocabulary(tokenizer, roles, "source"), PretrainedVocabulary(tokenizer, roles, "target")
 
 
 class PretrainedVocabulary:
@@ -100,8 +111,9 @@ class PretrainedVocabulary:
         try:
             text = self._tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
         except Exception as error:  # a template is a program that can refuse anything
-            reason = str(error).strip().split("\n")[0].rstrip(".")
-            raise UsageError(f"the tokenizer has no chat template for one message of a user: {reason}.") from None
+            raise UsageError(
+                f"the tokenizer has no chat template for one message of a user: {reason(error)}."
+            ) from None
         return self.encode_prompt(text)
 
     def wrap(self, tokens: Iterable[int]) -> tuple[int, ...]:
@@ -159,9 +171,11 @@ class PretrainedVocabulary:
         backend = getattr(self._tokenizer, "backend_tokenizer", None)
         if backend is None:  # SentencePiece; Marian's tokenizers have two models
             name = "sp_model" if hasattr(self._tokenizer, "sp_model") else f"spm_{self._side}"
-            line = "".join(getattr(self._tokenizer, name).encode(line, out_type=str))
+            with _calling():
+                line = "".join(getattr(self._tokenizer, name).encode(line, out_type=str))
         elif backend.normalizer is not None:
-            line = backend.normalizer.normalize_str(line)
+            with _calling():
+                line = backend.normalizer.normalize_str(line)
         return line.replace(BLANK, " ").split()
 
     def _ids(self, lines: Sequence[str], *, marks: bool) -> list[list[int]]:
@@ -173,19 +187,16 @@ class PretrainedVocabulary:
             backend.no_truncation()
             backend.no_padding()
             backend.encode_special_tokens = not marks
-            try:
+            with _calling():
                 return [found.ids for found in backend.encode_batch_fast(list(lines), add_special_tokens=False)]
-            except BaseException as error:
-                if type(error).__name__ != "PanicException":  # Rust's, which derives from BaseException
-                    raise
-                raise SgdecError(f"the tokenizer fails: {error}. Its files are damaged; copy them again.") from None
         given = {"text" if self._side == "source" else "text_target": list(lines)}
-        with quiet():
+        with quiet(), _calling():
             found = self._tokenizer(**given, add_special_tokens=False, split_special_tokens=not marks, verbose=False)
         return list(found["input_ids"])
 
     def _decoded(self, ids: list[int]) -> str:
-        return str(self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+        with _calling():
+            return str(self._tokenizer.decode(ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     @cached_property
     def _tokens(self) -> dict[str, int]:
@@ -199,7 +210,8 @@ class PretrainedVocabulary:
             place = ids.index(RESERVED)
             before, after = ids[:place], ids[place + 1 :]
         else:
-            found = self._tokenizer("a", return_special_tokens_mask=True)
+            with _calling():
+                found = self._tokenizer("a", return_special_tokens_mask=True)
             ids, marks = found["input_ids"], found["special_tokens_mask"]
             text = [place for place, mark in enumerate(marks) if not mark] or [len(ids)]
             before, after = ids[: text[0]], ids[text[-1] + 1 :]
@@ -225,6 +237,18 @@ class PretrainedVocabulary:
         """Whether pieces are spelled in GPT-2's 256 characters for bytes."""
         decoder = getattr(getattr(self._tokenizer, "backend_tokenizer", None), "decoder", None)
         return decoder is not None and b'"ByteLevel"' in decoder.__getstate__()
+
+
+@contextmanager
+def _calling() -> Iterator[None]:
+    """Context manager: what a tokenizer raises for damaged files becomes an `SgdecError`."""
+    try:
+        with no_panics():
+            yield
+    except (KeyboardInterrupt, SystemExit, MemoryError):
+        raise
+    except BaseException as error:  # Rust's panics derive from it
+        raise SgdecError(f"the tokenizer fails: {reason(error)}. Its files are damaged; copy them again.") from None
 
 
 def _named(pieces: Sequence[str | None]) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from sgdec.errors import SgdecError
 from sgdec.io.limits import VOCABULARY
-from sgdec.text.model_folder import has_tokenizer, language_id, read_config, read_tokenizer
+from sgdec.text.model_folder import has_tokenizer, language_id, read_config, read_tokenizer, reading
 from sgdec.text.numbering import Numbering
 
 
@@ -135,7 +135,8 @@ def read_roles(folder: str | Path, *, target_language: str | None = None) -> Rol
     tokenizer = read_tokenizer(folder, None, target_language) if has_tokenizer(folder) else None
     if tokenizer is None and target_language is not None:
         raise SgdecError(f"{folder}: there is no tokenizer, so no language {target_language!r}.")
-    return roles_of(*configs, tokenizer, target_language=target_language, name=str(folder))
+    with reading(folder, "its settings cannot be used"):
+        return roles_of(*configs, tokenizer, target_language=target_language, name=str(folder))
 
 
 def pieces_of(tokenizer: Any, side: str) -> dict[int, str]:

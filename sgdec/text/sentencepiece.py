@@ -37,7 +37,7 @@ class SentencePieceVocabulary:
         self._processor: Any = sentencepiece.SentencePieceProcessor()
         try:
             self._processor.LoadFromSerializedProto(serialized)
-        except RuntimeError:
+        except (RuntimeError, UnicodeDecodeError):  # of a message that quotes a piece
             raise SgdecError(f"{name}: this is not a SentencePiece model.") from None
         ids = self._processor.unk_id(), self._processor.bos_id(), self._processor.eos_id()
         if ids != (UNK, BOS, EOS):

@@ -334,7 +334,7 @@ BAD: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "another class's files": ("t5", _rename("spiece.model", "x.spm"), "needs one of the files tokenizer"),
     "half of Marian's": ("marian", _remove("target.spm"), "the tokenizer cannot be used"),
     "broken tokenizer": ("qwen", _write("tokenizer.json", "{"), "/tokenizer.json: this is not JSON. Copy the folder"),
-    "no object": ("qwen", _write("tokenizer.json", "[]"), "the tokenizer cannot be used"),
+    "no object": ("qwen", _write("tokenizer.json", "[]"), "this is not a tokenizer"),
     "broken model": ("t5", _write("spiece.model", "x"), "the tokenizer cannot be used"),
     "broken config": ("qwen", _write("config.json", "{"), "/config.json: this is not JSON"),
     "broken generation": ("qwen", _write("generation_config.json", "{"), "/generation_config.json: this is not JSON"),
