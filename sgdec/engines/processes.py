@@ -259,8 +259,7 @@ def _environment(job: Job, place: int) -> dict[str, str]:
     """The threads of numeric libraries, and the GPU of a worker."""
     chosen = {name: str(job.settings["threads"]) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS")}
     if str(job.settings.get("device", "")).startswith("cuda"):
-        gpus = os.environ.get("CUDA_VISIBLE_DEVICES") or ",".join(map(str, range(_gpus())))
-        listed = gpus.split(",")
+        listed = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(_gpus())))).split(",")  # "": none
         chosen["CUDA_VISIBLE_DEVICES"] = listed[place % len(listed)]
     return {**os.environ, **chosen}
 

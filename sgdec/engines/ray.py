@@ -21,7 +21,7 @@ from annotated_types import Ge, Gt
 from sgdec.corpus.engine import Advanced, Died, Done, Engine, Event, Job, Limits, Ready, Task
 from sgdec.engines.messages import event_of, line_of
 from sgdec.engines.processes import Processes, died_with
-from sgdec.engines.ray_clusters import cluster_at, import_ray, reason_of
+from sgdec.engines.ray_clusters import Head, cluster_at, import_ray, reason_of
 from sgdec.plugins.hookspecs import hookimpl
 
 log = logging.getLogger(__name__)
@@ -61,14 +61,16 @@ class Ray(Engine):
         self._address, self._num_cpus, self._num_gpus, self._ahead = address, num_cpus, num_gpus, ahead
         self._actors: list[_Actor] = []
         self._cluster = contextlib.ExitStack()
+        self._head: Head | None = None
         self._waits_since: float | None = None
 
     def start(self, job: Job, workers: int, limits: Limits) -> None:
-        import_ray()
         threaded = replace(job, settings={"threads": max(1, int(self._num_cpus)), **job.settings})
         cuda = str(job.settings.get("device", "")).startswith("cuda")
         gpus = float(cuda) if self._num_gpus is None else self._num_gpus
         self._cluster = cluster_at(self._address, math.ceil(workers * self._num_cpus), gpus)
+        if head := import_ray().get_runtime_context().gcs_address:
+            self._head = Head(head)
         self._room = {"num_cpus": self._num_cpus, "num_gpus": gpus}
         given = threaded.to_json(), asdict(limits), self._ahead
         self._actors = [_Actor(place, given, self._room) for place in range(workers)]
@@ -81,6 +83,8 @@ class Ray(Engine):
         min(self._actors, key=lambda each: (not each.ready, len(each.tasks))).give(task)
 
     def events(self, seconds: float) -> list[Event]:
+        if self._head is not None:
+            self._head.check()
         ray = import_ray()
         actors = {each.report: each for each in self._actors}
         found: list[Event] = []

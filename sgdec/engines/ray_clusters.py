@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 import secrets
 import shutil
+import signal
 import socket
+import subprocess
+import sys
 import tempfile
 import time
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,15 +24,25 @@ from sgdec.plugins.host import install_hint
 
 ANSWER = 10.0
 """Seconds in which an address has to answer."""
+IMPORT = 5.0
+"""Seconds that the command `ray status` may take besides."""
+PULSE = 5.0
+"""Seconds between two looks at the head of a cluster, and those that it may take."""
+LOST = 40.0
+"""Seconds without the head after which a run ends. After 60 s Ray would end the process, with a line of its own."""
 OBJECTS = 80 << 20
 """Bytes of the object store of a cluster of our own, about the least that Ray takes: nothing large travels."""
 QUIET = {"log_to_driver": False, "logging_level": logging.ERROR}
 TOKENS = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 """The variables by which a user decides about the token of clusters."""
-HELLO = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes((0, 0, 0, 4, 0, 0, 0, 0, 0))
-"""How HTTP/2 begins (RFC 9113, section 3.4), which Ray speaks: a preface, and a frame of settings, here none."""
-FRAME, SETTINGS = 9, 4
-"""The length of the head of a frame, and the type of the frame with which a server begins its answer."""
+LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
+"""The variable by which Ray listens on 127.0.0.1 only if it is 0, in spite of its name on all systems."""
+STATUS = (sys.executable, "-P", "-m", "ray.scripts.scripts", "status")
+"""The command ``ray status``, which need not be on the path."""
+REMOVER = 'cat; sleep 2; rm -rf "$0"'
+"""Waits for the end of its input, and for that of Ray's processes."""
+_NO_TOKEN = re.compile("AuthenticationError|find an authentication token")
+"""In the messages of Ray for a wrong token, and for none."""
 _NUMBER = re.compile(r"\t(class_name|actor_id|pid|name|namespace|ip): ")
 """A line of a message of Ray that only helps to find something in its logs."""
 
@@ -38,6 +53,8 @@ def cluster_at(address: str | None, cpus: int, gpus: float) -> ExitStack:
     A process that is connected to a cluster already stays so. Raises UsageError if the address does not answer, or if
     this machine has fewer than ``gpus`` GPUs, SgdecError if no cluster can be started.
     """
+    if address is None:
+        _keep_private()
     ray = import_ray()
     if ray.is_initialized():
         return ExitStack()
@@ -45,40 +62,82 @@ def cluster_at(address: str | None, cpus: int, gpus: float) -> ExitStack:
     return _started(ray, cpus, gpus) if address is None else _joined(ray, address)
 
 
+class Head:
+    """The process of a cluster that knows all others, without which Ray's drivers cannot go on."""
+
+    def __init__(self, address: str) -> None:
+        """``address``: HOST:PORT. It may be out of reach if the cluster is one at ray://."""
+        self._address = address
+        self._asked = -math.inf
+        self._heard = math.inf
+
+    def check(self) -> None:
+        """Look whether it still listens, unless that was done just before. Raises SgdecError if it no longer does."""
+        if (now := time.monotonic()) - self._asked < PULSE:
+            return
+        self._asked = now
+        host, _, port = self._address.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), PULSE).close()
+            self._heard = now
+        except OSError:
+            if now - self._heard > LOST:
+                raise SgdecError(
+                    f"the head of the Ray cluster, {self._address}, has not answered for {LOST:g} s. Start the same "
+                    "command again, on another cluster or with --engine local: it continues."
+                ) from None
+
+
+def _keep_private() -> None:
+    """Let a cluster of our own listen on the loopback only, and ask for a token. Ray has to be imported after this.
+
+    An imported Ray listens on all addresses. Without a token in the environment it would keep one in the home, which
+    changes `ray start`.
+    """
+    os.environ[LOOPBACK] = "0"
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if not any(name in os.environ for name in TOKENS):
+        os.environ["RAY_AUTH_MODE"] = "token"
+        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+
+
 def _silence() -> None:
     """Keep Ray's own messages from the terminal: those that matter are told by events."""
     from ray._private import worker
 
     logging.getLogger("ray").setLevel(logging.ERROR)
-    worker._worker_logs_enabled = False  # what daemons say, at length; log_to_driver does not cover them
+    # No public option: a thread that every driver starts prints what raylets say of dead workers, whatever
+    # log_to_driver is.
+    worker._worker_logs_enabled = False
+
+
+def _init(ray: Any, **how: Any) -> None:
+    """As ``ray.init``, but a later SIGTERM ends the process silently."""
+    ray.init(**how, **QUIET)
+    with suppress(ValueError):  # only the main thread may set handlers
+        # Ray's handler raises SystemExit; its native one, which is set later, prints a stack before that.
+        signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
 
 
 def _joined(ray: Any, address: str) -> ExitStack:
+    found = os.environ.get("RAY_ADDRESS") or address if address == "auto" else address
+    check_answer(found)
     with ExitStack() as stack:
-        found = find_cluster(address)
-        check_answer(found)
-        here = address == "auto" and not os.environ.get("RAY_ADDRESS")
-        if not here and "://" not in found:
-            check_token(found, address)
         stack.callback(ray.shutdown)
         try:
-            ray.init(address="auto" if here else found, **QUIET)  # for auto Ray uses the token of this machine
-        except Exception as error:  # for other versions, a missing token...: each has a type of its own
+            _init(ray, address=found)
+        except Exception as error:  # each has a type of its own
             raise UsageError(f"--ray.address {address}: {reason_of(error)}") from None
         return stack.pop_all()
 
 
 def _started(ray: Any, cpus: int, gpus: float) -> ExitStack:
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    if not any(name in os.environ for name in TOKENS):  # Ray would keep one in the home, which changes `ray start`
-        os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
     with ExitStack() as stack:
-        folder = tempfile.mkdtemp(prefix="sgdec-ray-")
-        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        folder = stack.enter_context(_session_folder())
         stack.callback(ray.shutdown)
         small = {"include_dashboard": False, "object_store_memory": OBJECTS, "_temp_dir": folder}
         try:
-            ray.init(address="local", num_cpus=cpus, **small, **QUIET)
+            _init(ray, address="local", num_cpus=cpus, **small)
         except Exception as error:
             raise SgdecError(f"Ray does not start on this machine: {reason_of(error)}.") from None
         if gpus > (found := ray.cluster_resources().get("GPU", 0)):
@@ -87,6 +146,20 @@ def _started(ray: Any, cpus: int, gpus: float) -> ExitStack:
                 "--ray.address of a cluster that has them."
             )
         return stack.pop_all()
+
+
+@contextmanager
+def _session_folder() -> Iterator[str]:
+    """A folder that is removed at the end, or by a process that outlives this one, if this one is killed."""
+    folder = tempfile.mkdtemp(prefix="sgdec-ray-")
+    with subprocess.Popen(
+        ["sh", "-c", REMOVER, folder], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
+    ) as remover:
+        yield os.path.join(
+            folder, "s"
+        )  # Ray lets everybody write to it, and its sockets are in it; not to the one above
+        shutil.rmtree(folder, ignore_errors=True)
+        remover.kill()
 
 
 def import_ray() -> Any:
@@ -99,30 +172,13 @@ def import_ray() -> Any:
     return ray
 
 
-def find_cluster(address: str) -> str:
-    """The address itself; for ``auto`` that of RAY_ADDRESS or of a cluster that runs on this machine.
-
-    Raises UsageError if there is none.
-    """
-    if address != "auto":
-        return address
-    if given := os.environ.get("RAY_ADDRESS"):
-        return given
-    from ray._private.services import canonicalize_bootstrap_address  # ray.init would wait for one that has ended
-
-    found = None
-    with suppress(ConnectionError):
-        found = canonicalize_bootstrap_address("auto")
-    if found is None:
-        raise UsageError(
-            "--ray.address auto: no Ray cluster runs on this machine. Start one with `ray start --head`, give "
-            "HOST:PORT, or leave the address out for a cluster that lasts as long as the run."
-        )
-    return str(found)
-
-
 def check_answer(address: str) -> None:
-    """Raises UsageError if no server answers at an address within `ANSWER` seconds; Ray itself waits for minutes."""
+    """Raises UsageError if no cluster answers at HOST:PORT, ray://HOST:PORT or auto, or if it asks for another token.
+
+    Ray itself waits for minutes, prints what it tries, and may end the process.
+    """
+    if address == "auto":
+        return _check_status(address)
     try:
         parts = urlsplit(address if "://" in address else f"//{address}")
         host, port = parts.hostname, parts.port
@@ -131,44 +187,65 @@ def check_answer(address: str) -> None:
     if not host or not port or parts.scheme not in ("", "ray"):
         raise UsageError(f"--ray.address {address}: expected HOST:PORT, ray://HOST:PORT or auto.")
     try:
-        answer = _greeting(host, port)
+        socket.create_connection((host, port), ANSWER).close()
     except OSError as error:
         why = f"no answer in {ANSWER:g} s" if isinstance(error, TimeoutError) else error.strerror or str(error)
+        raise _unanswered(address, why) from None
+    if parts.scheme != "ray":
+        _check_status(address)
+    elif os.environ.get("RAY_USE_TLS", "0") == "0":  # otherwise it is encrypted, and that it listens has to do
+        _check_client(address, parts.netloc)
+
+
+def _check_status(address: str) -> None:
+    """Look at a cluster by `ray status`."""
+    said = _status(address)
+    if _NO_TOKEN.search(said) and address == "auto" and "RAY_AUTH_MODE" not in os.environ:
+        said = _status(address, RAY_AUTH_MODE="token")  # ray.init then uses the token of this machine, too
+    if _NO_TOKEN.search(said):
         raise UsageError(
-            f"--ray.address {address}: {why}. Does `ray status` show the cluster on its head, and is the port open?"
-        ) from None
-    if answer[3:4] != bytes((SETTINGS,)):
-        raise UsageError(f"--ray.address {address}: it is not Ray that answers there.")
+            f"--ray.address {address}: the cluster asks for a token. Set RAY_AUTH_MODE=token, with the token of "
+            "its head in ~/.ray/auth_token or RAY_AUTH_TOKEN."
+        )
+    if "Could not find any running Ray" in said:
+        raise UsageError(
+            "--ray.address auto: no Ray cluster runs on this machine. Start one with `ray start --head`, give "
+            "HOST:PORT, or leave the address out for a cluster that lasts as long as the run."
+        )
+    if said:
+        raise UsageError(f"--ray.address {address}: {one_line(' '.join(said.rpartition('Error: ')[2].split()))}")
 
 
-def check_token(cluster: str, address: str) -> None:
-    """Raises UsageError if a cluster asks for a token; Ray itself would try for 20 s, and not say why it failed."""
-    from ray import _raylet
-
+def _status(address: str, **environment: str) -> str:
+    """What `ray status` says if it fails; nothing if the cluster answers. Raises UsageError if none answers."""
+    command = STATUS if address == "auto" else (*STATUS, "--address", address)
     try:
-        getattr(_raylet, "GcsClient")(address=cluster)  # noqa: B009 - its types are not declared
-    except Exception as error:
-        if type(error).__name__ == "AuthenticationError":  # Ray 2.50 does not have it
-            raise UsageError(
-                f"--ray.address {address}: the cluster asks for a token. Set RAY_AUTH_MODE=token, with the token of "
-                "its head in ~/.ray/auth_token or RAY_AUTH_TOKEN."
-            ) from None
+        done = subprocess.run(
+            command, env={**os.environ, **environment}, stdin=subprocess.DEVNULL, capture_output=True, text=True,
+            errors="replace", timeout=IMPORT + ANSWER,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        raise _unanswered(address, "no Ray cluster answers there") from None
+    return done.stderr.strip() or f"ray status ends with {done.returncode}" if done.returncode else ""
 
 
-def _greeting(host: str, port: int) -> bytes:
-    """The head of the first frame that a server sends. Raises OSError."""
-    end = time.monotonic() + ANSWER
-    with socket.create_connection((host, port), ANSWER) as connection:
-        if os.environ.get("RAY_USE_TLS", "0") != "0":  # then it is encrypted, and that it listens has to do
-            return bytes((0, 0, 0, SETTINGS))
-        connection.sendall(HELLO)
-        answer = b""
-        while len(answer) < FRAME:
-            connection.settimeout(max(end - time.monotonic(), 0.001))
-            if not (part := connection.recv(FRAME - len(answer))):
-                break
-            answer += part
-        return answer
+def _check_client(address: str, target: str) -> None:
+    """Raises UsageError if no server of gRPC, which Ray's clients speak, answers."""
+    try:
+        import grpc
+    except ModuleNotFoundError:  # ray.init says what to install
+        return
+    try:
+        with grpc.insecure_channel(target) as channel:
+            grpc.channel_ready_future(channel).result(timeout=ANSWER)
+    except grpc.FutureTimeoutError:
+        raise _unanswered(address, "no Ray cluster answers there") from None
+
+
+def _unanswered(address: str, why: str) -> UsageError:
+    return UsageError(
+        f"--ray.address {address}: {why}. Does `ray status` show the cluster on its head, and is the port open?"
+    )
 
 
 def reason_of(error: BaseException) -> str:

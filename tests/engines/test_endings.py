@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
+from ipaddress import ip_address
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -20,6 +22,8 @@ from tests.helpers.trap import SLOW
 
 pytestmark = pytest.mark.slow
 
+LISTEN = "0A"
+"""The state of a socket that listens, in /proc/net/tcp."""
 AGENTS = ("ray::DashboardAgent", "ray::RuntimeEnvAgent")
 """Processes of Ray that end by themselves, but a minute after their raylet, if that was killed."""
 
@@ -30,6 +34,25 @@ def temporary(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with TemporaryDirectory(prefix="r", ignore_cleanup_errors=True) as folder:
         monkeypatch.setenv("TMPDIR", folder)
         yield Path(folder)
+
+
+def listening(processes: list[int]) -> set[str]:
+    """The addresses on which processes listen (Linux)."""
+    theirs = set()
+    for process in processes:
+        for file in Path(f"/proc/{process}/fd").glob("*"):
+            with suppress(OSError):  # it has been closed, or the process has ended
+                theirs.add(os.readlink(file))
+    found = set()
+    for table in ("tcp", "tcp6"):
+        for _, local, _, state, *_, inode in (
+            line.split()[:10] for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]
+        ):
+            if state == LISTEN and f"socket:[{inode}]" in theirs:
+                words = bytes.fromhex(local.partition(":")[0])  # each four bytes in reverse
+                address = ip_address(b"".join(words[at : at + 4][::-1] for at in range(0, len(words), 4)))
+                found.add(str(getattr(address, "ipv4_mapped", None) or address))
+    return found
 
 
 @pytest.mark.parametrize(("engine", "killed"), [("local", True), ("ray", True), ("ray", False)])
@@ -55,6 +78,7 @@ def test_all_processes_end_with_their_starter(tmp_path: Path, temporary: Path, e
             time.sleep(0.1)
         family = descendants(starter.pid)
         assert sum("sgdec.engines.process" in lives(process) for process in family) == 1
+        assert listening(family) == ({"127.0.0.1"} if engine == "ray" else set())
         if killed:
             time.sleep(0.5)  # it has begun the line that never ends
             starter.send_signal(signal.SIGKILL)
@@ -73,3 +97,4 @@ def test_all_processes_end_with_their_starter(tmp_path: Path, temporary: Path, e
         time.sleep(0.1)
     for process in left:
         os.kill(process, signal.SIGKILL)
+    assert not list(temporary.glob("sgdec-ray-*"))

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
@@ -53,14 +54,15 @@ def cluster(mark: str) -> Iterator[Any]:
         patch.setenv("RAY_AUTH_MODE", "disabled")
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         node = {"num_cpus": 1, "object_store_memory": 80 << 20, "include_dashboard": False}
-        made = Cluster(initialize_head=True, head_node_args=node)
-        made.node = node
-        try:
-            ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
-            yield made
-        finally:
-            ray.shutdown()
-            made.shutdown()
+        with TemporaryDirectory(prefix="r", ignore_cleanup_errors=True) as folder:  # a short name: sockets are in it
+            made = Cluster(initialize_head=True, head_node_args={**node, "temp_dir": folder})
+            made.node = node
+            try:
+                ray.init(address=made.address, log_to_driver=False, logging_level="ERROR")
+                yield made
+            finally:
+                ray.shutdown()
+                made.shutdown()
 
 
 @pytest.fixture(params=["local", "ray"])

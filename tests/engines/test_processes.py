@@ -9,6 +9,7 @@ import os
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,18 @@ def test_a_process_that_waits_to_begin_gets_its_tasks_then(monkeypatch: pytest.M
     assert died.waiting == (Task(7), Task(8))
     assert [json.loads(line) for line in began[1].said[1:]] == [list(Task(7)), list(Task(8))]
     workers.close()
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, "1"), ("", ""), ("7", "7"), ("2,5", "5"), ("-1", "-1")])
+def test_workers_share_the_visible_gpus_and_none_is_none(
+    monkeypatch: pytest.MonkeyPatch, given: str | None, expected: str
+) -> None:
+    monkeypatch.setattr(module, "_gpus", lambda: 2)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", given or "")
+    if given is None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    job = replace(JOB, settings={**JOB.settings, "device": "cuda"})
+    assert module._environment(job, 3)["CUDA_VISIBLE_DEVICES"] == expected
 
 
 @pytest.mark.parametrize("failing", ["subprocess.Popen", "tempfile.TemporaryFile"])

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -18,59 +19,91 @@ import pytest
 
 from sgdec.engines import ray_clusters
 from sgdec.engines.ray import Ray, _Host
-from sgdec.engines.ray_clusters import HELLO, check_answer, check_token, find_cluster, import_ray
-from sgdec.errors import UsageError
+from sgdec.engines.ray_clusters import Head, check_answer, import_ray
+from sgdec.errors import SgdecError, UsageError
 from sgdec.plugins.host import install_hint
 from tests.helpers.places import ROOT
 
 
 @contextmanager
-def serving(reply: Callable[[socket.socket], object]) -> Iterator[str]:
-    """The address of a server that answers one connection."""
+def silent() -> Iterator[str]:
+    """The address of a server that accepts connections and says nothing."""
     with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def serve() -> None:
-            connection, _ = server.accept()
-            with connection, suppress(ConnectionError):  # the other side may have gone
-                reply(connection)
-
-        thread = threading.Thread(target=serve)
-        thread.start()
         yield f"127.0.0.1:{server.getsockname()[1]}"
-        thread.join()
 
 
-def test_a_server_that_speaks_http_2_is_taken_for_ray() -> None:
-    settings = bytes((0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 9))
-    got: list[bytes] = []
-
-    def reply(connection: socket.socket) -> None:
-        got.append(connection.recv(100))
-        for at in range(0, len(settings), 4):
-            connection.sendall(settings[at : at + 4])
-
-    for protocol in ("", "ray://"):
-        with serving(reply) as address:
-            check_answer(protocol + address)
-    assert got == [HELLO, HELLO]
+@pytest.fixture
+def status(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Replaces `ray status` by a program."""
+    return lambda code: monkeypatch.setattr(ray_clusters, "STATUS", (sys.executable, "-S", "-c", code))
 
 
-@pytest.mark.parametrize("reply", [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH", b""])
-def test_another_service_is_refused(reply: bytes) -> None:
-    with (
-        serving(lambda connection: (connection.recv(100), connection.sendall(reply))) as address,
-        pytest.raises(UsageError, match=f"--ray.address {address}: it is not Ray that answers there"),
-    ):
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        (
+            "ray.exceptions.AuthenticationError: RPC error: InvalidAuthToken",
+            "the cluster asks for a token. Set",
+        ),
+        ("Check failed: Ray couldn't find an authentication token.", "the cluster asks for a token. Set"),
+        ("ConnectionError: Could not find any running Ray instance.", "no Ray cluster runs on this machine"),
+        ("Trace\nRuntimeError: Version mismatch:\n here 1\n there 2\n", ": Version mismatch: here 1 there 2"),
+        ("", "ray status ends with 1"),
+    ],
+)
+def test_what_ray_status_says_is_one_line(status: Callable[[str], None], said: str, message: str) -> None:
+    status(f"import sys; sys.exit({said!r} or 1)")
+    with silent() as address:
+        for where in (address, "auto"):
+            with pytest.raises(UsageError, match=re.escape(message)) as caught:
+                check_answer(where)
+            assert "\n" not in str(caught.value)
+
+
+def test_a_cluster_that_answers_ray_status_is_taken(status: Callable[[str], None]) -> None:
+    with silent() as address:
+        status(f"import sys; assert sys.argv[1:] == ['--address', '{address}']")
+        check_answer(address)
+    status("import sys; assert sys.argv[1:] == []")
+    check_answer("auto")
+
+
+def test_auto_takes_the_token_of_this_machine(status: Callable[[str], None], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    status("import os, sys; 'RAY_AUTH_MODE' in os.environ or sys.exit('AuthenticationError: no')")
+    check_answer("auto")
+    with silent() as address, pytest.raises(UsageError, match="asks for a token"):
         check_answer(address)
 
 
-def test_a_silent_server_is_given_up_after_some_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert ray_clusters.ANSWER == 10.0
+@pytest.mark.parametrize("protocol", ["", "ray://"])
+def test_a_silent_server_is_given_up_after_some_seconds(
+    status: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, protocol: str
+) -> None:
+    if protocol:
+        pytest.importorskip("grpc", reason="grpcio is not installed")
+    assert ray_clusters.ANSWER + ray_clusters.IMPORT == 15.0
     monkeypatch.setattr(ray_clusters, "ANSWER", 0.3)
+    monkeypatch.setattr(ray_clusters, "IMPORT", 0.0)
+    status("import time; time.sleep(100)")
     begun = time.monotonic()
-    with serving(lambda connection: time.sleep(1)) as address, pytest.raises(UsageError, match="no answer in 0"):
-        check_answer(address)
+    with silent() as address, pytest.raises(UsageError, match=f"{protocol}{address}: no Ray cluster answers there"):
+        check_answer(protocol + address)
     assert time.monotonic() - begun < 5
+
+
+def test_a_head_that_has_answered_and_stops_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_clusters, "PULSE", 0.01)
+    with silent() as address:
+        head = Head(address)
+        head.check()
+        monkeypatch.setattr(ray_clusters, "LOST", -1.0)
+        head.check()  # it has looked just before, or it is there
+    time.sleep(0.02)
+    with pytest.raises(SgdecError, match=f"{address}, has not answered for") as caught:
+        head.check()
+    assert "\n" not in str(caught.value)
+    Head(address).check()  # out of reach from the beginning
 
 
 @pytest.mark.parametrize(
@@ -87,58 +120,48 @@ def test_an_address_without_a_server_is_one_clear_line(address: str, message: st
     assert "\n" not in str(caught.value)
 
 
-def test_auto_is_the_cluster_of_the_environment_or_of_this_machine(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+def test_a_private_cluster_gets_a_token_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert find_cluster("a:1") == "a:1"
-    monkeypatch.setenv("RAY_ADDRESS", "ray://b:2")
-    assert find_cluster("auto") == "ray://b:2"
-    pytest.importorskip("ray", reason="ray is not installed")
-    from ray._private import services
-
-    def none(address: str) -> str:
-        raise ConnectionError("Could not find any running Ray instance.")
-
-    monkeypatch.delenv("RAY_ADDRESS")
-    monkeypatch.setattr(services, "canonicalize_bootstrap_address", none)
-    with pytest.raises(UsageError, match="Start one with `ray start --head`"):
-        find_cluster("auto")
-    monkeypatch.setattr(services, "canonicalize_bootstrap_address", lambda address: "10.0.0.1:6379")
-    assert find_cluster("auto") == "10.0.0.1:6379"
-
-
-def test_a_cluster_that_asks_for_a_token_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("ray", reason="ray is not installed")
-    from ray import _raylet
-
-    class AuthenticationError(Exception):
-        pass
-
-    def client(address: str) -> None:
-        raise {"a:1": AuthenticationError(), "b:2": OSError()}[address]
-
-    monkeypatch.setattr(_raylet, "GcsClient", client)
-    with pytest.raises(UsageError, match=r"address auto: the cluster asks for a token\. Set RAY_AUTH_MODE=token"):
-        check_token("a:1", "auto")
-    check_token("b:2", "b:2")  # Ray reports all else
-
-
-def test_a_private_cluster_leaves_no_token_in_the_home(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ray would write one, and every later `ray start` of the user would ask for it."""
-    for name in ray_clusters.TOKENS:
-        monkeypatch.delenv(name, raising=False)
+    """Without one in the environment Ray would keep it in the home; every later `ray start` would then ask for it."""
+    for name in (*ray_clusters.TOKENS, ray_clusters.LOOPBACK):
+        monkeypatch.setenv(name, "")  # what the code sets ends with the test
+        monkeypatch.delenv(name)
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", "chosen")
-    with ray_clusters._started(SimpleNamespace(init=init, shutdown=init, cluster_resources=dict), 1, 0):
-        assert "RAY_AUTH_TOKEN" not in os.environ
+    ray_clusters._keep_private()
+    assert "RAY_AUTH_TOKEN" not in os.environ
     monkeypatch.delenv("RAY_AUTH_TOKEN_PATH")
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "")  # what the code sets ends with the test
-    monkeypatch.delenv("RAY_AUTH_TOKEN")
-    with ray_clusters._started(SimpleNamespace(init=init, shutdown=init, cluster_resources=dict), 1, 0):
-        assert len(os.environ["RAY_AUTH_TOKEN"]) == 64
+    ray_clusters._keep_private()
+    assert len(os.environ["RAY_AUTH_TOKEN"]) == 64
+    assert (os.environ["RAY_AUTH_MODE"], os.environ[ray_clusters.LOOPBACK]) == ("token", "0")
 
 
-def init(**given: object) -> None:
-    """Of a Ray that does nothing."""
+def test_the_folder_of_a_private_cluster_is_closed_to_others_and_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_clusters, "REMOVER", ray_clusters.REMOVER.replace("2", "0.01"))
+    with ray_clusters._session_folder() as folder:
+        os.makedirs(folder)
+        above = Path(folder).parent
+        assert above.stat().st_mode & 0o777 == 0o700
+    assert not above.exists()
+    with suppress(KeyboardInterrupt), ray_clusters._session_folder() as folder:
+        os.makedirs(folder)
+        raise KeyboardInterrupt
+    assert not Path(folder).parent.exists()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the numbers are those of Linux")
+def test_sigterm_ends_the_process_by_the_handler_that_ray_sets_in_python() -> None:
+    def init(**given: object) -> None:
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(15))
+        ctypes.CDLL(None).signal(signal.SIGTERM, ctypes.c_void_p(1))  # natively: ignored
+
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        ray_clusters._init(SimpleNamespace(init=init))
+        with pytest.raises(SystemExit):
+            os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_reports_have_their_own_thread_at_ray_addresses_too() -> None:
