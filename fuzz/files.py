@@ -234,7 +234,7 @@ TARGETS: tuple[FileTarget, ...] = (
            "--max-length 4 in.txt", "in.txt mixed.json grammar.lark:lark", rows=SENTENCES),
     target("grammar of a schema", "decode --predictors grammar,wc --grammar.path schema.json --tokenizer mixed.json "
            "--max-length 8 in.txt", "in.txt mixed.json schema.json:schema", rows=SENTENCES),
-    target("regex", "decode --predictors regex,wc --regex.path patterns.txt --regex.cache none --regex.effort 0.1 "
+    target("regex", "decode --predictors regex,wc --regex.path patterns.txt --regex.cache none "
            "--tokenizer letters.spm --max-length 4 in.txt", "in.txt letters.spm patterns.txt:patterns",
            rows=SENTENCES),
     target("wordlist", "decode --predictors wordlist,wc --wordlist.path words.txt --wordlist.cache none "

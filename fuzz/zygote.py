@@ -40,6 +40,8 @@ LOOK_SECONDS = 0.25
 """The time between two looks at the memory of a command that has started processes."""
 MOST_ERRORS = 1 << 20
 """Bytes of standard error that are kept."""
+PATTERN_SECONDS, PATTERN_MEMORY = 1, 1 << 28
+"""The limits of a process that compiles a pattern, in place of 8 seconds and 1.5 GiB, which many patterns reach."""
 FILE_SIZE = 64 << 20
 """Bytes of one file that it may write."""
 
@@ -56,6 +58,8 @@ def preload(*, light: bool = False) -> None:
                 importlib.import_module(name)
     else:
         _import_all()
+    regex: Any = importlib.import_module("sgdec_predictors.regex")
+    regex.SECONDS, regex.MEMORY = PATTERN_SECONDS, PATTERN_MEMORY
     threads = _settled()
     assert threads == 1, f"{threads} threads, and a fork copies only one"
 

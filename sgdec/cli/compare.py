@@ -13,7 +13,7 @@ from sgdec.cli.paths import Command, Read, Written
 from sgdec.cli.tables import table
 from sgdec.errors import SgdecError, UsageError, one_line
 from sgdec.io.outputs import FORMATS, Format, Outputs, read_outputs
-from sgdec.io.writing import write_whole
+from sgdec.io.writing import write_all
 from sgdec.tasks.comparison import Comparison, Sentence, compare, require_equal_lengths
 from sgdec.tasks.comparison_tables import tables
 from sgdec.tasks.metrics import NAMES, SAMPLES, SEED, TESTS, Test
@@ -105,12 +105,14 @@ def command(
         runs, references, source=sources, test=test or "bootstrap", samples=samples, seed=seed or SEED,
         metrics=chosen,
     )  # fmt: skip
+    outputs = {}
     if html is not None:
         from sgdec.tasks.comparison_page import page
 
-        write_whole(html, page(comparison))
+        outputs[html] = page(comparison)
     if json_ is not None:
-        write_whole(json_, json.dumps(comparison.to_dict(), indent=1) + "\n")
+        outputs[json_] = json.dumps(comparison.to_dict(), indent=1) + "\n"
+    write_all(outputs)
     click.echo("\n\n".join(_report(comparison, show)))
 
 

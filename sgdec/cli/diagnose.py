@@ -187,17 +187,19 @@ def _name(path: str) -> str:
 
 
 def _write(report: Report, given: dict[str, Any]) -> None:
-    from sgdec.io.writing import write_whole
+    from sgdec.io.writing import write_all
 
+    outputs = {}
     if given["output"] is not None:
         rows = (json.dumps(each.to_dict(), ensure_ascii=False) for each in report.diagnosis.sentences)
-        write_whole(given["output"], "".join(f"{row}\n" for row in rows))
+        outputs[given["output"]] = "".join(f"{row}\n" for row in rows)
     if given["json_"] is not None:
-        write_whole(given["json_"], json.dumps(report.to_dict(), ensure_ascii=False, indent=1) + "\n")
+        outputs[given["json_"]] = json.dumps(report.to_dict(), ensure_ascii=False, indent=1) + "\n"
     if given["html"] is not None:
         from sgdec.tasks.diagnosis.page import page
 
-        write_whole(given["html"], page(report, given["viewer"]))
+        outputs[given["html"]] = page(report, given["viewer"])
+    write_all(outputs)
 
 
 def _paragraphs(report: Report, show: int) -> Iterator[str]:

@@ -12,8 +12,8 @@ import fcntl
 import os
 import re
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import BinaryIO, NoReturn
 
@@ -47,6 +47,15 @@ def write_whole(path: str | Path, data: bytes | str, *, durable: bool = True) ->
     """Write a file with the given content, as `whole_file` does; text is encoded as UTF-8."""
     with whole_file(path, durable=durable) as file:
         file.write(data.encode("utf-8") if isinstance(data, str) else data)
+
+
+def write_all(contents: Mapping[str, str]) -> None:
+    """Write several files, by path, as UTF-8. If one of them cannot be written, none is replaced."""
+    with ExitStack() as stack:
+        for path, text in contents.items():
+            file = stack.enter_context(whole_file(path))
+            file.write(text.encode("utf-8"))
+            file.flush()
 
 
 def writes_directly(path: str | Path) -> bool:
