@@ -12,7 +12,7 @@ import os
 import re
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -189,21 +189,23 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def no_panics() -> Iterator[None]:
-    """Context manager: what native code writes to file descriptor 2 is dropped. Before a failure in Rust raises an
-    exception, it is printed there, with RUST_BACKTRACE on a hundred lines."""
-    try:
-        before = os.dup(2)
-    except OSError:  # it is closed
-        yield
-        return
+    """Context manager: what native code writes to the file descriptors 1 and 2 is dropped. Before a failure in Rust
+    raises an exception, it is printed, with RUST_BACKTRACE on a hundred lines; unknown settings are printed among the
+    outputs."""
+    before = {}
+    for number in (1, 2):
+        with suppress(OSError):  # it is closed
+            before[number] = os.dup(number)
     nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 2)
+    for number in before:
+        os.dup2(nowhere, number)
     os.close(nowhere)
     try:
         yield
     finally:
-        os.dup2(before, 2)
-        os.close(before)
+        for number, copy in before.items():
+            os.dup2(copy, number)
+            os.close(copy)
 
 
 @contextmanager
