@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
@@ -112,8 +113,9 @@ def _silence() -> None:
 
 
 def _init(ray: Any, **how: Any) -> None:
-    """As ``ray.init``, but a later SIGTERM ends the process silently."""
-    ray.init(**how, **QUIET)
+    """As ``ray.init``, but silent, also at a later SIGTERM."""
+    with warnings.catch_warnings(action="ignore"):  # some versions announce what later ones change
+        ray.init(**how, **QUIET)
     with suppress(ValueError):  # only the main thread may set handlers
         # Ray's handler raises SystemExit; its native one, which is set later, prints a stack before that.
         signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM))
@@ -255,8 +257,10 @@ def reason_of(error: BaseException) -> str:
     'The actor died. Its node has died'
     >>> reason_of(Exception("ray::Host()\\n  File 'a.py', line 1\\nOSError: no memory"))
     'OSError: no memory'
+    >>> reason_of(Exception("The actor died in its creation task, ray::Host()\\n  ^^^^^\\nImportError: no sgdec"))
+    'ImportError: no sgdec'
     """
     text = str(error).partition("Some common causes include")[0]
     lines = [line.strip() for line in text.splitlines() if not _NUMBER.match(line)]
-    traced = any(line.startswith("File ") for line in lines)
+    traced = any(line.startswith(("File ", "^^")) for line in lines)
     return one_line(" ".join(lines[-1:] if traced else lines)).strip(" .") or type(error).__name__
