@@ -136,7 +136,7 @@ def _read(path: str, stamps: object, name: str, source: str | None, target: str 
     from transformers import AutoTokenizer
 
     given = {key: value for key, value in (("src_lang", source), ("tgt_lang", target)) if value is not None}
-    with reading(name, "the tokenizer cannot be used"), no_panics():
+    with reading(name, "the tokenizer cannot be used"), no_panics(1, 2):
         found = AutoTokenizer.from_pretrained(path, local_files_only=True, trust_remote_code=False, **given)
         _ = found.all_special_ids, found("a")  # damaged files can fail here first
         if _replaces_code(path, found):  # the library takes its own class of the architecture instead
@@ -188,12 +188,14 @@ def quiet() -> Iterator[None]:
 
 
 @contextmanager
-def no_panics() -> Iterator[None]:
-    """Context manager: what native code writes to the file descriptors 1 and 2 is dropped. Before a failure in Rust
-    raises an exception, it is printed, with RUST_BACKTRACE on a hundred lines; unknown settings are printed among the
-    outputs."""
+def no_panics(*numbers: int) -> Iterator[None]:
+    """Context manager: what is written to the file descriptors with these numbers is dropped, by native code too.
+
+    Before a failure in Rust raises an exception, it is printed to 2, with RUST_BACKTRACE on a hundred lines. While a
+    tokenizer is loaded, its library prints unknown settings to 1, where the outputs of a command go.
+    """
     before = {}
-    for number in (1, 2):
+    for number in numbers:
         with suppress(OSError):  # it is closed
             before[number] = os.dup(number)
     nowhere = os.open(os.devnull, os.O_WRONLY)

@@ -243,7 +243,7 @@ class PretrainedVocabulary:
 def _calling() -> Iterator[None]:
     """Context manager: what a tokenizer raises for damaged files becomes an `SgdecError`."""
     try:
-        with no_panics():
+        with no_panics(2):
             yield
     except (KeyboardInterrupt, SystemExit, MemoryError):
         raise
