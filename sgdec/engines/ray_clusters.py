@@ -64,7 +64,7 @@ def cluster_at(address: str | None, cpus: int, gpus: float) -> ExitStack:
 
 
 class Head:
-    """The process of a cluster that knows all others, without which Ray's drivers cannot go on."""
+    """The process of a cluster that knows all others, without which Ray's drivers end."""
 
     def __init__(self, address: str) -> None:
         """``address``: HOST:PORT. It may be out of reach if the cluster is one at ray://."""
