@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from hashlib import sha256
+from multiprocessing.util import Finalize
 from pathlib import Path
 
 import click
@@ -102,9 +103,7 @@ def in_process(name: str, seed: int, number: int, size: int) -> Chunk:
     global _runner
     if _runner is None:
         _runner = Runner().__enter__()
-        import atexit
-
-        atexit.register(_runner.__exit__, None, None, None)
+        Finalize(_runner, _runner.__exit__, (None, None, None), exitpriority=1)  # such a process runs no atexit
     target = next(target for target in TARGETS if target.name == name)
     chunk = run_chunk(_runner, target, seed, number, size, _known)
     _known.update(chunk.findings)

@@ -219,7 +219,7 @@ def _check_status(address: str) -> None:
 
 
 def _status(address: str, **environment: str) -> str:
-    """What `ray status` says if it fails; nothing if the cluster answers. Raises UsageError if none answers."""
+    """The words of `ray status` if it fails; none if the cluster answers. Raises UsageError if no cluster does."""
     command = STATUS if address == "auto" else (*STATUS, "--address", address)
     try:
         done = subprocess.run(
