@@ -105,7 +105,7 @@ def command(
         runs, references, source=sources, test=test or "bootstrap", samples=samples, seed=seed or SEED,
         metrics=chosen,
     )  # fmt: skip
-    outputs = {}
+    outputs: dict[str, bytes | str] = {}
     if html is not None:
         from sgdec.tasks.comparison_page import page
 

@@ -189,7 +189,7 @@ def _name(path: str) -> str:
 def _write(report: Report, given: dict[str, Any]) -> None:
     from sgdec.io.writing import write_all
 
-    outputs = {}
+    outputs: dict[str, bytes | str] = {}
     if given["output"] is not None:
         rows = (json.dumps(each.to_dict(), ensure_ascii=False) for each in report.diagnosis.sentences)
         outputs[given["output"]] = "".join(f"{row}\n" for row in rows)

@@ -12,7 +12,7 @@ import click
 from sgdec.cli.paths import Command, Read, Written
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.sources import parse_range
-from sgdec.io.writing import write_whole
+from sgdec.io.writing import write_all, write_whole
 from sgdec.view.runs import Run, require_same_sources
 
 Kind = Literal["svg", "pdf"]
@@ -94,9 +94,7 @@ def write_figures(trace: str, sentence: int, targets: Mapping[Kind, str | None],
 
     run = read_run(trace, sentence, sentence)
     figure = draw(run, run.sentences[0], dropped=dropped)
-    for kind, target in targets.items():
-        if target is not None:
-            write_whole(target, packed(figure, kind))
+    write_all({target: packed(figure, kind) for kind, target in targets.items() if target is not None})
 
 
 def read_run(path: str, first: int, last: int | None) -> Run:

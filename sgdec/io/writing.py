@@ -49,12 +49,12 @@ def write_whole(path: str | Path, data: bytes | str, *, durable: bool = True) ->
         file.write(data.encode("utf-8") if isinstance(data, str) else data)
 
 
-def write_all(contents: Mapping[str, str]) -> None:
-    """Write several files, by path, as UTF-8. If one of them cannot be written, none is replaced."""
+def write_all(contents: Mapping[str, bytes | str]) -> None:
+    """Write several files, by path, as `write_whole` does. If one of them cannot be written, none is replaced."""
     with ExitStack() as stack:
-        for path, text in contents.items():
+        for path, data in contents.items():
             file = stack.enter_context(whole_file(path))
-            file.write(text.encode("utf-8"))
+            file.write(data.encode("utf-8") if isinstance(data, str) else data)
             file.flush()
 
 
