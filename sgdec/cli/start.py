@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import signal
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import FrameType
     from typing import NoReturn
+
+INTERRUPTED = 130
+"""The exit status after Ctrl-C, as shells report it: 128 + SIGINT."""
 
 
 def start() -> int:
@@ -27,13 +31,12 @@ def start() -> int:
 
 
 def interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    """Raises KeyboardInterrupt; in the middle of an import it ends the process at once, silently, as in a C program.
+    """Raises KeyboardInterrupt; in the middle of an import it ends the process at once and silently.
 
     An import would lose the exception, take it for an error of a library, or show where it was.
     """
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
+            os._exit(INTERRUPTED)
         frame = frame.f_back
     raise KeyboardInterrupt

@@ -196,8 +196,8 @@ CASES: dict[tuple[tuple[str, ...], str], tuple[str, str]] = {
     (("view",), "svg"): ("view trace --sentence 1 --svg out", "out"),
     (("view",), "pdf"): ("view trace --sentence 1 --pdf out", "out"),
     (("corpus-merge",), "output"): ("corpus-merge whole --output out", "out"),
-    (("corpus-status",), "html"): ("corpus-status corpus --html out", "out"),
-    (("corpus-status",), "json_"): ("corpus-status corpus --json out", "out"),
+    (("corpus-status",), "html"): ("corpus-status whole --html out", "out"),
+    (("corpus-status",), "json_"): ("corpus-status whole --json out", "out"),
     (("compare",), "html"): ("compare text text --html out", "out"),
     (("compare",), "json_"): ("compare text text --json out", "out"),
     (("trie",), "output"): ("trie in.ids --output out", "out"),
@@ -247,7 +247,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[Any, Any]:
     (folder / "numbers").write_text("seven\n")
     write_lattice(folder / "1.fst", [((3,), 0.5)])
     write_trace(folder / "trace")
-    write_corpus(folder / "corpus")
     write_corpus(folder / "whole", (20, 20), (0, 1), failing=False)
     write_checkpoint(folder / "model")
     write_checkpoint(folder / "model2", seed=2)
