@@ -14,8 +14,8 @@ The fast products use operators that only PyTorch's compiler is meant to call (`
 operator is tested once, on small products. If it is missing or wrong (on another processor or with another PyTorch),
 the next one is used, and finally the plain product, which is slower but correct.
 
-The 8-bit product is oneDNN's if the processor has VNNI instructions, otherwise FBGEMM's, because oneDNN's layout of
-weights is for VNNI only. Measured with AVX2 on one core, FBGEMM takes 0.3 to 0.5 of oneDNN's time for 5 rows, and
+The 8-bit product is oneDNN's if the processor has VNNI and no AMX instructions, otherwise FBGEMM's: oneDNN's layout of
+weights is for VNNI only, and with AMX a row depends on the number of rows. Measured with AVX2 on one core, FBGEMM takes 0.3 to 0.5 of oneDNN's time for 5 rows, and
 0.85 to 1.15 for 80 and 320 rows (``benchmarks/quantised.py --operators``).
 """
 
@@ -189,10 +189,24 @@ def int8_way() -> tuple[Int8Maker, int]:
 
 
 def is_right(make: Int8Maker, levels: int) -> bool:
-    """Whether an 8-bit operator exists here and adds without overflow; tested on the largest possible products."""
+    """Whether an 8-bit operator exists here, adds without overflow, and computes each row as if it were alone.
+
+    Sums are tested on the largest possible products, rows on two small ones: with AMX instructions, oneDNN rounds a
+    single row in another way than many.
+    """
     inputs, weight, scale = 512, torch.full((32, 512), LEVELS, dtype=torch.int8), torch.ones(32)
     try:
         results = [make(weight, scale, None, 1.0, levels)(torch.ones(rows, inputs)) for rows in (1, ROWS)]
+        apart = all(_rows_are_apart(make, levels, *shape) for shape in ((64, 48), (33, 130)))
     except (AttributeError, NotImplementedError, RuntimeError):
         return False
-    return all(bool((result / (inputs * LEVELS) - 1).abs().max() < 1e-5) for result in results)
+    return apart and all(bool((result / (inputs * LEVELS) - 1).abs().max() < 1e-5) for result in results)
+
+
+def _rows_are_apart(make: Int8Maker, levels: int, outputs: int, inputs: int) -> bool:
+    """Whether the rows of a product [100, N] are those of the products of fewer rows, bit for bit."""
+    steps, scale = quantise_rows(torch.arange(outputs * inputs).float().sin().view(outputs, inputs))
+    x = torch.arange(100 * inputs).float().cos().view(100, inputs)
+    product = make(steps, scale / LEVELS, scale, 1.0, levels)
+    together = product(x)
+    return all(torch.equal(product(x[:rows]), together[:rows]) for rows in (1, 2, 5, 17, ROWS))
