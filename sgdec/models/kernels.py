@@ -14,9 +14,10 @@ The fast products use operators that only PyTorch's compiler is meant to call (`
 operator is tested once, on small products. If it is missing or wrong (on another processor or with another PyTorch),
 the next one is used, and finally the plain product, which is slower but correct.
 
-The 8-bit product is oneDNN's if the processor has VNNI and no AMX instructions, otherwise FBGEMM's: oneDNN's layout of
-weights is for VNNI only, and with AMX a row depends on the number of rows. Measured with AVX2 on one core, FBGEMM takes 0.3 to 0.5 of oneDNN's time for 5 rows, and
-0.85 to 1.15 for 80 and 320 rows (``benchmarks/quantised.py --operators``).
+The 8-bit product is oneDNN's if the processor has VNNI and no AMX instructions, otherwise FBGEMM's: oneDNN's layout
+of weights is for VNNI only, and with AMX a row depends on the number of rows. Measured with AVX2 on one core, FBGEMM
+takes 0.3 to 0.5 of oneDNN's time for 5 rows, and 0.85 to 1.15 for 80 and 320 rows (``benchmarks/quantised.py
+--operators``).
 """
 
 from __future__ import annotations
