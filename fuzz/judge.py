@@ -23,11 +23,11 @@ BACKTRACE = re.compile(
     r"C\+\+ CapturedTraceback:|Stack trace:|Exception raised from .*)",
     re.M | re.I,
 )
-"""What native libraries, the interpreter and processes of the run print about their own crashes."""
+"""The lines that native libraries, the interpreter and processes of the run print about their own crashes."""
 FRAME = re.compile(r'File ".*?/((?:sgdec|predictors|decoders)/[^"]+)", line \d+,? in (\S+)')
 EXCEPTION = re.compile(r"^([\w.]*(?:Error|Exception|Interrupt|Warning|Exit|Iteration))\b(: .*)?$")
 PARTLY = re.compile(r"^Warning: |\b[1-9][0-9]* (failed|undecided)", re.M)
-"""Says that some sentences have no output, which is no error of the command."""
+"""Says that some sentences have no output, which does not fail the command."""
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 
 

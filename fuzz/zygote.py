@@ -47,7 +47,7 @@ FILE_SIZE = 64 << 20
 
 
 LIGHT = ("sgdec.cli.main", "sgdec.cli.decode", "sgdec.library", "numpy", "pynini", "kenlm", "sentencepiece")
-"""What commands import that need no torch; what is missing here is imported in their stations."""
+"""The modules of commands that need no torch; others are imported in their stations."""
 
 
 def preload(*, light: bool = False) -> None:

@@ -17,7 +17,6 @@ from typing import Any, TextIO
 import click
 from click.shell_completion import CompletionItem
 
-from sgdec.cli.start import INTERRUPTED
 from sgdec.errors import SgdecError, UsageError, one_line
 from sgdec.plugins.host import install_hint
 from sgdec.suggest import suggest
@@ -54,6 +53,8 @@ COMMANDS = {
 COMPLETION = "_SGDEC_COMPLETE"
 """The environment variable by which a shell requests completions from click."""
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+INTERRUPTED = 130
+"""The exit status after Ctrl-C, as shells report it: 128 + SIGINT."""
 
 
 class LazyGroup(click.Group):

@@ -10,9 +10,6 @@ if TYPE_CHECKING:
     from types import FrameType
     from typing import NoReturn
 
-INTERRUPTED = 130
-"""The exit status after Ctrl-C, as shells report it: 128 + SIGINT."""
-
 
 def start() -> int:
     """Run the command of this process. Returns its exit status."""
@@ -37,6 +34,6 @@ def interrupt(number: int, frame: FrameType | None) -> NoReturn:
     """
     while frame is not None:
         if frame.f_code.co_filename.startswith("<frozen importlib"):
-            os._exit(INTERRUPTED)
+            os._exit(128 + number)  # as shells report it
         frame = frame.f_back
     raise KeyboardInterrupt

@@ -93,7 +93,7 @@ def _map(file: Path) -> Iterator[tuple[str, Tensor]]:
     try:
         with open(file, "rb") as content:
             data = mmap.mmap(content.fileno(), 0, access=mmap.ACCESS_COPY)
-    except (OSError, ValueError) as error:  # ValueError for an empty file
+    except (OSError, ValueError) as error:  # mmap raises ValueError for an empty file
         raise SgdecError(f"{file}: cannot be read ({getattr(error, 'strerror', None) or error}).") from None
     length = int.from_bytes(data[:8], "little")
     try:

@@ -24,7 +24,7 @@ MOST_LAYERS = 1 << 14
 LAYERS = re.compile(r"(n|num|encoder|decoder)_(\w+_)?layers?|num_labels|attention_types")
 """The keys of numbers from which configs build lists."""
 MOST_GROWTH = 64
-"""How many times as long the steps of a tokenizer can make a text, all together."""
+"""The most growth of a text by all steps of a tokenizer together, as a factor."""
 UNICODE_GROWTH = 18
 """The growth of one character by Unicode's compatibility forms (U+FDFA), which many tokenizers apply."""
 LONGEST_WORD = 1024
@@ -96,7 +96,7 @@ def _parsed(content: bytes) -> Any:
 
 
 def _faults(tokenizer: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """What is wrong, with the key."""
+    """The key and the description of each fault."""
     for key in ("normalizer", "decoder"):
         growth, most = 1.0, MOST_GROWTH
         for step in _steps(tokenizer.get(key), STEPS[key]):
@@ -138,7 +138,7 @@ def _steps(step: Any, inner: str) -> Iterator[dict[str, Any]]:
 
 
 def _growth(step: dict[str, Any]) -> float:
-    """How many times as long a step makes a text at most, in characters."""
+    """The most growth of a text by a step, as a factor of its characters."""
     if "pattern" in step and "content" in step:
         content, pattern = len(step["content"]), step["pattern"]
         if pattern.get("String"):
