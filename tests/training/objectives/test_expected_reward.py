@@ -217,15 +217,16 @@ def rows(run: Path) -> Iterator[dict[str, Any]]:
 
 
 def test_training_raises_the_reward(trained: Path) -> None:
+    """The mean reward of samples, which is the objective. The GLEU of 16 greedy outputs is another quantity: among
+    seeds and processors it moves by more than the training raises it."""
     done = train(
-        refinement(trained, "better", alpha=0.0, sgd_lr=10.0, max_steps=100, metric="gleu", bleu=20), quiet=True
+        refinement(trained, "better", alpha=0.0, sgd_lr=10.0, max_steps=150, metric="gleu", bleu=20), quiet=True
     )
     log = list(rows(trained / "better"))
-    before, first, second, after = log
-    assert (before["step"], after["step"]) == (0, 100)
-    assert 0 < first["reward"] < second["reward"] - 0.02, "the mean reward of samples"
-    assert after["gleu"] > before["gleu"] + 0.02
-    assert done.scores["gleu"] == after["gleu"]
+    first, second, third = (row["reward"] for row in log if "reward" in row)
+    assert 0 < first < second - 0.02 < third - 0.03
+    assert (log[0]["step"], log[-1]["step"]) == (0, 150)
+    assert done.scores["gleu"] == max(row["gleu"] for row in log if "gleu" in row)
     assert (trained / "better" / "curve.png").exists()
 
 
