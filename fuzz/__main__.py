@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -51,7 +52,12 @@ def fuzz(
     with ProcessPoolExecutor(jobs) as pool:
         futures = {pool.submit(in_process, target.name, seed, number, size): number for target, number, size in work}
         for future in as_completed(futures):
-            chunk = future.result()
+            try:
+                chunk = future.result()
+            except Exception:  # a defect of the fuzzer ends one chunk, not the others
+                traceback.print_exc()
+                known.add(("fuzzer", str(futures[future])))
+                continue
             done += sum(chunk.outcomes.values())
             total[chunk.target].add(chunk)
             for key, (finding, case) in chunk.findings.items():

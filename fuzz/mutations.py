@@ -301,7 +301,7 @@ def change_members(draw: st.DrawFn, data: bytes) -> bytes:
     try:
         with zipfile.ZipFile(io.BytesIO(data)) as file:
             members = [(entry.filename, file.read(entry)) for entry in file.infolist()]
-    except (zipfile.BadZipFile, zlib.error, ValueError, EOFError, RuntimeError, NotImplementedError):
+    except Exception:  # each method of compression raises its own
         return flip(draw, data)
     at = draw(st.integers(0, max(0, len(members) - 1)))
     name, content = members.pop(at) if members else ("rows", b"")
