@@ -157,9 +157,7 @@ def _session_folder() -> Iterator[str]:
     with subprocess.Popen(
         ["sh", "-c", REMOVER, folder], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True
     ) as remover:
-        yield os.path.join(
-            folder, "s"
-        )  # Ray lets everybody write to it, and its sockets are in it; not to the one above
+        yield os.path.join(folder, "s")  # Ray lets all users write to it, and its sockets are in it
         shutil.rmtree(folder, ignore_errors=True)
         remover.kill()
 
