@@ -157,12 +157,13 @@ class Recorder:
         for node in parents:
             found = self._of(node)
             if found is not None and len(found.seen.best):
-                found.rest = Fate.LOCAL
                 totals = found.total + found.seen.best[:, 1]
                 tokens = found.seen.best[:, 0].astype(np.int64).tolist()
-                for token, too_low in zip(tokens, (totals < totals[0] - width).tolist(), strict=True):
+                too_low = (totals < totals[0] - width).tolist()
+                found.rest = Fate.LOCAL if too_low[-1] else Fate.BEAM_OR_LOCAL  # none of them is above the last
+                for token, pruned in zip(tokens, too_low, strict=True):
                     if token not in found.received:
-                        found.fates[token] = Fate.LOCAL if too_low else Fate.BEAM
+                        found.fates[token] = Fate.LOCAL if pruned else Fate.BEAM
 
     # Told by decoders, through their spaces.
 

@@ -27,6 +27,8 @@ class Fate(StrEnum):
     """The beam was full."""
     LOCAL = "local"
     """Pruned: too far below its best sibling."""
+    BEAM_OR_LOCAL = "beam or local"
+    """One of these two: of children that are not listed, the trace does not say which."""
     FINAL = "final"
     """Pruned: finished, too far below the best finished hypothesis."""
     RECOMBINED = "recombined"

@@ -21,6 +21,7 @@ REASONS = {
     "text": "finished, but a hypothesis of the list has the same text",
     "beam": "the beam was full",
     "local": "pruned: too far below its best sibling",
+    "beam or local": "the beam was full, or it was pruned: too far below its best sibling",
     "final": "pruned: finished, too far below the best finished hypothesis",
     "recombined": "recombined: another prefix has the same future and at least the same total",
     "bound": "no hypothesis that begins with it can enter the list",
@@ -69,6 +70,7 @@ def _run(run: Run) -> dict[str, Any]:
         "options": {name: str(value) for name, value in header.options.items()},
         "ranking": {name: str(value) for name, value in header.ranking.items()},
         "nbest": header.nbest,
+        "children": header.children,
         "pieces": {str(token): visible(piece) for token, piece in run.pieces.items()},
     }
 

@@ -13,7 +13,7 @@ function partingPanel(parting, searches, select) {
     differences(parting, searches),
     ...parting.missed.map((missed, run) => {
       if (missed === null || parting.step === null) return null;
-      return html("p", {}, ...account(searches[run], `Run ${run + 1}`, `run ${2 - run}`, missed),
+      return html("p", {}, ...account(searches[run], `Run ${run + 1}`, searches[1 - run], `run ${2 - run}`, missed),
         html("button", { type: "button", click: () => select(run, missed[0]) }, "Show"));
     }));
 }
@@ -55,14 +55,17 @@ function compared(one, other) {
  * Why a run does not have the other's output first.
  * @param {Search} search
  * @param {string} name
- * @param {string} other
+ * @param {Search} other
+ * @param {string} otherName
  * @param {[Place, boolean]} missed
  */
-function account(search, name, other, [place, complete]) {
-  if (complete) return [`${name} reached the output of ${other}, and does not have it first: ${search.reason(place)}. `];
-  const quoted = html("bdi", { class: "token" }, search.text(place) || "<s>");
-  const expansion = search.expansion(place);
-  if (!expansion) return [`${name} lost the output of ${other} at `, quoted, `: ${search.reason(place)}. `];
-  return [`${name} lost the output of ${other} after `, quoted, `, where the trace does not list its next token: `,
-    `${search.why(expansion.rest)}. `];
+function account(search, name, other, otherName, [place, complete]) {
+  if (complete)
+    return [`${name} reached the output of ${otherName}, and does not have it first: ${search.reason(place)}. `];
+  const prefix = html("bdi", { class: "token" }, search.text(place) || "<s>");
+  if (!search.expansion(place))
+    return [`${name} lost the output of ${otherName} at `, prefix, `: ${search.reason(place)}. `];
+  const next = other.word(other.data.hypotheses[0].tokens[search.lengths[place]] ?? EOS);
+  return [`${name} lost the output of ${otherName} after `, prefix, ". The next token, ",
+    html("bdi", { class: "token" }, cut(next, 60)), `, ${search.absence(place, next)}. `];
 }

@@ -50,7 +50,7 @@ function continuations(search, place, expansion, select) {
   const children = [...search.children[place]].sort((a, b) => (total[b] ?? -Infinity) - (total[a] ?? -Infinity));
   const rest = expansion.candidates - children.length;
   const caption = rest > 0
-    ? `${children.length} of ${expansion.candidates} candidates; the others: ${search.why(expansion.rest)}`
+    ? `${children.length} of ${expansion.candidates} candidates; the others: ${search.listsAll(place) ? "forbidden" : search.why(expansion.rest)}`
     : `all ${expansion.candidates} allowed ${expansion.candidates === 1 ? "token" : "tokens"}`;
   return html("table", { class: "continuations" },
     html("caption", {}, caption),

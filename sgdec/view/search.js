@@ -98,6 +98,30 @@ class Search {
     return this.why(this.fate(place));
   }
 
+  /** Whether the listed continuations of a prefix are all that no predictor forbids. @param {Place} place */
+  listsAll(place) {
+    const listed = this.children[place].length;
+    return listed >= (this.expansion(place)?.candidates ?? 0) || listed < this.run.children;
+  }
+
+  /** Why a prefix has no listed continuation with this token. Names only predictors that the trace names.
+   * @param {Place} place @param {string} word */
+  absence(place, word) {
+    const expansion = this.expansion(place);
+    if (!expansion) return "was not scored";
+    if (expansion.ending && word !== this.word(EOS))
+      return `exceeds the length limit of ${this.data.limit} ${this.data.limit === 1 ? "token" : "tokens"}: only </s> can follow`;
+    const choice = (expansion.alone ?? []).find(choice => choice && this.word(choice[0]) === word);
+    if (choice && choice[2].length) return `is forbidden by ${choice[2].map(k => this.run.predictors[k]).join(" and ")}`;
+    if (this.listsAll(place)) {
+      const consulted = this.run.predictors.filter((_, k) => this.weights(place)[k] !== null);
+      return consulted.length === 1 ? `is forbidden by ${consulted[0]}`
+        : "is forbidden; the trace does not say by which predictor";
+    }
+    const unless = choice ? "" : "; unless a predictor forbids it";
+    return `is not among the continuations that the trace lists: ${this.why(expansion.rest)}${unless}`;
+  }
+
   /** A fate in words; decoders of third parties can have their own. @param {string} fate */
   why(fate) {
     return this.reasons[fate] ?? fate;

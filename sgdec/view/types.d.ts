@@ -19,6 +19,8 @@ interface RunData {
   options: Record<string, string>;
   ranking: Record<string, string>;
   nbest: number;
+  /** The most continuations of a prefix that are listed because of their scores. */
+  children: number;
   pieces: Record<string, string>;
 }
 

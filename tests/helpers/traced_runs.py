@@ -70,12 +70,13 @@ def traced(
     weights: Sequence[float] = (1.0, 0.5),
     nbest: int = 3,
     children: int = 20,
+    max_length: int | None = None,
     **options: Any,
 ) -> Run:
     """The trace of a search. By default two models; the weights are theirs."""
     predictors = predictors or {"nmt": Model(1), "lm": Model(2)}
     parts = {part: {"weight": weight} for part, weight in zip(predictors, weights, strict=False)}
-    run = sgdec.load(predictors, decoder, nbest=nbest, **parts, **{decoder: options})
+    run = sgdec.load(predictors, decoder, nbest=nbest, max_length=max_length, **parts, **{decoder: options})
     tracing = Tracing(children=children)
     traces = [found.trace for found in run.decode(sources, trace=tracing)]
     header = Header(

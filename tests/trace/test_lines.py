@@ -44,4 +44,4 @@ def test_the_lines_that_the_guide_shows_are_lines_of_a_trace() -> None:
 def test_the_guide_explains_every_fate() -> None:
     text = (ROOT / "docs" / "howto" / "traces.md").read_text(encoding="utf-8")
     table = text.partition("## What became of a child")[2].partition("\n## ")[0]
-    assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) == set(Fate)
+    assert set(re.findall(r"^\| `([\w ]+)` \|", table, re.MULTILINE)) == set(Fate)
