@@ -49,8 +49,8 @@ from sgdec.models.kernels import packed_linear
 from sgdec.protocol import Source
 from sgdec.search.constellation import Constellation
 from sgdec.search.scheduler import Scheduler
+from sgdec.text.bleu import bleu
 from sgdec.text.lines import read_lines
-from sgdec.training.validation import bleu
 
 WIDTH, ROWS, CENTROIDS = 1024, 40, 2000
 OWN_SHARE = 0.02

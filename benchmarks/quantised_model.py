@@ -36,10 +36,11 @@ from sgdec.plugins.assembly import Run, RunConfig, assemble
 from sgdec.plugins.host import Host
 from sgdec.protocol import Source
 from sgdec.search.scheduler import Scheduler
+from sgdec.text.bleu import bleu
 from sgdec.text.sentencepiece import SentencePieceVocabulary
 from sgdec.training.data.text import ParallelText
 from sgdec.training.quantising import quantise_checkpoint
-from sgdec.training.validation import bleu, perplexity
+from sgdec.training.validation import perplexity
 
 DECODERS, BATCHES = ("vanilla", "beam"), (1, 64)
 SAME = 0.99

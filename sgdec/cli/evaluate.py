@@ -24,7 +24,7 @@ def command(reference: str, hypotheses: str) -> None:
         )
     if not references:
         raise SgdecError(f"{reference}: the file has no lines.")
-    from sgdec.training.validation import bleu_and_chrf
+    from sgdec.text.bleu import bleu_and_chrf
 
     for scored in bleu_and_chrf(translations, references):
         click.echo(f"{scored.text}\n  {scored.signature}")

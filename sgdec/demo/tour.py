@@ -183,7 +183,7 @@ def choose(rows: Sequence[Row], count: int = 5) -> list[Row]:
 
 def summary(rows: Sequence[Row]) -> str:
     """Accuracies and BLEU, the number of rows with each verdict, and five example sentences."""
-    from sgdec.training.validation import bleu
+    from sgdec.text.bleu import bleu
 
     references = [row.reference for row in rows]
     lines = [f"{len(rows)} test sentences      right      BLEU"]

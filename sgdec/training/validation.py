@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from logging import Logger
-from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -14,6 +13,7 @@ from torch import Tensor
 from sgdec.context import BOS, EOS, UNK, Vocabularies, Vocabulary
 from sgdec.models.base import Memory, Model, Seq2Seq
 from sgdec.terminal import Bar, track
+from sgdec.text.bleu import bleu
 from sgdec.text.gleu import mean_gleu
 from sgdec.text.steps import Stepping
 from sgdec.training.data.batch import Batch, pad, take
@@ -22,20 +22,8 @@ from sgdec.training.data.text import ParallelText, Text
 from sgdec.training.log import LOG
 from sgdec.training.out_of_memory import in_halves
 
-if TYPE_CHECKING:
-    from sacrebleu.metrics.base import Score
-
 LENGTH_FACTOR = 2
 """Limit on the tokens of an output, as a multiple of its source's."""
-
-
-class Scored(NamedTuple):
-    """One corpus-level score and the signature that reproduces it."""
-
-    name: str
-    value: float
-    text: str
-    signature: str
 
 
 def batch_nll(model: Model, batch: Batch, label_smoothing: float = 0.0) -> Tensor:
@@ -162,18 +150,6 @@ def unroll(
     return outputs
 
 
-def bleu_and_chrf(hypotheses: Sequence[str], references: Sequence[str]) -> list[Scored]:
-    """sacreBLEU's corpus BLEU (13a, cased) and chrF, with signatures."""
-    from sacrebleu.metrics.bleu import BLEU
-    from sacrebleu.metrics.chrf import CHRF
-
-    scored = []
-    for metric in (BLEU(), CHRF()):
-        score: Score = metric.corpus_score(list(hypotheses), [list(references)])
-        scored.append(Scored(score.name, float(score.score), str(score), str(metric.get_signature())))
-    return scored
-
-
 def of_translations(
     model: Seq2Seq, target: Vocabulary, text: ParallelText, count: int, *, device: str = "cpu", log: Logger = LOG
 ) -> dict[str, float]:
@@ -188,8 +164,3 @@ def of_translations(
     if isinstance(target, Stepping):
         outputs, references = ([target.without_steps(tokens) for tokens in side] for side in (outputs, references))
     return {"bleu": bleu(translations, text.target_lines[:count]), "gleu": mean_gleu(outputs, references)}
-
-
-def bleu(hypotheses: Sequence[str], references: Sequence[str]) -> float:
-    """The BLEU of `bleu_and_chrf` alone, from 0 to 100."""
-    return bleu_and_chrf(hypotheses, references)[0].value

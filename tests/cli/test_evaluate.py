@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,7 +39,7 @@ def test_scores_are_those_of_sacrebleu_with_signatures(files: tuple[Path, Path])
 
 def test_known_values() -> None:
     """The identity is 100, and nothing in common is 0 (up to smoothing)."""
-    from sgdec.training.validation import bleu
+    from sgdec.text.bleu import bleu
 
     assert bleu(REFERENCES, REFERENCES) == pytest.approx(100)
     assert bleu(["x y z w v"] * 2, REFERENCES) < 5
@@ -48,3 +50,17 @@ def test_unequal_line_counts_are_refused(files: tuple[Path, Path]) -> None:
     result = CliRunner().invoke(command, ["--reference", str(files[0]), str(files[1])])
     assert isinstance(result.exception, SgdecError)
     assert "has 2 lines but the translations have 1" in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    "call", ["evaluate --reference ref hyp", "compare hyp ref --reference ref --samples 9 --html page --json numbers"]
+)
+def test_scores_need_no_torch(call: str, files: tuple[Path, Path]) -> None:
+    """`pip install "sgdec[report]"` does not install it."""
+    code = (
+        "import sys; sys.modules['torch'] = None\n"  # each import of torch now fails
+        f"from sgdec.cli.main import main; sys.exit(main({call.split()}))"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=files[0].parent, capture_output=True, text=True)
+    assert done.returncode == 0 and "BLEU" in done.stdout, done.stderr
