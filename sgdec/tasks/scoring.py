@@ -28,6 +28,10 @@ class Pair(Source):
     """The tokens of the output, without ``<s>`` and ``</s>``."""
 
 
+class ForbiddenOutput(SgdecError):
+    """The given output has no score, because a predictor forbids it."""
+
+
 class GivenOutput(Predictor):
     """Allows only the target of a `Pair`, with score 0."""
 
@@ -62,13 +66,14 @@ class GivenOutputDecoder(Decoder):
         self._name_of = names_of(vocabulary)
 
     def decode(self, space: SearchSpace) -> Result:
-        """The hypothesis, without `GivenOutput` in its ledger. Raises SgdecError if another predictor forbids it."""
+        """The hypothesis, without `GivenOutput` in its ledger. Raises ForbiddenOutput."""
         node = space.root
         while not node.finished:
             (children,) = space.expand([node], limit=1)
             if not children:
                 where = dead_end(space.constellation, node, self._name_of)
-                raise SgdecError(f"no hypothesis: the predictors forbid the given output. {where or ''}".rstrip())
+                said = f"no hypothesis: the predictors forbid the given output. {where or ''}"
+                raise ForbiddenOutput(said.rstrip())
             node = children[0]
         found = space.finish(node)
         ledger = tuple(scores[:-1] for scores in found.ledger)

@@ -82,6 +82,15 @@ def test_lattices_that_lack_references_are_found(run: Run) -> None:
             }  # fmt: skip
 
 
+def test_a_forbidden_empty_output_is_a_row_and_no_warning(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither are forbidden references, which the report names."""
+    trie = "--predictors trie --trie.path lacking/{id}.txt"
+    assert main(["diagnose", *f"{trie} {COMMON}".split()]) == 0
+    said = capsys.readouterr()
+    assert "the empty output is forbidden                  20  100.0%" in said.out
+    assert "Warning" not in said.err and "forbid the given output" not in said.out
+
+
 def test_a_length_bias_is_found(run: Run) -> None:
     said = run(f"--predictors good=trie,wc --good.path good/{{id}}.txt --wc.weight 4 {COMMON}")
     assert "- wc (weight 4) decides 20 of 20 model errors; 20 of them turn at another weight" in said

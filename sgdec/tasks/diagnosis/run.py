@@ -22,14 +22,15 @@ from sgdec.tasks.diagnosis.following import NO_TOKEN, Path, alone, follow
 from sgdec.tasks.diagnosis.proving import Budget, bound_of, prove
 from sgdec.tasks.diagnosis.scored import Scored
 from sgdec.tasks.diagnosis.verdicts import EMPTY, PROOF, REFERENCE, Forbidden, Judge, Known, Sentence
+from sgdec.tasks.scoring import ForbiddenOutput
 from sgdec.terminal import Bar, track
 from sgdec.trace.records import Tracing
 
 log = logging.getLogger(__name__)
 
 Tokens: TypeAlias = tuple[int, ...]
-Scores: TypeAlias = "dict[tuple[int, Tokens], Scored | Exception | None]"
-"""By sentence and tokens; None = a predictor forbids them."""
+Scores: TypeAlias = "dict[tuple[int, Tokens], Scored | Exception]"
+"""By sentence and tokens."""
 ALL = "all predictors"
 """The name of the whole constellation beside the names of predictors."""
 
@@ -131,10 +132,10 @@ def _scores(run: LoadedRun, cases: Sequence[Case], outcomes: Sequence[Outcome]) 
     return {key: _scored(outcome, ranking) for key, outcome in zip(wanted, searches, strict=True)}
 
 
-def _scored(outcome: Outcome, ranking: Ranking) -> Scored | Exception | None:
-    if outcome.result.hypotheses:
-        return Scored.of(outcome.result.hypotheses[0], ranking)
-    return None if outcome.result.expansions else outcome.error
+def _scored(outcome: Outcome, ranking: Ranking) -> Scored | Exception:
+    if outcome.error is not None:
+        return outcome.error
+    return Scored.of(outcome.result.hypotheses[0], ranking)
 
 
 def _proofs(run: LoadedRun, outcomes: Sequence[Outcome], budget: Budget) -> dict[int, Outcome]:
@@ -188,7 +189,7 @@ def _judged(
 
     def scored(what: str, tokens: Tokens | Exception | None) -> Scored | None:
         found = scores.get((source.id, tokens)) if isinstance(tokens, tuple) else tokens
-        if isinstance(found, Exception):
+        if isinstance(found, Exception) and not isinstance(found, ForbiddenOutput):
             problems.append(f"{what}: {told(found)}")
         return found if isinstance(found, Scored) else None
 
@@ -204,6 +205,9 @@ def _judged(
         if (found := scored(name, tokens)) is not None
     )
     forbidden = None if reference else _forbidden(case.reference, paths)
+    unscored = scores.get((source.id, case.reference)) if isinstance(case.reference, tuple) else None
+    if isinstance(unscored, ForbiddenOutput) and forbidden is None:  # no predictor alone could say where
+        problems.append(f"{REFERENCE}: {told(unscored)}")
     optimum, bound = None, math.inf
     if proof is not None:
         bound = bound_of(proof.result, source, run)
@@ -233,6 +237,7 @@ def _judged(
         reference_of(run, case),
         len(case.reference) if isinstance(case.reference, tuple) else None,
         empty,
+        isinstance(scores.get((source.id, ())), ForbiddenOutput),
         witnesses,
         optima.get(search.error),
         search,

@@ -53,6 +53,8 @@ class Empty(NamedTuple):
     """Sentences for which it is proven to be the best hypothesis of the space."""
     proven: int
     """Sentences whose best hypothesis is known."""
+    forbidden: int
+    """Sentences in which a predictor forbids it."""
 
 
 @dataclass(frozen=True)
@@ -190,4 +192,5 @@ def _empty(sentences: Sequence[Sentence]) -> Empty:
         ),
         sum(not optimum.tokens for optimum in optima),
         len(optima),
+        sum(each.empty_forbidden for each in sentences),
     )

@@ -99,6 +99,7 @@ def _empty(summary: Summary) -> Table:
     rows = [
         ["the output is empty", str(empty.outputs), _percent(empty.outputs, of)],
         ["the empty output ranks higher", str(empty.better), _percent(empty.better, of)],
+        ["the empty output is forbidden", str(empty.forbidden), _percent(empty.forbidden, of)],
         ["the best of the space is empty, proven", str(empty.optima), _percent(empty.optima, empty.proven)],
     ]
     note = f"The last share is that of the {empty.proven} sentences whose best hypothesis is known."

@@ -128,7 +128,9 @@ class Sentence:
     reference_length: int | None
     """In tokens; None if it could not be read."""
     empty: Scored | None
-    """The empty hypothesis; None if a predictor forbids it."""
+    """The empty hypothesis; None if a predictor forbids it, or it could not be scored."""
+    empty_forbidden: bool
+    """Whether a predictor forbids it."""
     witnesses: tuple[Known, ...]
     """The outputs of other runs that no predictor forbids."""
     optimum: Scored | None
@@ -173,6 +175,7 @@ class Sentence:
                 "too_long": self.too_long,
             },
             "empty": _scored(self.empty, ""),
+            "empty_forbidden": self.empty_forbidden,
             "witnesses": [_known(known) for known in self.witnesses],
             "optimum": _scored(self.optimum),
             "search": {

@@ -22,7 +22,7 @@ def words(weight: float, decoder: str = "greedy", limit: int = 3, budget: Budget
 
 def test_a_cost_of_words_makes_the_empty_output_the_best_one() -> None:
     found = summarise(words(1.0))
-    assert found.empty == (5, 0, 5, 5)  # outputs, better, optima, proven
+    assert found.empty == (5, 0, 5, 5, 0)  # outputs, better, optima, proven, forbidden
     assert found.verdicts["model error"] == 4 and found.verdicts["neither"] == 1 and found.found == 1
     assert found.model_errors == (4, 2.5)  # by 1, 2, 3 and 4
     assert found.no_search_error == 5 and found.too_long == 1
@@ -36,7 +36,7 @@ def test_a_cost_of_words_makes_the_empty_output_the_best_one() -> None:
 
 def test_a_bonus_for_words_makes_the_longest_outputs_the_best_ones() -> None:
     found = summarise(words(-1.0))
-    assert found.empty == (0, 0, 0, 5)
+    assert found.empty == (0, 0, 0, 5, 0)
     assert (found.lengths.shorter, found.lengths.longer) == (1, 2)  # the references have 1, 2, 3 and 4 words
     assert found.deciders[0].model_errors == 3
 
@@ -68,9 +68,17 @@ def test_an_empty_output_that_ranks_higher_is_counted() -> None:
     found = summarise(words(1.0, "sample", budget=Budget("none")))
     drawn = [each for each in words(1.0, "sample", budget=Budget("none")).sentences if each.output]
     longer = sum(bool(each.output and each.output.tokens) for each in drawn)
-    assert longer and found.empty == (5 - longer, longer, 0, 0)
+    assert longer and found.empty == (5 - longer, longer, 0, 0, 0)
     assert found.witnessed.sentences == longer
     assert any(f"in {longer} of these the empty output does" in line for line in findings(found))
+
+
+def test_a_forbidden_empty_output_is_counted_and_is_no_problem() -> None:
+    run = sgdec.load("wc,minlength", "greedy", vocab_size=6, minlength={"tokens": 1})
+    found = diagnose(run, [Case(Source(n, (3,), max_length=3), (4,), "") for n in (1, 2)])
+    assert summarise(found).empty.forbidden == 2
+    assert [each.problems for each in found.sentences] == [(), ()]
+    assert found.sentences[0].to_dict()["empty_forbidden"] is True
 
 
 def test_a_dictionary_of_a_summary_is_plain() -> None:
