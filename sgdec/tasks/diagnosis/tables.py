@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from sgdec.tasks.comparison_tables import NONE, Table
 from sgdec.tasks.diagnosis.curve import Oracle, Point
+from sgdec.tasks.diagnosis.scored import ABSOLUTE, RELATIVE
 from sgdec.tasks.diagnosis.summary import Errors, Summary
 
 
@@ -52,7 +53,8 @@ def _errors(summary: Summary) -> Table:
         "no output": summary.failed,
     }
     rows += [plain(name, count) for name, count in others.items() if count]
-    return Table("Errors", ["", "sentences", "share", "mean difference in rank score"], rows, [])
+    note = f"Rank scores count as equal up to {ABSOLUTE:g}, or {RELATIVE:.3%} of their size."
+    return Table("Errors", ["", "sentences", "share", "mean difference in rank score"], rows, [note])
 
 
 def _deciders(summary: Summary) -> Table:

@@ -41,11 +41,15 @@ class SearchVerdict:
     by: float
     """By how much the best known hypothesis ranks higher: exactly, if `error` is "proven"; 0 without an error."""
     gap: float
-    """The most by which any hypothesis can rank higher; infinite if nothing is known."""
+    """The most by which any hypothesis can rank higher: 0 if none does, `by` if the best one is known, infinite if
+    nothing is known."""
     better: Known | None = None
     """The best known hypothesis if it ranks higher than the output."""
     decision: Decision | None = None
     """The reason why it does; None without an output."""
+
+
+PROVEN_BEST = SearchVerdict("none", 0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -64,7 +68,7 @@ class ModelVerdict:
 
     error: Model
     by: float | None = None
-    """The output's rank score minus that of the reference; None if one of them has none."""
+    """The output's rank score minus that of the reference, 0 if they rank equally; None if one of them has none."""
     decision: Decision | None = None
     """The reason why the better of the two ranks higher; None if they rank equally."""
     forbidden: Forbidden | None = None
@@ -82,14 +86,14 @@ class Judge:
         ``bound``: the most that any hypothesis of the space can have as its rank score; -inf = there is none.
         """
         floor = -math.inf if output is None else output.rank_score
-        gap = max(bound - floor, 0.0) if bound > floor else 0.0
         highest = max((known.scored.rank_score for known in others), default=-math.inf)
         if not is_better(highest, floor):
-            return SearchVerdict("unknown" if is_better(bound, floor) else "none", 0.0, gap)
+            return SearchVerdict("unknown", 0.0, bound - floor) if is_better(bound, floor) else PROVEN_BEST
         best = next(known for known in others if not is_better(highest, known.scored.rank_score))
-        error: Search = "witnessed" if is_better(bound, highest) else "proven"
-        by = best.scored.rank_score - floor
-        return SearchVerdict(error, by, max(gap, by), best, self.why(best.scored, output))
+        by, why = best.scored.rank_score - floor, self.why(best.scored, output)
+        if is_better(bound, highest):
+            return SearchVerdict("witnessed", by, bound - floor, best, why)
+        return SearchVerdict("proven", by, by, best, why)
 
     def model(self, output: Scored | None, reference: Scored | None, forbidden: Forbidden | None) -> ModelVerdict:
         """``reference`` is None if it is forbidden or could not be scored."""
@@ -104,7 +108,7 @@ class Judge:
             return ModelVerdict("error", by, self.why(output, reference))
         if is_better(reference.rank_score, output.rank_score):
             return ModelVerdict("none", by, self.why(reference, output))
-        return ModelVerdict("none", by)
+        return ModelVerdict("none", 0.0)
 
     def why(self, better: Scored, worse: Scored | None) -> Decision | None:
         return None if worse is None else decision(better, worse, self._names, self._weights)

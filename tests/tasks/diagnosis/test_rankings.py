@@ -11,6 +11,7 @@ from sgdec.tasks.diagnosis.cases import Case
 from sgdec.tasks.diagnosis.proving import Budget
 from sgdec.tasks.diagnosis.run import diagnose
 from sgdec.tasks.diagnosis.scored import COVERAGE, Decision, Scored, decision, is_better
+from sgdec.tasks.diagnosis.verdicts import Judge, ModelVerdict
 from tests.helpers.explicit_spaces import V, random_space, rank_score
 
 
@@ -51,6 +52,12 @@ def test_the_coverage_penalty_can_decide() -> None:
     better, worse = Scored((3,), -1.0, -1.0, (-1.0,), 0.0), Scored((4,), -3.0, -0.5, (-0.5,), -2.5)
     why = decision(better, worse, ["nmt"], [1.0])
     assert why == Decision(2.0, {"nmt": -0.5, COVERAGE: 2.5}, COVERAGE, None)
+
+
+def test_what_counts_as_equal_has_no_difference() -> None:
+    one, other = Scored((3,), -1.0, -1.0, (-1.0,), 0.0), Scored((4,), -1.00001, -1.00001, (-1.00001,), 0.0)
+    verdict = Judge(["nmt"], [1.0]).model(one, other, None)
+    assert verdict == ModelVerdict("none", 0.0)
 
 
 def test_a_length_offset_counts() -> None:
