@@ -20,11 +20,12 @@ from sgdec.found import Found
 from sgdec.io.limits import TOKENS
 from sgdec.io.sources import LengthRule, SourceReader
 from sgdec.plugins.assembly import Run, RunConfig, assemble
-from sgdec.plugins.host import Host
+from sgdec.plugins.host import Host, name_of
 from sgdec.protocol import BatchPredictor, Decoder, Predictor, Source
 from sgdec.ranking import Ranking
 from sgdec.search.blame import told
 from sgdec.search.listing import TextOf
+from sgdec.search.meter import Meter
 from sgdec.search.outcome import Outcome, Unreadable
 from sgdec.search.scheduler import Scheduler
 from sgdec.settings import BoundsKind, Penalties, Settings, plain
@@ -186,12 +187,15 @@ class LoadedRun:
         ranking = Penalties.of({"alpha": alpha, "beta": beta, "normalize": normalize}).ranking
         return self._found(self.scorer(ranking), self._pairs(sources, targets), errors)
 
-    def scheduler(self, tracing: Tracing | None = None) -> Scheduler:
-        """A scheduler for the decoder, with the settings of the run. ``tracing``: which sentences to trace."""
+    def scheduler(self, tracing: Tracing | None = None, meter: Meter | None = None) -> Scheduler:
+        """A scheduler for the decoder, with the settings of the run.
+
+        ``tracing``: which sentences to trace. ``meter``: follows the searches.
+        """
         names = ("nbest", "seed", "batch_size", "window", "max_rows", "deterministic")
         chosen = {name: getattr(self.settings, name) for name in names}
         return Scheduler(
-            self.parts.constellation, self.parts.decoder, tracing=tracing, text_of=self._text_of,
+            self.parts.constellation, self.parts.decoder, tracing=tracing, meter=meter, text_of=self._text_of,
             vocabulary=self.parts.vocabularies.target, **chosen,
         )  # fmt: skip
 
@@ -316,4 +320,4 @@ def _said(name: str, plugin: Any, options: Mapping[str, Any]) -> str:
     if not isinstance(plugin, str):
         plugin = (plugin if isinstance(plugin, type) else type(plugin)).__name__
     listed = ", ".join(f"{key}={value!r}" for key, value in options.items())
-    return (name if name == plugin else f"{name}={plugin}") + (f"({listed})" if listed else "")
+    return (plugin if name == name_of(plugin) else f"{name}={plugin}") + (f"({listed})" if listed else "")

@@ -58,10 +58,10 @@ class Bar:
         if self.live:
             self._line.total = total
 
-    def note(self, text: str) -> None:
-        """Show this text in the line; it replaces the previous note."""
+    def note(self, text: str, *, now: bool = False) -> None:
+        """Show this text in the line; it replaces the previous note. ``now``: even if nothing is counted."""
         if self.live and self._counts:
-            self._line.set_postfix_str(text, refresh=False)
+            self._line.set_postfix_str(text, refresh=now)
         elif self.live:
             self._line.set_description_str(f"{self._what}: {text}")
 

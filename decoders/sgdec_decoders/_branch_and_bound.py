@@ -14,10 +14,12 @@ consumes a token for each child: cheap for a lattice, and free if the children a
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from functools import cache
 from heapq import heappush, heapreplace
 from itertools import count, islice
 from operator import add, attrgetter, itemgetter
@@ -26,6 +28,8 @@ from typing import TypeAlias
 from sgdec import EOS, Node, SearchSpace, SgdecError
 from sgdec.protocol import FORBIDDEN
 from sgdec_decoders._beams import drop
+
+log = logging.getLogger("sgdec.decoders.exact")
 
 BLOCK = 8
 """The size of the first block of children; most nodes need few children. Each further block is twice as large."""
@@ -47,7 +51,8 @@ class Budget:
 
     def __init__(self, space: SearchSpace, max_expansions: int, max_seconds: float) -> None:
         """0 = no limit. Raises UsageError if no bound would end a search without a budget."""
-        if not max_expansions and not max_seconds:
+        self.limited = bool(max_expansions or max_seconds)
+        if not self.limited:
             space.require_end()
         self._space = space
         self._last = space.expansions + (max_expansions or math.inf)
@@ -146,6 +151,15 @@ class Recombination:
         return False
 
 
+@cache
+def _note_unbounded() -> None:
+    """Say once that searches can take very long."""
+    log.info(
+        "Note: the predictors give the empty prefix no finite bound, so no output is ruled out before it is "
+        "searched. Without a budget (max_expansions or max_seconds) an exact search has to exhaust the space."
+    )
+
+
 class Tree:
     """A search space for branch and bound: finished nodes go to the n-best, open ones to the search."""
 
@@ -211,12 +225,15 @@ class Tree:
         ``following``: the nodes that would be expanded next, best bound first. ``others`` computes the best bound of
         all other open nodes.
         """
+        (highest, first), *_ = following
+        if highest == math.inf and not first.length and not self.budget.limited:
+            _note_unbounded()
         spent = self.budget.left() <= 0
         if spent:
             drop(self.space, (node for _, node in following), "open")
-        elif not self.space.traced:
+        elif not self.space.wants_bound:
             return None
-        bound = max(following[0][0], others())
+        bound = max(highest, others())
         self._tell_bound(bound)
         return bound if spent else None
 

@@ -76,7 +76,7 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
         raise UsageError(f"--ledger: {given['output_format']} cannot hold it. Give --output-format jsonl.")
     traced = tracing.tracing(given)
     loaded = running.load(given, dotted, decoder=given["decoder"])
-    run, reader, scheduler = loaded.parts, loaded.reader(given["input_format"]), loaded.scheduler(traced)
+    run, reader = loaded.parts, loaded.reader(given["input_format"])
     signature = running.sign(run, given, SHAPING)
     if loaded.caveat is not None:
         log.info(f"Note: {given['decoder']}: {loaded.caveat}")
@@ -100,8 +100,11 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
         target, names = run.vocabularies.target, run.constellation.names
         writer = make_writer(given["output_format"], given["output"], rows, target, names, ledger=given["ledger"])
         sentences = reader.read(lines, " and ".join(inputs), first, last, done=rows.done)
-        with running.Tally("decoding", given, given["decoder"]) as tally:
-            for outcome in scheduler.run(sentence for sentence in sentences if sentence.id > rows.done):
+        due = (sentence for sentence in sentences if sentence.id > rows.done)
+        total, done = running.sentences_in(inputs, first, last), max(rows.done - first + 1, 0)
+        with running.Tally("decoding", given, given["decoder"], total=total, done=done) as tally:
+            scheduler = loaded.scheduler(traced, tally.meter)
+            for outcome in scheduler.run(due, tally.searched):
                 warning = writer.write(loaded.respelled(outcome))
                 rows.note(outcome.source.id, failed=outcome.error is not None)
                 if trace is not None and outcome.trace is not None:
@@ -112,4 +115,5 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
                         tally.warn(outcome.source.id, problem)
     tally.report()
     running.summarise(run, scheduler, signature)
+    tally.report_unproven()
     return 1 if tally.failed or rows.failed else 0

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
+import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import fields
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import click
@@ -29,6 +32,7 @@ from sgdec.plugins.options import (
     split_dotted,
 )
 from sgdec.search.blame import PredictorFault, told
+from sgdec.search.meter import Meter
 from sgdec.settings import Settings
 from sgdec.suggest import suggest
 from sgdec.terminal import Bar
@@ -45,6 +49,10 @@ log = logging.getLogger(__name__)
 Options = dict[str, dict[str, Any]]
 """The values of options, by name of the predictor or decoder, then by option."""
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+
+
+QUICKLY_READ = 2**30
+"""The number of bytes that are counted in about a second."""
 
 
 class _Checked(click.ParamType):  # type: ignore[type-arg]  # generic in some versions of click
@@ -230,6 +238,22 @@ def refuse_clocks(run: Run) -> None:
 
 
 
+def sentences_in(paths: Sequence[str], first: int = 1, last: int | None = None) -> int | None:
+    """The number of sentences from ``first`` to ``last`` in the first of these files, for showing progress.
+
+    None if counting would take long or consume the input: for standard input, pipes, packed and very large files.
+    """
+    path = paths[0]
+    if not os.path.isfile(path) or os.path.getsize(path) > QUICKLY_READ or path.endswith((".gz", ".zst")):
+        return None
+    lines, end = 0, b"\n"
+    with open(path, "rb") as file:
+        for block in iter(partial(file.read, 2**20), b""):
+            lines, end = lines + block.count(b"\n"), block[-1:]
+    lines += end != b"\n"
+    return max(min(lines, lines if last is None else last) - first + 1, 0)
+
+
 def summarise(run: Run, scheduler: Scheduler, signature: Mapping[str, str]) -> None:
     """The last lines on standard error: reports of predictors and scheduler, and the signature."""
     from sgdec.signature import line
@@ -246,18 +270,38 @@ def summarise(run: Run, scheduler: Scheduler, signature: Mapping[str, str]) -> N
 
 
 class Tally:
-    """Counts the work of a run, shows it on a terminal as the run proceeds, and prints as a summary."""
+    """Counts the work of a run, shows it on a terminal as the run proceeds, and prints as a summary.
 
-    def __init__(self, work: str, given: Mapping[str, Any], decoder: str | None = None) -> None:
-        """``work`` is a word for the progress bar. ``decoder`` is the decoder's name, for its errors."""
+    The line on the terminal counts sentences that were searched: they are written later, in the order of the input.
+    """
+
+    def __init__(
+        self,
+        work: str,
+        given: Mapping[str, Any],
+        decoder: str | None = None,
+        *,
+        total: int | None = None,
+        done: int = 0,
+    ) -> None:
+        """``work`` is a word for the progress bar. ``decoder`` is the decoder's name, for its errors.
+
+        ``total``: the number of sentences, if it is known; ``done``: those of an earlier run.
+        """
         self._decoder = decoder
         self.failed = 0
+        self._searched = 0
+        self._unproven: list[float | None] = []
+        """The gaps of outputs that an exact search could not prove to be the best."""
+        self._outputs = 0
         self._started = time.monotonic()
         self._sentences = self._tokens = self._expansions = self._unknown = 0
         self._text = given["input_format"] == "text"
         in_sight = given["output"] is None and sys.stdout.isatty()  # results on the same terminal show the progress
         self._defects: set[str] = set()
-        self._bar = Bar(work, log, unit="sentences", hidden=in_sight)
+        self._bar = Bar(work, log, unit="sentences", total=total, done=done, hidden=in_sight)
+        self.meter = Meter(self._show) if self._bar.live else None
+        """For the scheduler; None if nothing is shown."""
 
     def __enter__(self) -> Self:
         return self
@@ -265,18 +309,27 @@ class Tally:
     def __exit__(self, *raised: object) -> None:
         self._bar.__exit__(*raised)
 
+    def searched(self, number: int) -> None:
+        """So many searches have ended (`sgdec.search.scheduler.Scheduler.run`)."""
+        self._bar.advance(number - self._searched)
+        self._searched = number
+
     def count(self, outcome: Outcome) -> None:
+        """A sentence is written."""
         self._sentences += 1
         self._expansions += outcome.result.expansions
         self.failed += outcome.error is not None
         self._unknown += UNK in outcome.source.tokens
         for hypothesis in outcome.result.hypotheses[:1]:
             self._tokens += len(hypothesis.tokens) + 1
-        if self._bar.live:
-            seconds = max(time.monotonic() - self._started, 1e-9)
-            failed = f", {self.failed} failed" if self.failed else ""
-            self._bar.note(f"{self._tokens / seconds:.0f} tokens/s, {self._expansions} expansions{failed}")
-            self._bar.advance()
+            self._outputs += 1
+            if outcome.result.proven is False:
+                self._unproven.append(outcome.result.gap)
+
+    def _show(self, meter: Meter) -> None:
+        failed = f", {self.failed} failed" if self.failed else ""
+        gap = "" if meter.gap is None else f", gap up to {meter.gap:.3g}" if meter.gap < math.inf else ", gap unknown"
+        self._bar.note(f"{meter.expansions:,} expansions{gap}{failed}", now=True)
 
     def warn(self, sentence: int, problem: Exception | str) -> None:
         """Logs one line about a sentence; an unexpected error of a plugin comes with its traceback the first time."""
@@ -296,6 +349,19 @@ class Tally:
                 "vocabulary does not know; models read each as <unk>."
             )
         log.info(str(self))
+
+    def report_unproven(self) -> None:
+        """Logs, as the last line of a run, how many outputs an exact search could not prove, if there are any."""
+        if self._unproven:
+            gaps = [gap for gap in self._unproven if gap is not None and gap < math.inf]
+            known = [f"up to {max(gaps):.4g}"] if gaps else []
+            unknown = ["unknown"] if len(gaps) < len(self._unproven) else []
+            outputs = f"{self._outputs} output{'s' * (self._outputs != 1)}"
+            are = "is" if len(self._unproven) == 1 else "are"
+            log.warning(
+                f"{len(self._unproven)} of {outputs} {are} not proven (gap {' or '.join(known + unknown)}): a budget "
+                "ended the search."
+            )
 
     def __str__(self) -> str:
         seconds = max(time.monotonic() - self._started, 1e-9)

@@ -103,7 +103,8 @@ def score(given: dict[str, Any], dotted: running.Options) -> int:
         vocabulary = run.vocabularies.target if given["target_format"] == "text" else None
         outputs = _Outputs(reader, lines, given, vocabulary, rows.done)
         with running.Tally("scoring", given) as tally:
-            for outcome in scheduler.run(outputs.of_list() if given["nbest_list"] else outputs.of_lines()):
+            asked = outputs.of_list() if given["nbest_list"] else outputs.of_lines()
+            for outcome in scheduler.run(asked, tally.searched):
                 tally.count(outcome)
                 if outcome.error is not None:
                     tally.warn(outcome.source.id, outcome.error)

@@ -31,6 +31,7 @@ from sgdec.search.constellation import Constellation
 from sgdec.search.dead_ends import NameOf, dead_end, names_of
 from sgdec.search.listing import TextOf
 from sgdec.search.memory import let_go
+from sgdec.search.meter import Meter
 from sgdec.search.node import Node
 from sgdec.search.outcome import Outcome, Unreadable
 from sgdec.search.requests import Request, answer
@@ -67,6 +68,7 @@ class Scheduler:
         max_rows: int | None = None,
         deterministic: bool = False,
         tracing: Tracing | None = None,
+        meter: Meter | None = None,
         text_of: TextOf | None = None,
         vocabulary: Vocabulary | None = None,
     ) -> None:
@@ -75,9 +77,10 @@ class Scheduler:
         ``max_rows``: the most nodes in a batch. ``deterministic``: results do not depend on ``batch_size``, not even
         in the last bit. If a predictor's rows depend on their batch, or with ``max_rows``, each request then becomes
         a batch of its own, and the speed gain of batching is lost. ``tracing``: which sentences to trace, in the form
-        that their decoder has for one sentence; None = none. ``text_of``: lists have each text of outputs once
-        (`sgdec.search.listing`). ``vocabulary``: its pieces name tokens in messages. Raises UsageError for
-        ``max_rows`` with a `BatchDecoder`, which calls the predictors itself.
+        that their decoder has for one sentence; None = none. ``meter``: of a run that shows its progress.
+        ``text_of``: lists have each text of outputs once (`sgdec.search.listing`). ``vocabulary``: its pieces name
+        tokens in messages. Raises UsageError for ``max_rows`` with a `BatchDecoder`, which calls the predictors
+        itself.
         """
         if max_rows is not None and isinstance(decoder, BatchDecoder):
             raise UsageError("--max-rows does not work with decoders over whole batches; lower --batch-size instead.")
@@ -89,6 +92,7 @@ class Scheduler:
         self._window = window or (WINDOW * batch_size if batch_size > 1 else 1)
         self._max_rows = max_rows
         self._tracing = tracing
+        self._meter = meter
         self._text_of = text_of
         self._name_of = names_of(vocabulary)
         independent = max_rows is None and all(member.independent_rows for member in constellation.predictors)
@@ -129,6 +133,9 @@ class Scheduler:
         try:
             for searches in work(waiting, done):
                 self._end_traces(searches)
+                if self._meter is not None:
+                    for search in searches:
+                        self._meter.ended(search.source.id)
                 self._release([search.root for search in searches if search.root is not None])
                 done.update((search.place, search.outcome) for search in searches if search.outcome is not None)
                 if searches:
@@ -267,7 +274,7 @@ class Scheduler:
             recorder = self._constellation.observer.begin(root, self._tracing)
         return SearchSpace(
             self._constellation, root, ranking=self._decoder.ranking, nbest=self._nbest, seed=self._seed, ask=ask,
-            recorder=recorder, text_of=self._text_of,
+            recorder=recorder, meter=self._meter, text_of=self._text_of,
         )  # fmt: skip
 
     def _decode(self, root: Node) -> Result:

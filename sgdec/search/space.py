@@ -23,6 +23,7 @@ from sgdec.search.choosing import Choice
 from sgdec.search.constellation import Constellation
 from sgdec.search.folding import BoundsUsed
 from sgdec.search.listing import Listing, TextOf
+from sgdec.search.meter import Meter
 from sgdec.search.node import Node
 from sgdec.search.recording import Recorder
 from sgdec.search.requests import Asking, Request
@@ -55,14 +56,16 @@ class SearchSpace(Telling, Listing):
         seed: int = 0,
         ask: Callable[[Request], Any] | None = None,
         recorder: Recorder | None = None,
+        meter: Meter | None = None,
         text_of: TextOf | None = None,
     ) -> None:
         """``nbest``: the number of hypotheses that the run wants. ``text_of``: lists each text once (`Listing`).
 
         ``ask``: a function that answers requests; by default the constellation is called directly. ``recorder``: of
-        a search that is traced. Raises UsageError if the ranking needs attention and no predictor has it.
+        a search that is traced. ``meter``: of a run that shows its progress. Raises UsageError if the ranking needs
+        attention and no predictor has it.
         """
-        Telling.__init__(self, recorder)
+        Telling.__init__(self, recorder, meter)
         Listing.__init__(self, ranking or Ranking(), nbest, text_of)
         self.constellation = constellation
         self.root = root
@@ -335,7 +338,7 @@ class SearchSpace(Telling, Listing):
         if limit is not None and length > limit:
             raise ValueError(f"a prefix of {length} tokens, but at most {limit} may come before </s>")
         self._require_end_by(length)
-        self.expansions += nodes
+        self._expanded(nodes)
 
     def _count(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
@@ -345,7 +348,7 @@ class SearchSpace(Telling, Listing):
                 self._require_end_by(node.length)
         if nodes:
             self.reach(nodes[0])
-        self.expansions += len(nodes)
+        self._expanded(len(nodes))
 
     def reach(self, node: Node) -> None:
         """Note that this node is expanded, the first one of its length or not."""

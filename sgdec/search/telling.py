@@ -2,7 +2,7 @@
 
 A space knows which nodes were expanded, which children it never gave to the decoder, and what is in the list at the
 end. Only the decoder knows why it drops a node. Its words are those of `sgdec.trace.records.Fate`, or its own. All
-methods do nothing unless the search is traced.
+methods do nothing unless the search is traced, or its progress is shown.
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from sgdec.context import EOS
+from sgdec.protocol import Source
 from sgdec.ranking import Ranking
+from sgdec.search.meter import Meter
 from sgdec.search.node import Node
 from sgdec.search.recording import Recorder
 from sgdec.trace.records import Fate
@@ -20,9 +22,11 @@ class Telling:
     """See `sgdec.search.space.SearchSpace`."""
 
     ranking: Ranking
+    source: Source
 
-    def __init__(self, recorder: Recorder | None) -> None:
+    def __init__(self, recorder: Recorder | None, meter: Meter | None = None) -> None:
         self.recorder = recorder
+        self._meter = meter
         self.expansions = 0
         """The number of nodes expanded or sampled from so far: the measure of search cost."""
 
@@ -30,6 +34,11 @@ class Telling:
     def traced(self) -> bool:
         """Whether the search is traced: for a decoder that would have to collect what it tells."""
         return self.recorder is not None
+
+    @property
+    def wants_bound(self) -> bool:
+        """Whether somebody follows the bound of the search now: for a decoder that would have to compute it."""
+        return self.recorder is not None or (self._meter is not None and self._meter.due)
 
     def dropped(self, node: Node, reason: str, into: Node | None = None) -> None:
         """This search will not expand or list a node that it has received.
@@ -49,6 +58,8 @@ class Telling:
         """The best that an exact search can still find, and has found (-inf = nothing), as rank scores."""
         if self.recorder is not None:
             self.recorder.bounded(self.expansions, bound, best)
+        if self._meter is not None:
+            self._meter.bounded(self.source.id, bound, best)
 
     def stopped(self, reason: str, still_open: Iterable[Node] = ()) -> None:
         """The search ends now, for this reason; ``still_open``: the nodes that it would have expanded next."""
@@ -67,6 +78,12 @@ class Telling:
             for node in candidates:
                 self._received(node)
             self.recorder.chosen(parents, width)
+
+    def _expanded(self, nodes: int) -> None:
+        """Count expanded nodes."""
+        self.expansions += nodes
+        if self._meter is not None:
+            self._meter.expanded(nodes)
 
     def _received(self, node: Node) -> Node:
         """The same node, of which the recorder now knows that the decoder has it."""

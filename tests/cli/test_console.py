@@ -12,7 +12,10 @@ from pathlib import Path
 import pytest
 
 import sgdec
+from sgdec.cli.console import console
 from sgdec.cli.main import main
+from sgdec.cli.running import Tally, sentences_in
+from sgdec.search import meter
 from sgdec.terminal import Bar, track
 from tests.helpers.training_case import make_config
 
@@ -97,10 +100,49 @@ def test_results_on_the_same_terminal_are_progress_enough(
     assert "\r" not in terminal.getvalue()
 
 
+def test_sentences_count_when_they_were_searched_not_when_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = open_terminal(monkeypatch)
+    monkeypatch.setattr(meter, "SECONDS", 0.0)
+    with console(), Tally("decoding", {"input_format": "ids", "output": "out"}, total=5, done=1) as tally:
+        tally.searched(2)
+        assert tally.meter is not None
+        tally.meter.expanded(1234)
+    assert "3/5" in terminal.getvalue() and "1,234 expansions]" in terminal.getvalue()
+
+
+@pytest.mark.parametrize("batch_size", ["1", "64"])
+def test_long_proofs_show_their_expansions_and_their_gap(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, batch_size: str
+) -> None:
+    terminal = open_terminal(monkeypatch)
+    monkeypatch.setattr(meter, "SECONDS", 0.0)
+    call = WORK["decoding"].replace("wc", "wc,wc").split()
+    weights = ["--wc.weight", "-1", "--wc.token", "3", "--wc2.weight", "-1", "--wc2.token", "4"]  # bounds add up
+    assert main([*call, *weights, "--decoder", "dfs", "--batch-size", batch_size]) == 0
+    shown = terminal.getvalue()
+    assert re.search(r"\b0/3 [^\r]* \d expansions, gap unknown\]", shown)
+    assert re.search(r"\b[01]/3 [^\r]* \d+ expansions, gap up to [\d.]+\]", shown)
+
+
+@pytest.mark.parametrize(
+    ("text", "first", "last", "expected"),
+    [("a\nb\n", 1, None, 2), ("a\nb", 1, None, 2), ("a\nb\nc\n", 2, 2, 1), ("a\n", 3, 4, 0), ("", 1, None, 0)],
+)
+def test_sentences_of_a_file_are_counted(
+    tmp_path: Path, text: str, first: int, last: int | None, expected: int
+) -> None:
+    (tmp_path / "in.txt").write_text(text)
+    assert sentences_in([str(tmp_path / "in.txt")], first, last) == expected
+
+
+def test_sentences_of_pipes_and_packed_files_are_not_counted(tmp_path: Path) -> None:
+    packed = tmp_path / "in.gz"
+    packed.write_bytes(b"\n")
+    assert sentences_in(["-"]) is sentences_in([str(packed)]) is sentences_in(["/dev/null"]) is None
+
+
 def test_messages_stay_above_the_line_of_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = open_terminal(monkeypatch)
-    from sgdec.cli.console import console
-
     with console(), Bar("working", LOG, unit="pieces", total=2) as bar:
         LOG.info("one")
         LOG.warning("two")
@@ -112,8 +154,6 @@ def test_messages_stay_above_the_line_of_progress(monkeypatch: pytest.MonkeyPatc
 def test_the_console_is_there_while_a_command_runs_and_shows_a_message_once(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from sgdec.cli.console import console
-
     root = logging.getLogger("sgdec")
     before = root.level, root.propagate, list(root.handlers)
     with console(), console():

@@ -103,6 +103,26 @@ def test_each_format_holds_the_same_hypotheses(decode: Decode) -> None:
     assert second["id"] == 2 and third["expansions"] == 3
 
 
+LOOSE = [
+    "--predictors", "wc,wc", "--wc.token", "3", "--wc.weight", "-1", "--wc2.token", "4", "--wc2.weight", "-1",
+    "--vocab-size", "9", "--input-format", "ids", "--max-length", "4", "--output-format", "jsonl",
+    "--bounds", "sum",
+]  # fmt: skip
+"""Two rewards of which each token can earn only one: the sum of their bounds is too high until all is searched."""
+
+
+@pytest.mark.parametrize("decoder", ["astar", "dfs", "bucket", "lendfs", "restarting"])
+def test_the_last_line_counts_what_a_budget_leaves_unproven(decode: Decode, tmp_path: Path, decoder: str) -> None:
+    (tmp_path / "in.ids").write_text("5\n5 6\n")
+    found = decode(*LOOSE, "--decoder", decoder, f"--{decoder}.max_expansions", "30", "in.ids")
+    gaps = [row["gap"] for row in found.rows if row["proven"] is False]
+    assert len(gaps) == 2
+    assert found.err.splitlines()[-1] == (
+        f"Warning: 2 of 2 outputs are not proven (gap up to {max(gaps):.4g}): a budget ended the search."
+    )
+    assert "not proven" not in decode(*LOOSE, "--decoder", decoder, "in.ids").err
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("suffix", ["fst", "fst.gz"])
 def test_written_lattices_rescore_to_the_same_totals(decode: Decode, model: str, tmp_path: Path, suffix: str) -> None:

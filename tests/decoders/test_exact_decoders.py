@@ -228,3 +228,27 @@ def test_a_gap_is_infinite_where_a_bound_is() -> None:
     result, _ = search(DfsDecoder(max_expansions=1), space)
     assert result.hypotheses and result.gap == math.inf
     expect_the_nbest(search(DfsDecoder(), space)[0], space, DfsDecoder(), 1)
+
+
+class Unbounded(Table):
+    """A table that knows no finite bound before the second token."""
+
+    def best_remaining(self, states: Sequence[Any]) -> list[float]:
+        known = super().best_remaining(states)
+        return [math.inf if state.last == BOS else own for state, own in zip(states, known, strict=True)]
+
+
+@every_exact
+def test_a_search_without_a_finite_bound_and_without_a_budget_says_so_once(
+    make: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = np.log(np.random.default_rng(1).dirichlet(np.ones(5), 5))
+    caplog.set_level("INFO", "sgdec.decoders.exact")
+    said: dict[str, int] = {}
+    for name, predictor, budget in (("bounded", Table, 0), ("limited", Unbounded, 9), ("unbounded", Unbounded, 0)):
+        _branch_and_bound._note_unbounded.cache_clear()
+        caplog.clear()
+        for _ in range(2):
+            search(make(max_expansions=budget), tiny(3, a=predictor(table)))
+        said[name] = caplog.text.count("has to exhaust the space")
+    assert said == {"bounded": 0, "limited": 0, "unbounded": 1}
