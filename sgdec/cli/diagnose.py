@@ -209,6 +209,9 @@ def _paragraphs(report: Report, show: int) -> Iterator[str]:
     from sgdec.tasks.diagnosis.findings import findings
     from sgdec.tasks.diagnosis.tables import tables
 
+    subject = list(report.diagnosis.subject.lines())
+    width = max(len(label) for label, _ in subject)
+    yield "\n".join(f"{label:<{width}}  {one_line(text)}" for label, text in subject)
     for each in tables(report.summary, report.curve, report.oracle):
         yield "\n".join([each.title, table(each.head, each.rows), *each.notes])
     for sentence in worst(report.diagnosis.sentences, show):

@@ -97,6 +97,56 @@ def test_a_length_bias_is_found(run: Run) -> None:
     assert "- Outputs are too short: 0." in said and "20 of 20 are shorter." in said
 
 
+def test_a_stop_rule_that_hides_a_length_bias_is_named(run: Run) -> None:
+    """The reference is found first; the bonus for the four further tokens of the other entry comes later."""
+    Path("biased").mkdir()
+    for number, reference in enumerate(Path("ref.ids").read_text().splitlines(), 1):
+        Path("biased", f"{number}.txt").write_text(f"{reference}\t-1\n{reference} 3 4 5 6\t-4\n")
+    biased = f"--predictors trie,wc --trie.path biased/{{id}}.txt --wc.weight -1.5 {COMMON}"
+    ended = run(f"{biased} --beam.stop best")
+    assert "\nstop rule     best\n" in ended
+    assert (
+        "- Stop best ends the search too early in 20 of 20 sentences: with stop proven it finds a hypothesis that "
+        "ranks higher, and outputs have 1.40 tokens for each token of the references instead of 1.00. So stop best "
+        "hides a length bias.\n"
+    ) in ended
+    whole = run(f"{biased} --beam.stop length")
+    assert "\nstop rule     length\n" in whole and "too early" not in whole
+    assert "- Outputs are too long: 1.40 tokens for each token of the references; 20 of 20 are longer." in whole
+    unproven = run(f"{biased} --proof none --show 1")
+    assert "witnessed: a hypothesis (from the same search with stop proven) ranks higher by 3" in unproven
+
+
+def test_a_stop_rule_without_a_second_search_has_its_caveat(run: Run) -> None:
+    """`bestfirst` has no option for it."""
+    Path("trap").mkdir()
+    for number, reference in enumerate(Path("ref.ids").read_text().splitlines(), 1):
+        Path("trap", f"{number}.txt").write_text(f"{reference}\t-1\n3\t-0.5\n")
+    said = run(f"--predictors trie,wc --trie.path trap/{{id}}.txt --wc.weight -1 --decoder bestfirst {COMMON}")
+    assert "\nstop rule     bestfirst has no option for it\n" in said
+    assert "- bestfirst: it can end too early, because totals can rise; beam with stop length or stop proven" in said
+
+
+def test_the_head_says_what_is_diagnosed(run: Run) -> None:
+    from tests.helpers.web_pages import Page
+
+    options = "--bad.weight 0.5 --beam.size 3 --max-expansions 40 --json set.json --html r.html"
+    said = run(f"{TRIES} {options} {COMMON}")
+    head, _, _ = said.partition("\n\n")
+    labels = ["predictors", "decoder", "stop rule", "exact search"]
+    texts = [line.split("  ", 1)[1].strip() for line in head.splitlines()]
+    assert [line.split("  ")[0] for line in head.splitlines()] == labels
+    assert texts[0] == "good=trie (weight 1), bad=trie (weight 0.5)"
+    assert texts[1].startswith("beam (size 3, alpha 0, ") and "recombine false, stop best" in texts[1]
+    assert texts[2:] == ["best", "astar, at most 40 expansions for each sentence"]
+    page = Page(Path("r.html").read_text())
+    assert set(texts) <= set(page.texts["td"]) and set(labels) <= set(page.texts["th"])
+    found = json.loads(Path("set.json").read_text())
+    assert found["predictors"] == {"good": "trie", "bad": "trie"} and found["weights"] == {"good": 1.0, "bad": 0.5}
+    assert found["decoder"]["name"] == "beam" and found["stop"] == "best" == found["decoder"]["options"]["stop"]
+    assert found["decoder"]["options"]["size"] == 3 and found["exact_search"] == texts[3]
+
+
 def test_search_errors_are_witnessed_and_proven(run: Run) -> None:
     """Greedy search takes the token 3 for its bonus, and pays for it afterwards."""
     Path("trap").mkdir()

@@ -6,26 +6,21 @@ Larger beams make fewer search errors; whether they also make better outputs dep
 
 from __future__ import annotations
 
-import logging
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
 from sgdec.errors import UsageError
 from sgdec.library import LoadedRun
-from sgdec.plugins.options import describe
 from sgdec.protocol import Decoder, Hypothesis
 from sgdec.search.outcome import Outcome
-from sgdec.search.scheduler import Scheduler
 from sgdec.tasks.diagnosis.cases import Case
 from sgdec.tasks.diagnosis.lengths import compare_lengths
+from sgdec.tasks.diagnosis.repeating import decoded, with_option
 from sgdec.tasks.diagnosis.run import Diagnosis, reference_of, spelled
 from sgdec.tasks.diagnosis.scored import is_better
 from sgdec.tasks.metrics import corpus_scores, sentence_chrf
-from sgdec.terminal import track
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -65,7 +60,8 @@ class Oracle:
 def beam_curve(run: LoadedRun, cases: Sequence[Case], diagnosis: Diagnosis, sizes: Sequence[int]) -> list[Point]:
     """One point for each size, ascending. Raises UsageError for a decoder without the option ``size``."""
     decoders = {size: with_size(run, size) for size in sorted(set(sizes))}
-    found = {size: list(_decoded(run, cases, decoder, f"beam {size}")) for size, decoder in decoders.items()}
+    sources = [case.source for case in cases]
+    found = {size: list(decoded(run, sources, decoder, f"beam {size}")) for size, decoder in decoders.items()}
     known = [
         max([_rank(outcomes[place]) for outcomes in found.values()] + _known(diagnosis, place))
         for place in range(len(cases))
@@ -76,13 +72,11 @@ def beam_curve(run: LoadedRun, cases: Sequence[Case], diagnosis: Diagnosis, size
 
 def with_size(run: LoadedRun, size: int) -> Decoder:
     """The run's decoder with another size of the beam."""
-    name, decoder = run.parts.config.decoder_name, run.parts.decoder
-    if "size" not in {option.name for option in describe(type(decoder))} or not isinstance(
-        run.parts.config.decoder, str
-    ):
+    decoder = with_option(run, "size", size)
+    if decoder is None:
+        name = run.parts.config.decoder_name
         raise UsageError(f"--beams: the decoder {name} has no option 'size'. Give --decoder beam, or omit --beams.")
-    resized: Decoder = type(decoder)(**{**run.parts.options[name], "size": size})
-    return resized
+    return decoder
 
 
 def oracle(run: LoadedRun, cases: Sequence[Case], diagnosis: Diagnosis) -> Oracle:
@@ -110,14 +104,6 @@ def oracle(run: LoadedRun, cases: Sequence[Case], diagnosis: Diagnosis) -> Oracl
         fmean(map(max, scores)),
         fmean(best) + 1,
     )
-
-
-def _decoded(run: LoadedRun, cases: Sequence[Case], decoder: Decoder, what: str) -> Iterator[Outcome]:
-    names = ("seed", "batch_size", "window", "max_rows", "deterministic")
-    chosen = {name: getattr(run.settings, name) for name in names}
-    outcomes = Scheduler(run.parts.constellation, decoder, **chosen).run(case.source for case in cases)
-    for outcome in track(outcomes, what, log, unit="sentences", total=len(cases)):
-        yield run.respelled(outcome)
 
 
 def _rank(outcome: Outcome) -> float:

@@ -10,7 +10,7 @@ from sgdec.tasks.diagnosis.scored import Decision
 from sgdec.tasks.diagnosis.verdicts import EMPTY, PROOF, REFERENCE, Sentence
 
 ORIGINS = {PROOF: "found by exact search", REFERENCE: "the reference", EMPTY: "the empty output"}
-"""The origins of hypotheses in words; all others are files."""
+"""The origins of hypotheses in words; all others are files, or name a search (`Stopping.origin`)."""
 
 
 def severity(sentence: Sentence) -> float:

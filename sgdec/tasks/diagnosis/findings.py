@@ -1,8 +1,9 @@
 """The findings of a summary, in sentences.
 
-A reference that cannot be found always stands out, since no average shows it. Other findings have a threshold, which
-is a choice and not a test of significance: a tenth of the sentences for what should not occur at all, and a half for
-what is only a question of degree.
+A reference that cannot be found always stands out, since no average shows it, and so does a search that its stop rule
+has ended too early, since another rule corrects it. Other findings have a threshold, which is a choice and not a test
+of significance: a tenth of the sentences for what should not occur at all, and a half for what is only a question of
+degree.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ TOO_SHORT, TOO_LONG = 0.9, 1.1
 
 def findings(summary: Summary) -> list[str]:
     """One line for each finding, the most direct causes first."""
-    return [*_forbidden(summary), *_search(summary), *_weights(summary), *_lengths(summary), *_empty(summary)]
+    parts = (_forbidden, _search, _stops, _weights, _lengths, _empty)
+    return [line for part in parts for line in part(summary)]
 
 
 def _forbidden(summary: Summary) -> Iterator[str]:
@@ -47,6 +49,35 @@ def _search(summary: Summary) -> Iterator[str]:
             f"Search errors are unknown for {summary.unknown.sentences} of {summary.sentences} sentences: "
             "--witness FILE, or --proof with a larger --max-expansions, can tell."
         )
+
+
+def _stops(summary: Summary) -> Iterator[str]:
+    stops, of = summary.stops, summary.sentences
+    if stops.outputs:
+        yield (
+            f"Stop {stops.rule} ends the search too early in {stops.outputs} of {of} sentences: with stop "
+            f"{stops.other} it finds a hypothesis that ranks higher{_other_lengths(summary)}."
+        )
+    if stops.lists > stops.outputs:
+        yield (
+            f"Because of stop {stops.rule}, {stops.lists} of {of} n-best lists lack hypotheses that the search finds "
+            f"with stop {stops.other}."
+        )
+    errors = summary.proven.sentences + summary.witnessed.sentences + summary.unknown.sentences
+    if stops.caveat is not None and stops.other is None and errors:
+        yield stops.caveat
+
+
+def _other_lengths(summary: Summary) -> str:
+    """What the stop rule does to lengths."""
+    now, then = summary.lengths.ratio, summary.stops.length_ratio
+    if now is None or then is None or f"{now:.2f}" == f"{then:.2f}":
+        return ""
+    told = f", and outputs have {then:.2f} tokens for each token of the references instead of {now:.2f}"
+    if TOO_SHORT <= then <= TOO_LONG or abs(then - 1) < abs(now - 1):
+        return told
+    hidden = "a length bias" if TOO_SHORT <= now <= TOO_LONG else "a part of the length bias"
+    return f"{told}. So stop {summary.stops.rule} hides {hidden}"
 
 
 def _weights(summary: Summary) -> Iterator[str]:

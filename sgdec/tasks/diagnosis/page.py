@@ -20,6 +20,7 @@ def page(report: Report, viewer: str | None = None) -> str:
         "diagnose.html",
         f"Diagnosis of {len(sentences)} sentences",
         variables={
+            "subject": list(report.diagnosis.subject.lines()),
             "findings": findings(report.summary),
             "tables": list(tables(report.summary, report.curve, report.oracle)),
             "plots": list(plots(report)),

@@ -23,7 +23,7 @@ class Report:
     @property
     def weights(self) -> dict[str, float | None]:
         """By predictor."""
-        return dict(zip(self.diagnosis.names, self.diagnosis.weights, strict=True))
+        return dict(self.diagnosis.subject.weights)
 
     def piece(self, token: int) -> str:
         """The string of a token; its number without a vocabulary."""
@@ -33,7 +33,7 @@ class Report:
     def to_dict(self) -> dict[str, Any]:
         """All numbers of the set, for `json`."""
         return {
-            "weights": self.weights,
+            **self.diagnosis.subject.to_dict(),
             **self.summary.to_dict(),
             "curve": [asdict(point) for point in self.curve],
             "oracle": None if self.oracle is None else asdict(self.oracle),

@@ -21,6 +21,8 @@ from sgdec.tasks.diagnosis.cases import Case, pair_of
 from sgdec.tasks.diagnosis.following import NO_TOKEN, Path, alone, follow
 from sgdec.tasks.diagnosis.proving import Budget, bound_of, prove
 from sgdec.tasks.diagnosis.scored import Scored
+from sgdec.tasks.diagnosis.stopping import Stopping, stopping
+from sgdec.tasks.diagnosis.subject import Subject
 from sgdec.tasks.diagnosis.verdicts import EMPTY, PROOF, REFERENCE, Forbidden, Judge, Known, Sentence
 from sgdec.tasks.scoring import ForbiddenOutput
 from sgdec.terminal import Bar, track
@@ -39,9 +41,10 @@ ALL = "all predictors"
 class Diagnosis:
     """The result for a set of sentences."""
 
-    names: tuple[str, ...]
-    """The predictors."""
-    weights: tuple[float | None, ...]
+    subject: Subject
+    stopping: Stopping
+    shorter_lists: int
+    """The n-best lists that lack a hypothesis which a second search found (`Stopping.shorter_lists`)."""
     sentences: tuple[Sentence, ...]
     lists: tuple[tuple[Hypothesis, ...], ...]
     """The n-best list of each sentence."""
@@ -78,8 +81,11 @@ def diagnose(
         seen(outcome)
         outcomes.append(run.respelled(replace(outcome, trace=None)))
     sources = [outcome.source for outcome in outcomes]
-    scores = _scores(run, cases, outcomes)
     proofs = _proofs(run, outcomes, budget or Budget())
+    bounds = {number: bound_of(proof.result, proof.source, run) for number, proof in proofs.items()}
+    stop = stopping(run, outcomes, bounds)
+    cases = [_with_witness(case, stop) for case in cases]
+    scores = _scores(run, cases, outcomes)
     given = [None if isinstance(case.reference, Exception) else case.reference for case in cases]
     references = _along(run, sources, given)
     everything = references.pop(ALL)
@@ -89,11 +95,12 @@ def diagnose(
     sentences = []
     for place, (case, outcome) in enumerate(zip(cases, outcomes, strict=True)):
         paths = {name: of[place] for name, of in references.items()}
-        sentences.append(_judged(run, case, outcome, scores, proofs.get(outcome.source.id), paths))
-    constellation = run.parts.constellation
+        proof, bound = proofs.get(outcome.source.id), bounds.get(outcome.source.id, math.inf)
+        sentences.append(_judged(run, case, outcome, scores, proof, bound, paths))
     return Diagnosis(
-        constellation.names,
-        constellation.weights,
+        Subject.of(run, budget or Budget(), stop),
+        stop,
+        stop.shorter_lists(outcomes),
         tuple(sentences),
         tuple(tuple(outcome.result.hypotheses) for outcome in outcomes),
         {name: _reliability(given, of) for name, of in {ALL: everything, **references}.items()},
@@ -117,6 +124,13 @@ def reference_of(run: LoadedRun, case: Case) -> str:
 
 def _best(outcome: Outcome) -> Tokens | None:
     return outcome.result.hypotheses[0].tokens if outcome.result.hypotheses else None
+
+
+def _with_witness(case: Case, stop: Stopping) -> Case:
+    """The case with the output of the second search, if there is one."""
+    outcome = stop.found.get(case.source.id)
+    best = None if outcome is None else _best(outcome)
+    return case if best is None else replace(case, witnesses=(*case.witnesses, (stop.origin, best)))
 
 
 def _scores(run: LoadedRun, cases: Sequence[Case], outcomes: Sequence[Outcome]) -> Scores:
@@ -182,6 +196,7 @@ def _judged(
     outcome: Outcome,
     scores: Scores,
     proof: Outcome | None,
+    bound: float,
     paths: Mapping[str, Path | None],
 ) -> Sentence:
     source, constellation = outcome.source, run.parts.constellation
@@ -208,11 +223,9 @@ def _judged(
     unscored = scores.get((source.id, case.reference)) if isinstance(case.reference, tuple) else None
     if isinstance(unscored, ForbiddenOutput) and forbidden is None:  # no predictor alone could say where
         problems.append(f"{REFERENCE}: {told(unscored)}")
-    optimum, bound = None, math.inf
-    if proof is not None:
-        bound = bound_of(proof.result, source, run)
-        if proof.result.hypotheses:
-            optimum = Scored.of(proof.result.hypotheses[0], run.parts.decoder.ranking)
+    optimum = None
+    if proof is not None and proof.result.hypotheses:
+        optimum = Scored.of(proof.result.hypotheses[0], run.parts.decoder.ranking)
     known = [
         (PROOF, optimum),
         (REFERENCE, reference),

@@ -13,7 +13,7 @@ from sgdec.tasks.diagnosis.agreement import Agreement
 from sgdec.tasks.diagnosis.calibration import Reliability
 from sgdec.tasks.diagnosis.lengths import Lengths, compare_lengths
 from sgdec.tasks.diagnosis.run import Diagnosis
-from sgdec.tasks.diagnosis.scored import COVERAGE, Decision, is_better
+from sgdec.tasks.diagnosis.scored import COVERAGE, Decision, Scored, is_better
 from sgdec.tasks.diagnosis.verdicts import VERDICTS, Sentence
 
 
@@ -40,6 +40,22 @@ class Decider(NamedTuple):
     """Those model errors that have a `Decision.turning_weight`."""
     turning_weight: float | None
     """The median of these weights."""
+
+
+class Stops(NamedTuple):
+    """The searches that their stop rule has ended too early, as a second search with another rule shows."""
+
+    caveat: str | None
+    """Why this can happen (`Stopping.caveat`); None if it cannot."""
+    rule: str | None
+    other: str | None
+    """The rule of the second search; None without one."""
+    outputs: int
+    """Sentences for which it found a hypothesis that ranks higher than the output."""
+    lists: int
+    """Sentences whose n-best lists lack a hypothesis that it found."""
+    length_ratio: float | None
+    """That of `Lengths` if these hypotheses were the outputs."""
 
 
 class Empty(NamedTuple):
@@ -87,13 +103,14 @@ class Summary:
     """The predictors in their order, and the coverage penalty if it has decided anything."""
     lengths: Lengths
     empty: Empty
+    stops: Stops
     calibration: Mapping[str, Reliability]
     agreement: Agreement
 
     def to_dict(self) -> dict[str, Any]:
         """A dictionary for `json`."""
         row = asdict(self)
-        for name in ("proven", "witnessed", "unknown", "model_errors", "empty"):
+        for name in ("proven", "witnessed", "unknown", "model_errors", "empty", "stops"):
             row[name] = getattr(self, name)._asdict()
         row["deciders"] = [each._asdict() for each in self.deciders]
         row["lengths"] = self.lengths._asdict() | {"bins": [each._asdict() for each in self.lengths.bins]}
@@ -130,14 +147,9 @@ def summarise(diagnosis: Diagnosis) -> Summary:
         sum(each.too_long for each in sentences),
         sum(each.model.error == "unknown" for each in sentences),
         tuple(_deciders(diagnosis, sentences)),
-        compare_lengths(
-            [
-                (len(each.output.tokens), each.reference_length)
-                for each in sentences
-                if each.output is not None and each.reference_length is not None
-            ]
-        ),
+        _lengths(sentences, {each.id: each.output for each in sentences}),
         _empty(sentences),
+        _stops(diagnosis),
         diagnosis.calibration,
         diagnosis.agreement,
     )
@@ -159,7 +171,7 @@ def _deciders(diagnosis: Diagnosis, sentences: Sequence[Sentence]) -> list[Decid
     forbidding = Counter(
         name for each in sentences if each.model.forbidden is not None for name in each.model.forbidden.predictors
     )
-    weights = dict(zip(diagnosis.names, diagnosis.weights, strict=True))
+    weights = dict(diagnosis.subject.weights)
     if any(each.predictor == COVERAGE for each in [*model, *search]):
         weights[COVERAGE] = None
     found = []
@@ -178,6 +190,27 @@ def _deciders(diagnosis: Diagnosis, sentences: Sequence[Sentence]) -> list[Decid
             )
         )
     return found
+
+
+def _lengths(sentences: Sequence[Sentence], outputs: Mapping[int, Scored | None]) -> Lengths:
+    pairs = ((outputs[each.id], each.reference_length) for each in sentences)
+    return compare_lengths(
+        [(len(output.tokens), length) for output, length in pairs if output is not None and length is not None]
+    )
+
+
+def _stops(diagnosis: Diagnosis) -> Stops:
+    stop, sentences = diagnosis.stopping, diagnosis.sentences
+    outputs = {each.id: each.output for each in sentences}
+    better = {
+        each.id: known.scored
+        for each in sentences
+        for known in each.witnesses
+        if known.origin == stop.origin
+        and (each.output is None or is_better(known.scored.rank_score, each.output.rank_score))
+    }
+    ratio = _lengths(sentences, {**outputs, **better}).ratio
+    return Stops(stop.caveat, stop.rule, stop.other, len(better), diagnosis.shorter_lists, ratio)
 
 
 def _empty(sentences: Sequence[Sentence]) -> Empty:

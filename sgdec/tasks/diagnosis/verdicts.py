@@ -28,7 +28,7 @@ class Known(NamedTuple):
     """A hypothesis of the space that is known beside the output."""
 
     origin: str
-    """`PROOF`, `REFERENCE`, `EMPTY`, or the file that it is from."""
+    """`PROOF`, `REFERENCE`, `EMPTY`, `Stopping.origin`, or the file that it is from."""
     scored: Scored
     text: str
 
@@ -136,7 +136,7 @@ class Sentence:
     empty_forbidden: bool
     """Whether a predictor forbids it."""
     witnesses: tuple[Known, ...]
-    """The outputs of other runs that no predictor forbids."""
+    """The outputs of other runs, and of a second search (`Stopping`), that no predictor forbids."""
     optimum: Scored | None
     """The best hypothesis of the space; None if it is not known."""
     search: SearchVerdict
