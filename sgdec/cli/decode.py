@@ -101,8 +101,8 @@ def decode(given: dict[str, Any], dotted: running.Options) -> int:
         writer = make_writer(given["output_format"], given["output"], rows, target, names, ledger=given["ledger"])
         sentences = reader.read(lines, " and ".join(inputs), first, last, done=rows.done)
         due = (sentence for sentence in sentences if sentence.id > rows.done)
-        total, done = running.sentences_in(inputs, first, last), max(rows.done - first + 1, 0)
-        with running.Tally("decoding", given, given["decoder"], total=total, done=done) as tally:
+        with running.Tally("decoding", given, given["decoder"], done=max(rows.done - first + 1, 0)) as tally:
+            tally.expect(inputs, first, last)
             scheduler = loaded.scheduler(traced, tally.meter)
             for outcome in scheduler.run(due, tally.searched):
                 warning = writer.write(loaded.respelled(outcome))

@@ -281,12 +281,11 @@ class Tally:
         given: Mapping[str, Any],
         decoder: str | None = None,
         *,
-        total: int | None = None,
         done: int = 0,
     ) -> None:
         """``work`` is a word for the progress bar. ``decoder`` is the decoder's name, for its errors.
 
-        ``total``: the number of sentences, if it is known; ``done``: those of an earlier run.
+        ``done``: the number of sentences that an earlier run has written.
         """
         self._decoder = decoder
         self.failed = 0
@@ -299,7 +298,7 @@ class Tally:
         self._text = given["input_format"] == "text"
         in_sight = given["output"] is None and sys.stdout.isatty()  # results on the same terminal show the progress
         self._defects: set[str] = set()
-        self._bar = Bar(work, log, unit="sentences", total=total, done=done, hidden=in_sight)
+        self._bar = Bar(work, log, unit="sentences", done=done, hidden=in_sight)
         self.meter = Meter(self._show) if self._bar.live else None
         """For the scheduler; None if nothing is shown."""
 
@@ -308,6 +307,11 @@ class Tally:
 
     def __exit__(self, *raised: object) -> None:
         self._bar.__exit__(*raised)
+
+    def expect(self, paths: Sequence[str], first: int, last: int | None) -> None:
+        """The sentences are those from ``first`` to ``last`` in these files."""
+        if self._bar.live and (total := sentences_in(paths, first, last)) is not None:
+            self._bar.expect(total)
 
     def searched(self, number: int) -> None:
         """So many searches have ended (`sgdec.search.scheduler.Scheduler.run`)."""
@@ -359,8 +363,7 @@ class Tally:
             outputs = f"{self._outputs} output{'s' * (self._outputs != 1)}"
             are = "is" if len(self._unproven) == 1 else "are"
             log.warning(
-                f"{len(self._unproven)} of {outputs} {are} not proven (gap {' or '.join(known + unknown)}): a budget "
-                "ended the search."
+                f"{len(self._unproven)} of {outputs} {are} not proven (gap {' or '.join(known + unknown)})"
             )
 
     def __str__(self) -> str:

@@ -100,14 +100,17 @@ def test_results_on_the_same_terminal_are_progress_enough(
     assert "\r" not in terminal.getvalue()
 
 
-def test_sentences_count_when_they_were_searched_not_when_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sentences_count_when_they_were_searched_not_when_they_are_written(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     terminal = open_terminal(monkeypatch)
     monkeypatch.setattr(meter, "SECONDS", 0.0)
-    with console(), Tally("decoding", {"input_format": "ids", "output": "out"}, total=5, done=1) as tally:
+    with console(), Tally("decoding", {"input_format": "ids", "output": "out"}, done=1) as tally:
+        tally.expect([str(folder / "ids")], 1, None)
         tally.searched(2)
         assert tally.meter is not None
         tally.meter.expanded(1234)
-    assert "3/5" in terminal.getvalue() and "1,234 expansions]" in terminal.getvalue()
+    assert "3/3" in terminal.getvalue() and "1,234 expansions]" in terminal.getvalue()
 
 
 @pytest.mark.parametrize("batch_size", ["1", "64"])

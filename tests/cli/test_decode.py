@@ -118,7 +118,7 @@ def test_the_last_line_counts_what_a_budget_leaves_unproven(decode: Decode, tmp_
     gaps = [row["gap"] for row in found.rows if row["proven"] is False]
     assert len(gaps) == 2
     assert found.err.splitlines()[-1] == (
-        f"Warning: 2 of 2 outputs are not proven (gap up to {max(gaps):.4g}): a budget ended the search."
+        f"Warning: 2 of 2 outputs are not proven (gap up to {max(gaps):.4g})"
     )
     assert "not proven" not in decode(*LOOSE, "--decoder", decoder, "in.ids").err
 
