@@ -17,7 +17,7 @@ def require_device(name: str) -> None:
     """
     if name == "cpu":
         return
-    match = re.fullmatch(r"cuda(?::(\d+))?", name)
+    match = re.fullmatch(r"cuda(?::([0-9]+))?", name)
     if match is None:
         raise UsageError(f"--device {name}: expected cpu, cuda or cuda:N.")
     import torch

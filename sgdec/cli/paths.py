@@ -22,7 +22,7 @@ from typing import Any
 import click
 
 from sgdec.cli import streams
-from sgdec.cli.values import refuse_unfit
+from sgdec.cli.values import refuse_lax_numbers, refuse_unfit
 from sgdec.errors import UsageError
 from sgdec.io import patterns
 from sgdec.io.writing import descriptor_of
@@ -73,6 +73,11 @@ class Written(_PathType):
 
 
 class _Guarded(click.Command):
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if not ctx.resilient_parsing:  # then a shell asks for completions
+            refuse_lax_numbers(ctx, args)
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         refuse_unfit(ctx)
         refuse_closed(ctx)

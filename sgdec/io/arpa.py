@@ -11,7 +11,7 @@ import gzip
 import math
 import re
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
@@ -186,10 +186,10 @@ class _Reader:
             columns = [
                 np.fromiter(map(index.__getitem__, fields[j::width]), np.int32, count) for j in range(1, n + 1)
             ]
-            scores = np.fromiter(map(float, fields[::width]), np.float64, count)
+            scores = _numbers(fields[::width], count)
             backoffs = np.zeros(count)
             if width == n + 2:
-                backoffs = np.fromiter(map(float, fields[n + 1 :: width]), np.float64, count)
+                backoffs = _numbers(fields[n + 1 :: width], count)
             with np.errstate(over="ignore"):  # log10 to natural logs; values that overflow are refused later
                 scores, backoffs = scores * LN_10, backoffs * LN_10
             if len(fields) != width * count or not (scores <= 0).all() or not np.isfinite(backoffs).all():
@@ -209,7 +209,7 @@ class _Reader:
             if unknown:
                 return self._error(f"the word {unknown[0]!r} is not among the 1-grams")
             try:
-                numbers = [float(field) for field in (fields[0], *fields[n + 1 :])]
+                numbers = _numbers([fields[0], *fields[n + 1 :]])
             except ValueError:
                 comma = any(re.fullmatch(rb"-?[0-9]+,[0-9]+", field) for field in (fields[0], fields[-1]))
                 hint = " (numbers with a decimal point, not a comma)" if comma else ""
@@ -229,6 +229,13 @@ class _Reader:
 
 def _with_backoff(line: bytes, width: int) -> bytes:
     return line.rstrip() + b"\t0\n" if len(line.split()) == width else line
+
+
+def _numbers(fields: Sequence[bytes], count: int = -1) -> npt.NDArray[np.float64]:
+    """Raises ValueError if one of these is no number. Python itself also reads ``1_0``."""
+    if b"_" in b" ".join(fields):
+        raise ValueError
+    return np.fromiter(map(float, fields), np.float64, count)
 
 
 def _text(raw: bytes) -> str:

@@ -8,7 +8,6 @@ has token ids. An empty line is the empty entry: the output without tokens.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import NamedTuple, TypeAlias
@@ -18,7 +17,7 @@ import numpy.typing as npt
 
 from sgdec.context import BOS, EOS, UNK, Vocabulary
 from sgdec.errors import SgdecError
-from sgdec.io.limits import TOKENS, whole_number
+from sgdec.io.limits import TOKENS, real_number, whole_number
 
 LINES_AT_ONCE = 10_000
 LARGEST_WEIGHT = 1e6
@@ -161,11 +160,8 @@ class _Reader:
         return next(words, text)
 
     def _weight(self, word: str, number: int) -> float:
-        try:
-            weight = float(word)
-        except ValueError:
-            weight = math.nan
-        if abs(weight) <= LARGEST_WEIGHT:
+        weight = real_number(word)
+        if weight is not None and abs(weight) <= LARGEST_WEIGHT:
             return weight
         raise SgdecError(
             f"{self._where}: line {number}: {word!r} is not a weight. Expected 'ENTRY<TAB>WEIGHT', and for weights "

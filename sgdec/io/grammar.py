@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 from sgdec.context import UNK
 from sgdec.errors import SgdecError
-from sgdec.io.limits import whole_number
+from sgdec.io.limits import real_number, whole_number
 from sgdec.text.lines import read_lines
 
 EXPECTED = "Expected LHS SOURCE TARGET SCORE..., such as X 10_X1 X1_29 -0.5."
@@ -100,10 +100,9 @@ def _token(word: str) -> int:
 
 
 def _score(columns: Sequence[str], weights: Sequence[float] | None) -> float:
-    try:
-        scores = [float(column) for column in columns]
-    except ValueError:
-        raise SgdecError(f"a score is not a number: {' '.join(columns)}. {EXPECTED}") from None
+    scores = [score for score in map(real_number, columns) if score is not None]
+    if len(scores) < len(columns):
+        raise SgdecError(f"a score is not a number: {' '.join(columns)}. {EXPECTED}")
     if not all(map(math.isfinite, scores)):
         raise SgdecError(f"a score is not finite: {' '.join(columns)}. Leave a rule out to forbid it.")
     if weights is not None and len(weights) != len(scores):

@@ -11,7 +11,7 @@ import math
 from pathlib import Path
 
 from sgdec.errors import SgdecError
-from sgdec.io.limits import whole_number
+from sgdec.io.limits import real_number, whole_number
 from sgdec.io.writing import write_whole
 from sgdec.models.length import FEATURES, LengthWeights
 from sgdec.text.lines import read_lines
@@ -29,11 +29,8 @@ def _scores_of(line: str, where: str) -> dict[int, float]:
     for entry in line.split():
         word, colon, score = entry.partition(":")
         length = whole_number(word)
-        try:
-            value = float(score) if colon else 0.0
-        except ValueError:
-            value = math.nan
-        if length is None or not math.isfinite(value):
+        value = real_number(score) if colon else 0.0
+        if length is None or value is None or not math.isfinite(value):
             raise SgdecError(f"{where}: {entry!r} is not a length. Expected LENGTH:SCORE or LENGTH, such as 7:-0.5.")
         if length in scores:
             raise SgdecError(f"{where}: length {length} is listed twice.")
@@ -53,12 +50,12 @@ def read_length_weights(path: str | Path) -> LengthWeights:
         where = f"{path}: line {number}"
         if len(words) != 2 or words[0] not in NAMES or words[0] in found:
             raise SgdecError(f"{where}: expected each of {NAMES[0]}, ..., {NAMES[-1]} once, with its weight.")
-        try:
-            found[words[0]] = float(words[1])
-        except ValueError:
-            raise SgdecError(f"{where}: {words[1]!r} is not a number.") from None
-        if not math.isfinite(found[words[0]]):
+        weight = real_number(words[1])
+        if weight is None:
+            raise SgdecError(f"{where}: {words[1]!r} is not a number.")
+        if not math.isfinite(weight):
             raise SgdecError(f"{where}: {words[1]!r} is not finite.")
+        found[words[0]] = weight
     missing = [name for name in NAMES if name not in found]
     if missing:
         raise SgdecError(f"{path}: there is no weight {missing[0]}. `sgdec fit-length` writes such files.")

@@ -81,6 +81,22 @@ def whole_number(word: str, below: int = TOKENS) -> int | None:
     return None
 
 
+def real_number(word: str) -> float | None:
+    """The number that a word denotes, such as a score; None for other words. ``inf`` and ``nan`` are numbers here.
+
+    Python itself also reads underscores and the digits of all scripts.
+
+    >>> real_number("-0.5"), real_number(" 1e3 "), real_number("1_0"), real_number("٣"), real_number("a")
+    (-0.5, 1000.0, None, None, None)
+    """
+    if not word.isascii() or "_" in word:
+        return None
+    try:
+        return float(word)
+    except ValueError:
+        return None
+
+
 def read_all(file: IO[bytes], name: str, limit: Limit) -> bytes:
     """The rest of an open file. Raises `SgdecError` if it has more than ``limit`` bytes."""
     most, chunks, size = limit.value, [], 0

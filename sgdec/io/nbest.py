@@ -6,13 +6,14 @@ have several values. Features and the total may be missing; fields after the tot
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import NamedTuple
 
 from sgdec.errors import SgdecError
-from sgdec.io.limits import whole_number
+from sgdec.io.limits import real_number, whole_number
 from sgdec.text.lines import read_lines
 
 SEPARATOR = "|||"
@@ -112,10 +113,7 @@ def _features(text: str, where: str) -> dict[str, tuple[float, ...]]:
 
 
 def _number(word: str, where: str) -> float:
-    try:
-        value = float(word)
-    except ValueError:
-        value = float("nan")
-    if value != value:
+    value = real_number(word)
+    if value is None or math.isnan(value):
         raise SgdecError(f"{where}: {word!r} is not a score. {EXPECTED}")
     return value

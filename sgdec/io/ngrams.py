@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeAlias
 
 from sgdec.errors import SgdecError
-from sgdec.io.limits import whole_number
+from sgdec.io.limits import real_number, whole_number
 from sgdec.io.writing import write_whole
 from sgdec.text.lines import read_lines
 
@@ -29,13 +29,10 @@ def read_ngrams(path: str | Path, vocab_size: int | None = None) -> dict[Ngram, 
             continue
         where = f"{path}: line {number}"
         words, _, score = line.rpartition(":")
-        try:
-            value = float(score)
-        except ValueError:
-            value = math.nan
+        value = real_number(score)
         tokens = [whole_number(word) for word in words.split()]
         ngram = tuple(token for token in tokens if token is not None)
-        if not ngram or len(ngram) < len(tokens) or not math.isfinite(value):
+        if not ngram or len(ngram) < len(tokens) or value is None or not math.isfinite(value):
             raise SgdecError(f"{where}: {line.strip()!r} is not an n-gram. Expected ids and a score: 1 7 4 : 0.25.")
         if vocab_size is not None and max(ngram) >= vocab_size:
             raise SgdecError(f"{where}: token {max(ngram)} is outside the target vocabulary of {vocab_size} tokens.")

@@ -29,6 +29,8 @@ Lines: TypeAlias = "Iterable[bytes | SgdecError]"
 
 
 MOST_FACTOR = 1_000_000
+ENDLESS = 1 << 62
+"""More than the sentences of any file."""
 
 
 @dataclass(frozen=True)
@@ -202,11 +204,8 @@ def parse_range(text: str | None, option: str = "--range") -> tuple[int, int | N
     if text is None:
         return 1, None
     first, colon, last = text.partition(":")
-    try:
-        low = int(first) if first else 1
-        high = (int(last) if last else None) if colon else low
-    except ValueError:
-        low, high = 0, None
-    if low < 1 or (high is not None and high < low):
-        raise UsageError(f"{option} {text}: expected A:B with 1 <= A <= B, such as 1:100.")
-    return low, high
+    low = whole_number(first, ENDLESS) if first else 1
+    high = (whole_number(last, ENDLESS) if last else ENDLESS) if colon else low
+    if not text.strip(":") or not low or not high or high < low:
+        raise UsageError(f"{option} {text or repr(text)}: expected A:B with 1 <= A <= B, such as 1:100.")
+    return low, None if high == ENDLESS else high

@@ -264,13 +264,14 @@ def _convert(value: Any, cls: type[Any], flag: str, option: Option) -> Any:
         except ValidationError as error:
             if not isinstance(value, str) or not any(e["type"] in _SEQUENCES for e in error.errors()):
                 raise
-            converted = adapter.validate_python([item.strip() for item in value.split(",")])
+            value = [item.strip() for item in value.split(",")]
+            converted = adapter.validate_python(value)
     except ValidationError as error:
         errors = error.errors()
         of_items = [e for e in errors if e["type"] != "too_short"]  # an invalid item also counts as missing
         complaint = " or ".join(dict.fromkeys(_complaint(e) for e in of_items or errors))
         raise UsageError(f"{flag}: {complaint} ({_explain(option)}).") from error
-    if (unfit := flaw(converted)) is not None:
+    if (unfit := flaw(converted) or underscored(value, converted)) is not None:
         raise UsageError(f"{flag}: {unfit} ({_explain(option)}).")
     return converted
 
@@ -292,6 +293,19 @@ def flaw(value: Any) -> str | None:
         return f"{value!r} has a NUL character"
     if isinstance(value, (list, tuple, set, frozenset)):
         return next(filter(None, map(flaw, value)), None)
+    return None
+
+
+def underscored(given: Any, converted: Any) -> str | None:
+    """The reason why a text is no number, or None: Python and pydantic read ``1_0`` as 10. Also for texts in lists.
+
+    >>> underscored("1_0", 10), underscored("a_b", "a_b"), underscored(["1", "1_0"], (1, 10))
+    ("'1_0' should be a number without underscores", None, "'1_0' should be a number without underscores")
+    """
+    if isinstance(given, str) and "_" in given and isinstance(converted, (int, float)):
+        return f"{given!r} should be a number without underscores"
+    if isinstance(given, (list, tuple)) and isinstance(converted, (list, tuple)):
+        return next(filter(None, map(underscored, given, converted)), None)
     return None
 
 

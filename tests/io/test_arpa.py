@@ -96,6 +96,7 @@ def test_an_order_may_be_empty(tmp_path: Path) -> None:
         ("-0.6\t4 </s>", "0.6\t4 </s>", "line 19: 0.6 is not the log10 of a probability"),
         ("-0.6\t4 </s>", "nan\t4 </s>", "line 19: nan is not the log10 of a probability"),
         ("-0.6\t4 </s>", "x\t4 </s>", "line 19: expected 'LOG10 WORDS"),
+        ("-0.6\t4 </s>", "-1_0\t4 </s>", "line 19: expected 'LOG10 WORDS"),
         ("-0.6\t4 </s>", "-0,6\t4 </s>", "(numbers with a decimal point, not a comma), not '-0,6"),
         ("-0.7\t3", "-0.7\t4", "line 11: the word '4' is listed twice"),
         ("\\3-grams:\n-0.2\t<s> 3 4\n-0.15\t3 4 </s>\n-0.45\t4 5 </s>\n\n\\end\\\n", "\\3-grams:\n-0.2\t<s> 3 4\n",

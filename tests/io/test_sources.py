@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -136,10 +137,17 @@ def test_lines_behind_the_range_are_not_read() -> None:
     assert [sentence.id for sentence in IDS.read(lines(), "in.txt", 1, 2)] == [1, 2]
 
 
-@pytest.mark.parametrize("text", ["0", "3:2", "a:b", "1:2:3", "-1", "1.5"])
+@pytest.mark.parametrize(
+    "text", ["0", "3:2", "a:b", "1:2:3", "-1", "1.5", ":", ":0", "1_0:2_0", "1_0", "٣", " 1", "1: 2", "+1", "9" * 99]
+)
 def test_what_is_no_range_is_refused(text: str) -> None:
-    with pytest.raises(UsageError, match=rf"--range {text}: expected A:B with 1 <= A <= B, such as 1:100"):
+    with pytest.raises(UsageError, match=f"--range {re.escape(text)}: expected A:B with 1 <= A <= B, such as 1:100"):
         parse_range(text)
+
+
+def test_an_empty_range_is_refused() -> None:
+    with pytest.raises(UsageError, match="--range '': expected A:B"):
+        parse_range("")
 
 
 def test_a_unicode_line_separator_does_not_shift_lines(tmp_path: Path) -> None:

@@ -324,6 +324,7 @@ MISTAKES = {
     "no weight": (["3\t1", "4"], {}, "line 2 has no weight, unlike line 1."),
     "a weight": (["3", "4\t1"], {}, "line 2 has a tab, so a weight, unlike line 1."),
     "a weight that is a word": (["3\t1", "4\tlow"], {}, "line 2: 'low' is not a weight."),
+    "a weight with an underscore": (["3\t1", "4\t-1_0"], {}, "line 2: '-1_0' is not a weight."),
     "a weight that is missing": (["3\t1", "4\t"], {}, "line 2: '' is not a weight."),
     "nan": (["3\tnan"], {}, "line 1: 'nan' is not a weight."),
     "infinite": (["3\t-inf"], {}, "line 1: '-inf' is not a weight."),

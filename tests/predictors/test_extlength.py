@@ -70,6 +70,7 @@ class TestExternalLengthInSearch(SearchContract):
         (None, r"extlength: .*lengths: cannot be read \(No such file"),
         ("1 2\n3:x\n", "lengths: line 2: '3:x' is not a length"),
         ("-1\n", "line 1: '-1' is not a length"),
+        ("1:-1_0\n", "line 1: '1:-1_0' is not a length"),
         ("1:nan\n", "line 1: '1:nan' is not a length"),
         ("2:-inf\n", "line 1: '2:-inf' is not a length"),
         ("1 2 1:3\n", "line 1: length 1 is listed twice"),

@@ -187,6 +187,7 @@ def test_weights_are_given_as_a_comma_list() -> None:
     [
         (None, r"lrhiero: .*rules: cannot be read \(No such file"),
         ("S 1_2 1_2\n", r"rules: line 1: 3 columns"),
+        ("S 1_2 1_2 1_0\n", r"rules: line 1: a score is not a number: 1_0"),
         ("# a comment\n\nS 1_2 1_2 x\n", r"rules: line 3: a score is not a number: x"),
         ("S 1_2 1_2 nan\n", r"line 1: a score is not finite"),
         ("S 1_a_2 1_2 0\n", r"line 1: 'a' is neither a token id nor a non-terminal"),

@@ -164,6 +164,7 @@ def test_a_file_keeps_what_is_written_to_it(tmp_path: Path) -> None:
         ("3 4 : 0.5\n\n3 0.5\n", r"3.txt: line 3: '3 0.5' is not an n-gram"),
         ("3 x : 0.5\n", "line 1: '3 x : 0.5' is not an n-gram"),
         (" : 0.5\n", "is not an n-gram"),
+        ("3 : 1_0\n", "line 1: '3 : 1_0' is not an n-gram"),
         ("3 : nan\n", "line 1: '3 : nan' is not an n-gram"),
         ("3 : 1\n3 : 1\n", r"line 2: the n-gram 3 is listed twice \(sentence 3\)\."),
         ("3 9 : 1\n", r"line 1: token 9 is outside the target vocabulary of 9 tokens \(sentence 3\)\."),

@@ -189,6 +189,7 @@ def _ids(hypothesis: dict[str, Any]) -> str:
         ("2 ||| 4\n1 ||| 3 4\n", ["--nbest-list"], 1, "out: line 2: sentence ids do not ascend."),
         ("1 || 3 4\n", ["--nbest-list"], 1, "out: line 1 does not begin with a sentence id and a text."),
         ("1 ||| 3 4 ||| lm= x\n", ["--nbest-list"], 1, "out: line 1: 'x' is not a score."),
+        ("1 ||| 3 4 ||| lm= 1_0\n", ["--nbest-list"], 1, "out: line 1: '1_0' is not a score."),
         ("1 ||| 3 4 ||| 7 x= 1\n", ["--nbest-list"], 1, "out: line 1: the score '7' has no name."),
         ("1 ||| 3 4\n", ["--nbest-list", "--old-weight", "1"], 1, "out: line 1 has no total for --old-weight 1."),
         ("3 4\n", ["--output-format", "nbest"], 2, "--output-format nbest needs --nbest-list"),

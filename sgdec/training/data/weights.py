@@ -21,7 +21,6 @@ sum of the weights instead of the number of tokens, so that Lambda does not chan
 from __future__ import annotations
 
 import hashlib
-import math
 from array import array
 from collections.abc import Mapping
 from typing import Any
@@ -33,6 +32,7 @@ from torch import Tensor
 
 from sgdec.context import Vocabularies
 from sgdec.errors import SgdecError, UsageError
+from sgdec.io.limits import real_number
 from sgdec.text.lines import read_lines
 from sgdec.text.right_left import RightToLeft, pieces_of
 from sgdec.training.config import TrainConfig
@@ -215,10 +215,7 @@ def _one_vocabulary(vocabularies: Vocabularies) -> bool:
 
 
 def _weight(word: str, where: str) -> float:
-    try:
-        value = float(word)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value < 1e30:  # true for NaN, too
+    value = real_number(word)
+    if value is None or not 0 <= value < 1e30:  # true for NaN, too
         raise SgdecError(f"{where}: {word!r} is not a weight. Expected numbers >= 0, separated by blanks.")
     return value

@@ -222,6 +222,7 @@ BAD = {
     "a word": (["1", "heavy", *["1"] * 107], r"weights:2: 'heavy' is not a weight\. Expected numbers >= 0"),
     "below 0": (["1", "1", "-1", *["1"] * 106], r"weights:3: '-1' is not a weight"),
     "no number": (["nan", *["1"] * 108], r"weights:1: 'nan' is not a weight"),
+    "underscore": (["1_0", *["1"] * 108], r"weights:1: '1_0' is not a weight"),
     "infinite": (["inf", *["1"] * 108], r"weights:1: 'inf' is not a weight"),
     "a count": (
         [*[" ".join(["1"] * tokens) for tokens in LENGTHS[:-1]], "1 1"],
@@ -251,7 +252,7 @@ def test_edit_weights_need_one_vocabulary_and_a_source(tmp_path: Path) -> None:
     other.write_bytes(train_vocabulary([target for _, target in PAIRS], 12, kind="word").serialized)
     with pytest.raises(UsageError, match=r"--edit-weight compares target tokens .*Give --tokenizer once"):
         prepare(make_config(tmp_path, edit_weight=3.0, tokenizer=(*config.tokenizer, str(other))), quiet=True)
-    with pytest.raises(UsageError, match=r"--edit-weight: 0\.0 should be greater than 0"):
+    with pytest.raises(UsageError, match=r"--edit-weight: 0\.0 should be above 0"):
         make_config(tmp_path, edit_weight=0.0)
     with pytest.raises(UsageError, match="--edit-weight: gnmt cannot align target tokens with the tokens of"):
         make_config(tmp_path, edit_weight=3.0).require_fit(HardAttention)
