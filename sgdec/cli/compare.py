@@ -46,13 +46,14 @@ from sgdec.text.lines import read_lines
 @click.option(
     "--test",
     type=click.Choice(TESTS),
-    help="Significance test: paired bootstrap resampling or approximate randomisation. Default: bootstrap.",
+    help="Significance test: approximate randomisation, or sacreBLEU's paired bootstrap, which adds confidence "
+    "intervals, but whose p is too small. Default: approx.",
 )
 @click.option(
     "--samples",
     type=click.IntRange(min=1, max=1_000_000),
     metavar="N",
-    help=f"Resamples or trials of the test. Default: {SAMPLES['bootstrap']:,}; {SAMPLES['approx']:,} for approx.",
+    help=f"Trials or resamples of the test. Default: {SAMPLES['approx']:,}; {SAMPLES['bootstrap']:,} for bootstrap.",
 )
 @click.option(
     "--seed", type=click.IntRange(min=1, max=2**32 - 1), metavar="N", help=f"Seed of the test. Default: {SEED}."
@@ -102,7 +103,7 @@ def command(
     chosen = _metrics(metrics)
     runs, references, sources = _read(files, reference, source, format)
     comparison = compare(
-        runs, references, source=sources, test=test or "bootstrap", samples=samples, seed=seed or SEED,
+        runs, references, source=sources, test=test or "approx", samples=samples, seed=seed or SEED,
         metrics=chosen,
     )  # fmt: skip
     outputs: dict[str, bytes | str] = {}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.outputs import Outputs
-from sgdec.tasks.metrics import NAMES, SEED, Score, Scores, Test, corpus_scores, sentence_chrf
+from sgdec.tasks.metrics import NAMES, SAMPLES, SEED, Score, Scores, Test, corpus_scores, sentence_chrf
 from sgdec.terminal import Bar, track
 
 if TYPE_CHECKING:
@@ -121,6 +121,10 @@ class Comparison:
     """sacreBLEU's signatures, by the keys of `System.scores`; empty without references."""
     overlap_signatures: Mapping[str, str]
     """Those of BLEU and chrF in the overlaps."""
+    test: Test = "none"
+    """The test of the differences to the first system."""
+    samples: int = 0
+    """Its trials or resamples."""
 
     @property
     def has_references(self) -> bool:
@@ -146,7 +150,7 @@ def compare(
     references: Sequence[Sequence[str]] = (),
     *,
     source: Sequence[str] | None = None,
-    test: Test = "bootstrap",
+    test: Test = "approx",
     samples: int | None = None,
     seed: int = SEED,
     metrics: Sequence[str] = tuple(NAMES),
@@ -177,6 +181,8 @@ def compare(
         tuple(_sentences(runs, rows, source, metric)),
         scores.signatures if scores else {},
         overlap[0].signatures,
+        test if scores else "none",
+        samples or SAMPLES[test] if scores else 0,
     )
 
 

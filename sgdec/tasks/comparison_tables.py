@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from sgdec.tasks.comparison import Comparison, Lists, Overlap, System
-from sgdec.tasks.metrics import NAMES, Score
+from sgdec.tasks.metrics import NAMES, Score, Test
 
+TEST_NOTES: Mapping[Test, Sequence[str]] = {
+    "approx": ["p is that of approximate randomisation, two-sided, with {:,} trials."],
+    "bootstrap": [
+        "± is half of the 95 % confidence interval.",
+        "p is that of sacreBLEU's bootstrap with {:,} resamples, smaller than the two-sided p of --test approx.",
+    ],
+    "none": [],
+}
 NONE = "-"
 """Stands for a number that is undefined."""
 
@@ -38,8 +46,7 @@ def _scores(comparison: Comparison) -> Table:
         if system is not comparison.systems[0]:
             rows.append(["  difference", *map(_difference, system.scores.values()), "", ""])
     notes = ["Higher BLEU and chrF are better, lower TER is. Length and brevity are those of BLEU."]
-    if comparison.systems[0].scores["bleu"].margin is not None:
-        notes.append("± is half of the 95 % confidence interval.")
+    notes += [note.format(comparison.samples) for note in TEST_NOTES[comparison.test]]
     return Table(
         "Scores against the references",
         ["", *(NAMES[key] for key in comparison.signatures), "length ratio", "brevity penalty"],

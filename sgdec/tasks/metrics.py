@@ -1,13 +1,18 @@
-"""BLEU, chrF and TER of several systems, with sacreBLEU's paired significance tests and signatures.
+"""BLEU, chrF and TER of several systems, with paired significance tests and sacreBLEU's signatures.
 
 The tests compare each system with the first:
 
-- ``bootstrap``: paired bootstrap resampling (Koehn 2004, "Statistical Significance Tests for Machine Translation
-  Evaluation", section 3), which also gives 95 % confidence intervals;
-- ``approx``: approximate randomisation (Riezler and Maxwell 2005, "On Some Pitfalls in Automatic Evaluation and
-  Significance Testing for MT", section 4).
+- ``approx``: approximate randomisation (`sgdec.tasks.randomisation`). Its p is the probability of an absolute
+  difference at least as large if both systems were equally good.
+- ``bootstrap``: paired bootstrap resampling as in sacreBLEU and Moses, which also gives 95 % confidence intervals.
+  Its p is (c + 1) / (n + 1), where c of n resamples have an absolute difference that exceeds the mean of all these by
+  more than the observed one. Resamples vary around the observed difference and not around 0. Hence this p is smaller
+  than a two-sided one, about half of it if the difference is clear, and does not hold its level. (Koehn 2004,
+  "Statistical Significance Tests for Machine Translation Evaluation", counts the resamples in which one system is the
+  better one, which is one-sided, too.)
 
-A p-value is the probability of a difference at least as large if both systems were equally good.
+Both describe the chance in the choice of sentences, not that of training a system again (Clark et al. 2011, "Better
+Hypothesis Testing for Statistical Machine Translation").
 """
 
 from __future__ import annotations
@@ -18,23 +23,26 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
+import numpy as np
+
 from sgdec.errors import UsageError
 from sgdec.search.memory import available
+from sgdec.tasks.randomisation import ScoreOf, Statistics, p_value
 
 if TYPE_CHECKING:
     from sacrebleu.metrics.base import Metric
     from sacrebleu.metrics.chrf import CHRF
 
-Test: TypeAlias = Literal["bootstrap", "approx", "none"]
+Test: TypeAlias = Literal["approx", "bootstrap", "none"]
 TESTS: tuple[Test, ...] = get_args(Test)
-SAMPLES: Mapping[Test, int] = {"bootstrap": 1000, "approx": 10_000, "none": 0}
-"""The numbers of resamples or trials if none is given: those of sacreBLEU."""
+SAMPLES: Mapping[Test, int] = {"approx": 10_000, "bootstrap": 1000, "none": 0}
+"""The numbers of trials or resamples if none is given: those of sacreBLEU."""
 SEED = 12345
 """sacreBLEU's own."""
 SEED_VARIABLE = "SACREBLEU_SEED"
-SAMPLE_BYTES: Mapping[Test, int] = {"bootstrap": 84, "approx": 12, "none": 0}
-"""The memory that sacreBLEU needs per sentence and sample. Bootstrap: the statistics of chrF, 18 numbers of 4 bytes,
-and indices. Randomisation: masks, and one of them as integers of 8 bytes."""
+RESAMPLE_BYTES = 84
+"""The memory that sacreBLEU's bootstrap needs per sentence and resample: the statistics of chrF, 18 numbers of 4
+bytes, and indices."""
 
 NAMES = {"bleu": "BLEU", "chrf": "chrF", "ter": "TER"}
 """The metrics with their names for readers. Higher BLEU and chrF are better, lower TER is."""
@@ -60,7 +68,8 @@ class Scores:
     """The scores of all systems."""
 
     signatures: Mapping[str, str]
-    """sacreBLEU's signature of each metric, by its key in `NAMES`."""
+    """sacreBLEU's signature of each metric, by its key in `NAMES`, with the seed and the number of samples of a
+    test."""
     systems: tuple[Mapping[str, Score], ...]
     """The scores of each system, by the same keys."""
 
@@ -68,18 +77,17 @@ class Scores:
 def corpus_scores(
     systems: Sequence[Sequence[str]],
     references: Sequence[Sequence[str]],
-    test: Test = "bootstrap",
+    test: Test = "approx",
     samples: int | None = None,
     seed: int = SEED,
     keys: Sequence[str] = tuple(NAMES),
 ) -> Scores:
     """Scores of the outputs of each system, one per sentence, against one or more references for each sentence.
 
-    ``samples``: the number of resamples or trials, by default `SAMPLES`. ``seed`` must be above 0, because sacreBLEU
-    takes 0 for a random seed. sacreBLEU computes the p-values; two scores that are equal have p = 1, where it would
-    give 1 / (samples + 1). ``keys``: the metrics.
+    ``samples``: the number of trials or resamples, by default `SAMPLES`. ``seed`` must be above 0, because sacreBLEU
+    takes 0 for a random seed. Two scores that are equal have p = 1. ``keys``: the metrics.
 
-    Raises UsageError if the samples need more memory than is available.
+    Raises UsageError if resamples need more memory than is available.
     """
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
@@ -88,8 +96,10 @@ def corpus_scores(
     known: dict[str, Metric] = {"bleu": BLEU(force=True), "chrf": CHRF(), "ter": TER()}
     metrics = {key: known[key] for key in keys}
     outputs = [list(system) for system in systems]
-    if test != "none":
-        return _tested(metrics, outputs, references, test, samples or SAMPLES[test], seed)
+    if test == "approx":
+        return _randomised(metrics, outputs, references, samples or SAMPLES[test], seed)
+    if test == "bootstrap":
+        return _bootstrapped(metrics, outputs, references, samples or SAMPLES[test], seed)
     values = {
         key: [metric.corpus_score(each, references).score for each in outputs] for key, metric in metrics.items()
     }
@@ -109,20 +119,53 @@ def sentence_chrf(output: str, references: Sequence[str], metric: CHRF) -> float
     return float(metric.sentence_score(output, references).score)
 
 
-def _tested(
+def _randomised(
     metrics: Mapping[str, Metric],
     outputs: Sequence[list[str]],
     references: Sequence[Sequence[str]],
-    test: Test,
+    trials: int,
+    seed: int,
+) -> Scores:
+    signatures = {}
+    systems: list[dict[str, Score]] = [{} for _ in outputs]
+    for key, metric in metrics.items():
+        score_of = score_of_sums(metric)
+        statistics = [statistics_of(metric, each, references) for each in outputs]
+        values = [score_of(each.sum(0).tolist()) for each in statistics]
+        systems[0][key] = _score(values[0], None)
+        for place in range(1, len(outputs)):
+            p = p_value(statistics[0], statistics[place], score_of, trials, seed)
+            systems[place][key] = _score(values[place], values[0], p)
+        signature = metric.get_signature()
+        signature.update("seed", seed)
+        signature.update("ar", trials)
+        signatures[key] = signature.format()
+    return Scores(signatures, tuple(systems))
+
+
+def statistics_of(metric: Metric, outputs: Sequence[str], references: Sequence[Sequence[str]]) -> Statistics:
+    """The statistics of each sentence from which a metric of sacreBLEU computes the score of a corpus."""
+    return np.array(metric._extract_corpus_statistics(outputs, references), np.float64)
+
+
+def score_of_sums(metric: Metric) -> ScoreOf:
+    """The function from the sums of these statistics to the score."""
+    return lambda sums: float(metric._compute_score_from_stats(sums).score)
+
+
+def _bootstrapped(
+    metrics: Mapping[str, Metric],
+    outputs: Sequence[list[str]],
+    references: Sequence[Sequence[str]],
     samples: int,
     seed: int,
 ) -> Scores:
     from sacrebleu.significance import PairedTest, Result
 
-    _require_room(len(outputs[0]), samples, test)
+    _require_room(len(outputs[0]), samples)
     named: list[tuple[str, Sequence[str]]] = [(str(place), each) for place, each in enumerate(outputs)]
     with _seeded(seed):
-        paired = PairedTest(named, metrics, references, {"bootstrap": "bs", "approx": "ar"}[test], samples)
+        paired = PairedTest(named, metrics, references, "bs", samples)
         signatures, results = paired()
     # Both dictionaries have the metrics in the given order, under sacreBLEU's names, such as chrF2.
     tested = dict(zip(metrics, list(results.values())[1:], strict=True))
@@ -157,12 +200,12 @@ def _number(value: float | None) -> float | None:
     return None if value is None else float(value)  # of NumPy
 
 
-def _require_room(sentences: int, samples: int, test: Test) -> None:
-    needed, room = sentences * samples * SAMPLE_BYTES[test], available()
+def _require_room(sentences: int, samples: int) -> None:
+    needed, room = sentences * samples * RESAMPLE_BYTES, available()
     if room is not None and needed > room:
         raise UsageError(
-            f"the test of {sentences:,} sentences with {samples:,} samples needs {needed / 2**30:.1f} GiB, but "
-            f"{room / 2**30:.1f} GiB are available. Give fewer --samples, or --test approx or none."
+            f"the bootstrap of {sentences:,} sentences with {samples:,} samples needs {needed / 2**30:.1f} GiB, but "
+            f"{room / 2**30:.1f} GiB are available. Give fewer --samples, or --test approx."
         )
 
 

@@ -65,6 +65,7 @@ def test_metrics_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> None:
     scores = [[system["scores"] for system in systems] for systems in found]
     assert [list(each) for each in scores[1]] == [["bleu", "chrf"]] * 2
     assert all(some.items() <= of_all.items() for of_all, some in zip(*scores, strict=True))
+    assert "chrF: nrefs" in sgdec(*common, "--metrics", "chrf", capsys=capsys)
     said = sgdec(*common, "--metrics", "bleu,comet", capsys=capsys, status=2)
     assert "'comet' is not a metric; expected a list of bleu, chrf, ter." in said
 
@@ -73,11 +74,25 @@ def test_differences_have_p_values_which_the_seed_decides(capsys: pytest.Capture
     options = ["--reference", "ref", "--samples", "50", "--show", "0"]
     printed = [sgdec("a", "b", *options, "--seed", seed, capsys=capsys) for seed in ("1", "1", "2")]
     assert printed[0] == printed[1] != printed[2]
-    assert re.search(r"  difference +\+\d+\.\d\d \(p 0\.\d+\)", printed[0]) and "bs:50|seed:1|" in printed[0]
-    approx = sgdec("a", "b", *options, "--test", "approx", capsys=capsys)
-    assert "ar:50|seed:12345|" in approx and "±" not in approx
+    assert re.search(r"  difference +\+\d+\.\d\d \(p (0\.\d+|1)\)", printed[0]) and "ar:50|seed:1|" in printed[0]
     itself = sgdec("a", "a", *options, capsys=capsys)
     assert itself.count("+0.00 (p 1)") == 3
+
+
+def test_the_report_says_which_p_it_has(capsys: pytest.CaptureFixture[str]) -> None:
+    options = "a b --reference ref --samples 50 --show 0 --html out.html --json out".split(" ")
+    approx = sgdec(*options, capsys=capsys)
+    note = "p is that of approximate randomisation, two-sided, with 50 trials."
+    assert f"\n{note}\n" in approx and "±" not in approx and "ar:50|seed:12345|" in approx
+    assert note in Page(Path("out.html").read_text()).texts["p"]
+    found = json.loads(Path("out").read_text())
+    assert (found["test"], found["samples"]) == ("approx", 50)
+    bootstrap = sgdec(*options, "--test", "bootstrap", capsys=capsys)
+    note = "p is that of sacreBLEU's bootstrap with 50 resamples, smaller than the two-sided p of --test approx."
+    assert f"\n{note}\n" in bootstrap and "±" in bootstrap and "bs:50|seed:12345|" in bootstrap
+    assert note in Page(Path("out.html").read_text()).texts["p"]
+    assert json.loads(Path("out").read_text())["test"] == "bootstrap"
+    assert "p is that of" not in sgdec("a", "b", "--reference", "ref", "--test", "none", capsys=capsys)
 
 
 def test_the_sentences_that_differ_most_are_printed_as_changes(capsys: pytest.CaptureFixture[str]) -> None:

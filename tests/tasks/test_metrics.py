@@ -1,8 +1,7 @@
-"""Scores and significance are sacreBLEU's own, and equal scores are no evidence of a difference."""
+"""Scores and the bootstrap are sacreBLEU's own, and equal scores are no evidence of a difference."""
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
@@ -43,15 +42,6 @@ def by_command_line(folder: Path, *options: str) -> str:
 
 
 @pytest.mark.slow
-def test_approximate_randomisation_is_that_of_sacrebleu(tmp_path: Path) -> None:
-    scores = corpus_scores([FIRST, SECOND], [REFERENCES, OTHERS], "approx", 300, 7)
-    expected = json.loads(by_command_line(tmp_path, "--paired-ar", "--paired-ar-n", "300", "-f", "json"))
-    for system, found in zip(scores.systems, expected, strict=True):
-        for key, name in (("bleu", "BLEU"), ("chrf", "chrF2"), ("ter", "TER")):
-            assert system[key].value == found[name]["score"] and system[key].p_value == found[name]["p_value"]
-
-
-@pytest.mark.slow
 def test_the_bootstrap_is_that_of_sacrebleu(tmp_path: Path) -> None:
     """Its command prints these numbers rounded."""
     scores = corpus_scores([FIRST, SECOND], [REFERENCES, OTHERS], "bootstrap", 300, 7)
@@ -65,13 +55,21 @@ def test_the_bootstrap_is_that_of_sacrebleu(tmp_path: Path) -> None:
         assert signature in printed and "bs:300|seed:7" in signature
 
 
-def test_without_a_test_scores_are_those_of_sacrebleu() -> None:
-    scores = corpus_scores([FIRST, SECOND], [REFERENCES], "none")
+@pytest.mark.parametrize("references", [[REFERENCES], [REFERENCES, OTHERS]])
+@pytest.mark.parametrize("test", ["none", "approx"])
+def test_scores_are_those_of_sacrebleu(test: metrics.Test, references: list[list[str]]) -> None:
+    scores = corpus_scores([FIRST, SECOND], references, test, 20)
     for system, outputs in zip(scores.systems, (FIRST, SECOND), strict=True):
-        assert system["bleu"].value == sacrebleu.corpus_bleu(outputs, [REFERENCES]).score
-        assert system["chrf"].value == sacrebleu.corpus_chrf(outputs, [REFERENCES]).score
-        assert system["ter"].value == sacrebleu.corpus_ter(outputs, [REFERENCES]).score
-        assert all(score.p_value is score.mean is score.margin is None for score in system.values())
+        assert system["bleu"].value == sacrebleu.corpus_bleu(outputs, references).score
+        assert system["chrf"].value == sacrebleu.corpus_chrf(outputs, references).score
+        assert system["ter"].value == sacrebleu.corpus_ter(outputs, references).score
+        assert all(score.mean is score.margin is None for score in system.values())
+        assert all((score.p_value is None) == (test == "none" or outputs is FIRST) for score in system.values())
+
+
+def test_signatures_name_the_test() -> None:
+    signatures = corpus_scores([FIRST, SECOND], [REFERENCES], samples=20, seed=3).signatures
+    assert all("|ar:20|seed:3|" in signature for signature in signatures.values())
 
 
 def test_scores_computed_by_hand() -> None:

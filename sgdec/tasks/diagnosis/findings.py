@@ -69,7 +69,7 @@ def _stops(summary: Summary) -> Iterator[str]:
 
 
 def _other_lengths(summary: Summary) -> str:
-    """What the stop rule does to lengths."""
+    """The lengths that the other stop rule gives."""
     now, then = summary.lengths.ratio, summary.stops.length_ratio
     if now is None or then is None or f"{now:.2f}" == f"{then:.2f}":
         return ""

@@ -31,11 +31,11 @@ class Stopping:
     rule: str | None
     """None if the decoder has no option for it."""
     caveat: str | None = None
-    """Why the decoder's searches can end too early, and with what they cannot; None if they cannot."""
+    """The reason why the decoder's searches can end too early, and rules that cannot; None if they cannot."""
     other: str | None = None
     """The rule of the second search; None without one."""
     found: Mapping[int, Outcome] = field(default_factory=dict)
-    """What it found, by sentence."""
+    """Its outcomes, by sentence."""
 
     @property
     def origin(self) -> str:

@@ -1,4 +1,4 @@
-"""What a diagnosis is about: predictors with their weights, the decoder with its options, and the exact search."""
+"""The subject of a diagnosis: predictors with their weights, the decoder with its options, and the exact search."""
 
 from __future__ import annotations
 

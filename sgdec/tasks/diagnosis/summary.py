@@ -46,7 +46,7 @@ class Stops(NamedTuple):
     """The searches that their stop rule has ended too early, as a second search with another rule shows."""
 
     caveat: str | None
-    """Why this can happen (`Stopping.caveat`); None if it cannot."""
+    """The reason why this can happen (`Stopping.caveat`); None if it cannot."""
     rule: str | None
     other: str | None
     """The rule of the second search; None without one."""
