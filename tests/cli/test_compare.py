@@ -80,7 +80,7 @@ def test_differences_have_p_values_which_the_seed_decides(capsys: pytest.Capture
 
 
 def test_the_report_says_which_p_it_has(capsys: pytest.CaptureFixture[str]) -> None:
-    options = "a b --reference ref --samples 50 --show 0 --html out.html --json out".split(" ")
+    options = ["a", "b", "--reference", "ref", "--samples", "50", "--html", "out.html", "--json", "out"]
     approx = sgdec(*options, capsys=capsys)
     note = "p is that of approximate randomisation, two-sided, with 50 trials."
     assert f"\n{note}\n" in approx and "±" not in approx and "ar:50|seed:12345|" in approx
