@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, NamedTuple, final
 
 from sgdec.derived import Derived, DerivedRelaxation
-from sgdec.plugins.surface import require_sound
+from sgdec.plugins.surface import require_sound, require_sound_traits
 from sgdec.protocol import ABILITIES, BatchPredictor, Candidates, Predictor, Scores, Source, State, ability
 from sgdec.relaxations import Relaxation
 from sgdec.search.blame import WrongAnswer
@@ -81,9 +81,10 @@ class Lifted(BatchPredictor):
 def lift(predictor: Predictor | BatchPredictor) -> BatchPredictor:
     """The batch form of any predictor.
 
-    Raises SgdecError if its class breaks the protocol (`sgdec.plugins.surface`).
+    Raises SgdecError if its class or its traits break the protocol (`sgdec.plugins.surface`).
     """
     require_sound(type(predictor))
+    require_sound_traits(predictor)
     return Lifted(predictor) if isinstance(predictor, Predictor) else predictor
 
 

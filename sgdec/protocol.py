@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from sgdec.context import Vocabularies
 from sgdec.ranking import Ranking
-from sgdec.renamed import former_names
+from sgdec.renamed import FormerTraits, former_names
 from sgdec.scores import FORBIDDEN, Array, Scores, SparseRow
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Source:
     """At most this many target tokens before ``</s>``; None = no limit."""
 
 
-class Traits:
+class Traits(FormerTraits):
     """Values that the framework reads; set in the class or, if they depend on options, in ``__init__``."""
 
     on_demand: bool = False

@@ -1,10 +1,12 @@
-"""Old names of the public API: each works for one more version, with a warning that gives the new name."""
+"""Old names of the public API. Each works as long as the protocol has the same version (`sgdec.protocol.API`)."""
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from numbers import Real
 from typing import Any
 
 
@@ -17,10 +19,47 @@ def former_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
         home, _, new = names[name].rpartition(":")
         home, new = (home, new) if home else (new, name)
         warnings.warn(
-            f"{module}.{name} is called {home}.{new} now; the next version of sgdec removes the old name.",
+            f"{module}.{name} is called {home}.{new} now; the next version of the protocol removes the old name.",
             DeprecationWarning,
             stacklevel=2,
         )
         return getattr(import_module(home), new)
 
     return find
+
+
+class _NeverPositive:
+    """The trait of this name in an instance: reads and sets ``max_score``."""
+
+    def __get__(self, predictor: Any, cls: type[Any]) -> bool:
+        highest = (cls if predictor is None else predictor).max_score
+        return isinstance(highest, Real) and float(highest) <= 0
+
+    def __set__(self, predictor: Any, value: bool) -> None:
+        predictor._never_positive = bool(value)
+        if not value or vars(predictor).get("max_score", math.inf) == math.inf:  # else the two may contradict
+            predictor.max_score = 0.0 if value else math.inf
+
+
+class FormerTraits:
+    """The base of `sgdec.protocol.Traits`: the trait ``never_positive``, which is called ``max_score`` now.
+
+    True is read as a highest score of 0, False as an unknown one, whether it is set in a class or in an instance.
+    What was set is remembered as ``_never_positive``, for the warning of `sgdec.plugins.surface`.
+    """
+
+    never_positive: bool = _NeverPositive()  # type: ignore[assignment]
+    _never_positive: bool | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        said, highest = (vars(cls).get(name) for name in ("never_positive", "max_score"))
+        if isinstance(said, property):
+            cls._never_positive, get = False, said.__get__
+            cls.max_score = property(lambda predictor: 0.0 if get(predictor) else math.inf)  # type: ignore[attr-defined]
+        elif said is not None:
+            del cls.never_positive  # so that instances can set it
+            if highest is None:
+                cls.max_score = 0.0 if said else math.inf  # type: ignore[attr-defined]
+            if highest is None or (said and isinstance(highest, Real) and float(highest) > 0):
+                cls._never_positive = bool(said)

@@ -26,7 +26,7 @@ from sgdec.device import require_device
 from sgdec.errors import SgdecError, UsageError
 from sgdec.io.limits import VOCABULARY
 from sgdec.lifting import lift
-from sgdec.plugins.host import Host, no_exit
+from sgdec.plugins.host import Host, name_of, no_exit
 from sgdec.plugins.options import configure, describe, refuse_unused
 from sgdec.plugins.predictor_list import EntryOptions, ListEntry, entries_of
 from sgdec.plugins.surface import require_sound
@@ -61,7 +61,7 @@ class RunConfig:
     def decoder_name(self) -> str:
         """The name that the decoder's options belong to: its own name, or that of its class."""
         if isinstance(self.decoder, str):
-            return self.decoder
+            return name_of(self.decoder)
         return (self.decoder if isinstance(self.decoder, type) else type(self.decoder)).__name__
 
 
@@ -141,7 +141,7 @@ def assemble(config: RunConfig, host: Host) -> Run:
     refuse_unused(config.options, [*parts, decoder_name], partial(_how_to_use, host))
     given = {name: dict(config.options.get(name, {})) for name in [*parts, decoder_name]}
     weights = [_weight(given[entry.name].pop("weight", 1.0), entry.name) for entry in entries]
-    renormalized = [_renormalizes(given[entry.name].pop("renormalize", False), entry.name) for entry in entries]
+    renormalized = [_renormalizes(given[entry.name], parts[entry.name], entry.name) for entry in entries]
     chains = [_chain(entry, parts, given) for entry in entries]
     vocabularies = _vocabularies(chains, config.tokenizer)
     context = Context(
@@ -169,6 +169,8 @@ def assemble(config: RunConfig, host: Host) -> Run:
 
 def _how_to_use(host: Host, name: str) -> str | None:
     """How a run uses the plugin called ``name``; None if there is none."""
+    if "@" in name:
+        return f"Options belong to the name alone: --{name_of(name)}.OPTION."
     kinds = {entry.kind for entry in host.names() if entry.name == name}
     if "decoder" in kinds:
         return f"It is a decoder: give --decoder {name}, or omit its options."
@@ -208,8 +210,11 @@ def _weight(value: Any, name: str) -> float:
     return weight
 
 
-def _renormalizes(value: Any, name: str) -> bool:
-    options = configure(EntryOptions, {"renormalize": value}, name=name)
+def _renormalizes(given: dict[str, Any], cls: type[Any], name: str) -> bool:
+    """Take ``renormalize`` out of an entry's options, unless its class has an option of this name itself."""
+    if any(option.name == "renormalize" for option in describe(cls)):
+        return False
+    options = configure(EntryOptions, {"renormalize": given.pop("renormalize", False)}, name=name)
     return bool(options["renormalize"])
 
 

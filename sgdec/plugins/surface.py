@@ -2,11 +2,15 @@
 
 Abilities, traits and class hooks are optional, so a misspelt name would be ignored silently. A predictor whose state
 cannot be saved would score the wrong prefix. A class is checked once, when it is loaded or lifted.
+
+What was valid when `API` got its number is valid still. A class that uses an old name, or a name that resembles a
+younger one, causes a warning.
 """
 
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import cached_property
@@ -19,6 +23,8 @@ from sgdec.errors import SgdecError
 from sgdec.protocol import BatchDecoder, BatchPredictor, Decoder, Predictor, Traits
 from sgdec.suggest import suggest
 from sgdec.wrapping import FORWARDED, Wrapper
+
+log = logging.getLogger(__name__)
 
 Methods = Mapping[str, tuple[int, ...]]
 """For each method the numbers of arguments that it can be called with."""
@@ -50,36 +56,56 @@ PAGES: Mapping[type[Any], tuple[Methods, tuple[str, ...]]] = {
 }
 """Methods and traits of each kind of plugin."""
 TYPES: Mapping[str, tuple[type[Any], ...]] = {
-    "on_demand": (bool,), "independent_rows": (bool,), "restricts": (bool,), "arcs_of_tensors": (bool,),
+    "on_demand": (int,), "independent_rows": (int,), "restricts": (int,), "arcs_of_tensors": (int,),
     "max_score": (Real,),
 }  # fmt: skip
 EXPECTED = {kind: "a number" if types == (Real,) else "True or False" for kind, types in TYPES.items()}
-_OF_PREDICTORS = {
-    "weight": "every predictor has an option of this name, the factor of its scores",
-    "renormalize": "every predictor has an option of this name, about what the others allow",
-}
+_OF_PREDICTORS = {"weight": "every predictor has an option of this name, the factor of its scores"}
 RESERVED: Mapping[type[Any], Mapping[str, str]] = {
     Predictor: _OF_PREDICTORS,
     BatchPredictor: _OF_PREDICTORS,
     Decoder: {"inner": "only wrappers of predictors have an inner part"},
 }
 """Names of constructor parameters that no option can have, with the reasons."""
-FORMER = {"never_positive": "set max_score = 0.0 (or another highest score of any token)"}
-"""Names that are no longer used, and their replacements."""
+LATER = frozenset({
+    "state_label", "progress", "advancing", "arcs", "release", "relaxations", "whole", "subset", "in_batches",
+    "decode_stream", "restricts", "arcs_of_tensors",
+})  # fmt: skip
+"""Names that are younger than the number of `API`. An older plugin may have its own names that are similar."""
+NEVER_POSITIVE = "never_positive is an old name: True is read as max_score = 0.0. Set max_score in its place."
 NEAR = 0.85
 """A name with at least this similarity to a known one is reported as misspelt."""
 _SOUND: WeakSet[type[Any]] = WeakSet()
 """Classes that have passed the check."""
+_TOLD: WeakSet[type[Any]] = WeakSet()
+"""Classes whose objects have set an old trait, of which the user has been warned."""
 
 
 def require_sound(cls: type[Any]) -> None:
-    """Raise SgdecError, with class, file and line, if the class of a predictor or decoder breaks the protocol."""
+    """Raise SgdecError, with class, file and line, if the class of a predictor or decoder breaks the protocol.
+
+    Warns of names that are old or perhaps misspelt.
+    """
     if cls in _SOUND:
         return
     problem = next(_problems(cls), None)
     if problem is not None:
         raise SgdecError(f"class {cls.__qualname__}{place(cls)}: {problem}")
     _SOUND.add(cls)
+    for doubt in _doubts(cls):
+        log.warning(f"class {cls.__qualname__}{place(cls)}: {doubt}")
+
+
+def require_sound_traits(predictor: object) -> None:
+    """Raise SgdecError if traits that the constructor has set contradict each other. Warns of old ones."""
+    if "_never_positive" not in vars(predictor):
+        return
+    cls = type(predictor)
+    if (problem := _contradiction(predictor)) is not None:
+        raise SgdecError(f"class {cls.__qualname__}{place(cls)}: {problem}")
+    if cls not in _TOLD and getattr(cls, "_never_positive", None) is None:  # else `_doubts` has said so
+        _TOLD.add(cls)
+        log.warning(f"class {cls.__qualname__}{place(cls)}: {NEVER_POSITIVE}")
 
 
 def _problems(cls: type[Any]) -> Iterator[str]:
@@ -87,8 +113,7 @@ def _problems(cls: type[Any]) -> Iterator[str]:
     if page is None:
         return
     methods, traits = PAGES[page]
-    for name in _declared(cls):
-        yield from _misspelt(cls, name, methods, traits)
+    yield from (said for near, said in _misspelt(cls, methods, traits) if near not in LATER)
     for name, counts in methods.items():
         yield from _wrong_arguments(cls, name, counts)
     for name in traits:
@@ -96,30 +121,55 @@ def _problems(cls: type[Any]) -> Iterator[str]:
             yield f"{name} has to be a class attribute or a property, not a method."
         else:
             yield from _wrong_type(cls, name)
+    if (contradiction := _contradiction(cls)) is not None:
+        yield contradiction
     for name in HOOKS:
         hook = inspect.getattr_static(cls, name, None)
         if hook is not None and not isinstance(hook, classmethod):
             yield f"{name} has to be a classmethod: it is called before an instance is created."
     if page is Predictor:
         yield from _half_a_state(cls)
-    yield from _never_given(cls, RESERVED[page])
+    yield from (said for needed, said in _never_given(cls, RESERVED[page]) if needed)
     if issubclass(cls, Wrapper):
         yield from _wrong_forwards(cls)
 
 
+def _doubts(cls: type[Any]) -> Iterator[str]:
+    """What is no reason to refuse a class, because it was valid when `API` got its number."""
+    page = next((page for page in PAGES if issubclass(cls, page)), None)
+    if page is None:
+        return
+    if getattr(cls, "_never_positive", None) is not None:
+        yield NEVER_POSITIVE
+    yield from (said for near, said in _misspelt(cls, *PAGES[page]) if near in LATER)
+    yield from (said for needed, said in _never_given(cls, RESERVED[page]) if not needed)
+    if page is not Decoder and "renormalize" in inspect.signature(cls.__init__).parameters:
+        yield "its option 'renormalize' hides the one that every predictor has. Choose another name."
+
+
+def _contradiction(predictor: Any) -> str | None:
+    """The reason why the two traits that an object or a class has set exclude each other; None if they do not."""
+    highest = getattr(predictor, "max_score", None)
+    if getattr(predictor, "_never_positive", None) and isinstance(highest, Real) and float(highest) > 0:
+        return f"never_positive = True and max_score = {highest:g} contradict each other. Set only max_score."
+    return None
+
+
 def _declared(cls: type[Any]) -> list[str]:
     """The public names of a class and its bases outside the protocol."""
-    ours = {"sgdec.protocol", "builtins", "abc", "typing"}
+    ours = {"sgdec.protocol", "sgdec.renamed", "builtins", "abc", "typing"}
     return [name for base in cls.__mro__ if base.__module__ not in ours for name in vars(base) if name[0] != "_"]
 
 
-def _misspelt(cls: type[Any], name: str, methods: Methods, traits: tuple[str, ...]) -> Iterator[str]:
-    if name in FORMER:
-        yield f"{name} is no longer used: {FORMER[name]}."
-    known = (*methods, *HOOKS) if callable(getattr(cls, name, None)) else traits
-    near = get_close_matches(name, known, n=1, cutoff=NEAR)
-    if near and name not in (*methods, *HOOKS, *traits):
-        yield f"it has {name!r}, which sgdec never uses. Did you mean {near[0]!r}? If not, choose another name."
+def _misspelt(cls: type[Any], methods: Methods, traits: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Names of the protocol that names of the class resemble, each with a sentence about it."""
+    for name in _declared(cls):
+        known = (*methods, *HOOKS) if callable(getattr(cls, name, None)) else traits
+        near = get_close_matches(name, known, n=1, cutoff=NEAR)
+        if near and name not in (*methods, *HOOKS, *traits):
+            yield near[0], (
+                f"it has {name!r}, which sgdec never uses. Did you mean {near[0]!r}? If not, choose another name."
+            )
 
 
 def _wrong_arguments(cls: type[Any], name: str, counts: tuple[int, ...]) -> Iterator[str]:
@@ -143,11 +193,12 @@ def _wrong_type(cls: type[Any], trait: str) -> Iterator[str]:
         yield f"{trait} is {value!r}; expected {EXPECTED[trait]}."
 
 
-def _never_given(cls: type[Any], reserved: Mapping[str, str]) -> Iterator[str]:
-    """Constructor parameters whose names the framework uses for something else."""
-    for name in inspect.signature(cls.__init__).parameters:
+def _never_given(cls: type[Any], reserved: Mapping[str, str]) -> Iterator[tuple[bool, str]]:
+    """Constructor parameters whose names the framework uses for something else: whether one is required, and why."""
+    for name, parameter in inspect.signature(cls.__init__).parameters.items():
         if name in reserved:
-            yield f"its parameter {name!r} can never be given: {reserved[name]}. Call it otherwise."
+            needed = parameter.default is parameter.empty
+            yield needed, f"its parameter {name!r} can never be given: {reserved[name]}. Call it otherwise."
 
 
 def _wrong_forwards(cls: type[Wrapper]) -> Iterator[str]:

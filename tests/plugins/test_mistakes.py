@@ -36,14 +36,14 @@ from tests.helpers.plugin_files import HEAD, decode, write_plugin
         ("    def read_vocabulary(cls, **options): pass\n", "Did you mean 'read_vocabularies'?"),
         ("    on_demnd = True\n", "'on_demnd', which sgdec never uses. Did you mean 'on_demand'?"),
         ("    maxscore = 0.0\n", "Did you mean 'max_score'?"),
-        ("    never_positive = True\n", "never_positive is no longer used: set max_score = 0.0"),
+        ("    never_positive = True\n    max_score = 0.5\n", "never_positive = True and max_score = 0.5 contradict"),
         ("    def best_remaining(self): return []\n", "best_remaining(self) is called with 1 argument"),
         ("    def initialize(self): pass\n", "initialize(self) is called with 1 argument, which it does not take"),
         ("    def predict_next(self): pass\n", "predict_next(self) is called with 1 argument"),
         ("    def predict_next(self, candidates): pass\n", "predict_next(self, candidates) is called with 0 arg"),
         ("    max_score = 'high'\n", "max_score is 'high'; expected a number."),
         ("    on_demand = 'no'\n", "on_demand is 'no'; expected True or False."),
-        ("    def __init__(self, weight: float = 1.0): pass\n", "its parameter 'weight' can never be given"),
+        ("    def __init__(self, weight: float): pass\n", "its parameter 'weight' can never be given"),
         ("    def read_vocabularies(self, **options): pass\n", "read_vocabularies has to be a classmethod"),
     ],
 )
@@ -84,7 +84,7 @@ def test_a_wrapper_without_its_inner_predictor_says_what_is_missing() -> None:
 
 def test_a_decoder_has_no_parameter_of_the_name_inner() -> None:
     class Mine(GreedyDecoder):
-        def __init__(self, inner: str = "beam") -> None: ...
+        def __init__(self, inner: str) -> None: ...
 
     with pytest.raises(SgdecError, match="its parameter 'inner' can never be given: only wrappers of predictors"):
         require_sound(Mine)

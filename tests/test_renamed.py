@@ -1,0 +1,143 @@
+"""The promise of old names: what was valid when the protocol got its number is valid as long as it has it."""
+
+from __future__ import annotations
+
+import copy
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+from sgdec import BatchPredictor, Predictor, Scores
+from sgdec.errors import SgdecError
+from sgdec.lifting import lift
+from sgdec.protocol import Candidates
+from tests.helpers.plugin_files import decode, write_plugin
+
+WARNING = "never_positive is an old name: True is read as max_score = 0.0. Set max_score in its place."
+
+
+class Silent(Predictor):
+    def predict_next(self, candidates: Candidates | None = None) -> Scores:
+        return Scores.constant(-1.0)
+
+
+class OfClass(Silent):
+    never_positive: ClassVar[bool] = True  # type: ignore[misc]
+
+
+class Derived(OfClass):
+    """Has the trait of its base."""
+
+
+class Revoked(OfClass):
+    never_positive = False  # type: ignore[misc]
+
+
+class OfInstance(Silent):
+    def __init__(self) -> None:
+        self.never_positive = True
+
+
+class RevokedByInstance(OfClass):
+    def __init__(self) -> None:
+        self.never_positive = False  # type: ignore[misc]
+
+
+class Computed(Silent):
+    @property
+    def never_positive(self) -> bool:  # type: ignore[override]
+        return True
+
+
+@dataclass
+class WithFields(Silent):
+    never_positive: bool = True
+
+
+class Both(Silent):
+    never_positive = True
+    max_score = -0.5
+
+
+class Unknown(Silent):
+    never_positive = False
+    max_score = 2.0
+
+
+@pytest.mark.parametrize(
+    ("cls", "highest", "warned"),
+    [
+        (OfClass, 0.0, True), (Derived, 0.0, True), (Revoked, math.inf, True), (OfInstance, 0.0, True),
+        (RevokedByInstance, math.inf, True), (Computed, 0.0, True), (WithFields, 0.0, True), (Both, -0.5, False),
+        (Unknown, 2.0, False), (Silent, math.inf, False),
+    ],
+)  # fmt: skip
+def test_never_positive_is_max_score(
+    cls: type[Silent], highest: float, warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    for predictor in (cls(), copy.copy(cls())):
+        lifted = lift(predictor)
+        assert predictor.max_score == lifted.max_score == highest
+        assert predictor.never_positive == lifted.never_positive == (highest <= 0)
+    assert [message.endswith(WARNING) for message in caplog.messages] == [True] * warned
+    assert all(cls.__name__ in message and f"{Path(__file__)}, line " in message for message in caplog.messages)
+
+
+def test_a_wrapper_that_passes_the_trait_on(caplog: pytest.LogCaptureFixture) -> None:
+    class Old(BatchPredictor):
+        def __init__(self, inner: BatchPredictor, bonus: bool = False) -> None:
+            self.never_positive = inner.never_positive
+            if bonus:
+                self.never_positive = False
+
+        initialize_batch = predict_batch = consume_batch = lambda self, *_: []  # type: ignore[assignment]
+
+    assert [Old(lift(Silent())).max_score, Old(lift(OfClass())).max_score] == [math.inf, 0.0]
+    assert Old(lift(OfClass()), bonus=True).max_score == math.inf
+    assert lift(Old(lift(Silent()))).max_score == math.inf
+
+
+class InClass(Silent):
+    never_positive = True
+    max_score = 1.0
+
+
+class InInstance(Silent):
+    def __init__(self, first: str) -> None:
+        for trait in (first, "max_score" if first == "never_positive" else "never_positive"):
+            setattr(self, trait, {"never_positive": True, "max_score": 1.0}[trait])
+
+
+@pytest.mark.parametrize(
+    "make", [InClass, lambda: InInstance("max_score"), lambda: InInstance("never_positive")], ids=["class", "a", "b"]
+)
+def test_traits_that_contradict_each_other_are_refused(make: Any) -> None:
+    with pytest.raises(SgdecError, match=r"^class In.*: never_positive = True and max_score = 1 contradict"):
+        lift(make())
+
+
+def test_a_run_says_once_that_a_plugin_has_an_old_name(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = write_plugin(tmp_path, "    never_positive = True\n    def arc(self): pass\n")
+    assert decode(tmp_path, "--decoder", "greedy") == 0
+    warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Warning: ")]
+    assert warnings == [
+        f"Warning: class Mine ({path}, line 5): {WARNING}",
+        f"Warning: class Mine ({path}, line 5): it has 'arc', which sgdec never uses. Did you mean 'arcs'? If not, "
+        "choose another name.",
+    ]
+
+
+def test_an_old_option_renormalize_is_the_plugins_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Every predictor got an option of this name later."""
+    write_plugin(tmp_path, "    def __init__(self, renormalize: int = 0): assert renormalize == 7\n")
+    assert decode(tmp_path, "--decoder", "greedy", "--mine.renormalize", "7") == 0
+    assert "its option 'renormalize' hides the one that every predictor has." in capsys.readouterr().err
+
+
+def test_a_parameter_weight_keeps_its_default(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_plugin(tmp_path, "    def __init__(self, weight: float = 1.0): assert weight == 1.0\n")
+    assert decode(tmp_path, "--decoder", "greedy", "--mine.weight", "2") == 0
+    assert "its parameter 'weight' can never be given" in capsys.readouterr().err
