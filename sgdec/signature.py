@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sgdec.io import patterns
+from sgdec.plugins.host import name_of
 
 if TYPE_CHECKING:
     from sgdec.plugins.host import Entry
@@ -52,8 +53,8 @@ def versions(third_parties: Iterable[Entry]) -> dict[str, str]:
 def part(name: str, plugin: Any, given: Mapping[str, Any], checked: Mapping[str, Any]) -> str:
     """A predictor or decoder as text: its name, and its options as they were ``given``, with the hashes of files.
 
-    ``plugin``: the plugin's name, or a class or object. ``checked``: the same options after conversion for the
-    constructor, so that text differs from numbers.
+    ``plugin``: ``NAME`` or ``NAME@DISTRIBUTION``, or a class or object. ``checked``: these options after conversion
+    for the constructor, so that text differs from numbers.
     """
     found = {key: "" if key == CACHE else hashes(checked.get(key)) for key in given}
     listed = ",".join(f"{key}={value}{found[key]}" for key, value in given.items() if key != "weight")
@@ -61,7 +62,7 @@ def part(name: str, plugin: Any, given: Mapping[str, Any], checked: Mapping[str,
         cls = plugin if isinstance(plugin, type) else type(plugin)
         listed = listed if cls is plugin else "..."  # the constructor arguments of an object are unknown
         plugin = f"{cls.__module__}.{cls.__qualname__}{_source(cls)}"
-    called = name if name == plugin else f"{name}={plugin}"
+    called = plugin if name == name_of(plugin) else f"{name}={plugin}"
     return f"{called}({listed})" if listed else called
 
 

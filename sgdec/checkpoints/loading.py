@@ -147,14 +147,14 @@ def build_model(
     than the file. Raises `SgdecError` if the config does not describe a valid model.
     """
     from sgdec.models.base import ModelContext
-    from sgdec.plugins.host import Host, no_exit
+    from sgdec.plugins.host import Host, name_of, no_exit
     from sgdec.plugins.options import configure
 
     name = config["model"]
     stored = None if weights is None else stored_in(weights)
     try:
         cls = (host or Host()).load("model", name)
-        options = configure(cls, config["options"], name=name)
+        options = configure(cls, config["options"], name=name_of(name))
         context = ModelContext(
             config["source_vocab_size"], config["target_vocab_size"], bool(config.get("shared", False))
         )

@@ -8,6 +8,7 @@ options are needed. For a wrong line or a broken plugin there are neither propos
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
 from collections.abc import Iterator, Sequence
 from copy import copy
@@ -25,12 +26,12 @@ from click.shell_completion import (
 )
 
 from sgdec.errors import SgdecError
-from sgdec.plugins.host import KINDS, Host
+from sgdec.plugins.host import KINDS, Host, name_of
 from sgdec.plugins.options import Option, describe, is_dotted, separate_dotted
 from sgdec.plugins.predictor_list import EntryOptions, parse_predictors
 from sgdec.plugins.summaries import summaries
 
-_WORD_BREAKS = re.compile("[:=]+")
+_WORD_BREAKS = re.compile("[:=@]+")
 
 
 class Part(NamedTuple):
@@ -49,12 +50,14 @@ class PluginName(click.types.StringParamType):
     name = "plugin"
 
     def __init__(self, host: Host, *kinds: str) -> None:
+        self.host = host
         self.kinds = kinds
         self.entries = [entry for kind in kinds for entry in host.names(kind)]
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        lines = zip(self.entries, summaries(self.entries), strict=True)
-        return [CompletionItem(entry.name, help=line) for entry, line in lines if entry.name.startswith(incomplete)]
+        names = [entry.whole_name if "@" in incomplete else self.host.call(entry) for entry in self.entries]
+        lines = zip(names, summaries(self.entries), strict=True)
+        return [CompletionItem(name, help=line) for name, line in lines if name.startswith(incomplete)]
 
 
 class PredictorList(PluginName):
@@ -124,7 +127,7 @@ class CompletedCommand(click.Command):
                 yield from _parts_of_list(given[-1] if given else "")
             elif isinstance(parameter.type, PluginName) and isinstance(parameter, click.Option):
                 plugin = given[-1] if given else str(parameter.default)
-                yield Part(plugin, parameter.type.kinds[0], plugin)
+                yield Part(name_of(plugin), parameter.type.kinds[0], plugin)
 
 
 def _parts_of_list(text: str) -> Iterator[Part]:
@@ -181,7 +184,7 @@ class _WholeLine(ShellComplete):
 
 
 class Bash(_WholeLine, BashComplete):
-    """Bash treats ``:`` and ``=`` as separate words and completes only the text after the last one."""
+    """Bash treats ``:``, ``=`` and ``@`` as separate words and completes only the text after the last one."""
 
     _settled = ""
     """The beginning of the word that bash does not replace."""
@@ -230,6 +233,7 @@ class Fish(_WholeLine, FishComplete):
 
 
 def register() -> None:
-    """Register these classes instead of click's."""
+    """Register these classes instead of click's, and keep warnings out of the line that is being typed."""
+    logging.getLogger("sgdec").addHandler(logging.NullHandler())
     for shell in (Bash, Zsh, Fish):
         add_completion_class(shell)

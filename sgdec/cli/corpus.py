@@ -217,12 +217,12 @@ def _job(ctx: click.Context, given: dict[str, Any]) -> Job:
 
 
 def _engine(ctx: click.Context, given: dict[str, Any]) -> Engine:
-    from sgdec.plugins.host import Host
+    from sgdec.plugins.host import Host, name_of
     from sgdec.plugins.options import configure, refuse_unused
 
-    name, options = given["engine"], ctx.meta["engine"]
+    name, options = name_of(given["engine"]), ctx.meta["engine"]
     if given["ray_address"] is not None:
         options.setdefault("ray", {}).setdefault("address", given["ray_address"])
     refuse_unused(options, [name], lambda other: "Options of predictors and decoders go after `--`.")
-    found: type[Engine] = Host(ctx.meta["inner"].params["plugin_file"]).load("engine", name)
+    found: type[Engine] = Host(ctx.meta["inner"].params["plugin_file"]).load("engine", given["engine"])
     return found(**configure(found, options.get(name, {}), name=name))

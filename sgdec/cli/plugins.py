@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import inspect
+import logging
 import shutil
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import click
 
 from sgdec.cli.paths import Command, Read
 from sgdec.errors import UsageError
-from sgdec.plugins.host import Entry, Host
+from sgdec.plugins.host import KINDS, Entry, Host, name_of
 from sgdec.plugins.predictor_list import EntryOptions
 from sgdec.plugins.summaries import summaries
 from sgdec.suggest import suggest
+
+log = logging.getLogger(__name__)
 
 
 @click.command("plugins", cls=Command)
@@ -32,7 +35,8 @@ from sgdec.suggest import suggest
 def command(name: str | None, check: bool, plugin_file: tuple[str, ...]) -> int:
     """List the plugins, one per line, or describe the plugin NAME: its documentation and its options.
 
-    Listing imports no plugin. Lines are cut at the width of the terminal.
+    Listing imports no plugin. Lines are cut at the width of the terminal. If several plugins have one name,
+    NAME@DISTRIBUTION is one of them.
     """
     host = Host(plugin_file)
     if check:
@@ -47,15 +51,23 @@ def command(name: str | None, check: bool, plugin_file: tuple[str, ...]) -> int:
 def list_all(host: Host) -> None:
     """Kind, name, distribution and summary, in columns."""
     entries = host.names()
-    names = max((len(entry.name) for entry in entries), default=0)
+    called = [host.call(entry) for entry in entries]
+    names = max(map(len, called), default=0)
     distributions = max((len(entry.distribution) for entry in entries), default=0)
     lines = (
-        f"{entry.kind:<9}  {entry.name:<{names}}  {entry.distribution:<{distributions}}  {summary}".rstrip()
-        for entry, summary in zip(entries, summaries(entries), strict=True)
+        f"{entry.kind:<9}  {name:<{names}}  {entry.distribution:<{distributions}}  {summary}".rstrip()
+        for entry, name, summary in zip(entries, called, summaries(entries), strict=True)
     )
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for line in lines:
         click.echo(line if width is None or len(line) <= width else f"{line[: width - 3]}...")
+    warn_of_shadowed(host)
+
+
+def warn_of_shadowed(host: Host) -> None:
+    """Name the third-party plugins that have the names of bundled ones."""
+    for warning in filter(None, map(host.shadowed, host.names())):
+        log.warning(warning)
 
 
 def check_all(host: Host) -> int:
@@ -64,21 +76,28 @@ def check_all(host: Host) -> int:
         click.echo(problem)
     if not problems:
         click.echo(f"All {len(host.names())} plugins import.")
+    warn_of_shadowed(host)
     return 1 if problems else 0
 
 
 def describe_one(host: Host, name: str) -> None:
-    found = [entry for entry in host.names() if name in (entry.name, f"{entry.kind}.{entry.name}")]
+    """``name``: ``[KIND.]NAME[@DISTRIBUTION]``."""
+    kind, _, plugin = name.partition(".")
+    kinds: Sequence[str] = [kind]
+    if kind not in KINDS:
+        kinds, plugin = KINDS, name
+    found = [kind for kind in kinds if host.named(kind, plugin)]
+    found = found or [kind for kind in kinds if host.named(kind, name_of(plugin))]  # of another distribution
     if not found:
         raise UsageError(f"no plugin named {name!r}. {suggest(name, (entry.name for entry in host.names()))}")
-    click.echo("\n\n".join(description(host, entry) for entry in found))
+    click.echo("\n\n".join(description(host, host.find(kind, plugin)) for kind in found))
 
 
 def description(host: Host, entry: Entry) -> str:
     """The description of a plugin: a title, the docstrings of its module and class, and a table of options."""
     from sgdec.plugins.options import describe
 
-    cls = host.load(entry.kind, entry.name)
+    cls = host.load(entry.kind, host.call(entry))
     rows = [(f"--{entry.name}.{o.name} {o.type}", _help(o.description, o.default)) for o in describe(cls)]
     if entry.kind == "predictor":
         of_entries = describe(EntryOptions)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import io
+import logging
 import os
 import socket
 import tempfile
 import time
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from sgdec.collector import collector_spared
@@ -51,10 +53,11 @@ class Worker:
                 "all machines see under this path."
             )
         host = Host(job.plugin_files)
-        self._run: LoadedRun = prepare(
-            job.predictors, job.decoder, {key: dict(value) for key, value in job.options.items()},
-            Settings.of(job.settings), host,
-        )  # fmt: skip
+        with _warnings() as self._warnings:
+            self._run: LoadedRun = prepare(
+                job.predictors, job.decoder, {key: dict(value) for key, value in job.options.items()},
+                Settings.of(job.settings), host,
+            )  # fmt: skip
         if self._run.settings.deterministic and (clock := self._run.parts.clock) is not None:
             raise UsageError(
                 f"--deterministic: {clock} ends searches by the clock, so outputs would depend on the machine. Bound "
@@ -71,8 +74,10 @@ class Worker:
         signature = {**run.signature, **settings.shaping(), "input_format": self._job.input_format}
         if settings.deterministic:
             signature |= {"threads": str(settings.threads), "processor": processor()}
-        caveat = self._run.caveat
-        return Hello(signature, socket.gethostname(), () if caveat is None else (f"{self._job.decoder}: {caveat}",))
+        notes = list(self._warnings)
+        if self._run.caveat is not None:
+            notes.append(f"{self._job.decoder}: {self._run.caveat}")
+        return Hello(signature, socket.gethostname(), tuple(notes))
 
     def work(self, task: Task, advanced: Callable[[int], None]) -> Receipt | None:
         """Decode the lines of a task and publish their result; None if another result was first.
@@ -126,10 +131,31 @@ class Worker:
         self, manifest: Manifest, chunk: Chunk, first: int, lines: int
     ) -> Iterator[Source | Unreadable]:
         read = manifest.inputs[chunk.file]
-        for number, line in enumerate(bounded_lines(io.BytesIO(_content(read.place, read.path, chunk)))):
+        content = io.BytesIO(_content(read.place, read.path, chunk))
+        for number, line in enumerate(bounded_lines(content) if chunk.begin else text_lines(content, read.path)):
             if first <= number < first + lines:
                 place = f"{read.path}, line {chunk.line + number}"
                 yield self._reader.sentence(chunk.id + number, line, place)
+
+
+class _Warnings(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
+
+
+@contextmanager
+def _warnings() -> Iterator[list[str]]:
+    """The warnings that are logged in the block. The starter prints those of one worker, instead of every worker."""
+    handler = _Warnings()
+    logging.getLogger("sgdec").addHandler(handler)
+    try:
+        yield handler.texts
+    finally:
+        logging.getLogger("sgdec").removeHandler(handler)
 
 
 def token_of_run(token: str) -> str:

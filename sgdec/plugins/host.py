@@ -1,19 +1,23 @@
 """The plugin host: finds predictors, decoders and models by name, and imports only those that a run names.
 
 Names come from the entry points of the group ``sgdec``, each called ``KIND.NAME``; reading them imports no plugin.
-Bundled and third-party plugins are found in the same way. If two installed plugins share a name, or one cannot be
-imported, for example because a dependency is missing, only a run that names it fails. A plugin file comes before what
-is installed, so that it keeps working when a later version of sgdec bundles a plugin of the same name.
+Bundled and third-party plugins are found in the same way. If a plugin cannot be imported, for example because a
+dependency is missing, only a run that names it fails.
+
+If several plugins share a name, that of a plugin file comes first, so that the file keeps working when a later
+version of sgdec bundles a plugin of the same name. Next is the bundled one, with a warning. ``NAME@DISTRIBUTION``
+names any installed plugin; names of distributions are compared as in PEP 503.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from importlib.metadata import Distribution, EntryPoint, PackageNotFoundError, entry_points, requires
@@ -28,6 +32,8 @@ from sgdec.errors import SgdecError, UsageError
 from sgdec.plugins import hookspecs
 from sgdec.suggest import suggest
 
+log = logging.getLogger(__name__)
+
 KINDS = ("predictor", "decoder", "model", "engine")
 BUNDLED = "sgdec"
 """The distribution whose plugins are always available; all others are third parties."""
@@ -35,7 +41,18 @@ HOOKS = tuple(f"sgdec_{kind}s" for kind in KINDS)
 """The functions of `sgdec.plugins.hookspecs`."""
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*")
 """The form of a plugin's name: its options are ``--NAME.OPTION``."""
+AT_DISTRIBUTION = re.compile(rf"({NAME.pattern})(?:@([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?))?")
+"""The form in which a run names a plugin: ``NAME`` or ``NAME@DISTRIBUTION``."""
 _EXTRA = re.compile(r"""extra\s*==\s*["']([^"']+)["']""")
+
+
+def name_of(plugin: str) -> str:
+    """The name in ``NAME`` or ``NAME@DISTRIBUTION``, to which options belong.
+
+    >>> name_of("regex@sgdec-foo")
+    'regex'
+    """
+    return plugin.partition("@")[0]
 
 
 class Entry(NamedTuple):
@@ -51,6 +68,11 @@ class Entry(NamedTuple):
     @property
     def of_file(self) -> bool:
         return self.distribution == self.value
+
+    @property
+    def whole_name(self) -> str:
+        """``NAME@DISTRIBUTION``, which names this plugin even if others have its name."""
+        return f"{self.name}@{self.distribution}"
 
 
 class Host:
@@ -69,6 +91,7 @@ class Host:
             autoload = os.environ.get("SGDEC_DISABLE_PLUGIN_AUTOLOAD", "") in ("", "0")
         self.third_parties: dict[Entry, None] = {}
         """The loaded third-party plugins, in order of loading."""
+        self._warnings: set[str] = set()
         self._manager = _Manager("sgdec")
         self._manager.add_hookspecs(hookspecs)
         self._entries = [entry for entry in _installed() if autoload or entry.distribution == BUNDLED]
@@ -84,18 +107,61 @@ class Host:
         )
 
     def load(self, kind: str, name: str) -> type[Any]:
-        """The class of the plugin ``name``; no other plugin is imported.
+        """The class of the plugin ``NAME`` or ``NAME@DISTRIBUTION``; no other plugin is imported.
 
-        Raises UsageError if no plugin or several plugins have this name, SgdecError for a broken plugin.
+        Warns, once for each name, if the bundled plugin is chosen and others have its name. Raises UsageError if no
+        plugin or several plugins have this name, SgdecError for a broken plugin.
         """
-        found = self._named(kind, name)
+        entry = self.find(kind, name)
+        if "@" not in name and (warning := self.shadowed(entry)) is not None and warning not in self._warnings:
+            self._warnings.add(warning)
+            log.warning(warning)
+        if entry.distribution != BUNDLED:
+            self.third_parties[entry] = None
+        return self._class(entry)
+
+    def find(self, kind: str, name: str) -> Entry:
+        """The plugin ``NAME`` or ``NAME@DISTRIBUTION``. Raises UsageError if there is none, or more than one."""
+        found = self.named(kind, name)
         if not found:
-            raise UsageError(self._unknown(kind, name))
-        if len(found) > 1:
-            raise UsageError(_clash(found))
-        if found[0].distribution != BUNDLED:
-            self.third_parties[found[0]] = None
-        return self._class(found[0])
+            own, _, distribution = name.partition("@")
+            offering = [entry.distribution for entry in self.named(kind, own)]
+            if offering:
+                raise UsageError(
+                    f"no {kind} {own!r} of a distribution {distribution!r}. {suggest(distribution, offering)}"
+                )
+            raise UsageError(self._unknown(kind, own))
+        files = [entry for entry in found if entry.of_file]
+        bundled = [entry for entry in found if entry.distribution == BUNDLED]
+        chosen = files or bundled or found
+        if len(chosen) > 1:
+            raise UsageError(_clash(chosen))
+        return chosen[0]
+
+    def named(self, kind: str, name: str) -> list[Entry]:
+        """All plugins that ``NAME`` or ``NAME@DISTRIBUTION`` can mean."""
+        own, at, distribution = name.partition("@")
+        found = [entry for entry in self.names(kind) if entry.name == own]
+        return [e for e in found if _normal(e.distribution) == _normal(distribution)] if at else found
+
+    def call(self, entry: Entry) -> str:
+        """What names this plugin in a run: ``NAME`` if that is enough, else ``NAME@DISTRIBUTION``."""
+        try:
+            return entry.name if self.find(entry.kind, entry.name) == entry else entry.whole_name
+        except UsageError:
+            return entry.whole_name
+
+    def shadowed(self, entry: Entry) -> str | None:
+        """A warning that names the third-party plugins with the name of this bundled one; None if there are none."""
+        same = self.named(entry.kind, entry.name)
+        others = [other for other in same if other.distribution != BUNDLED and not other.of_file]
+        if entry.distribution != BUNDLED or not others:
+            return None
+        have = "has another one" if len(others) == 1 else "have others"
+        return (
+            f"{entry.kind} {entry.name!r} is sgdec's own; {_listed(other.distribution for other in others)} {have}: "
+            f"write {' or '.join(other.whole_name for other in others)} to use it."
+        )
 
     def problems(self) -> Iterator[str]:
         """Import all plugins; yield one line for each entry that cannot be used."""
@@ -103,19 +169,18 @@ class Host:
             if entry.kind not in KINDS or not NAME.fullmatch(entry.name):
                 expected = ", ".join(f"{kind}.NAME" for kind in KINDS)
                 yield f"{entry.distribution}: entry point '{entry.kind}.{entry.name}': expected {expected}."
+        clashes: set[str] = set()
         for entry in self.names():
-            same = self._named(entry.kind, entry.name)
-            if len(same) > 1 and entry == same[0]:
-                yield _clash(same)
+            try:
+                self.find(entry.kind, entry.name)
+            except UsageError as error:
+                if str(error) not in clashes:  # all entries of the name have it
+                    clashes.add(str(error))
+                    yield str(error)
             try:
                 self._class(entry)
             except SgdecError as error:
                 yield str(error)
-
-    def _named(self, kind: str, name: str) -> list[Entry]:
-        """The entries of a name; more than one = it is ambiguous."""
-        found = [entry for entry in self.names(kind) if entry.name == name]
-        return [entry for entry in found if entry.of_file] or found
 
     def _unknown(self, kind: str, name: str) -> str:
         if not self._entries:
@@ -316,9 +381,22 @@ def _not_a(kind: str, found: object) -> str:
 
 
 def _clash(entries: Sequence[Entry]) -> str:
-    kind, name = entries[0].kind, entries[0].name
-    where = " and ".join(entry.distribution for entry in entries)
-    return f"{kind} {name!r} is offered by {where}. Uninstall one, or rename it in its plugin."
+    offered = _listed(entry.distribution for entry in entries)
+    names = dict.fromkeys(entry.whole_name for entry in entries)
+    if len(names) < len(entries) or any(entry.of_file for entry in entries):
+        way_out = "Rename one in its plugin, or leave one out"
+    else:
+        way_out = f"Choose one: {' or '.join(names)}"
+    return f"{entries[0].kind} {entries[0].name!r} is offered by {offered}. {way_out}."
+
+
+def _listed(distributions: Iterable[str]) -> str:
+    return " and ".join(distributions)
+
+
+def _normal(distribution: str) -> str:
+    """The name of a distribution in the form that PEP 503 compares."""
+    return re.sub(r"[-_.]+", "-", distribution).lower()
 
 
 @contextmanager

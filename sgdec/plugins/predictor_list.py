@@ -1,14 +1,15 @@
 """The syntax of ``--predictors``: a comma list of ``[NAME=][WRAPPER:]...PREDICTOR``.
 
-NAME is the prefix of a part's options. By default it is the plugin's name, and repeated names are numbered from left
-to right, including those of wrappers. ``NAME=`` gives another name to the innermost predictor of its entry:
+NAME is the prefix of a part's options. By default it is the plugin's name, without the distribution of
+``PLUGIN@DISTRIBUTION``. Repeated names are numbered from left to right, including those of wrappers. ``NAME=`` gives
+another name to the innermost predictor of its entry:
 
->>> for entry in parse_predictors("nmt,l2r=nmt,fsttok:nmt,fsttok:fst"):
+>>> for entry in parse_predictors("nmt,l2r=nmt,fsttok:nmt,fsttok:fst@other"):
 ...     print(entry.name, entry.parts)
 nmt (Part(name='nmt', plugin='nmt'),)
 l2r (Part(name='l2r', plugin='nmt'),)
 fsttok (Part(name='fsttok', plugin='fsttok'), Part(name='nmt2', plugin='nmt'))
-fsttok2 (Part(name='fsttok2', plugin='fsttok'), Part(name='fst', plugin='fst'))
+fsttok2 (Part(name='fsttok2', plugin='fsttok'), Part(name='fst', plugin='fst@other'))
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, NamedTuple
 
 from sgdec.errors import UsageError
-from sgdec.plugins.host import NAME
+from sgdec.plugins.host import AT_DISTRIBUTION, NAME, name_of
 from sgdec.settings import Says
 
 _EXPECTED = "Expected a comma list of [NAME=][WRAPPER:]...PREDICTOR, such as 'nmt,fst' or 'l2r=nmt,fst'."
@@ -30,7 +31,7 @@ class Part(NamedTuple):
 
     name: str
     plugin: Any
-    """The name of a plugin; a library call can also give a class or an object."""
+    """The plugin, ``NAME`` or ``NAME@DISTRIBUTION``; a library call can also give a class or an object."""
 
 
 @dataclass
@@ -63,8 +64,9 @@ def parse_predictors(text: str, taken: Iterable[str] = ()) -> tuple[ListEntry, .
         given, equals, chain = item.rpartition("=")
         *wrappers, innermost = (plugin.strip() for plugin in chain.split(":"))
         given = given.strip()
-        for word in [*wrappers, innermost, *([given] if equals else [])]:
-            if not NAME.fullmatch(word):
+        words = [(word, AT_DISTRIBUTION) for word in [*wrappers, innermost]] + [(given, NAME)] * bool(equals)
+        for word, form in words:
+            if not form.fullmatch(word):
                 what = f"{word!r} is not a name" if word else "a name is missing"
                 raise UsageError(f"--predictors {text!r}: {what} in entry {number}. {_EXPECTED}")
         parts = [_numbered(wrapper, counts) for wrapper in wrappers]
@@ -88,8 +90,9 @@ def entries_of(predictors: str | Mapping[str, Any], taken: Iterable[str] = ()) -
     entries = []
     for name, given in predictors.items():
         plugins = [plugin.strip() for plugin in given.split(":")] if isinstance(given, str) else [given]
-        for word in [name, *(plugin for plugin in plugins if isinstance(plugin, str))]:
-            if not isinstance(word, str) or not NAME.fullmatch(word):
+        words = [(name, NAME), *((plugin, AT_DISTRIBUTION) for plugin in plugins if isinstance(plugin, str))]
+        for word, form in words:
+            if not isinstance(word, str) or not form.fullmatch(word):
                 raise UsageError(f"predictors: {word!r} is not a name. Expected a name such as 'nmt2' or 'lm'.")
         inside = [_numbered(plugin, counts) for plugin in plugins[1:]]
         entries.append(ListEntry((Part(name, plugins[0]), *inside)))
@@ -101,8 +104,9 @@ def entries_of(predictors: str | Mapping[str, Any], taken: Iterable[str] = ()) -
 
 
 def _numbered(plugin: str, counts: Counter[str]) -> Part:
-    counts[plugin] += 1
-    return Part(plugin if counts[plugin] == 1 else f"{plugin}{counts[plugin]}", plugin)
+    name = name_of(plugin)
+    counts[name] += 1
+    return Part(name if counts[name] == 1 else f"{name}{counts[name]}", plugin)
 
 
 def _refuse_clashes(text: str, names: list[str], taken: list[str]) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sgdec.errors import UsageError
-from sgdec.plugins.host import Host
+from sgdec.plugins.host import Host, name_of
 from sgdec.plugins.options import configure, describe, refuse_unused
 from sgdec.settings import plain
 from sgdec.suggest import suggest
@@ -80,15 +80,16 @@ def make_config(
         settings.setdefault("right_left", bool(start.get("right_left")))
     model = model or start.get("model", TrainConfig.model)
     cls = host.load("model", model)
-    refuse_unused(options, [model])
+    name = name_of(model)
+    refuse_unused(options, [name])
     if preset is not None and preset not in cls.presets:
         raise UsageError(f"{model} has no preset {preset!r}. {suggest(preset, cls.presets)}")
-    given = {key: plain(value) for key, value in options.get(model, {}).items()}
+    given = {key: plain(value) for key, value in options.get(name, {}).items()}
     chosen = {**(cls.presets[preset] if preset else {}), **given}
     defaults = {option.name: option.default for option in describe(cls) if not option.required}
     if start.get("model") == model:
         defaults |= start["options"]
-    return TrainConfig(**settings, model=model, options={**defaults, **configure(cls, chosen, name=model)})
+    return TrainConfig(**settings, model=model, options={**defaults, **configure(cls, chosen, name=name)})
 
 
 def _files(given: Files) -> tuple[str, ...]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from sgdec.errors import SgdecError, UsageError
 from sgdec.plugins.host import Entry, Host, install_hint
 from sgdec.plugins.summaries import summaries
 from sgdec.protocol import BatchPredictor, Decoder
+from tests.helpers.distributions import Site
 
 PREDICTOR = """
 import sgdec
@@ -31,34 +31,6 @@ def sgdec_predictors():
     return {"flat": Flat, "plain": Flat}
 """
 HOOK = "import sgdec\n@sgdec.hookimpl\ndef sgdec"
-
-
-class Site:
-    """A folder on ``sys.path`` to install distributions into."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-
-    def install(self, distribution: str, points: dict[str, str], modules: dict[str, str], requires: str = "") -> None:
-        info = self.folder / f"{distribution.replace('-', '_')}-1.0.dist-info"
-        info.mkdir()
-        metadata = f"Metadata-Version: 2.1\nName: {distribution}\nVersion: 1.0\n{requires}"
-        (info / "METADATA").write_text(metadata)
-        lines = [f"{name} = {value}" for name, value in points.items()]
-        (info / "entry_points.txt").write_text("\n".join(["[sgdec]", *lines, ""]))
-        for name, text in modules.items():
-            (self.folder / f"{name}.py").write_text(text)
-
-
-@pytest.fixture
-def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delenv("SGDEC_DISABLE_PLUGIN_AUTOLOAD", raising=False)
-    loaded = set(sys.modules)
-    yield Site(tmp_path)
-    for name in set(sys.modules) - loaded:
-        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
-            del sys.modules[name]
 
 
 def failure(host: Host, kind: str, name: str) -> str:
@@ -107,16 +79,55 @@ def test_loading_a_name_twice_gives_the_same_class(site: Site) -> None:
     assert host.load("predictor", "flat") is host.load("predictor", "flat") is host.load("predictor", "plain")
 
 
-def test_two_entries_of_one_name_are_an_error_naming_both_distributions_and_for_that_name_only(
-    site: Site,
-) -> None:
+def test_two_third_parties_of_one_name_are_an_error_that_names_both_and_for_that_name_only(site: Site) -> None:
     site.install("party-one", {"predictor.flat": "plugin_a"}, {"plugin_a": PREDICTOR})
-    points = {"predictor.flat": "plugin_b", "predictor.plain": "plugin_b", "predictor.wc": "plugin_b"}
-    site.install("party-two", points, {"plugin_b": PREDICTOR})
+    site.install("party-two", {"predictor.flat": "plugin_b", "predictor.plain": "plugin_b"}, {"plugin_b": PREDICTOR})
     host = Host()
-    assert "party-one and party-two" in failure(host, "predictor", "flat")
-    assert "sgdec" in failure(host, "predictor", "wc"), "a third party cannot replace a bundled plugin"
+    assert failure(host, "predictor", "flat") == (
+        "predictor 'flat' is offered by party-one and party-two. Choose one: flat@party-one or flat@party-two."
+    )
+    assert host.load("predictor", "flat@party-one").__module__ == "plugin_a"
+    assert host.load("predictor", "flat@party-two").__module__ == "plugin_b"
     assert host.load("predictor", "plain").__module__ == "plugin_b"
+
+
+def test_of_two_plugins_of_one_name_the_bundled_one_wins_with_one_warning(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    points = {"predictor.wc": "plugin_a", "predictor.plain": "plugin_a"}
+    site.install("party", points, {"plugin_a": PREDICTOR.replace('"flat"', '"wc"')})
+    host = Host()
+    assert host.load("predictor", "plain") and host.load("decoder", "greedy") and not caplog.messages
+    for _ in range(2):
+        assert host.load("predictor", "wc").__module__ == "sgdec_predictors.wc"
+    assert caplog.messages == ["predictor 'wc' is sgdec's own; party has another one: write wc@party to use it."]
+    assert [entry.distribution for entry in host.third_parties] == ["party"], "only 'plain' is of the third party"
+
+
+def test_a_distribution_chooses_among_plugins_of_one_name_and_is_compared_as_pip_does(
+    site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    site.install("Party.One", {"predictor.wc": "plugin_a"}, {"plugin_a": PREDICTOR.replace('"flat"', '"wc"')})
+    host = Host()
+    for name in ("wc@Party.One", "wc@party-one", "wc@PARTY__one"):
+        assert host.load("predictor", name).__module__ == "plugin_a"
+    assert host.load("predictor", "wc@sgdec").__module__ == "sgdec_predictors.wc"
+    assert not caplog.messages
+    assert failure(host, "predictor", "wc@party-ome") == (
+        "no predictor 'wc' of a distribution 'party-ome'. Did you mean 'Party.One'? Available: Party.One, sgdec."
+    )
+    assert failure(host, "predictor", "wd@party-one").startswith("no predictor named 'wd'. Did you mean 'wc'?")
+
+
+def test_what_names_a_plugin_is_its_name_unless_that_is_anothers(site: Site, tmp_path: Path) -> None:
+    site.install("one", {"predictor.wc": "plugin_a", "predictor.flat": "plugin_a", "predictor.own": "plugin_a"}, {})
+    site.install("two", {"predictor.flat": "plugin_b"}, {})
+    host = Host()
+    calls = {(entry.distribution, entry.name): host.call(entry) for entry in host.names("predictor")}
+    assert calls["one", "wc"] == "wc@one" and calls["sgdec", "wc"] == "wc"
+    assert (calls["one", "flat"], calls["two", "flat"], calls["one", "own"]) == ("flat@one", "flat@two", "own")
+    for entry in host.names("predictor"):
+        assert host.find("predictor", host.call(entry)) == entry
 
 
 def test_a_plugin_answers_for_its_own_entries_only(site: Site) -> None:
@@ -223,6 +234,7 @@ def test_a_plugin_file_comes_before_what_is_installed(tmp_path: Path) -> None:
     path.write_text(PREDICTOR.replace('"plain"', '"wc"'))
     host = Host([path])
     assert host.load("predictor", "wc").__module__ != "sgdec_predictors.wc"
+    assert host.load("predictor", "wc@sgdec").__module__ == "sgdec_predictors.wc"
     assert [entry.of_file for entry in host.third_parties] == [True]
     assert Host().load("predictor", "wc").__module__ == "sgdec_predictors.wc"
 
@@ -231,7 +243,9 @@ def test_two_plugin_files_with_one_name(tmp_path: Path) -> None:
     paths = [tmp_path / "mine.py", tmp_path / "yours.py"]
     for path in paths:
         path.write_text(PREDICTOR)
-    assert f"is offered by {paths[0]} and {paths[1]}" in failure(Host(paths), "predictor", "flat")
+    assert failure(Host(paths), "predictor", "flat") == (
+        f"predictor 'flat' is offered by {paths[0]} and {paths[1]}. Rename one in its plugin, or leave one out."
+    )
 
 
 @pytest.mark.parametrize(

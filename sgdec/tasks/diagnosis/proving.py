@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias, get_args
 
 from sgdec.errors import SgdecError, UsageError
 from sgdec.library import LoadedRun
+from sgdec.plugins.host import name_of
 from sgdec.plugins.options import configure
 from sgdec.protocol import Decoder, Result, Source
 from sgdec.search.constellation import Constellation
@@ -46,7 +47,7 @@ def exact_decoder(run: LoadedRun, budget: Budget) -> Decoder:
     """The exact decoder with the ranking of the run's decoder."""
     cls = run.parts.host.load("decoder", budget.proof)
     given = {"max_expansions": budget.max_expansions, "max_seconds": budget.max_seconds, "recombine": True}
-    decoder: Decoder = cls(**configure(cls, given, name=budget.proof))
+    decoder: Decoder = cls(**configure(cls, given, name=name_of(budget.proof)))
     decoder.ranking = run.parts.decoder.ranking
     return decoder
 
