@@ -181,7 +181,7 @@ def test_whatever_the_scheduler_can_be_told_it_is_told(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: sgdec.load("wc", nbest=0), "--nbest: 0 should be greater than or equal to 1 (int >= 1: number"),
+        (lambda: sgdec.load("wc", nbest=0), "--nbest: 0 should be at least 1 (int >= 1: number"),
         (lambda: sgdec.load("wc", precision="fp8"), "--precision: 'fp8' should be 'fp32', 'bf16', 'fp64' or 'int8'"),
         (lambda: sgdec.load("wc", device="gpu"), "--device gpu: expected cpu, cuda or cuda:N."),
         (lambda: sgdec.load("wc", max_length_factor=1e9), "--max-length-factor 1e+09: expected 0 to 1000000."),
@@ -210,7 +210,7 @@ def test_whatever_the_scheduler_can_be_told_it_is_told(monkeypatch: pytest.Monke
         (lambda: list(sgdec.load("wc", vocab_size=V).decode([3, 4])), "source 1 is 3; expected a string or a seq"),  # type: ignore[list-item]
         (lambda: list(sgdec.load("wc", vocab_size=V).score([[3]], ["a"])), "target 1 is text, and no predictor has"),
         (lambda: sgdec.load("wc").score([], [], beta=0.1), "a coverage penalty (beta = 0.1) needs a predictor wi"),
-        (lambda: sgdec.load("wc").score([], [], alpha=-1), "--alpha: -1 should be greater than or equal to 0"),
+        (lambda: sgdec.load("wc").score([], [], alpha=-1), "--alpha: -1 should be at least 0"),
         (lambda: sgdec.load("wc").score([], "a"), "targets: expected a list or an iterator of sentences"),
         (lambda: sgdec.load("wc").decode([], errors="ignore"), "errors='ignore': expected 'return' or 'raise'."),  # type: ignore[arg-type]
     ],

@@ -20,6 +20,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Union
 
+from sgdec.complaints import complaint, shown
 from sgdec.errors import SgdecError, UsageError
 from sgdec.suggest import suggest
 
@@ -267,10 +268,12 @@ def _convert(value: Any, cls: type[Any], flag: str, option: Option) -> Any:
             value = [item.strip() for item in value.split(",")]
             converted = adapter.validate_python(value)
     except ValidationError as error:
-        errors = error.errors()
-        of_items = [e for e in errors if e["type"] != "too_short"]  # an invalid item also counts as missing
-        complaint = " or ".join(dict.fromkeys(_complaint(e) for e in of_items or errors))
-        raise UsageError(f"{flag}: {complaint} ({_explain(option)}).") from error
+        errors = [e for e in error.errors() if e["type"] != "too_short"]  # an invalid item also counts as missing
+        errors = errors or error.errors()
+        first, *others = dict.fromkeys(complaint(shown(e["input"]), e) for e in errors)
+        repeated = f"{shown(errors[0]['input'])} should be "  # 'x' should be an integer or text
+        why = " or ".join([first, *(other.removeprefix(repeated) for other in others)])
+        raise UsageError(f"{flag}: {why} ({_explain(option)}).") from error
     if (unfit := flaw(converted) or underscored(value, converted)) is not None:
         raise UsageError(f"{flag}: {unfit} ({_explain(option)}).")
     return converted
@@ -282,13 +285,13 @@ def flaw(value: Any) -> str | None:
     With 62 bits, integers of 64 bits have room for sums with a size that is given.
 
     >>> flaw((0.5, float("inf"))), flaw(1 << 62), flaw(-3)
-    ('inf should be a finite number', '4611686018427387904 should be less than 2^62', None)
+    ('inf should be a finite number', '4611686018427387904 should be below 2^62', None)
     """
     if isinstance(value, float) and not math.isfinite(value):
         return f"{value} should be a finite number"
     if isinstance(value, int) and not -(1 << 62) <= value < 1 << 62:
         shown = str(value) if abs(value) < 1 << 99 else "the number"
-        return f"{shown} should be less than 2^62"
+        return f"{shown} should be below 2^62"
     if isinstance(value, str) and "\0" in value:
         return f"{value!r} has a NUL character"
     if isinstance(value, (list, tuple, set, frozenset)):
@@ -307,17 +310,6 @@ def underscored(given: Any, converted: Any) -> str | None:
     if isinstance(given, (list, tuple)) and isinstance(converted, (list, tuple)):
         return next(filter(None, map(underscored, given, converted)), None)
     return None
-
-
-def _complaint(error: Mapping[str, Any]) -> str:
-    """The given value, followed by pydantic's message: ``'x' should be a valid integer, ...``."""
-    given = repr(error["input"])
-    if error["type"].startswith("bool_"):
-        return f"{given} should be true or false"
-    message = str(error["msg"]).removeprefix("Value error, ")
-    if message.startswith("Input should"):
-        return f"{given} {message.removeprefix('Input ')}"
-    return f"{given}: {message[:1].lower()}{message[1:]}"
 
 
 def _explain(option: Option) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from sgdec.complaints import complaint
 from sgdec.context import EOS
 from sgdec.errors import SgdecError, one_line
 from sgdec.io.documents import parse_json
@@ -70,8 +71,7 @@ def _lines(path: str | Path) -> Iterator[Line]:
             if number == 1:
                 _require_version(path, text)
             found = error.errors(include_url=False, include_input=False)[0]
-            where = ".".join(map(str, found["loc"]))
-            why = f"{f'{where}: ' if where else ''}{found['msg']}"
+            why = complaint(".".join(map(str, found["loc"])) or "it", found)
             end = EXPECTED if number == 1 else "The file is damaged or cut; write it again."
             raise SgdecError(
                 f"{path}: line {number} is not a line of a trace ({one_line(why)[:200]}). {end}"

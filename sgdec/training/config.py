@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import ConfigDict, Field, ModelWrapValidatorHandler, ValidationError, model_validator
 from pydantic.dataclasses import dataclass
 
+from sgdec.complaints import OF_NAMES, complaint, shown
 from sgdec.errors import UsageError
 from sgdec.plugins.options import flaw
 
@@ -224,8 +225,9 @@ class TrainConfig:
             return check(given)
         except ValidationError as error:
             first = error.errors()[0]
-            reason = first["msg"].removeprefix("Input ")
-            raise UsageError(f"{flag(str(first['loc'][0]))}: {first['input']!r} {reason}.") from None
+            where = flag(str(first["loc"][0]))
+            what = where if first["type"] in OF_NAMES else f"{where}: {shown(first['input'])}"
+            raise UsageError(f"{complaint(what, first)}.") from None
 
     @model_validator(mode="after")
     def _settle(self) -> Self:

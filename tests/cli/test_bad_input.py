@@ -85,8 +85,8 @@ NMT_FST = [*NMT, "--predictors", "nmt,fst", "--fst.path", "{id}.fst"]
     [
         (["--predictors", "nnt"], "no predictor named 'nnt'. Did you mean 'nmt'? Available: "),
         ([*NMT, "--decoder", "baem"], "no decoder named 'baem'. Did you mean 'beam'? Available: "),
-        ([*NMT, "--beam.size", "wide"], "--beam.size: 'wide' should be a valid integer"),
-        ([*NMT, "--beam.size", "0"], "--beam.size: '0' should be greater than or equal to 1"),
+        ([*NMT, "--beam.size", "wide"], "--beam.size: 'wide' should be an integer"),
+        ([*NMT, "--beam.size", "0"], "--beam.size: '0' should be at least 1"),
         ([*NMT, "--beam.sise", "4"], "no option --beam.sise. Did you mean '--beam.size'?"),
         ([*NMT, "--bean.size", "4"], "options for 'bean', which this run does not use. Did you mean 'beam'?"),
         (["--predictors", "nmt"], "--nmt.model is missing: text: checkpoint folder"),

@@ -221,7 +221,7 @@ DECODE = ["decode", "--predictors", "wc", "--decoder", "greedy", "--input-format
         (["--predictors", "wc,,wc"], "a name is missing in entry 2. Expected a comma list"),
         (["--decoder", "bean"], "no decoder named 'bean'. Did you mean 'beam'? Available: astar, beam, "),
         (["--wc.tokn", "3"], "no option --wc.tokn. Did you mean '--wc.token'? "),
-        (["--wc.token", "three"], "--wc.token: 'three' should be a valid integer"),
+        (["--wc.token", "three"], "--wc.token: 'three' should be an integer"),
         (["--wc.token"], "--wc.token needs a value"),
         (["--wv.token", "3"], "options for 'wv', which this run does not use. Did you mean 'wc'?"),
         (["--config", "none.toml"], "--config none.toml: No such file or directory."),

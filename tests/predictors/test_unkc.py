@@ -107,7 +107,7 @@ def test_lambdas_have_to_be_positive_numbers(lambdas: Any) -> None:
 
 
 def test_a_wrong_lambda_is_all_that_is_complained_about() -> None:
-    with pytest.raises(UsageError, match=r"^--unkc\.lambdas: '0' should be greater than 0 \("):
+    with pytest.raises(UsageError, match=r"^--unkc\.lambdas: '0' should be above 0 \("):
         configure(UnkCount, {"lambdas": "0"}, name="unkc")
 
 

@@ -227,9 +227,9 @@ def test_resuming_with_other_settings_or_without_a_run_is_refused(tmp_path: Path
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"label_smoothing": 1.0}, r"--label-smoothing: 1\.0 should be less than 1"),
-        ({"epochs": -1.0}, r"--epochs: -1\.0 should be greater than 0"),
-        ({"batch_tokens": 0}, r"--batch-tokens: 0 should be greater than or equal to 1"),
+        ({"label_smoothing": 1.0}, r"--label-smoothing: 1\.0 should be below 1"),
+        ({"epochs": -1.0}, r"--epochs: -1\.0 should be above 0"),
+        ({"batch_tokens": 0}, r"--batch-tokens: 0 should be at least 1"),
         ({"tokenizer": ("a", "b", "c")}, "--tokenizer: give it once for both sides"),
         ({"device": "gpu"}, "--device gpu: expected cpu, cuda"),
         ({"model": "gmnt"}, "no model named 'gmnt'. Did you mean 'gnmt'"),

@@ -10,6 +10,7 @@ from typing import Annotated, ClassVar, TypeAlias
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
 from sgdec.checkpoints import files
+from sgdec.complaints import complaint
 from sgdec.errors import SgdecError
 
 PROGRESS = "progress.json"
@@ -67,10 +68,8 @@ class Progress:
             return TypeAdapter(cls).validate_python(files.read_json(file))
         except ValidationError as error:
             (first, *_) = error.errors()
-            where = ".".join(map(str, first["loc"]))
-            raise SgdecError(
-                f"{file}: {where}: {first['msg']}. It is damaged, or another version of sgdec wrote it."
-            ) from None
+            what = complaint(".".join(map(str, first["loc"])), first)
+            raise SgdecError(f"{file}: {what}. It is damaged, or another version of sgdec wrote it.") from None
 
     def require_fit(self, file: Path, *, step: int, batches: int, examples: int) -> None:
         """Raises `SgdecError` if a run at this step cannot have this progress.

@@ -153,7 +153,7 @@ def test_held_out_text_has_no_noise_and_edits_are_those_of_the_clean_source(tmp_
 
 
 def test_a_share_out_of_range_and_a_model_without_source_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"--source-noise: 1\.0 should be less than 1"):
+    with pytest.raises(UsageError, match=r"--source-noise: 1\.0 should be below 1"):
         make_config(tmp_path, source_noise=1.0)
     with pytest.raises(UsageError, match="--source-noise-kind: 'swap' should be 'unknown' or 'deletion'"):
         make_config(tmp_path, source_noise_kind="swap")
