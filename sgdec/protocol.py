@@ -372,7 +372,7 @@ class Result:
     """The result of a decoder for one search space."""
 
     hypotheses: list[Hypothesis]
-    """Best `Hypothesis.rank_score` first, no two with the same tokens and weights; at most ``space.nbest``."""
+    """Best first (`Decoder.ranks_by`), no two with the same tokens and weights; at most ``space.nbest``."""
     proven: bool | None = None
     """True: no better list exists in the space; False: a budget ended the search; None: no claim."""
     gap: float | None = None
@@ -397,7 +397,9 @@ class Decoder(ABC):
 
     A minimum Bayes risk decoder would set ``expected utility`` here, and each score with
     ``replace(space.finish(node), rank_score=...)``: a finite number, higher is better. Total and ledger stay
-    unchanged. Such a decoder must not declare itself `exact` or return a proof or a gap, which refer to `ranking`.
+    unchanged. If the criterion is no number of each hypothesis, as with diversity, rank scores stay unchanged too, and
+    lists have the decoder's order. Such a decoder must not declare itself `exact` or return a proof or a gap, which
+    refer to `ranking`.
     """
 
     def caveat(self, nbest: int, never_rises: bool) -> str | None:
