@@ -10,7 +10,7 @@ import re
 from typing import TypeAlias
 
 from sgdec import SgdecError
-from sgdec.text.lines import written_lines
+from sgdec.text.lines import read_lines
 
 Alternatives: TypeAlias = tuple[str, ...]
 """One phrase: the texts that count as it."""
@@ -25,7 +25,7 @@ class PhraseLines:
     def __init__(self, path: str) -> None:
         """Raises SgdecError if the file cannot be read, or has an empty phrase."""
         self.path = path
-        self._lines = [self._split(line, number) for number, line in enumerate(written_lines(path), 1)]
+        self._lines = [self._split(line, number) for number, line in enumerate(list(read_lines(path)), 1)]
 
     @property
     def serve_all(self) -> bool:

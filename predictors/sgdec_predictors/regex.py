@@ -25,7 +25,7 @@ from sgdec import BatchPredictor, Context, SgdecError, UsageError
 from sgdec.constraints.regexes import MEMORY, SECONDS, compile_regexes, shown
 from sgdec.constraints.stored import StoredAutomata
 from sgdec.constraints.token_automata import TokenAutomaton
-from sgdec.text.lines import written_lines
+from sgdec.text.lines import read_lines
 from sgdec_predictors._text_automaton import Kept, TextAutomatonPredictor
 
 log = logging.getLogger("sgdec.predictors.regex")
@@ -67,7 +67,7 @@ class RegexPredictor(TextAutomatonPredictor):
             raise UsageError("regex: give either --regex.pattern PATTERN or --regex.path FILE.")
         self._path = path
         try:
-            self._patterns = written_lines(path) if path else [pattern]
+            self._patterns = list(read_lines(path)) if path else [pattern]
         except SgdecError as error:
             raise SgdecError(f"regex: {error}") from None
         super().__init__(context)

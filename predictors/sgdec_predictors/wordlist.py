@@ -19,7 +19,7 @@ from sgdec import BatchPredictor, Context, SgdecError
 from sgdec.constraints.stored import StoredAutomata
 from sgdec.constraints.token_automata import TokenAutomaton
 from sgdec.constraints.word_automata import LONGEST, is_one_word, word_automaton
-from sgdec.text.lines import written_lines
+from sgdec.text.lines import read_lines
 from sgdec_predictors._text_automaton import Kept, TextAutomatonPredictor
 
 SHOWN = 100
@@ -103,7 +103,7 @@ def words_of(path: str, *, empty: bool = False) -> tuple[str, ...]:
     Raises SgdecError for a file with other texts, and for one without words, unless it can be ``empty``.
     """
     words = set()
-    for number, line in enumerate(written_lines(path), 1):
+    for number, line in enumerate(list(read_lines(path)), 1):
         word = line.strip()
         if len(word) > LONGEST:
             raise SgdecError(

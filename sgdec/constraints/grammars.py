@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 
 from sgdec.errors import SgdecError
 from sgdec.io.documents import parse_json
-from sgdec.text.lines import written_lines
+from sgdec.text.lines import read_lines
 
 Kind: TypeAlias = Literal["auto", "lark", "json"]
 Whitespace: TypeAlias = Literal["compact", "spaced", "flexible"]
@@ -85,7 +85,7 @@ def read_grammar(
     priority. Raises SgdecError, naming the file, if it cannot be read or is not a schema. Errors in the grammar
     itself are found when it is compiled.
     """
-    text = "\n".join(written_lines(path))
+    text = "\n".join(read_lines(path))
     if len(text) > MOST:
         raise SgdecError(f"{path}: a grammar of {len(text):,} characters. Expected at most {MOST:,}.")
     if not text.strip():

@@ -32,7 +32,7 @@ from sgdec.errors import SgdecError, UsageError
 from sgdec.io.documents import parse_json
 from sgdec.io.limits import FILE
 from sgdec.terminal import Bar
-from sgdec.text.lines import reading
+from sgdec.text.lines import reading, without_mark
 
 log = logging.getLogger(__name__)
 
@@ -348,11 +348,16 @@ class _Tally:
         self._lines = self._held = self._begin = self._end = self._crc = 0
 
     def read(self, file: IO[bytes], name: str, bytes: int | None, copy: IO[bytes] | None = None) -> None:
-        """Read all, of this number of bytes if it is known; ``copy`` gets them too."""
+        """Read all, of this number of bytes if it is known; ``copy`` gets them too.
+
+        Raises SgdecError for UTF-16, which would have other lines.
+        """
         last = b"\n"
         total = None if bytes is None else bytes >> 20
         with Bar(f"reading {name}", log, unit="MiB", total=total) as bar:
             while block := file.read(BLOCK):
+                if not self._end:
+                    without_mark(block, name)
                 self._add(block)
                 if copy is not None:
                     copy.write(block)

@@ -30,6 +30,7 @@ from sgdec.protocol import Source
 from sgdec.search.blame import told
 from sgdec.search.outcome import Unreadable
 from sgdec.settings import Settings
+from sgdec.text.lines import text_lines
 
 
 class Worker:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import gzip
 import math
 import re
-from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -22,19 +21,12 @@ import numpy as np
 import numpy.typing as npt
 
 from sgdec.errors import SgdecError
-from sgdec.io.limits import bounded_lines, whole_number
+from sgdec.io.limits import GZIP, whole_number
 from sgdec.io.writing import whole_file
-from sgdec.text.lines import open_bytes, reading
+from sgdec.text.lines import open_bytes, reading, text_lines
 
 PREAMBLE = 1000
 """Limit on the lines before ``\\data\\``."""
-_UTF_16 = "it is UTF-16; convert it to UTF-8, for example with iconv"
-DISGUISES = {
-    b"\x1f\x8b": "it is gzipped, so its name has to end in .gz",
-    BOM_UTF16_LE: _UTF_16,
-    BOM_UTF16_BE: _UTF_16,
-}
-"""The reason why a file has no header, by its first bytes."""
 LN_10 = math.log(10.0)
 """Natural log = log10 x this: the border between ARPA (and KenLM) and the rest of sgdec."""
 
@@ -67,7 +59,7 @@ def read_arpa(path: str | Path) -> Arpa:
     that is not an n-gram of its section. Words need not be UTF-8: stray bytes become surrogates, as in file names.
     """
     with reading(str(path)), open_bytes(path) as file:
-        return _Reader(str(path), bounded_lines(file)).read()
+        return _Reader(str(path), text_lines(file, str(path))).read()
 
 
 def write_arpa(path: str | Path, model: Arpa) -> None:
@@ -156,10 +148,10 @@ class _Reader:
         found = f"there is no \\data\\ in its first {PREAMBLE} lines"
         for raw in islice(self.lines, PREAMBLE):
             self.line += 1
-            if raw.removeprefix(BOM_UTF8).strip() == b"\\data\\":
+            if raw.strip() == b"\\data\\":
                 return
-            if self.line == 1:
-                found = next((what for start, what in DISGUISES.items() if raw.startswith(start)), found)
+            if self.line == 1 and raw.startswith(GZIP):
+                found = "it is gzipped, so its name has to end in .gz"
         raise SgdecError(f"{self.path}: line 1: this is not an ARPA file: {found}.")
 
     def _expect(self, wanted: bytes) -> None:

@@ -34,7 +34,7 @@ def parse_toml(content: bytes) -> dict[str, Any]:
     key's length, so the depth of keys is checked first."""
     import tomllib
 
-    text = content.decode("utf-8")
+    text = content.decode("utf-8-sig")  # some editors begin files with a byte order mark
     if any(found[0].count(".") > NESTING.value for found in _DOTTED.finditer(text)):
         raise _too_deep()
     try:

@@ -14,10 +14,10 @@ from typing import IO, Literal, TypeAlias
 
 from sgdec.context import Vocabulary
 from sgdec.errors import SgdecError, UsageError
-from sgdec.io.limits import bounded_lines, whole_number
+from sgdec.io.limits import whole_number
 from sgdec.protocol import Source
 from sgdec.search.outcome import Unreadable
-from sgdec.text.lines import open_bytes, unpacking_errors
+from sgdec.text.lines import name_of, open_bytes, text_lines, unpacking_errors
 from sgdec.text.two_sources import TwoSources
 
 BETWEEN = {"text": b"\t", "ids": b" 2 "}
@@ -87,7 +87,7 @@ class SourceReader:
         if len(paths) > (2 if isinstance(self.vocabulary, TwoSources) else 1):
             raise UsageError(f"{len(paths)} inputs: expected one file; or two, for a model of two sources.")
         with ExitStack() as stack:
-            files = [bounded_lines(stack.enter_context(open_input(path))) for path in paths]
+            files = [text_lines(stack.enter_context(open_input(path)), name_of(path)) for path in paths]
             yield files[0] if len(files) == 1 else _side_by_side(files, paths, BETWEEN[self.format])
 
     def read(

@@ -1,7 +1,7 @@
 """Lines of text files: UTF-8, plain or packed by gzip or zstd; errors name the file and the line.
 
 Lines are split only at ``\\n`` (or ``\\r\\n``), because a Unicode line separator inside a sentence must not shift a
-parallel corpus.
+parallel corpus. A byte order mark, which some editors put at the beginning of a file, is not text: it is skipped.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ import gzip
 import logging
 import sys
 import zlib
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE, BOM_UTF32_BE, BOM_UTF32_LE
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import IO, cast
 
@@ -23,6 +26,8 @@ log = logging.getLogger(__name__)
 
 ZSTD = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
 """The module of the standard library, or its backport."""
+OTHER_MARKS = {BOM_UTF32_LE: "UTF-32", BOM_UTF32_BE: "UTF-32", BOM_UTF16_LE: "UTF-16", BOM_UTF16_BE: "UTF-16"}
+"""The encodings by their byte order marks; that of UTF-16 can begin one of UTF-32."""
 
 
 def read_lines(path: str | Path) -> Iterator[str]:
@@ -37,25 +42,47 @@ def read_lines(path: str | Path) -> Iterator[str]:
             yield raw.decode("utf-8")
         except UnicodeDecodeError as error:
             raise SgdecError(
-                f"{_name(path)}: line {number} is not UTF-8 (byte {error.start + 1} of it). Convert the file."
+                f"{name_of(path)}: line {number} is not UTF-8 (byte {error.start + 1} of it). Convert the file."
             ) from None
-
-
-def written_lines(path: str | Path) -> list[str]:
-    """The lines of a small file that people write: as `read_lines`, but without the mark U+FEFF at the beginning of
-    the file, which some editors add and nobody sees."""
-    lines = list(read_lines(path))
-    return [lines[0].removeprefix("\ufeff"), *lines[1:]] if lines else []
 
 
 def raw_lines(path: str | Path) -> Iterator[bytes]:
     """`read_lines` before decoding, for callers that skip lines that are not UTF-8."""
-    name = _name(path)
+    name = name_of(path)
     with reading(name), open_bytes(path) as file:
-        for number, raw in enumerate(bounded_lines(file), 1):
+        for number, raw in enumerate(text_lines(file, name), 1):
             if isinstance(raw, SgdecError):
                 raise SgdecError(f"{name}: line {number}: {raw}")
             yield raw.rstrip(b"\r\n")
+
+
+def text_lines(file: IO[bytes], name: str) -> Iterator[bytes | SgdecError]:
+    """`bounded_lines` of an open text file from its beginning, `without_mark`; messages call it ``name``."""
+    lines = bounded_lines(file)
+    for first in islice(lines, 1):
+        line = without_mark(first, name) if isinstance(first, bytes) else first
+        if line:  # otherwise the file has only the mark
+            yield line
+    yield from lines
+
+
+def without_mark(start: bytes, name: str) -> bytes:
+    """The first bytes of a text file without its byte order mark; a note says once for each file that there was one.
+
+    Raises `SgdecError` if the mark is that of another encoding than UTF-8.
+    """
+    if start.startswith(BOM_UTF8):
+        _note_mark(name)
+        return start.removeprefix(BOM_UTF8)
+    for mark, encoding in OTHER_MARKS.items():
+        if start.startswith(mark):
+            raise SgdecError(f"{name} is {encoding}, expected UTF-8. Convert it: iconv -f {encoding} -t UTF-8.")
+    return start
+
+
+@cache
+def _note_mark(name: str) -> None:
+    log.info(f"Note: {name}: the byte order mark at its beginning is skipped.")
 
 
 def open_bytes(path: str | Path) -> IO[bytes]:
@@ -92,7 +119,7 @@ def unpacking_errors() -> tuple[type[Exception], ...]:
     return (EOFError, gzip.BadGzipFile, zlib.error, *((zstd.ZstdError,) if zstd else ()))
 
 
-def _name(path: str | Path) -> str:
+def name_of(path: str | Path) -> str:
     return "standard input" if str(path) == "-" else str(path)
 
 

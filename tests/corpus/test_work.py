@@ -91,3 +91,19 @@ def test_lines_count_when_they_end_and_not_when_they_are_written(
     assert receipt is not None and receipt.lines == len(written) == 6
     assert [done for done, _ in seen] == [1, 2, 3, 4, 5, 6]
     assert {count for _, count in seen} == {0}
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_a_byte_order_mark_is_no_part_of_a_corpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Only at its beginning: that of a later chunk is a character, as for one process."""
+    monkeypatch.chdir(tmp_path)
+    job = corpus(tmp_path, ["\ufeff3", "\ufeff3", "3"], size)
+    worker = Worker(job, "1.1")
+    store = FolderStore(job.store)
+    failed = []
+    for chunk in range(3 // size):
+        worker.work(Task(chunk), lambda done: None)
+        result, _ = usable_result(store, existing_manifest(store), Task(chunk)) or (None, None)
+        assert result is not None
+        failed += [failure.id for failure in result.failed]
+    assert failed == [2]

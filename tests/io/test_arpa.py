@@ -126,14 +126,14 @@ def test_what_stands_before_the_header_is_skipped(tmp_path: Path, before: str) -
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        (gzip.compress(TINY.read_bytes()), r"it is gzipped, so its name has to end in \.gz"),
-        (TINY.read_text(encoding="utf-8").encode("utf-16"), "it is UTF-16; convert it to UTF-8"),
-        (TINY.read_text(encoding="utf-8").encode("utf-16-be"), r"there is no \\data\\"),
+        (gzip.compress(TINY.read_bytes()), r": line 1: .* it is gzipped, so its name has to end in \.gz"),
+        (TINY.read_text(encoding="utf-8").encode("utf-16"), " is UTF-16, expected UTF-8"),
+        (TINY.read_text(encoding="utf-8").encode("utf-16-be"), r": line 1: .*there is no \\data\\"),
     ],
 )
 def test_a_file_in_another_encoding_is_named_as_such(tmp_path: Path, content: bytes, what: str) -> None:
     (tmp_path / "a.arpa").write_bytes(content)
-    with pytest.raises(SgdecError, match=rf"a\.arpa: line 1: this is not an ARPA file: {what}"):
+    with pytest.raises(SgdecError, match=rf"a\.arpa{what}"):
         read_arpa(tmp_path / "a.arpa")
 
 

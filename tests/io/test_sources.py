@@ -158,6 +158,27 @@ def test_a_unicode_line_separator_does_not_shift_lines(tmp_path: Path) -> None:
     assert [source.id for source in sources] == [1, 2]
 
 
+@pytest.mark.parametrize(("reader", "line"), [(IDS, "3 4"), (TEXT, "ab")])
+def test_a_byte_order_mark_is_no_part_of_the_first_sentence(
+    tmp_path: Path, reader: SourceReader, line: str
+) -> None:
+    path = tmp_path / "in"
+    path.write_text(f"\ufeff{line}\n", encoding="utf-8")
+    with reader.open([str(path)]) as lines:
+        assert list(reader.read(lines, "in")) == [only(reader, line.encode())]
+
+
+def test_utf_16_ends_the_reading_in_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "in.txt"
+    path.write_text("3 4\n5\n", encoding="utf-16")
+    with IDS.open([str(path)]) as lines:
+        (unreadable,) = IDS.read(lines, "in.txt", 2)
+    assert isinstance(unreadable, Unreadable)
+    assert str(unreadable.error) == (
+        f"in.txt, line 1: {path} is UTF-16, expected UTF-8. Convert it: iconv -f UTF-16 -t UTF-8."
+    )
+
+
 def test_a_gzipped_file_is_unpacked(tmp_path: Path) -> None:
     path = tmp_path / "in.gz"
     path.write_bytes(gzip.compress(b"3 4\n5"))
