@@ -33,3 +33,12 @@ def one_line(message: str) -> str:
     if len(shown) <= LONGEST:
         return shown
     return f"{shown[: LONGEST - 503]}...{shown[-500:]}"
+
+
+def counted(number: int, noun: str) -> str:
+    """A number with its noun, which is in the plural unless the number is 1.
+
+    >>> counted(1, "sentence"), counted(10_000, "trial")
+    ('1 sentence', '10,000 trials')
+    """
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -12,7 +12,7 @@ import click
 from sgdec.cli import running, tracing
 from sgdec.cli.paths import Read, Written
 from sgdec.collector import collector_spared
-from sgdec.errors import UsageError, one_line
+from sgdec.errors import UsageError, counted, one_line
 from sgdec.settings import SHAPING
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ def _read(run: LoadedRun, given: dict[str, Any]) -> list[Case]:
     )
     chosen = list(found)[first - 1 : last]
     if not chosen:
-        raise UsageError(f"--range begins at {first}, but {name} has {len(sources)} lines.")
+        raise UsageError(f"--range begins at {first}, but {name} has {counted(len(sources), 'line')}.")
     return chosen
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from sgdec.cli.paths import Command, Read
-from sgdec.errors import SgdecError
+from sgdec.errors import SgdecError, counted
 from sgdec.text.lines import read_lines
 
 
@@ -19,7 +19,7 @@ def command(reference: str, hypotheses: str) -> None:
     references, translations = list(read_lines(reference)), list(read_lines(hypotheses))
     if len(references) != len(translations):
         raise SgdecError(
-            f"{reference} has {len(references)} lines but the translations have {len(translations)}. "
+            f"{reference} has {counted(len(references), 'line')} but the translations have {len(translations)}. "
             "Line N of one must belong to line N of the other."
         )
     if not references:

@@ -13,7 +13,7 @@ from itertools import zip_longest
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from sgdec.errors import SgdecError, UsageError
+from sgdec.errors import SgdecError, UsageError, counted
 from sgdec.io.outputs import Outputs
 from sgdec.tasks.metrics import NAMES, SAMPLES, SEED, Score, Scores, Test, corpus_scores, sentence_chrf
 from sgdec.terminal import Bar, track
@@ -192,8 +192,8 @@ def require_equal_lengths(files: Sequence[tuple[str, int]]) -> None:
     for other, found in files[1:]:
         if found != count:
             raise SgdecError(
-                f"{name} has {count} sentences but {other} has {found}. Sentence N of one must belong to sentence N "
-                "of the other."
+                f"{name} has {counted(count, 'sentence')} but {other} has {found}. Sentence N of one must belong to "
+                "sentence N of the other."
             )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sgdec.errors import counted
 from sgdec.pages.page import render
 from sgdec.tasks.comparison import Comparison
 from sgdec.tasks.comparison_tables import tables
@@ -18,7 +19,7 @@ def page(comparison: Comparison) -> str:
     names = [system.name for system in comparison.systems]
     return render(
         "compare.html",
-        f"Comparison of {len(names)} runs on {len(rows)} sentences",
+        f"Comparison of {len(names)} runs on {counted(len(rows), 'sentence')}",
         variables={"names": names, "tables": list(tables(comparison)), "rows": rows},
         scripts=["table.js"],
     )

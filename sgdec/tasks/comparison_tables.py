@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from sgdec.errors import counted
 from sgdec.tasks.comparison import Comparison, Lists, Overlap, System
 from sgdec.tasks.metrics import NAMES, Score, Test
 
-TEST_NOTES: Mapping[Test, Sequence[str]] = {
-    "approx": ["p is that of approximate randomisation, two-sided, with {:,} trials."],
-    "bootstrap": [
-        "± is half of the 95 % confidence interval.",
-        "p is that of sacreBLEU's bootstrap with {:,} resamples, smaller than the two-sided p of --test approx.",
-    ],
-    "none": [],
-}
 NONE = "-"
 """Stands for a number that is undefined."""
 
@@ -46,13 +39,24 @@ def _scores(comparison: Comparison) -> Table:
         if system is not comparison.systems[0]:
             rows.append(["  difference", *map(_difference, system.scores.values()), "", ""])
     notes = ["Higher BLEU and chrF are better, lower TER is. Length and brevity are those of BLEU."]
-    notes += [note.format(comparison.samples) for note in TEST_NOTES[comparison.test]]
+    notes += _test_notes(comparison.test, comparison.samples)
     return Table(
         "Scores against the references",
         ["", *(NAMES[key] for key in comparison.signatures), "length ratio", "brevity penalty"],
         rows,
         [*notes, *_signed(comparison.signatures)],
     )
+
+
+def _test_notes(test: Test, samples: int) -> Iterator[str]:
+    if test == "approx":
+        yield f"p is that of approximate randomisation, two-sided, with {counted(samples, 'trial')}."
+    if test == "bootstrap":
+        yield "± is half of the 95 % confidence interval."
+        yield (
+            f"p is that of sacreBLEU's bootstrap with {counted(samples, 'resample')}, smaller than the two-sided p "
+            "of --test approx."
+        )
 
 
 def _value(score: Score) -> str:

@@ -167,6 +167,7 @@ def test_standard_input_is_read_once(capsys: pytest.CaptureFixture[str], folder:
     [
         ("a", 2, "compare needs two files or more. `sgdec evaluate` scores one."),
         ("a short", 1, "a has 3 sentences but short has 1. Sentence N of one must belong to sentence"),
+        ("short a", 1, "short has 1 sentence but a has 3."),
         ("a b --reference ref --reference short", 1, "a has 3 sentences but short has 1."),
         ("a b --source short", 1, "a has 3 sentences but short has 1."),
         ("a lists.nbest --format text", 1, "a has 3 sentences but lists.nbest has 6."),

@@ -273,6 +273,26 @@ def sgdec_predictors():
 '''
 
 
+def test_a_problem_of_a_sentence_is_said_once(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its output, its reference and the empty output all fail for one reason."""
+    Path("good/7.txt").unlink()
+    said = run(f"{TRIES} --show 0 {COMMON}", 1)
+    assert said.count("Warning: sentence 7: ") == 1 == said.count("good/7.txt: ")
+
+
+def test_numbers_of_one_have_no_plural(run: Run) -> None:
+    Path("in.ids").write_text("7\n")
+    wc = "--predictors wc --vocab-size 9 --input-format ids --max-length 3"
+    said = run(f"{wc} --reference ref.ids in.ids", 1)
+    assert "in.ids has 1 sentence but ref.ids has 20." in said
+    Path("ref.ids").write_text("7 8 6 5\n")
+    said = run(f"{wc} --max-expansions 1 --html r.html --reference ref.ids in.ids")
+    assert "Outputs that are shorter than their references: 1; longer: 0." in said
+    assert "at most 1 expansion for each" in said
+    assert "<title>Diagnosis of 1 sentence</title>" in Path("r.html").read_text()
+    assert "--range begins at 2, but in.ids has 1 line." in run(f"{wc} --range 2: --reference ref.ids in.ids", 2)
+
+
 def test_sentences_that_fail_are_counted_and_do_not_stop_the_others(run: Run) -> None:
     Path("good/7.txt").unlink()
     Path("in.ids").write_text(Path("in.ids").read_text().replace("7", "x", 1))

@@ -50,6 +50,8 @@ def test_unequal_line_counts_are_refused(files: tuple[Path, Path]) -> None:
     result = CliRunner().invoke(command, ["--reference", str(files[0]), str(files[1])])
     assert isinstance(result.exception, SgdecError)
     assert "has 2 lines but the translations have 1" in str(result.exception)
+    result = CliRunner().invoke(command, ["--reference", str(files[1]), str(files[0])])
+    assert "has 1 line but the translations have 2" in str(result.exception)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sgdec.context import BOS, EOS, Vocabularies
-from sgdec.errors import SgdecError, UsageError
+from sgdec.errors import SgdecError, UsageError, counted
 from sgdec.io.limits import whole_number
 from sgdec.protocol import Source
 from sgdec.search.outcome import Unreadable
@@ -54,8 +54,8 @@ def cases(
     for name, count in counts.items():
         if count != len(sentences):
             raise SgdecError(
-                f"{names[0]} has {len(sentences)} sentences but {name} has {count}. Line N of one must belong to "
-                "line N of the other."
+                f"{names[0]} has {counted(len(sentences), 'sentence')} but {name} has {count}. Line N of one must "
+                "belong to line N of the other."
             )
 
     def read(line: str, source: Source | Unreadable, where: str) -> tuple[int, ...] | SgdecError:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from sgdec.context import EOS
+from sgdec.errors import counted
 from sgdec.tasks.diagnosis.scored import Decision
 from sgdec.tasks.diagnosis.verdicts import EMPTY, PROOF, REFERENCE, Sentence
 
@@ -31,8 +32,8 @@ def explain(sentence: Sentence, piece: Callable[[int], str], weights: dict[str, 
         yield _decides(sentence.model.decision, weights)
     if sentence.too_long:
         yield (
-            f"The reference has {sentence.reference_length} tokens, more than the length limit of {sentence.limit}: "
-            "no search can find it."
+            f"The reference has {counted(sentence.reference_length or 0, 'token')}, more than the length limit of "
+            f"{sentence.limit}: no search can find it."
         )
     yield from sentence.problems
 

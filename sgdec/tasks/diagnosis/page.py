@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sgdec.errors import counted
 from sgdec.pages.page import render
 from sgdec.tasks.diagnosis.explaining import explain, severity
 from sgdec.tasks.diagnosis.findings import findings
@@ -18,7 +19,7 @@ def page(report: Report, viewer: str | None = None) -> str:
     sentences = sorted(report.diagnosis.sentences, key=severity, reverse=True)
     return render(
         "diagnose.html",
-        f"Diagnosis of {len(sentences)} sentences",
+        f"Diagnosis of {counted(len(sentences), 'sentence')}",
         variables={
             "subject": list(report.diagnosis.subject.lines()),
             "findings": findings(report.summary),

@@ -200,20 +200,21 @@ def _judged(
     paths: Mapping[str, Path | None],
 ) -> Sentence:
     source, constellation = outcome.source, run.parts.constellation
-    problems: list[str] = []
+    problems: dict[str, str] = {}
+    """By problem the first that has it: a predictor that cannot read a sentence fails in each search."""
 
     def scored(what: str, tokens: Tokens | Exception | None) -> Scored | None:
         found = scores.get((source.id, tokens)) if isinstance(tokens, tuple) else tokens
         if isinstance(found, Exception) and not isinstance(found, ForbiddenOutput):
-            problems.append(f"{what}: {told(found)}")
+            problems.setdefault(told(found), what)
         return found if isinstance(found, Scored) else None
 
     best = _best(outcome)
     if outcome.error is not None:
-        problems.append(f"output: {told(outcome.error, run.parts.config.decoder_name)}")
+        problems[told(outcome.error, run.parts.config.decoder_name)] = "output"
     output, reference, empty = scored("output", best), scored(REFERENCE, case.reference), scored(EMPTY, ())
     if best is not None and output is None:
-        problems.append("output: predictors that did not score it forbid it.")
+        problems["predictors that did not score it forbid it."] = "output"
     witnesses = tuple(
         Known(name, found, _text(run, found.tokens))
         for name, tokens in case.witnesses
@@ -222,7 +223,7 @@ def _judged(
     forbidden = None if reference else _forbidden(case.reference, paths)
     unscored = scores.get((source.id, case.reference)) if isinstance(case.reference, tuple) else None
     if isinstance(unscored, ForbiddenOutput) and forbidden is None:  # no predictor alone could say where
-        problems.append(f"{REFERENCE}: {told(unscored)}")
+        problems.setdefault(told(unscored), REFERENCE)
     optimum = None
     if proof is not None and proof.result.hypotheses:
         optimum = Scored.of(proof.result.hypotheses[0], run.parts.decoder.ranking)
@@ -256,7 +257,7 @@ def _judged(
         search,
         judge.model(output, reference, forbidden),
         0 if proof is None else proof.result.expansions,
-        tuple(problems),
+        tuple(f"{what}: {problem}" for problem, what in problems.items()),
     )
 
 

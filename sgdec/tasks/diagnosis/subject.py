@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sgdec.errors import counted
 from sgdec.library import LoadedRun
 from sgdec.tasks.diagnosis.proving import Budget
 from sgdec.tasks.diagnosis.stopping import Stopping, options_of
@@ -73,8 +74,8 @@ def _weight(weight: float | None) -> str:
 def _proof(budget: Budget) -> str:
     if budget.proof == "none":
         return "none"
-    limits = {"expansions": budget.max_expansions, "seconds": budget.max_seconds}
-    listed = " and ".join(f"{limit:g} {name}" for name, limit in limits.items() if limit)
+    expansions = [counted(budget.max_expansions, "expansion")] if budget.max_expansions else []
+    listed = " and ".join([*expansions, *([f"{budget.max_seconds:g} s"] if budget.max_seconds else [])])
     return f"{budget.proof}, at most {listed} for each sentence" if listed else f"{budget.proof} without limits"
 
 

@@ -90,7 +90,7 @@ def _lengths(summary: Summary) -> Table:
     lengths = summary.lengths
     rows = [[_span(each.shortest, each.longest), str(each.sentences), f"{each.ratio:.3f}"] for each in lengths.bins]
     rows.append(["all", str(lengths.sentences), NONE if lengths.ratio is None else f"{lengths.ratio:.3f}"])
-    notes = [f"{lengths.shorter} outputs are shorter than their references, {lengths.longer} are longer."]
+    notes = [f"Outputs that are shorter than their references: {lengths.shorter}; longer: {lengths.longer}."]
     return Table(
         "Length of outputs, by tokens of the reference", ["tokens", "sentences", "length ratio"], rows, notes
     )
@@ -104,7 +104,7 @@ def _empty(summary: Summary) -> Table:
         ["the empty output is forbidden", str(empty.forbidden), _percent(empty.forbidden, of)],
         ["the best of the space is empty, proven", str(empty.optima), _percent(empty.optima, empty.proven)],
     ]
-    note = f"The last share is that of the {empty.proven} sentences whose best hypothesis is known."
+    note = f"The last share is that among sentences whose best hypothesis is known ({empty.proven})."
     return Table("Empty outputs", ["", "sentences", "share"], rows, [note])
 
 
