@@ -258,8 +258,7 @@ class HfPredictor(BatchPredictor):
         """The line at the end of a run: settings of the model that are options here."""
         from sgdec.pretrained.counterparts import not_followed
 
-        found = not_followed(self._settings, self._roles)
-        return found and f"hf: settings of the model that only options can follow: {found}"
+        return not_followed(self._settings, self._roles)
 
     def _numbered(self, scores: Tensor) -> Tensor:
         """The columns of scores ``[rows, ids]`` as ``[rows, numbers]``."""

@@ -172,7 +172,8 @@ def configure(cls: type[Any], given: Mapping[str, Any], *, name: str | None) -> 
             raise UsageError(f"no option {flag(key, name)}. {suggest(flag(key, name), known)}")
     for option in options.values():
         if option.required and option.name not in given:
-            raise UsageError(f"{flag(option.name, name)} is missing: {_explain(option)}.")
+            needed = flag(option.name, name)
+            raise UsageError(f"{needed} is missing. Give {needed} VALUE ({_explain(option)}).")
     return {key: _convert(given[key], cls, flag(key, name), options[key]) for key in given}
 
 

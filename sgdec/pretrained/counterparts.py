@@ -81,7 +81,7 @@ class Counterparts:
             if tokens <= 0:
                 continue
             if setting == total and not self.roles.seq2seq:
-                self.without.append(f"{shown(setting, tokens)}, which counts the prompt")
+                self.without.append(f"{shown(setting, tokens)} (which counts the prompt)")
             elif new == "max_new_tokens":
                 self.name(setting)
                 self.options.append(f"--max-length {max(1, tokens - counted - 1)}")
@@ -113,16 +113,17 @@ class Counterparts:
 
 
 def not_followed(config: Any, roles: Roles) -> str | None:
-    """The settings that change what `generate()` finds and that only options can follow, with these options."""
+    """A sentence with the settings that change what `generate()` finds and that only options can follow, and these
+    options, or None. It is also true if they are given."""
     found = Counterparts(config, roles)
     found.read()
     parts = []
     if found.options:
         predictors = [f"--predictors {','.join(found.predictors)}"] if found.predictors != ["hf"] else []
-        parts.append(f"{', '.join(found.settings)}: {' '.join([*predictors, *found.options])}")
+        parts.append(f"for {', '.join(found.settings)} give {' '.join([*predictors, *found.options])}")
     if found.without:
-        parts.append(f"without a counterpart: {', '.join(found.without)}")
-    return "; ".join(parts) or None
+        parts.append(f"for {', '.join(found.without)} there is no option")
+    return f"the model's generation settings take effect only as options: {'; '.join(parts)}" if parts else None
 
 
 def shown(name: str, value: Any) -> str:

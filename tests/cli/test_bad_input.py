@@ -89,7 +89,7 @@ NMT_FST = [*NMT, "--predictors", "nmt,fst", "--fst.path", "{id}.fst"]
         ([*NMT, "--beam.size", "0"], "--beam.size: '0' should be at least 1"),
         ([*NMT, "--beam.sise", "4"], "no option --beam.sise. Did you mean '--beam.size'?"),
         ([*NMT, "--bean.size", "4"], "options for 'bean', which this run does not use. Did you mean 'beam'?"),
-        (["--predictors", "nmt"], "--nmt.model is missing: text: checkpoint folder"),
+        (["--predictors", "nmt"], "--nmt.model is missing. Give --nmt.model VALUE (text: checkpoint folder"),
         ([*NMT, "--nmt.weight", "heavy"], "--nmt.weight heavy: expected a number, such as 0.5"),
         ([*NMT, "--nbset", "4"], "No such option"),
         ([*NMT, "--precision", "fp8"], "--precision: 'fp8' should be 'fp32', 'bf16', 'fp64' or 'int8'"),

@@ -147,7 +147,7 @@ def test_an_unknown_option_names_the_nearest_and_all_others() -> None:
 
 
 def test_a_missing_option_says_what_it_is() -> None:
-    expected = r"^--x.path is missing: text: a lattice per sentence, such as '{id}.fst'\.$"
+    expected = r"^--x.path is missing. Give --x.path VALUE \(text: a lattice per sentence, such as '{id}.fst'\)\.$"
     with pytest.raises(UsageError, match=expected):
         configure(Everything, {}, name="x")
 

@@ -28,6 +28,7 @@ SETTINGS = [
 ]
 
 
+BEGIN = "the model's generation settings take effect only as options: "
 SAMPLING = {"do_sample": True, "temperature": 0.7, "top_k": 20, "top_p": 0.8}
 LINES_OF_SETTINGS = [
     ("bart", {}, None),
@@ -35,23 +36,23 @@ LINES_OF_SETTINGS = [
     (
         "gpt2",
         {**SAMPLING, "repetition_penalty": 1.05},
-        "repetition_penalty 1.05, do_sample true, temperature 0.7, top_k 20, top_p 0.8: --predictors repetition:hf "
-        "--repetition.penalty 1.05 --repetition.prompt true "
+        "for repetition_penalty 1.05, do_sample true, temperature 0.7, top_k 20, top_p 0.8 give "
+        "--predictors repetition:hf --repetition.penalty 1.05 --repetition.prompt true "
         "--decoder sample --sample.temperature 0.7 --sample.top_k 20 --sample.top_p 0.8",
     ),
     (
         "gpt2",
         {"do_sample": True, "typical_p": 0.9},
-        "do_sample true: --decoder sample --sample.temperature 1 --sample.top_k 50 --sample.top_p 1; "
-        "without a counterpart: typical_p 0.9",
+        "for do_sample true give --decoder sample --sample.temperature 1 --sample.top_k 50 --sample.top_p 1; "
+        "for typical_p 0.9 there is no option",
     ),
-    ("gpt2", {"max_length": 50}, "without a counterpart: max_length 50, which counts the prompt"),
+    ("gpt2", {"max_length": 50}, "for max_length 50 (which counts the prompt) there is no option"),
     (
         "mbart",
         {"num_beams": 2, "max_new_tokens": 8, "forced_bos_token_id": 5, "do_sample": True, "guidance_scale": 2.0},
-        "max_new_tokens 8, num_beams 2: --max-length 6 --decoder beam --beam.size 2 --beam.alpha 1 --beam.normalize "
-        "length --beam.length_offset 1 --beam.stop hf-false; "
-        "without a counterpart: guidance_scale 2.0, do_sample true",
+        "for max_new_tokens 8, num_beams 2 give --max-length 6 --decoder beam --beam.size 2 --beam.alpha 1 "
+        "--beam.normalize length --beam.length_offset 1 --beam.stop hf-false; "
+        "for guidance_scale 2.0, do_sample true there is no option",
     ),
     ("bart", {"num_beams": "many", "no_repeat_ngram_size": [3]}, None),
 ]
@@ -63,7 +64,7 @@ def test_the_line_of_settings(family: str, settings: dict[str, Any], line: str |
     for name, value in settings.items():
         setattr(model.generation_config, name, value)
     said = HfPredictor.of(model).summary()
-    assert said == (line and f"hf: settings of the model that only options can follow: {line}")
+    assert said == (line and f"{BEGIN}{line}")
 
 
 def line_of(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], *options: str) -> tuple[str, str]:
@@ -72,8 +73,8 @@ def line_of(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], *o
     words = ["decode", "--predictors", "hf", "--hf.model", str(folder), *options, str(tmp_path / "in")]
     assert main(words) == 0
     said = capsys.readouterr()
-    begin = "hf: settings of the model that only options can follow: "
-    named = [line.split(begin)[1] for line in said.err.splitlines() if begin in line]
+    begin = f"hf: {BEGIN}for "
+    named = [line.removeprefix(begin) for line in said.err.splitlines() if line.startswith(begin)]
     return said.out, "".join(named)
 
 
@@ -110,7 +111,7 @@ def test_the_named_options_find_what_generate_finds(
             text = tokenizer.decode(ids[begin:], skip_special_tokens=True, clean_up_tokenization_spaces=False)
             expected += text.replace("\n", " ") + "\n"
         _, named = line_of(folder, tmp_path, capsys, "--max-length", "3")
-        asked, options = named.split(": ")
+        asked, options = named.split(" give ")
         assert asked.split(", ") == [
             f"{name} {str(value).lower() if value is True else value}"
             for name, value in sorted(settings.items(), key=lambda each: asked.index(each[0]))
