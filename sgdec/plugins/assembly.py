@@ -15,6 +15,7 @@ object is used as it is: its only options are those of its entry, and its vocabu
 from __future__ import annotations
 
 import inspect
+import math
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -24,7 +25,7 @@ from typing import Any
 from sgdec.context import Context, Vocabularies, Vocabulary
 from sgdec.device import require_device
 from sgdec.errors import SgdecError, UsageError
-from sgdec.io.limits import VOCABULARY
+from sgdec.io.limits import VOCABULARY, real_number
 from sgdec.lifting import lift
 from sgdec.plugins.host import Host, name_of, no_exit
 from sgdec.plugins.options import configure, describe, refuse_unused
@@ -202,10 +203,10 @@ def _part(name: str, plugin: Any, cls: type[Any], given: Mapping[str, Mapping[st
 
 def _weight(value: Any, name: str) -> float:
     try:
-        weight = float(value)
+        weight = real_number(value) if isinstance(value, str) else float(value)
     except (TypeError, ValueError, OverflowError):
-        weight = float("nan")
-    if weight != weight or abs(weight) == float("inf"):
+        weight = None
+    if weight is None or not math.isfinite(weight):
         raise UsageError(f"--{name}.weight {value}: expected a number, such as 0.5.")
     return weight
 

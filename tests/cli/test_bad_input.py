@@ -91,6 +91,8 @@ NMT_FST = [*NMT, "--predictors", "nmt,fst", "--fst.path", "{id}.fst"]
         ([*NMT, "--bean.size", "4"], "options for 'bean', which this run does not use. Did you mean 'beam'?"),
         (["--predictors", "nmt"], "--nmt.model is missing. Give --nmt.model VALUE (text: checkpoint folder"),
         ([*NMT, "--nmt.weight", "heavy"], "--nmt.weight heavy: expected a number, such as 0.5"),
+        ([*NMT, "--nmt.weight", "1_0"], "--nmt.weight 1_0: expected a number, such as 0.5"),
+        ([*NMT, "--nmt.weight", "inf"], "--nmt.weight inf: expected a number, such as 0.5"),
         ([*NMT, "--nbset", "4"], "No such option"),
         ([*NMT, "--precision", "fp8"], "--precision: 'fp8' should be 'fp32', 'bf16', 'fp64' or 'int8'"),
         ([*NMT, "--device", "gpu"], "--device gpu: expected cpu, cuda or cuda:N."),
