@@ -18,9 +18,11 @@ Cost: one step of the model and one softmax over V for each prefix whose scores 
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import Field
@@ -35,6 +37,8 @@ if TYPE_CHECKING:
 
     from sgdec.pretrained.prefixes import Prefix, Prefixes
     from sgdec.text.pretrained import Roles
+
+log = logging.getLogger("sgdec.predictors.hf")
 
 Ends: TypeAlias = Literal["best", "log-sum"]
 
@@ -118,6 +122,8 @@ class HfPredictor(BatchPredictor):
             raise UsageError(f"hf: attention needs an encoder that reads the source alone, and {what}.")
         languages = {"source_language": source_language, "target_language": target_language}
         vocabularies = vocabularies_in(folder, **languages)
+        if roles.seq2seq and vocabularies.source is None:
+            _note_bare_sources(model)
         reader = Reader(prompt, chat, vocabularies.source, source=source)  # type: ignore[arg-type]
         module = load_module(folder, context, attention=attention is not None)
         with reading(folder, "the settings of the model cannot be used"):
@@ -328,6 +334,14 @@ class HfPredictor(BatchPredictor):
             places = f"{self._readable:.0f} positions"
             raise SgdecError(f"the model would read {len(ids)} tokens, but has {places}. Shorten the source.")
         return ids
+
+
+@cache
+def _note_bare_sources(model: str) -> None:
+    log.info(
+        f"Note: hf: {model} has no tokenizer, so nothing is added to sources. Encoders expect what a tokenizer adds, "
+        "usually 2 (</s>) at the end: give it with the ids."
+    )
 
 
 def _positions(config: Any, side: str) -> float:

@@ -119,6 +119,31 @@ def test_a_seq2seq_model_can_have_a_prompt_too(tmp_path: Path) -> None:
     assert found == [generated(tmp_path / "t5", f"the park: {line}") for line in LINES]
 
 
+@pytest.mark.parametrize("name", ["marian", "t5"])
+def test_without_a_tokenizer_nothing_is_added_to_source_ids_which_is_said_once(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    folder = tmp_path / name
+    folder.mkdir()
+    FAMILIES[name](folder)
+    model = write_model(folder)
+    bare = tmp_path / "bare"
+    model.save_pretrained(bare)
+    (tmp_path / "in").write_text("5 6\n5 6 2\n")
+    words = ["--decoder", "greedy", "--max-length", "3", "--input-format", "ids", "--output-format", "jsonl"]
+    words += ["--output", str(tmp_path / "out"), str(tmp_path / "in")]
+    scores = {}
+    for given in (folder, bare):
+        predictors = ["--predictors", "hf,again=hf", "--hf.model", str(given), "--again.model", str(given)]
+        assert main(["decode", *predictors, *words]) == 0
+        rows = map(json.loads, (tmp_path / "out").read_text().splitlines())
+        scores[given] = [row["hypotheses"][0]["score"] for row in rows]
+        notes = capsys.readouterr().err.count("has no tokenizer, so nothing is added to sources.")
+        assert notes == (given == bare)
+    assert scores[bare][1] == pytest.approx(scores[folder][0])  # the tokenizer adds 2
+    assert scores[bare][0] != pytest.approx(scores[folder][0])
+
+
 def test_a_name_is_looked_up_in_the_local_cache(
     causal: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
