@@ -51,6 +51,8 @@ Options = dict[str, dict[str, Any]]
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
+NO_SEARCH = "greedy"
+"""The decoder of commands that do not search; any other would do."""
 QUICKLY_READ = 2**30
 """The number of bytes that are counted in about a second."""
 
@@ -141,7 +143,12 @@ def add_config(ctx: click.Context) -> None:
     """Add the options of the config file, if there is one, to those of a command line."""
     if ctx.params["config"]:
         own, tables = split_config(load_config(ctx.params["config"]))
-        ctx.meta["dotted"] = merge_options(tables, ctx.meta["dotted"])
+        typed = ctx.meta["dotted"]
+        ctx.meta["of_config"] = {
+            name: {key: value for key, value in table.items() if key not in typed.get(name, {})}
+            for name, table in tables.items()
+        }
+        ctx.meta["dotted"] = merge_options(tables, typed)
         ctx.params = _under(ctx, own, ctx.params)
 
 
@@ -157,11 +164,21 @@ def options(*decorators: Callable[[Decorated], Decorated]) -> Callable[[Decorate
 
 
 def settings(ctx: click.Context, given: dict[str, Any]) -> tuple[dict[str, Any], Options]:
-    """The command's own options, and those of its predictors and decoder."""
+    """The command's own options, and those of its predictors and decoder.
+
+    Raises UsageError if there are no predictors, and if they or the decoder cannot have the options of the config
+    file; later errors would not name the file.
+    """
     if not given["predictors"]:
         raise UsageError(
             "--predictors is missing; expected a comma-separated list such as nmt,fst ('sgdec plugins' lists all)."
         )
+    if given["config"]:
+        from sgdec.plugins.assembly import check_file
+        from sgdec.plugins.host import Host
+
+        decoder, host = given.get("decoder", NO_SEARCH), Host(given["plugin_file"])
+        check_file(given["predictors"], decoder, ctx.meta["of_config"], host, f"--config {given['config']}")
     return given, ctx.meta["dotted"]
 
 
@@ -383,7 +400,7 @@ def _under(ctx: click.Context, config: dict[str, Any], given: dict[str, Any]) ->
     for name, value in config.items():
         parameter = parameters.get(name)
         if parameter is None or name == "config":
-            known = [str(key) for key in parameters if key != "config"]
+            known = [str(key) for key in parameters if key not in ("config", "plugin_file", "help")]
             raise UsageError(f"--config {given['config']}: no option {name!r}. {suggest(name, known)}")
         if ctx.get_parameter_source(name) is click.core.ParameterSource.DEFAULT or given[name] == ():
             values = [str(item) for item in (value if isinstance(value, list) else [value])]

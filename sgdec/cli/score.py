@@ -86,7 +86,7 @@ def score(given: dict[str, Any], dotted: running.Options) -> int:
     """Assemble the run, score and write. Returns the exit status, 1 if an output could not be scored."""
     from sgdec.io.scored import ScoreWriter
 
-    loaded = running.load(given, dotted, decoder="greedy")  # any decoder: there is no search
+    loaded = running.load(given, dotted, decoder=running.NO_SEARCH)
     ranking = Penalties(given["alpha"], given["beta"], given["normalize"]).ranking
     run, reader, scheduler = loaded.parts, loaded.reader(given["input_format"]), loaded.scorer(ranking)
     signature = running.sign(run, given, SHAPING, searches=False)

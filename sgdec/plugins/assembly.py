@@ -28,7 +28,7 @@ from sgdec.errors import SgdecError, UsageError
 from sgdec.io.limits import VOCABULARY, real_number
 from sgdec.lifting import lift
 from sgdec.plugins.host import Host, name_of, no_exit
-from sgdec.plugins.options import configure, describe, refuse_unused
+from sgdec.plugins.options import check, configure, describe, refuse_unused
 from sgdec.plugins.predictor_list import EntryOptions, ListEntry, entries_of
 from sgdec.plugins.surface import require_sound
 from sgdec.protocol import BatchPredictor, Decoder, Predictor
@@ -166,6 +166,29 @@ def assemble(config: RunConfig, host: Host) -> Run:
     constellation.require_attention(decoder.ranking)
     checked = {part.name: part.options for chain in chains for part in [*chain, decoding]}
     return Run(constellation, decoder, vocabularies, config, host, tuple(zip(weights, entries, strict=True)), checked)
+
+
+def check_file(
+    predictors: str, decoder: str, options: Mapping[str, Mapping[str, Any]], host: Host, file: str
+) -> None:
+    """Raise UsageError, which begins with ``file``, for options of parts that it sets and that the run cannot have.
+
+    Options may be missing, because the command line can set them.
+    """
+    name_of_decoder = name_of(decoder)
+    entries = entries_of(predictors, taken=[name_of_decoder])
+    parts = {part.name: _class("predictor", part.plugin, host) for entry in entries for part in entry.parts}
+    parts[name_of_decoder] = _class("decoder", decoder, host)
+    try:
+        refuse_unused(options, parts, partial(_how_to_use, host))
+        for name, given in options.items():
+            own = dict(given)
+            if name in [entry.name for entry in entries]:
+                _weight(own.pop("weight", 1.0), name)
+                _renormalizes(own, parts[name], name)
+            check(parts[name], own, name=name)
+    except UsageError as error:
+        raise UsageError(f"{file}: {error}") from None
 
 
 def _how_to_use(host: Host, name: str) -> str | None:

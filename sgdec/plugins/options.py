@@ -165,16 +165,29 @@ def configure(cls: type[Any], given: Mapping[str, Any], *, name: str | None) -> 
     ``name``: the user's name for the plugin; None = the options are those of the run itself. Raises UsageError for an
     unknown or missing option, and for an invalid value.
     """
-    options = {option.name: option for option in describe(cls)}
-    for key in given:
-        if key not in options:
-            known = [flag(option, name) for option in options]
-            raise UsageError(f"no option {flag(key, name)}. {suggest(flag(key, name), known)}")
+    options = _known(cls, given, name)
     for option in options.values():
         if option.required and option.name not in given:
             needed = flag(option.name, name)
             raise UsageError(f"{needed} is missing. Give {needed} VALUE ({_explain(option)}).")
     return {key: _convert(given[key], cls, flag(key, name), options[key]) for key in given}
+
+
+def check(cls: type[Any], given: Mapping[str, Any], *, name: str | None) -> None:
+    """Raise the UsageError of `configure` for an unknown option or an invalid value; options may be missing."""
+    options = _known(cls, given, name)
+    for key, value in given.items():
+        _convert(value, cls, flag(key, name), options[key])
+
+
+def _known(cls: type[Any], given: Iterable[str], name: str | None) -> dict[str, Option]:
+    """The options of a class. Raises UsageError if one is given that it does not have."""
+    options = {option.name: option for option in describe(cls)}
+    for key in given:
+        if key not in options:
+            known = [flag(option, name) for option in options]
+            raise UsageError(f"no option {flag(key, name)}. {suggest(flag(key, name), known)}")
+    return options
 
 
 def flag(option: str, name: str | None) -> str:

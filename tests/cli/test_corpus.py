@@ -368,6 +368,7 @@ def test_merging_finds_missing_and_changed_results(tmp_path: Path) -> None:
         (["corpus", "in.ids", "--output", "d", "--", *TRAP, "--range", "1:3"], "--range after `--`"),
         (["corpus", "in.ids", "--output", "d", "--", *TRAP, "--trace-children", "3"], "--trace-children after `--`"),
         (["corpus", "in.ids", "--output", "d", "--", "--config", "c.toml"], "--config c.toml: range: all lines are"),
+        (["corpus", "in.ids", "--output", "d", "--", "--config", "b.toml"], "--config b.toml: no option --beam.sze"),
         (["corpus", "in.ids", "--output", "d", "--ledger", "--", *TRAP], "--ledger: text cannot hold it"),
         (["corpus", "in.ids", "--output", "d"], "--predictors is missing"),
         (["corpus", "in.ids", "--output", ".", "--", *TRAP, "--tokenizer", "manifest.json"], "tokenizer reads"),
@@ -380,7 +381,8 @@ def test_bad_input_is_one_clear_line(
 ) -> None:
     write_ids(tmp_path, {})
     (tmp_path / "empty").write_text("")
-    (tmp_path / "c.toml").write_text('predictors = "trap"\nrange = "1:3"\n')
+    (tmp_path / "c.toml").write_text('predictors = "wc"\nrange = "1:3"\n')
+    (tmp_path / "b.toml").write_text('predictors = "wc"\nbeam.sze = 4\n')
     (tmp_path / "manifest.json").write_text("{}")
     monkeypatch.chdir(tmp_path)
     for name, value in environment().items():

@@ -253,15 +253,30 @@ def test_a_configuration_says_what_the_command_line_says_and_the_command_line_wi
         ("nbest = 0", "--config run.toml: --nbest: '0' should be at least 1 (int >= 1: "),
         ('nbest = "many"', "--config run.toml: --nbest: 'many' should be an integer"),
         ("nbest = ", "--config run.toml is not a TOML file"),
-        ("[beem]\nsize = 3", "options for 'beem', which this run does not use. Did you mean 'beam'?"),
-        ("[beam]\nsize = 0", "--beam.size: 0 should be at least 1"),
-        ("[beam]\nsice = 3", "no option --beam.sice. Did you mean '--beam.size'?"),
+        ("[beem]\nsize = 3", "--config run.toml: options for 'beem', which this run does not use. Did you mean"),
+        ("[beam]\nsize = 0", "--config run.toml: --beam.size: 0 should be at least 1"),
+        ("[beam]\nsice = 3", "--config run.toml: no option --beam.sice. Did you mean '--beam.size'?"),
+        ("[beam.size]\nx = 3", "--config run.toml: --beam.size: {'x': 3} should be an integer"),
+        ("beam.sice = 3", "--config run.toml: no option --beam.sice. Did you mean '--beam.size'?"),
+        ("[wc]\ntokn = 3", "--config run.toml: no option --wc.tokn. Did you mean '--wc.token'?"),
+        ('[wc]\nweight = "x"', "--config run.toml: --wc.weight x: expected a number, such as 0.5."),
+        ("[wc]\nrenormalize = 3", "--config run.toml: --wc.renormalize: 3 should be true or false"),
+        ("[dfs]\nsize = 3", "--config run.toml: options for 'dfs', which this run does not use. It is a decoder"),
     ],
 )
 def test_a_configuration_that_is_wrong_is_one_line(decode: Decode, tmp_path: Path, config: str, message: str) -> None:
     (tmp_path / "run.toml").write_text(config)
     ran = decode("--config", "run.toml", "--predictors", "wc", "--vocab-size", "5", status=2)
-    assert message in ran.err and ran.err.startswith("Error: ") and ran.err.count("\n") == 1
+    assert ran.err.startswith(f"Error: {message}") and ran.err.count("\n") == 1
+
+
+def test_a_configuration_is_blamed_only_for_what_it_sets(decode: Decode, tmp_path: Path) -> None:
+    (tmp_path / "run.toml").write_text("[beam]\nsize = 0\n[wc]\n")
+    (tmp_path / "in.ids").write_text("3\n")
+    run = ["--config", "run.toml", "--predictors", "wc", "--vocab-size", "5", "--input-format", "ids", "in.ids"]
+    decode(*run, "--beam.size", "2")
+    assert decode(*run, "--beam.size", "-1", status=2).err.startswith("Error: --beam.size: '-1' should be at least 1")
+    assert decode(*run, "--predictors", "wcc", status=2).err.startswith("Error: no predictor named 'wcc'.")
 
 
 @pytest.mark.usefixtures("lattices")
