@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 
 import sgdec
+from sgdec.cli.completion import Zsh, join_words
 from sgdec.cli.main import main
+from sgdec.cli.main import sgdec as command
 from sgdec.errors import UsageError
 from sgdec.plugins.predictor_list import parse_predictors
 from tests.helpers.distributions import Site
@@ -146,6 +148,20 @@ def test_plugins_describes_each_of_them(capsys: pytest.CaptureFixture[str]) -> N
     assert out[0] == "predictor wc (sgdec: sgdec_predictors.wc.WordCount)" and said == [WC]
     _, (said,) = run(capsys, "plugins", "wc@foo", status=2)
     assert said == "no predictor 'wc' of a distribution 'foo'. Did you mean 'sgdec-foo'? Available: sgdec, sgdec-foo."
+
+
+def test_shells_complete_the_names_of_both() -> None:
+    def proposed(*words: str) -> list[str]:
+        *args, incomplete = words
+        items = Zsh(command, {}, "sgdec", "_SGDEC_COMPLETE").get_completions(["decode", *args], incomplete)
+        return [item.value for item in items]
+
+    assert proposed("--predictors", "fst,wc") == ["fst,wc", "fst,wc@sgdec-foo"]
+    assert proposed("--predictors", "wc@") == ["wc@sgdec", "wc@sgdec-foo"]
+    assert proposed("--decoder", "gre") == ["greedy", "greedy@sgdec-foo"]
+    assert proposed("--predictors", "wc@sgdec-foo", "--wc.pr") == ["--wc.price"]
+    assert proposed("--decoder", "greedy@sgdec-foo", "--greedy.") == ["--greedy.width"]
+    assert join_words(["--predictors", "wc", "@", "sgdec"]) == (["--predictors", "wc@sgdec"], "wc@")
 
 
 @pytest.mark.slow
