@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
+from sgdec_decoders.greedy import GreedyDecoder
 
+import sgdec
+import sgdec.plugins.host
 from sgdec import BatchPredictor, Predictor, Scores
 from sgdec.errors import SgdecError
 from sgdec.lifting import lift
@@ -128,6 +131,26 @@ def test_a_run_says_once_that_a_plugin_has_an_old_name(tmp_path: Path, capsys: p
         f"Warning: class Mine ({path}, line 5): it has 'arc', which sgdec never uses. Did you mean 'arcs'? If not, "
         "choose another name.",
     ]
+
+
+def test_what_has_moved_is_found_in_its_old_place() -> None:
+    with pytest.warns(DeprecationWarning, match="sgdec.search.SearchSpace is called sgdec.SearchSpace now"):
+        from sgdec.search import SearchSpace
+    with pytest.warns(DeprecationWarning, match="sgdec.plugins.Host is called sgdec.plugins.host.Host now"):
+        from sgdec.plugins import Host
+    assert (SearchSpace, Host) == (sgdec.SearchSpace, sgdec.plugins.host.Host)
+
+
+def test_a_decoder_that_checks_lengths_itself() -> None:
+    class Old(GreedyDecoder):
+        def decode(self, space: sgdec.SearchSpace) -> sgdec.Result:
+            space.require_end_by(0)
+            return super().decode(space)
+
+    run = sgdec.load("wc", Old, vocab_size=5)
+    with pytest.warns(DeprecationWarning, match="require_end_by is an old name: call count_expansions"):
+        (found,) = run.decode([[3]])
+    assert found.best.tokens == ()
 
 
 def test_an_old_option_renormalize_is_the_plugins_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -150,13 +150,14 @@ class _Warnings(logging.Handler):
 
 @contextmanager
 def _warnings() -> Iterator[list[str]]:
-    """The warnings that are logged in the block. The starter prints those of one worker, instead of every worker."""
-    handler = _Warnings()
-    logging.getLogger("sgdec").addHandler(handler)
+    """The warnings of the block, which are not shown here: the starter shows those of one worker."""
+    log, handler = logging.getLogger("sgdec"), _Warnings()
+    before = log.handlers, log.propagate
+    log.handlers, log.propagate = [handler], False
     try:
         yield handler.texts
     finally:
-        logging.getLogger("sgdec").removeHandler(handler)
+        log.handlers, log.propagate = before
 
 
 def token_of_run(token: str) -> str:

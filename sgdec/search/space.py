@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from functools import cached_property
 from operator import attrgetter
 from typing import Any, Literal, TypeVar, overload
+from warnings import warn
 
 from sgdec.context import EOS
 from sgdec.errors import SgdecError
@@ -339,6 +340,11 @@ class SearchSpace(Telling, Listing):
             raise ValueError(f"a prefix of {length} tokens, but at most {limit} may come before </s>")
         self._require_end_by(length)
         self._expanded(nodes)
+
+    def require_end_by(self, length: int) -> None:
+        """The part of `count_expansions` that checks the length; decoders used to call it themselves."""
+        warn("SearchSpace.require_end_by is an old name: call count_expansions.", DeprecationWarning, stacklevel=2)
+        self._require_end_by(length)
 
     def _count(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
