@@ -34,6 +34,7 @@ from sgdec.context import Vocabularies
 from sgdec.ranking import Ranking
 from sgdec.renamed import FormerTraits, former_names
 from sgdec.scores import FORBIDDEN, Array, Scores, SparseRow
+from sgdec.sums import exact_sum
 
 if TYPE_CHECKING:
     from sgdec.context import Context
@@ -364,7 +365,7 @@ class Hypothesis:
     @property
     def scores(self) -> tuple[float, ...]:
         """``[K]``: for each predictor the sum of its unweighted scores."""
-        return tuple(math.fsum(column) for column in zip(*self.ledger, strict=True))
+        return tuple(exact_sum(column) for column in zip(*self.ledger, strict=True))
 
 
 @dataclass(frozen=True)
@@ -397,9 +398,9 @@ class Decoder(ABC):
 
     A minimum Bayes risk decoder would set ``expected utility`` here, and each score with
     ``replace(space.finish(node), rank_score=...)``: a finite number, higher is better. Total and ledger stay
-    unchanged. If the criterion is no number of each hypothesis, as with diversity, rank scores stay unchanged too, and
-    lists have the decoder's order. Such a decoder must not declare itself `exact` or return a proof or a gap, which
-    refer to `ranking`.
+    unchanged. If the criterion has no number for each hypothesis, as with diversity, rank scores stay unchanged too,
+    and lists have the decoder's order. Such a decoder must not declare itself `exact` or return a proof or a gap,
+    which refer to `ranking`.
     """
 
     def caveat(self, nbest: int, never_rises: bool) -> str | None:

@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 
 def former_names(module: str, names: Mapping[str, str]) -> Callable[[str], Any]:
@@ -48,7 +48,7 @@ class FormerTraits:
     What was set is remembered as ``_never_positive``, for the warning of `sgdec.plugins.surface`.
     """
 
-    never_positive: bool = _NeverPositive()  # type: ignore[assignment]
+    never_positive: ClassVar[bool] = _NeverPositive()  # type: ignore[assignment]
     _never_positive: bool | None = None
 
     def __init_subclass__(cls, **options: Any) -> None:

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import settings
 
 from tests.helpers.breadth import examples
+from tests.helpers.distributions import Site
 from tests.helpers.forked_commands import forked_commands
 from tests.helpers.places import ROOT
 
@@ -87,3 +88,15 @@ def curves() -> Iterator[Callable[..., None] | None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(report, "draw_curve", leave_empty)
         yield draw
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """A folder on ``sys.path``; what was imported from it is forgotten afterwards."""
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delenv("SGDEC_DISABLE_PLUGIN_AUTOLOAD", raising=False)
+    loaded = set(sys.modules)
+    yield Site(tmp_path)
+    for name in set(sys.modules) - loaded:
+        if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
+            del sys.modules[name]

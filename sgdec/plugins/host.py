@@ -145,7 +145,7 @@ class Host:
         return [e for e in found if _normal(e.distribution) == _normal(distribution)] if at else found
 
     def call(self, entry: Entry) -> str:
-        """What names this plugin in a run: ``NAME`` if that is enough, else ``NAME@DISTRIBUTION``."""
+        """The text that names this plugin in a run: ``NAME`` if that is enough, else ``NAME@DISTRIBUTION``."""
         try:
             return entry.name if self.find(entry.kind, entry.name) == entry else entry.whole_name
         except UsageError:

@@ -3,8 +3,8 @@
 Abilities, traits and class hooks are optional, so a misspelt name would be ignored silently. A predictor whose state
 cannot be saved would score the wrong prefix. A class is checked once, when it is loaded or lifted.
 
-What was valid when `API` got its number is valid still. A class that uses an old name, or a name that resembles a
-younger one, causes a warning.
+A class that was valid when `API` got its number is valid still. If it uses an old name, or a name that resembles a
+younger one, the check causes a warning.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def _problems(cls: type[Any]) -> Iterator[str]:
 
 
 def _doubts(cls: type[Any]) -> Iterator[str]:
-    """What is no reason to refuse a class, because it was valid when `API` got its number."""
+    """Remarks about a class that is not refused for them, because it was valid when `API` got its number."""
     page = next((page for page in PAGES if issubclass(cls, page)), None)
     if page is None:
         return

@@ -38,7 +38,7 @@ AS_WRITTEN = {
     "glossary": "bdd6c611a1d73908",
     "narrowing": "fcc09c6d588cb0d1",
     "parity": "ff6196e8168793fe",
-    "temper": "dfa00311cf0799bb",
+    "temper": "e9f27dd83a7e3569",
     "topic": "197286bad92c00e8",
 }
 

@@ -24,7 +24,7 @@ class Temper(BatchPredictor):
         self.on_demand = inner.on_demand
         self.independent_rows = inner.independent_rows
         self.vocabularies = inner.vocabularies
-        self.never_positive = inner.never_positive
+        self.never_positive = inner.never_positive  # type: ignore[misc]
         for name in ("state_key", "attention"):
             if ability(inner, name) is not None:
                 setattr(self, name, getattr(inner, name))
